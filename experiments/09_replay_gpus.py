@@ -69,9 +69,8 @@ def filled(data: Path, folder: Path) -> str:
 def judge(url: str, what: Judged, seeds: int) -> Rows:
     """The rows of one target, as ``evaluate --json`` prints them."""
     options = evaluate.EvaluationOptions(
-        where=what.where, baselines=BASELINES, track=False, trials=seeds,
-        packs_folder=Path("no packs"),
-    )  # fmt: skip
+        where=what.where, baselines=BASELINES, track=False, trials=seeds
+    )
     return evaluate.evaluate_targets(
         [what.target], options, store=url, on_message=lambda line: print(line, file=sys.stderr)
     ).to_json()

@@ -36,7 +36,7 @@ from hybridlat.evaluation.families import FamilyRecords
 from hybridlat.evaluation.family_regimes import HELD_OUT, HeldOut, Regimes
 from hybridlat.model.baselines import Problem, Sums
 from hybridlat.model.baselines import load as baseline_of
-from hybridlat.model.family.dataset import SumData, collect
+from hybridlat.model.family.dataset import Observation
 from hybridlat.model.family.served import (
     ELSEWHERE,
     Calibration,
@@ -74,12 +74,16 @@ class World(FamilyRecords):
     lowerer: Lowerer
 
     @cached_property
-    def data(self) -> SumData:
-        return collect(self.lowerer.observation(row) for row in self.rows)
+    def observations(self) -> list[Observation]:
+        return [self.lowerer.observation(row) for row in self.rows]
 
     @cached_property
     def truth(self) -> Array:
-        return np.exp(self.data.log_us)
+        return np.array([row.latency_us for row in self.rows])
+
+    @cached_property
+    def log_us(self) -> Array:
+        return np.log(self.truth)
 
     @cached_property
     def labels(self) -> list[str]:
@@ -92,7 +96,7 @@ class World(FamilyRecords):
 
     def errors(self, held_out: HeldOut) -> Array:
         """What is missed of the logarithms."""
-        return self.data.log_us - np.log(held_out.medians_us)
+        return self.log_us - np.log(held_out.medians_us)
 
     @cached_property
     def left_out(self) -> dict[str, LeftOut]:
@@ -105,7 +109,7 @@ class World(FamilyRecords):
             if model is None or not len(rows):
                 continue
             predicted, spreads = self.predict(model, rows)
-            errors = self.data.log_us[rows] - np.log(predicted)
+            errors = self.log_us[rows] - np.log(predicted)
             labels = np.array([self.labels[i] for i in rows])
             found[device] = LeftOut(model, rows, errors, spreads, labels)
         return found
@@ -211,7 +215,7 @@ def _zero_shot(
     if calibration is None:
         return zero
     half = np.array([calibration.half_width(one, ELSEWHERE) for one in spreads])
-    inside = np.abs(world.data.log_us[rows] - np.log(predicted)) <= half
+    inside = np.abs(world.log_us[rows] - np.log(predicted)) <= half
     width = statistics.median(np.exp(half) - np.exp(-half))
     return replace(zero, coverage=float(inside.mean()), width=float(width))
 

@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 import nasbench201
 from onnx import ModelProto
 
-from hybridlat.api import Predictor
+from hybridlat import Predictor
 
 campaign = importlib.import_module("10_gpu_campaign")
 TARGETS = tuple(

@@ -225,7 +225,7 @@ def table(target: Target, lender: str, rows: Sequence[Row]) -> str:
 
 def measure(folder: Path, minutes: float) -> None:
     """Networks whole with their cells, as first estimates measure them, then each in a loop."""
-    from hybridlat.api import Predictor
+    from hybridlat import Predictor
     from hybridlat.measuring.schedule import ON_DEMAND
 
     end = time.monotonic() + 60 * minutes

@@ -24,17 +24,18 @@ from numpy.typing import NDArray
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+from experiments.family_choice import choose
 from experiments.public_data.networks import fbnet, nasbench201
 from hybridlat.engines import device_sheets
 from hybridlat.evaluation.metrics import spearman
 from hybridlat.model.baselines import Problem, Sums
 from hybridlat.model.baselines.methods import FlopsLinear
-from hybridlat.model.family.adapt import adapt, choose
-from hybridlat.model.family.dataset import KernelSet, Observation, Task, collect, kernel_set
+from hybridlat.model.family.adapt import adapt
+from hybridlat.model.family.dataset import KernelSet, Observation, Task, kernel_set
 from hybridlat.model.family.kernels import KernelTable, table_of_texts
-from hybridlat.model.family.law import fit
-from hybridlat.model.family.served import FamilyModel, serve
-from hybridlat.model.family.shipped import embedding_of
+from hybridlat.model.family.law import embedding_of
+from hybridlat.model.family.learn import fit
+from hybridlat.model.family.served import FamilyModel
 from hybridlat.schema.target import Target
 from hybridlat.store.importers import ImportedRecords
 
@@ -63,6 +64,10 @@ class Row:
     @property
     def task(self) -> Task:
         return Task(self.target.device, "torch-1.8", self.target.precision)
+
+    @property
+    def observation(self) -> Observation:
+        return Observation(self.kernels, self.task, self.latency_us, self.name)
 
 
 def read(space: Callable[[Path], ImportedRecords], folder: Path) -> list[list[Row]]:
@@ -100,12 +105,9 @@ def lines(space: str, networks: Sequence[Sequence[Row]]) -> Iterator[str]:
     embedding = embedding_of("torch")
     for device in sorted({row.target.device for row in networks[0]}):
         others = [
-            Observation(row.kernels, row.task, row.latency_us, row.name)
-            for rows in learned
-            for row in rows
-            if row.target.device != device
+            row.observation for rows in learned for row in rows if row.target.device != device
         ]
-        model = serve(fit(collect(others), embedding))
+        model = fit(others, embedding)
         for batch in sorted({row.batch for row in networks[0] if row.target.device == device}):
             own = [_of(rows, device, batch) for rows in pool]
             rest = [_of(rows, device, batch) for rows in judged]
@@ -126,9 +128,9 @@ def _few(
     points = [model.embedding(row.kernels.descriptors, row.kernels.classes) for row in rest]
 
     def scores(measured: Sequence[Row]) -> Array:
-        adapted = adapt(model, task, [(row.kernels, row.latency_us) for row in measured])
+        adapted = adapt(model, task, [row.observation for row in measured])
         pairs = zip(rest, points, strict=True)
-        return _judge(np.exp([adapted.equation(row.kernels, p)[0] for row, p in pairs]), rest)
+        return _judge(np.exp([adapted.log_latency(row.kernels, p)[0] for row, p in pairs]), rest)
 
     order = choose(model, task, [row.kernels for row in pool], max(FEW))
     draw = np.random.default_rng(0)

@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from hybridlat.api import Predictor
+from hybridlat import Predictor
 from hybridlat.report.html import page
 
 TARGET = "epyc-26-2/onnxruntime-1.31/fp32/1t"

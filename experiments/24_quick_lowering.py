@@ -7,7 +7,7 @@
 kernel by kernel; it ends with 1 where one differs. ``--write`` enters the engine's version into the
 list of those under which the rules are used, with how many networks of each set were compared.
 ``rates`` predicts networks given as ModelProtos with a Predictor that measures nothing, in
-networks per second of CPU. A million requests: ``tests/benchmarks/bench_million.py``.
+networks per second of CPU. A million requests: ``bench_predict.py``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT))
 from experiments import nasbench201
 from experiments.block_spaces import SPACES
 from experiments.random_graphs import random_graph
-from hybridlat.api import Predictor
+from hybridlat import Predictor
 from hybridlat.engines import onnxruntime as lowering
 from hybridlat.engines.onnxruntime import CHECKED_VERSIONS, agree
 from hybridlat.errors import HybridlatError
@@ -79,12 +79,11 @@ def files(name: str, count: int) -> Iterator[OnnxFile]:
 def compare(name: str, count: int) -> Agreement:
     """What the rules and the installed engine make of every network of a set."""
     found = Agreement()
-    block = lowering.usual_block()
     for file in files(name, count):
         found.networks += 1
         try:
             network = file.network()
-            predicted = lowering.predict(network, block)
+            predicted = lowering.predict(network)
             if predicted is None:
                 found.uncovered += 1
                 continue

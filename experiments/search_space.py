@@ -17,7 +17,7 @@ from typing import Any
 from onnx import ModelProto
 
 from experiments.block_spaces import MOBILE_STAGES, NONE, SLOTS, mobilenet_blocks
-from hybridlat.api import Predictor
+from hybridlat import Predictor
 from hybridlat.cli.output import ProgressShown
 from hybridlat.estimate.block_space import BlockSpace
 from hybridlat.estimate.compose.composition import Composition

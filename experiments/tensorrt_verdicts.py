@@ -82,7 +82,7 @@ def moved_bytes(
     network: Network, kernels: Iterable[tuple[int, ...]], removed: tuple[int, ...]
 ) -> int:
     """Bytes that the kernels read and write: each tensor once for each kernel that does."""
-    producers, consumers, gone = network.producers(), network.consumers(), set(removed)
+    producers, consumers, gone = network.producers, network.consumers, set(removed)
     total = 0
     for kernel in kernels:
         own = set(kernel)

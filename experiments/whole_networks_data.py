@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache
@@ -19,7 +20,6 @@ from hybridlat.model.family.shipped import copies_of
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.measurement import is_suspect
 from hybridlat.schema.target import Target
-from hybridlat.store.importers.columns import read_column_map
 
 FAMILIES = {
     "tensorrt": ("paddle-tensorrt", "tensorrt"),
@@ -27,9 +27,8 @@ FAMILIES = {
     "torch-compile": ("torch-compile",),
 }
 """Engine families and their engines: what runs much the same kernels."""
-NOTES = read_column_map(Path(__file__).with_name("whole_networks_notes.toml"))
-"""What was found out about single rows of the table."""
-_NOTED = sorted({column for note in NOTES.notes for column in note.where})
+NOTES = tomllib.loads(Path(__file__).with_name("whole_networks_notes.toml").read_text())["notes"]
+"""What was found out about single rows of the table: ``where`` column → the values meant."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,10 @@ def read_rows(folder: Path, engines: Iterable[str]) -> list[Row]:
         if target.engine not in wanted or target.device.startswith(("i7", "cascade")):
             continue
         layout = str(row.layout) if target.device.startswith("rtx") else ""
-        note = NOTES.note_of({name: str(getattr(row, name)) for name in _NOTED}, str(row.note))
+        noted = [
+            n["note"] for n in NOTES if all(getattr(row, c) in v for c, v in n["where"].items())
+        ]
+        note = "; ".join(filter(None, [str(row.note), *noted]))
         copies = copies_of(target, note)
         # Measured with ReLU where the file, another project's twin of it, has ReLU6.
         relu = str(row.mapping_note).startswith("ReLU in Paddle")

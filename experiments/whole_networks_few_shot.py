@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from whole_networks_lines import Line, line, mean_line
 
+from experiments.family_choice import choose
 from hybridlat.evaluation.families import FamilyRecords
-from hybridlat.model.family.adapt import adapt, choose
+from hybridlat.model.family.adapt import adapt
 from hybridlat.model.family.served import FamilyModel
 
 Array = NDArray[np.float64]
@@ -84,7 +85,7 @@ def _architectures(table: FamilyRecords, rows: Sequence[int]) -> list[str]:
 
 def _chosen(table: FamilyRecords, model: FamilyModel, rows: Sequence[int]) -> list[int]:
     """All rows, those to be measured first at the head: so many or more begin alike."""
-    kernels = [table.kernels(i) for i in rows]
+    kernels = [table.observations[i].kernels for i in rows]
     return [rows[i] for i in choose(model, table.rows[rows[0]].task, kernels, len(rows))]
 
 
@@ -108,10 +109,11 @@ def _adapted(
     predicted, truth = [], []
     for rows, measured in zip(tasks, picks, strict=True):
         known = set(_architectures(table, measured))
-        told = [(table.kernels(i), table.rows[i].latency_us) for i in measured]
+        told = [table.observations[i] for i in measured]
         adapted = adapt(model, table.rows[measured[0]].task, told)
         for i in rows:
             if table.rows[i].architecture not in known:
-                predicted.append(adapted.equation(table.kernels(i), table.points(i))[0])
+                kernels = table.observations[i].kernels
+                predicted.append(adapted.log_latency(kernels, table.points(i))[0])
                 truth.append(table.rows[i].latency_us)
     return np.exp(predicted), np.array(truth)

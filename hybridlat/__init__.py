@@ -21,36 +21,27 @@ from typing import TYPE_CHECKING
 from hybridlat.schema.plugins import loader
 
 if TYPE_CHECKING:
-    from hybridlat.api import Predictor, predict
-    from hybridlat.errors import HybridlatError
-    from hybridlat.schema.estimate import CellEstimate, Estimate
-    from hybridlat.schema.target import Target
+    from hybridlat.api.predictor import Predictor as Predictor
+    from hybridlat.api.predictor import predict as predict
+    from hybridlat.errors import HybridlatError as HybridlatError
+    from hybridlat.schema.estimate import CellEstimate as CellEstimate
+    from hybridlat.schema.estimate import Estimate as Estimate
+    from hybridlat.schema.target import Target as Target
 
 __version__ = "0.2.0"
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
-__all__ = [
-    "CellEstimate",
-    "Estimate",
-    "HybridlatError",
-    "Predictor",
-    "Target",
-    "__version__",
-    "predict",
-]
-
-__getattr__ = loader(
-    __name__,
-    {
-        "CellEstimate": "hybridlat.schema.estimate",
-        "Estimate": "hybridlat.schema.estimate",
-        "HybridlatError": "hybridlat.errors",
-        "Predictor": "hybridlat.api.predictor",
-        "Target": "hybridlat.schema.target",
-        "predict": "hybridlat.api.predictor",
-    },
-)
+_HOMES = {
+    "CellEstimate": "hybridlat.schema.estimate",
+    "Estimate": "hybridlat.schema.estimate",
+    "HybridlatError": "hybridlat.errors",
+    "Predictor": "hybridlat.api.predictor",
+    "Target": "hybridlat.schema.target",
+    "predict": "hybridlat.api.predictor",
+}
+__all__ = ["__version__", *_HOMES]
+__getattr__ = loader(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -16,17 +16,11 @@ A message is one sentence that names the value, and where there is a choice or a
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 
 class HybridlatError(Exception):
     """Root of the tree; ``exit_code`` is what the command line ends with."""
 
     exit_code = 2
-
-    def __reduce__(self) -> tuple[Callable[..., HybridlatError], tuple[object, ...]]:
-        """Made again from its sentence, whatever its constructor takes: it crosses processes."""
-        return _made_again, (type(self), self.args)
 
 
 class InputError(HybridlatError):
@@ -60,10 +54,11 @@ class HostUnreachable(BackendUnavailable):
 
 
 class MissingExtra(UnavailableError):
-    """An optional package is not installed."""
+    """An optional package is not installed: raised with its name, the extra and what needs it."""
 
-    def __init__(self, package: str, extra: str, purpose: str) -> None:
-        super().__init__(
+    def __str__(self) -> str:
+        package, extra, purpose = self.args
+        return (
             f"{purpose} needs the package {package!r}: install it with "
             f'`pip install "hybridlat[{extra}]"`'
         )
@@ -73,9 +68,3 @@ class MeasurementError(HybridlatError):
     """One cell or network could not be measured."""
 
     exit_code = 3
-
-
-def _made_again(kind: type[HybridlatError], arguments: tuple[object, ...]) -> HybridlatError:
-    error = kind.__new__(kind)
-    error.args = arguments
-    return error

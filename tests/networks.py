@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from hybridlat.graph.builder import NetworkBuilder
-from hybridlat.graph.network import AttributeValue, Network
+from hybridlat.graph.network import Network
 
 
 class Builder(NetworkBuilder):
@@ -26,12 +27,9 @@ class Builder(NetworkBuilder):
 
     def pool(self, source: str, kernel: int = 2, op: str = "MaxPool") -> str:
         n, c, h, w = self.shape(source)
-        attributes: dict[str, AttributeValue] = {
-            "kernel_shape": (kernel, kernel),
-            "strides": (kernel, kernel),
-        }
-        version = 12 if op == "MaxPool" else 11
-        return self.op(op, [source], (n, c, h // kernel, w // kernel), version, attributes)
+        window = (kernel, kernel)
+        shape, version = (n, c, h // kernel, w // kernel), 12 if op == "MaxPool" else 11
+        return self.op(op, [source], shape, version, {"kernel_shape": window, "strides": window})
 
     def global_pool(self, source: str) -> str:
         n, c, *_ = self.shape(source)
@@ -39,10 +37,7 @@ class Builder(NetworkBuilder):
 
     def flatten(self, source: str) -> str:
         n, *rest = self.shape(source)
-        width = 1
-        for d in rest:
-            width *= d
-        return self.op("Flatten", [source], (n, width), 13, {"axis": 1})
+        return self.op("Flatten", [source], (n, math.prod(rest)), 13, {"axis": 1})
 
     def gemm(self, source: str, features: int) -> str:
         n, width = self.shape(source)
@@ -95,26 +90,8 @@ SMALL = (conv_relu, residual_block, branches, classifier, two_outputs)
 
 def renamed(network: Network, prefix: str = "other_") -> Network:
     """The same network under other names of tensors and nodes."""
-
-    def new(name: str) -> str:
-        return prefix + name if name else ""
-
-    return Network(
-        prefix + network.name,
-        tuple(
-            replace(
-                node,
-                name=f"{prefix}{i}",
-                inputs=tuple(map(new, node.inputs)),
-                outputs=tuple(map(new, node.outputs)),
-            )
-            for i, node in enumerate(network.nodes)
-        ),
-        tuple(map(new, network.inputs)),
-        tuple(map(new, network.outputs)),
-        {new(n): t for n, t in network.types.items()},
-        {new(n): c for n, c in network.constants.items()},
-    )
+    names = {name: prefix + name for name in (*network.types, *network.constants)}
+    return replace(network.renamed(names), name=prefix + network.name)
 
 
 def in_order(network: Network, order: list[int]) -> Network:

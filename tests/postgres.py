@@ -19,17 +19,15 @@ from typing import Any
 
 import pytest
 
-#: Nothing of a test outlives the machine, so nothing waits for the disk.
-FORGETFUL = "-c fsync=off -c full_page_writes=off"
-_OWN = "-c listen_addresses= -c max_connections=40"
+# Nothing of a test outlives the machine, so nothing waits for the disk.
+_SETTINGS = "-c fsync=off -c full_page_writes=off -c listen_addresses= -c max_connections=40"
 
 
 class Server:
     """A server in ``folder``, a path short enough for a socket, that ``user`` may write to."""
 
-    def __init__(self, programs: Path, folder: Path, user: str | None, settings: str) -> None:
+    def __init__(self, programs: Path, folder: Path, user: str | None) -> None:
         self._programs, self._folder, self._user = programs, folder, user
-        self._settings = f"{settings} {_OWN} -c unix_socket_directories={folder}"
         self._numbers = itertools.count()
         data = self._folder / "data"
         self._run(
@@ -40,7 +38,8 @@ class Server:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        self._control("start", "--options", self._settings)
+        options = f"{_SETTINGS} -c unix_socket_directories={self._folder}"
+        self._control("start", "--options", options)
 
     def stop(self, mode: str = "fast") -> None:
         """Stop it: ``fast`` ends all transactions first, ``immediate`` is a crash."""
@@ -91,7 +90,7 @@ class Server:
 
 
 @contextmanager
-def running(settings: str = FORGETFUL) -> Iterator[Server]:
+def running() -> Iterator[Server]:
     """A server while the block runs; the test is skipped where there can be none."""
     pytest.importorskip("psycopg", reason="psycopg is not installed")
     programs = _programs()
@@ -102,7 +101,7 @@ def running(settings: str = FORGETFUL) -> Iterator[Server]:
     try:
         if user is not None:
             os.chown(folder, pwd.getpwnam(user).pw_uid, -1)
-        server = Server(programs, folder, user, settings)
+        server = Server(programs, folder, user)
         try:
             yield server
         finally:

@@ -6,14 +6,13 @@ Standard library only. Imports count wherever they stand: in functions and for t
 from __future__ import annotations
 
 import ast
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "hybridlat"
-MOST_SHOWN = 5
 _OF_TUPLES = frozenset({"_asdict", "_fields", "_make", "_replace"})
 Graph = Mapping[str, frozenset[str]]
 
@@ -51,33 +50,13 @@ def _imported(tree: ast.Module, files: Mapping[str, Path]) -> Iterator[tuple[str
                 yield (inner, "") if inner in files else (str(node.module), alias.name)
 
 
-def circles(graph: Graph) -> list[list[str]]:
-    """Groups of modules that import each other, by whatever way (Tarjan, 1972)."""
-    index: dict[str, int] = {}
-    lowest: dict[str, int] = {}
-    stack: list[str] = []
-    groups: list[list[str]] = []
-
-    def visit(name: str) -> None:
-        index[name] = lowest[name] = len(index)
-        stack.append(name)
-        for target in sorted(graph[name]):
-            if target not in index:
-                visit(target)
-                lowest[name] = min(lowest[name], lowest[target])
-            elif target in stack:
-                lowest[name] = min(lowest[name], index[target])
-        if lowest[name] == index[name]:
-            place = stack.index(name)
-            group = stack[place:]
-            del stack[place:]
-            if len(group) > 1:
-                groups.append(sorted(group))
-
-    for name in sorted(graph):
-        if name not in index:
-            visit(name)
-    return sorted(groups)
+def circle(graph: Graph) -> list[str]:
+    """Modules that import each other in a circle; empty where there is none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return sorted(set(error.args[1]))
+    return []
 
 
 def foreign_privates(path: Path, files: Mapping[str, Path]) -> set[str]:
@@ -115,62 +94,35 @@ def _is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__")
 
 
-def importers(graph: Graph) -> Counter[str]:
-    """How many modules import each."""
-    return Counter(target for targets in graph.values() for target in targets)
+def _count(path: Path, words: bool = False) -> int:
+    text = path.read_text(encoding="utf-8")
+    return len(text.split() if words else text.splitlines())
 
 
-def words(path: Path) -> int:
-    """Words of a page."""
-    return len(path.read_text(encoding="utf-8").split())
-
-
-def _lines(paths: list[Path]) -> int:
-    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
-
-
-def _pages(title: str, paths: list[Path]) -> str:
-    counts = {path: words(path) for path in paths}
-    longest = max(counts, key=counts.__getitem__)
-    return (
-        f"{title}: {sum(counts.values()):,} words on {len(counts)} pages, "
-        f"most on {longest.relative_to(ROOT)} ({counts[longest]:,})"
-    )
-
-
-def main() -> int:
+def main() -> None:
     """Print the counts."""
     files = modules(ROOT / PACKAGE)
-    rooms: dict[str, list[Path]] = {}
+    rows: dict[str, list[Path]] = {}
     for path in files.values():
-        first = path.relative_to(ROOT / PACKAGE).parts[0]
-        rooms.setdefault(first if not first.endswith(".py") else "(top)", []).append(path)
-    rows = [(room, paths) for room, paths in sorted(rooms.items())]
-    rows.append((PACKAGE, list(files.values())))
-    rows += [
-        (folder, [p for p in sorted((ROOT / folder).rglob("*.py")) if "__pycache__" not in p.parts])
-        for folder in ("tests", "experiments")
-    ]
+        room = path.relative_to(ROOT / PACKAGE).parts[0]
+        rows.setdefault("(top)" if room.endswith(".py") else room, []).append(path)
+    rows = {room: rows[room] for room in sorted(rows)} | {PACKAGE: list(files.values())}
+    rows |= {folder: list((ROOT / folder).rglob("*.py")) for folder in ("tests", "experiments")}
     print(f"{'room':14}{'lines':>8}{'modules':>9}")
-    for room, paths in rows:
-        print(f"{room:14}{_lines(paths):8,}{len(paths):9}")
+    for room, paths in rows.items():
+        print(f"{room:14}{sum(map(_count, paths)):8,}{len(paths):9}")
     graph = imports(files)
-    groups = circles(graph)
-    print(f"\nimport circles: {len(groups)}")
-    for group in groups:
-        print("  " + ", ".join(group))
-    single = [n for n, count in importers(graph).items() if count == 1 and n in files]
-    single = [n for n in single if files[n].name != "__init__.py"]
+    print(f"\nimport circle: {', '.join(circle(graph)) or 'none'}")
+    importers = Counter(target for targets in graph.values() for target in targets)
+    single = [n for n in files if importers[n] == 1 and files[n].name != "__init__.py"]
     print(f"modules with one importer: {len(single)}")
-    longest = sorted(files.values(), key=lambda path: -_lines([path]))[:MOST_SHOWN]
-    print("longest files: " + ", ".join(f"{p.relative_to(ROOT)} {_lines([p])}" for p in longest))
-    privates = {n: foreign_privates(path, files) for n, path in files.items()}
-    print(f"names with an underscore of other modules: {sum(map(len, privates.values()))}")
-    print(_pages("README", [ROOT / "README.md"]))
-    print(_pages("docs", sorted((ROOT / "docs").rglob("*.md"))))
-    print(_pages("experiments", sorted((ROOT / "experiments").rglob("*.md"))))
-    return 0
+    longest = max(files.values(), key=_count)
+    print(f"longest file: {longest.relative_to(ROOT)} {_count(longest)}")
+    for title in ("README.md", "docs", "experiments"):
+        pages = [*ROOT.glob(title), *(ROOT / title).rglob("*.md")]
+        counts = [_count(page, words=True) for page in pages if page.is_file()]
+        print(f"{title}: {sum(counts):,} words on {len(counts)} pages, {max(counts):,} on one")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

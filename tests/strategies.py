@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from hybridlat.graph.network import Network
@@ -75,29 +77,16 @@ def _join_ends(b: Builder, ends: int) -> None:
 @st.composite
 def orders(draw: st.DrawFn, network: Network) -> list[int]:
     """A random topological order of the nodes of a network."""
-    made = network.producers()
-    needs = [{made[i] for i in node.inputs if i in made} for node in network.nodes]
-    order: list[int] = []
-    left = list(range(len(network.nodes)))
-    while left:
-        ready = [i for i in left if needs[i] <= set(order)]
-        order.append(draw(st.sampled_from(ready)))
-        left.remove(order[-1])
-    return order
+    keys = draw(st.permutations(range(len(network.nodes))))
+    return network.order_by(keys.__getitem__)
 
 
 @st.composite
 def reordered(draw: st.DrawFn, network: Network) -> Network:
     """The same network, its nodes and its inputs listed in another order."""
+    inputs, outputs = (draw(st.permutations(n)) for n in (network.inputs, network.outputs))
     moved = in_order(network, draw(orders(network)))
-    return type(moved)(
-        moved.name,
-        moved.nodes,
-        tuple(draw(st.permutations(moved.inputs))),
-        tuple(draw(st.permutations(moved.outputs))),
-        moved.types,
-        moved.constants,
-    )
+    return replace(moved, inputs=tuple(inputs), outputs=tuple(outputs))
 
 
 hashes = st.binary(min_size=16, max_size=16).map(bytes.hex)

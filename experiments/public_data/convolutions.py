@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from experiments.public_data.frames import need_columns, rows, tables, whole
+from experiments.public_data.frames import Collected, need_columns, rows, tables, whole
 from hybridlat.errors import StoreError
 from hybridlat.graph.builder import CONV_VERSION, NetworkBuilder, conv_attributes
 from hybridlat.graph.signature import Signature, sign
@@ -90,7 +90,7 @@ def v100_tensorrt_conv(path: Path) -> ImportedRecords:
 
     The records are of ``v100/tensorrt/<precision>`` (or of the device a ``device`` column names).
     """
-    result = ImportedRecords()
+    result = Collected()
     for file, frame in tables(Path(path), "conv_*.parquet"):
         need_columns(file, frame, *_V100_COLUMNS)
         precision = file.stem.removeprefix("conv_")
@@ -131,7 +131,7 @@ def conv_cdecatapult(path: Path) -> ImportedRecords:
 
     The records are of ``<device>/tensorflow-1/fp32``.
     """
-    result = ImportedRecords()
+    result = Collected()
     for file, frame in tables(Path(path), "conv_*.parquet"):
         need_columns(file, frame, *_CDECATAPULT_COLUMNS)
         for row in rows(frame, *_CDECATAPULT_COLUMNS):
@@ -170,7 +170,7 @@ def conv_neusight(path: Path) -> ImportedRecords:
 
     The records are of ``<device>/pytorch-2.1/fp32``.
     """
-    result = ImportedRecords()
+    result = Collected()
     for file, frame in tables(Path(path), "conv_*.parquet"):
         need_columns(file, frame, *_NEUSIGHT_COLUMNS)
         for row in rows(frame, *_NEUSIGHT_COLUMNS):

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas
 
 from hybridlat.errors import StoreError
+from hybridlat.graph.signature import Signature
+from hybridlat.schema.measurement import Kind, Measurement
 from hybridlat.schema.names import device_name
+from hybridlat.schema.target import Target
+from hybridlat.store.importers import ImportedRecords
 
 
 def tables(path: Path, *patterns: str) -> Iterator[tuple[Path, Any]]:
@@ -59,3 +64,35 @@ def latency_columns(file: Path, frame: Any) -> list[tuple[str, str, int]]:
     if not columns:
         raise StoreError(f"{file} has no column <device>_<batch>_us: is it another data set?")
     return columns
+
+
+class Collected(ImportedRecords):
+    """Records of a data set while its rows are read."""
+
+    def add(
+        self,
+        target: Target,
+        signature: Signature | None,
+        latency_us: float,
+        *,
+        protocol: str,
+        kind: Kind = "cell",
+        spread_share: float = 0.0,
+        labels: Mapping[str, str] | None = None,
+    ) -> bool:
+        """Add one row, or count why it cannot be; True when it was added."""
+        if signature is None:
+            self.skipped["shape makes no sense"] += 1
+            return False
+        if not 0 < latency_us < math.inf:
+            self.skipped["latency is not a positive number"] += 1
+            return False
+        self.signatures[signature.hash] = signature.text
+        self.measurements.append(
+            Measurement(
+                target, signature.hash, kind, latency_us,
+                spread_share=spread_share if math.isfinite(spread_share) else 0.0,
+                protocol=protocol, labels=labels or {},
+            )
+        )  # fmt: skip
+        return True

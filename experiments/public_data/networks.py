@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from experiments.public_data.frames import latency_columns, need_columns, rows, tables
+from experiments.public_data.frames import Collected, latency_columns, need_columns, rows, tables
 from hybridlat.graph.builder import NetworkBuilder, Shape, conv_attributes
 from hybridlat.graph.network import AttributeValue, Network
 from hybridlat.graph.signature import Signature, sign
@@ -39,7 +39,7 @@ def read_choices(
     is left out and counted as ``unknown``. ``draw`` gives of the choices and a batch size the
     network's signature and its kernels.
     """
-    result = ImportedRecords()
+    result = Collected()
     for file, frame in tables(path, "networks.parquet"):
         need_columns(file, frame, "arch_str", *choices)
         columns = latency_columns(file, frame)
@@ -64,7 +64,8 @@ def read_choices(
                     del result.signatures[network.hash]
                     cells = tuple((s.hash, count) for s, count in kernels)
                     parts = {s.hash: s.text for s, _ in kernels}
-                    result.describe(Breakdown(target, name, network.hash, cells), parts)
+                    result.signatures.update(parts)
+                    result.breakdowns.append(Breakdown(target, name, network.hash, cells))
     return result
 
 

@@ -62,7 +62,7 @@ def measure_on_fleet(request: FleetRequest, fleet: Fleet, store: Store) -> Fleet
     def measure(path: str | Path, own: Target) -> None:
         began = time.perf_counter()
         file = load(path)
-        devices = FleetMeasurer(fleet, registry.at_precision(own, file.precision.name))
+        devices = FleetMeasurer(fleet, registry.at_precision(own, file.facts.precision.name))
         target = devices.target
         partitioner = Partitioner(
             target, store, partial(fleet.ask, registry.lower),

@@ -1,8 +1,8 @@
-"""Many networks by several workers: in order, in bounded memory, with the estimates of one.
+"""Many networks by several workers: in order, in bounded memory, with the answers of one process.
 
 Networks are read, lowered and predicted in workers of joblib: processes of this machine, or
-whatever backend is in force (Dask, Ray). Workers never measure. Where measuring is allowed, they
-only read and lower, and the calling process estimates in order.
+whatever backend is in force (Dask, Ray). Workers never measure and see no store in memory: there
+the calling process answers alone.
 """
 
 from __future__ import annotations
@@ -11,20 +11,17 @@ import itertools
 import logging
 import os
 import platform
-import time
 import warnings
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
-from hybridlat.api.session import Options, Session, Sessions, estimate
+from hybridlat.api.session import Answer, Options, Session, Sessions, answer_of
 from hybridlat.api.sources import Item, Query
 from hybridlat.engines.registry import ResolvedEngine
 from hybridlat.errors import HybridlatError, MeasurementError, StoreError
-from hybridlat.estimate.partition import Partition
-from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
@@ -40,8 +37,7 @@ _log = logging.getLogger(__name__)
 class Spec:
     """What a worker needs to estimate as the predictor that sent it.
 
-    ``predicts`` False: it only reads and lowers, since measuring may change its estimates. By
-    ``store_exists`` and ``node`` (the machine) a worker checks that it sees the same store.
+    By ``store_exists`` and ``node`` (the machine) a worker checks that it sees the same store.
     ``revision`` is that of the predictor and its store: a worker reuses what it loaded for it.
     """
 
@@ -51,21 +47,19 @@ class Spec:
     store: str
     store_exists: bool
     node: str
-    predicts: bool
     revision: tuple[bytes, object]
 
     @classmethod
     def of(cls, session: Session, token: bytes) -> Spec:
         """The spec of a session; ``token`` names its predictor."""
-        store, options, stamp = session.store, session.options, session.store.stamp
+        store, stamp = session.store, session.store.stamp
         return cls(
             engine=ResolvedEngine(session.target, why_not=session.why_not),
             requested=session.requested,
-            options=replace(options, measure="auto", settings=None, progress=None),
+            options=replace(session.options, measure="auto", settings=None, progress=None),
             store=store.url,
             store_exists=store.place.exists,
             node=platform.node(),
-            predicts=not (session.may_measure or store.place.is_in_memory),
             revision=(token, os.urandom(8) if stamp is None else stamp),
         )
 
@@ -82,85 +76,106 @@ class Spec:
         return Sessions(first, lambda target: replace(self.engine, target=target))
 
 
-@dataclass(frozen=True)
-class Reading:
-    """A network as it was read and lowered; ``model`` where it had to be exported first."""
-
-    key: str
-    partition: Partition
-    model: bytes | None = None
-
-
-Answer: TypeAlias = "Estimate | HybridlatError | Reading"
-_opened: list[tuple[Spec, Sessions]] = []  # of this worker: it keeps what it has loaded
+_opened: dict[object, Sessions] = {}  # of this worker, by revision: the last one is kept
 
 
 def work(spec: Spec, query: Query, item: Item) -> Answer:
-    """In a worker: the estimate where it holds, else the reading; an error as itself."""
-    started = time.perf_counter()
+    """In a worker: the estimate of a network, or its error."""
     try:
-        if not _opened or _opened[0][0] != spec:
+        if spec.revision not in _opened:
             while _opened:
-                _opened.pop()[1].close()
-            _opened.append((spec, spec.open()))
-        sessions = _opened[0][1]
-        opened = item.opened(query)
-        session = sessions.of(opened.file)
-        if spec.predicts:
-            return estimate(session, opened, started, query.describe)
-        partition = session.partition(opened).signed()
-        if session.store.place.is_in_memory:  # the calling process has not the texts
-            hashes = [use.signature for use in partition.uses]
-            partition = replace(partition, texts=session.data.texts(partition, hashes))
-        model = opened.file.model.SerializeToString() if item.is_module else None
-        return Reading(opened.key, partition, model)
+                _opened.popitem()[1].close()
+            _opened[spec.revision] = spec.open()
     except HybridlatError as error:
         return error
+    return answer_of(_opened[spec.revision], item, query)
 
 
-class Workers:
-    """Workers of the joblib backend that is in force now, replaced when they die."""
+def answers_by_workers(
+    sessions: Sessions, items: Iterable[Item], query: Query, jobs: int | None, token: bytes
+) -> Generator[Answer]:
+    """The answers to many networks, in order, by the joblib backend that is in force now."""
+    import joblib
 
-    def __init__(self, jobs: int | None) -> None:
-        import joblib
+    count = max(1, joblib.effective_n_jobs(jobs))
+    timeout = None if count == 1 else SILENT_S  # joblib warns of one with one worker
+    parallel = joblib.Parallel(n_jobs=jobs, return_as="generator", timeout=timeout)
+    ahead = windows(map(Item.as_bytes, items), count)
+    return _in_windows(sessions, Spec.of(sessions.first, token), query, ahead, parallel)
 
-        self.count = max(1, joblib.effective_n_jobs(jobs))
-        self._parallel: Any = joblib.Parallel(
-            n_jobs=jobs,
-            return_as="generator",
-            timeout=None if self.count == 1 else SILENT_S,  # joblib warns of one with one worker
-        )
-        self._call: Any = joblib.delayed(work)
 
-    def answers(self, spec: Spec, query: Query, items: Sequence[Item]) -> Iterator[Answer]:
-        """The answers to all items, in order.
+def windows(items: Iterable[Item], workers: int) -> Iterator[list[Item | Exception]]:
+    """The networks, some at a time, fewer where they are large; an error of their iterator last."""
+    window: list[Item | Exception] = []
+    most, size_bytes = FIRST_WINDOW * workers, 0
+    for item in _with_error(items):
+        window.append(item)
+        source = item.source if isinstance(item, Item) else None
+        size_bytes += len(source) if isinstance(source, bytes | bytearray) else 0
+        if len(window) >= most or size_bytes >= LARGEST_WINDOW_BYTES:
+            yield window
+            window, most, size_bytes = [], min(2 * most, LARGEST_WINDOW * workers), 0
+    if window:
+        yield window
 
-        After a death each item is sent by itself, until the one that kills workers is known.
-        """
-        left, one_by_one = deque(items), False
-        while left:
-            try:
-                for answer in self._run(spec, query, [left[0]] if one_by_one else list(left)):
-                    left.popleft()
-                    yield answer
-            except Exception as error:
-                if not _is_death(error):
-                    raise
-                why = (str(error).strip() or type(error).__name__).splitlines()[0].strip()
-                _log.warning("a worker died, and is replaced: %s", why)
-                if one_by_one:
-                    yield MeasurementError(
-                        f"{left.popleft().label} brings down the process that reads it "
-                        f"({why}): export it anew, or predict it by itself to see "
-                        "why"
-                    )
-                one_by_one = not one_by_one
 
-    def _run(self, spec: Spec, query: Query, items: Sequence[Item]) -> Iterator[Answer]:
-        answers = self._parallel(self._call(spec, query, item) for item in items)
+def _with_error(items: Iterable[Item]) -> Iterator[Item | Exception]:
+    try:
+        yield from items
+    except Exception as error:  # noqa: BLE001 - of the caller's own iterator
+        yield error
+
+
+def _in_windows(
+    sessions: Sessions,
+    spec: Spec,
+    query: Query,
+    ahead: Iterator[list[Item | Exception]],
+    parallel: Any,
+) -> Generator[Answer]:
+    window = next(ahead, None)
+    while window:
+        sent = [item for item in window if isinstance(item, Item) and item.travels]
+        answers: Iterator[Answer] = from_workers(parallel, spec, query, sent)
+        answers = itertools.chain(list(itertools.islice(answers, 1)), answers)
+        following = next(ahead, None)  # while the workers are busy with this window
+        for item in window:
+            if isinstance(item, Exception):
+                raise item
+            yield next(answers) if item.travels else answer_of(sessions, item, query)
+        next(answers, None)  # joblib warns of answers that are left before their end
+        window = following
+
+
+def from_workers(
+    parallel: Any, spec: Spec, query: Query, items: Sequence[Item]
+) -> Generator[Answer]:
+    """The answers to all items, in order; joblib replaces workers that died.
+
+    After a death each item is sent by itself, until the one that kills workers is known.
+    """
+    import joblib
+
+    call, left, one_by_one = joblib.delayed(work), deque(items), False
+    while left:
+        sent = [left[0]] if one_by_one else list(left)
+        answers = parallel(call(spec, query, item) for item in sent)
         try:
-            for answer in answers:  # noqa: UP028 - yield from would close it with a warning
+            for answer in answers:
+                left.popleft()
                 yield answer
+        except Exception as error:
+            if not _is_death(error):
+                raise
+            why = (str(error).strip() or type(error).__name__).splitlines()[0].strip()
+            _log.warning("a worker died, and is replaced: %s", why)
+            if one_by_one:
+                killer = left.popleft()
+                yield MeasurementError(
+                    f"{killer.name or str(killer.source)} brings down the process that reads it "
+                    f"({why}): export it anew, or predict it by itself to see why"
+                )
+            one_by_one = not one_by_one
         finally:
             with warnings.catch_warnings():  # joblib warns of answers that are not taken
                 warnings.simplefilter("ignore")
@@ -172,69 +187,3 @@ def _is_death(error: Exception) -> bool:
     names = {kind.__name__ for kind in type(error).__mro__}
     gone = isinstance(error, BrokenExecutor | TimeoutError)
     return gone or bool(names & {"KilledWorker", "WorkerCrashedError", "RayActorError"})
-
-
-def estimate_alone(sessions: Sessions, item: Item, query: Query) -> Estimate | HybridlatError:
-    """The estimate of a network by this process, or its error."""
-    started = time.perf_counter()
-    try:
-        opened = item.opened(query)
-        return estimate(sessions.of(opened.file), opened, started, query.describe)
-    except HybridlatError as error:
-        return error
-
-
-def estimates_by_workers(
-    sessions: Sessions, items: Iterable[Item], query: Query, workers: Workers, token: bytes
-) -> Generator[Estimate | HybridlatError]:
-    """The same for many networks, in order, with the help of workers."""
-    first = sessions.first
-    spec, source = Spec.of(first, token), _Source(map(Item.as_bytes, items))
-    size = FIRST_WINDOW * workers.count
-    window = source.take(size)
-    while window:
-        answers = workers.answers(spec, query, [item for item in window if item.travels])
-        answers = itertools.chain(list(itertools.islice(answers, 1)), answers)
-        size = min(2 * size, LARGEST_WINDOW * workers.count)
-        following = source.take(size)  # while the workers are busy with this window
-        if first.may_measure:  # workers at work would disturb what is timed here
-            answers = itertools.chain(list(answers))
-        for item in window:
-            answer = next(answers) if item.travels else None
-            if isinstance(answer, Estimate | HybridlatError):
-                yield answer
-                continue
-            read_query = query
-            if answer is not None:  # what the worker has read is not read again
-                first.partitioner.remember(answer.key, answer.partition)
-                if answer.model is not None:
-                    item = replace(item, source=answer.model, example=None)
-                    read_query = Query(describe=query.describe)
-            yield estimate_alone(sessions, item, read_query)
-        next(answers, None)  # joblib warns of answers that are left before their end
-        window = following
-    if source.error is not None:
-        raise source.error
-
-
-class _Source:
-    """Networks taken ahead; an error of their iterator is raised behind the networks before it."""
-
-    def __init__(self, items: Iterator[Item]) -> None:
-        self._items = items
-        self.error: Exception | None = None
-
-    def take(self, count: int) -> list[Item]:
-        """The next networks: fewer where they are large, or where the iterator ends."""
-        items: list[Item] = []
-        size_bytes = 0
-        try:
-            while self.error is None and len(items) < count and size_bytes < LARGEST_WINDOW_BYTES:
-                items.append(next(self._items))
-                source = items[-1].source
-                size_bytes += len(source) if isinstance(source, bytes | bytearray) else 0
-        except StopIteration:
-            pass
-        except Exception as error:  # noqa: BLE001 - of the caller's own iterator
-            self.error = error
-        return items

@@ -19,7 +19,7 @@ from hybridlat.measuring.report import MeasureReport, What, report_of, sum_of_ce
 from hybridlat.measuring.schedule import ON_DEMAND, MeasurementConfig
 from hybridlat.onnx_io import OnnxFile
 from hybridlat.schema.measurement import Breakdown
-from hybridlat.schema.progress import Continued, OnProgress
+from hybridlat.schema.progress import OnProgress
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
@@ -39,15 +39,12 @@ class MeasureService:
     progress: OnProgress | None
 
     def for_gate(self, opened: Opened, partition: Partition) -> MeasureNow:
-        """Measures cells of the network for the gate; progress goes on from call to call."""
-        progress = None if self.progress is None else Continued(self.progress)
+        """Measures cells of the network for the gate."""
 
         def measure(hashes: Sequence[str], whole: bool) -> None:
-            if progress is not None:
-                progress.begin()
             request = self._request(opened, partition, hashes, whole)
             settings = self.settings or ON_DEMAND
-            self.measurer.measure([request], self.store, settings, progress)
+            self.measurer.measure([request], self.store, settings, self.progress)
             if whole:
                 self._keep_breakdown(opened.file, partition)
             self.data.refresh()

@@ -8,9 +8,9 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal
 
-from hybridlat.api.session import MeasureMode, Options, Session, Sessions, estimate
+from hybridlat.api.session import Answer, MeasureMode, Options, Session, Sessions, answer_of
 from hybridlat.api.sources import (
     Item,
     Query,
@@ -99,65 +99,34 @@ class Predictor:
         """Close the store, and stop what the backend has started."""
         self.sessions.close()
 
-    @overload
-    def predict(
-        self, source: Source, input: Example | None = None, *, batch: int | None = None,
-        shapes: Shapes | None = None, name: str | None = None, describe: bool = False,
-    ) -> Estimate: ...  # fmt: skip
-
-    @overload
-    def predict(
-        self, source: Source, input: Example | None = None, *, batch: Sequence[int],
-        shapes: Shapes | None = None, name: str | None = None, describe: bool = False,
-    ) -> list[Estimate]: ...  # fmt: skip
-
     def predict(
         self,
         source: Source,
         input: Example | None = None,
         *,
-        batch: Any = None,
+        batch: int | Sequence[int] | None = None,
         shapes: Shapes | None = None,
         name: str | None = None,
         describe: bool = False,
-    ) -> Estimate | list[Estimate]:
-        """The latency of one network: a path, the bytes of a file, a ModelProto or a module.
+    ) -> Estimate | Any:
+        """The estimate of one network: a path, the bytes of a file, a ModelProto or a module.
 
         A ``torch.nn.Module`` is exported without its weights for ``input``: a tensor, a shape, or a
-        tuple with one of them for each input. A list of batch sizes gives an estimate for each.
+        tuple with one of them for each input. A list of batch sizes gives a list of estimates.
         ``describe`` fills in the estimate's ``structure``, at the cost of some milliseconds.
 
         Raises NetworkError for a file that makes no sense, MeasurementError when the engine refuses
         it. An estimate that is not within the tolerance is returned all the same: see its
         ``within_tolerance``, ``to_measure`` and ``warnings``.
         """
-        started = time.perf_counter()
-        item, recall = Item(source, name, input), partial(known_file, self.store)
         several = isinstance(batch, Sequence) and not isinstance(batch, str | bytes)
         if several and not batch:
             raise InputError("the list of batch sizes is empty: give at least one")
-        estimates = []
-        for size in [one_batch(one) for one in (batch if several else [batch])]:
-            opened = item.opened(Query(size, shapes), recall)
-            estimates.append(estimate(self.sessions.of(opened.file), opened, started, describe))
-            started = time.perf_counter()
+        sizes: Any = batch if several else [batch]
+        queries = [Query(one_batch(size), shapes, describe=describe) for size in sizes]
+        item, recall = Item(source, name, input), partial(known_file, self.store)
+        estimates = list(_raising(answer_of(self.sessions, item, q, recall) for q in queries))
         return estimates if several else estimates[0]
-
-    @overload
-    def predict_many(
-        self, sources: Iterable[ManySource], input: Example | None = None, *,
-        batch: int | None = None, shapes: Shapes | None = None, describe: bool = False,
-        jobs: int | None = 1,
-        errors: Literal["raise"] = "raise",
-    ) -> Iterator[Estimate]: ...  # fmt: skip
-
-    @overload
-    def predict_many(
-        self, sources: Iterable[ManySource], input: Example | None = None, *,
-        batch: int | None = None, shapes: Shapes | None = None, describe: bool = False,
-        jobs: int | None = 1,
-        errors: Literal["return"],
-    ) -> Iterator[Estimate | HybridlatError]: ...  # fmt: skip
 
     def predict_many(
         self,
@@ -169,18 +138,16 @@ class Predictor:
         describe: bool = False,
         jobs: int | None = 1,
         errors: Literal["raise", "return"] = "raise",
-    ) -> Iterator[Estimate] | Iterator[Estimate | HybridlatError]:
+    ) -> Iterator[Any]:
         """One estimate per source, in order, as they come; memory does not grow with the count.
 
         Modules go with ``input``, or each in a tuple with its own. ``jobs`` workers of joblib read,
         lower and predict (-1: one a core; None: as joblib's configuration says), processes of this
-        machine or whatever backend is in force: ``with joblib.parallel_config("dask")``. This
-        process measures, one network at a time. Workers on other machines need a store that they
-        reach under the same name. With ``errors="return"`` an error takes the place of its
-        network's estimate; with ``"raise"`` the first one is raised.
+        machine or whatever backend is in force: ``with joblib.parallel_config("dask")``. Where
+        measuring is allowed, this process answers alone, one network after another. Workers on
+        other machines need a store that they reach under the same name. With ``errors="return"`` an
+        error takes the place of its network's estimate; with ``"raise"`` the first one is raised.
         """
-        from hybridlat.api import many  # one network starts without it
-
         if errors not in ("raise", "return"):
             raise InputError(f"errors={errors!r}: choose raise or return")
         if jobs == 0 or isinstance(jobs, bool):
@@ -193,11 +160,12 @@ class Predictor:
             )
         query = Query(one_batch(batch), checked_shapes(shapes), input, describe)
         items, sessions = items_of(sources), self.sessions
-        answers = (
-            (many.estimate_alone(sessions, item, query) for item in items)
-            if jobs == 1
-            else many.estimates_by_workers(sessions, items, query, many.Workers(jobs), self._token)
-        )
+        if jobs == 1 or sessions.first.may_measure or self.store.place.is_in_memory:
+            answers = (answer_of(sessions, item, query) for item in items)
+        else:
+            from hybridlat.api.many import answers_by_workers  # loads joblib
+
+            answers = answers_by_workers(sessions, items, query, jobs, self._token)
         return _raising(answers) if errors == "raise" else answers
 
     def space(
@@ -251,7 +219,7 @@ class Predictor:
         return session.measuring().report(opened, partition, what, remeasure, started)
 
 
-def _raising(answers: Generator[Estimate | HybridlatError]) -> Iterator[Estimate]:
+def _raising(answers: Generator[Answer]) -> Iterator[Estimate]:
     with closing(answers):  # what is left of it would stop the workers of a later call
         for answer in answers:
             if isinstance(answer, HybridlatError):
@@ -259,49 +227,18 @@ def _raising(answers: Generator[Estimate | HybridlatError]) -> Iterator[Estimate
             yield answer
 
 
-class PredictorOptions(TypedDict, total=False):
-    """The keywords of :class:`Predictor`."""
-
-    tolerance: float
-    confidence: float
-    measure: MeasureMode
-    store: str | None
-    threads: int | None
-    progress: Callable[[Progress], None] | None
-    settings: MeasurementConfig | None
-    device: str | Path | Device | None
-
-
-@overload
-def predict(
-    source: Source, *target_or_input: str | Target | Example | None, batch: int | None = None,
-    target: str | Target | None = None, input: Example | None = None,
-    shapes: Shapes | None = None, name: str | None = None, describe: bool = False,
-    **options: Unpack[PredictorOptions],
-) -> Estimate: ...  # fmt: skip
-
-
-@overload
-def predict(
-    source: Source, *target_or_input: str | Target | Example | None, batch: Sequence[int],
-    target: str | Target | None = None, input: Example | None = None,
-    shapes: Shapes | None = None, name: str | None = None, describe: bool = False,
-    **options: Unpack[PredictorOptions],
-) -> list[Estimate]: ...  # fmt: skip
-
-
 def predict(
     source: Source,
     *target_or_input: str | Target | Example | None,
-    batch: Any = None,
     target: str | Target | None = None,
     input: Example | None = None,
+    batch: int | Sequence[int] | None = None,
     shapes: Shapes | None = None,
     name: str | None = None,
     describe: bool = False,
-    **options: Unpack[PredictorOptions],
-) -> Estimate | list[Estimate]:
-    """The latency of one network: ``Predictor(target, ...).predict(source, ...)`` in one call.
+    **options: Any,
+) -> Estimate | Any:
+    """The estimate of one network: ``Predictor(target, ...).predict(source, ...)`` in one call.
 
         predict("resnet50.onnx")
         predict("resnet50.onnx", "v100/tensorrt/fp16", batch=[1, 2, 4])
@@ -309,34 +246,14 @@ def predict(
         predict(module, (1, 3, 224, 224), "v100/tensorrt/fp16")
 
     Behind the source stand, in any order and by keyword if you like, the target and the ``input``
-    of a ``torch.nn.Module``. The other keywords are those of ``Predictor`` and its ``predict``.
+    of a ``torch.nn.Module``. ``options`` are the keywords of ``Predictor``.
     """
-    target, input = _split_positional(target_or_input, target, input)
+    for value in target_or_input:
+        if isinstance(value, str | Target):
+            target = value
+        elif value is not None:
+            input = value
     with Predictor(target, **options) as predictor:
-        answer: Estimate | list[Estimate] = predictor.predict(
+        return predictor.predict(
             source, input, batch=batch, shapes=shapes, name=name, describe=describe
         )
-        return answer
-
-
-def _split_positional(
-    positional: Sequence[Any], target: str | Target | None, example: Example | None
-) -> tuple[str | Target | None, Example | None]:
-    """The target and the example among what was given without a keyword."""
-    for value in positional:
-        if isinstance(value, str | Target):
-            if target is not None:
-                raise InputError(f"two targets are given, {target} and {value}: one is enough")
-            target = value
-        elif isinstance(value, int | float):
-            raise InputError(
-                f"{value!r} is neither a target nor an example input: a batch size is given with "
-                f"batch={value!r}"
-            )
-        elif value is not None:
-            if example is not None:
-                raise InputError(
-                    "two inputs are given: put those of a module with several in a tuple"
-                )
-            example = value
-    return target, example

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from numbers import Real
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from hybridlat.api.sources import Opened
+from hybridlat.api.sources import Item, Opened, Query
 from hybridlat.engines import registry
 from hybridlat.engines.device_sheets import with_sheet
 from hybridlat.engines.registry import ResolvedEngine, precision_notes
-from hybridlat.errors import BackendUnavailable, InputError
+from hybridlat.errors import BackendUnavailable, HybridlatError, InputError
 from hybridlat.estimate.belief import Request
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.network_estimate import estimate_network
@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     from hybridlat.api.measure import MeasureService
     from hybridlat.engines.base import Backend
     from hybridlat.measuring.schedule import MeasurementConfig
-    from hybridlat.onnx_io import OnnxFile
+    from hybridlat.onnx_io import OnnxFile, Recall
     from hybridlat.store import Store
 
+Answer: TypeAlias = "Estimate | HybridlatError"
 MeasureMode = Literal["auto", "never", "always"]
 _log = logging.getLogger(__name__)
 
@@ -52,9 +53,9 @@ class Options:
     progress: OnProgress | None = None
 
     def __post_init__(self) -> None:
-        if not 0 < _number(self.tolerance) < 10:
+        if not _is_between_0_and(10, self.tolerance):
             raise InputError(f"a tolerance of {self.tolerance!r} makes no sense: give 0.05 for 5 %")
-        if not 0 < _number(self.confidence) < 1:
+        if not _is_between_0_and(1, self.confidence):
             raise InputError(
                 f"a confidence of {self.confidence!r} makes no sense: give 0.9 for 90 %"
             )
@@ -62,12 +63,8 @@ class Options:
             raise InputError(f"measure={self.measure!r}: choose auto, never or always")
 
 
-def _number(value: Any) -> float:
-    """The value where it is a number, else NaN."""
-    try:
-        return math.nan if isinstance(value, str) else float(value)
-    except (TypeError, ValueError):
-        return math.nan
+def _is_between_0_and(most: int, value: object) -> bool:
+    return isinstance(value, Real) and 0 < float(value) < most
 
 
 @dataclass(frozen=True)
@@ -150,7 +147,7 @@ class Sessions:
     def of(self, file: OnnxFile) -> Session:
         """The session for a file: the first one, or that at the precision of the file."""
         first = self.first
-        target = registry.at_precision(first.target, file.precision.name)
+        target = registry.at_precision(first.target, file.facts.precision.name)
         session = self._by_target.get(target)
         if session is None:
             engine = self._resolve(target)
@@ -164,6 +161,16 @@ class Sessions:
         for session in self._by_target.values():
             if session.backend is not None:
                 session.backend.close()
+
+
+def answer_of(sessions: Sessions, item: Item, query: Query, recall: Recall | None = None) -> Answer:
+    """The estimate of a network by this process, or its error; a known file is ``recall``-ed."""
+    started = time.perf_counter()
+    try:
+        opened = item.opened(query, recall)
+        return estimate(sessions.of(opened.file), opened, started, query.describe)
+    except HybridlatError as error:
+        return error
 
 
 def estimate(session: Session, opened: Opened, started: float, describe: bool = False) -> Estimate:
@@ -193,6 +200,6 @@ def estimate(session: Session, opened: Opened, started: float, describe: bool = 
         "no" if result.latency_us is None else f"{result.latency_us:.1f}", len(partition.uses),
         100 * result.measured_share, result.measured_now, time.perf_counter() - started,
     )  # fmt: skip
-    precision = file.precision
+    precision = file.facts.precision
     notes = precision_notes(session.requested or session.target, precision.name, str(precision))
     return replace(result, warnings=(*notes, *result.warnings)) if notes else result

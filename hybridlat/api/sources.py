@@ -28,11 +28,6 @@ class Opened:
     batch: int | None = None
     shapes: Shapes | None = None
 
-    @property
-    def key(self) -> str:
-        """Hash of the structure with these sizes; see ``OnnxFile.key``."""
-        return self.file.key(self.batch, self.shapes)
-
 
 def open_source(
     source: Source,
@@ -129,17 +124,6 @@ class Item:
     example: Example | None = None
 
     @property
-    def is_module(self) -> bool:
-        """Whether it must be exported before it can be read."""
-        return torch_export.is_module(self.source)
-
-    @property
-    def label(self) -> str:
-        """What to call it where it cannot be opened."""
-        graph = getattr(self.source, "graph", None)
-        return self.name or (graph.name if graph is not None else str(self.source))
-
-    @property
     def travels(self) -> bool:
         """Whether it can be sent to a worker; a ModelProto that ``as_bytes`` left cannot."""
         return not onnx_io.is_model(self.source)
@@ -152,7 +136,7 @@ class Item:
     def opened(self, query: Query, recall: Recall | None = None) -> Opened:
         """See ``open_source``."""
         example = self.example
-        if example is None and self.is_module:
+        if example is None and torch_export.is_module(self.source):
             example = query.example
         return open_source(self.source, example, query.batch, query.shapes, self.name, recall)
 

@@ -133,7 +133,7 @@ def _of_networks(
         opened = item.opened(query)
         session = sessions.of(opened.file)
         partition = session.partition(opened)
-        cells = cells_by_position(partition, positions_of(opened.file.module_paths, pattern))
+        cells = cells_by_position(partition, positions_of(opened.file.facts.module_paths, pattern))
         if set(cells) == {UNPLACED}:
             raise InputError(
                 f"nothing in {opened.file.name} tells which module an operator comes from: name "
@@ -242,7 +242,7 @@ def _chained(
     file = onnx_io.load(onnx_io.to_onnx(chain(list(standing.values())), seed=None), "space")
     opened = Opened(file)
     partition = sessions.of(file).partition(opened)
-    parts = [name.partition("/") for name in file.node_names]
+    parts = [name.partition("/") for name in file.facts.node_names]
     numbers = [number if slash and number.isdecimal() else "" for number, slash, _ in parts]
     cells: dict[str, Counter[str]] = {}
     for ends, counts in cells_by_position(partition, numbers).items():

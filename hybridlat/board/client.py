@@ -1,11 +1,12 @@
 """The worker process from its parent's side: start it, ask with a time-out, end a lost one."""
 
 import json
+import os
 import queue
 import subprocess
 import sys
 import threading
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Optional
 
 from . import EngineError, NoDevice, WorkerLost
 
@@ -26,7 +27,7 @@ class Worker(object):
         command = [python or sys.executable, launcher, "serve", "--engine", engine]
         for key, value in sorted((options or {}).items()):
             command += ["--option", "%s=%s" % (key, value)]
-        self._log = open(log, "ab") if log else open("/dev/null", "wb")
+        self._log = open(log or os.devnull, "ab")
         try:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,
@@ -79,18 +80,6 @@ class Worker(object):
             self.kill()
             raise WorkerLost("the worker process is gone (%s)" % do)
         return self._wait(seconds, do)
-
-    def build(self, seconds: float, key: str, path: str, precision: str, **more: Any) -> Any:
-        return self.ask(seconds, "build", key=key, path=path, precision=precision, **more)
-
-    def visit(
-        self, keys: List[str], samples: int, warm_s: float, limit_s: float, reference: str = ""
-    ) -> Dict[str, Any]:
-        return self.ask(
-            4 * warm_s + 2 * limit_s + 60,
-            "visit", keys=keys, samples=samples, warm_s=warm_s, limit_s=limit_s,
-            reference=reference,
-        )  # fmt: skip
 
     def close(self) -> None:
         """Let the worker end by itself."""

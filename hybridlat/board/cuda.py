@@ -18,7 +18,6 @@ _CAPTURE_THREAD_LOCAL = 1
 # Statuses after which the context answers nothing else: illegal address, launch time-out, assert,
 # hardware faults, launch failure, and an uncorrectable memory error.
 _FATAL = frozenset([214, 700, 702, 710, 714, 715, 716, 717, 718, 719])
-_ATTRIBUTES = {"multiprocessors": 16, "l2_bytes": 38, "major": 75, "minor": 76}
 
 
 def find_driver() -> Any:
@@ -74,36 +73,39 @@ class Cuda(object):
         raise NotImplementedError
 
     def describe(self) -> Dict[str, str]:
-        """Name, compute capability, memory and driver of the device, where known."""
+        """Name, bus and driver of the device, where known."""
         return {}
 
 
-_streams: Dict[int, Any] = {}
+_streams: List[Any] = []
 
 
 class CtypesCuda(Cuda):
-    """The driver API through ctypes, on the primary context of one device."""
+    """The driver API through ctypes, on the primary context of the first device."""
 
-    def __init__(self, device: int = 0) -> None:
+    def __init__(self) -> None:
         self._lib = load_driver()
         self._device = ctypes.c_int()
-        self._call("cuDeviceGet", ctypes.byref(self._device), ctypes.c_int(device))
+        self._call("cuDeviceGet", ctypes.byref(self._device), ctypes.c_int(0))
         context = ctypes.c_void_p()
         self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self._device)
         self._call("cuCtxSetCurrent", context)
         # One stream for the life of the process: engines may outlive the models they belong to.
-        if device not in _streams:
+        if not _streams:
             stream = ctypes.c_void_p()
             self._call("cuStreamCreate", ctypes.byref(stream), ctypes.c_uint(_NON_BLOCKING))
-            _streams[device] = stream
-        self._stream = _streams[device]
+            _streams.append(stream)
+        self._stream = _streams[0]
         self.stream = int(self._stream.value or 0)
         self._memory: List[int] = []
         self._graphs: List[Any] = []
         self._events: List[Any] = []
 
     def _call(self, name: str, *arguments: Any) -> None:
-        status = getattr(self._lib, name)(*arguments)
+        function = getattr(self._lib, name, None)
+        if function is None:
+            raise EngineError("this driver is too old: it has no %s" % name)
+        status = function(*arguments)
         if status:
             kind = DeviceLost if status in _FATAL else EngineError
             why = " (out of memory)" if status == 2 else ""
@@ -134,21 +136,11 @@ class CtypesCuda(Cuda):
             status = self._lib.cuStreamEndCapture(self._stream, ctypes.byref(graph))
         if status or not graph.value:
             raise EngineError("CUDA could not capture the work as a graph (status %d)" % status)
-        executable = self._instantiate(graph)
+        executable, flags = ctypes.c_void_p(), ctypes.c_ulonglong(0)
+        self._call("cuGraphInstantiateWithFlags", ctypes.byref(executable), graph, flags)
         self._lib.cuGraphDestroy(graph)
         self._graphs.append(executable)
         return lambda: self._call("cuGraphLaunch", executable, self._stream)
-
-    def _instantiate(self, graph: Any) -> Any:
-        executable = ctypes.c_void_p()
-        where = ctypes.byref(executable)
-        if hasattr(self._lib, "cuGraphInstantiateWithFlags"):  # CUDA 11.4 and later
-            self._call("cuGraphInstantiateWithFlags", where, graph, ctypes.c_ulonglong(0))
-        else:
-            is_10 = not hasattr(self._lib, "cuGraphInstantiate_v2")
-            name = "cuGraphInstantiate" if is_10 else "cuGraphInstantiate_v2"
-            self._call(name, where, graph, None, None, ctypes.c_size_t(0))
-        return executable
 
     def _event(self, position: int) -> Any:
         while len(self._events) <= position:
@@ -188,36 +180,23 @@ class CtypesCuda(Cuda):
         self._call("cuDeviceGetName", name, ctypes.c_int(128), self._device)
         bus = ctypes.create_string_buffer(32)
         self._call("cuDeviceGetPCIBusId", bus, ctypes.c_int(32), self._device)
-        memory = ctypes.c_size_t()
-        self._call("cuDeviceTotalMem_v2", ctypes.byref(memory), self._device)
         version = ctypes.c_int()
         self._call("cuDriverGetVersion", ctypes.byref(version))
-        value = ctypes.c_int()
-        numbers = {}
-        for key, attribute in _ATTRIBUTES.items():
-            self._call(
-                "cuDeviceGetAttribute", ctypes.byref(value), ctypes.c_int(attribute), self._device
-            )
-            numbers[key] = value.value
         return {
             "gpu": name.value.decode("utf-8", "replace"),
             "pci_bus": bus.value.decode("ascii", "replace"),
-            "memory_bytes": str(memory.value),
             "cuda_driver": "%d.%d" % (version.value // 1000, version.value % 1000 // 10),
-            "compute_capability": "%d.%d" % (numbers["major"], numbers["minor"]),
-            "multiprocessors": str(numbers["multiprocessors"]),
-            "l2_bytes": str(numbers["l2_bytes"]),
         }
 
 
 class PyCuda(Cuda):
     """pycuda's driver module. It has no graphs: work that is captured is enqueued anew instead."""
 
-    def __init__(self, device: int = 0) -> None:
+    def __init__(self) -> None:
         load_driver()
         self._driver = importlib.import_module("pycuda.driver")
         self._driver.init()
-        self._context = self._driver.Device(device).retain_primary_context()
+        self._context = self._driver.Device(0).retain_primary_context()
         self._context.push()
         self._stream = self._driver.Stream()
         self.stream = int(self._stream.handle)
@@ -254,24 +233,16 @@ class PyCuda(Cuda):
 
     def describe(self) -> Dict[str, str]:
         device = self._context.get_device()
-        major, minor = device.compute_capability()
-        return {
-            "gpu": device.name(),
-            "pci_bus": device.pci_bus_id(),
-            "memory_bytes": str(device.total_memory()),
-            "compute_capability": "%d.%d" % (major, minor),
-        }
+        return {"gpu": device.name(), "pci_bus": device.pci_bus_id()}
 
 
-def open_cuda(choice: Optional[str] = None, device: int = 0) -> Cuda:
-    """The CUDA that ``choice`` or HYBRIDLAT_CUDA names; ctypes, which needs nothing, if neither."""
-    choice = choice or os.environ.get("HYBRIDLAT_CUDA") or "ctypes"
+def open_cuda() -> Cuda:
+    """The CUDA that HYBRIDLAT_CUDA names; ctypes, which needs nothing, without it."""
+    choice = os.environ.get("HYBRIDLAT_CUDA") or "ctypes"
     makers = {"ctypes": CtypesCuda, "pycuda": PyCuda}
     if choice not in makers:
         raise NoDevice("%r is no way to reach CUDA: choose ctypes or pycuda" % choice)
     try:
-        return makers[choice](device)  # type: ignore[abstract, no-any-return, unused-ignore]
+        return makers[choice]()
     except ImportError:
-        raise NoDevice(
-            "the package for %s is not installed: leave HYBRIDLAT_CUDA unset to use ctypes" % choice
-        )
+        raise NoDevice("pycuda is not installed: leave HYBRIDLAT_CUDA unset to use ctypes")

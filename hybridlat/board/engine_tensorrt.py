@@ -1,5 +1,6 @@
 """TensorRT under CUDA graphs, several copies in turn."""
 
+import itertools
 import json
 import random
 import struct
@@ -14,33 +15,21 @@ from .trt_builder import EngineBuilder
 _SHORT_US = 100.0  # a graph shorter than this is timed by how fast the CPU launches it
 _SHORT_NETWORK_US = 50.0
 _CONTEXTS = 2  # sets of inputs that a model with one copy of its weights runs on in turn
-_PROFILE_RUNS = 30
 _BITS = {
     "FLOAT": 32, "HALF": 16, "BF16": 16, "INT32": 32, "INT64": 64, "INT8": 8, "UINT8": 8,
     "BOOL": 8, "FP8": 8, "E8M0": 8, "INT4": 4, "FP4": 4,
 }  # fmt: skip
 
 
-def tolerant_json(text: str) -> Any:
-    """The inspector's JSON; 8.6 may write raw control characters, or no JSON at all."""
-    try:
-        return json.loads(text, strict=False)
-    except ValueError:
-        return {"raw": text}
-
-
 class Loaded(object):
-    """One execution context with its own input and output buffers.
+    """One execution context with its own input and output buffers."""
 
-    ``noise(type, bytes)`` makes the content of an input.
-    """
-
-    def __init__(
-        self, trt: Any, cuda: Cuda, engine: Any, noise: Callable[[str, int], bytes]
-    ) -> None:
-        self._trt, self._cuda, self._engine = trt, cuda, engine
-        self._context = self._new_context()
-        self._addresses: Dict[str, int] = {}
+    def __init__(self, trt: Any, cuda: Cuda, engine: Any) -> None:
+        self.engine = engine
+        self._cuda = cuda
+        self._context = engine.create_execution_context()
+        if self._context is None:
+            raise EngineError("TensorRT is out of memory for an execution context")
         for i in range(engine.num_io_tensors):
             name = engine.get_tensor_name(i)
             kind = engine.get_tensor_dtype(name).name
@@ -52,62 +41,14 @@ class Loaded(object):
             size = (count * _BITS[kind] + 7) // 8
             address = cuda.allocate(size)
             if engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT:
-                cuda.upload(address, noise(kind, size))
-            self._addresses[name] = address
-        self._bind(self._context)
-
-    def _new_context(self) -> Any:
-        context = self._engine.create_execution_context()
-        if context is None:
-            raise EngineError("TensorRT is out of memory for an execution context")
-        return context
-
-    def _bind(self, context: Any) -> None:
-        for name, address in self._addresses.items():
-            if context.set_tensor_address(name, address) is False:
+                cuda.upload(address, _noise(kind, size))
+            if self._context.set_tensor_address(name, address) is False:
                 raise EngineError("TensorRT refused a buffer for %r" % name)
 
     def enqueue(self) -> None:
         """Put one inference on the stream."""
         if not self._context.execute_async_v3(self._cuda.stream):
             raise EngineError("TensorRT could not run the engine")
-
-    def describe(self) -> Any:
-        """The engine's layers, from its inspector."""
-        inspector = self._engine.create_engine_inspector()
-        text = inspector.get_engine_information(self._trt.LayerInformationFormat.JSON)
-        return tolerant_json(text)
-
-    def profile(self, runs: int) -> List[Dict[str, Any]]:
-        """Median microseconds of every layer over ``runs`` profiled inferences.
-
-        Profiling slows an engine down: the sum is not its latency. A context of its own is
-        profiled, so that the one that is timed never carries a profiler.
-        """
-        trt = self._trt
-        times: Dict[str, List[float]] = {}
-
-        class Profiler(trt.IProfiler):  # type: ignore[misc, name-defined]
-            def __init__(self) -> None:
-                trt.IProfiler.__init__(self)
-
-            def report_layer_time(self, layer_name: str, ms: float) -> None:
-                times.setdefault(layer_name, []).append(ms * 1e3)
-
-        context, profiler = self._new_context(), Profiler()
-        self._bind(context)
-        context.profiler = profiler
-
-        def enqueue() -> None:
-            if not context.execute_async_v3(self._cuda.stream):
-                raise EngineError("TensorRT could not run the engine under its profiler")
-
-        for _ in range(runs):
-            self._cuda.elapsed_us([enqueue])
-        return [
-            {"name": name, "median_us": sorted(taken)[len(taken) // 2], "runs": len(taken)}
-            for name, taken in times.items()
-        ]
 
 
 _Model = NamedTuple(
@@ -121,14 +62,10 @@ class TensorRtEngine(Engine):
 
     name = "tensorrt"
 
-    def __init__(self, timing_cache: str = "", cuda: str = "", level: str = "") -> None:
-        self._builder = EngineBuilder(timing_cache, level)
-        self._cuda_choice = cuda or None
+    def __init__(self, timing_cache: str) -> None:
+        self._builder = EngineBuilder(timing_cache)
         self.version = self._builder.version
-        if self._builder.rtx:
-            self.name = "tensorrt-rtx"
-        self._first = open_cuda(self._cuda_choice)
-        self._about = self._first.describe()
+        self._about = open_cuda().describe()
         self._sensors = Sensors(self._about.get("pci_bus", ""))
         self._models: Dict[str, _Model] = {}
 
@@ -144,14 +81,14 @@ class TensorRtEngine(Engine):
         return self._sensors.read()
 
     def build(self, request: Request) -> Dict[str, Any]:
-        built = self._builder.build(request.path, request.precision, request.typed_path)
+        plan = self._builder.build(request.path, request.precision, request.typed_path)
         self.drop(request.key)
-        cuda = open_cuda(self._cuda_choice)
+        cuda = open_cuda()
         try:
-            engines = [self._builder.load(built.plan) for _ in range(max(1, request.copies))]
+            engines = [self._builder.load(plan) for _ in range(max(1, request.copies))]
             contexts = _CONTEXTS if len(engines) == 1 else 1
             loaded = [
-                Loaded(self._builder.trt, cuda, engine, _noise)
+                Loaded(self._builder.trt, cuda, engine)
                 for engine in engines
                 for _ in range(contexts)
             ]
@@ -160,10 +97,7 @@ class TensorRtEngine(Engine):
             cuda.release()
             raise
         self._models[request.key] = model
-        return {
-            "build_s": round(built.seconds, 3), "plan_bytes": len(built.plan), "typed": built.typed,
-            "launch": model.how, "inferences_per_launch": model.inferences, "copies": len(engines),
-        }  # fmt: skip
+        return {"launch": model.how, "inferences_per_launch": model.inferences}
 
     def run_us(
         self, key: str, count: int, during: Optional[Callable[[], None]] = None
@@ -173,8 +107,12 @@ class TensorRtEngine(Engine):
         return [t / model.inferences for t in times]
 
     def layers(self, key: str) -> Any:
-        first = self._model(key).loaded[0]
-        return {"engine": first.describe(), "profile": first.profile(_PROFILE_RUNS)}
+        inspector = self._model(key).loaded[0].engine.create_engine_inspector()
+        text = inspector.get_engine_information(self._builder.trt.LayerInformationFormat.JSON)
+        try:
+            return {"engine": json.loads(text, strict=False)}  # 8.6 writes raw control characters
+        except ValueError:
+            return {"engine": text}
 
     def drop(self, key: str) -> None:
         model = self._models.pop(key, None)
@@ -201,12 +139,15 @@ def _make_graph(cuda: Cuda, loaded: List[Loaded], alone: bool) -> _Model:
         return run
 
     # A replay shows how long an inference takes: enqueued one by one, the CPU sets the pace.
+    launch: Callable[[Work], Work] = cuda.capture
+    how = "graph"
     try:
-        every, how = cuda.capture(repeated(len(enqueues))), "graph"
+        every = launch(repeated(len(enqueues)))
     except DeviceLost:
         raise
     except EngineError:
-        every, how = repeated(len(enqueues)), "enqueue"
+        launch, how = (lambda work: work), "enqueue"
+        every = repeated(len(enqueues))
     cuda.elapsed_us([every] * 3)
     alone_us = max(0.5, min(cuda.elapsed_us([every] * 10)) / len(enqueues))
     aim = _SHORT_US if alone else _SHORT_NETWORK_US
@@ -216,20 +157,9 @@ def _make_graph(cuda: Cuda, loaded: List[Loaded], alone: bool) -> _Model:
     if inferences == len(enqueues):
         return _Model(cuda, loaded, every, inferences, how)
     if inferences > 1:
-        work = repeated(inferences)
-        return _Model(cuda, loaded, cuda.capture(work) if how == "graph" else work, inferences, how)
-    replays = [cuda.capture(e) for e in enqueues] if how == "graph" else list(enqueues)
-    return _Model(cuda, loaded, _in_turn(replays), 1, how)
-
-
-def _in_turn(works: List[Work]) -> Work:
-    state = [0]
-
-    def run() -> None:
-        works[state[0]]()
-        state[0] = (state[0] + 1) % len(works)
-
-    return run
+        return _Model(cuda, loaded, launch(repeated(inferences)), inferences, how)
+    turns = itertools.cycle([launch(enqueue) for enqueue in enqueues])
+    return _Model(cuda, loaded, lambda: next(turns)(), 1, how)
 
 
 _pool: List[float] = []
@@ -253,8 +183,5 @@ def _noise(kind: str, size: int) -> bytes:
 
 
 def open_engine(options: Dict[str, str]) -> Engine:
-    """TensorRT with the options ``timing_cache`` (a file), ``cuda`` (an adapter's name) and
-    ``level`` (of the builder's optimisation, 0 to 5; else TensorRT's own default)."""
-    return TensorRtEngine(
-        options.get("timing_cache", ""), options.get("cuda", ""), options.get("level", "")
-    )
+    """TensorRT with the option ``timing_cache``, a file."""
+    return TensorRtEngine(options.get("timing_cache", ""))

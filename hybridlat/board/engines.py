@@ -1,7 +1,6 @@
 """The interface of an engine on a board; one file per engine implements it."""
 
 import importlib
-import os
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from . import NoDevice
@@ -56,18 +55,12 @@ class Engine(object):
         """Forget a model and give back its memory."""
 
 
-def names() -> List[str]:
-    """The engines whose files lie here, the board's own and what was added to the plan."""
-    folders = importlib.import_module(str(__package__)).__path__
-    files = sorted(file for folder in folders for file in os.listdir(folder))
-    return [f[len("engine_") : -len(".py")] for f in files if f.startswith("engine_")]
-
-
 def open_engine(name: str, options: Dict[str, str]) -> Engine:
-    """The engine of that name; NoDevice where it cannot be had on this machine."""
-    if name not in names():
-        raise NoDevice("%r is no engine of this worker: choose %s" % (name, ", ".join(names())))
-    module = importlib.import_module("." + "engine_" + name, __package__)
+    """The engine of the file ``engine_NAME.py`` here; NoDevice where this machine lacks it."""
+    try:
+        module = importlib.import_module(".engine_" + name, __package__)
+    except ImportError as error:
+        raise NoDevice("this worker has no engine %r (%s)" % (name, error))
     engine = module.open_engine(options)
     assert isinstance(engine, Engine)
     return engine

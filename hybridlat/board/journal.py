@@ -48,9 +48,12 @@ class Journal(object):
                 "%s holds results of another plan: move it away to measure this one" % self._path
             )
         if line.get("board_id") != self.board_id:
+            old = line["board"]
+            both = [(key, old.get(key, ""), facts.get(key, "")) for key in _SAME]
+            changed = "; ".join("%s %r then, %r now" % one for one in both if one[1] != one[2])
             raise BoardError(
                 "%s holds results of another board (%s): use --results with another file name"
-                % (self._path, difference(line.get("board", {}), facts))
+                % (self._path, changed)
             )
 
     def write(self, line: Dict[str, Any]) -> None:
@@ -120,17 +123,14 @@ def system_facts() -> Dict[str, str]:
     release = _first_line("/etc/nv_tegra_release")
     if release:
         facts["jetpack"] = release
-    mode = _run(["nvpmodel", "-q"])
-    if mode:
-        facts["power_mode"] = " ".join(mode.split())
+    try:
+        mode = subprocess.check_output(
+            ["nvpmodel", "-q"], stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, timeout=10
+        )
+        facts["power_mode"] = " ".join(mode.decode("utf-8", "replace").split())
+    except (OSError, subprocess.SubprocessError):
+        pass
     return facts
-
-
-def difference(old: Dict[str, str], new: Dict[str, str]) -> str:
-    """The facts that make two boards different, for a person."""
-    both = [(key, old.get(key, ""), new.get(key, "")) for key in _SAME]
-    changed = ["%s %r then, %r now" % each for each in both if each[1] != each[2]]
-    return "; ".join(changed) or "its identity was written by another version"
 
 
 def _first_line(path: str) -> str:
@@ -140,13 +140,3 @@ def _first_line(path: str) -> str:
     except OSError:
         return ""
     return text.split("\n")[0].strip("\0 \t\r")
-
-
-def _run(command: "list[str]") -> str:
-    try:
-        out = subprocess.check_output(
-            command, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, timeout=10
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return out.decode("utf-8", "replace")

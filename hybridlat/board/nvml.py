@@ -2,11 +2,12 @@
 
 import ctypes
 import glob
-from typing import Any, Dict, List, Optional, Tuple
+from functools import partial
+from typing import Any, Callable, Dict, Optional, Tuple
 
 _SM_CLOCK = 1
 _GPU_TEMPERATURE = 0
-_JETSON_GPU = ("/sys/class/devfreq/*%s*/cur_freq", ("gv11b", "gp10b", "ga10b", "gpu", "gb10b"))
+_JETSON_GPUS = ("gv11b", "gp10b", "ga10b", "gpu", "gb10b")
 Reading = Dict[str, float]
 
 
@@ -21,9 +22,18 @@ class Sensors(object):
             if library.nvmlInit_v2() == 0 and self._find(library, pci_bus) == 0:
                 self._lib = library
         except (OSError, AttributeError):
-            self._lib = None
-        self._clock_file = None if self._lib else _first_file(*_JETSON_GPU)
-        self._heat_file = None if self._lib else _thermal_zone()
+            pass
+        # What reads a sensor, and its unit in ours.
+        self._sensors: Dict[str, Tuple[Callable[[], Optional[int]], float]] = {
+            "sm_mhz": (partial(_integer, _clock_file()), 1e-6),
+            "temperature_c": (partial(_integer, _heat_file()), 1e-3),
+        }
+        if self._lib is not None:
+            self._sensors = {
+                "sm_mhz": (partial(self._number, "ClockInfo", _SM_CLOCK), 1.0),
+                "temperature_c": (partial(self._number, "Temperature", _GPU_TEMPERATURE), 1.0),
+                "power_w": (partial(self._number, "PowerUsage"), 1e-3),
+            }
 
     def _find(self, library: Any, pci_bus: str) -> int:
         out = ctypes.byref(self._handle)
@@ -33,86 +43,39 @@ class Sensors(object):
                 return 0
         return int(library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(0), out))
 
-    def _number(self, name: str, *arguments: Any) -> Optional[int]:
+    def _number(self, what: str, *which: int) -> Optional[int]:
         value = ctypes.c_uint()
-        try:
-            status = getattr(self._lib, name)(self._handle, *arguments, ctypes.byref(value))
-        except AttributeError:
-            return None
+        ask = getattr(self._lib, "nvmlDeviceGet" + what)
+        status = ask(self._handle, *map(ctypes.c_int, which), ctypes.byref(value))
         return None if status else int(value.value)
-
-    def _text(self, name: str) -> str:
-        text = ctypes.create_string_buffer(96)
-        try:
-            function = getattr(self._lib, name)
-        except AttributeError:
-            return ""
-        if name == "nvmlSystemGetDriverVersion":
-            status = function(text, ctypes.c_uint(96))
-        else:
-            status = function(self._handle, text, ctypes.c_uint(96))
-        return "" if status else text.value.decode("ascii", "replace")
 
     def read(self) -> Reading:
         """``sm_mhz``, ``temperature_c``, ``power_w``: those that can be read now."""
-        reading: Reading = {}
-        if self._lib is not None:
-            clock = self._number("nvmlDeviceGetClockInfo", ctypes.c_int(_SM_CLOCK))
-            heat = self._number("nvmlDeviceGetTemperature", ctypes.c_int(_GPU_TEMPERATURE))
-            power = self._number("nvmlDeviceGetPowerUsage")
-            if clock is not None:
-                reading["sm_mhz"] = float(clock)
-            if heat is not None:
-                reading["temperature_c"] = float(heat)
-            if power is not None:
-                reading["power_w"] = power / 1e3
-            return reading
-        clock = _integer(self._clock_file)
-        heat = _integer(self._heat_file)
-        if clock is not None:
-            reading["sm_mhz"] = clock / 1e6
-        if heat is not None:
-            reading["temperature_c"] = heat / 1e3
-        return reading
+        values = {key: (ask(), unit) for key, (ask, unit) in self._sensors.items()}
+        return {key: value * unit for key, (value, unit) in values.items() if value is not None}
 
     def describe(self) -> Dict[str, str]:
-        """Driver, serial text of the device and limits; empty where there is no NVML."""
+        """The driver, and what tells this device from others like it; empty without NVML."""
         if self._lib is None:
             return {}
-        facts = {
-            "driver": self._text("nvmlSystemGetDriverVersion"),
-            "uuid": self._text("nvmlDeviceGetUUID"),
+        driver, uuid = (ctypes.create_string_buffer(96) for _ in range(2))
+        size = ctypes.c_uint(96)
+        self._lib.nvmlSystemGetDriverVersion(driver, size)
+        self._lib.nvmlDeviceGetUUID(self._handle, uuid, size)
+        limit_mw = self._number("EnforcedPowerLimit")
+        return {
+            "driver": driver.value.decode("ascii", "replace"),
+            "uuid": uuid.value.decode("ascii", "replace"),
+            "power_limit_w": "" if limit_mw is None else "%g" % (limit_mw / 1e3),
         }
-        limit = self._number("nvmlDeviceGetEnforcedPowerLimit")
-        top = self._number("nvmlDeviceGetMaxClockInfo", ctypes.c_int(_SM_CLOCK))
-        if limit is not None:
-            facts["power_limit_w"] = "%g" % (limit / 1e3)
-        if top is not None:
-            facts["max_sm_mhz"] = str(top)
-        return facts
 
 
-def summary(readings: List[Reading]) -> Dict[str, float]:
-    """Mean, least and most of each sensor over the readings of one visit."""
-    means: Dict[str, float] = {}
-    for key in ("sm_mhz", "temperature_c", "power_w"):
-        values = [reading[key] for reading in readings if key in reading]
-        if values:
-            means[key] = round(sum(values) / len(values), 2)
-            means[key + "_min"] = min(values)
-            means[key + "_max"] = max(values)
-    return means
+def _clock_file() -> Optional[str]:
+    patterns = ["/sys/class/devfreq/*%s*/cur_freq" % name for name in _JETSON_GPUS]
+    return next((path for pattern in patterns for path in sorted(glob.glob(pattern))), None)
 
 
-def _first_file(pattern: str, names: Tuple[str, ...]) -> Optional[str]:
-    for name in names:
-        paths = sorted(glob.glob(pattern % name))
-        if paths:
-            return paths[0]
-    return None
-
-
-def _thermal_zone() -> Optional[str]:
+def _heat_file() -> Optional[str]:
     for path in sorted(glob.glob("/sys/class/thermal/thermal_zone*/type")):
         try:
             with open(path) as source:

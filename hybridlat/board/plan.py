@@ -37,7 +37,7 @@ class Plan(object):
         self.tasks: List[Dict[str, Any]] = content["tasks"]
         self.noise: Dict[str, int] = content["noise"]
         self.reference = content.get("reference") or ""
-        self.settings: Dict[str, Any] = content.get("settings", {})
+        self.settings: Dict[str, Any] = content["settings"]
 
     def file(self, name: str) -> str:
         """Absolute path of a file in the plan."""
@@ -52,9 +52,9 @@ def in_order(tasks: List[Dict[str, Any]]) -> List[Tuple[int, Dict[str, Any]]]:
     """
     groups = []  # type: List[List[Dict[str, Any]]]
     models = set()  # type: set[str]
-    for task in sorted(tasks, key=lambda task: int(task.get("stage", 0))):
+    for task in sorted(tasks, key=lambda task: int(task["stage"])):
         larger = models | set(task["items"])
-        is_other = groups and groups[-1][0].get("stage", 0) != task.get("stage", 0)
+        is_other = groups and groups[-1][0]["stage"] != task["stage"]
         if not groups or is_other or len(larger) >= KEPT:
             groups.append([])
             larger = set(task["items"])
@@ -62,8 +62,8 @@ def in_order(tasks: List[Dict[str, Any]]) -> List[Tuple[int, Dict[str, Any]]]:
         models = larger
     visits = []
     for group in groups:
-        for number in range(max(int(task.get("rounds", 1)) for task in group)):
-            visits += [(number, task) for task in group if number < int(task.get("rounds", 1))]
+        for number in range(max(int(task["rounds"]) for task in group)):
+            visits += [(number, task) for task in group if number < task["rounds"]]
     return visits
 
 

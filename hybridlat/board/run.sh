@@ -41,7 +41,7 @@ else
 fi
 knows() { grep -E -q -e "(^|[^A-Za-z-])--$1([^A-Za-z0-9]|\$)" logs/help.txt; }
 
-flags_for() { # precision, whether profiling
+flags_for() { # precision
     printf '%s\n' --useCudaGraph --useSpinWait --noDataTransfers "--warmUp=$WARM_MS" \
         "--duration=$SECONDS_EACH" --iterations=20 --avgRuns=1
     if knows memPoolSize; then echo --memPoolSize=workspace:1024; else echo --workspace=1024; fi
@@ -197,8 +197,6 @@ measure() { # item precision file typed round visit (a shell's variables are glo
         echo --exportTimes=logs/times.json
         if [ ! -s "layers/$m_item.json" ]; then
             echo "--exportLayerInfo=logs/layers.json"
-            echo "--exportProfile=logs/profile.json"
-            echo --separateProfileRun
         fi
     } | call "logs/$m_item.log"
     status=$?
@@ -211,12 +209,9 @@ measure() { # item precision file typed round visit (a shell's variables are glo
     fi
     if [ -f "$engine.part" ]; then mv "$engine.part" "$engine"; fi
     if [ ! -s "layers/$m_item.json" ] && [ -s logs/layers.json ]; then
-        profile=null
-        if [ -s logs/profile.json ]; then profile=$(cat logs/profile.json); fi
-        printf '{"engine": %s, "profile": %s}\n' "$(cat logs/layers.json)" "$profile" \
-            >"layers/$m_item.json"
+        printf '{"engine": %s}\n' "$(cat logs/layers.json)" >"layers/$m_item.json"
     fi
-    rm -f logs/layers.json logs/profile.json
+    rm -f logs/layers.json
     samples=$(samples_of logs/times.json) || samples=$(summary_of "logs/$m_item.log")
     [ -n "$samples" ] || {
         fail "$m_item" "$m_round" "trtexec printed no GPU compute time (see logs/$m_item.log)"

@@ -11,38 +11,34 @@ from .client import Worker
 from .journal import Journal, board_id, system_facts
 from .plan import KEPT, Plan, in_order, make_files
 
-_BUILD_S = 600.0
 _GRACE_S = 20.0  # what is being done when the budget ends may take so much longer
-_TYPICAL_S = 3.0  # what a task is thought to take before one of its kind has been done
 
 
-def starter(
-    plan: Plan, engine: str, launcher: str, options: Dict[str, str], python: str = ""
-) -> Callable[[], Worker]:
-    """What starts worker processes: ``launcher`` run with ``python``, for one engine."""
-    chosen = dict(options)
-    if engine == "tensorrt":
-        chosen.setdefault("timing_cache", plan.file("timing.cache"))
-    return lambda: Worker(launcher, engine, chosen, python, plan.file("worker.log"))
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def _say_progress(done: int, total: int, label: str) -> None:
+    _say("%d of %d  %s" % (done, total, label))
 
 
 class Runner(object):
     """One run over a plan with one engine, within a budget of seconds.
 
-    ``start`` makes its worker processes; :func:`starter` gives one that runs a launcher.
-    ``progress`` gets done, total and a label behind every task.
+    ``start`` makes its worker processes. ``progress`` gets done, total and a label behind every
+    task.
     """
 
     def __init__(
         self, plan: Plan, start: Callable[[], Worker], results: str = "", budget_s: float = 1e9,
         progress: Optional[Callable[[int, int, str], None]] = None,
     ) -> None:  # fmt: skip
-        self._plan, self._progress, self._make = plan, progress, start
+        self._plan, self._progress, self._make = plan, progress or _say_progress, start
         self._end = time.time() + budget_s
         self._worker: Optional[Worker] = None
         self._loaded: List[str] = []
         self._processes = 0
-        self._typical_s: Dict[str, float] = {}
         hello = self._start().hello
         facts = dict(system_facts())
         facts.update(hello["board"])
@@ -80,66 +76,56 @@ class Runner(object):
             else:
                 todo.append((number, task))
         for done, (number, task) in enumerate(todo):
-            begin = time.time()
-            kind = str(task.get("title", ""))
-            typical = self._typical_s.get(kind, _TYPICAL_S)
-            if begin + typical > self._end:  # something shorter may still fit
-                counts["left"] += 1
-                continue
-            outcome = self._do(task, number)
-            counts[outcome] += 1
-            took = time.time() - begin
-            self._typical_s[kind] = 0.8 * self._typical_s.get(kind, took) + 0.2 * took
-            if self._progress is not None:
-                self._progress(done + 1, len(todo), str(task.get("label", "")))
-                continue
-            _say(
-                "%d of %d  %-8s %5.1f s, %4.0f s left  %s %s"
-                % (done + 1, len(todo), outcome, took, max(0.0, self._end - time.time()), kind,
-                   task.get("label", ""))
-            )  # fmt: skip
+            if time.time() > self._end:
+                counts["left"] += len(todo) - done
+                break
+            counts[self._do(task, number)] += 1
+            label = "%s %s" % (task.get("title", ""), task.get("label", ""))
+            self._progress(done + 1, len(todo), label.strip())
         self._close()
         return counts
 
     def _do(self, task: Dict[str, Any], number: int) -> str:
         """One task: "measured", "failed", or "left" where the budget cut it off."""
         about = {"task": task["task"], "round": number}
+        failure = dict(about, kind="failure", items=task["items"])
         for _ in range(2):  # a worker that is lost gets one more try with a fresh process
             try:
-                try:
-                    result = self._measure(task)
-                except EngineError as error:
-                    if not _is_memory(error) or set(self._loaded) <= set(task["items"]):
-                        raise
-                    self._drop_all()  # loaded models, which wait for their pairs, take the memory
-                    result = self._measure(task)
+                result = self._measure_with_room(task)
                 self._journal.write(dict(about, kind="visit", **result))
                 return "measured"
             except EngineError as error:
-                self._journal.write(
-                    dict(about, kind="failure", error=str(error), items=task["items"])
-                )
+                self._journal.write(dict(failure, error=str(error)))
                 return "failed"
             except WorkerLost as error:
                 self._worker = None
                 if time.time() > self._end:
                     return "left"  # not the model's fault: the next run begins it anew
-                failure = dict(about, kind="failure", error=str(error), items=task["items"])
                 if error.timed_out:  # to wait for it a second time is not worth the time
-                    self._journal.write(failure)
+                    self._journal.write(dict(failure, error=str(error)))
                     return "failed"
-                self._journal.write(dict(failure, lost=True))
+                self._journal.write(dict(failure, error=str(error), lost=True))
         return "failed"
 
-    def _drop_all(self) -> None:
+    def _measure_with_room(self, task: Dict[str, Any]) -> Dict[str, Any]:
+        """Loaded models, which wait for their pairs, are dropped where they take the memory."""
+        try:
+            return self._measure(task)
+        except EngineError as error:
+            text = str(error).lower().replace(" ", "")
+            if "outofmemory" not in text or set(self._loaded) <= set(task["items"]):
+                raise
         assert self._worker is not None
         for key in self._loaded:
             self._worker.ask(60, "drop", key=key)
         self._loaded = []
+        return self._measure(task)
 
     def _measure(self, task: Dict[str, Any]) -> Dict[str, Any]:
         worker = self._worker or self._start()
-        settings = self._plan.settings
+        samples, warm_s, limit_s = (
+            self._plan.settings[key] for key in ("samples", "warm_s", "limit_s")
+        )
         built = {}
         for item in task["items"]:
             about = self._load(item, set(task["items"]))
@@ -152,15 +138,10 @@ class Runner(object):
             except EngineError as error:
                 _say("without its reference: %s" % error)
                 self._plan.reference = ""
-        result.update(
-            worker.visit(
-                list(task["items"]),
-                int(settings.get("samples", 200)),
-                float(settings.get("warm_s", 0.3)),
-                float(settings.get("limit_s", 2.0)),
-                self._plan.reference,
-            )
-        )
+        result.update(worker.ask(
+            4 * warm_s + 2 * limit_s + 60, "visit", keys=task["items"],
+            samples=samples, warm_s=warm_s, limit_s=limit_s, reference=self._plan.reference,
+        ))  # fmt: skip
         return result
 
     def _load(self, item: str, needed: "set[str]") -> Optional[Dict[str, Any]]:
@@ -176,16 +157,15 @@ class Runner(object):
             worker.ask(60, "drop", key=oldest[0])
             self._loaded.remove(oldest[0])
         spec = self._plan.items[item]
-        most = float(self._plan.settings.get("build_s", _BUILD_S))
-        limit = max(1.0, min(most, self._end + _GRACE_S - time.time()))
-        about = worker.build(
-            limit, item, self._plan.file(spec["file"]), spec["precision"],
-            typed_path=self._plan.file(spec.get("typed_file", "")),
+        most_s = self._plan.settings["build_s"]
+        limit = max(1.0, min(most_s, self._end + _GRACE_S - time.time()))
+        about = worker.ask(
+            limit, "build", key=item, path=self._plan.file(spec["file"]),
+            precision=spec["precision"], typed_path=self._plan.file(spec.get("typed_file", "")),
             copies=spec.get("copies", 1), alone=spec.get("alone", False),
         )  # fmt: skip
         self._loaded.append(item)
         self._keep_layers(worker, item)
-        assert isinstance(about, dict)
         return about
 
     def _keep_layers(self, worker: Worker, item: str) -> None:
@@ -201,12 +181,3 @@ class Runner(object):
             with open(path + ".part", "w") as sink:
                 json.dump(layers, sink)
             os.replace(path + ".part", path)
-
-
-def _is_memory(error: EngineError) -> bool:
-    return "out of memory" in str(error).lower() or "outofmemory" in str(error).lower()
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()

@@ -7,17 +7,14 @@ import ctypes
 import importlib
 import os
 import sys
-import time
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, Optional
 
 from . import EngineError, NoDevice
 from .cuda import load_driver
 
-_MODULES = ("tensorrt", "tensorrt_bindings", "tensorrt_rtx")
+_MODULES = ("tensorrt", "tensorrt_bindings")
 _PRECISION_FLAGS = {"fp16": "FP16", "bf16": "BF16"}
 _WORKSPACE_BYTES = 1 << 30
-
-Built = NamedTuple("Built", [("plan", bytes), ("seconds", float), ("typed", bool)])
 
 
 def import_tensorrt() -> Any:
@@ -56,21 +53,20 @@ def external_libraries() -> Dict[str, bool]:
 class EngineBuilder(object):
     """TensorRT's builder and runtime on this machine; ``version`` as in a target, ``8.6``."""
 
-    def __init__(self, timing_cache: str = "", level: str = "") -> None:
+    def __init__(self, timing_cache: str = "") -> None:
         self.trt = trt = import_tensorrt()
         self.full_version = str(trt.__version__)
         self.version = ".".join(self.full_version.split(".")[:2])
-        self.rtx = str(trt.__name__).endswith("rtx")
-        if not self.rtx and tuple(int(n) for n in self.version.split(".")) < (8, 5):
+        if tuple(int(n) for n in self.version.split(".")) < (8, 5):
             raise NoDevice(
                 "TensorRT %s has no named tensors (8.5 and later do): use run.sh with trtexec"
                 % self.full_version
             )
-        if level and level not in "012345":
-            raise NoDevice("%r is no optimisation level of TensorRT: choose 0 to 5" % level)
-        self._level = level
         self._cache_path = timing_cache
-        self._cache = _read_bytes(timing_cache)
+        self._cache = b""
+        if os.path.exists(timing_cache):
+            with open(timing_cache, "rb") as source:
+                self._cache = source.read()
         self._libraries = external_libraries()
         self._logger = self._make_logger()
         self._runtime = trt.Runtime(self._logger)
@@ -103,11 +99,10 @@ class EngineBuilder(object):
             "external_tactics": ",".join(real) or "none",
             "workspace_bytes": str(_WORKSPACE_BYTES),
             "aux_streams": "0",
-            "optimization_level": self._level or "default",
         }
 
-    def build(self, path: str, precision: str, typed_path: str = "") -> Built:
-        """Build the model at ``path`` for ``fp32``, ``tf32``, ``fp16`` or ``bf16``.
+    def build(self, path: str, precision: str, typed_path: str = "") -> bytes:
+        """The engine of the model at ``path`` for ``fp32``, ``tf32``, ``fp16`` or ``bf16``.
 
         ``typed_path`` is the same model already in that type, for versions that need it so.
         """
@@ -122,24 +117,21 @@ class EngineBuilder(object):
                 "TensorRT %s takes %s from the model's types, and the plan has no such model"
                 % (self.full_version, precision)
             )
-        begin = time.time()
         builder = trt.Builder(self._logger)
         network = builder.create_network(self._network_flags(typed))
         self._parse(network, typed_path if typed else path)
         config = self._configure(builder, precision, None if typed else flag)
-        cache = self._timing_cache(config)
+        self._set_timing_cache(config)
         plan = builder.build_serialized_network(network, config)
         if plan is None:
             raise self._why("build the model")
-        if cache is not None:
-            self._keep_cache(config.get_timing_cache())
-        return Built(bytes(plan), time.time() - begin, typed)
+        self._keep_cache(config.get_timing_cache())
+        return bytes(plan)
 
     def _network_flags(self, typed: bool) -> int:
         trt = self.trt
         flags = 0
-        major = int(self.version.split(".")[0])
-        if not self.rtx and major < 10:
+        if int(self.version.split(".")[0]) < 10:
             flags |= 1 << int(trt.NetworkDefinitionCreationFlag.EXPLICIT_BATCH)
         if typed and has_member(trt, "NetworkDefinitionCreationFlag", "STRONGLY_TYPED"):
             flags |= 1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
@@ -166,8 +158,6 @@ class EngineBuilder(object):
             config.clear_flag(trt.BuilderFlag.TF32)
         if hasattr(config, "max_aux_streams"):  # branches one after another, as they are composed
             config.max_aux_streams = 0
-        if self._level and hasattr(config, "builder_optimization_level"):  # 8.6 and later
-            config.builder_optimization_level = int(self._level)
         off = 0
         for name, there in self._libraries.items():
             if not there and has_member(trt, "TacticSource", name):
@@ -179,16 +169,11 @@ class EngineBuilder(object):
                 config.set_preview_feature(getattr(trt.PreviewFeature, feature), True)
         return config
 
-    def _timing_cache(self, config: Any) -> Any:
-        if self.rtx:  # it times nothing
-            return None
+    def _set_timing_cache(self, config: Any) -> None:
+        """One of another device or version is refused: start afresh."""
         cache = config.create_timing_cache(self._cache)
-        if cache is None:  # of another device or version: start afresh
-            cache = config.create_timing_cache(b"")
-        if config.set_timing_cache(cache, False) is False:
-            cache = config.create_timing_cache(b"")
-            config.set_timing_cache(cache, False)
-        return cache
+        if cache is None or config.set_timing_cache(cache, False) is False:
+            config.set_timing_cache(config.create_timing_cache(b""), False)
 
     def _keep_cache(self, cache: Any) -> None:
         self._cache = bytes(cache.serialize())
@@ -203,11 +188,3 @@ class EngineBuilder(object):
         if engine is None:
             raise self._why("load its own plan")
         return engine
-
-
-def _read_bytes(path: str) -> bytes:
-    try:
-        with open(path, "rb") as source:
-            return source.read()
-    except OSError:
-        return b""

@@ -11,9 +11,9 @@ import time
 from functools import partial
 from typing import IO, Any, Callable, Dict, Hashable, List, Mapping, TypeVar
 
-from . import BoardError, DeviceLost, NoDevice
+from . import BoardError, NoDevice
 from .engines import Engine, Request, open_engine
-from .nvml import Reading, summary
+from .nvml import Reading
 
 _BATCH_US = 15000.0
 _MOST_PER_BATCH = 200
@@ -59,40 +59,42 @@ def visit(
         keys = keys + [reference]
     counts = {key: _warm(engine, key, warm_s / len(keys)) for key in keys}
     readings: Dict[str, List[Reading]] = {key: [] for key in keys}
-    batches: Dict[str, List[int]] = {key: [] for key in keys}
-    enough = {key: samples if key in wanted else min(samples, _OF_REFERENCE) for key in keys}
+    missing = {key: samples if key in wanted else min(samples, _OF_REFERENCE) for key in keys}
 
     def run(key: str) -> List[float]:
         count = counts[key]
-        if sum(batches[key]) >= enough[key]:  # it only takes its turn among the others
+        if missing[key] <= 0:  # it only takes its turn among the others
             count = min(count, _COMPANY)
         _first, *batch = engine.run_us(  # the first fills the pipeline
             key, count + 1, lambda: readings[key].append(engine.read_sensors())
         )
-        batches[key].append(len(batch))
+        missing[key] -= len(batch)
         return batch
 
     def goes_on(taken: Dict[str, List[float]], passes: int, spent_s: float) -> bool:
-        short = any(len(taken[key]) < enough[key] for key in keys)
-        return short and (not passes or spent_s <= limit_s)
+        is_short = any(count > 0 for count in missing.values())
+        return is_short and (not passes or spent_s <= limit_s)
 
     runs = {key: partial(run, key) for key in keys}
     taken = take_turns(runs, goes_on, warm_passes=0)
     result = {
         "samples_us": {k: [round(t, 3) for t in taken[k]] for k in wanted},
-        "sensors": {k: summary(readings[k]) for k in wanted},
-        "clocks": {
-            k: [
-                [n, r.get("sm_mhz"), r.get("temperature_c")]
-                for n, r in zip(batches[k], readings[k])
-            ]
-            for k in wanted
-        },
+        "sensors": {k: _summary(readings[k]) for k in wanted},
     }  # type: Dict[str, Any]
     if reference:
         ordered = sorted(taken[reference])
         result["reference_us"] = round(ordered[len(ordered) // 2], 3)
     return result
+
+
+def _summary(readings: List[Reading]) -> Dict[str, float]:
+    """Mean, least and most of each sensor."""
+    means: Dict[str, float] = {}
+    for key in sorted(set().union(*readings)):
+        values = [reading[key] for reading in readings if key in reading]
+        means[key] = round(sum(values) / len(values), 2)
+        means[key + "_min"], means[key + "_max"] = min(values), max(values)
+    return means
 
 
 def _warm(engine: Engine, key: str, seconds: float) -> int:
@@ -132,9 +134,6 @@ def serve(engine_name: str, options: Dict[str, str]) -> int:
         try:
             answer = _do(engine, request)
             answer["ok"] = True
-        except DeviceLost as error:  # every later request would fail because of this model
-            _answer(answers, {"ok": False, "error": str(error), "kind": "DeviceLost"})
-            return 1
         except BoardError as error:
             answer = {"ok": False, "error": str(error), "kind": type(error).__name__}
         except MemoryError:
@@ -142,24 +141,20 @@ def serve(engine_name: str, options: Dict[str, str]) -> int:
         except Exception as error:  # noqa: BLE001 - one model must not end the run
             text = "%s: %s" % (type(error).__name__, " ".join(str(error).split())[:300])
             answer = {"ok": False, "error": text, "kind": "EngineError"}
-            if "CUDA error" in text and "out of memory" not in text:  # PyTorch's way to say it
-                _answer(answers, dict(answer, kind="DeviceLost"))
-                return 1
         _answer(answers, answer)
+        if answer.get("kind") == "DeviceLost":  # all later requests would fail as well
+            return 1
     return 0
 
 
 def _do(engine: Engine, request: Dict[str, Any]) -> Dict[str, Any]:
     what = request["do"]
     if what == "build":
-        return engine.build(Request(
-            request["key"], request["path"], request.get("typed_path") or "",
-            request["precision"], int(request.get("copies", 1)), bool(request.get("alone", False)),
-        ))  # fmt: skip
+        return engine.build(Request(**{name: request[name] for name in Request._fields}))
     if what == "visit":
         return visit(
             engine, request["keys"], request["samples"], request["warm_s"], request["limit_s"],
-            request.get("reference") or "",
+            request["reference"],
         )  # fmt: skip
     if what == "layers":
         return {"layers": engine.layers(request["key"])}

@@ -9,6 +9,7 @@ must be there for ``--engine tensorrt``, else use run.sh.
 """
 
 import argparse
+import functools
 import importlib
 import importlib.util
 import os
@@ -65,7 +66,6 @@ def _arguments(arguments: List[str]) -> argparse.Namespace:
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--budget", type=_seconds, default=_seconds("24h"), help="90s, 8m or 2h")
     parser.add_argument("--results", default="", help="results file (default: PLAN/results.jsonl)")
-    parser.add_argument("--python", default="", help="the Python that has the engine")
     return parser.parse_args(arguments)
 
 
@@ -78,16 +78,17 @@ def main(arguments: List[str]) -> int:
         if command.what == "serve":
             return int(_load("visits").serve(command.engine, options))
         launcher = os.path.abspath(__file__)
+        start = functools.partial(_load("client").Worker, launcher, command.engine, options)
         if command.what == "check":
-            worker = _load("client").Worker(launcher, command.engine, options, command.python)
+            worker = start()
             for key, value in sorted(worker.hello.items()):
                 sys.stdout.write("%s: %s\n" % (key, value))
             worker.close()
             return 0
-        runner = _load("runner")
         plan = _load("plan").Plan(command.plan)
-        start = runner.starter(plan, command.engine, launcher, options, command.python)
-        counts = runner.Runner(plan, start, command.results, command.budget).run()
+        options.setdefault("timing_cache", plan.file("timing.cache"))
+        start = functools.partial(start, log=plan.file("worker.log"))
+        counts = _load("runner").Runner(plan, start, command.results, command.budget).run()
         sys.stderr.write(", ".join("%s %d" % pair for pair in sorted(counts.items())) + "\n")
         return 4 if counts["left"] else 0
     except errors.NoDevice as error:

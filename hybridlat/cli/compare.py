@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from hybridlat.cli import options
-from hybridlat.cli.options import Documents, Sizes
+from hybridlat.cli.options import Documents
 from hybridlat.cli.output import aside, console, print_json
-from hybridlat.cli.predict import UNTRUSTED, PredictorChoice
+from hybridlat.cli.predict import UNTRUSTED, opened
 from hybridlat.report import block_table
 from hybridlat.report.compare import comparison, print_comparison
 from hybridlat.report.html import page
@@ -25,17 +26,18 @@ from hybridlat.report.units import why_untrusted
 @options.as_json
 @options.as_page
 @options.every_cell
-@options.gathered(PredictorChoice, "choice")
-@options.gathered(Sizes, "sizes")
 @click.pass_context
 def compare(
     ctx: click.Context,
-    choice: PredictorChoice,
-    sizes: Sizes,
+    /,
+    batch: int | None,
+    shapes: options.Shapes,
     networks: Sequence[str],
     as_json: bool,
     html: str | None,
     every_cell: bool,
+    tolerance: float,
+    **chosen: Any,
 ) -> None:
     """Compare networks: which is faster, by how much, and which cells make the difference.
 
@@ -47,20 +49,19 @@ def compare(
     """
     if len(networks) < 2:
         raise click.UsageError("Comparing takes two networks or more.")
-    with choice.opened() as (predictor, _):
+    with opened(tolerance=tolerance, **chosen) as (predictor, _):
         estimates = [
-            predictor.predict(path, batch=sizes.batch, shapes=sizes.shapes, describe=True)
-            for path in networks
+            predictor.predict(path, batch=batch, shapes=shapes, describe=True) for path in networks
         ]
     if as_json:
         print_json(comparison(estimates))
     else:
         print_comparison(console(), estimates, every_cell=every_cell)
     if html is not None:
-        Path(html).write_text(page(estimates, choice.tolerance), encoding="utf-8")
+        Path(html).write_text(page(estimates, tolerance), encoding="utf-8")
     doubtful = [estimate for estimate in estimates if not estimate.trusted]
     for estimate in doubtful:
-        aside(f"{estimate.network}: {why_untrusted(estimate, choice.tolerance)}")
+        aside(f"{estimate.network}: {why_untrusted(estimate, tolerance)}")
     ctx.exit(UNTRUSTED if doubtful else 0)
 
 
@@ -75,17 +76,19 @@ def compare(
 @options.as_json
 @options.as_markdown
 @options.as_csv
-@options.gathered(PredictorChoice, "choice")
-@options.gathered(Sizes, "sizes")
-@options.gathered(Documents, "documents")
 @click.pass_context
 def table(
     ctx: click.Context,
-    choice: PredictorChoice,
-    sizes: Sizes,
-    documents: Documents,
+    /,
+    batch: int | None,
+    shapes: options.Shapes,
     networks: Sequence[str],
     pattern: str | None,
+    as_json: bool,
+    markdown: str | None,
+    csv: str | None,
+    tolerance: float,
+    **chosen: Any,
 ) -> None:
     """Tabulate the latency of every block of a search space at every position.
 
@@ -98,11 +101,10 @@ def table(
 
     Exit codes: 0 done, 2 bad input, 3 a row that is not to be trusted.
     """
-    with choice.opened() as (predictor, _):
-        blocks = predictor.space(
-            networks, batch=sizes.batch, shapes=sizes.shapes, pattern=pattern
-        ).table
-    if documents.as_json:
+    documents = Documents(as_json, markdown, csv)
+    with opened(tolerance=tolerance, **chosen) as (predictor, _):
+        blocks = predictor.space(networks, batch=batch, shapes=shapes, pattern=pattern).table
+    if as_json:
         print_json(blocks.to_json())
     elif not documents.fill_standard_output:
         block_table.print_blocks(console(), blocks)
@@ -112,7 +114,6 @@ def table(
     doubtful = sum(not row.trusted for row in blocks.rows)
     if doubtful:
         aside(
-            f"{doubtful} of {len(blocks.rows)} blocks are not to be trusted, "
-            f"within {choice.tolerance:.0%}"
+            f"{doubtful} of {len(blocks.rows)} blocks are not to be trusted, within {tolerance:.0%}"
         )
     ctx.exit(UNTRUSTED if doubtful else 0)

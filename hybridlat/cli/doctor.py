@@ -2,19 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib.metadata
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
 import click
 
 from hybridlat import __version__
-from hybridlat.api.doctor import Facts, check_up
 from hybridlat.cli import options
-from hybridlat.cli.output import ProgressShown, console, on_message, print_json
+from hybridlat.cli.output import console, on_message, print_json
+from hybridlat.engines import registry
+from hybridlat.engines.host import LoadMeter, cpu_device, cpu_environment
+from hybridlat.errors import BackendUnavailable, HybridlatError, StoreError
+from hybridlat.estimate.compose.machine import LARGE_SHARE
+from hybridlat.estimate.compose.target_composition import pace_drift
+from hybridlat.estimate.lookup.target_data import TargetData
+from hybridlat.measuring.machine import Steadiness, steadiness
 from hybridlat.report.table import Cell, Column, Table, titled
 from hybridlat.report.units import latency_text, percent_text, plus_minus_text
-from hybridlat.schema.progress import Progress
+from hybridlat.schema.progress import OnMessage
+from hybridlat.store import Store
+from hybridlat.store.place import StorePlace
 
+CHECKUP_FORMAT = 1
 CANNOT = 3
+NOISY_SHARE = 0.02
+"""Visits that differ by more than this need many repetitions."""
+_SYSTEM_FILES = {
+    "governor": Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+    "cpu_quota": Path("/sys/fs/cgroup/cpu.max"),
+}
+
+Facts = dict[str, Any]
+"""A JSON object of the checkup: docs/file-formats.md names its fields."""
+
+
+class _Problems(list[Facts]):
+    """What is in the way: an ``error`` keeps from measuring, a ``warning`` makes it worse."""
+
+    def add(self, what: str, fix: str, severity: str = "warning") -> None:
+        self.append({"severity": severity, "what": what, "fix": fix})
 
 
 @click.command()
@@ -32,18 +63,144 @@ def doctor(ctx: click.Context, seconds: float, store: str | None, as_json: bool)
 
     Exit codes: 0 it can measure, 3 something keeps it from measuring.
     """
-    with ProgressShown() as shown:
-
-        def left(seconds_left: float) -> None:
-            done = round(seconds - seconds_left)
-            shown(Progress(done, round(seconds), "timing the reference network", seconds_left))
-
-        checkup = check_up(__version__, store, seconds, on_message(as_json), left)
+    checkup = _checkup(store, seconds, on_message(as_json))
     if as_json:
         print_json(checkup)
     else:
         _print(checkup)
     ctx.exit(0 if checkup["can_measure"] else CANNOT)
+
+
+def _checkup(store: str | None, seconds: float, say: OnMessage) -> Facts:
+    """The JSON object; what is wrong becomes a problem of it, never an error."""
+    problems = _Problems()
+    say("looking for engines")
+    engines = list(_engines(problems))
+    machine = {"device": cpu_device(), **cpu_environment(), **_conditions(problems)}
+    timed = _timed(seconds, say, problems)
+    say("looking at the store")
+    with Store(store) as opened:
+        held = list(_held(opened, problems))
+        place = _place(opened.place, problems)
+    if {"xgboost", "xgboost-cpu"} <= {d.name for d in importlib.metadata.distributions()}:
+        what = "the packages xgboost and xgboost-cpu are both installed, under one module's name"
+        problems.add(what, "pip uninstall xgboost xgboost-cpu, then install one of them")
+    return {
+        "format": CHECKUP_FORMAT,
+        "can_measure": all(problem["severity"] != "error" for problem in problems),
+        "version": __version__,
+        "machine": machine,
+        "engines": engines,
+        "steadiness": None if timed is None else asdict(timed),
+        "store": place,
+        "held": held,
+        "problems": problems,
+    }
+
+
+def _engines(problems: _Problems) -> Iterator[Facts]:
+    """What this machine is called under each engine, or why it does not measure here.
+
+    ``measures`` is False for engines of which only the fusion rules are known here.
+    """
+    for name in registry.ENGINES.names():
+        found = {"name": name, "measures": True, "target": "", "version": "", "why_not": ""}
+        try:
+            entry = registry.entry(name)
+        except Exception as error:  # noqa: BLE001  a plug-in may raise anything
+            what = f"the engine {name} that another package offers cannot be loaded: {error}"
+            problems.add(what, "update or remove that package")
+            continue
+        if entry.backend is None:
+            yield {**found, "measures": False, "why_not": "only its fusion rules are known here"}
+            continue
+        try:
+            with closing(
+                registry.open_backend(name, registry.load_backend(name).options_for(None, None))
+            ) as backend:
+                found["version"] = backend.environment().get("engine", "").rpartition(" ")[2]
+                found["target"] = str(backend.target)
+        except (HybridlatError, ImportError, OSError) as error:
+            found["why_not"] = str(error)
+        yield found
+
+
+def _conditions(problems: _Problems) -> dict[str, str]:
+    """What decides how steadily a CPU runs, as far as the system shows it."""
+    facts = {}
+    load = LoadMeter().load()
+    if load is not None:
+        facts["load"] = f"{load.load:.1f}"
+        if load.is_busy:
+            what = f"the machine is busy: a load of {load.load:.1f} on {load.cores} cores"
+            problems.add(what, "measure when nothing else runs")
+    for name, path in _SYSTEM_FILES.items():
+        if path.is_file():
+            facts[name] = path.read_text(encoding="utf-8").strip()
+    if facts.get("governor", "performance") != "performance":
+        what = f"the CPU's frequency governor is {facts['governor']!r}: its clock comes and goes"
+        problems.add(what, "sudo cpupower frequency-set -g performance")
+    if not facts.get("cpu_quota", "max").startswith("max"):
+        what = f"the container is halted when {facts['cpu_quota']} µs of CPU time are used up"
+        problems.add(what, "give the container whole cores")
+    return facts
+
+
+def _timed(seconds: float, say: OnMessage, problems: _Problems) -> Steadiness | None:
+    """How steadily the default engine runs; None without one, or where it is not to be timed."""
+    try:
+        engine = registry.resolve(None)
+    except BackendUnavailable as error:
+        problems.add(f"the default engine does not start: {error}", "install onnxruntime", "error")
+        return None
+    if engine.backend is None:
+        return None
+    with closing(engine.backend):
+        if seconds <= 0:
+            return None
+        say(f"timing the reference network for {seconds:.0f} s")
+        try:
+            timed = steadiness(engine.backend, engine.options, seconds)
+        except HybridlatError as error:
+            problems.add(str(error), "see the reason, and run doctor again", "error")
+            return None
+    if timed.noise_share > NOISY_SHARE:
+        what = f"visits differ by {100 * timed.noise_share:.1f} % from one to the next"
+        problems.add(what, "close what else runs: it makes measurements take longer")
+    if timed.wander_share > LARGE_SHARE:
+        what = (
+            f"the machine's pace wandered by {100 * timed.wander_share:.1f} % within "
+            f"{timed.seconds:.0f} s: no interval can be narrower than that"
+        )
+        problems.add(what, "use a machine of its own, with a fixed clock")
+    return timed
+
+
+def _held(store: Store, problems: _Problems) -> Iterator[Facts]:
+    """What the store holds of each target, and how the machine's pace wandered."""
+    try:
+        for stats in store.stats():
+            drift = pace_drift(TargetData(stats.target, store))
+            yield {
+                "target": str(stats.target), "cells": stats.cells,
+                "networks": stats.networks, "failures": stats.failures, "last": stats.last,
+                "wander_share": drift.share if drift.processes else None,
+            }  # fmt: skip
+    except StoreError as error:
+        what = f"the store cannot be read: {error}"
+        problems.add(what, "run `hybridlat store check`, or give --store", "error")
+
+
+def _place(store: StorePlace, problems: _Problems) -> str:
+    if store.file is None:
+        return store.address
+    folder = next(parent for parent in store.file.parents if parent.exists())
+    if not os.access(folder, os.W_OK):
+        what = f"the store's folder {folder} cannot be written to"
+        problems.add(what, "give --store, or set HYBRIDLAT_STORE", "error")
+    there = store.file.is_file()
+    size = f"{store.file.stat().st_size / 1e6:.1f} MB" if there else "not made yet"
+    return f"{store.address} ({size})"
 
 
 def _print(checkup: Facts) -> None:
@@ -52,26 +209,22 @@ def _print(checkup: Facts) -> None:
     engines = sorted(
         checkup["engines"], key=lambda e: (not e["target"], not e["measures"], e["name"])
     )
-    tables = [
-        _facts(f"hybridlat {checkup['version']} on", checkup["machine"]),
+    machine: Mapping[str, str] = {**checkup["machine"], "store": checkup["store"]}
+    facts = [[f"  {name.replace('_', ' ')}", value] for name, value in machine.items()]
+    for table in (
+        Table([Column(style="dim"), Column(wraps=True)], facts,
+              title=f"hybridlat {checkup['version']} on"),
         Table(titled("engine", "version", "measures here as", wraps=True), [
             [e["name"], e["version"] or "–",
              Cell(e["target"], "measured") if e["target"] else Cell(e["why_not"], "hint")]
             for e in engines
         ]),
-        Table(titled("package", "version", "for", wraps=True), [
-            [p["name"], p["version"] or "–",
-             p["purpose"] + ("" if p["version"] else f"; to get it: {p['how']}")]
-            for p in checkup["packages"]
-        ]),
-        Table(titled("held of", "in", "cells", "networks", "wanders", "last", wraps=True), [
-            [h["target"], h["source"], f"{h['cells']:,}", f"{h['networks']:,}",
+        Table(titled("held of", "cells", "networks", "wanders", "last", wraps=True), [
+            [h["target"], f"{h['cells']:,}", f"{h['networks']:,}",
              plus_minus_text(h["wander_share"]), h["last"][:10] or "–"]
             for h in checkup["held"]
         ]),
-        _facts("where things lie", checkup["places"]),
-    ]  # fmt: skip
-    for table in tables:
+    ):  # fmt: skip
         if table.rows:
             out.print(table.terminal())
             out.print()
@@ -90,8 +243,3 @@ def _print(checkup: Facts) -> None:
         out.print("This machine can measure.", style="green")
     else:
         out.print("This machine cannot measure as it is.", style="bold red")
-
-
-def _facts(title: str, facts: Mapping[str, str]) -> Table:
-    rows = [[f"  {name.replace('_', ' ')}", value] for name, value in facts.items()]
-    return Table([Column(style="dim"), Column(wraps=True)], rows, title=title)

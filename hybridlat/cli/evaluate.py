@@ -17,53 +17,28 @@ from hybridlat.evaluation.metrics import ResultRow, TargetReport
 
 
 @click.command()
-@options.target_option(
-    "Evaluate this target; may be repeated. Every target with records unless given.",
-    "targets",
-    multiple=True,
-)
+@options.target_option("Evaluate this target; may be repeated. Every target with records unless "
+                       "given.", "targets", multiple=True)  # fmt: skip
 @options.nets("Evaluate only the networks named as the ONNX files of DIR.")
-@click.option(
-    "--regime",
-    "regimes",
-    multiple=True,
-    metavar="NAME",
-    help="Show only this regime; may be repeated.",
-)
-@click.option(
-    "--tolerance",
-    "tolerances",
-    type=TOLERANCE,
-    multiple=True,
-    default=("5%",),
-    metavar="SHARE",
-    show_default=True,
-    help="Tolerance that the gate works towards; may be repeated.",
-)
-@click.option(
-    "--baseline",
-    "baselines",
-    multiple=True,
-    metavar="NAME",
-    help="Evaluate this baseline too; may be repeated. All unless given; `no` for none.",
-)
-@click.option(
-    "--where",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Only cells with this size (batch=1, groups=1, has_add=0) or label; may be repeated.",
-)
+@click.option("--tolerance", "tolerances", type=TOLERANCE, multiple=True, default=("5%",),
+              metavar="SHARE", show_default=True,
+              help="Tolerance that the gate works towards; may be repeated.")  # fmt: skip
+@click.option("--baseline", "baselines", multiple=True, metavar="NAME",
+              help="Evaluate this baseline too; may be repeated. All unless given; `no` for "
+                   "none.")  # fmt: skip
+@click.option("--where", multiple=True, metavar="NAME=VALUE",
+              help="Only cells with this size (batch=1, groups=1, has_add=0) or label; may be "
+                   "repeated.")  # fmt: skip
 @options.as_markdown
 @options.device
 @options.store
 @options.seed
 @options.jobs
 @options.untracked
-@options.as_json  # fmt: skip
+@options.as_json
 def evaluate(
     targets: Sequence[str],
     nets: Path | None,
-    regimes: Sequence[str],
     tolerances: Sequence[float],
     baselines: Sequence[str],
     where: Sequence[str],
@@ -80,16 +55,15 @@ def evaluate(
     known), `unseen` (none), `gated@T` (the gate asks for cells until the tolerance is met). Others
     are judged by cell: `cells@N` (learned from N of them). Where only whole networks are recorded,
     all targets of the engine's family are learned together: `unseen`, `unseen_family` (nor any
-    variant of its architecture), `zero_shot` (nothing of the device), `few@K` (K networks of it).
+    variant of its architecture), `zero_shot` (nothing of the device).
     Everything is logged in MLflow.
 
     \b
     hybridlat evaluate --target v100/tensorrt/fp16 --where batch=1 --where groups=1
-    hybridlat evaluate --regime unseen --baseline no --json
+    hybridlat evaluate --baseline no --json
     """
-    documents = Documents(as_json, markdown=markdown)
+    documents = Documents(as_json, markdown)
     chosen = evaluation.EvaluationOptions(
-        regimes=regimes,
         tolerances=tolerances,
         baselines=None if not baselines else [b for b in baselines if b != "no"],
         networks=None if nets is None else [path.stem for path in sorted(nets.glob("*.onnx"))],

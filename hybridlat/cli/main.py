@@ -78,42 +78,10 @@ class Commands(click.Group):
             formatter.write_dl([(name, entry[-1]) for name, entry in COMMANDS.items()])
 
 
-class Diagnostics:
-    """One run of the command line: with ``debug``, errors show where they arose.
-
-    Nothing outlives the run: a program that runs commands in its own process has its logging back
-    as it was, and the environment is never written to.
-    """
-
-    def __init__(self) -> None:
-        self.debug = os.environ.get(DEBUG_VARIABLE, "") not in ("", "0")
-        self._handler = logging.StreamHandler(sys.stderr)
-        self._level_before = _LOGGER.level
-
-    def show(self, *, debug: bool, verbose: bool) -> None:
-        """Log messages from here on: warnings, what is done (``verbose``) or all (``debug``)."""
-        self.debug = self.debug or debug
-        form = "%(name)s: %(message)s" if self.debug or verbose else "hybridlat: %(message)s"
-        self._handler.setFormatter(logging.Formatter(form))
-        quiet = logging.INFO if verbose else logging.WARNING
-        _LOGGER.setLevel(logging.DEBUG if self.debug else quiet)
-        _LOGGER.addHandler(self._handler)
-
-    def traceback(self) -> None:
-        """Where the error being handled arose, if that is wanted."""
-        if self.debug:
-            traceback.print_exc()
-
-    def end(self) -> None:
-        """Logging as it was before."""
-        _LOGGER.removeHandler(self._handler)
-        _LOGGER.setLevel(self._level_before)
-
-
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="hybridlat", message="%(prog)s %(version)s")
 @click.option("-v", "--verbose", is_flag=True, help="Log to standard error what is being done.")
-@click.option("--debug", is_flag=True,
+@click.option("--debug", is_flag=True, envvar=DEBUG_VARIABLE,
               help="Log all of it, and where an error arose (or HYBRIDLAT_DEBUG=1).")  # fmt: skip
 @click.pass_context
 def app(ctx: click.Context, verbose: bool, debug: bool) -> None:
@@ -127,7 +95,12 @@ def app(ctx: click.Context, verbose: bool, debug: bool) -> None:
     \b
     eval "$(_HYBRIDLAT_COMPLETE=bash_source hybridlat)"   completes words in bash, zsh or fish
     """
-    ctx.ensure_object(Diagnostics).show(debug=debug, verbose=verbose)
+    handler = ctx.ensure_object(logging.StreamHandler)
+    form = "%(name)s: %(message)s" if debug or verbose else "hybridlat: %(message)s"
+    handler.setFormatter(logging.Formatter(form))
+    quiet = logging.INFO if verbose else logging.WARNING
+    _LOGGER.setLevel(logging.DEBUG if debug else quiet)
+    _LOGGER.addHandler(handler)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -139,11 +112,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; its exit code. Errors become one sentence on standard error."""
+    """Run the command line; its exit code. Errors become one sentence on standard error.
+
+    Nothing outlives the run: a program that runs commands has its logging back as it was.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    diagnostics = Diagnostics()
+    handler, level_before = logging.StreamHandler(sys.stderr), _LOGGER.level
     try:
-        code = app.main(words, prog_name="hybridlat", standalone_mode=False, obj=diagnostics)
+        code = app.main(words, prog_name="hybridlat", standalone_mode=False, obj=handler)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.ClickException as error:
@@ -152,23 +128,30 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return _end("interrupted; what was measured until now is kept", INTERRUPTED)
     except HybridlatError as error:
-        diagnostics.traceback()
+        _show_where()
         return _end(f"{error}{_near_target(error, words)}", error.exit_code)
     except BrokenPipeError:
         return _silence()
     except OSError as error:
-        diagnostics.traceback()
+        _show_where()
         named = f": {error.filename}" if error.filename else ""
         return _end(f"{error.strerror or error}{named}", 2)
     except Exception as error:  # noqa: BLE001  a defect must not look like exit code 1
-        diagnostics.traceback()
+        _show_where()
         kind = type(error).__name__
         return _end(f"defect in hybridlat: {kind}: {error} (--debug shows where)", DEFECT)
     except SystemExit as error:
         # click ends with 1 when the reader of the output has closed it.
         return _silence() if error.code == 1 else int(error.code or 0)
     finally:
-        diagnostics.end()
+        _LOGGER.removeHandler(handler)
+        _LOGGER.setLevel(level_before)
+
+
+def _show_where() -> None:
+    """Where the error being handled arose, if all is logged."""
+    if _LOGGER.level == logging.DEBUG:
+        traceback.print_exc()
 
 
 def _end(sentence: str, code: int) -> int:

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 from hybridlat import onnx_io
-from hybridlat.api import Predictor
 from hybridlat.api.fleet import FleetRequest, measure_on_fleet
+from hybridlat.api.predictor import Predictor
 from hybridlat.cli import options
-from hybridlat.cli.options import Sizes
 from hybridlat.cli.output import ProgressShown, aside, console, print_json, say
 from hybridlat.cli.predict import worst
 from hybridlat.errors import HybridlatError
@@ -39,11 +38,11 @@ FAILED = 3
 @options.where
 @options.sizes
 @options.as_json
-@options.gathered(Sizes, "sizes")
 @click.pass_context
 def measure(
     ctx: click.Context,
-    sizes: Sizes,
+    batch: int | None,
+    shapes: options.Shapes,
     networks: Sequence[str],
     what: What | None,
     remeasure: bool,
@@ -70,13 +69,13 @@ def measure(
     chosen: What = what or "both"
     if fleet is not None:
         refuse_beside_fleet(ctx, host=host, target=target, threads=threads)
-        request = FleetRequest(networks, chosen, sizes.batch, sizes.shapes, remeasure)
+        request = FleetRequest(networks, chosen, batch, shapes, remeasure)
         ctx.exit(_measure_fleet(request, fleet, store, as_json))
     reports = []
     codes = {0}
     if host is not None:
         files = [onnx_io.load(path) for path in networks]
-        read = [(file.label, file.network(sizes.batch, sizes.shapes)) for file in files]
+        read = [(file.label, file.network(batch, shapes)) for file in files]
         with Store(store) as opened:
             far = measure_on_host(
                 read, Target.parse(target) if target else None, opened,
@@ -92,7 +91,7 @@ def measure(
             for path in networks:
                 try:
                     report = predictor.measure(
-                        path, what=chosen, batch=sizes.batch, shapes=sizes.shapes,
+                        path, what=chosen, batch=batch, shapes=shapes,
                         remeasure=remeasure,
                     )  # fmt: skip
                 except HybridlatError as error:

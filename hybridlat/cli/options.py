@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
@@ -56,10 +56,9 @@ def at_once(count: int) -> AbstractContextManager[object]:
 
 @dataclass(frozen=True)
 class Documents:
-    """The documents that a command writes; UsageError for two on standard output."""
+    """What a command writes besides what people read; UsageError for two on standard output."""
 
     as_json: bool
-    html: str | None = None
     markdown: str | None = None
     csv: str | None = None
 
@@ -83,33 +82,11 @@ class Documents:
                 Path(file).write_text(text(), encoding="utf-8")
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """The sizes of a network's inputs, as the command line gives them."""
-
-    batch: int | None
-    shapes: Shapes
-
-
 def _all_of(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     def decorate(function: F) -> F:
         for decorator in reversed(decorators):
             function = decorator(function)
         return function
-
-    return decorate
-
-
-def gathered(kind: type, name: str) -> Callable[[F], F]:
-    """Passes the options that are fields of the dataclass ``kind`` as one value ``name``."""
-
-    def decorate(function: F) -> F:
-        @wraps(function)
-        def command(*arguments: Any, **options: Any) -> Any:
-            own = {f.name: options.pop(f.name) for f in fields(kind) if f.name in options}
-            return function(*arguments, **{name: kind(**own)}, **options)
-
-        return cast(F, command)
 
     return decorate
 

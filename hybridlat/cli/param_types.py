@@ -12,7 +12,6 @@ from functools import partial
 import click
 from click.shell_completion import CompletionItem
 
-from hybridlat import api
 from hybridlat.errors import HybridlatError
 
 _NUMBER = r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+"
@@ -51,7 +50,7 @@ def _moment(text: str) -> datetime.datetime:
 
 
 def _share(text: str, most: float = 1.0) -> float:
-    match = re.fullmatch(rf"({_NUMBER}(?:e-?[0-9]+)?)\s*(%?)", text.strip(), re.IGNORECASE)
+    match = re.fullmatch(rf"({_NUMBER})\s*(%?)", text.strip())
     if match is None:
         raise ValueError(f"{text!r} is not a share: write it as 5% or 0.05")
     value = float(match[1]) / (100 if match[2] else 1)
@@ -140,8 +139,10 @@ class OutputFile(click.Path):
 
 def known_targets() -> list[str]:
     """Targets to complete or suggest; none where even the store cannot be read."""
+    from hybridlat.estimate.lookup.target_list import list_targets
+
     try:
-        return [info.target for info in api.list_targets()]
+        return [info.target for info in list_targets()]
     except HybridlatError:
         return []
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from hybridlat.cli import options
-from hybridlat.cli.options import Sizes
 from hybridlat.cli.output import print_json, say
 from hybridlat.measuring import plans
 from hybridlat.measuring.plan_runs import PlanImport, import_results, unknown_to
@@ -30,9 +29,9 @@ from hybridlat.store import Store
 @options.store
 @options.sizes
 @options.as_json
-@options.gathered(Sizes, "sizes")
 def plan(
-    sizes: Sizes,
+    batch: int | None,
+    shapes: options.Shapes,
     networks: Sequence[str],
     folder: str,
     target: str,
@@ -56,7 +55,7 @@ def plan(
     if host is not None:
         check_target(wanted)
     files = [load(path) for path in networks]
-    read = [(file.label, file.network(sizes.batch, sizes.shapes)) for file in files]
+    read = [(file.label, file.network(batch, shapes)) for file in files]
     with Store(store) as opened:
         unknown = unknown_to(opened, wanted, what or "both", remeasure)
         request = plans.PlanRequest(read, wanted, unknown)

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import click
 
-from hybridlat import api
+import hybridlat
 from hybridlat.cli import options
 from hybridlat.cli.options import Documents
 from hybridlat.cli.output import ProgressShown, aside, console, print_json
@@ -25,29 +26,16 @@ from hybridlat.schema.estimate import Estimate
 OVER, BAD_INPUT, UNTRUSTED = 1, 2, 3
 
 
-@dataclass(frozen=True)
-class PredictorChoice:
-    """The predictor that the options of a command describe."""
-
-    threads: int | None
-    store: str | None
-    tolerance: float
-    confidence: float
-    measure: api.MeasureMode
-    target: str | None = None
-
-    @contextmanager
-    def opened(self, target: str | None = None) -> Iterator[tuple[api.Predictor, ProgressShown]]:
-        """The predictor for ``target``, else the option's, and what shows its progress."""
-        with (
-            ProgressShown() as shown,
-            api.Predictor(
-                target or self.target, store=self.store, threads=self.threads,
-                measure=self.measure, tolerance=self.tolerance, confidence=self.confidence,
-                progress=shown,
-            ) as predictor,
-        ):  # fmt: skip
-            yield predictor, shown
+@contextmanager
+def opened(
+    target: str | None = None, **chosen: Any
+) -> Iterator[tuple[hybridlat.Predictor, ProgressShown]]:
+    """The predictor that the options of a command describe, and what shows its progress."""
+    with (
+        ProgressShown() as shown,
+        hybridlat.Predictor(target, progress=shown, **chosen) as predictor,
+    ):
+        yield predictor, shown
 
 
 @dataclass
@@ -94,20 +82,23 @@ class _Run:
 @options.as_markdown
 @options.as_csv
 @options.every_cell
-@options.gathered(PredictorChoice, "choice")
-@options.gathered(Documents, "documents")
 @click.pass_context
 def predict(
     ctx: click.Context,
-    choice: PredictorChoice,
-    documents: Documents,
+    /,
     networks: Sequence[str],
     targets: Sequence[str],
     batches: Sequence[int] | None,
     shapes: options.Shapes,
     max_latency: float | None,
     jobs: int,
+    as_json: bool,
+    html: str | None,
+    markdown: str | None,
+    csv: str | None,
     every_cell: bool,
+    tolerance: float,
+    **chosen: Any,
 ) -> None:
     """Predict the latency of networks, and where the time goes.
 
@@ -119,15 +110,16 @@ def predict(
 
     Exit codes: 0 done, 1 over --max-latency, 2 bad input, 3 no trustworthy estimate.
     """
+    documents = Documents(as_json, markdown, csv)
     wanted = tuple(dict.fromkeys(targets)) or (None,)
     names = [target or "this machine" for target in wanted]
     table = PredictionTable(networks, batches or (None,), names)
-    run = _Run(table, max_latency, choice.tolerance)
+    run = _Run(table, max_latency, tolerance)
     shows_cells = len(table.batches) * len(wanted) == 1
     quiet = documents.fill_standard_output
     for k, target in enumerate(wanted):
         try:
-            with choice.opened(target) as (predictor, shown):
+            with opened(target, tolerance=tolerance, **chosen) as (predictor, shown):
                 for j, batch in enumerate(table.batches):
                     results = _results(predictor, networks, batch, shapes, jobs)
                     for i, result in enumerate(results):
@@ -137,7 +129,7 @@ def predict(
                             if len(table.answers) > 1:
                                 click.echo()
                             print_estimate(
-                                console(), result, every_cell=every_cell, tolerance=run.tolerance
+                                console(), result, every_cell=every_cell, tolerance=tolerance
                             )
         except HybridlatError as error:
             if len(wanted) == 1:
@@ -147,13 +139,13 @@ def predict(
     if not quiet and not shows_cells:
         _show_table(table)
     estimates = table.estimates()
-    if documents.as_json and (estimates or table.size > 1):
+    if as_json and (estimates or table.size > 1):
         objects = [estimate.to_json() for estimate in estimates]
         print_json(objects[0] if table.size == 1 else objects)
-    if documents.html is not None and estimates:
+    if html is not None and estimates:
         from hybridlat.report.html import page  # few ask for a page
 
-        Path(documents.html).write_text(page(estimates, run.tolerance), encoding="utf-8")
+        Path(html).write_text(page(estimates, tolerance), encoding="utf-8")
     documents.write_tables(
         lambda: prediction_table.markdown(table), lambda: prediction_table.comma_separated(table)
     )
@@ -161,7 +153,7 @@ def predict(
 
 
 def _results(
-    predictor: api.Predictor,
+    predictor: hybridlat.Predictor,
     networks: Sequence[str],
     batch: int | None,
     shapes: options.Shapes,

@@ -57,11 +57,11 @@ def stats(store: str | None, as_json: bool) -> None:
     out = console()
     wide = out.width >= _WIDE
     if rows:
-        counts = titled("cells", "networks", "layers", "records", "failures", "MB", right=True)
+        counts = titled("cells", "networks", "layers", "records", "failures", right=True)
         lines = [
             [str(row.target) if wide else str(row.target).replace("/", "/\n"),
              *(f"{n:,}" for n in (row.cells, row.networks, row.layers, row.records, row.failures)),
-             f"{row.bytes / 1e6:,.1f}", row.last[:10]]
+             row.last[:10]]
             for row in rows
         ]  # fmt: skip
         columns = [Column("target"), *counts, Column("last", wraps=True)]
@@ -74,7 +74,6 @@ def stats(store: str | None, as_json: bool) -> None:
 @store.command()
 @click.argument("folder", type=click.Path(file_okay=False))
 @options.target_option("Only this target; all of the store unless given.")
-@click.option("--parquet", is_flag=True, help="Parquet instead of JSON Lines (needs pyarrow).")
 @click.option("--source", default="", help="Where the records come from, in words.")
 @click.option("--licence", default="", help="Under what terms they may be used.")
 @options.store
@@ -82,7 +81,6 @@ def stats(store: str | None, as_json: bool) -> None:
 def export(
     folder: str,
     target: str | None,
-    parquet: bool,
     source: str,
     licence: str,
     store: str | None,
@@ -92,13 +90,11 @@ def export(
 
     \b
     hybridlat store export packs
-    hybridlat store export packs --target v100/tensorrt/fp16 --parquet
+    hybridlat store export packs --target v100/tensorrt/fp16
     """
     chosen = None if target is None else Target.parse(target)
     with Store(store) as opened:
-        packs = opened.export(
-            folder, chosen, format="parquet" if parquet else "jsonl", source=source, licence=licence
-        )
+        packs = opened.export(folder, chosen, source=source, licence=licence)
     if not packs:
         raise StoreError("the store holds nothing to export: see hybridlat store stats")
     if as_json:
@@ -221,5 +217,3 @@ def gc(
         f"{swept.dropped:,} cached texts ({swept.dropped_bytes / 1e6:,.1f} MB) {did}, "
         f"{swept.kept:,} ({swept.kept_bytes / 1e6:,.1f} MB) kept"
     )
-    if swept.file_bytes is not None:
-        click.echo(f"the store's file is {swept.file_bytes / 1e6:,.1f} MB smaller")

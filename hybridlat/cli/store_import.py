@@ -1,4 +1,4 @@
-"""``hybridlat store import``: packs, files of records, and what others measured."""
+"""``hybridlat store import``: packs, and what others measured."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from hybridlat.cli import options
 from hybridlat.cli.output import ProgressShown, aside, print_json
 from hybridlat.errors import InputError
 from hybridlat.measuring import tables
-from hybridlat.measuring.network_files import NetworkFiles
 from hybridlat.report.units import count_text
 from hybridlat.schema.progress import Progress
 from hybridlat.schema.target import Target
 from hybridlat.store import Store, importers
-from hybridlat.store.importers.table import grouped
+from hybridlat.store.importers.columns import ColumnMap, read_column_map
+from hybridlat.store.importers.table import Refusal, Rows, read_networks
+from hybridlat.store.importers.trtexec_log import read_logs
 
 _SHOWN = 5  # values named for each reason
 
@@ -33,23 +34,28 @@ def _complete_data_set(
 
 
 @click.command(name="import")
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...",
+                type=click.Path(path_type=Path))  # fmt: skip
 @click.option("--from", "data_set", metavar="NAME", shell_complete=_complete_data_set,
               help="PATH is a table of whole networks (networks), logs of trtexec (trtexec), or "
                    "what an importer of another package reads.")  # fmt: skip
-@click.option("--nets", metavar="DIR", type=click.Path(), help="ONNX files of a table's networks.")
-@click.option("--columns", metavar="FILE", type=click.Path(), help="A table's columns, as TOML.")
+@click.option("--nets", metavar="DIR", type=click.Path(path_type=Path),
+              help="ONNX files of a table's networks.")  # fmt: skip
+@click.option("--columns", metavar="FILE", type=click.Path(path_type=Path),
+              help="A table's columns, as TOML.")  # fmt: skip
 @click.option("--target", metavar="TARGET", help="Target of what a table or log does not state.")
 @options.store
 @options.as_json
 def import_(
-    paths: tuple[str, ...],
+    paths: tuple[Path, ...],
     data_set: str | None,
+    nets: Path | None,
+    columns: Path | None,
+    target: str | None,
     store: str | None,
     as_json: bool,
-    **table: str | None,
 ) -> None:
-    """Add the records of packs, JSON Lines or Parquet files, tables or logs.
+    """Add the records of packs, tables or logs.
 
     What the store has already is not added twice. See docs/guides/importing.md for tables.
 
@@ -57,17 +63,25 @@ def import_(
     hybridlat store import a-pack
     hybridlat store import latencies.csv --from networks --nets DIR --target t4/tensorrt/fp16
     """
-    given = [name for name, value in table.items() if value is not None]
-    if given and data_set not in importers.TABLES:
+    given = {"nets": nets, "columns": columns, "target": target}
+    of_tables = [name for name, value in given.items() if value is not None]
+    if of_tables and data_set not in importers.TABLES:
         raise click.UsageError(
-            f"--{given[0]} is for tables: use it with --from {' or '.join(importers.TABLES)}"
+            f"--{of_tables[0]} is for tables: use it with --from {' or '.join(importers.TABLES)}"
         )
-    files = [Path(path) for path in paths]
-    with Store(store) as opened, ProgressShown() as shown:
+    if columns is not None and data_set == "trtexec":
+        raise click.UsageError("--columns is for tables: --target gives what a log does not state")
+    with Store(store) as opened:
         if data_set in importers.TABLES:
-            document, asides = _import_tables(opened, data_set, files, table, shown)
+            default = None if target is None else Target.parse(target)
+            if data_set == "trtexec":
+                read = read_logs(paths, default)
+            else:
+                column_map = ColumnMap() if columns is None else read_column_map(columns)
+                read = read_networks(paths, column_map, default)
+            document, asides = _import_rows(opened, read, nets)
         else:
-            document, asides = _import_records(opened, data_set, files, shown)
+            document, asides = _import_records(opened, data_set, paths)
     if as_json:
         print_json(document)
     else:
@@ -76,8 +90,8 @@ def import_(
             f"{count_text(document['signatures'], 'signature')} and "
             f"{count_text(document['breakdowns'], 'breakdown')}"
         )
-        for target in document["targets"]:
-            click.echo(f"  {target}")
+        for name in document["targets"]:
+            click.echo(f"  {name}")
         for sentence in asides:
             aside(sentence)
     if data_set in importers.TABLES and not document["read"]:
@@ -87,92 +101,68 @@ def import_(
 
 
 def _import_records(
-    opened: Store, data_set: str | None, files: Sequence[Path], shown: ProgressShown
+    opened: Store, data_set: str | None, paths: Sequence[Path]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Import packs and files, or what a plug-in reads; the JSON document, and what is said."""
+    """Import packs, or what a plug-in reads; the JSON document, and what is said."""
     counts: Counter[str] = Counter()
     skipped: Counter[str] = Counter()
     targets: set[str] = set()
-    for file in files:
+    for path in paths:
         if data_set is None:
-            counts.update(asdict(opened.import_(file)))
+            counts.update(asdict(opened.import_(path)))
             continue
-        imported = importers.load(data_set).read(file, _watch(shown, "reading"))
-        counts.update(asdict(opened.add_all(imported, _watch(shown, "keeping"))))
+        imported = importers.read(data_set, path)
+        counts.update(asdict(opened.add_all(imported)))
         skipped.update(imported.skipped)
         targets |= {str(record.target) for record in imported.measurements}
     asides = [f"{number:,} rows left out: {reason}" for reason, number in skipped.items()]
     return {**counts, "skipped": skipped, "targets": sorted(targets)}, asides
 
 
-def _import_tables(
-    opened: Store,
-    form: str,
-    files: Sequence[Path],
-    given: Mapping[str, str | None],
-    shown: ProgressShown,
-) -> tuple[dict[str, Any], list[str]]:
-    """Import whole networks of tables or logs; the JSON document, and what is said.
-
-    ``given`` has nets, columns and target.
-    """
-    columns, nets, target = given["columns"], given["nets"], given["target"]
-    read = tables.read_rows(
-        form,
-        files,
-        None if columns is None else Path(columns),
-        None if target is None else Target.parse(target),
-    )
-    networks = None if nets is None else NetworkFiles(Path(nets))
+def _import_rows(opened: Store, read: Rows, nets: Path | None) -> tuple[dict[str, Any], list[str]]:
+    """Import whole networks of tables or logs; the JSON document, and what is said."""
     counts = Counter(read=0, measurements=0, signatures=0, breakdowns=0)
     refused = list(read.refused)
     targets: set[Target] = set()
-    for taken in tables.take(read.rows, networks, opened, _watch(shown, "lowering")):
-        new = replace(opened.add_all(taken.imported), read=len(taken.imported.measurements))
-        counts.update(asdict(new))
-        targets |= {record.target for record in taken.imported.measurements}
-        refused += taken.refused
+    files = None if nets is None else tables.NetworkFiles(nets)
+    began, done = time.monotonic(), 0
+    with ProgressShown() as shown:
+        for imported, left_out in tables.take(read.rows, files):
+            new = replace(opened.add_all(imported), read=len(imported.measurements))
+            counts.update(asdict(new))
+            targets |= {record.target for record in imported.measurements}
+            refused += left_out
+            done += new.read + len(left_out)
+            left_s = (time.monotonic() - began) * (len(read.rows) / done - 1)
+            shown(Progress(done, len(read.rows), "lowering", left_s))
     notes = tables.notes(sorted(targets))
-    left_out = [
+    reasons: dict[tuple[str, str], list[Refusal]] = {}
+    for refusal in refused:
+        reasons.setdefault((refusal.reason, refusal.fix), []).append(refusal)
+    left = [
         {"reason": reason, "fix": fix, "rows": [[r.where, r.value] for r in rows]}
-        for (reason, fix), rows in grouped(refused).items()
+        for (reason, fix), rows in sorted(reasons.items(), key=lambda pair: -len(pair[1]))
     ]
     document = {
         "rows": len(read.rows) + len(read.refused),
         **counts,
         "targets": sorted(map(str, targets)),
         "notes": notes,
-        "left_out": left_out,
+        "left_out": left,
     }
-    return document, [*map(_sentence, left_out), *notes]
+    return document, [*map(_sentence, left), *notes]
 
 
-def _watch(shown: ProgressShown, label: str) -> importers.Watch:
-    """Shows "so many of so many" as progress with the time left."""
-    began = time.monotonic()
-
-    def watch(done: int, total: int) -> None:
-        left = (time.monotonic() - began) * (total - done) / done if done else None
-        shown(Progress(done, total, label, left))
-
-    return watch
-
-
-def _sentence(item: Mapping[str, Any]) -> str:
+def _sentence(left: Mapping[str, Any]) -> str:
     """Rows with the same value are named once."""
     places: dict[str, list[str]] = {}
-    for where, value in item["rows"]:
-        places.setdefault(value, []).append(where)
-    shown = list(places.items())[:_SHOWN]
-    some = "; ".join(
-        f"{where[0]}{_others(len(where) - 1)}: {value or '(empty)'}" for value, where in shown
-    )
-    left = len(item["rows"]) - sum(len(where) for _, where in shown)
-    return (
-        f"{count_text(len(item['rows']), 'row')} left out: {item['reason']} ({item['fix']}): "
-        f"{some}{f'; and {left:,} more' if left else ''}"
-    )
-
-
-def _others(count: int) -> str:
-    return f" and {count_text(count, 'other')}" if count else ""
+    for where, value in left["rows"]:
+        places.setdefault(value or "(empty)", []).append(where)
+    named = [
+        f"{where[0]}: {value}" + (f" (×{len(where)})" if len(where) > 1 else "")
+        for value, where in places.items()
+    ]
+    if len(named) > _SHOWN:
+        named[_SHOWN:] = [f"and {len(named) - _SHOWN:,} more"]
+    count = count_text(len(left["rows"]), "row")
+    return f"{count} left out: {left['reason']} ({left['fix']}): {'; '.join(named)}"

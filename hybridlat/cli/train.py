@@ -14,7 +14,9 @@ from hybridlat.cli.param_types import DURATION
 from hybridlat.cli.predict import worst
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import BackendUnavailable
+from hybridlat.measuring.measurer import BackendMeasurer
 from hybridlat.report.units import count_text
+from hybridlat.schema.target import Target
 from hybridlat.training.onboarding import (
     Onboarded,
     OnboardingOptions,
@@ -56,10 +58,10 @@ def train(
     hybridlat train --target v100/tensorrt/fp16
     hybridlat train --target v100/tensorrt/fp16 --out models --no-track
     """
-    chosen = TrainingOptions(out=out, seed=seed, track=not no_track)
+    chosen, wanted = TrainingOptions(out, seed=seed, track=not no_track), Target.parse(target)
     try:
         with options.at_once(jobs):
-            trained = train_target(target, chosen, store=store, on_message=on_message(as_json))
+            trained = train_target(wanted, chosen, store=store, on_message=on_message(as_json))
     except NothingToTrain as reason:
         if as_json:
             print_json({"format": 1, "target": target, "accepted": False, "reason": str(reason)})
@@ -67,13 +69,13 @@ def train(
             console().print(str(reason))
         return
     if as_json:
-        print_json(trained_json(trained))
+        print_json(json_object(trained))
     else:
-        print_trained(trained)
+        _print_trained(trained)
     ctx.exit(0 if trained.accepted else REFUSED)
 
 
-def print_trained(trained: Trained) -> None:
+def _print_trained(trained: Trained) -> None:
     """What a training came to, for people."""
     out = console()
     out.print(f"{trained.target}: {trained.reason}")
@@ -86,25 +88,14 @@ def print_trained(trained: Trained) -> None:
     out.print(f"  model {trained.model_hash}" + (f" in {trained.folder}" if trained.folder else ""))
 
 
-def trained_json(trained: Trained) -> dict[str, object]:
-    """What a training came to, as ``--json`` prints it."""
-    return {
-        "format": 1,
-        "target": str(trained.target),
-        "accepted": trained.accepted,
-        "reason": trained.reason,
-        "rmspe": trained.error,
-        "champion_rmspe": trained.champion_error,
-        "held_out": trained.held_out,
-        "scores": {
-            regime: {"rmspe": s.rmspe, "mape": s.mape, "coverage": s.coverage}
-            for regime, s in trained.scores.items()
-        },
-        "model_hash": trained.model_hash,
-        "folder": str(trained.folder) if trained.folder else None,
-        "version": trained.version,
-        "mlflow_run": trained.mlflow_run,
-    }
+def json_object(value: Trained | Onboarded) -> dict[str, object]:
+    """What a training or an onboarding came to, as ``--json`` prints it."""
+    fields: dict[str, object] = {"format": 1, **vars(value), "target": str(value.target)}
+    if isinstance(value, Onboarded):
+        trained = None if value.trained is None else json_object(value.trained)
+        return {**fields, "trained": trained}
+    scores = {regime: asdict(score) for regime, score in value.scores.items()}
+    return {**fields, "scores": scores, "folder": str(value.folder) if value.folder else None}
 
 
 @click.command()
@@ -145,20 +136,21 @@ def onboard(
     hybridlat onboard --budget 1h --fleet fleet.toml
     """
     chosen = OnboardingOptions(budget, store, nets, seed=seed)
-    training = TrainingOptions(out=out, seed=seed, track=not no_track)
+    training = TrainingOptions(out, seed=seed, track=not no_track)
     if fleet is not None:
         refuse_beside_fleet(ctx, target=target, threads=threads)
         ctx.exit(_onboard_fleet(fleet, chosen, training, as_json))
     engine = resolve(target, threads)
     if engine.backend is None:
         raise BackendUnavailable(engine.why_not)
+    measurer = BackendMeasurer(engine.backend, engine.options)
     with ProgressShown() as shown:
         onboarded = onboard_target(
-            engine.backend, engine.options, chosen, training, shown, on_message(as_json)
+            engine.backend, measurer, chosen, training, shown, on_message(as_json)
         )
     code = _print_onboarded(onboarded, as_json)
     if as_json:
-        print_json(_onboarded(onboarded))
+        print_json(json_object(onboarded))
     ctx.exit(code)
 
 
@@ -179,7 +171,7 @@ def _onboard_fleet(
     if as_json:
         document = {
             "format": 1,
-            "targets": [_onboarded(one) for one in outcomes if one.problem is None],
+            "targets": [json_object(one) for one in outcomes if one.problem is None],
             "devices": [asdict(device) for device in devices],
             "problems": [f"{one.target}: {one.problem}" for one in outcomes if one.problem],
         }
@@ -201,18 +193,5 @@ def _print_onboarded(onboarded: Onboarded, as_json: bool) -> int:
             f"in {onboarded.elapsed_s:.0f} s"
         )
         if onboarded.trained is not None:
-            print_trained(onboarded.trained)
+            _print_trained(onboarded.trained)
     return 0 if onboarded.trained is not None and onboarded.trained.accepted else REFUSED
-
-
-def _onboarded(onboarded: Onboarded) -> dict[str, object]:
-    return {
-        "format": 1,
-        "target": str(onboarded.target),
-        "networks": onboarded.networks,
-        "cells": onboarded.cells,
-        "kernels": onboarded.kernels,
-        "elapsed_s": onboarded.elapsed_s,
-        "notes": list(onboarded.notes),
-        "trained": None if onboarded.trained is None else trained_json(onboarded.trained),
-    }

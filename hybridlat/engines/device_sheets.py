@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import platform
-import time
+import timeit
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Literal, NoReturn
 
 import msgspec
 
@@ -25,7 +24,6 @@ from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import PRECISIONS, Target
 
 _RATES = ("peak_tflops", "sustained_tflops")  # tables by precision
-_UNSOURCED = ("title", "kind", "source", "sources", *_RATES)
 _MOST = 1e30
 _Positive = Annotated[float, msgspec.Meta(gt=0, lt=_MOST)]
 _Whole = Annotated[int, msgspec.Meta(ge=1)]
@@ -35,7 +33,8 @@ _Text = Annotated[str, msgspec.Meta(pattern=r"\S")]
 class _Sheet(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The keys of a sheet, each with its unit in its name; ``cache_kib`` nearest first.
 
-    The last four are there for whoever reads a sheet: the peaks and the bandwidth follow from them.
+    The last five are there for whoever reads a sheet: where each number comes from that ``source``
+    does not tell, and what the peaks and the bandwidth follow from.
     """
 
     title: str = ""
@@ -43,7 +42,7 @@ class _Sheet(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     architecture: str = ""
     compute_capability: str = ""
     units: _Whole
-    clock_mhz: Annotated[float, msgspec.Meta(ge=0, lt=1e30)]
+    clock_mhz: Annotated[float, msgspec.Meta(ge=0, lt=_MOST)]
     bandwidth_gb_per_s: _Positive
     peak_tflops: dict[str, float]
     sustained_tflops: dict[str, float] = {}
@@ -104,14 +103,14 @@ def load(name_or_path: str | Path) -> Device:
     for device in reversed(_given.get()):
         if device.name == name:
             return device
-    own = user_folder()
-    if name == Path(name).name and (own / f"{name}.toml").is_file():  # no way out of the folder
-        return read(own / f"{name}.toml")
+    own = _files(user_folder())
+    if name in own:
+        return read(own[name])
     if name in _shipped_files():
         return _shipped_device(name)
     raise TargetError(
         f"{name!r} has no data sheet: choose one of {', '.join(names())}, "
-        f"or write {own / '<name>.toml'}"
+        f"or write {user_folder() / '<name>.toml'}"
     )
 
 
@@ -123,8 +122,7 @@ def read(file: Path | str, name: str | None = None) -> Device:
     """
     path = Path(file)
     try:
-        stated = tomllib.loads(path.read_text(encoding="utf-8"))
-        sheet = msgspec.convert(stated, _Sheet)
+        sheet = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _Sheet)
     except OSError as error:
         _refuse(path, f"it cannot be read ({error.strerror or error})")
     except msgspec.ValidationError as error:
@@ -138,13 +136,16 @@ def read(file: Path | str, name: str | None = None) -> Device:
         _refuse(path, "it needs a table [peak_tflops] with at least fp32")
     if sheet.kind == "gpu" and not sheet.clock_mhz:
         _refuse(path, "clock_mhz is 0, but must be positive for a GPU")
+    # msgspec 0.22 was seen to let a bound of a container's items pass, in one process of many.
+    items = [("cache_kib", kib) for kib in sheet.cache_kib]
     for table in _RATES:
         for precision, tflops in getattr(sheet, table).items():
             if precision not in PRECISIONS:
                 _refuse(path, f"{table} knows no {precision}; choose from {', '.join(PRECISIONS)}")
-            _check_positive(path, f"{table}.{precision}", tflops)
-    for kib in sheet.cache_kib:
-        _check_positive(path, "cache_kib", kib)
+            items.append((f"{table}.{precision}", tflops))
+    for key, value in items:
+        if not 0 < value < _MOST:
+            _refuse(path, f"{key} is {value:g}, but must be a positive number")
     device = name or path.stem
     return Device(
         name=device,
@@ -161,37 +162,7 @@ def read(file: Path | str, name: str | None = None) -> Device:
         compute_capability=sheet.compute_capability,
         memory_bytes=None if sheet.memory_gb is None else int(sheet.memory_gb * 2**30),
         launch_us=sheet.launch_us,
-        sources=_sources(path, sheet, stated),
     )
-
-
-def _sources(path: Path, sheet: _Sheet, stated: Mapping[str, Any]) -> dict[str, str]:
-    """Where each number comes from: what [sources] says of it, else ``source``.
-
-    One text for ``peak_tflops`` or ``sustained_tflops`` stands for all precisions.
-    """
-    rates = [f"{table}.{precision}" for table in _RATES for precision in stated.get(table, ())]
-    sources = dict.fromkeys(
-        [*(key for key in stated if key not in _UNSOURCED), *rates], sheet.source
-    )
-    for key, text in sheet.sources.items():
-        if isinstance(text, dict):
-            named = {f"{key}.{precision}": one for precision, one in text.items()}
-        elif key in _RATES:
-            named = {rate: text for rate in rates if rate.startswith(f"{key}.")}
-        else:
-            named = {key: text}
-        for place, one in named.items():
-            if place not in sources:
-                _refuse(path, f"sources names {place}, which the sheet does not have")
-            sources[place] = one
-    return sources
-
-
-def _check_positive(path: Path, key: str, value: float) -> None:
-    # msgspec 0.22 was seen to let a bound of a container's items pass, in one process of many.
-    if not 0 < value < _MOST:
-        _refuse(path, f"{key} is {value:g}, but must be a positive number")
 
 
 def _refuse(path: Path, why: str) -> NoReturn:
@@ -219,9 +190,7 @@ def with_sheet(sheet: str | Path | Device, name: str | None = None) -> Iterator[
 
 def of_target(target: Target) -> Device:
     """The data sheet of a target's device, or the micro-benchmark if it is this machine's CPU."""
-    if target.device in names():
-        return load(target.device)
-    if target.device == host.cpu_device():
+    if target.device == host.cpu_device() and target.device not in names():
         return probe_cpu(target.threads or 1)
     return load(target.device)
 
@@ -259,8 +228,8 @@ def _matmul_flops(threads: int, size: int = 768, repeats: int = 12) -> float:
         onnx_io.to_onnx(builder.network(), 0), options, providers=["CPUExecutionProvider"]
     )
     feed = {session.get_inputs()[0].name: np.random.default_rng(0).random(square, "float32")}
-    best = min(_seconds(lambda: session.run(None, feed)) for _ in range(repeats))
-    return 2.0 * size**3 / best
+    times = timeit.repeat(lambda: session.run(None, feed), number=1, repeat=repeats)
+    return 2.0 * size**3 / min(times)
 
 
 def _copy_bandwidth(size_bytes: int = 128 * 2**20, repeats: int = 4) -> float:
@@ -268,28 +237,15 @@ def _copy_bandwidth(size_bytes: int = 128 * 2**20, repeats: int = 4) -> float:
 
     source = np.ones(size_bytes, np.uint8)
     goal = np.empty_like(source)
-    best = min(_seconds(lambda: np.copyto(goal, source)) for _ in range(repeats))
-    return 2.0 * size_bytes / best
-
-
-def _seconds(work: Any) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
+    times = timeit.repeat(lambda: np.copyto(goal, source), number=1, repeat=repeats)
+    return 2.0 * size_bytes / min(times)
 
 
 def _cache_sizes() -> tuple[int, ...]:
     """Data caches from the nearest to the last, from Linux's /sys; common sizes elsewhere."""
     sizes: dict[int, int] = {}
-    for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        try:
-            if (folder / "type").read_text().strip() == "Instruction":
-                continue
-            level = int((folder / "level").read_text())
-            size = (folder / "size").read_text().strip()
-            sizes[level] = int(size.rstrip("K")) * 1024 if size.endswith("K") else int(size)
-        except (OSError, ValueError):
-            continue
-    if os.name == "posix" and sizes:
-        return tuple(sizes[level] for level in sorted(sizes))
-    return (32 * 1024, 1024 * 1024, 16 * 2**20)
+    for folder in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
+        kind, level, size = ((folder / n).read_text().strip() for n in ("type", "level", "size"))
+        if kind != "Instruction":
+            sizes[int(level)] = int(size.removesuffix("K")) * 1024
+    return tuple(sizes[level] for level in sorted(sizes)) or (32 * 1024, 2**20, 16 * 2**20)

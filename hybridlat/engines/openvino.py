@@ -19,7 +19,7 @@ import numpy as np
 from hybridlat import onnx_io
 from hybridlat.engines.base import Method, Session
 from hybridlat.engines.fusion.expand import unfuse
-from hybridlat.engines.fusion.groups import Groups, lowered_of, taken_groups
+from hybridlat.engines.fusion.groups import Groups, lowered_of, numbered, taken_groups
 from hybridlat.engines.host import CpuBackend, CpuSession, one_line
 from hybridlat.errors import BackendUnavailable, HybridlatError, MeasurementError, MissingExtra
 from hybridlat.graph.network import Lowered, Network
@@ -76,20 +76,9 @@ def identity(target: Target) -> str:
 
 def lower(network: Network, target: Target) -> Lowered:
     """Ask OpenVINO; MissingExtra without it, MeasurementError when it refuses the network."""
-    compiled = compile_network(_numbered(network), 1, target.threads or 1)
+    compiled = compile_network(numbered(network), 1, target.threads or 1)
     groups = groups_of(network, _claims(compiled.get_runtime_model()))
     return lowered_of(network, groups, f"openvino {version()}")
-
-
-def _numbered(network: Network) -> Network:
-    """Names by which layers are traced back; a layer may also go by the tensor that it gives out.
-
-    Parameters are called so that none looks like an operator.
-    """
-    names = {name: f"p_{name}" for name in (*network.inputs, *network.constants)}
-    for i, node in enumerate(network.nodes):
-        names.update((out, f"n{i}.{index}") for index, out in enumerate(node.outputs) if out)
-    return network.renamed(names, [f"n{i}" for i in range(len(network.nodes))])
 
 
 def _claims(runtime_model: Any) -> list[tuple[int, ...]]:
@@ -120,7 +109,7 @@ def groups_of(network: Network, claims: Sequence[tuple[int, ...]]) -> Groups:
     for index, claim in enumerate(claims):
         for node in claim:
             taken.setdefault(node, index)
-    producers, consumers = network.producers(), network.consumers()
+    producers, consumers = network.producers, network.consumers
     lost = [i for i, node in enumerate(network.nodes) if i not in taken and node.op not in _FREE]
     for position in reversed(lost):
         outputs = network.nodes[position].outputs

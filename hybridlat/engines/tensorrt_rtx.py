@@ -9,11 +9,11 @@ from __future__ import annotations
 import importlib
 import re
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from hybridlat import onnx_io
-from hybridlat.engines.fusion.groups import Groups, lowered_of, taken_groups
+from hybridlat.engines.fusion.groups import Groups, lowered_of, numbered, taken_groups
 from hybridlat.engines.tensorrt import in_half_precision
 from hybridlat.errors import MeasurementError, MissingExtra
 from hybridlat.graph.network import Lowered, Network
@@ -87,8 +87,11 @@ def groups_of(network: Network, precision: str = "fp32") -> tuple[Groups, str]:
     return groups_of_layers(typed, engine_layers(typed)), f"{ENGINE} {version()}"
 
 
-def engine_layers(network: Network, seed: int = 0) -> tuple[EngineLayer, ...]:
-    """Ask the compiler; auxiliary streams are off, so that branches run one after another."""
+def engine_layers(network: Network) -> tuple[EngineLayer, ...]:
+    """Ask the compiler, which tells layers by the numbers that operators are called by here.
+
+    Auxiliary streams are off, so that branches run one after another.
+    """
     trt = _bindings()
     messages: list[str] = []
     errors: list[str] = []
@@ -107,7 +110,7 @@ def engine_layers(network: Network, seed: int = 0) -> tuple[EngineLayer, ...]:
     builder = trt.Builder(log)
     definition = builder.create_network(0)
     parser = trt.OnnxParser(definition, log)
-    if not parser.parse(onnx_io.to_onnx(numbered(network), seed)):
+    if not parser.parse(onnx_io.to_onnx(numbered(network), seed=0)):
         complaints = "; ".join(str(parser.get_error(i)) for i in range(parser.num_errors))
         raise MeasurementError(f"TensorRT-RTX cannot read {network.name}: {complaints[:300]}")
     config = builder.create_builder_config()
@@ -145,7 +148,7 @@ def groups_of_layers(network: Network, layers: tuple[EngineLayer, ...]) -> Group
         for claimed in layer.nodes:
             if claimed not in prepared[index]:
                 taken.setdefault(claimed, index)
-    producers, consumers = network.producers(), network.consumers()
+    producers, consumers = network.producers, network.consumers
 
     def makers(position: int) -> list[int]:
         """The layers that make what an operator reads."""
@@ -185,9 +188,3 @@ def _prepared(network: Network, layers: tuple[EngineLayer, ...]) -> list[frozens
                 later |= set(other.nodes)
         inputs.append(frozenset(later))
     return inputs
-
-
-def numbered(network: Network) -> Network:
-    """The network with nodes called ``n0``, ``n1`` …, by which the log's layers are traced back."""
-    nodes = tuple(replace(node, name=f"n{i}") for i, node in enumerate(network.nodes))
-    return replace(network, nodes=nodes)

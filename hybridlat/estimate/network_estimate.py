@@ -150,8 +150,8 @@ def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate
     if not within and exact is None and request.measure is None:
         refused = belief.failures.keys()
         wanted = gate.plan(posterior, belief.composition, request.tolerance, refused).positions
-    cells, names = _rows(request, belief), request.file.node_names
-    constants = request.file.constant_nodes.intersection(partition.removed)
+    cells, names = _rows(request, belief), request.file.facts.node_names
+    constants = request.file.facts.constant_nodes.intersection(partition.removed)
     findings = Findings(cells, interval, within, bool(wanted), load)
     return Estimate(
         network=request.file.name,
@@ -228,7 +228,7 @@ def _load_while_measured(
 
 def _rows(request: Request, belief: Belief) -> tuple[CellEstimate, ...]:
     """One row for each distinct cell, in the order of the partition."""
-    posterior, names = belief.posterior, request.file.node_names
+    posterior, names = belief.posterior, request.file.facts.node_names
     z, total_us = normal_quantile(request.confidence), posterior.sum_us
     uses_us = posterior.uses_us.tolist()
     deviations = np.sqrt(np.maximum(posterior.covariance.diagonal(), 0.0))

@@ -199,12 +199,6 @@ class Partitioner:
             self._remember(key, partition)
         return partition
 
-    def remember(self, key: str, partition: Partition) -> None:
-        """Take over what another process was answered for the structure ``key``."""
-        if key not in self._remembered:
-            self._keep(key, partition)
-            self._remember(key, partition)
-
     def _remember(self, key: str, partition: Partition) -> None:
         if len(self._remembered) >= MAX_REMEMBERED:
             self._remembered.clear()
@@ -231,7 +225,7 @@ class Partitioner:
         # What rules make of a network is found again sooner than made again, which pays for files;
         # a search's candidates, which are none, would fill the store.
         keeps = not lowered.is_quick and bool(file.digest or not lowered.is_by_rules)
-        partition = partition_network(network, lowered, file.node_names)
+        partition = partition_network(network, lowered, file.facts.node_names)
         _log.debug("%s: %d distinct cells, by %s", file.label, len(partition.uses), partition.by)
         if keeps:
             partition = partition.signed()
@@ -290,6 +284,6 @@ def keep_file(store: Store, file: OnnxFile) -> None:
     if not file.digest or file.known is not None:
         return
     try:
-        store.cache_put(f"{FILE_SCOPE}/{file.digest}", file.facts.to_text())
+        store.cache_put(f"{FILE_SCOPE}/{file.digest}", FileFacts.of(file.parsed).to_text())
     except HybridlatError as error:  # the next process parses the file again
         _log.info("what is known of a file is not cached: %s", error)

@@ -39,7 +39,7 @@ def network_structure(
     Operators that only make constants are named where a kernel has no others. ``device`` None is
     an unknown one. ValueError for a text that is no signature.
     """
-    constants = file.constant_nodes
+    constants = file.facts.constant_nodes
 
     def shown(place: CellPlace) -> tuple[tuple[int, ...], ...]:
         """The operators of each kernel; what is fused to it of constants goes without saying."""
@@ -51,12 +51,12 @@ def network_structure(
     cells = []
     for text, use, last in zip(texts, partition.uses, images_last, strict=True):
         kernels, works = _kernels(text, last), _works(text, device, precision)
-        ops = ["+".join(file.op_types[n] for n in kernel) for kernel in shown(use.places[0])]
+        ops = ["+".join(file.facts.op_types[n] for n in kernel) for kernel in shown(use.places[0])]
         cells.append(CellStructure(tuple(
             replace(kernel, op=op or kernel.op, work=work)
             for kernel, op, work in zip(kernels, ops, works, strict=True)
         )))  # fmt: skip
-    names, parts = file.node_names, [path.split(".") for path in file.module_paths]
+    names, parts = file.facts.node_names, [path.split(".") for path in file.facts.module_paths]
     # Without the modules that every path begins with (``gpu_0``, ``model``).
     outer = len(_shared([path[:-1] for path in parts if path != [""]]))
     paths = [".".join(path[outer:]) for path in parts]

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.evaluation.cross_fitting import at_once
-from hybridlat.evaluation.metrics import MethodResult, Prediction, mean_score, score
+from hybridlat.evaluation.cross_fitting import Places, at_once
+from hybridlat.evaluation.metrics import MethodResult, Prediction
 from hybridlat.model import baselines
 from hybridlat.model.baselines import Baseline, Problem, Unit
 from hybridlat.model.baselines.methods import ModelOnly
@@ -23,8 +23,6 @@ from hybridlat.model.cell_model import CellModel
 from hybridlat.model.steady_sums import steady_fits
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.progress import OnMessage, silent
-
-Places = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,22 +103,11 @@ def evaluate_baselines(
                     known = None if measured is None else measured.get(place, ())
                     predictions.append(_prediction(task, task.networks[place], values, known))
         for regime, by_trial in trials.items():
-            predict_ms, given = 1e3 * float(np.mean(took_s[regime])), list(by_trial.values())
-            results.append(of_trials(regime, kind.name, given, predict_ms, task.per_cell))
+            predict_ms = 1e3 * float(np.mean(took_s[regime]))
+            given = list(by_trial.values())
+            results.append(MethodResult(regime, kind.name, given, predict_ms, task.per_cell))
     next(answers, None)
     return results
-
-
-def of_trials(
-    regime: str,
-    method: str,
-    trials: Sequence[Sequence[Prediction]],
-    predict_ms: float | None = None,
-    per_cell: bool = False,
-) -> MethodResult:
-    """The result of repeated trials: figures are their mean, the predictions those of the last."""
-    summary = mean_score([score(one) for one in trials]) if len(trials) > 1 else None
-    return MethodResult(regime, method, tuple(trials[-1]), predict_ms, per_cell, summary)
 
 
 @steady_fits()
@@ -131,10 +118,10 @@ def _fit_and_predict(
     values = np.full(len(problem.sums), np.nan)
     if not len(split.train) or not len(wanted):
         return values, 0.0
-    if split.own is not None and kind is ModelOnly:
-        model: Baseline = ModelOnly.of(split.own)
+    model = kind(config.device, config.precision, split.seed)
+    if split.own is not None and isinstance(model, ModelOnly):
+        model.model = split.own
     else:
-        model = kind(config.device, config.precision, split.seed)
         model.fit(problem.take(split.train))
     sums = problem.sums.take(wanted)
     began = time.perf_counter()

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from hybridlat.engines import device_sheets
 from hybridlat.estimate import gate
 from hybridlat.estimate.calibration import HeldOutNetwork
-from hybridlat.estimate.compose.composition import Composition
-from hybridlat.estimate.compose.posterior import ErrorPosterior
+from hybridlat.estimate.compose.composition import Composition, normal_quantile
+from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior
 from hybridlat.estimate.lookup.models import keep_device, known_device
 from hybridlat.estimate.predict.source import predicted_prior
 from hybridlat.evaluation.dataset import Dataset, WholeNetwork
@@ -38,9 +38,9 @@ FOLDS = 5
 Places = NDArray[np.intp]
 
 
-def fold_of(name: str, folds: int = FOLDS) -> int:
+def fold_of(name: str) -> int:
     """The fold of a network, from the hash of its name: adding others never moves it."""
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % folds
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % FOLDS
 
 
 def even_folds(names: Iterable[str], folds: int = FOLDS) -> dict[str, int]:
@@ -157,11 +157,11 @@ def _fit_fold(
 
 
 def simulate_gate(
-    network: HeldOutNetwork, composition: Composition, tolerance: float, fraction: float = 0.25
+    network: HeldOutNetwork, composition: Composition, tolerance: float
 ) -> ErrorPosterior:
     """Measure what the gate asks for, from the records, until it asks no more."""
     posterior = composition.start(network.cells)
-    while chosen := gate.choose(posterior, composition, tolerance, fraction=fraction):
+    while chosen := gate.choose(posterior, composition, tolerance, fraction=0.25):
         posterior = posterior.observe(network.truth(chosen))
     return posterior
 
@@ -187,3 +187,18 @@ def prediction_in(
         cells=len(network.cells),
         cells_measured=len(posterior.measured),
     )
+
+
+def cell_predictions(
+    cells: Sequence[tuple[CellPrior, float]], confidence: float
+) -> list[Prediction]:
+    """Lone cells as predicted, their truths beside them; intervals are even in the logarithm."""
+    quantile = normal_quantile(confidence)
+    predictions = []
+    for cell, true_us in cells:
+        us, bounds = math.nan, None
+        if cell.latency_us is not None:
+            us, factor = cell.latency_us, math.exp(quantile * cell.spread_share)
+            bounds = (us / factor, us * factor)
+        predictions.append(Prediction(cell.signature, true_us, us, bounds))
+    return predictions

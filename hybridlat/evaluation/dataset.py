@@ -6,10 +6,9 @@ import dataclasses
 import hashlib
 import json
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Protocol
 
 from msgspec import structs
 
@@ -23,19 +22,11 @@ from hybridlat.graph.signature_reading import read
 from hybridlat.model.geometry import COLUMN, geometry
 from hybridlat.schema.measurement import Breakdown, Kind, Measurement
 from hybridlat.schema.target import Target
+from hybridlat.store import Store
+from hybridlat.store.packs import PackLookup
 from hybridlat.store.records import aggregate
 
-
-class RecordSource(Protocol):
-    """Whatever holds records: a ``Store`` or a ``PackLookup``."""
-
-    def measurements(
-        self, target: Target | None = None, kind: Kind | None = None, signature: str | None = None
-    ) -> Iterator[Measurement]: ...
-
-    def breakdowns(self, target: Target | None = None) -> Iterator[Breakdown]: ...
-
-    def signature_texts(self, hashes: Iterable[str]) -> dict[str, str]: ...
+RecordSource = Store | PackLookup
 
 
 class OnlyNetworks(InputError):
@@ -231,9 +222,13 @@ def _network(item: Breakdown, records: Sequence[Measurement]) -> WholeNetwork | 
     latency_us, _ = latency_of(records)
     if latency_us is None:
         return None
-    ordered = sorted(records, key=lambda r: (r.labels.get("repeat", ""), r.measured_at))
-    repeats = tuple(r.latency_us for r in ordered if r.latency_us is not None)
-    return WholeNetwork(item.network, latency_us, repeats, item.cells, item.layers)
+    return WholeNetwork(item.network, latency_us, repeats_us(records), item.cells, item.layers)
+
+
+def repeats_us(records: Iterable[Measurement]) -> tuple[float, ...]:
+    """The single latencies of one thing, in the order of measuring."""
+    ordered = sorted(records, key=lambda r: (r.labels.get("repeat", ""), r.measured_at, r.id))
+    return tuple(r.latency_us for r in ordered if r.latency_us is not None)
 
 
 def signature_texts(sources: Sequence[RecordSource], hashes: set[str]) -> dict[str, str]:

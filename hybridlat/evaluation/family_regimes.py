@@ -1,35 +1,40 @@
 """Regimes of targets of which only whole networks are recorded, each fitted once for a family.
 
 ``unseen``: five folds by architecture. ``unseen_family``: five folds by what architectures are
-variants of. ``zero_shot``: nothing of the device is known. ``few@K``: of a device left out, K
-networks are measured, those that the law chooses.
+variants of. ``zero_shot``: nothing of the device is known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.estimate.compose.composition import CALIBRATED_AT
+from hybridlat.errors import InputError
+from hybridlat.evaluation.baseline_runs import Judged, Split, Task, evaluate_baselines
 from hybridlat.evaluation.cross_fitting import FOLDS, even_folds
-from hybridlat.evaluation.families import FamilyRecords, MeasuredRow
+from hybridlat.evaluation.families import FamilyRecords, MeasuredRow, Parts
 from hybridlat.evaluation.metrics import (
     OWN,
-    ConfidenceLevel,
     MethodResult,
     Prediction,
+    TargetReport,
     levels,
+    noise_floor,
 )
-from hybridlat.model.family.adapt import adapt, choose
+from hybridlat.model.baselines import Problem, Sums, Unit
 from hybridlat.model.family.dataset import family_of
 from hybridlat.model.family.served import Calibration, FamilyModel, calibrate, relative_point
+from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.progress import OnMessage
+from hybridlat.schema.target import Target
 
 Array = NDArray[np.float64]
-FEW = (5, 10, 30)
+LAYERWISE = "layerwise_learned"
+LEAST_ROWS = 10
 _GROUPS: dict[str, Callable[[MeasuredRow], str]] = {
     "unseen": lambda row: row.architecture,
     "unseen_family": lambda row: family_of(row.architecture),
@@ -62,6 +67,42 @@ class Regimes:
     on_message: OnMessage
     _held_out: dict[str, HeldOut | None] = field(default_factory=dict)
     _without_device: dict[str, FamilyModel | None] = field(default_factory=dict)
+
+    def evaluate(
+        self,
+        target: Target,
+        config: FitConfig,
+        baselines: Sequence[str],
+        networks: Sequence[str] | None = None,
+    ) -> TargetReport:
+        """All regimes of ``target``; ``networks`` restricts what is judged, not what teaches.
+
+        InputError where there are too few networks.
+        """
+        records = self.records
+        places = _places(target, records, networks)
+        folds = [regime for regime in HELD_OUT if self.held_out(regime) is not None]
+        results = [
+            MethodResult(regime, OWN, [self.unseen(regime, places, config.confidence)])
+            for regime in folds
+        ]
+        results += self.zero_shot(places, config.confidence)
+        self.on_message(f"{target}: fitting baselines")
+        results += [
+            replace(result, predict_ms=None)  # our own is not timed either
+            for result in evaluate_baselines(baselines, self._tasks(places, config.seed), config)
+        ]
+        rows = [records.rows[i] for i in places]
+        return TargetReport(
+            target=target,
+            data_hash=records.data_hash,
+            results=tuple(results),
+            noise_floor=noise_floor([row.repeats_us for row in rows]),
+            networks=len(rows),
+            cells=len({text for row in rows for text, _ in row.cells}),
+            calibration={regime: levels(partial(self.unseen, regime, places)) for regime in folds},
+            notes=_notes(target, records, results, baselines),
+        )
 
     def held_out(self, regime: str) -> HeldOut | None:
         """Five folds of a regime; None where there are too few groups to hold any out."""
@@ -99,33 +140,25 @@ class Regimes:
     ) -> Calibration:
         """Intervals from the errors of held-out rows at these places."""
         chosen = np.flatnonzero(places & self.records.counted)
-        errors = self.records.data.log_us - np.log(medians_us)
-        tasks = [str(self.records.rows[i].task) for i in chosen]
-        return calibrate(errors[chosen], spreads[chosen], tasks)
+        rows = [self.records.rows[i] for i in chosen]
+        errors = np.log([row.latency_us for row in rows]) - np.log(medians_us[chosen])
+        return calibrate(errors, spreads[chosen], [str(row.task) for row in rows])
 
-    def unseen(
-        self, regime: str, places: Sequence[int], confidence: float
-    ) -> tuple[MethodResult, tuple[ConfidenceLevel, ...]] | None:
-        """A regime of folds on the rows at ``places``, with what intervals hold."""
-        held_out = self.held_out(regime)
-        if held_out is None:
-            return None
-        points = held_out.medians_us * relative_point(held_out.spreads, held_out.seen)
+    def unseen(self, regime: str, places: Sequence[int], confidence: float) -> list[Prediction]:
+        """The rows at ``places`` in a regime of folds that there is."""
+        of = self.held_out(regime)
+        assert of is not None
+        points = of.medians_us * relative_point(of.spreads, of.seen)
+        return [
+            _prediction(
+                self.records.rows[i], of.medians_us[i], of.spreads[i],
+                of.calibrations[int(of.folds[i])], confidence, points[i],
+            )
+            for i in places
+        ]  # fmt: skip
 
-        def predictions_at(level: float) -> list[Prediction]:
-            return [
-                _prediction(
-                    self.records.rows[i], held_out.medians_us[i], held_out.spreads[i],
-                    held_out.calibrations[int(held_out.folds[i])], level, points[i],
-                )
-                for i in places
-            ]  # fmt: skip
-
-        result = MethodResult(regime, OWN, tuple(predictions_at(confidence)))
-        return result, levels({level: predictions_at(level) for level in CALIBRATED_AT})
-
-    def across_devices(self, places: Sequence[int], confidence: float) -> list[MethodResult]:
-        """``zero_shot`` and ``few@K`` on the rows of one target; none without other devices."""
+    def zero_shot(self, places: Sequence[int], confidence: float) -> list[MethodResult]:
+        """The rows of one target by the law of other devices; none where there are no others."""
         rows = self.records.rows
         device = rows[places[0]].target.device
         model = self._without(device)
@@ -133,47 +166,11 @@ class Regimes:
             return []
         calibration = self._of_others(device)
         medians, spreads = self.records.predict(model, places)
-        zero_shot = [
+        predictions = [
             _prediction(rows[i], us, spread, calibration, confidence)
             for i, us, spread in zip(places, medians, spreads, strict=True)
         ]
-        results = [MethodResult("zero_shot", OWN, tuple(zero_shot))]
-        by_task = [
-            [i for i in places if rows[i].task == task]
-            for task in sorted({rows[i].task for i in places})
-        ]
-        for count in FEW:
-            # Layouts are laws of their own: of each, so many networks are measured.
-            tasks = [own for own in by_task if len(own) >= 2 * count]
-            if tasks:
-                few = [
-                    prediction
-                    for own in tasks
-                    for prediction in self._few_shot(model, calibration, confidence, own, count)
-                ]
-                results.append(MethodResult(f"few@{count}", OWN, tuple(few)))
-        return results
-
-    def _few_shot(
-        self,
-        model: FamilyModel,
-        calibration: Calibration | None,
-        confidence: float,
-        places: Sequence[int],
-        count: int,
-    ) -> Iterator[Prediction]:
-        """Networks of other architectures than those that are best measured first."""
-        records, rows = self.records, self.records.rows
-        task = rows[places[0]].task
-        picked = choose(model, task, [records.kernels(i) for i in places], count)
-        measured = [places[i] for i in picked]
-        known = {rows[i].architecture for i in measured}
-        adapted = adapt(model, task, [(records.kernels(i), rows[i].latency_us) for i in measured])
-        for i in places:
-            if rows[i].architecture not in known:
-                logarithm, spread = adapted.log_latency(records.kernels(i), records.points(i))
-                median_us = float(np.exp(logarithm))
-                yield _prediction(rows[i], median_us, spread, calibration, confidence)
+        return [MethodResult("zero_shot", OWN, [predictions])]
 
     def _without(self, device: str) -> FamilyModel | None:
         """The law of all other devices; None where the store knows no other."""
@@ -192,6 +189,34 @@ class Regimes:
             return None
         return self._calibration(others, held_out.medians_us, held_out.spreads)
 
+    def _tasks(self, places: Sequence[int], seed: int) -> dict[Unit, Task]:
+        """The baselines on the same folds, each learning from the target's own networks."""
+        rows = [self.records.rows[i] for i in places]
+        truth = np.array([row.latency_us for row in rows])
+        names = tuple(row.architecture for row in rows)
+        networks = [
+            Judged(row.name, row.latency_us, ((i, 1),), len(row.cells))
+            for i, row in enumerate(rows)
+        ]
+        splits = []
+        for regime in HELD_OUT:
+            held_out = self.held_out(regime)
+            folds = np.zeros(0) if held_out is None else held_out.folds[places]
+            for number in np.unique(folds):
+                judged = np.flatnonzero(folds == number).tolist()
+                splits.append(Split(np.flatnonzero(folds != number), judged, {regime: {}}, seed))
+        tasks: dict[Unit, Task] = {}
+        units: dict[Unit, list[Parts]] = {
+            "network": [row.cells for row in rows],
+            "layered network": [row.layers for row in rows],
+        }
+        for unit, parts in units.items():
+            if all(parts):
+                tables = [row.table(own) for own, row in zip(parts, rows, strict=True)]
+                problem = Problem(Sums.of_networks(tables), truth, names)
+                tasks[unit] = Task(problem, np.zeros(len(rows)), networks, splits)
+        return tasks
+
 
 def _prediction(
     row: MeasuredRow,
@@ -208,3 +233,40 @@ def _prediction(
         interval = (float(median_us) / factor, float(median_us) * factor)
     point_us = median_us if point_us is None else point_us
     return Prediction(row.name, row.latency_us, float(point_us), interval, cells=len(row.cells))
+
+
+def _places(target: Target, records: FamilyRecords, networks: Sequence[str] | None) -> list[int]:
+    """Positions of the rows of the target that are judged."""
+    own = [
+        i for i, row in enumerate(records.rows)
+        if row.target == target and not row.suspect
+        and (networks is None or row.network in networks)
+    ]  # fmt: skip
+    if len(own) < LEAST_ROWS:
+        which = "of those named " if networks is not None else ""
+        raise InputError(
+            f"of {target} only whole networks are recorded, and {len(own)} {which}that can be "
+            f"used: {LEAST_ROWS} are needed to hold some out"
+        )
+    return own
+
+
+def _notes(
+    target: Target,
+    records: FamilyRecords,
+    results: Sequence[MethodResult],
+    baselines: Sequence[str],
+) -> tuple[str, ...]:
+    notes = list(records.missing)
+    own = [row for row in records.rows if row.target == target]
+    suspect = sum(row.suspect for row in own)
+    if suspect:
+        notes.append(f"{suspect} of {len(own)} networks are noted as suspect and do not count")
+    if not any(result.regime == "zero_shot" for result in results):
+        notes.append(
+            "zero_shot is not judged: the store has no networks of another device of the family "
+            f"{records.family}"
+        )
+    if LAYERWISE in baselines and not any(result.method == LAYERWISE for result in results):
+        notes.append(f"{LAYERWISE} is not judged: the layers of the networks are not recorded")
+    return tuple(notes)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from hybridlat.evaluation import tracking
-from hybridlat.evaluation.metrics import OWN, PERFECT, ResultRow, TargetReport
+from hybridlat.evaluation.metrics import OWN, ResultRow, TargetReport
 from hybridlat.report.table import GAP, Column, Table, titled
 
 if TYPE_CHECKING:
@@ -16,13 +17,11 @@ if TYPE_CHECKING:
 
 _EVALUATION = "evaluation"
 _MOST_LINES = 2000
-_FIGURES = (
-    "RMSPE %", "MAPE %", "≤5 %", "≤10 %", "ρ", "coverage", "width", "measured", "device s",
-    "predict ms", "answered",
-)  # fmt: skip
-_COLUMNS = (*titled("regime", "method"), *titled(*_FIGURES, right=True))
-_BY_WORTH = (0, 1, 2, 3, 12, 7, 5, 8, 9, 4, 10, 6, 11)
-"""Positions of columns: what a narrow terminal keeps longest comes first."""
+_COLUMNS = (*titled("regime", "method"), *titled(
+    "RMSPE %", "MAPE %", "answered", "coverage", "≤10 %", "width", "measured", "≤5 %", "device s",
+    "ρ", "predict ms", right=True,
+))  # fmt: skip
+"""What a narrow terminal keeps longest comes first."""
 
 
 def _cells(row: ResultRow) -> tuple[str, ...]:
@@ -32,15 +31,15 @@ def _cells(row: ResultRow) -> tuple[str, ...]:
         row.method,
         _number(s.rmspe, 2),
         _number(s.mape, 2),
-        _percent(s.within_5),
-        _percent(s.within_10),
-        _number(s.spearman, 3),
+        _answered(row),
         _percent(s.coverage),
+        _percent(s.within_10),
         _percent(s.width),
         _percent(s.measured_share),
+        _percent(s.within_5),
         _number(s.device_s, 1),
+        _number(s.spearman, 3),
         _number(row.predict_ms, 2),
-        _answered(row),
     )
 
 
@@ -63,45 +62,35 @@ def _percent(value: float | None) -> str:
 def ordered(rows: Sequence[ResultRow]) -> list[ResultRow]:
     """By regime as they came, and within one by RMSPE; who answers less than asked comes last."""
     rank = {regime: i for i, regime in enumerate(dict.fromkeys(r.regime for r in rows))}
-    enough = _enough(rows)
-    return sorted(
-        rows,
-        key=lambda r: (
-            rank[r.regime],
-            r.score.rmspe is None,
-            not _answers(r, enough),
-            r.score.rmspe or 0.0,
-            r.method,
-        ),
-    )
+    fair = _comparable(rows)
+
+    def key(row: ResultRow) -> tuple[object, ...]:
+        error = row.score.rmspe
+        return rank[row.regime], error is None, row not in fair, error or 0.0, row.method
+
+    return sorted(rows, key=key)
 
 
-def _enough(rows: Sequence[ResultRow]) -> dict[tuple[str, str], int]:
-    """How many must be answered, per target and regime, to be compared: all, or what we answer.
-
-    Whoever answers the easy part alone has a small error that says nothing about the rest.
-    """
+def _comparable(rows: Sequence[ResultRow]) -> list[ResultRow]:
+    """Who answers what was asked, or as much as we do: the easy part alone says nothing."""
     most: dict[tuple[str, str], int] = {}
     for row in rows:
         key = (row.target, row.regime)
         most[key] = max(most.get(key, 0), row.asked, row.score.answered)
     most |= {(row.target, row.regime): row.score.answered for row in rows if row.method == OWN}
-    return most
 
+    def enough(row: ResultRow) -> int:
+        wanted = most[row.target, row.regime]
+        return min(wanted, row.asked or wanted)
 
-def _answers(row: ResultRow, enough: Mapping[tuple[str, str], int]) -> bool:
-    """Whether a method answers enough to be compared; one that was asked for less, all of that."""
-    wanted = enough[row.target, row.regime]
-    return row.score.answered >= min(wanted, row.asked or wanted)
+    return [row for row in rows if row.score.answered >= enough(row)]
 
 
 def best(rows: Sequence[ResultRow]) -> list[ResultRow]:
     """The method with the least error in each regime of each target that has one to compare."""
-    enough = _enough(rows)
     best_of: dict[tuple[str, str], ResultRow] = {}
-    for row in ordered(rows):
-        fair = _answers(row, enough) and row.score.rmspe is not None
-        if fair and row.method != PERFECT:
+    for row in ordered(_comparable(rows)):
+        if row.score.rmspe is not None:
             best_of.setdefault((row.target, row.regime), row)
     return list(best_of.values())
 
@@ -140,15 +129,14 @@ def show(rows: Sequence[ResultRow], console: Console) -> None:
         title = target if floor is None else f"{target} · noise floor {floor:.2f} % RMSPE"
         lines = [_cells(row) for row in own]
         shown = _fitting(lines, console.width)
-        table = Table([_COLUMNS[i] for i in shown], [], title).terminal()
+        table = Table(_COLUMNS[:shown], [], title).terminal()
         before = ""
-        for row, cells in zip(own, lines, strict=True):
-            regime = "" if row.regime == before else row.regime
+        for row, (regime, *cells) in zip(own, lines, strict=True):
             style = "bold" if row.method == OWN else ""
-            table.add_row(*(regime if i == 0 else cells[i] for i in shown), style=style)
-            before = row.regime
+            table.add_row("" if regime == before else regime, *cells[: shown - 1], style=style)
+            before = regime
         console.print(table)
-        hidden = [column.title for i, column in enumerate(_COLUMNS) if i not in shown]
+        hidden = [column.title for column in _COLUMNS[shown:]]
         if hidden:
             console.print(f"(a wider terminal or --json also has: {', '.join(hidden)})")
         console.print()
@@ -172,16 +160,11 @@ def show_calibration(rows: Sequence[ResultRow], console: Console) -> None:
         console.print()
 
 
-def _fitting(lines: Sequence[Sequence[str]], width: int) -> list[int]:
-    """Positions of the columns that fit, in their order."""
+def _fitting(lines: Sequence[Sequence[str]], width: int) -> int:
+    """How many columns fit."""
     titles = [column.title for column in _COLUMNS]
     sizes = [max(map(len, column)) + GAP for column in zip(titles, *lines, strict=True)]
-    shown: list[int] = []
-    for position in _BY_WORTH:
-        if sum(sizes[i] for i in shown) + sizes[position] - GAP > width and len(shown) > 2:
-            break
-        shown.append(position)
-    return sorted(shown)
+    return max(3, sum(total - GAP <= width for total in accumulate(sizes)))
 
 
 def run_of(
@@ -199,11 +182,11 @@ def log(
     call: str,
     source: str,
     report: TargetReport,
-    rows: Sequence[ResultRow],
     about: Mapping[str, object],
 ) -> list[ResultRow]:
     """The rows of a report, each with the run that it is logged in, beside parameters ``about``."""
     size = {"networks": report.networks, "cells": report.cells}
+    rows = report.rows()
     logged: list[ResultRow] = []
     for row in rows:
         with run_of(tracker, call, row.target, row.regime, row.method) as run:
@@ -238,23 +221,19 @@ def _log_behind(
 ) -> None:
     """Single predictions, calibration and the target's table, for those who look."""
     result = report.find(row.regime)
-    predictions = result.predictions[:_MOST_LINES] if result is not None else ()
-    none = (None, None)
-    run.artifact(
-        "per_network.json",
-        {
-            "name": [p.name for p in predictions],
-            "true_us": [p.true_us for p in predictions],
-            "predicted_us": [p.predicted_us for p in predictions],
-            "error_percent": [100 * p.error_share for p in predictions],
-            "low_us": [(p.interval_us or none)[0] for p in predictions],
-            "high_us": [(p.interval_us or none)[1] for p in predictions],
-            "measured_share": [p.measured_share for p in predictions],
-            "cells_measured": [p.cells_measured for p in predictions],
-            "device_s": [p.device_s for p in predictions],
-        },
-    )
-    if row.calibration:
-        levels = [level.to_json() for level in row.calibration]
-        run.artifact("calibration.json", {k: [level[k] for level in levels] for k in levels[0]})
+    lines = []
+    for p in result.predictions[:_MOST_LINES] if result is not None else ():
+        low_us, high_us = p.interval_us or (None, None)
+        lines.append({
+            "name": p.name, "true_us": p.true_us, "predicted_us": p.predicted_us,
+            "error_percent": 100 * p.error_share, "low_us": low_us, "high_us": high_us,
+            "measured_share": p.measured_share, "cells_measured": p.cells_measured,
+            "device_s": p.device_s,
+        })  # fmt: skip
+    for name, of in (
+        ("per_network", lines),
+        ("calibration", [c.to_json() for c in row.calibration]),
+    ):
+        if of:
+            run.artifact(f"{name}.json", {key: [each[key] for each in of] for key in of[0]})
     run.artifact("leaderboard.md", markdown(rows))

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hybridlat.estimate.compose.composition import CALIBRATED_AT
 from hybridlat.schema.target import Target
 
 OWN = "hybridlat"
-PERFECT = "perfect"
-"""The choice of cells to measure that knows the truth: what no method can beat."""
 _DIGITS = {
     "rmspe": 3, "mape": 3, "within_5": 4, "within_10": 4, "spearman": 4, "coverage": 4, "width": 4,
     "measured_share": 4, "device_s": 2,
@@ -103,19 +103,11 @@ def rmspe(errors: NDArray[np.float64]) -> float | None:
 
 def spearman(left: Sequence[float], right: Sequence[float]) -> float | None:
     """Rank correlation, ties at their mean rank; None below three pairs or without spread."""
-    if len(left) < 3:
+    if len(left) < 3 or len(set(left)) == 1 or len(set(right)) == 1:
         return None
-    a, b = _ranks(np.array(left)), _ranks(np.array(right))
-    if a.std() == 0 or b.std() == 0:
-        return None
-    return float(np.corrcoef(a, b)[0, 1])
+    from scipy.stats import rankdata
 
-
-def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    order = np.sort(values)
-    low = np.searchsorted(order, values, side="left")
-    high = np.searchsorted(order, values, side="right")
-    return np.asarray((low + high - 1) / 2.0, dtype=float)
+    return float(np.corrcoef(rankdata(left), rankdata(right))[0, 1])
 
 
 def _mean(values: NDArray[np.float64] | NDArray[np.bool_]) -> float | None:
@@ -157,17 +149,19 @@ class ConfidenceLevel:
         return {name: round(v, _DIGITS[name]) if name in _DIGITS else v for name, v in values}
 
 
-def levels(predictions: Mapping[float, Sequence[Prediction]]) -> tuple[ConfidenceLevel, ...]:
-    """The same answers with the intervals of each confidence."""
-    scores = [(level, given, score(given)) for level, given in predictions.items()]
-    return tuple(
-        ConfidenceLevel(
-            level, s.coverage, s.width, sum(a.interval_us is not None for a in given),
-            s.measured_share, s.device_s,
-        )
-        for level, given, s in scores
-        if s.coverage is not None and s.width is not None
-    )  # fmt: skip
+def levels(predictions_at: Callable[[float], Sequence[Prediction]]) -> tuple[ConfidenceLevel, ...]:
+    """What intervals hold, by the answers with intervals of each confidence."""
+    known = []
+    for confidence in CALIBRATED_AT:
+        given = predictions_at(confidence)
+        s, judged = score(given), sum(a.interval_us is not None for a in given)
+        if s.coverage is not None and s.width is not None:
+            known.append(
+                ConfidenceLevel(
+                    confidence, s.coverage, s.width, judged, s.measured_share, s.device_s
+                )
+            )
+    return tuple(known)
 
 
 @dataclass(frozen=True)
@@ -191,11 +185,6 @@ class ResultRow:
     asked: int = 0
     reason: str = ""
 
-    @classmethod
-    def without_figures(cls, target: Target, reason: str) -> ResultRow:
-        """The row of a target that cannot be judged."""
-        return cls(str(target), "", "", score(()), None, None, 0, 0, reason=reason)
-
     @property
     def answered_share(self) -> float | None:
         """Part of what was asked that the method answered; None where nothing was asked."""
@@ -203,23 +192,20 @@ class ResultRow:
 
     def to_json(self) -> dict[str, object]:
         """The fixed object of ``evaluate --json``; None where a figure cannot be had."""
-        judged = not self.reason
         figures = {
-            name: _rounded(getattr(self.score, name), digits) for name, digits in _DIGITS.items()
+            "predict_ms": _rounded(self.predict_ms, 3),
+            "noise_floor": _rounded(self.noise_floor, 3),
+            "networks": self.networks,
+            "cells": self.cells,
+            "answered": self.score.answered,
+            "answered_share": _rounded(self.answered_share, 4),
         }
-        if not judged:
-            figures = dict.fromkeys(figures)
+        figures = {n: _rounded(getattr(self.score, n), d) for n, d in _DIGITS.items()} | figures
         return {
             "target": self.target,
             "regime": self.regime or None,
             "method": self.method or None,
-            **figures,
-            "predict_ms": _rounded(self.predict_ms, 3),
-            "noise_floor": _rounded(self.noise_floor, 3),
-            "networks": self.networks if judged else None,
-            "cells": self.cells if judged else None,
-            "answered": self.score.answered if judged else None,
-            "answered_share": _rounded(self.answered_share, 4),
+            **(dict.fromkeys(figures) if self.reason else figures),
             "mlflow_run": self.mlflow_run,
             "calibration": [level.to_json() for level in self.calibration] or None,
             "reason": self.reason or None,
@@ -228,18 +214,22 @@ class ResultRow:
 
 @dataclass(frozen=True)
 class MethodResult:
-    """Every answer of one method in one regime; ``summary`` is given for a mean over trials."""
+    """Every answer of one method in one regime, by trial: figures are the mean over trials."""
 
     regime: str
     method: str
-    predictions: tuple[Prediction, ...]
+    trials: Sequence[Sequence[Prediction]]
     predict_ms: float | None = None
     per_cell: bool = False
-    summary: Score | None = None
 
     @property
+    def predictions(self) -> Sequence[Prediction]:
+        """Those of the last trial."""
+        return self.trials[-1]
+
+    @cached_property
     def score(self) -> Score:
-        return self.summary or score(self.predictions)
+        return mean_score([score(one) for one in self.trials])
 
 
 @dataclass(frozen=True)
@@ -261,10 +251,11 @@ class TargetReport:
     notes: tuple[str, ...] = ()
 
     def rows(self) -> list[ResultRow]:
-        """One row per result, in order."""
+        """One row per result, in the order of regimes."""
         asked: dict[str, int] = {}
         for j in self.results:
             asked[j.regime] = max(asked.get(j.regime, 0), len(j.predictions))
+        order = list(asked)
         return [
             ResultRow(
                 target=str(self.target),
@@ -278,7 +269,7 @@ class TargetReport:
                 calibration=tuple(self.calibration.get(j.regime, ())) if j.method == OWN else (),
                 asked=asked[j.regime],
             )
-            for j in self.results
+            for j in sorted(self.results, key=lambda j: order.index(j.regime))
         ]
 
     def find(self, regime: str, method: str = OWN) -> MethodResult | None:

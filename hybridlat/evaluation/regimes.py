@@ -1,12 +1,17 @@
-"""Regimes of networks whose cells were measured, held out in turn.
+"""Regimes of targets whose cells were measured.
 
-A network is judged by a model and constants that have not seen it, in several states of knowledge.
+Networks are held out in turn, each judged by a model and constants that have not seen it, in
+several states of knowledge. Where too few were measured whole, models learn from some of the cells
+and are judged on the rest.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -16,39 +21,45 @@ from hybridlat.estimate.calibration import (
     fit_composition,
     measure_greedily,
 )
-from hybridlat.estimate.compose.composition import CALIBRATED_AT, Composition
-from hybridlat.estimate.compose.posterior import ErrorPosterior
+from hybridlat.estimate.compose.composition import Composition
+from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior
+from hybridlat.estimate.predict.source import predicted_prior
 from hybridlat.evaluation.baseline_runs import Judged, Split, Task, evaluate_baselines
-from hybridlat.evaluation.cell_regimes import cell_prediction, levels_of_cells
 from hybridlat.evaluation.cross_fitting import (
     FOLDS,
     CrossFitted,
+    Places,
     all_measured,
+    at_once,
+    cell_predictions,
     cross_fit,
     even_folds,
     prediction_in,
     simulate_gate,
 )
-from hybridlat.evaluation.dataset import Dataset, MeasuredCell
+from hybridlat.evaluation.dataset import Dataset
 from hybridlat.evaluation.metrics import (
     OWN,
-    PERFECT,
-    ConfidenceLevel,
     MethodResult,
     Prediction,
     TargetReport,
     levels,
     noise_floor,
 )
+from hybridlat.model import baselines, fit
 from hybridlat.model.baselines import Problem, Sums, Unit
+from hybridlat.model.cell_model import CellModel
+from hybridlat.model.steady_sums import steady_fits
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.progress import OnMessage
 
 CELL_SHARES = (0.05, 0.1, 0.2, 0.3)
-_MEASURED, _UNSEEN = "measured", "unseen"
+SIZES = (300, 3000)
+_GATED_SHARE = 0.2
+_LARGEST_SHARE = 0.8
+_MEASURED = "measured"
 States = Mapping[str, Sequence[ErrorPosterior]]
 Pairs = Sequence[tuple[HeldOutNetwork, Composition]]
-Order = Callable[[HeldOutNetwork, Composition], Sequence[int]]
 
 
 def evaluate_networks(
@@ -72,24 +83,23 @@ def evaluate_networks(
     gates = {f"gated@{t * 100:g}%": t for t in tolerances}
     states = _states(pairs, gates)
     by_regime = {
-        regime: tuple(prediction_in(n, c, s) for (n, c), s in zip(pairs, given, strict=True))
+        regime: _predictions(pairs, given, gates.get(regime), config.confidence)
         for regime, given in states.items()
     }
     cells = _cells(pairs)
-    results = [
-        *(MethodResult(r, OWN, given, fitted.predict_ms) for r, given in by_regime.items()),
-        *_choices(pairs),
-        MethodResult("unseen_cells", OWN, cells, fitted.predict_ms, per_cell=True),
-    ]
+    results = [MethodResult(r, OWN, [given], fitted.predict_ms) for r, given in by_regime.items()]
+    lone = [cell_predictions(cells, config.confidence)]
+    results.append(MethodResult("unseen_cells", OWN, lone, fitted.predict_ms, per_cell=True))
     on_message(f"{dataset.target}: fitting baselines")
-    units: tuple[Unit, ...] = ("cell", "layer")
-    tasks = {u: _task(dataset, fitted, u, states, config) for u in units if _records(dataset, u)}
+    units: tuple[Unit, ...] = ("cell", "layer") if dataset.layers else ("cell",)
+    tasks = {unit: _task(dataset, fitted, unit, states, config) for unit in units}
     results += evaluate_baselines(names, tasks, config)
     on_message(f"{dataset.target}: intervals at other confidences")
     calibration = {
-        regime: _levels(pairs, given, gates.get(regime)) for regime, given in states.items()
+        regime: levels(partial(_predictions, pairs, given, gates.get(regime)))
+        for regime, given in states.items()
     }
-    calibration["unseen_cells"] = levels_of_cells(cells, config.confidence)
+    calibration["unseen_cells"] = levels(partial(cell_predictions, cells))
     total_s = [math.fsum(c.cost_s for c in network.cells) for network, _ in pairs]
     missing = len(dataset.networks) - len(networks)
     left_out = f"{missing} network{' is' if missing == 1 else 's are'} left out"
@@ -113,7 +123,7 @@ def evaluate_networks(
 def _states(pairs: Pairs, gates: Mapping[str, float]) -> States:
     """What is known of each network in every regime."""
     starts = [composition.start(network.cells) for network, composition in pairs]
-    states = {_MEASURED: [all_measured(*pair) for pair in pairs], _UNSEEN: starts}
+    states = {_MEASURED: [all_measured(*pair) for pair in pairs], "unseen": starts}
     for regime, tolerance in gates.items():
         states[regime] = [simulate_gate(*pair, tolerance) for pair in pairs]
     for share in CELL_SHARES:
@@ -124,19 +134,11 @@ def _states(pairs: Pairs, gates: Mapping[str, float]) -> States:
     return states
 
 
-def _records(dataset: Dataset, unit: Unit) -> Mapping[str, MeasuredCell]:
-    return dataset.cells if unit == "cell" else dataset.layers
-
-
 def _task(
     dataset: Dataset, fitted: CrossFitted, unit: Unit, states: States, config: FitConfig
 ) -> Task:
-    """Baselines on the same folds: in ``unseen`` and gated regimes they learned from all records
-    but the held-out networks', in ``measured`` from those too.
-
-    They get the latencies that the gate measured; a baseline of layers cannot use them.
-    """
-    records = _records(dataset, unit)
+    """Baselines on the same folds, with what the gate measured; a layer's cannot use that."""
+    records = dataset.cells if unit == "cell" else dataset.layers
     hashes = sorted(records)
     position = {h: i for i, h in enumerate(hashes)}
     named = dataset.groups() if unit == "cell" else {}
@@ -145,123 +147,153 @@ def _task(
         np.array([records[h].latency_us for h in hashes]),
         tuple(named.get(h) or records[h].labels.get("network", h) for h in hashes),
     )
-    networks: list[Judged] = []
-    split_of: dict[int, list[int]] = {fold: [] for fold in fitted.folds}
-    places: list[int] = []  # in the states, of each network that is judged
-    everyone = [(fold, network) for fold, members in fitted.folds.items() for network in members]
-    for place, (fold, network) in enumerate(everyone):
-        parts = network.cells if unit == "cell" else network.layers
-        if parts and all(h in position for h, _ in parts):
-            split_of[fold].append(len(networks))
-            places.append(place)
-            indexed = tuple((position[h], count) for h, count in parts)
-            networks.append(Judged(network.name, network.latency_us, indexed, len(parts)))
+    networks: list[Judged] = []  # as in the states; without parts where one is not recorded
+    for member in (n for members in fitted.folds.values() for n in members):
+        parts = member.cells if unit == "cell" else member.layers
+        known = all(h in position for h, _ in parts)
+        indexed = tuple((position[h], count) for h, count in parts) if known else ()
+        networks.append(Judged(member.name, member.latency_us, indexed, len(parts)))
+    judged = [i for i, network in enumerate(networks) if network.parts]
     all_known: dict[str, None] = {_MEASURED: None}
-    splits = [Split(np.arange(len(hashes)), range(len(networks)), all_known, config.seed)]
-    for fold, judged in split_of.items():
-        forbidden = dataset.forbidden(fitted.folds[fold])
+    splits = [Split(np.arange(len(hashes)), judged, all_known, config.seed)]
+    first = 0
+    for fold, members in fitted.folds.items():
+        mine = [i for i in judged if first <= i < first + len(members)]
+        first += len(members)
+        forbidden = dataset.forbidden(members)
+        train = np.array([i for i, h in enumerate(hashes) if h not in forbidden], np.intp)
         regimes = {
-            regime: {
-                i: tuple(given[places[i]].measured) for i in judged
-                if unit == "cell" and regime != _UNSEEN
-            }
+            regime: {i: tuple(given[i].measured) for i in mine if unit == "cell"}
             for regime, given in states.items()
             if regime != _MEASURED
-        }  # fmt: skip
-        train = np.array([i for i, h in enumerate(hashes) if h not in forbidden], np.intp)
-        splits.append(Split(train, judged, regimes, config.seed, own=fitted.models[fold]))
+        }
+        splits.append(Split(train, mine, regimes, config.seed, own=fitted.models[fold]))
     return Task(problem, np.array([records[h].cost_s for h in hashes]), networks, splits)
 
 
-def share_only(network: HeldOutNetwork, composition: Composition) -> Sequence[int]:
-    """The cells with the largest predicted part of the time first."""
-    del composition
-    uses = [-(c.latency_us or math.inf) * c.count for c in network.cells]
-    return sorted(range(len(uses)), key=lambda i: (uses[i], network.cells[i].signature))
+def _cells(pairs: Pairs) -> Sequence[tuple[CellPrior, float]]:
+    """Every distinct cell once, as the first network that has it saw it predicted; its truth."""
+    seen: dict[str, tuple[CellPrior, float]] = {}
+    for network, _ in pairs:
+        for cell, (true_us, _) in zip(network.cells, network.measured, strict=True):
+            seen.setdefault(cell.signature, (cell, true_us))
+    return list(seen.values())
 
 
-def perfect(network: HeldOutNetwork, composition: Composition) -> Sequence[int]:
-    """Next the cell whose measurement brings the network nearest to its truth: it knows both."""
-    uses, truth = _uses(network)
-    total = sum(uses)
-    left = list(range(len(uses)))
-    order = []
-    while left:
-        off = {
-            i: abs(composition.latency_us(total + truth[i] - uses[i]) - network.latency_us)
-            for i in left
-        }
-        best = min(left, key=off.__getitem__)
-        total += truth[best] - uses[best]
-        left.remove(best)
-        order.append(best)
-    return order
+def _predictions(
+    pairs: Pairs, states: Sequence[ErrorPosterior], tolerance: float | None, confidence: float
+) -> list[Prediction]:
+    """At a confidence, in a state of knowledge; with a ``tolerance`` the gate gets there anew."""
+    predictions = []
+    for (network, composition), posterior in zip(pairs, states, strict=True):
+        other = composition.at(confidence)
+        if tolerance is not None and confidence != composition.confidence:
+            posterior = simulate_gate(network, other, tolerance)
+        predictions.append(prediction_in(network, other, posterior))
+    return predictions
 
 
-def _uses(network: HeldOutNetwork) -> tuple[list[float], list[float]]:
-    """What each cell takes in the network, as predicted (else measured) and as measured."""
-    truth = [c.count * us for c, (us, _) in zip(network.cells, network.measured, strict=True)]
-    uses = [
-        t if c.latency_us is None else c.count * c.latency_us
-        for c, t in zip(network.cells, truth, strict=True)
+def random_split(count: int, train: int, seed: int) -> tuple[Places, Places]:
+    """``train`` positions drawn at random, and the rest."""
+    order = np.random.default_rng(seed).permutation(count)
+    return np.sort(order[:train]), np.sort(order[train:])
+
+
+def evaluate_cells(
+    dataset: Dataset,
+    config: FitConfig,
+    names: Sequence[str],
+    on_message: OnMessage,
+    seeds: Sequence[int],
+) -> TargetReport:
+    """``cells@N`` for N of 300, 3,000 and four fifths, and ``gated_cells@20%``; means of seeds."""
+    hashes = sorted(dataset.cells)
+    records = [dataset.cells[h] for h in hashes]
+    truth = np.array([r.latency_us for r in records])
+    costs_s = np.array([r.cost_s for r in records])
+    largest = int(len(hashes) * _LARGEST_SHARE)
+    sizes = [n for n in SIZES if n < largest] + [largest]
+    problem = Problem(Sums.of_texts([r.text for r in records]), truth, tuple(hashes))
+    gated = f"gated_cells@{_GATED_SHARE * 100:g}%"
+    draws = [(size, seed) for size in sizes for seed in seeds]
+    answers = at_once(_trial, ((problem, replace(config, seed=seed), size) for size, seed in draws))
+    trials: dict[str, list[list[Prediction]]] = {}
+    spent_s: dict[str, list[float]] = {}
+    calibration = {}
+    splits = []
+    for size, seed in draws:
+        label = f"trained on {size:,} cells, seed {seed}"
+        on_message(f"{dataset.target}: {OWN}, {label}")
+        model, cells, took_s = next(answers)
+        train, test = random_split(len(hashes), size, seed)
+        regime = f"cells@{size}"
+        measured: dict[str, dict[int, tuple[int, ...]]] = {regime: {}}
+        predictions = {regime: cell_predictions(cells, config.confidence)}
+        calibration[regime] = levels(partial(cell_predictions, cells))
+        if size == largest:
+            chosen = _most_doubtful([cell for cell, _ in cells])
+            measured[gated] = {int(test[i]): (0,) for i in chosen}
+            predictions[gated] = list(predictions[regime])
+            for i in chosen:
+                us, cost_s = cells[i][1], float(costs_s[test[i]])
+                predictions[gated][i] = Prediction(hashes[test[i]], us, us, (us, us), 1.0, cost_s)
+        for name, given in predictions.items():
+            trials.setdefault(name, []).append(given)
+            spent_s.setdefault(name, []).append(took_s)
+        splits.append(Split(train, test.tolist(), measured, seed, seed, model, label))
+    next(answers, None)
+    results = [
+        MethodResult(regime, OWN, given, 1e3 * float(np.mean(spent_s[regime])), per_cell=True)
+        for regime, given in trials.items()
     ]
-    return uses, truth
-
-
-def _choices(pairs: Pairs) -> list[MethodResult]:
-    """What plain ways of choosing reach at shares of the cells, the rest as predicted."""
-    orders: Mapping[str, Order] = {"share_only": share_only, PERFECT: perfect}
-    return [
-        MethodResult(
-            f"gated_cells@{share * 100:g}%", method,
-            tuple(_chosen(*pair, order, share) for pair in pairs),
-        )
-        for share in CELL_SHARES
-        for method, order in orders.items()
-    ]  # fmt: skip
-
-
-def _chosen(
-    network: HeldOutNetwork, composition: Composition, order: Order, share: float
-) -> Prediction:
-    chosen = order(network, composition)[: cells_at(share, len(network.cells))]
-    uses, truth = _uses(network)
-    mixed = [truth[i] if i in chosen else us for i, us in enumerate(uses)]
-    return Prediction(
-        network.name,
-        network.latency_us,
-        composition.latency_us(math.fsum(mixed)),
-        measured_share=math.fsum(mixed[i] for i in chosen) / math.fsum(mixed),
-        device_s=math.fsum(network.cells[i].cost_s for i in chosen),
-        cells=len(network.cells),
-        cells_measured=len(chosen),
+    networks = [
+        Judged(h, us, ((i, 1),))
+        for i, (h, us) in enumerate(zip(hashes, truth.tolist(), strict=True))
+    ]
+    task = Task(problem, costs_s, networks, splits, per_cell=True)
+    results += evaluate_baselines(
+        names, {"cell": task}, config, lambda text: on_message(f"{dataset.target}: {text}")
+    )
+    layered = [n for n in names if baselines.load(n).units[0] == "layer"]
+    unjudged = f"{dataset.target}: {' and '.join(layered)} cannot be judged"
+    return TargetReport(
+        target=dataset.target,
+        data_hash=dataset.data_hash,
+        results=tuple(results),
+        noise_floor=None,
+        networks=0,
+        cells=len(hashes),
+        calibration=calibration,
+        notes=(f"{unjudged}: no unfused layers are recorded",) if layered else (),
     )
 
 
-def _cells(pairs: Pairs) -> tuple[Prediction, ...]:
-    """Every distinct cell once, as the first network that has it saw it predicted."""
-    seen: dict[str, Prediction] = {}
-    for network, composition in pairs:
-        for cell, (true_us, _) in zip(network.cells, network.measured, strict=True):
-            seen.setdefault(cell.signature, cell_prediction(cell, true_us, composition.confidence))
-    return tuple(seen.values())
+@steady_fits()
+def _trial(
+    problem: Problem, config: FitConfig, size: int
+) -> tuple[CellModel, list[tuple[CellPrior, float]], float]:
+    """In a worker, perhaps: a model of ``size`` cells, all others beside their truth, seconds."""
+    texts, hashes = problem.sums.texts, problem.groups
+    train, test = random_split(len(hashes), size, config.seed)
+    model = fit.fit_model(
+        [texts[i] for i in train], problem.latencies_us[train], [hashes[i] for i in train], config
+    )
+    wanted = [texts[i] for i in test]
+    began = time.perf_counter()
+    answers = model.predict(wanted)
+    took_s = time.perf_counter() - began
+    cells = [
+        (
+            predicted_prior(hashes[i], text, 1, answer, config.confidence),
+            float(problem.latencies_us[i]),
+        )
+        for i, text, answer in zip(test, wanted, answers, strict=True)
+    ]
+    return model, cells, took_s
 
 
-def _levels(
-    pairs: Pairs, known: Sequence[ErrorPosterior], tolerance: float | None
-) -> tuple[ConfidenceLevel, ...]:
-    """Coverage and width at each confidence.
-
-    With a ``tolerance`` the gate works towards it anew; ``known`` is where it ended at the
-    confidence of the compositions. Without, the state of knowledge is the same at each.
-    """
-
-    at_level: dict[float, list[Prediction]] = {}
-    for level in CALIBRATED_AT:
-        for (network, composition), posterior in zip(pairs, known, strict=True):
-            other = composition.at(level)
-            if tolerance is not None and level != composition.confidence:
-                posterior = simulate_gate(network, other, tolerance)
-            prediction = prediction_in(network, other, posterior)
-            at_level.setdefault(level, []).append(prediction)
-    return levels(at_level)
+def _most_doubtful(cells: Sequence[CellPrior]) -> Places:
+    """A fifth of the cells: those that must be measured, then those the model is least sure of."""
+    doubts = [math.inf if cell.must_be_measured else cell.spread_share for cell in cells]
+    count = math.ceil(_GATED_SHARE * len(cells))
+    return np.argsort(-np.array(doubts), kind="stable")[:count]

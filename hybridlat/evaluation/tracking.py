@@ -13,21 +13,17 @@ import json
 import logging
 import os
 import re
-import shutil
 import subprocess
-import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from hybridlat import onnx_io
 from hybridlat.errors import HybridlatError
-from hybridlat.graph.builder import null_network
+from hybridlat.estimate.lookup.models import user_models_folder
 from hybridlat.schema.target import Target
 from hybridlat.store.place import StorePlace, without_password
 
@@ -35,8 +31,6 @@ EXPERIMENT = "hybridlat"
 CHAMPION = "champion"
 KIND = "kind"
 """The tag that says whether a run is an evaluation or a training."""
-_SERVED_BY = "hybridlat.api.served_model"  # the module that MLflow loads a registered model with
-_SERVED_FILES = "hybridlat-model"
 _MOST_DIGEST = 36
 _MOST_PARAMETER = 500
 _EXPERIMENT_TAGS = {
@@ -47,15 +41,6 @@ _EXPERIMENT_TAGS = {
 
 class TrackingError(HybridlatError):
     """The tracking server or file cannot be used."""
-
-
-@dataclass(frozen=True, slots=True)
-class Version:
-    """A registered model: its number and the run that made it."""
-
-    name: str
-    number: str
-    run_id: str
 
 
 @contextlib.contextmanager
@@ -166,7 +151,7 @@ class Tracker:
         except BaseException:
             self._client.set_terminated(run.id, "FAILED")
             raise
-        self._client.set_terminated(run.id, "FINISHED")
+        self._client.set_terminated(run.id)
 
     def page(self) -> str:
         """Where people find the figures; empty where none are logged."""
@@ -178,47 +163,24 @@ class Tracker:
         command = f"mlflow ui --backend-store-uri {without_password(self.uri)}"
         return f"http://127.0.0.1:5000/{link} while `{command}` runs"
 
-    def register(
-        self, target: Target, run: TrackedRun, folder: Path, device: str
-    ) -> Version | None:
-        """Keep the model files of ``folder`` as a new version of the target's model."""
+    def register(self, target: Target, run: TrackedRun, folder: Path, device: str) -> str:
+        """Keep the model files of ``folder`` as a new version of the target's model; its number."""
         if self._client is None:
-            return None
+            return ""
         name = model_name(target)
-        with tempfile.TemporaryDirectory() as scratch, _calling(f"register {name}"):
-            model = Path(scratch) / "model"
-            _write_pyfunc(model, folder)
-            self._client.log_artifacts(run.id, str(model), "model")
+        with _calling(f"register {name}"):
+            self._client.log_artifacts(run.id, str(folder), "model")
             if not self._client.search_registered_models(f"name = '{name}'"):
                 self._client.create_registered_model(
                     name, description=f"Latency of cells on {target} ({device})."
                 )
             root = self._client.get_run(run.id).info.artifact_uri
-            made = self._client.create_model_version(name, f"{root}/model", run.id)
-        return Version(made.name, str(made.version), made.run_id)
+            return str(self._client.create_model_version(name, f"{root}/model", run.id).version)
 
-    def champion(self, target: Target) -> Version | None:
-        """The version that carries the alias, if any."""
-        if self._client is None:
-            return None
-        from mlflow.exceptions import MlflowException
-
-        try:
-            made = self._client.get_model_version_by_alias(model_name(target), CHAMPION)
-        except MlflowException:
-            return None  # no such model, or no version with the alias
-        return Version(made.name, str(made.version), made.run_id)
-
-    def promote(self, version: Version) -> None:
-        """Move the alias ``champion`` to this version."""
+    def promote(self, target: Target, version: str) -> None:
+        """Move the alias ``champion`` of the target's model to this version."""
         with _calling("move the alias champion"):
-            self._client.set_registered_model_alias(version.name, CHAMPION, version.number)
-
-    def download(self, version: Version, folder: Path) -> Path:
-        """The model files of a version, copied below ``folder``."""
-        with _calling(f"fetch {version.name} version {version.number}"):
-            path = self._client.download_artifacts(version.run_id, "model", str(folder))
-        return Path(path) / "data" / _SERVED_FILES
+            self._client.set_registered_model_alias(model_name(target), CHAMPION, version)
 
 
 def _quiet_mlflow() -> Any:
@@ -240,35 +202,6 @@ def _quiet_mlflow() -> Any:
     return mlflow
 
 
-def _write_pyfunc(folder: Path, files: Path) -> None:
-    """``files`` as a model that MLflow loads by the code of `api.served_model`: no pickle."""
-    import mlflow.pyfunc
-    from mlflow.models import ModelSignature
-    from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
-
-    numbers = ("latency_us", "low_us", "high_us", "measured_share")
-    outputs = [ColSpec(DataType.double, name) for name in numbers]
-    outputs += [ColSpec(DataType.string, name) for name in ("network", "reason")]
-    params = [
-        ParamSpec("batch", DataType.long, 0),
-        ParamSpec("confidence", DataType.double, 0.9),
-    ]
-    data = folder.with_name(_SERVED_FILES)
-    shutil.copytree(files, data)
-    try:
-        requirement = f"hybridlat=={version('hybridlat')}"
-    except PackageNotFoundError:  # it runs from its sources
-        requirement = "hybridlat"
-    mlflow.pyfunc.save_model(
-        path=str(folder), loader_module=_SERVED_BY, data_path=str(data),
-        signature=ModelSignature(
-            Schema([ColSpec(DataType.binary)]), Schema(outputs), ParamSchema(params)
-        ),
-        input_example=[onnx_io.to_onnx(null_network(4), None)],
-        pip_requirements=[requirement],
-    )  # fmt: skip
-
-
 def _metric_name(name: str) -> str:
     """MLflow takes letters, digits and ``_-. /:`` in the name of a metric."""
     return re.sub(r"[^\w\-. /]", "_", name.replace("%", "pct").replace("@", "_at_"))
@@ -280,12 +213,7 @@ def tracking_uri(store_url: str) -> str:
     if given:
         return given
     file = StorePlace(store_url).file
-    if file is not None:
-        folder = file.resolve().parent
-    else:
-        import platformdirs
-
-        folder = platformdirs.user_data_path("hybridlat", appauthor=False)
+    folder = user_models_folder().parent if file is None else file.resolve().parent
     return f"sqlite:///{folder / 'mlflow.db'}"
 
 
@@ -294,17 +222,14 @@ def open_tracker(store_url: str) -> Tracker:
     return Tracker(tracking_uri(store_url) if find_spec("mlflow") is not None else "")
 
 
-def git_commit(folder: Path | None = None) -> str:
+def git_commit() -> str:
     """The commit of the source tree this runs from; empty without git or outside a repository."""
-    directory = folder or Path(__file__).resolve().parent
-    try:
-        completed = subprocess.run(
-            ["git", "-C", str(directory), "rev-parse", "HEAD"],
-            capture_output=True, text=True, timeout=10, check=False,
-        )  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return completed.stdout.strip() if completed.returncode == 0 else ""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=10, check=True
+        ).stdout.strip()
+    return ""
 
 
 def model_name(target: Target) -> str:

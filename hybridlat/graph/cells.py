@@ -33,7 +33,7 @@ def cut_positions(network: Network) -> tuple[tuple[int, ...], ...]:
     A border lies after a kernel when exactly one activation is still to be read. Kernels are taken
     in the order of ``schedule``, which does not depend on the order they are listed in.
     """
-    readers = {name: len(consumers) for name, consumers in network.consumers().items()}
+    readers = {name: len(consumers) for name, consumers in network.consumers.items()}
     live = {name for name in network.inputs if readers.get(name)}
     cells: list[tuple[int, ...]] = []
     current: list[int] = []
@@ -62,7 +62,7 @@ def schedule(network: Network) -> list[int]:
     output (a detector's head) is finished before the trunk goes on, and the trunk can be cut
     behind it. Ties go by the canonical order, not by where kernels are listed.
     """
-    readers = network.consumers()
+    readers = network.consumers
     made = [out for node in network.nodes for out in node.outputs if out]
     if len(network.outputs) == 1 and all(readers.get(o) or o in network.outputs for o in made):
         return list(range(len(network.nodes)))  # no side output: the borders are those of any order
@@ -108,7 +108,7 @@ def file_rank(lowered: Lowered) -> list[tuple[int, int]]:
 
     A kernel that computes no operator of the file comes behind what it reads.
     """
-    producers = lowered.network.producers()
+    producers = lowered.network.producers
     rank: list[tuple[int, int]] = []
     for node, origins in zip(lowered.network.nodes, lowered.origins, strict=True):
         if origins:
@@ -155,7 +155,7 @@ def file_part(network: Network, lowered: Lowered, origins: Iterable[int]) -> Net
     they make; the engine removes them there too. Without them a part could fall into pieces.
     """
     removed = frozenset(lowered.removed)
-    producers = network.producers()
+    producers = network.producers
     chosen: set[int] = set()
     waiting = list(origins)
     while waiting:

@@ -123,20 +123,14 @@ class Network:
     def weight_bytes(self) -> int:
         return sum(c.type.bytes for c in self.constants.values() if c.values is None)
 
-    def producers(self) -> dict[str, int]:
-        """Position of the node that makes each tensor: one table for all, to be read only."""
-        return self._producers
-
     @cached_property
-    def _producers(self) -> dict[str, int]:
+    def producers(self) -> dict[str, int]:
+        """Position of the node that makes each tensor; to be read only."""
         return {out: i for i, node in enumerate(self.nodes) for out in node.outputs if out}
 
+    @cached_property
     def consumers(self) -> dict[str, list[int]]:
         """Positions of the nodes that read each tensor, in order, once each; to be read only."""
-        return self._consumers
-
-    @cached_property
-    def _consumers(self) -> dict[str, list[int]]:
         consumers: dict[str, list[int]] = {}
         for i, node in enumerate(self.nodes):
             for name in node.inputs:
@@ -153,12 +147,12 @@ class Network:
 
         ``key(position)`` should tell all nodes apart; what it leaves alike goes by position.
         """
-        made_by = self._producers
+        made_by = self.producers
         needs = [{made_by[name] for name in n.inputs if name in made_by} for n in self.nodes]
         return topological_order(needs, key)
 
-    def renamed(self, tensors: Mapping[str, str], nodes: Sequence[str]) -> Network:
-        """The same network under new names: tensors by their old ones, nodes in order."""
+    def renamed(self, tensors: Mapping[str, str]) -> Network:
+        """The same network under new names: tensors by their old ones, nodes n0, n1 …"""
 
         def new(names: tuple[str, ...]) -> tuple[str, ...]:
             return tuple([tensors[name] if name else "" for name in names])
@@ -166,8 +160,8 @@ class Network:
         return replace(
             self,
             nodes=tuple(
-                replace(node, name=name, inputs=new(node.inputs), outputs=new(node.outputs))
-                for node, name in zip(self.nodes, nodes, strict=True)
+                replace(node, name=f"n{i}", inputs=new(node.inputs), outputs=new(node.outputs))
+                for i, node in enumerate(self.nodes)
             ),
             inputs=new(self.inputs),
             outputs=new(self.outputs),
@@ -181,7 +175,7 @@ class Network:
         Its inputs are the activations they read and do not make; its outputs those that others
         read, that are outputs of the whole network, or that none reads (a last node must keep one).
         """
-        consumers = self._consumers
+        consumers = self.consumers
         chosen = set(positions)
         nodes = tuple(self.nodes[i] for i in sorted(chosen))
         made = {out for node in nodes for out in node.outputs if out}

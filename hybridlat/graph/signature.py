@@ -23,7 +23,7 @@ import json
 from dataclasses import dataclass
 from functools import lru_cache
 
-from hybridlat.graph.network import AttributeValue, Network, TensorType
+from hybridlat.graph.network import AttributeValue, Constant, Network, TensorType
 
 SIGNATURE_FORMAT = 1
 MOST_REMEMBERED = 8192
@@ -75,7 +75,7 @@ def _listing(network: Network, positions: tuple[int, ...]) -> _Listing:
     Of each node the operator; every tensor that it reads by its number, behind what it is where it
     is read first; of every result its type and whether it is an output.
     """
-    types, constants, readers = network.types, network.constants, network.consumers()
+    types, constants, readers = network.types, network.constants, network.consumers
     chosen = frozenset(positions)
     number: dict[str, int] = {}
     parts: list[object] = [network.context]
@@ -144,26 +144,21 @@ def _colours(network: Network) -> tuple[list[bytes], dict[str, bytes]]:
     Digests are those of ``_digest``, their texts put together from parts that are at hand.
     """
     types, constants = network.types, network.constants
-    above: dict[str, bytes] = {n: _type_digest(types[n]) for n in network.inputs}
-    made_from = {name: repr(code) for name, code in above.items()}
-    made_from[""] = "b'-'"
+    above = {name: _digest(str(types[name])) for name in network.inputs}
+    made_from = {"": "b'-'", **{name: repr(code) for name, code in above.items()}}
     for name, constant in constants.items():
-        code = (
-            _weight_digest(constant.type)
-            if constant.values is None
-            else _digest("c", str(constant.type), constant.values)
-        )
-        made_from[name] = repr(code)
-    node_above: list[bytes] = []
+        is_weight = constant.values is None
+        made_from[name] = _weight(constant.type) if is_weight else _constant(constant)
+    node_above: list[str] = []
     for node in network.nodes:
         head = f"{node.domain!r}, {node.op!r}, {node.version!r}, {_texts(node.attributes)[0]}"
         sources = ", ".join([made_from[i] for i in node.inputs])
-        results = ", ".join([_type_repr(types[o]) if o else "'-'" for o in node.outputs])
-        code = _digest_of(f"({head}, [{sources}], [{results}])")
+        results = ", ".join([_type(types[o]) if o else "'-'" for o in node.outputs])
+        code = repr(_digest_of(f"({head}, [{sources}], [{results}])"))
         node_above.append(code)
         for index, out in enumerate(node.outputs):
             if out:
-                made_from[out] = repr(_digest_of(f"({code!r}, {index})"))
+                made_from[out] = repr(_digest_of(f"({code}, {index})"))
     below: dict[str, list[bytes]] = {}
     for name in network.outputs:
         below.setdefault(name, []).append(b"out")
@@ -171,10 +166,11 @@ def _colours(network: Network) -> tuple[list[bytes], dict[str, bytes]]:
     for position in range(len(network.nodes) - 1, -1, -1):
         node = network.nodes[position]
         uses = [sorted(below.get(o, ())) for o in node.outputs]
-        colours[position] = colour = _digest(node_above[position], uses)
+        colours[position] = _digest_of(f"({node_above[position]}, {uses!r})")
+        colour = repr(colours[position])
         for index, name in enumerate(node.inputs):
             if name and name not in constants:
-                below.setdefault(name, []).append(_digest_of(f"({colour!r}, {index})"))
+                below.setdefault(name, []).append(_digest_of(f"({colour}, {index})"))
     return colours, {n: above[n] + b"".join(sorted(below.get(n, ()))) for n in network.inputs}
 
 
@@ -182,18 +178,17 @@ def _digest_of(text: str) -> bytes:
     return hashlib.blake2b(text.encode(), digest_size=12).digest()
 
 
-@lru_cache(maxsize=16_384)
-def _type_digest(type_: TensorType) -> bytes:
-    return _digest(str(type_))
+def _constant(constant: Constant) -> str:
+    return repr(_digest("c", str(constant.type), constant.values))
 
 
 @lru_cache(maxsize=16_384)
-def _weight_digest(type_: TensorType) -> bytes:
-    return _digest("c", str(type_), None)
+def _weight(type_: TensorType) -> str:
+    return _constant(Constant(type_))
 
 
 @lru_cache(maxsize=16_384)
-def _type_repr(type_: TensorType) -> str:
+def _type(type_: TensorType) -> str:
     return repr(str(type_))
 
 
@@ -259,11 +254,6 @@ def _shape(type_: TensorType) -> str:
     return "x".join(map(str, type_.shape))
 
 
-@lru_cache(maxsize=16_384)
-def _result(type_: TensorType) -> str:
-    return f":{type_.dtype}:{_shape(type_)}"
-
-
 _Attributes = tuple[tuple[str, AttributeValue], ...]
 _attribute_texts: dict[int, tuple[_Attributes, str, str]] = {}
 
@@ -309,7 +299,8 @@ def _write(network: Network, order: list[int], inputs: list[str]) -> str:
                 results.append("-")
                 continue
             number[name] = place = str(len(number))
-            results.append(place + _result(network.types[name]))
+            type_ = network.types[name]
+            results.append(f"{place}:{type_.dtype}:{_shape(type_)}")
         body.append(
             f"node {node.qualified_op}@{node.version} ({sources}) -> ({' '.join(results)}) "
             f"{_texts(node.attributes)[1]}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
 from hybridlat.graph.signature import HEADER, SIGNATURE_FORMAT
@@ -20,16 +19,6 @@ def read(text: str, name: str = "cell") -> Network:
         raise ValueError(f"a signature of format {SIGNATURE_FORMAT} that is damaged") from error
 
 
-def _facts(text: str) -> Iterator[tuple[str, str]]:
-    """The first word and the rest of each line behind the header."""
-    header, *lines = text.strip().split("\n")
-    if header != HEADER:
-        raise ValueError(f"not a signature of format {SIGNATURE_FORMAT}: {header[:60]!r}")
-    for line in lines:
-        word, rest = line.split(" ", 1)
-        yield word, rest
-
-
 def _read(text: str, name: str) -> Network:
     inputs: list[str] = []
     outputs: list[str] = []
@@ -37,7 +26,11 @@ def _read(text: str, name: str) -> Network:
     types: dict[str, TensorType] = {}
     constants: dict[str, Constant] = {}
     context = ""
-    for word, rest in _facts(text):
+    header, *lines = text.strip().split("\n")
+    if header != HEADER:
+        raise ValueError(f"not a signature of format {SIGNATURE_FORMAT}: {header[:60]!r}")
+    for line in lines:
+        word, rest = line.split(" ", 1)
         if word == "input":
             tensor, types[tensor] = _typed(rest)
             inputs.append(tensor)

@@ -13,7 +13,7 @@ import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hybridlat.engines import registry
@@ -122,16 +122,11 @@ class Steadiness:
     slowest_share: float
 
 
-def steadiness(
-    backend: Backend,
-    options: Mapping[str, int | str],
-    seconds: float,
-    tell: Callable[[float], None] | None = None,
-) -> Steadiness:
+def steadiness(backend: Backend, options: Mapping[str, int | str], seconds: float) -> Steadiness:
     """Visit the reference network for ``seconds`` in two processes, one after the other.
 
-    ``tell`` gets the seconds that are left. Raises BackendUnavailable where the engine does not
-    start in a process of its own, MeasurementError where it cannot run the reference network.
+    Raises BackendUnavailable where the engine does not start in a process of its own,
+    MeasurementError where it cannot run the reference network.
     """
     began = time.monotonic()
     place = registry.place_of(backend)
@@ -150,8 +145,6 @@ def steadiness(
                     raise MeasurementError(f"the reference network cannot be run: {reason}")
                 if report.samples_us:
                     of_process.append(level_us(report.samples_us))
-                if tell is not None:
-                    tell(max(began + seconds - time.monotonic(), 0.0))
             levels.append(of_process)
     return of_levels(str(backend.target), time.monotonic() - began, levels)
 

@@ -7,13 +7,11 @@ targets have in common.
 
 from __future__ import annotations
 
-import functools
+import itertools
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-
-import msgspec
 
 from hybridlat.engines import device_sheets, registry
 from hybridlat.errors import (
@@ -26,259 +24,189 @@ from hybridlat.errors import (
 from hybridlat.graph.cells import cut, kernels
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import Signature, sign
-from hybridlat.measuring.network_files import NetworkFile, NetworkFiles, image_size, network_at
-from hybridlat.measuring.plan_results import read_tolerant
+from hybridlat.onnx_io import load
 from hybridlat.schema.measurement import Breakdown, Measurement, Visit
 from hybridlat.schema.target import Target
-from hybridlat.schema.wire import decode_or_none
-from hybridlat.store import Store
-from hybridlat.store.importers import TABLES, ImportedRecords, Watch, table, trtexec_log
-from hybridlat.store.importers.columns import read_column_map
-from hybridlat.store.importers.table import NetworkRow, Refusal, RowRejected, Rows
-
-CELLS_FORMAT = 2
-_AT_ONCE = 250  # rows of one batch
-_Counts = tuple[tuple[str, int], ...]
+from hybridlat.store.importers import ImportedRecords
+from hybridlat.store.importers.table import NetworkRow, Refusal, Size
 
 
-@dataclass
-class RecordBatch:
-    """Some of the records, ready for a store, and the rows that came to nothing."""
+class NetworkFiles:
+    """The ONNX files of a folder and of those below it, by the name of their network."""
 
-    imported: ImportedRecords = field(default_factory=ImportedRecords)
-    refused: list[Refusal] = field(default_factory=list)
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files: dict[str, list[Path]] = {}
+        for file in sorted(folder.rglob("*.onnx")):
+            self._files.setdefault(_plain(file.stem), []).append(file)
+        if not self._files:
+            problem = "holds no .onnx file" if folder.is_dir() else "is not a folder"
+            raise InputError(f"{folder} {problem}: --nets names the folder of the ONNX files")
 
+    def find(self, names: Sequence[str]) -> Path:
+        """The file of the first name that has one; Refusal where none has.
 
-class NetworkCells(msgspec.Struct, frozen=True, array_like=True):
-    """A network as one target's rules cut it: its hash, size, and (signature hash, count) pairs.
-
-    ``layers`` are the same of the file's own operators; ``copied_bytes`` is the size of the
-    network's inputs and outputs. Cached as JSON, the format first.
-    """
-
-    format: int
-    whole: str
-    batch: int
-    size: str
-    cells: _Counts
-    layers: _Counts
-    copied_bytes: int
-
-
-def read_rows(
-    form: str,
-    paths: Sequence[Path],
-    column_map: Path | None = None,
-    default: Target | None = None,
-) -> Rows:
-    """What tables (``networks``) or trtexec's files (``trtexec``) at ``paths`` say.
-
-    ``column_map`` is a TOML file that says what a table's columns are, ``default`` the target of
-    what is not stated. Raises InputError (StoreError) for files that are something else.
-    """
-    if form == "networks":
-        columns = None if column_map is None else read_column_map(column_map)
-        return table.read_networks(paths, columns, default)
-    if form != "trtexec":
-        raise InputError(f"{form!r} is no form of a table: choose one of {', '.join(TABLES)}")
-    if column_map is not None:
-        raise InputError("--columns is for tables: --target gives what a log does not state")
-    return _read_trtexec(paths, default)
+        Also the only file whose name differs in case, ``-`` and ``_`` alone.
+        """
+        for name in names:
+            alike = self._files.get(_plain(name), [])
+            meant = [file for file in alike if file.stem == name] or alike
+            if len({file.stem for file in meant}) == 1:
+                return meant[0]
+        raise Refusal(
+            f"there is no ONNX file of the network in {self._folder}", names[0],
+            "put NAME.onnx there, or name the file in a column onnx",
+        )  # fmt: skip
 
 
-def _read_trtexec(paths: Sequence[Path], default: Target | None) -> Rows:
-    files = table.files_at(paths, trtexec_log.ENDINGS, "logs or times of trtexec")
-    logs = {
-        file: trtexec_log.read_log(file.read_text(encoding="utf-8", errors="replace"))
-        for file in files
-        if file.suffix.lower() != ".json"
-    }
-    times = {file.name for file in files if file not in logs}
-    runs = {log.times: log for log in logs.values() if log.times in times}
-    rows: list[NetworkRow] = []
-    refused: list[Refusal] = []
-    for file in files:
-        try:
-            if file not in logs:
-                samples = tuple(read_times(file))
-                rows.append(trtexec_log.row_of_times(file, samples, runs.get(file.name), default))
-            elif logs[file].times not in times:  # else the times tell more of its run
-                rows.append(trtexec_log.row_of_log(file, logs[file], default))
-        except RowRejected as rejected:
-            refused.append(rejected.at(file.name))
-        except InputError as error:
-            reason, fix = "the file holds no times of trtexec", "give what --exportTimes wrote"
-            refused.append(Refusal(file.name, str(error), reason, fix))
-    return Rows(tuple(rows), tuple(refused))
-
-
-def read_times(path: Path, warm_up_ms: float = 0.0) -> list[float]:
-    """GPU compute time of every inference in trtexec's ``--exportTimes``, microseconds.
-
-    Inferences that began before ``warm_up_ms`` (the value of ``--warmUp``) are left out; some
-    versions export them. Raises InputError for another file.
-    """
-    try:
-        content = read_tolerant(path.read_text(encoding="utf-8", errors="replace"))
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
-    entries = [entry for entry in content if isinstance(entry, Mapping)] if content else []
-    times_us = [
-        1e3 * float(entry.get("computeMs", entry.get("compute")))
-        for entry in entries
-        if ("computeMs" in entry or "compute" in entry)
-        and float(entry.get("startComputeMs", warm_up_ms)) >= warm_up_ms
-    ]
-    if not times_us:
-        raise InputError(f"{path} holds no times of trtexec (after {warm_up_ms:g} ms of warm-up)")
-    return times_us
+def _plain(name: str) -> str:
+    return re.sub(r"[-_\s]", "", name.casefold())
 
 
 def take(
-    rows: Sequence[NetworkRow],
-    files: NetworkFiles | None,
-    store: Store | None = None,
-    watch: Watch | None = None,
-) -> Iterator[RecordBatch]:
-    """The rows as records, some at a time.
+    rows: Sequence[NetworkRow], files: NetworkFiles | None
+) -> Iterator[tuple[ImportedRecords, list[Refusal]]]:
+    """The rows as records, and those that come to nothing: one network at one size at a time.
 
-    ``files`` are the ONNX files; without them no row can be lowered. What was yielded is taken
-    for stored when the next is taken: only then are partitions cached in ``store``, so that an
-    import that is cut off leaves nothing behind that lacks its signatures.
+    Without ``files`` no row can be lowered.
     """
-    partitioner = _Partitioner(files, store)
-    # Rows of one network stand together, so that it is read once and not held for long.
-    ordered = sorted(rows, key=lambda r: (r.names, r.batch or 0, r.size or (), str(r.target)))
-    for start in range(0, len(ordered), _AT_ONCE):
-        batch = RecordBatch()
-        for done, row in enumerate(ordered[start : start + _AT_ONCE], start):
-            if watch is not None:
-                watch(done, len(ordered))
+    ordered = sorted(rows, key=lambda row: (*_network_of(row), str(row.target)))
+    for _, alike in itertools.groupby(ordered, _network_of):
+        imported, refused = ImportedRecords(), list[Refusal]()
+        network: _SizedNetwork | None = None
+        for row in alike:
             try:
-                partitioner.add(row, batch.imported)
-            except RowRejected as rejected:
-                batch.refused.append(rejected.at(row.where))
-        yield batch
-        partitioner.remember()
+                network = network or _SizedNetwork(row, files)
+                network.add(row, imported)
+            except Refusal as refusal:
+                refused.append(refusal.at(row.where))
+        yield imported, refused
 
 
-class _Partitioner:
-    """Rows as records, with the partitions of files at sizes and targets, each made once."""
+def _network_of(row: NetworkRow) -> tuple[object, ...]:
+    return row.names, row.batch or 0, row.size or ()
 
-    def __init__(self, files: NetworkFiles | None, store: Store | None) -> None:
-        self._files, self._store = files, store
-        self._known: dict[str, NetworkCells | RowRejected] = {}
-        self._fresh: dict[str, NetworkCells] = {}
-        # Rows of one file and size stand together: the last of each is enough.
-        self._file = functools.lru_cache(maxsize=1)(self._find)
-        self._bound = functools.lru_cache(maxsize=1)(_network_and_layers)
+
+class _SizedNetwork:
+    """The network of a row at its batch and size, and its cells under the rules of targets."""
+
+    def __init__(self, row: NetworkRow, files: NetworkFiles | None) -> None:
+        if files is None:
+            raise Refusal(
+                "the network's ONNX file is needed", row.names[0],
+                "give the folder of ONNX files with --nets",
+            )  # fmt: skip
+        file = files.find(row.names)
+        self.name = file.stem
+        self.network = network = _network_at(file, row.batch, row.size)
+        unfused = Lowered(network, tuple((i,) for i in range(len(network.nodes))), (), "unfused")
+        self.layers = [sign(cell.network) for cell in kernels(unfused)]
+        self.hash = sign(network).hash
+        first = network.types[network.inputs[0]].shape if network.inputs else ()
+        self.shape = {"batch": str(first[0] if first else 1)}
+        if size := _image_size(first):
+            self.shape["size"] = "x".join(map(str, size))
+        outside = (*network.inputs, *network.outputs)
+        self.copied_bytes = sum(network.type_of(tensor).bytes for tensor in outside)
+        self._cells: dict[str, list[Signature]] = {}
 
     def add(self, row: NetworkRow, imported: ImportedRecords) -> None:
-        """Add the records of a row; RowRejected where there are none."""
-        file = self._file(row.names)
-        sizes = f"{row.batch or ''}/{'x'.join(map(str, row.size or ()))}"
-        identity = _lowering_identity(row.target)
-        key = f"network-cells/{CELLS_FORMAT}/{identity}/{file.digest}/{sizes}"
-        texts: Mapping[str, str] = {}
-        cells = self._known.get(key) or self._cached(key)
-        if cells is None:
-            try:
-                cells, texts = self._lower(file, row)
-                self._fresh[key] = cells
-            except RowRejected as rejected:
-                cells = rejected
-        self._known[key] = cells
-        if isinstance(cells, RowRejected):
-            raise cells
-        shape = {"batch": str(cells.batch)} | ({"size": cells.size} if cells.size else {})
-        labels = {"network": file.name, **shape, **row.labels}
-        if row.names[0] != file.name and not row.labels.get("model"):
+        """Add the record of a row and its breakdown; Refusal where its engine cannot lower."""
+        rules = _lowering_identity(row.target)
+        if rules not in self._cells:
+            self._cells[rules] = self._lower(row.target)
+        cells = self._cells[rules]
+        labels = {"network": self.name, **self.shape, **row.labels}
+        if row.names[0] != self.name and not row.labels.get("model"):
             labels["model"] = row.names[0]
         imported.measurements.append(Measurement(
-            row.target, cells.whole, "network", row.latency_us, spread_share=row.spread_share,
+            row.target, self.hash, "network", row.latency_us, spread_share=row.spread_share,
             visits=(Visit(row.samples_us),) if row.samples_us else (), protocol=row.protocol,
             labels={label: text for label, text in labels.items() if text},
         ))  # fmt: skip
-        about = {"lowering": identity, **shape, "copied_bytes": str(cells.copied_bytes)}
-        breakdown = Breakdown(
-            row.target, file.name, cells.whole, cells.cells, cells.layers, labels=about
-        )
-        imported.describe(breakdown, texts)
+        about = {"lowering": rules, **self.shape, "copied_bytes": str(self.copied_bytes)}
+        imported.breakdowns.append(Breakdown(
+            row.target, self.name, self.hash, _counts(cells), _counts(self.layers), labels=about
+        ))  # fmt: skip
+        imported.signatures.update({s.hash: s.text for s in (*cells, *self.layers)})
 
-    def remember(self) -> None:
-        """Cache what was worked out since the last time."""
-        for key, cells in self._fresh.items():
-            if self._store is not None:
-                self._store.cache_put(key, msgspec.json.encode(cells).decode())
-        self._fresh.clear()
-
-    def _cached(self, key: str) -> NetworkCells | None:
-        text = None if self._store is None else self._store.cache_get(key)
-        return decode_or_none(text, NetworkCells)
-
-    def _find(self, names: tuple[str, ...]) -> NetworkFile:
-        if self._files is None:
-            raise RowRejected(
-                "the network's ONNX file is needed", names[0],
-                "give the folder of ONNX files with --nets",
-            )  # fmt: skip
-        found = next(filter(None, map(self._files.find, names)), None)
-        if found is None:
-            raise RowRejected(
-                f"there is no ONNX file of the network in {self._files.where}", names[0],
-                "put NAME.onnx there, or name the file in a column onnx",
-            )  # fmt: skip
-        return found
-
-    def _lower(self, file: NetworkFile, row: NetworkRow) -> tuple[NetworkCells, dict[str, str]]:
-        """The partition, and the texts of its signatures."""
-        network, layers = self._bound(file, row.batch, row.size)
+    def _lower(self, target: Target) -> list[Signature]:
         try:
-            lowered = registry.lower(network, row.target)
+            lowered = registry.lower(self.network, target)
         except (MeasurementError, UnavailableError, NetworkError) as error:
-            raise RowRejected(
+            raise Refusal(
                 "the engine's lowering refuses the network",
-                f"{file.name} on {row.target}: {error}",
+                f"{self.name} on {target}: {error}",
                 "export it with the operators that the engine knows",
             ) from None
-        signatures = [sign(cell.network) for cell in cut(lowered, network)]
-        first = network.types[network.inputs[0]].shape if network.inputs else ()
-        cells = NetworkCells(
-            CELLS_FORMAT, sign(network).hash, first[0] if first else 1,
-            "x".join(map(str, image_size(first) or ())), _counts(signatures), _counts(layers),
-            sum(network.type_of(name).bytes for name in (*network.inputs, *network.outputs)),
-        )  # fmt: skip
-        return cells, {s.hash: s.text for s in (*signatures, *layers)}
+        return [sign(cell.network) for cell in cut(lowered, self.network)]
 
 
-def _counts(signatures: list[Signature]) -> _Counts:
+def _counts(signatures: list[Signature]) -> tuple[tuple[str, int], ...]:
     return tuple(Counter(s.hash for s in signatures).items())
 
 
-@functools.cache
 def _lowering_identity(target: Target) -> str:
-    """What a lowering depends on; RowRejected for an engine that cannot lower here."""
+    """What a lowering depends on; Refusal for an engine that cannot lower here."""
     try:
         return registry.lowering_identity(target)
     except TargetError:
         known = ", ".join(registry.lowerings())
-        raise RowRejected(
+        raise Refusal(
             "it is not known how the engine fuses", target.runtime, f"known are {known}"
         ) from None
     except UnavailableError as error:
-        raise RowRejected("the engine itself must lower", target.engine, str(error)) from None
+        raise Refusal("the engine itself must lower", target.engine, str(error)) from None
 
 
-def _network_and_layers(
-    file: NetworkFile, batch: int | None, size: tuple[int, int] | None
-) -> tuple[Network, list[Signature]]:
-    """The network of a file at a batch and size, and its unfused operators."""
-    network = network_at(file, batch, size)
-    origins = tuple((i,) for i in range(len(network.nodes)))
-    unfused = Lowered(network, origins, (), "unfused")
-    return network, [sign(cell.network) for cell in kernels(unfused)]
+def _network_at(file: Path, batch: int | None, size: Size | None) -> Network:
+    """The network of a file bound to a batch, and its first image to height and width.
+
+    None leaves what the file has. Raises Refusal where the file does not take them.
+    """
+    try:
+        read = load(file)
+    except InputError as error:
+        raise Refusal("the ONNX file cannot be read", error, "export it again") from None
+    shapes = _shapes(file.stem, read.parsed.input_sizes, batch, size) if size is not None else {}
+    try:
+        return read.network(batch, shapes)
+    except NetworkError as error:
+        raise Refusal(
+            "the ONNX file does not take the batch or the size", f"{error} (batch {batch})",
+            "export it with dynamic sizes, or for these sizes",
+        ) from None  # fmt: skip
+
+
+def _shapes(
+    name: str, inputs: Mapping[str, tuple[int | None, ...]], batch: int | None, size: Size
+) -> dict[str, tuple[int, ...]]:
+    """The first image among the inputs with these sizes; nothing where it has them already."""
+    none: tuple[str, tuple[int | None, ...]] = ("", (None,) * 4)
+    tensor, sizes = next(((t, s) for t, s in inputs.items() if len(s) == 4), none)
+    if _image_size(sizes) == size:
+        return {}
+    last = _is_channels_last(sizes)
+    channels = sizes[3] if last else sizes[1]
+    if channels is None:
+        raise Refusal(
+            "the ONNX file has no input of images to give a size to",
+            f"{name}: {', '.join(f'{n} {list(s)}' for n, s in inputs.items())}",
+            "leave the size out, or export the network with its channels",
+        )
+    first = batch or sizes[0] or 1
+    return {tensor: (first, *size, channels) if last else (first, channels, *size)}
+
+
+def _image_size(sizes: Sequence[int | None]) -> tuple[int | None, ...] | None:
+    """Height and width of an input of images; None for another input."""
+    if len(sizes) != 4:
+        return None
+    return tuple(sizes[1:3] if _is_channels_last(sizes) else sizes[2:])
+
+
+def _is_channels_last(sizes: Sequence[int | None]) -> bool:
+    return sizes[3] in (1, 3, 4) and sizes[1] not in (1, 3, 4)
 
 
 def notes(targets: Sequence[Target]) -> list[str]:

@@ -2,8 +2,7 @@
 
 A kernel's latency is (roofline + floor)·exp(smooth share + trees): the mean of a Gaussian
 process carries what shape alone explains, trees the jumps of tiles and kernel choice. A cell's
-is the sum over its kernels. A second, small ensemble says how far off the first tends to be; a
-conformal factor makes intervals from it that hold the truth as often as ``confidence`` says.
+is the sum over its kernels. A second ensemble and a conformal factor make the intervals.
 """
 
 from __future__ import annotations
@@ -88,39 +87,37 @@ class CellModel:
                 new = list(dict.fromkeys(texts))
             try:
                 cells = geometry(new)
-            except ValueError:
-                return self._predict_readable(texts)
+            except ValueError:  # some are of another make than this version reads
+                problems = {text: problem for text in new if (problem := problem_of(text))}
+                known.update((t, CellPrediction(None, None, False, p)) for t, p in problems.items())
+                new = [text for text in new if text not in problems]
+                cells = geometry(new)
             known.update(zip(new, self._predict_new(cells), strict=True))
         return [known[text] for text in texts]
 
     def _predict_new(self, cells: Geometry) -> list[CellPrediction]:
         kernel_us, expected, strange, broken, distance = self._remembered(cells)
-        made = self._predictions(cells, kernel_us, expected, strange)
-        unsure = np.flatnonzero(~(made.novelty <= 1))
-        intervals = zip(made.low_us.tolist(), made.high_us.tolist(), strict=True)
-        answers = [
-            CellPrediction(us, interval, True)
-            for us, interval in zip(made.latency_us.tolist(), intervals, strict=True)
-        ]
-        why = self._reasons(cells, unsure, strange, broken, distance) if len(unsure) else []
-        for index, reason in zip(unsure.tolist(), why, strict=True):
-            us, interval = answers[index].latency_us, answers[index].interval_us
-            if us is None or interval is None or math.isnan(us):
-                answers[index] = CellPrediction(None, None, False, reason or "it holds no kernel")
+        made, codes = self._predictions(cells, kernel_us, expected, strange), cells.codes(self.ops)
+        answers = []
+        columns = (made.latency_us, made.low_us, made.high_us, made.novelty)
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        for cell, (us, low_us, high_us, novelty) in enumerate(rows):
+            if novelty <= 1:
+                answers.append(CellPrediction(us, (low_us, high_us), True))
                 continue
-            if math.isinf(made.novelty[index]):
-                interval = interval[0] / UNKNOWN_FACTOR, interval[1] * UNKNOWN_FACTOR
-            answers[index] = CellPrediction(us, interval, False, reason)
+            first, behind = np.searchsorted(cells.cell, [cell, cell + 1])
+            reason = "it holds no kernel"
+            if first < behind:
+                row = int(first + strange[first:behind].argmax())
+                why = int(codes[row]), int(broken[row]), float(distance[row])
+                reason = self.domain.reason(cells, row, *why)
+            wider = UNKNOWN_FACTOR if math.isinf(novelty) else 1.0
+            if math.isnan(us):
+                answers.append(CellPrediction(None, None, False, reason))
+            else:
+                interval = low_us / wider, high_us * wider
+                answers.append(CellPrediction(us, interval, False, reason))
         return answers
-
-    def _predict_readable(self, texts: Sequence[str]) -> list[CellPrediction]:
-        """The same where some of the texts are of another make than this version reads."""
-        problems = {text: problem for text in texts if (problem := problem_of(text))}
-        made = iter(self.predict([text for text in texts if text not in problems]))
-        return [
-            CellPrediction(None, None, False, problems[text]) if text in problems else next(made)
-            for text in texts
-        ]
 
     def predict_geometry(self, cells: Geometry, chunk: int = CHUNK) -> Predictions:
         """The same for geometry that is at hand, as arrays: for hundreds of thousands of cells."""
@@ -138,10 +135,9 @@ class CellModel:
         return Predictions(point, latency * np.exp(-half), latency * np.exp(half), novelty)
 
     def _remembered(self, cells: Geometry) -> tuple[Array, ...]:
-        """What ``_kernel_values`` gives, of kernels that were met before without computing it.
+        """``_kernel_values``, of known kernels from memory.
 
-        New ones are computed as if each were alone, in blocks of one size: the last bit of a
-        product may depend on its other rows, and a prediction must not depend on earlier ones.
+        New ones come in blocks of one size: the last bit of a product hangs on its other rows.
         """
         known = self._kernels
         keys = [row.tobytes() for row in cells.values]
@@ -163,14 +159,13 @@ class CellModel:
     def _kernel_values(
         self, cells: Geometry, chunk: int
     ) -> tuple[Array, Array, Array, NDArray[np.intp], Array]:
-        """Of every kernel: latency (µs, NaN where nothing is known), expected error, novelty.
-
-        And why it is novel: the range that it breaks (-1: none), its distance in octaves.
-        """
+        """Of every kernel: µs (NaN: unknown), expected error, and what ``domain.novelty`` gives."""
         codes = cells.codes(self.ops)
         view = View(cells, self.device, self.precision)
         base = view.roofline_us + self.floor_us
-        rows, prior = self.rows(cells, codes, view, base, chunk)
+        rows, prior = feature_rows(
+            cells, codes, view, base, self.ops, self.prior, self.prior_line, chunk
+        )
         smooth = self.gp_mean.predict(rows, chunk)
         rows[:, -1] = smooth
         log_ratio = prior + self.gp_weight * smooth + self.trees.predict(rows)
@@ -180,39 +175,30 @@ class CellModel:
         kernel_us = np.where(known_kind, kernel_us, np.nan)
         return kernel_us, expected, *self.domain.novelty(cells, codes)
 
-    def rows(
-        self, cells: Geometry, codes: NDArray[np.intp], view: View, base: Array, chunk: int = CHUNK
-    ) -> tuple[Floats, Array]:
-        """The feature matrix (the process's column still 0), and what the prior model says."""
-        width = len(features.NAMES)
-        rows = np.zeros((len(codes), width + len(self.ops) + 2), np.float32)
-        features.matrix(view, rows)
-        known = np.flatnonzero(codes >= 0)
-        rows[known, width + codes[known]] = 1
-        prior = np.zeros(len(codes))
-        if self.prior is not None:
-            other = self.prior.predict_geometry(cells.one_by_one(), chunk).latency_us
-            ratio = np.nan_to_num(np.log(other / base))
-            rows[:, -2] = ratio
-            prior = self.prior_line[0] + self.prior_line[1] * ratio
-        return rows, prior
 
-    def _reasons(
-        self, cells: Geometry, unsure: NDArray[np.intp], strange: Array, broken: Array,
-        distance: Array,
-    ) -> list[str]:  # fmt: skip
-        """Why each of the cells ``unsure`` is: the reason of its strangest kernel."""
-        codes = cells.codes(self.ops)
-        worst: dict[int, int] = {}
-        for row in np.flatnonzero(np.isin(cells.cell, unsure)).tolist():
-            before = worst.setdefault(int(cells.cell[row]), row)
-            if strange[row] > strange[before]:
-                worst[int(cells.cell[row])] = row
-        reasons = {
-            cell: self.domain.reason(cells, row, int(codes[row]), int(broken[row]), distance[row])
-            for cell, row in worst.items()
-        }
-        return [reasons.get(cell, "") for cell in unsure.tolist()]
+def feature_rows(
+    cells: Geometry,
+    codes: NDArray[np.intp],
+    view: View,
+    base: Array,
+    ops: Sequence[str],
+    prior: CellModel | None,
+    prior_line: tuple[float, float],
+    chunk: int = CHUNK,
+) -> tuple[Floats, Array]:
+    """The feature matrix (the process's column still 0), and what the prior model says."""
+    width = len(features.NAMES)
+    rows = np.zeros((len(codes), width + len(ops) + 2), np.float32)
+    features.matrix(view, rows)
+    known = np.flatnonzero(codes >= 0)
+    rows[known, width + codes[known]] = 1
+    if prior is None:
+        return rows, np.zeros(len(codes))
+    ratio = np.nan_to_num(
+        np.log(prior.predict_geometry(cells.one_by_one(), chunk).latency_us / base)
+    )
+    rows[:, -2] = ratio
+    return rows, prior_line[0] + prior_line[1] * ratio
 
 
 def cell_sums(cells: Geometry, kernel_us: Array, expected: Array) -> tuple[Array, Array]:

@@ -1,8 +1,7 @@
 """What the models see of a kernel: formulas over its geometry and its device.
 
-Every feature is a formula over a ``View`` (the geometry of many kernels, and the device they run
-on) with its unit. Sizes enter as log2, since latency is near a product of powers of them; ratios to
-a tile, a wave or a cache enter as they are, because there latency jumps.
+Sizes enter as log2, since latency is near a product of powers of them; ratios to a tile, a wave or
+a cache enter as they are, because there latency jumps.
 
 Formulas: implicit GEMM of a convolution M = N·P·Q, N = C_out, K = C_in·R·S; roofline
 max(FLOP/peak, bytes/bandwidth) (Williams et al. 2009); tiles T = ceil(M/Tm)·ceil(N/Tn), waves
@@ -12,7 +11,6 @@ ceil(T/units), fill = T/(waves·units).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,15 +20,6 @@ from hybridlat.model.geometry import PRECISION_BYTES, TILES, Array, View
 from hybridlat.schema.device import Device
 
 Formula = Callable[[View], Array]
-
-
-@dataclass(frozen=True, slots=True)
-class Feature:
-    """A named column. ``unit`` is what a reader needs to check the formula."""
-
-    name: str
-    unit: str
-    function: Formula
 
 
 def _log2(values: Array) -> Array:
@@ -142,18 +131,16 @@ _FORMULAS: list[tuple[str, str, Formula]] = [
      _row_to_first_cache),
     ("winograd", "1 or 0: a 3x3 kernel with stride 1 allows Winograd's shorter product", _winograd),
 ]  # fmt: skip
-FEATURES: list[Feature] = [
-    Feature(*row)
-    for row in [
-        *((f"log2_{name}", f"log2 of {name}", _size(name)) for name in _SIZES),
-        *((name, "as in geometry.COLUMNS", _column(name)) for name in _AS_THEY_ARE),
-        *_FORMULAS,
-        *(row for tile in TILES for row in _of_tile(tile)),
-        ("log2_best_wave_time", "log2 of the fastest tile's wave time over the roofline",
-         _best_wave_time),
-    ]
+FEATURES: list[tuple[str, str, Formula]] = [
+    *((f"log2_{name}", f"log2 of {name}", _size(name)) for name in _SIZES),
+    *((name, "as in geometry.COLUMNS", _column(name)) for name in _AS_THEY_ARE),
+    *_FORMULAS,
+    *(row for tile in TILES for row in _of_tile(tile)),
+    ("log2_best_wave_time", "log2 of the fastest tile's wave time over the roofline",
+     _best_wave_time),
 ]  # fmt: skip
-NAMES: tuple[str, ...] = tuple(feature.name for feature in FEATURES)
+"""The name of each feature, its unit (what a reader needs to check the formula), its formula."""
+NAMES: tuple[str, ...] = tuple(name for name, _, _ in FEATURES)
 
 
 def matrix(view: View, into: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
@@ -162,8 +149,8 @@ def matrix(view: View, into: NDArray[np.float32] | None = None) -> NDArray[np.fl
     ``into`` is an array with room for them (further columns are left alone).
     """
     result = np.empty((len(view.m), len(FEATURES)), np.float32) if into is None else into
-    for column, feature in enumerate(FEATURES):
-        result[:, column] = feature.function(view)
+    for column, (_, _, formula) in enumerate(FEATURES):
+        result[:, column] = formula(view)
     return result
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from hybridlat.errors import InputError
 from hybridlat.model.applicability_domain import fit_domain
-from hybridlat.model.cell_model import CellModel, cell_sums, log_bias_factor
+from hybridlat.model.cell_model import CellModel, cell_sums, feature_rows, log_bias_factor
 from hybridlat.model.features import feature_names
 from hybridlat.model.gaussian_process import (
     SMOOTH,
@@ -24,22 +23,25 @@ from hybridlat.model.gaussian_process import (
     no_gp_mean,
     tune_gaussian_process,
 )
-from hybridlat.model.geometry import geometry, problem_of
+from hybridlat.model.geometry import Geometry, View, geometry, problem_of
 from hybridlat.model.training_problem import (
     FOLDS,
     LEAST_ROWS,
-    MANY_ROWS,
+    SOUND,
     FitConfig,
-    TrainingProblem,
     check_installed,
     choose_prior,
+    make_folds,
+    records_hash,
+    trust_of,
+)
+from hybridlat.model.trees import (
+    MANY_ROWS,
     fit_boosted,
     fit_error_scale,
     fit_forest,
-    make_folds,
-    records_hash,
+    fit_rough,
     served,
-    trust_of,
     weighted_ensemble,
 )
 from hybridlat.model.xgboost_runtime import Booster
@@ -74,57 +76,86 @@ def fit_model(
             f"{len(usable)} usable rows are too few to fit a model: give at least {LEAST_ROWS}"
         )
     cells = geometry([texts[i] for i in usable])
-    truth = truth[usable]
     folds = make_folds([groups[i] for i in usable], config.seed)
-    problem = TrainingProblem.make(cells, truth, folds, config)
-    if noise_shares is not None:
-        problem.trust = trust_of(np.asarray(noise_shares, float)[usable])
-    blank = problem.blank_model(config.confidence)
-    prior, line = choose_prior(cells, truth, problem.base, config.priors)
-    fitted = _Fit.run(problem, replace(blank, prior=prior, prior_line=line))
+    trust = None if noise_shares is None else trust_of(np.asarray(noise_shares, float)[usable])
     names = [groups[i] for i in usable]
     several = 1 < len(set(names)) < len(names)
-    return fitted.model(records_hash(texts, latencies_us), for_cells=not several)
+    model = _Fit(cells, truth[usable], folds, trust, config).model(for_cells=not several)
+    model.card["records_hash"] = records_hash(texts, latencies_us)
+    return model
 
 
-@dataclass
 class _Fit:
-    """One fit: rows, targets, and what the Gaussian process was tuned to."""
+    """One fit: kernels of the training cells, what of each is to be explained, and by what."""
 
-    problem: TrainingProblem
-    start: CellModel
-    rows: Floats
-    prior: Array
-    values: Array
-    weights: Array
-    tuned: dict[str, Any]
-
-    @classmethod
-    def run(cls, problem: TrainingProblem, start: CellModel) -> _Fit:
-        cells = problem.cells
-        rows, prior = start.rows(cells, problem.codes, problem.view, problem.base)
+    def __init__(
+        self,
+        cells: Geometry,
+        truth: Array,
+        cell_folds: NDArray[np.intp],
+        trust: Array | None,
+        config: FitConfig,
+    ) -> None:
+        self.cells, self.truth, self.trust, self.config = cells, truth, trust, config
+        self.seed, self.fold = config.seed, cell_folds[cells.cell]
+        view = View(cells, config.device, config.precision)
         kernels = np.bincount(cells.cell, minlength=cells.cells)
-        weights = 1.0 / kernels[cells.cell]
-        if problem.trust is not None:
-            weights *= problem.trust[cells.cell]
-        kernel_us = problem.shared_out(problem.base * np.exp(prior))
+        # Half of what the fastest cells take is launch and latency that no roofline knows.
+        self.floor_us = 0.5 * float(np.quantile(truth / np.maximum(kernels, 1), 0.01))
+        self.base = view.roofline_us + self.floor_us
+        self.ops = cells.met_ops()
+        self.codes = cells.codes(self.ops)
+        self.started = choose_prior(cells, truth, self.base, config.priors)
+        self.rows, self.prior = feature_rows(
+            cells, self.codes, view, self.base, self.ops, *self.started
+        )
+        together = kernels[cells.cell]
+        self.weights = 1.0 / together
+        if trust is not None:
+            self.weights *= trust[cells.cell]
+        kernel_us = self._shared_out(self.base * np.exp(self.prior))
+        if kernels.max() > 1:
+            self.weights *= np.where(together > 1, 0.5, 1.0)
+            kernel_us = self._apportioned(together == 1)
+        self.values = np.log(kernel_us / self.base) - self.prior
         columns = [
-            i for i, name in enumerate(feature_names(problem.ops))
+            i for i, name in enumerate(feature_names(self.ops))
             if name in SMOOTH or name.startswith("op=")
         ]  # fmt: skip
-        if kernels.max() > 1:
-            weights *= np.where(kernels[cells.cell] > 1, 0.5, 1.0)
-            kernel_us = problem.apportion(rows, prior, weights)
-        values = np.log(kernel_us / problem.base) - prior
-        sound = problem.trusted_rows()
-        tuned = tune_gaussian_process(rows[sound], values[sound], columns, problem.seed)
-        return cls(problem, start, rows, prior, values, weights, tuned)
+        # Kernels whose measurement says more than its noise; all where too few do.
+        sound = np.ones(len(together), bool) if trust is None else trust[cells.cell] >= SOUND
+        taken = sound if sound.sum() >= LEAST_ROWS else slice(None)
+        self.tuned = tune_gaussian_process(self.rows[taken], self.values[taken], columns, self.seed)
 
-    def model(self, records: str, for_cells: bool) -> CellModel:
+    def _shared_out(self, kernel_us: Array) -> Array:
+        """Each cell's measured latency, divided among its kernels in the ratio of ``kernel_us``."""
+        total = np.bincount(self.cells.cell, kernel_us, self.cells.cells)
+        return kernel_us * (self.truth / total)[self.cells.cell]
+
+    def _apportioned(self, alone: NDArray[np.bool_]) -> Array:
+        """Latency of every kernel, where only the sums of some cells are known.
+
+        In rounds: rough trees learn from the division so far (first from kernels measured
+        ``alone``, if there are enough) and divide again, each fold by trees that have not seen it.
+        """
+        kernel_us = self._shared_out(self.base * np.exp(self.prior))
+        for turn in range(4):
+            values = np.log(kernel_us / self.base) - self.prior
+            first = turn == 0 and alone.sum() >= LEAST_ROWS
+            teachers = alone if first else np.ones(len(self.rows), bool)
+            guess = np.zeros(len(self.rows))
+            for k in range(FOLDS):
+                inside, outside = teachers & (self.fold != k), self.fold == k
+                if inside.any():
+                    data = (self.rows[inside], values[inside], self.weights[inside])
+                    guess[outside] = served(fit_rough(*data, self.seed)).predict(self.rows[outside])
+            kernel_us = self._shared_out(self.base * np.exp(self.prior + guess))
+        return kernel_us
+
+    def model(self, for_cells: bool) -> CellModel:
         """Fit the parts, out of fold for their shares and the intervals, then on all rows."""
-        p, n = self.problem, len(self.rows)
-        fold = p.cell_folds[p.cells.cell]
-        smooths = self._gp_helps(fold)
+        n, cells, config, fold = len(self.rows), self.cells, self.config, self.fold
+        smooths = self._gp_helps()
         smooth = out_of_fold(fold, self._gp_mean, self.rows) if smooths else np.zeros(n)
         rows = self.rows.copy()
         rows[:, -1] = smooth
@@ -133,7 +164,7 @@ class _Fit:
         if n <= _FOREST_LIMIT:
             forest_values = out_of_fold(fold, lambda taken: self._forest(rows, taken), rows)
         candidates = np.stack([smooth, boosted_values, forest_values], axis=1)
-        trust = None if p.trust is None else p.trust[p.cells.cell]
+        trust = None if self.trust is None else self.trust[cells.cell]
         shares = best_shares(candidates, self.values, smooths, trust)
         every = np.ones(n, bool)
         boosted = self._boosted(rows, every)
@@ -141,37 +172,35 @@ class _Fit:
         if forest is None:
             shares = (shares[0], shares[1] + shares[2], 0.0)
         missed = candidates @ np.array(shares) - self.values
-        kernel_us = p.base * np.exp(self.prior + self.values + missed)
-        cell_us = np.bincount(p.cells.cell, kernel_us, p.cells.cells)
-        error = np.abs(np.log(cell_us / p.truth))
-        error_scale, quantile, expected = self._intervals(rows, kernel_us, error, fold)
-        log_bias = best_log_bias(cell_us, expected, p.truth) if for_cells else 0.0
+        kernel_us = self.base * np.exp(self.prior + self.values + missed)
+        cell_us = np.bincount(cells.cell, kernel_us, cells.cells)
+        error = np.abs(np.log(cell_us / self.truth))
+        error_scale, quantile, expected = self._intervals(rows, kernel_us, error)
+        log_bias = best_log_bias(cell_us, expected, self.truth) if for_cells else 0.0
+        relative = cell_us * log_bias_factor(log_bias, expected) / self.truth - 1
         card: dict[str, object] = {
-            "records_hash": records,
-            "rows": p.cells.cells,
-            "operators": list(p.ops),
+            "rows": cells.cells,
+            "operators": list(self.ops),
             "shares": dict(zip(("surface", "boosted", "forest"), shares, strict=True)),
-            "confidence": self.start.confidence,
-            "out_of_fold": _metrics(cell_us * log_bias_factor(log_bias, expected), p.truth),
+            "confidence": config.confidence,
+            "out_of_fold": {
+                "rmspe": round(100 * float(np.sqrt(np.mean(relative**2))), 3),
+                "mape": round(100 * float(np.mean(np.abs(relative))), 3),
+            },
         }
-        return replace(
-            self.start,
-            gp_mean=self._gp_mean(every) if smooths else no_gp_mean(),
-            gp_weight=shares[0],
-            trees=Booster(weighted_ensemble(boosted, forest, shares[1:]), rows.shape[1]),
-            error_scale=error_scale,
-            domain=fit_domain(p.cells, p.codes, len(p.ops), p.seed),
-            quantile=quantile, log_bias=log_bias, card=card,
+        return CellModel(
+            config.device, config.precision, self.ops, self.floor_us,
+            self._gp_mean(every) if smooths else no_gp_mean(), shares[0],
+            Booster(weighted_ensemble(boosted, forest, shares[1:]), rows.shape[1]), error_scale,
+            fit_domain(cells, self.codes, len(self.ops), self.seed), quantile, config.confidence,
+            log_bias, *self.started, card,
         )  # fmt: skip
 
-    def _gp_helps(self, fold: NDArray[np.intp]) -> bool:
-        """Whether trees that are given the process's answer do better on a fold than trees alone.
-
-        It does where rows are few; where they are many and of many operators it can lead astray.
-        """
+    def _gp_helps(self) -> bool:
+        """Whether trees do better with the process's answer: of many operators it can mislead."""
         if len(self.rows) < MANY_ROWS:
             return True
-        outside, inside, inner = fold == 0, fold != 0, fold == 1
+        outside, inside, inner = self.fold == 0, self.fold != 0, self.fold == 1
         smooth = np.zeros(len(self.rows))
         for taken, rest in ((inside & ~inner, inner), (inner, inside & ~inner), (inside, outside)):
             smooth[rest] = self._gp_mean(taken).predict(self.rows[rest])
@@ -184,36 +213,29 @@ class _Fit:
         return errors[0] < errors[1]
 
     def _gp_mean(self, taken: NDArray[np.bool_]) -> GaussianProcessMean:
-        return fit_gp_mean(
-            self.rows[taken], self.values[taken], self.weights[taken], self.tuned, _POINTS,
-            self.problem.seed,
-        )  # fmt: skip
+        data = (self.rows[taken], self.values[taken], self.weights[taken])
+        return fit_gp_mean(*data, self.tuned, _POINTS, self.seed)
 
     def _boosted(self, rows: Floats, taken: NDArray[np.bool_]) -> Any:
-        return fit_boosted(rows[taken], self.values[taken], self.weights[taken], self.problem.seed)
+        return fit_boosted(rows[taken], self.values[taken], self.weights[taken], self.seed)
 
     def _forest(self, rows: Floats, taken: NDArray[np.bool_]) -> Any:
-        return fit_forest(rows[taken], self.values[taken], self.weights[taken], self.problem.seed)
+        return fit_forest(rows[taken], self.values[taken], self.weights[taken], self.seed)
 
     def _intervals(
-        self, rows: Floats, kernel_us: Array, error: Array, fold: NDArray[np.intp]
+        self, rows: Floats, kernel_us: Array, error: Array
     ) -> tuple[Booster, float, Array]:
-        """The ensemble of expected errors, and the factor that makes intervals of it hold.
-
-        Split conformal, normalised: the score of a cell is its out-of-fold error over the error
-        expected of it by trees that have not seen its fold either.
-        """
-        p = self.problem
-        per_kernel = error[p.cells.cell]
+        """The trees of expected errors, and the split-conformal factor that makes them hold."""
+        per_kernel = error[self.cells.cell]
 
         def fitted(taken: NDArray[np.bool_]) -> Booster:
             data = (rows[taken], per_kernel[taken], self.weights[taken])
-            return served(fit_error_scale(*data, p.seed))
+            return served(fit_error_scale(*data, self.seed))
 
-        expected = np.maximum(np.exp(out_of_fold(fold, fitted, rows)) - 0.01, 0.002)
-        of_cells = cell_sums(p.cells, kernel_us, expected)[1]
+        expected = np.maximum(np.exp(out_of_fold(self.fold, fitted, rows)) - 0.01, 0.002)
+        of_cells = cell_sums(self.cells, kernel_us, expected)[1]
         scores = np.sort(error / of_cells)
-        rank = math.ceil((len(scores) + 1) * self.start.confidence) - 1
+        rank = math.ceil((len(scores) + 1) * self.config.confidence) - 1
         quantile = float(scores[min(rank, len(scores) - 1)])
         return fitted(np.ones(len(rows), bool)), quantile, of_cells
 
@@ -265,11 +287,3 @@ def best_log_bias(predicted: NDArray[Any], spread: Array, truth: Array) -> float
         return float(np.mean(np.expm1(np.clip(log_error, -1, 1)) ** 2))
 
     return min((0.0, 0.5, 1.0, 1.5), key=error)
-
-
-def _metrics(predicted: NDArray[Any], truth: Array) -> dict[str, float]:
-    relative = (predicted - truth) / truth
-    return {
-        "rmspe": round(100 * float(np.sqrt(np.mean(relative**2))), 3),
-        "mape": round(100 * float(np.mean(np.abs(relative))), 3),
-    }

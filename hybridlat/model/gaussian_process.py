@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -186,9 +186,7 @@ def fit_gp_mean(
         right += weighted.T @ (values[part] - level)
     normal[np.diag_indices_from(normal)] += 1e-5 * np.trace(normal) / len(normal)
     solved = np.linalg.solve(normal, right)
-    return GaussianProcessMean(
-        gp_mean.columns, gp_mean.shift, gp_mean.scale, inducing, solved.astype(np.float32), level
-    )
+    return replace(gp_mean, points=inducing, weights=solved.astype(np.float32))
 
 
 def no_gp_mean() -> GaussianProcessMean:

@@ -1,8 +1,8 @@
 """What the features need of a cell: one row of numbers per kernel, read from a signature's text.
 
-A signature is scanned once and remembered, so that a network's cells cost microseconds the second
-time. The scan reads the same lines as ``signature_reading.read``, and a test holds the two
-together; it is separate because building Networks would cost ten times as long.
+A signature is scanned once and remembered. The scan reads the same lines as
+``signature_reading.read``, and a test holds the two together: building Networks would take ten
+times as long.
 """
 
 from __future__ import annotations
@@ -68,10 +68,9 @@ class Geometry:
 
     def take(self, cells: NDArray[np.intp]) -> Geometry:
         """The geometry of some of the cells, in the order given (no cell twice)."""
-        rows = self.rows_of(cells)
-        index = np.zeros(self.cells, np.intp)
-        index[cells] = np.arange(len(cells))
-        return Geometry(self.values[rows], index[self.cell[rows]], len(cells), self.ops)
+        counts = np.bincount(self.cell, minlength=self.cells)[cells]
+        owner = np.repeat(np.arange(len(cells)), counts)
+        return Geometry(self.values[self.rows_of(cells)], owner, len(cells), self.ops)
 
     def one_by_one(self, rows: NDArray[np.intp] | slice = slice(None)) -> Geometry:
         """The same kernels (or those of ``rows``), each as a cell of its own."""

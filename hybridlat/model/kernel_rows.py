@@ -175,10 +175,7 @@ def kernel_row(
 
 
 def _contracted(first: Tensor, second: Tensor, a: KernelAttributes) -> int:
-    """Elements that one output of a matrix product sums over, by its second operand.
-
-    The first may be read through a view (Flatten) that costs nothing.
-    """
+    """How many elements an output sums over: the first operand may be seen through a Flatten."""
     shape = second[0]
     if len(shape) > 1:
         return shape[-1] if a.transposed else shape[-2]

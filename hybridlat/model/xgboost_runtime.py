@@ -1,9 +1,8 @@
 """Boosted trees in XGBoost's own file format, evaluated through its C library.
 
 XGBoost's Python package imports scikit-learn and pandas where they are installed, which takes
-seconds; the library under it loads in milliseconds. Measured on one core, 300 trees of depth 6:
-100,000 rows in 0.22 s and 300 rows in 0.9 ms, against 0.66 s and 2.0 ms for the same trees as a
-TreeEnsemble under ONNX Runtime. The C functions used here are public and documented as stable.
+seconds; the library under it loads in milliseconds, and is two to three times as quick as the same
+trees under ONNX Runtime. The C functions used here are public and documented as stable.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import ctypes
 import importlib.util
 import json
 import logging
+import runpy
 from functools import cache
 from pathlib import Path
 
@@ -48,13 +48,9 @@ def _library() -> ctypes.CDLL:
 
 def _candidates(folder: Path) -> list[str]:
     """Where the package's own finder, a small module run alone, sees the library."""
-    spec = importlib.util.spec_from_file_location("xgboost_libpath", folder / "libpath.py")
-    if spec is None or spec.loader is None:
-        return []
-    finder = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(finder)
-        return [str(path) for path in finder.find_lib_path()]
+        finder = runpy.run_path(str(folder / "libpath.py"))
+        return [str(path) for path in finder["find_lib_path"]()]
     except Exception as error:  # noqa: BLE001 - another package's module: whatever it raises
         _log.debug("xgboost's own finder of its library failed: %s", error)
         return []

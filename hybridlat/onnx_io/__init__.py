@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from hybridlat.graph.network import Shapes
 from hybridlat.onnx_io.file import (
-    UNNAMED,
     ModelSource,
     OnnxFile,
     Recall,
@@ -26,10 +25,10 @@ from hybridlat.schema.plugins import loader
 if TYPE_CHECKING:
     from hybridlat.onnx_io.read import engine_network
     from hybridlat.onnx_io.tensorrt import readable
-    from hybridlat.onnx_io.write import random_array, to_onnx, with_outputs, zeros
+    from hybridlat.onnx_io.values import since_version
+    from hybridlat.onnx_io.write import random_array, to_onnx, zeros
 
 __all__ = [
-    "UNNAMED",
     "ModelSource",
     "OnnxFile",
     "Recall",
@@ -41,8 +40,8 @@ __all__ = [
     "random_array",
     "read_network",
     "readable",
+    "since_version",
     "to_onnx",
-    "with_outputs",
     "zeros",
 ]
 
@@ -52,8 +51,8 @@ __getattr__ = loader(
         "engine_network": "hybridlat.onnx_io.read",
         "random_array": "hybridlat.onnx_io.write",
         "readable": "hybridlat.onnx_io.tensorrt",
+        "since_version": "hybridlat.onnx_io.values",
         "to_onnx": "hybridlat.onnx_io.write",
-        "with_outputs": "hybridlat.onnx_io.write",
         "zeros": "hybridlat.onnx_io.write",
     },
 )

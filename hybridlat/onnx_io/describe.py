@@ -10,6 +10,7 @@ contract (convolutions and products): everything else is small beside them.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import re
@@ -17,14 +18,14 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto, NodeProto, TensorProto, shape_inference
 
-from hybridlat.errors import NetworkError
 from hybridlat.graph.operators import KINDS, is_quantised, kind_of
 from hybridlat.onnx_io.facts import FilePrecision
+from hybridlat.onnx_io.infer import INFERENCE_ERRORS
 from hybridlat.onnx_io.nodes import FileNode
 from hybridlat.onnx_io.torch_export import SCOPES, scopes_of
-from hybridlat.onnx_io.values import Value, dtype_name, keeps_float_values
+from hybridlat.onnx_io.values import Value, keeps_float_values
 
 _FLOATS = ("float", "bfloat", "double")
 _PARAMETER = re.compile(
@@ -32,7 +33,11 @@ _PARAMETER = re.compile(
     r"|moving_mean|moving_variance|riv|rm)(?:_\d+|_(?:bias|scale|zero_point|quantized))*$"
 )
 _NUMBERED = re.compile(r"^(?:onnx::.*|[A-Za-z]{0,2}_?\d*)$")
-_OF_TYPE = {"float32": "fp32", "float64": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+_OF_TYPE: Mapping[int | None, str] = {
+    TensorProto.FLOAT: "fp32", TensorProto.DOUBLE: "fp32", TensorProto.FLOAT16: "fp16",
+    TensorProto.BFLOAT16: "bf16",
+}  # fmt: skip
+_BYTES = (0, TensorProto.INT8, TensorProto.UINT8, TensorProto.INT4, TensorProto.UINT4)  # 0: unknown
 _KEEP_TYPE = ("Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout")
 _LONGEST_CHAIN = 8  # of such operators; in a damaged file they may bite their own tail
 _CONTRACT = (KINDS["conv"], KINDS["matmul"])
@@ -118,35 +123,27 @@ def _from_weight(name: str) -> str:
 def precision_of(model: ModelProto) -> FilePrecision:
     """The precision of every convolution and product of a model, counted."""
     makers = {out: node for node in model.graph.node for out in node.output if out}
-    types = {t.name: _dtype(t.data_type) for t in model.graph.initializer}
-    for info in model.graph.input:
-        if info.type.HasField("tensor_type") and info.type.tensor_type.elem_type:
-            types.setdefault(info.name, _dtype(info.type.tensor_type.elem_type))
-    for node in model.graph.node:  # in topological order in all but odd files
-        made = _made_type(node, types)
-        if made:
-            types.update(dict.fromkeys((out for out in node.output if out), made))
-    counts = Counter(
-        _precision(node, makers, types)
-        for node in model.graph.node
-        if kind_of(node.op_type) in _CONTRACT
-    )
-    return FilePrecision(dict(counts))
+    graph = model.graph
+    with contextlib.suppress(*INFERENCE_ERRORS):
+        graph = shape_inference.infer_shapes(model).graph
+    infos = (*graph.value_info, *graph.output, *graph.input)
+    types = {info.name: info.type.tensor_type.elem_type for info in infos}
+    types.update((tensor.name, tensor.data_type) for tensor in graph.initializer)
+    contracting = [node for node in graph.node if kind_of(node.op_type) in _CONTRACT]
+    return FilePrecision(dict(Counter(_precision(node, makers, types) for node in contracting)))
 
 
-def _precision(node: NodeProto, makers: Mapping[str, NodeProto], types: Mapping[str, str]) -> str:
+def _precision(node: NodeProto, makers: Mapping[str, NodeProto], types: Mapping[str, int]) -> str:
     if is_quantised(node.op_type):
         return "int8"
     operands = [name for name in node.input[:2] if name]
     if operands and all(_is_dequantised(name, makers, types) for name in operands):
         return "int8"
-    for name in reversed(operands):  # the weight tells best
-        if types.get(name) in _OF_TYPE:
-            return _OF_TYPE[types[name]]
-    return "fp32"
+    known = [_OF_TYPE.get(types.get(name)) for name in reversed(operands)]
+    return next(filter(None, known), "fp32")  # the weight tells best
 
 
-def _is_dequantised(name: str, makers: Mapping[str, NodeProto], types: Mapping[str, str]) -> bool:
+def _is_dequantised(name: str, makers: Mapping[str, NodeProto], types: Mapping[str, int]) -> bool:
     """Whether a tensor was whole numbers of 8 bits just before; those of 16 save nothing."""
     for _ in range(_LONGEST_CHAIN):
         node = makers.get(name)
@@ -154,37 +151,7 @@ def _is_dequantised(name: str, makers: Mapping[str, NodeProto], types: Mapping[s
             return False
         name = node.input[0]
         if node.op_type == "DequantizeLinear":
-            return types.get(name, "int8") in ("int8", "uint8", "int4", "uint4")
+            return types.get(name, 0) in _BYTES
         if node.op_type not in _KEEP_TYPE:
             return False
     return False
-
-
-def _made_type(node: NodeProto, types: Mapping[str, str]) -> str:
-    """Element type of what an operator makes; empty where it is unknown."""
-    if node.op_type in ("Cast", "Constant", "ConstantOfShape"):
-        for attribute in node.attribute:
-            if attribute.name == "to":
-                return _dtype(attribute.i)
-            if attribute.HasField("t"):
-                return _dtype(attribute.t.data_type)
-        return "float32"
-    if node.op_type == "QuantizeLinear":
-        for attribute in node.attribute:
-            if attribute.name == "output_dtype" and attribute.i:
-                return _dtype(attribute.i)
-        return types.get(node.input[2], "uint8") if len(node.input) > 2 else "uint8"
-    if node.op_type == "DynamicQuantizeLinear":
-        return "uint8"
-    if node.op_type == "DequantizeLinear":
-        return types.get(node.input[1], "float32") if len(node.input) > 1 else "float32"
-    known = (types.get(name) for name in node.input if name)
-    return next((dtype for dtype in known if dtype in _OF_TYPE), "")
-
-
-def _dtype(data_type: int) -> str:
-    """Name of an element type; empty where ONNX has no such type."""
-    try:
-        return dtype_name(data_type)
-    except NetworkError:
-        return ""

@@ -47,10 +47,12 @@ class FilePrecision:
 
 
 class FileFacts(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """See the properties of ``OnnxFile`` of the same names.
+    """What a file says of itself; nodes are told of in file order.
 
     ``structure`` is the digest that ``OnnxFile.key`` starts from, ``inputs`` are the names of the
-    graph's inputs, weights that stand among them too.
+    graph's inputs, weights that stand among them too. ``node_names`` are unique; ``module_paths``
+    say what module a node comes from (``layer3.0``), empty if unknown; ``constant_nodes`` compute
+    the same for every input of bound sizes; ``precision`` is that of convolutions and products.
     """
 
     structure: bytes
@@ -60,6 +62,11 @@ class FileFacts(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
     module_paths: tuple[str, ...]
     constant_nodes: frozenset[int]
     precision: FilePrecision
+
+    @classmethod
+    def of(cls, source: object) -> FileFacts:
+        """The facts of a parsed file, which has them under the same names."""
+        return cls(*[getattr(source, name) for name in cls.__struct_fields__])
 
     def to_text(self) -> str:
         """JSON for a cache."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Network, Shapes
-from hybridlat.onnx_io.facts import FileFacts, FilePrecision
+from hybridlat.onnx_io.facts import FileFacts
 
 if TYPE_CHECKING:
     import onnx
@@ -51,55 +51,14 @@ class OnnxFile:
         return self.parse()
 
     @property
-    def model(self) -> onnx.ModelProto:
-        """The file as one protobuf, without weights; to be read only."""
-        return self.parsed.model
-
-    @property
-    def facts(self) -> FileFacts:
+    def facts(self) -> FileFacts | Parsed:
         """What is worth remembering of the file."""
-        if self.known is not None:
-            return self.known
-        return FileFacts(*[getattr(self.parsed, name) for name in FileFacts.__struct_fields__])
-
-    @property
-    def _facts(self) -> FileFacts | Parsed:
-        return self.known if self.known is not None else self.parsed
+        return self.parsed if self.known is None else self.known
 
     @property
     def label(self) -> str:
         """The name without folder and ending: ``resnet18``."""
         return Path(self.name).stem or self.name
-
-    @property
-    def node_names(self) -> tuple[str, ...]:
-        """A unique name for every node of the file, in file order."""
-        return self._facts.node_names
-
-    @property
-    def module_paths(self) -> tuple[str, ...]:
-        """The module that every node of the file comes from (``layer3.0``), empty if unknown."""
-        return self._facts.module_paths
-
-    @property
-    def op_types(self) -> tuple[str, ...]:
-        """The operator of every node of the file, in file order."""
-        return self._facts.op_types
-
-    @property
-    def constant_nodes(self) -> frozenset[int]:
-        """Positions of the nodes that compute the same for every input of bound sizes."""
-        return self._facts.constant_nodes
-
-    @property
-    def precision(self) -> FilePrecision:
-        """The precision that the file's convolutions and products compute in."""
-        return self._facts.precision
-
-    @property
-    def input_sizes(self) -> dict[str, tuple[int | None, ...]]:
-        """Sizes of the graph's inputs as written; None for one that is symbolic or not stated."""
-        return self.parsed.input_sizes
 
     def key(self, batch: int | None = None, shapes: Shapes | None = None) -> str:
         """Hash of the structure as written and of the sizes; blind to names and weights.
@@ -107,7 +66,7 @@ class OnnxFile:
         Two files with one key have the same Network but for names, so work done once per
         structure is found again by it. A different node order gives a different key.
         """
-        facts = self._facts
+        facts = self.facts
         inputs = {name: number for number, name in enumerate(facts.inputs)}
         sizes = sorted((shapes or {}).items())
         numbered = [(inputs.get(name, name), shape) for name, shape in sizes]
@@ -119,7 +78,8 @@ class OnnxFile:
         """The network with every size bound; NetworkError says what is wrong or missing."""
         from hybridlat.onnx_io import read
 
-        return read.network_of(self.parsed, self.name, batch, shapes or {})
+        with read.naming(self.name):
+            return read.network_of(self.parsed, self.name, batch, shapes or {})
 
 
 def load(source: ModelSource, name: str | None = None, recall: Recall | None = None) -> OnnxFile:
@@ -190,9 +150,11 @@ def read_network(
 
 
 def _parsed(model: bytes | onnx.ModelProto, label: str) -> Parsed:
-    from hybridlat.onnx_io import read
+    from hybridlat.onnx_io.parse import parse
+    from hybridlat.onnx_io.read import naming
 
-    return read.parsed_file(model, label)
+    with naming(label):
+        return parse(model)
 
 
 def _read_bytes(path: Path) -> bytes:

@@ -61,7 +61,6 @@ Opsets = tuple[tuple[str, int], ...]
 
 def results_of(
     node: FileNode,
-    name: str,
     inputs: Sequence[Known],
     opsets: Opsets,
     stated: Sequence[TensorType | None],
@@ -76,7 +75,8 @@ def results_of(
         node.domain and not has_schema(node.op, node.domain, versions.get(node.domain, 1))
     ):
         return tuple(stated), ""
-    proto = node.proto(name)
+    proto = node.proto()
+    _check_kernel(proto, inputs)
     folded = fold_node(proto, inputs, (None,) * len(node.outputs), versions)
     if folded is not None:
         return folded, ""
@@ -93,13 +93,25 @@ def results_of(
     try:
         model = shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
     except INFERENCE_ERRORS as error:
-        objection = f"{node.op} {name!r}: {_WORDS.sub('', last_line(error))}"
+        objection = f"{node.op} {node.name!r}: {_WORDS.sub('', last_line(error))}"
         _log.debug("strict inference objects: %s", objection)
         with contextlib.suppress(*INFERENCE_ERRORS):
             model = shape_inference.infer_shapes(model)
     inferred = types_of((*model.graph.output, *model.graph.value_info))
     types = [inferred.get(out, type_) for out, type_ in zip(node.outputs, stated, strict=True)]
     return fold_node(proto, inputs, types, versions) or tuple(types), objection
+
+
+def _check_kernel(node: NodeProto, inputs: Sequence[Known]) -> None:
+    """onnx believes a convolution's ``kernel_shape``, an engine its weight."""
+    weight = inputs[1] if node.op_type == "Conv" and len(inputs) > 1 else None
+    shape = (weight.type if isinstance(weight, Value) else weight or TensorType("", ())).shape
+    for attribute in node.attribute:
+        if attribute.name == "kernel_shape" and shape and tuple(attribute.ints) != shape[2:]:
+            raise NetworkError(
+                f"Conv {node.name!r} has the kernel_shape {tuple(attribute.ints)} and a weight of "
+                f"the shape {shape}: its kernel_shape must be that of the weight"
+            )
 
 
 def fold_node(
@@ -117,7 +129,7 @@ def fold_node(
     if node.op_type == "DequantizeLinear":
         return None  # engines keep weights in whole numbers, and fuse this with what reads them
     if node.op_type == "Constant":
-        return (constant_node(node),)
+        return (_constant_node(node),)
     if node.op_type in ("Shape", "Size") and inputs and inputs[0]:
         source = inputs[0]
         return (_shape_of(node, source.type if isinstance(source, Value) else source),)
@@ -167,19 +179,13 @@ def _constant_of_shape(node: NodeProto, shape: NDArray[Any]) -> Value:
     return Value.of_array(np.full(type_.shape, number.reshape(-1)[0]))
 
 
-def constant_node(node: NodeProto) -> Value:
-    """The value of a Constant; NetworkError where it has none that can be read."""
+def _constant_node(node: NodeProto) -> Value:
     for attribute in node.attribute:
         if attribute.HasField("t"):
             return Value.of_tensor(attribute.t)
-        if attribute.name == "value_int":
-            return Value.of_array(np.array(attribute.i, dtype=np.int64))
-        if attribute.name == "value_ints":
-            return Value.of_array(np.array(attribute.ints, dtype=np.int64))
-        if attribute.name == "value_float":
-            return Value.of_array(np.array(attribute.f, dtype=np.float32))
-        if attribute.name == "value_floats":
-            return Value.of_array(np.array(attribute.floats, dtype=np.float32))
+    made = _evaluate(node, [], {"": 13})
+    if made and made[0]:
+        return made[0]
     raise NetworkError(
         f"the Constant {node.name!r} has no value that can be read (a sparse tensor or text): "
         "export it as a tensor"

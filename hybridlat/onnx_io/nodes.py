@@ -9,16 +9,15 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from onnx import NodeProto, TensorProto
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Node, topological_order
 from hybridlat.graph.operators import is_quantised
-from hybridlat.onnx_io.values import MOST_BYTES, Value, attributes_of, since_version
+from hybridlat.onnx_io.values import Value, attributes_of, since_version
 
 MOST_NODES = 32_768
 MOST_TENSORS = 8192
@@ -27,22 +26,6 @@ NARROW = frozenset({
     TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.INT8, TensorProto.UINT8,
     TensorProto.INT4, TensorProto.UINT4,
 })  # fmt: skip
-T = TypeVar("T")
-
-
-def cached_when_small(entries: int) -> Callable[[Callable[[bytes], T]], Callable[[bytes], T]]:
-    """Keep the last results of a function for arguments of up to ``MOST_BYTES``."""
-
-    def decorate(read: Callable[[bytes], T]) -> Callable[[bytes], T]:
-        cached = functools.lru_cache(maxsize=entries)(read)
-
-        @functools.wraps(read)
-        def read_or_recall(data: bytes) -> T:
-            return cached(data) if len(data) <= MOST_BYTES else read(data)
-
-        return read_or_recall
-
-    return decorate
 
 
 def domain_of(domain: str) -> str:
@@ -79,15 +62,14 @@ class FileNode:
     is_narrow: bool
     data: bytes
 
-    def proto(self, name: str | None = None) -> NodeProto:
-        """The operator as protobuf again, as it was or under this name."""
+    def proto(self) -> NodeProto:
+        """The operator as protobuf again."""
         proto: NodeProto = NodeProto.FromString(self.data)
-        if name is not None:
-            proto.name, proto.domain = name, self.domain
+        proto.name, proto.domain = self.name, self.domain
         return proto
 
 
-@cached_when_small(MOST_NODES)
+@functools.lru_cache(maxsize=MOST_NODES)
 def file_node(data: bytes) -> FileNode:
     """The operator of these bytes; UnicodeDecodeError where a name in it is not text."""
     proto = NodeProto.FromString(data)
@@ -127,60 +109,60 @@ def _is_narrow(proto: NodeProto) -> bool:
 
 
 @functools.lru_cache(maxsize=MOST_NODES)
-def node_of(read: FileNode, name: str, opset: int) -> Node:
+def node_of(read: FileNode, opset: int) -> Node:
     """The operator as networks have it, in this operator set. NetworkError for a branch."""
     version = since_version(read.op, read.domain, opset)
     attributes = attributes_of(read.proto(), read.domain, opset)
-    return Node(name, read.op, read.inputs, read.outputs, attributes, read.domain, version)
+    return Node(read.name, read.op, read.inputs, read.outputs, attributes, read.domain, version)
 
 
-Named = tuple[FileNode, str]
-"""An operator, and its unique name."""
-
-
-def unique_names(nodes: Sequence[FileNode]) -> tuple[str, ...]:
-    """Names of the nodes in file order; missing and repeated ones get a number."""
-    names = [node.name for node in nodes]
-    distinct = set(names)
-    if len(distinct) == len(names) and "" not in distinct:
-        return tuple(names)
-    counts = Counter(names)
+def uniquely_named(nodes: Sequence[FileNode]) -> tuple[FileNode, ...]:
+    """The nodes; those whose name is missing or repeated get one with a number."""
+    counts = Counter([node.name for node in nodes])
+    if len(counts) == len(nodes) and "" not in counts:
+        return tuple(nodes)
     taken = {name for name, count in counts.items() if count == 1 and name}
+    named = []
     for position, node in enumerate(nodes):
-        name = node.name
-        if not name or counts[name] > 1:
+        if not node.name or counts[node.name] > 1:
             name = f"{node.name or node.op}_{position}"
             while name in taken:
                 name += "_"
-        taken.add(name)
-        names[position] = name
-    return tuple(names)
+            node = _renamed(node, name)
+        taken.add(node.name)
+        named.append(node)
+    return tuple(named)
+
+
+@functools.lru_cache(maxsize=MOST_NODES)
+def _renamed(node: FileNode, name: str) -> FileNode:
+    return replace(node, name=name)
 
 
 def in_order(
-    nodes: Sequence[Named], given: Mapping[str, object], outputs: Sequence[str]
-) -> list[Named]:
+    nodes: Sequence[FileNode], given: Mapping[str, object], outputs: Sequence[str]
+) -> list[FileNode]:
     """In topological order; NetworkError for cycles, unknown and repeated tensors."""
     made: dict[str, int] = {}
-    for position, (node, _) in enumerate(nodes):
+    for position, node in enumerate(nodes):
         for out in node.outputs:
             if out and (out in made or out in given):
                 raise NetworkError(f"the tensor {out!r} is made by two operators")
             made[out] = position
     made.pop("", None)
-    for node, name in nodes:
+    for node in nodes:
         for source in node.inputs:
             if source and source not in made and source not in given:
                 raise NetworkError(
-                    f"{node.op} {name!r} reads the tensor {source!r}, which nothing makes"
+                    f"{node.op} {node.name!r} reads the tensor {source!r}, which nothing makes"
                 )
-    needs = [{made[source] for source in node.inputs if source in made} for node, _ in nodes]
+    needs = [{made[source] for source in node.inputs if source in made} for node in nodes]
     order = topological_order(needs)
     if len(order) < len(nodes):  # the way back from what is not free ends on the cycle
         free, tensor = set(order), ""
         position = next(i for i in range(len(nodes)) if i not in free)
         for _ in nodes:
-            sources = nodes[position][0].inputs
+            sources = nodes[position].inputs
             tensor = next(s for s in sources if s in made and made[s] not in free)
             position = made[tensor]
         raise NetworkError(f"the graph has a cycle through {tensor!r}")
@@ -190,7 +172,7 @@ def in_order(
     return [nodes[i] for i in order]
 
 
-@cached_when_small(MOST_TENSORS)
+@functools.lru_cache(maxsize=MOST_TENSORS)
 def file_tensor(data: bytes) -> tuple[str, Value]:
     """The name of the tensor of these bytes, and all of it but weights."""
     tensor = TensorProto.FromString(data)

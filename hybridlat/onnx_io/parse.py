@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,16 +23,15 @@ from hybridlat.onnx_io.nodes import (
     domain_of,
     file_node,
     file_tensor,
-    unique_names,
+    uniquely_named,
 )
-from hybridlat.onnx_io.values import Value, data_type
+from hybridlat.onnx_io.values import MOST_BYTES, Value, data_type
 
 DATA_DEPENDENT = ("NonZero", "NonMaxSuppression", "Unique", "Compress")
 """The sizes of their results depend on the data."""
 CONTROL_FLOW = ("If", "Loop", "Scan")
 OLDEST_OPSET = 7
 MAX_INLINED_OPERATORS = 200_000
-_LIGHT_ELEMENTS = 4096
 _STANDARD = frozenset({"", "ai.onnx.ml"})
 
 
@@ -74,7 +72,7 @@ class Parsed:
 
     @cached_property
     def node_names(self) -> tuple[str, ...]:
-        return unique_names(self.nodes)
+        return tuple([node.name for node in self.nodes])
 
     @cached_property
     def op_types(self) -> tuple[str, ...]:
@@ -121,8 +119,7 @@ def read_frame(frame: bytes) -> ModelProto:
     return model
 
 
-def parse(data: bytes) -> Parsed:
-    """The model of these bytes; NetworkError if they are no whole one that can be read."""
+def _decoded(data: bytes) -> ModelProto:
     if not data:
         raise NetworkError("the file is empty: give a file with an ONNX model")
     model = ModelProto()
@@ -133,21 +130,21 @@ def parse(data: bytes) -> Parsed:
         if data[:2] == b"PK":
             hint = "it is a zip archive (a PyTorch file?): export it with torch.onnx.export"
         raise NetworkError(f"this is not an ONNX model: {hint}") from error
-    return parse_model(model)
+    return model
 
 
-def parse_model(model: ModelProto) -> Parsed:
+def parse(source: bytes | ModelProto) -> Parsed:
     """The model without weights, its functions inlined; NetworkError if it is no whole one."""
+    model = _decoded(source) if isinstance(source, bytes) else source
     check_text(model.graph.name, *[opset.domain for opset in model.opset_import])
     for info in (*model.graph.input, *model.graph.output):
         check_text(info.name, *[size.dim_param for size in info.type.tensor_type.shape.dim])
     if model.functions:
         model = _inlined(model)
     graph = model.graph
-    nodes = tuple([
-        _without_weights(node) if node.op == "Constant" else node
-        for node in [file_node(one.SerializeToString()) for one in graph.node]
-    ])  # fmt: skip
+    data = [node.SerializeToString() for node in graph.node]
+    read = [file_node(d) if len(d) <= MOST_BYTES else file_node.__wrapped__(d) for d in data]
+    nodes = tuple([_without_weights(node) if node.op == "Constant" else node for node in read])
     _validate(model, nodes)
     tensors = [*graph.initializer, *map(_dense, graph.sparse_initializer)]
     frame = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
@@ -158,7 +155,8 @@ def parse_model(model: ModelProto) -> Parsed:
     foreign = {out for node in nodes if node.domain not in known for out in node.outputs}
     if foreign:
         frame.graph.value_info.extend(v for v in graph.value_info if v.name in foreign)
-    return Parsed(frame.SerializeToString(), dict(map(_tensor, tensors)), nodes)
+    constants = dict(map(_tensor, tensors))
+    return Parsed(frame.SerializeToString(), constants, uniquely_named(nodes))
 
 
 def _validate(model: ModelProto, nodes: tuple[FileNode, ...]) -> None:
@@ -205,10 +203,10 @@ def _without_weights(node: FileNode) -> FileNode:
 
 
 def _tensor(tensor: TensorProto) -> tuple[str, Value]:
-    if math.prod(tensor.dims) > _LIGHT_ELEMENTS:  # its weights would be written for nothing
-        check_text(tensor.name)
-        return tensor.name, Value.of_tensor(tensor)
-    return file_tensor(tensor.SerializeToString())
+    if tensor.ByteSize() <= MOST_BYTES:
+        return file_tensor(tensor.SerializeToString())
+    check_text(tensor.name)
+    return tensor.name, Value.of_tensor(tensor)
 
 
 def _dense(sparse: SparseTensorProto) -> TensorProto:

@@ -12,20 +12,23 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from onnx import ModelProto
+import onnx
+from onnx import ModelProto, ValueInfoProto
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Constant, Network, Node, Shapes, TensorType
 from hybridlat.onnx_io.infer import Opsets, results_of
-from hybridlat.onnx_io.nodes import FileNode, Named, domain_of, in_order, node_of
-from hybridlat.onnx_io.parse import DATA_DEPENDENT, Parsed, parse, parse_model, read_frame
+from hybridlat.onnx_io.nodes import FileNode, domain_of, in_order, node_of
+from hybridlat.onnx_io.parse import DATA_DEPENDENT, Parsed, parse, read_frame
 from hybridlat.onnx_io.shapes import (
     check_network,
     check_weights,
     engine_types,
     input_type,
     refusal,
+    runtime_types,
     types_of,
 )
 from hybridlat.onnx_io.values import (
@@ -55,44 +58,37 @@ def naming(label: str) -> Iterator[None]:
         ) from error
 
 
-def parsed_file(source: bytes | ModelProto, label: str) -> Parsed:
-    """The parts of a file or model. Raises NetworkError, with the label before it."""
-    with naming(label):
-        return parse(source) if isinstance(source, bytes) else parse_model(source)
-
-
-def engine_network(parsed: Parsed, name: str, types: Mapping[str, TensorType]) -> Network:
-    """The network of an engine's own graph, with the tensor types that the engine gives."""
-    frame = read_frame(parsed.frame)
-    inputs = [info.name for info in frame.graph.input]
-    outputs = [info.name for info in frame.graph.output]
-    opsets = {domain_of(o.domain): o.version for o in frame.opset_import}
-    nodes = [(node, node.name) for node in parsed.nodes]
+def engine_network(path: Path, name: str) -> Network:
+    """The network of a graph that ONNX Runtime saved, with the types that the engine infers."""
     with naming(name):
-        return _assembled(name, nodes, inputs, outputs, {**types, **parsed.tensors}, opsets)
+        model = onnx.load(str(path), load_external_data=False)
+        inputs = [info.name for info in model.graph.input]
+        outputs = [info.name for info in model.graph.output]
+        opsets = {domain_of(o.domain): o.version for o in model.opset_import}
+        parsed = parse(model)
+        made = dict.fromkeys([out for node in parsed.nodes for out in node.outputs if out])
+        model.graph.output.extend([ValueInfoProto(name=out) for out in made if out not in outputs])
+        exposed = path.with_name("exposed.onnx")
+        exposed.write_bytes(model.SerializeToString())
+        known: dict[str, Known] = {**runtime_types(str(exposed)), **parsed.tensors}
+        return _assembled(name, parsed.nodes, inputs, outputs, known, opsets)
 
 
 def network_of(parsed: Parsed, name: str, batch: int | None, shapes: Shapes) -> Network:
     """The network with every size bound; NetworkError says what is wrong or missing."""
-    with naming(name):
-        return _network(parsed, name, batch, shapes)
-
-
-def _network(parsed: Parsed, label: str, batch: int | None, shapes: Shapes) -> Network:
     weights = tuple([name for name in parsed.inputs if name in parsed.tensors])
     frame = _bound(parsed.frame, weights, batch, tuple((n, tuple(s)) for n, s in shapes.items()))
-    nodes = list(zip(parsed.nodes, parsed.node_names, strict=True))
     start: dict[str, Known] = {**frame.inputs, **parsed.tensors}
     try:
-        way = _walk(nodes, dict(start), frame)
+        way = _walk(parsed.nodes, dict(start), frame)
     except _OutOfOrder:
-        way = _walk(in_order(nodes, start, frame.outputs), dict(start), frame)
+        way = _walk(in_order(parsed.nodes, start, frame.outputs), dict(start), frame)
     is_open = None in way.known.values()
     outputs, left_out = _leave_out(way, frame.outputs) if is_open else (frame.outputs, ())
-    objections = [way.objections[name] for _, name in way.kept if name in way.objections]
+    objections = [way.objections[n.name] for n in way.kept if n.name in way.objections]
     if objections or (is_open and way.open):
         types = engine_types(frame.model, way.kept, way.known)
-        made = {out for node, _ in way.kept for out in node.outputs}
+        made = {out for node in way.kept for out in node.outputs}
         known = {name: value for name, value in way.known.items() if name not in made}
         again = _walk(way.kept, known, frame, types)
         again.folded[:0] = way.folded
@@ -102,7 +98,7 @@ def _network(parsed: Parsed, label: str, batch: int | None, shapes: Shapes) -> N
         if objections:
             _log.info("onnx objects, ONNX Runtime does not: %s", objections[0])
     network = _assembled(
-        label, way.kept, tuple(frame.inputs), outputs, way.known, dict(frame.opsets),
+        name, way.kept, tuple(frame.inputs), outputs, way.known, dict(frame.opsets),
         tuple(way.folded), left_out,
     )  # fmt: skip
     if way.fresh or way.given:
@@ -170,7 +166,7 @@ class _Walk:
     """
 
     known: dict[str, Known]
-    kept: list[Named] = field(default_factory=list)
+    kept: list[FileNode] = field(default_factory=list)
     folded: list[str] = field(default_factory=list)
     objections: dict[str, str] = field(default_factory=dict)
     fresh: dict[tuple[object, ...], tuple[bool, tuple[Known, ...]]] = field(default_factory=dict)
@@ -179,11 +175,11 @@ class _Walk:
     @property
     def open(self) -> bool:
         """Whether an operator that is kept makes a tensor of unknown type."""
-        return any(self.known[o] is None for node, _ in self.kept for o in node.outputs if o)
+        return any(self.known[o] is None for node in self.kept for o in node.outputs if o)
 
 
 def _walk(
-    nodes: Sequence[Named],
+    nodes: Sequence[FileNode],
     known: dict[str, Known],
     frame: _Frame,
     engine: Mapping[str, TensorType] | None = None,
@@ -192,17 +188,16 @@ def _walk(
     way = _Walk(known, given=engine is not None)
     given = {**frame.stated, **(engine or {})}
     known[""] = _LEFT_OUT
-    for item in nodes:
-        node = item[0]
+    for node in nodes:
         key = (frame.opsets, node.structure, *map(known.get, node.inputs))
         outcome = _remembered.get(key)
         if outcome is None:
-            outcome = _outcome(item, key, way, frame.opsets, given)
+            outcome = _outcome(node, key, way, frame.opsets, given)
         is_folded, results = outcome
         if is_folded:
-            way.folded.append(item[1])
+            way.folded.append(node.name)
         else:
-            way.kept.append(item)
+            way.kept.append(node)
         for out, result in zip(node.outputs, results, strict=True):
             if out not in known:
                 known[out] = result
@@ -218,14 +213,13 @@ _LEFT_OUT = TensorType("", ())
 
 
 def _outcome(
-    item: Named,
+    node: FileNode,
     key: tuple[object, ...],
     way: _Walk,
     opsets: Opsets,
     given: Mapping[str, TensorType],
 ) -> tuple[bool, tuple[Known, ...]]:
     """Whether an operator that was not met before is folded, and its results."""
-    node, name = item
     known = way.known
     if not known.keys() >= set(node.inputs):
         raise _OutOfOrder
@@ -233,9 +227,9 @@ def _outcome(
     stated = tuple([given.get(out) for out in node.outputs])
     if any(value is None for source, value in zip(node.inputs, inputs, strict=True) if source):
         return False, stated
-    results, objection = results_of(node, name, inputs, opsets, stated)
+    results, objection = results_of(node, inputs, opsets, stated)
     if objection:
-        way.objections[name] = objection
+        way.objections[node.name] = objection
     outcome = any(isinstance(result, Value) for result in results), results
     values = [value for value in (*inputs, *results) if isinstance(value, Value)]
     is_known = all(results[i] is not None for i, out in enumerate(node.outputs) if out)
@@ -255,24 +249,23 @@ def _leave_out(
     """
     known, gone = way.known, {}
     unknown: set[str] = set()
-    for item in way.kept:
-        node, name = item
+    for node in way.kept:
         starts = not node.domain and node.op in DATA_DEPENDENT
         starts = starts and any(out and known[out] is None for out in node.outputs)
         if starts or unknown.intersection(node.reads):
-            gone[name] = node
+            gone[node.name] = node
             unknown.update(out for out in node.outputs if out)
-    read = Counter(name for node, n in way.kept if n not in gone for name in node.reads)
+    read = Counter(name for node in way.kept if node.name not in gone for name in node.reads)
     read.update(outputs)
-    for node, name in reversed(way.kept):  # what is empty, and read by those alone, is no work
+    for node in reversed(way.kept):  # what is empty, and read by those alone, is no work
         types = [known[out] for out in node.outputs if out]
         empty = all(isinstance(t, TensorType) and not t.elements for t in types)
-        if empty and name not in gone and not any(read[out] for out in node.outputs):
-            gone[name] = node
+        if empty and node.name not in gone and not any(read[out] for out in node.outputs):
+            gone[node.name] = node
             unknown.update(node.outputs)
             read.subtract(node.inputs)
-    kept = [item for item in way.kept if item[1] not in gone]
-    made = {out for node, _ in kept for out in node.outputs if out}
+    kept = [node for node in way.kept if node.name not in gone]
+    made = {out for node in kept for out in node.outputs if out}
     ends = dict.fromkeys([name for name in outputs if name not in unknown])
     ends |= dict.fromkeys([r for node in gone.values() for r in node.reads if r in made])
     if not gone or made.isdisjoint(ends):
@@ -283,7 +276,7 @@ def _leave_out(
 
 def _assembled(
     label: str,
-    nodes: Sequence[Named],
+    nodes: Sequence[FileNode],
     inputs: Sequence[str],
     outputs: Sequence[str],
     known: Mapping[str, Known],
@@ -300,7 +293,7 @@ def _assembled(
             raise NetworkError(f"the shape of the input {name!r} is unknown: give it with --shape")
         types[name] = type_
     made: list[Node] = []
-    for node, name in nodes:
+    for node in nodes:
         for source in node.inputs:
             value = known.get(source)
             if type(value) is Value and keeps.get(source) is not False:
@@ -309,9 +302,9 @@ def _assembled(
             if out:
                 type_ = known.get(out)
                 if type(type_) is not TensorType:
-                    raise NetworkError(_no_shape(node, name, out))
+                    raise NetworkError(_no_shape(node, out))
                 types[out] = type_
-        made.append(node_of(node, name, opsets.get(node.domain, 1)))
+        made.append(node_of(node, opsets.get(node.domain, 1)))
     ends = tuple([name for name in dict.fromkeys(outputs) if name in types])
     if not ends or not made:
         raise NetworkError("it computes nothing but constants")
@@ -325,16 +318,16 @@ def _assembled(
     )
 
 
-def _no_shape(node: FileNode, name: str, tensor: str) -> str:
+def _no_shape(node: FileNode, tensor: str) -> str:
     """Why a result has no static shape, and what would help."""
     if not node.domain and node.op in DATA_DEPENDENT:
         return (
-            f"the shape of {tensor!r} depends on data ({node.op} {name!r}): "
+            f"the shape of {tensor!r} depends on data ({node.op} {node.name!r}): "
             "export the network without what comes after it, its post-processing"
         )
     where = f" of the domain {node.domain!r}" if node.domain else ""
     return (
-        f"the shape of {tensor!r}, made by {node.op} {name!r}{where}, cannot be worked "
+        f"the shape of {tensor!r}, made by {node.op} {node.name!r}{where}, cannot be worked "
         "out, neither by onnx nor by ONNX Runtime: state it in the file's value_info, or export "
         "with fixed sizes"
     )

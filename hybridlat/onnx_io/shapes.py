@@ -9,10 +9,10 @@ import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from onnx import ModelProto, TypeProto, ValueInfoProto
+from onnx import ModelProto, ValueInfoProto
 
 from hybridlat.errors import NetworkError
-from hybridlat.graph.network import AttributeValue, Network, Node, TensorType
+from hybridlat.graph.network import Network, Node, TensorType
 from hybridlat.onnx_io.nodes import FileNode
 from hybridlat.onnx_io.values import Known, Value, data_type, dtype_name
 
@@ -145,33 +145,6 @@ def _check_convolution(network: Network, node: Node, where: str) -> None:
         bias = network.type_of(node.inputs[2])
         if bias.shape != (weight.shape[0],):
             raise NetworkError(f"{where} has {weight.shape[0]} channels, but a bias {bias}")
-    sizes, result = _convolved(node, source, weight), network.type_of(node.outputs[0])
-    if sizes is not None and sizes != result.shape[2:]:
-        raise NetworkError(
-            f"{where} gives {result}, which its weight {weight} does not make of {source}: its "
-            "kernel_shape must be that of the weight"
-        )
-
-
-def _convolved(node: Node, source: TensorType, weight: TensorType) -> tuple[int, ...] | None:
-    """The result's sizes by the weight; None where the padding depends on them."""
-    if node.attribute("auto_pad", "NOTSET") != "NOTSET":
-        return None
-    axes = len(source.shape) - 2
-    pads = _numbers(node.attribute("pads"), (0,) * (2 * axes))
-    steps = _numbers(node.attribute("strides"), (1,) * axes)
-    dilations = _numbers(node.attribute("dilations"), (1,) * axes)
-    if len(pads) != 2 * axes or len(steps) != axes or len(dilations) != axes or min(steps) < 1:
-        return None  # onnx's own inference says what is wrong
-    spans = [d * (k - 1) + 1 for d, k in zip(dilations, weight.shape[2:], strict=True)]
-    return tuple(
-        (size + pads[i] + pads[i + axes] - spans[i]) // steps[i] + 1
-        for i, size in enumerate(source.shape[2:])
-    )
-
-
-def _numbers(value: AttributeValue | None, default: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(map(int, value)) if isinstance(value, tuple) else default
 
 
 # ---- types as onnx and ONNX Runtime say them ----------------------------------------------------
@@ -189,38 +162,30 @@ def info_of(name: str, type_: TensorType) -> ValueInfoProto:
 
 def types_of(infos: Iterable[ValueInfoProto]) -> dict[str, TensorType]:
     """The types of those tensors whose sizes are all numbers."""
-    types = ((info.name, _static(info.type)) for info in infos)
-    return {name: type_ for name, type_ in types if type_ is not None}
-
-
-def _static(proto: TypeProto) -> TensorType | None:
-    tensor = proto.tensor_type
-    if not proto.HasField("tensor_type") or not tensor.HasField("shape"):
-        return None
-    dims = tensor.shape.dim
-    if not all(d.HasField("dim_value") for d in dims):
-        return None
-    return TensorType(dtype_name(tensor.elem_type), tuple([d.dim_value for d in dims]))
+    types: dict[str, TensorType] = {}
+    for info in infos:
+        tensor = info.type.tensor_type
+        dims = tensor.shape.dim
+        if tensor.HasField("shape") and all(size.HasField("dim_value") for size in dims):
+            sizes = tuple([size.dim_value for size in dims])
+            types[info.name] = TensorType(dtype_name(tensor.elem_type), sizes)
+    return types
 
 
 def engine_types(
-    frame: ModelProto, nodes: Sequence[tuple[FileNode, str]], known: Mapping[str, Known]
+    frame: ModelProto, nodes: Sequence[FileNode], known: Mapping[str, Known]
 ) -> dict[str, TensorType]:
     """ONNX Runtime's types of all results that it can say; none where it refuses the operators.
 
-    It neither runs nor optimises anything. Weights become inputs, which leaves every shape as it
-    is.
+    Weights become inputs, which leaves every shape as it is.
     """
-    import onnxruntime
-    from onnxruntime.capi import onnxruntime_pybind11_state as state
-
     bare = ModelProto(ir_version=frame.ir_version, opset_import=frame.opset_import)
     bare.graph.name = "types"
-    for node, name in nodes:
-        bare.graph.node.append(node.proto(name))
+    for node in nodes:
+        bare.graph.node.append(node.proto())
         bare.graph.output.extend([ValueInfoProto(name=out) for out in node.outputs if out])
-    read = {source for node, _ in nodes for source in node.reads}
-    made = {out for node, _ in nodes for out in node.outputs}
+    read = {source for node in nodes for source in node.reads}
+    made = {out for node in nodes for out in node.outputs}
     for name in read - made:
         source = known.get(name)
         if isinstance(source, Value) and source.array is not None:
@@ -228,22 +193,30 @@ def engine_types(
         elif source is not None:
             type_ = source.type if isinstance(source, Value) else source
             bare.graph.input.append(info_of(name, type_))
+    try:
+        return runtime_types(bare.SerializeToString())
+    except NetworkError as error:
+        _log.debug("%s", error)
+        return {}
+
+
+def runtime_types(model: bytes | str) -> dict[str, TensorType]:
+    """ONNX Runtime's types of the inputs and outputs of a model or of a file, those that it says.
+
+    It neither runs nor optimises anything. NetworkError where it refuses the model.
+    """
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    named = ("EPFail", "Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf",
-             "NotImplemented", "NoSuchFile", "RuntimeException")  # fmt: skip
-    errors = [getattr(state, name) for name in named if hasattr(state, name)]
     try:
-        session = onnxruntime.InferenceSession(
-            bare.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
-    except (RuntimeError, ValueError, *errors) as error:
-        _log.debug("ONNX Runtime refuses the graph: %s", " ".join(str(error).split()))
-        return {}
+        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # the engine raises many kinds
+        raise NetworkError(f"ONNX Runtime refuses it: {' '.join(str(error).split())}") from error
     types: dict[str, TensorType] = {}
-    for info in session.get_outputs():
+    for info in (*session.get_inputs(), *session.get_outputs()):
         match = re.fullmatch(r"tensor\((\w+)\)", info.type)
         if match is not None and all(isinstance(size, int) for size in info.shape):
             dtype = _ORT_DTYPES.get(match[1], match[1])

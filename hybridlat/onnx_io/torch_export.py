@@ -14,7 +14,7 @@ import re
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, TypeGuard
 
 from hybridlat.errors import InputError, MissingExtra, NetworkError
@@ -110,12 +110,35 @@ def _arguments(
     module: torch.nn.Module, example: Example, batch: int | None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Positional and keyword arguments of the module, shapes made tensors."""
-    make = _maker(module, batch)
-    if isinstance(example, Mapping):
-        return (), {str(name): make(value) for name, value in example.items()}
-    if _is_shape(example) or not isinstance(example, list | tuple):
-        return (make(example),), {}
-    return tuple(make(value) for value in example), {}
+    import torch
+
+    every = (*module.parameters(), *module.buffers())
+    own = next((p for p in every if p.is_floating_point()), torch.empty(0))
+
+    def make(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: make(item) for name, item in value.items()}
+        if _is_shape(value):
+            if min(value) < 1:
+                raise InputError(f"{tuple(value)} is no shape: every size must be at least 1")
+            value = torch.zeros(tuple(value), dtype=own.dtype, device=own.device)
+        elif isinstance(value, list | tuple):
+            return tuple(make(item) for item in value)
+        elif value is None or isinstance(value, bool | int | float):
+            return value
+        if not isinstance(value, torch.Tensor):
+            raise InputError(
+                f"a {type(value).__name__} is no example input: give a tensor, a shape such as "
+                "(1, 3, 224, 224), or a tuple with one of them for each input"
+            )
+        if batch is not None and value.dim() > 0:
+            return value[:1].expand(batch, *value.shape[1:]).contiguous()
+        return value
+
+    made = make(example)
+    if isinstance(made, dict):
+        return (), {str(name): value for name, value in made.items()}
+    return (made if isinstance(made, tuple) else (made,)), {}
 
 
 def _is_shape(value: object) -> bool:
@@ -125,37 +148,6 @@ def _is_shape(value: object) -> bool:
         and len(value) > 0
         and all(isinstance(size, int) and not isinstance(size, bool) for size in value)
     )
-
-
-def _maker(module: torch.nn.Module, batch: int | None) -> Callable[[Any], Any]:
-    import torch
-
-    own = next(
-        (p for p in (*module.parameters(), *module.buffers()) if p.is_floating_point()),
-        torch.empty(0),
-    )
-
-    def make(value: Any) -> Any:
-        if _is_shape(value):
-            if min(value) < 1:
-                raise InputError(f"{tuple(value)} is no shape: every size must be at least 1")
-            value = torch.zeros(tuple(value), dtype=own.dtype, device=own.device)
-        if isinstance(value, Mapping):
-            return {name: make(item) for name, item in value.items()}
-        if isinstance(value, list | tuple):
-            return tuple(make(item) for item in value)
-        if not isinstance(value, torch.Tensor):
-            if value is None or isinstance(value, bool | int | float):
-                return value
-            raise InputError(
-                f"a {type(value).__name__} is no example input: give a tensor, a shape such as "
-                "(1, 3, 224, 224), or a tuple with one of them for each input"
-            )
-        if batch is not None and value.dim() > 0:
-            return value[:1].expand(batch, *value.shape[1:]).contiguous()
-        return value
-
-    return make
 
 
 # ---- around the export -------------------------------------------------------------------------
@@ -195,13 +187,13 @@ def quietly() -> Iterator[None]:
     """
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
     levels = [logger.level for logger in loggers]
-    with _ONE_AT_A_TIME, warnings.catch_warnings():
+    output = contextlib.redirect_stdout(_OtherThreads(sys.stdout))
+    with _ONE_AT_A_TIME, warnings.catch_warnings(), output:
         warnings.simplefilter("ignore")
         for logger in loggers:
             logger.setLevel(logging.CRITICAL)
         try:
-            with contextlib.redirect_stdout(_OtherThreads(sys.stdout)):
-                yield
+            yield
         finally:
             for logger, level in zip(loggers, levels, strict=True):
                 logger.setLevel(level)

@@ -122,12 +122,6 @@ Known = TensorType | Value | None
 
 def constant_of(value: Value, keep_float: bool) -> Constant:
     """The constant as networks have it: values where they decide what is computed."""
-    if len(value.data) > MOST_BYTES:
-        return _constant(value, keep_float)
-    return _cached_constant(value, keep_float)
-
-
-def _constant(value: Value, keep_float: bool) -> Constant:
     dtype, is_float = value.type.dtype, value.type.dtype not in INTEGERS
     quantised = not is_float and dtype not in ("int64", "int32", "bool")
     if (is_float and not keep_float) or (quantised and value.type.elements > 1):
@@ -137,9 +131,6 @@ def _constant(value: Value, keep_float: bool) -> Constant:
         return Constant(value.type)
     number = float if is_float else int
     return Constant(value.type, tuple(map(number, array.reshape(-1))))
-
-
-_cached_constant = functools.lru_cache(maxsize=16_384)(_constant)
 
 
 @functools.cache

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
@@ -53,18 +51,9 @@ def to_onnx(network: Network, seed: int | None, ir_version: int = 8) -> bytes:
     return data
 
 
-def with_outputs(path: Path, names: Sequence[str]) -> Path:
-    """A copy of the model beside ``path`` that gives out the tensors ``names`` too."""
-    model = onnx.load(str(path), load_external_data=False)
-    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-    copy = path.with_name("exposed.onnx")
-    copy.write_bytes(model.SerializeToString())
-    return copy
-
-
 def zeros(type_: TensorType) -> NDArray[Any]:
     """A buffer for a result of this type."""
-    return np.zeros(type_.shape, helper.tensor_dtype_to_np_dtype(data_type(type_.dtype)))
+    return np.zeros(type_.shape, _dtype(type_))
 
 
 def build(
@@ -162,17 +151,20 @@ def _tensor(name: str, constant: Constant, seed: int, positive: bool) -> TensorP
 
 @functools.cache
 def _pool() -> NDArray[np.float32]:
-    """Standard normal numbers kept off zero, shared by all weights: drawing them anew is slow."""
+    """Standard normal numbers kept off zero, shared by all weights: drawing them anew is slow.
+
+    They are there twice, so that as many can be read from anywhere.
+    """
     rng = np.random.default_rng(20240229)
     numbers = rng.standard_normal(_POOL_ELEMENTS, dtype=np.float32)
-    return np.where(np.abs(numbers) < 1e-3, np.float32(1e-3), numbers).astype(np.float32)
+    return np.tile(np.where(np.abs(numbers) < 1e-3, np.float32(1e-3), numbers), 2)
 
 
 def random_array(type_: TensorType, seed: int) -> NDArray[Any]:
     """Seeded values of unit scale for an input: what comes out of a normalised layer."""
     if type_.dtype in INTEGERS:
         return _weight(type_, seed)
-    return _cast(_drawn(seed, type_.elements), type_.dtype).reshape(type_.shape)
+    return _drawn(seed, type_.elements).astype(_dtype(type_)).reshape(type_.shape)
 
 
 def _weight(type_: TensorType, seed: int, positive: bool = False) -> NDArray[Any]:
@@ -181,14 +173,12 @@ def _weight(type_: TensorType, seed: int, positive: bool = False) -> NDArray[Any
     Matrices and filters are scaled by sqrt(2 / fan-in), so that activations neither overflow nor
     fade into denormals; vectors lie around one if they must be positive, else around zero.
     """
-    count = type_.elements
     if type_.dtype in INTEGERS:
-        rng = np.random.default_rng(seed)
-        high = 2 if type_.dtype in ("int64", "int32", "bool") else 100
-        item = np.dtype("bool" if type_.dtype == "bool" else type_.dtype)
-        drawn: NDArray[Any] = rng.integers(0, high, size=type_.shape).astype(item)
-        return drawn * 0 if high == 2 else drawn
-    values = _drawn(seed, count)
+        if type_.dtype in ("int64", "int32", "bool"):
+            return zeros(type_)
+        drawn = np.random.default_rng(seed).integers(0, 100, size=type_.shape)
+        return drawn.astype(_dtype(type_))
+    values = _drawn(seed, type_.elements)
     if positive:
         values = np.float32(0.5) + np.abs(values)
     elif len(type_.shape) >= 2:
@@ -196,26 +186,17 @@ def _weight(type_: TensorType, seed: int, positive: bool = False) -> NDArray[Any
         values = values * np.float32(math.sqrt(2.0 / max(1, fan_in)))
     else:
         values = values * np.float32(0.1)
-    return _cast(values, type_.dtype).reshape(type_.shape)
+    return values.astype(_dtype(type_)).reshape(type_.shape)
 
 
 def _drawn(seed: int, count: int) -> NDArray[np.float32]:
     """So many of the pool's numbers, round and round, from where the seed says."""
-    pool, start = _pool(), (seed * 7919) % _POOL_ELEMENTS
-    values = np.empty(count, np.float32)
-    done = 0
-    while done < count:
-        length = min(count - done, _POOL_ELEMENTS - start)
-        values[done : done + length] = pool[start : start + length]
-        done, start = done + length, 0
-    return values
+    start = (seed * 7919) % _POOL_ELEMENTS
+    return np.resize(_pool()[start : start + min(count, _POOL_ELEMENTS)], count)
 
 
-def _cast(values: NDArray[Any], dtype: str) -> NDArray[Any]:
-    if dtype in ("float32", "float64", "float16"):
-        return values.astype(dtype)
-    wide = helper.tensor_dtype_to_np_dtype(data_type(dtype))
-    return values.astype(wide)
+def _dtype(type_: TensorType) -> Any:
+    return helper.tensor_dtype_to_np_dtype(data_type(type_.dtype))
 
 
 def _quantisation_constants(network: Network) -> dict[str, Constant]:

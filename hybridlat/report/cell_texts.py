@@ -1,17 +1,18 @@
-"""A cell in few words: its kernels, where it stands, what it does and what limits it."""
+"""A cell in few words: its kernels, where it stands, what it does; and the rows that say it."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
-from hybridlat.schema.estimate import CellStructure, Kernel
+from hybridlat.report.units import cell_half_width_share
+from hybridlat.schema.estimate import CellEstimate, CellStructure, Estimate, Kernel, LatencySource
 
 QUANTISING = ("QuantizeLinear", "DequantizeLinear")
 _DIGITS = re.compile(r"(\d+)")
-_LONGEST_PATTERN = 8  # kernels; a dense layer has 3, an inception branch up to 6
 # Only where the full name has no room; no two operators share a short one.
 _SHORT = {
     "BatchNormalization": "BN",
@@ -25,32 +26,26 @@ _SHORT = {
 }
 
 
-class _Part(NamedTuple):
-    text: str
-    kernels: int
-
-
 def chain(ops: Sequence[str], width: int = 1_000_000) -> str:
     """All kernels in order, repetitions counted: ``Conv+Relu ×2 → Conv+Add+Relu``.
 
-    A pattern that comes several times in a row is put in brackets: ``(Conv → Concat) ×6``. In
-    ``width`` characters long names are shortened and the middle gives way to a count of kernels:
+    In ``width`` characters long names are shortened and the middle gives way to a count of kernels:
     cells differ most by their first and last ones.
     """
-    parts = _parts(tuple(ops))
-    whole = _join(parts)
+    counts = [(op, len(list(run))) for op, run in itertools.groupby(ops)]
+    texts = [op if count == 1 else f"{op} ×{count}" for op, count in counts]
+    whole = " → ".join(texts)
     if len(whole) <= width:
         return whole
-    parts = [part._replace(text=abbreviated(part.text)) for part in parts]
-    whole = _join(parts)
-    for shown in range(len(parts), 0, -1):
-        head, tail = parts[: (shown + 1) // 2], parts[len(parts) - shown // 2 :]
-        hidden = len(ops) - sum(part.kernels for part in (*head, *tail))
-        more = [_Part(f"… {hidden} more", hidden)] if hidden else []
-        text = _join([*head, *more, *tail])
+    texts = [abbreviated(text) for text in texts]
+    for shown in range(len(texts), 0, -1):
+        first, last = (shown + 1) // 2, len(texts) - shown // 2
+        hidden = sum(count for _, count in counts[first:last])
+        more = [f"… {hidden} more"] if hidden else []
+        text = " → ".join([*texts[:first], *more, *texts[last:]])
         if len(text) <= width:
             return text
-    return whole[: max(width - 1, 0)] + "…"
+    return " → ".join(texts)[: max(width - 1, 0)] + "…"
 
 
 def first_and_more(names: Sequence[str]) -> str:
@@ -59,41 +54,11 @@ def first_and_more(names: Sequence[str]) -> str:
     return f"{first} +{len(others)}" if others else first
 
 
-def _join(parts: Sequence[_Part]) -> str:
-    return " → ".join(part.text for part in parts)
-
-
 def abbreviated(text: str) -> str:
     """The label with short names for long operators: ``Conv+BN+Relu``."""
     for name, short in _SHORT.items():
         text = text.replace(name, short)
     return text
-
-
-def _parts(ops: tuple[str, ...]) -> list[_Part]:
-    """The kernels with every repetition in a row written once, with its count."""
-    parts: list[_Part] = []
-    position = 0
-    while position < len(ops):
-        length, times = _repetition(ops, position)
-        pattern = ops[position : position + length]
-        text = pattern[0] if length == 1 else f"({_join(_parts(pattern))})"
-        parts.append(_Part(text if times == 1 else f"{text} ×{times}", length * times))
-        position += length * times
-    return parts
-
-
-def _repetition(ops: tuple[str, ...], start: int) -> tuple[int, int]:
-    """Length and count of the pattern at ``start`` that covers most; the shorter one of equals."""
-    best = (1, 1)
-    for length in range(1, min(_LONGEST_PATTERN, (len(ops) - start) // 2) + 1):
-        pattern = ops[start : start + length]
-        times = 1
-        while ops[start + times * length : start + (times + 1) * length] == pattern:
-            times += 1
-        if times > 1 and length * times > best[0] * best[1]:
-            best = (length, times)
-    return best
 
 
 def where_text(paths: Sequence[str], width: int = 1000) -> str:
@@ -133,13 +98,12 @@ def what_text(cell: CellStructure) -> str:
     by the kernel with most arithmetic and the count of the others: ``Gemm 197×192→576 +13``. One
     that is computed in whole numbers says so: ``64→128, 3×3/2, 28×28 int8``.
     """
-    kernels = [cell.kernels[i] for i in cell.running]
-    if not kernels:
+    if not cell.kernels:
         return ""
-    heavy = max(kernels, key=lambda kernel: (kernel.contracts, kernel.work.flop))
+    heavy = max(cell.kernels, key=lambda kernel: (kernel.contracts, kernel.work.flop))
     names = heavy.op.split("+")
     quantised = any(name in QUANTISING or name.startswith("QLinear") for name in names)
-    return _what(kernels, heavy) + (" int8" if heavy.contracts and quantised else "")
+    return _what(cell.kernels, heavy) + (" int8" if heavy.contracts and quantised else "")
 
 
 def _what(kernels: Sequence[Kernel], heavy: Kernel) -> str:
@@ -200,3 +164,112 @@ def _size(shape: Sequence[int]) -> str:
     while len(sizes) > 1 and sizes[0] == 1:
         sizes.pop(0)
     return "×".join(map(str, sizes))
+
+
+# ---- rows --------------------------------------------------------------------------------------
+
+ALIKE = 1.25
+"""Cells whose latencies are further apart than this factor are not folded into one row."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a table says of one cell, or of several that read the same.
+
+    ``latency_us`` is of one use, their mean where there are several cells; ``half_width_share`` the
+    widest interval among them. ``limit`` is what limits it, and how much of the time that explains.
+    """
+
+    cells: tuple[CellEstimate, ...]
+    ops: tuple[str, ...]
+    paths: tuple[str, ...] = ()
+    what: str = ""
+    limit: str = ""
+
+    def where(self, width: int = 1000) -> str:
+        """The modules that it stands in, else its first operator in the file."""
+        nodes = [name for cell in self.cells for name in cell.nodes]
+        return where_text(self.paths, width) or first_and_more(nodes) or "by the engine"
+
+    def label(self, width: int) -> str:
+        """Its kernels."""
+        return chain(self.ops, width) or self.cells[0].signature[:8]
+
+    @property
+    def source(self) -> LatencySource:
+        return self.cells[0].source
+
+    @property
+    def count(self) -> int:
+        return sum(cell.count for cell in self.cells)
+
+    @property
+    def share(self) -> float:
+        return sum(cell.share for cell in self.cells)
+
+    @property
+    def latency_us(self) -> float | None:
+        if any(cell.latency_us is None for cell in self.cells):
+            return None
+        total_us = sum(cell.count * (cell.latency_us or 0.0) for cell in self.cells)
+        return total_us / max(self.count, 1)
+
+    def rank(self) -> tuple[bool, float]:
+        """What has no latency comes first, then the slowest."""
+        return self.latency_us is not None, -self.share
+
+    def reads_as(self, other: Row) -> bool:
+        """Whether a row of the same words takes about as long."""
+        if not self.what or self.latency_us is None or other.latency_us is None:
+            return False
+        low, high = sorted((self.latency_us, other.latency_us))
+        return high <= ALIKE * low
+
+    def with_cells_of(self, row: Row) -> Row:
+        """Both as one; a limit that they reach to different degrees loses its number."""
+        name, other = (one.limit.partition(" ")[0] for one in (self, row))
+        limit = self.limit if self.limit == row.limit else name if name == other else ""
+        return replace(
+            self, cells=self.cells + row.cells, paths=self.paths + row.paths, limit=limit
+        )
+
+    @property
+    def half_width_share(self) -> float | None:
+        widths = [cell_half_width_share(cell) for cell in self.cells]
+        return max((width for width in widths if width is not None), default=None)
+
+
+def rows_of(estimate: Estimate, *, fold: bool) -> list[Row]:
+    """The rows of an estimate: what has no latency first, then the slowest.
+
+    ``fold`` makes one row of cells that would read the same but for where they stand.
+    """
+    rows = sorted((row_of(estimate, i) for i in range(len(estimate.cells))), key=Row.rank)
+    return sorted(_folded(rows), key=Row.rank) if fold else rows
+
+
+def row_of(estimate: Estimate, position: int) -> Row:
+    """The row of one cell."""
+    cell = estimate.cells[position]
+    if estimate.structure is None:
+        return Row((cell,), cell.ops)
+    made_of = estimate.structure.cells[position]
+    ops = tuple(kernel.op for kernel in made_of.kernels)
+    # In the order of the file, which the cell's own labels have, where those say the same.
+    ops = cell.ops if sorted(ops) == sorted(cell.ops) else ops
+    limit = made_of.limit(cell.latency_us)
+    text = f"{limit[0]} {100 * min(limit[1], 1.0):.0f} %" if limit else ""
+    return Row((cell,), ops, estimate.structure.paths(position), what_text(made_of), text)
+
+
+def _folded(rows: Sequence[Row]) -> list[Row]:
+    folded: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        alike = folded.setdefault((row.what, chain(row.ops), row.source), [])
+        for index, other in enumerate(alike):
+            if row.reads_as(other):
+                alike[index] = other.with_cells_of(row)
+                break
+        else:
+            alike.append(row)
+    return [row for alike in folded.values() for row in alike]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.text import Text
@@ -27,28 +27,24 @@ ROWS = 12
 _AT_LEAST = 14  # characters for a chain of kernels beside what they do
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CellDifference:
     """One cell over all networks: ``count`` uses in each, taking ``total_us`` (None: unknown).
 
-    ``what`` is in few words what the cell does, where that is known. ``difference_us`` is the
-    largest total minus the smallest: how far this cell alone moves the networks apart.
+    ``what`` is in few words what the cell does, where that is known.
     """
 
     signature: str
     ops: tuple[str, ...]
-    count: tuple[int, ...]
-    total_us: tuple[float | None, ...]
+    count: list[int]
+    total_us: list[float | None]
     what: str = ""
 
     @property
     def difference_us(self) -> float:
+        """The largest total minus the smallest: how far this cell moves the networks apart."""
         known = [total for total in self.total_us if total is not None]
         return max(known) - min(known) if known else 0.0
-
-    def exceeds(self, least_us: float) -> bool:
-        """False for a cell that all networks spend the same time in, but for ``least_us``."""
-        return None in self.total_us or self.difference_us > least_us
 
     def cells(self, scale: Scale) -> list[Cell]:
         """The total of each network, for a table."""
@@ -60,46 +56,33 @@ class CellDifference:
         ]  # fmt: skip
 
 
-def cell_differences(estimates: Sequence[Estimate]) -> tuple[CellDifference, ...]:
-    """Every cell of any of the networks: the unknown ones, then the largest differences."""
-    rows: dict[str, CellDifference] = {}
-    none = CellDifference("", (), (0,) * len(estimates), (0.0,) * len(estimates))
+def cell_differences(estimates: Sequence[Estimate], *, alike: bool = False) -> list[CellDifference]:
+    """The cells that the networks do not spend the same time in: unknown ones, then the largest.
+
+    ``alike``, for people: cells that read the same are one row, and what no clock can tell is left
+    out. A cell of a small network and the same of a large one are two, for caches are colder there,
+    but shown as two one would seem to be gone and another to be new.
+    """
+    rows: dict[object, CellDifference] = {}
     for number, estimate in enumerate(estimates):
         for position, cell in enumerate(estimate.cells):
-            row = rows.get(cell.signature) or replace(none, signature=cell.signature, ops=cell.ops)
-            what = row.what
-            if estimate.structure is not None:
-                what = what or what_text(estimate.structure.cells[position])
-            total_us = None if cell.latency_us is None else cell.count * cell.latency_us
-            totals, counts = list(row.total_us), list(row.count)
-            totals[number], counts[number] = total_us, cell.count
-            rows[cell.signature] = replace(
-                row, count=tuple(counts), total_us=tuple(totals), what=what
-            )
-    return _largest_first(rows.values())
-
-
-def shown_differences(estimates: Sequence[Estimate]) -> tuple[CellDifference, ...]:
-    """What people are shown: cells that read the same are one row.
-
-    A cell of a small network and the same of a large one are two, for caches are colder there, but
-    shown as two one would seem to be gone and another to be new.
-    """
-    merged: dict[object, CellDifference] = {}
-    for row in cell_differences(estimates):
-        key = (row.what, row.ops) if row.what else row.signature
-        other = merged.get(key)
-        if other is not None:
-            pairs = zip(other.total_us, row.total_us, strict=True)
-            totals = tuple(None if a is None or b is None else a + b for a, b in pairs)
-            counts = tuple(map(sum, zip(other.count, row.count, strict=True)))
-            row = replace(other, total_us=totals, count=counts)
-        merged[key] = row
-    return _largest_first(row for row in merged.values() if row.exceeds(RESOLUTION_US))
-
-
-def _largest_first(rows: Iterable[CellDifference]) -> tuple[CellDifference, ...]:
-    return tuple(sorted(rows, key=lambda row: (None not in row.total_us, -row.difference_us)))
+            structure = estimate.structure
+            what = "" if structure is None else what_text(structure.cells[position])
+            key = (what, cell.ops) if alike and what else cell.signature
+            if key not in rows:
+                nothing: list[float | None] = [0.0] * len(estimates)
+                rows[key] = CellDifference(
+                    cell.signature, cell.ops, [0] * len(estimates), nothing, what
+                )
+            row = rows[key]
+            if cell.latency_us is None:
+                row.total_us[number] = None
+            elif (before := row.total_us[number]) is not None:
+                row.total_us[number] = before + cell.count * cell.latency_us
+            row.count[number] += cell.count
+    least_us = RESOLUTION_US if alike else 0.0
+    shown = [row for row in rows.values() if None in row.total_us or row.difference_us > least_us]
+    return sorted(shown, key=lambda row: (None not in row.total_us, -row.difference_us))
 
 
 def speed_up(first: Estimate, other: Estimate) -> float | None:
@@ -141,12 +124,11 @@ def comparison(estimates: Sequence[Estimate]) -> dict[str, object]:
             {
                 "signature": row.signature,
                 "ops": list(row.ops),
-                "count": list(row.count),
-                "total_us": list(row.total_us),
+                "count": row.count,
+                "total_us": row.total_us,
                 "difference_us": row.difference_us,
             }
             for row in cell_differences(estimates)
-            if row.exceeds(0.0)
         ],
     }
 
@@ -156,7 +138,7 @@ def print_comparison(
 ) -> None:
     """The networks in a table, then the cells that set them apart, the largest first."""
     console.print(networks_table(estimates).terminal())
-    rows = cell_differences(estimates) if every_cell else shown_differences(estimates)
+    rows = cell_differences(estimates, alike=not every_cell)
     if rows:
         most = len(rows) if every_cell else ROWS
         console.print()

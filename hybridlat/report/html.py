@@ -13,25 +13,23 @@ from functools import cache
 from html import escape
 from typing import Any
 
-from hybridlat.report.cell_texts import abbreviated, chain, kernel_sizes, what_text, where_text
-from hybridlat.report.cells_table import running_ops
+from hybridlat.report.cell_texts import abbreviated, chain, kernel_sizes, row_of, where_text
 from hybridlat.report.compare import (
+    cell_differences,
     differences_table,
     letter_of,
     networks_table,
-    shown_differences,
 )
 from hybridlat.report.html_section import asset, network_section
 from hybridlat.report.prediction_table import curve_table
 from hybridlat.report.units import (
     RESOLUTION_US,
-    cell_half_width_share,
     latency_text,
     percent_text,
     plus_minus_text,
     throughput_text,
 )
-from hybridlat.schema.estimate import CellStructure, Estimate
+from hybridlat.schema.estimate import Estimate
 
 _LIBRARIES = ("d3", "dagre")
 _SCRIPTS = ("format.js", "layout.js", "graph.js", "plots.js", "main.js")
@@ -111,7 +109,7 @@ def _comparison(estimates: Sequence[Estimate]) -> str:
 
 
 def _differences(estimates: Sequence[Estimate]) -> str:
-    rows = shown_differences(estimates)
+    rows = cell_differences(estimates, alike=True)
     if not rows or len({(e.target, e.batch) for e in estimates}) > 1:
         return ""  # cells of other targets or batches are other cells: nothing to hold side by side
     table = differences_table(estimates, rows, _DIFFERENCES)
@@ -177,64 +175,39 @@ def _network(estimate: Estimate) -> dict[str, Any]:
         "batch": estimate.batch,
         "latency_us": estimate.latency_us,
         "interval_us": estimate.interval_us,
-        "cells": [_cell(estimate, position) for position in range(len(estimate.cells))],
+        "cells": [_cell(estimate, i, body) for i, body in enumerate(estimate.to_json()["cells"])],
         "places": [
-            {
-                "cell": p.cell, "reads": p.reads, "path": p.path,
-                "names": [p.names[i] for i in structure.cells[p.cell].running],
-            }
+            {"cell": p.cell, "reads": p.reads, "path": p.path, "names": p.names}
             for p in structure.places
         ] if structure else [],
         "roofs": asdict(structure.roofs) if structure and structure.roofs else None,
     }  # fmt: skip
 
 
-def _cell(estimate: Estimate, position: int) -> dict[str, Any]:
-    cell = estimate.cells[position]
-    structure = estimate.structure
-    ops = running_ops(cell, structure.cells[position]) if structure else cell.ops
-    half_width = cell_half_width_share(cell)
+def _cell(estimate: Estimate, position: int, body: dict[str, Any]) -> dict[str, Any]:
+    """What the JSON of an estimate says of a cell, and the same in words."""
+    cell, row = estimate.cells[position], row_of(estimate, position)
+    half_width = row.half_width_share
     latency = latency_text(cell.latency_us)
     if cell.latency_us is not None and cell.latency_us < RESOLUTION_US:
         latency = f"< {RESOLUTION_US:g} µs"
-    body: dict[str, Any] = {
-        "label": chain(ops, _LABEL),
-        "ops": chain(ops),
-        "count": cell.count,
-        "latency_us": cell.latency_us,
+    made_of = () if estimate.structure is None else estimate.structure.cells[position].kernels
+    return body | {
+        "nodes": None,  # they stand in the places
+        "label": chain(row.ops, _LABEL),
+        "ops": chain(row.ops),
         "latency": latency,
         "plus_minus": "" if half_width is None else plus_minus_text(half_width),
         "half_width_share": half_width,
-        "share": cell.share,
         "share_text": percent_text(cell.share if cell.latency_us is not None else None),
-        "source": cell.source,
-        "reason": cell.reason,
-        "signature": cell.signature,
+        "where": where_text(row.paths),
+        "what": row.what,
+        "kernels": [
+            {
+                "op": abbreviated(kernel.op),
+                "what": kernel_sizes(kernel),
+                "reads": [i for i in kernel.reads if i >= 0],
+            }
+            for kernel in made_of
+        ],
     }
-    if structure is not None:
-        made_of = structure.cells[position]
-        limit = made_of.limit(cell.latency_us)
-        body |= {
-            "where": where_text(structure.paths(position)),
-            "what": what_text(made_of),
-            "flop": made_of.flop,
-            "bytes": made_of.bytes,
-            "limit": limit[0] if limit else None,
-            "limit_share": limit[1] if limit else None,
-            "kernels": _kernels(made_of),
-            "constants": len(made_of.kernels) - len(made_of.running),
-        }
-    return body
-
-
-def _kernels(cell: CellStructure) -> list[dict[str, Any]]:
-    """The kernels that compute something of the input, as they read each other."""
-    index_of = {kernel: i for i, kernel in enumerate(cell.running)}
-    return [
-        {
-            "op": abbreviated(cell.kernels[position].op),
-            "what": kernel_sizes(cell.kernels[position]),
-            "reads": [index_of[i] for i in cell.kernels[position].reads if i in index_of],
-        }
-        for position in cell.running
-    ]

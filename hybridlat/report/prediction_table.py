@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from rich.console import Console
 from rich.text import Text
@@ -24,6 +24,7 @@ COLUMNS = (
     "trusted", "error",
 )  # fmt: skip
 """Of the CSV: one row for each network, target and batch, empty where there is nothing to say."""
+_FIGURES = ("interval", "throughput", "measured")
 DOUBT = "?"
 NOTHING = "–"
 _DOUBTFUL = f"{DOUBT} not to be trusted: wider than the tolerance, or cells are missing."
@@ -68,19 +69,9 @@ class PredictionTable:
 
 def print_table(console: Console, table: PredictionTable) -> None:
     """Networks × targets; what is doubtful carries a question mark."""
-    shown = _by_target(table)
-    leading = len(shown.columns) - len(table.targets)
     # A target's parts stand below each other: its name is wider than its figures.
-    columns = [
-        replace(column, title=column.title.replace("/", "/\n"), wraps=True)
-        if i >= leading else replace(column, wraps=i == 0)
-        for i, column in enumerate(shown.columns)
-    ]  # fmt: skip
-    rows = [
-        [Text(str(cell), _style(str(cell)) if i >= leading else "") for i, cell in enumerate(row)]
-        for row in shown.rows
-    ]
-    console.print(Table(columns, rows).terminal())
+    names = [name.replace("/", "/\n") for name in table.targets]
+    console.print(_by_target(table, names).terminal())
     if note := _note(table):
         console.print(Text(note, "dim"))
 
@@ -96,25 +87,13 @@ def print_curve(console: Console, estimates: Sequence[Estimate]) -> None:
 
 def curve_table(estimates: Sequence[Estimate]) -> Table:
     """One network on one target over batches: latency and throughput of each."""
-    titles = ("batch", "latency", "±", "interval", "throughput", "measured")
-    rows = [
-        [
-            f"{e.batch:,}",
-            Cell(latency_text(e.latency_us), "latency"),
-            Cell(width_text(e).removeprefix("±") + ("" if e.trusted else f" {DOUBT}"),
-                 "" if e.trusted else "warn"),
-            interval_text(e.interval_us),
-            Cell(throughput_text(e.throughput_per_s), "name"),
-            part_text(e.measured_share),
-        ]
-        for e in estimates
-    ]  # fmt: skip
-    return Table(titled(*titles, right=True), rows)
+    rows = [[f"{e.batch:,}", *_figures(e)] for e in estimates]
+    return Table(titled("batch", "latency", *_FIGURES, right=True), rows)
 
 
 def markdown(table: PredictionTable) -> str:
     """A table of GitHub's Markdown: networks × targets, or of one target what is known of each."""
-    shown = _by_target(table) if len(table.targets) > 1 else _of_one_target(table)
+    shown = _by_target(table, table.targets) if len(table.targets) > 1 else _of_one_target(table)
     note = _note(table)
     return shown.markdown() + "\n" + (f"\n{note}\n" if note else "")
 
@@ -144,42 +123,44 @@ def _fields(estimate: Estimate) -> list[object]:
     ]  # fmt: skip
 
 
-def _by_target(table: PredictionTable) -> Table:
+def _by_target(table: PredictionTable, names: Sequence[str]) -> Table:
     several = len(table.batches) > 1
     rows = [
         [network, *([table.batch_text(i, j)] if several else []), *map(_short, table.of(i, j))]
         for i, network in enumerate(table.networks)
         for j in range(len(table.batches))
     ]
-    titles = [*(["batch"] if several else []), *table.targets]
-    return Table([Column("network"), *titled(*titles, right=True)], rows)
+    columns = [Column("network", wraps=True), *titled(*(["batch"] if several else []), right=True)]
+    return Table([*columns, *titled(*names, right=True, wraps=True)], rows)
 
 
 def _of_one_target(table: PredictionTable) -> Table:
-    titles = ("batch", table.targets[0], "interval", "throughput", "measured")
-    rows = []
-    for i, network in enumerate(table.networks):
-        for j in range(len(table.batches)):
-            [estimate] = table.of(i, j)
-            figures = [NOTHING] * 3 if estimate is None else [
-                interval_text(estimate.interval_us),
-                throughput_text(estimate.throughput_per_s),
-                part_text(estimate.measured_share),
-            ]  # fmt: skip
-            rows.append([network, table.batch_text(i, j), _short(estimate), *figures])
+    rows = [
+        [network, table.batch_text(i, j), *_figures(table.of(i, j)[0])]
+        for i, network in enumerate(table.networks)
+        for j in range(len(table.batches))
+    ]
+    titles = ("batch", table.targets[0], *_FIGURES)
     return Table([Column("network"), *titled(*titles, right=True)], rows)
 
 
-def _short(estimate: Estimate | None) -> str:
+def _figures(estimate: Estimate | None) -> list[str | Cell]:
+    if estimate is None:
+        return [_short(None), *[NOTHING] * len(_FIGURES)]
+    return [
+        _short(estimate),
+        interval_text(estimate.interval_us),
+        throughput_text(estimate.throughput_per_s),
+        part_text(estimate.measured_share),
+    ]
+
+
+def _short(estimate: Estimate | None) -> Cell:
     """``8.12 ms ±1.6 %``, with a question mark where it is not to be trusted."""
     if estimate is None or estimate.latency_us is None:
-        return NOTHING
-    width = width_text(estimate)
-    return f"{latency_text(estimate.latency_us)} {width}{'' if estimate.trusted else f' {DOUBT}'}"
-
-
-def _style(cell: str) -> str:
-    return "bold red" if cell == NOTHING else "yellow" if cell.endswith(DOUBT) else "cyan"
+        return Cell(NOTHING, "bad")
+    text = f"{latency_text(estimate.latency_us)} {width_text(estimate)}"
+    return Cell(text, "latency") if estimate.trusted else Cell(f"{text} {DOUBT}", "warn")
 
 
 def _note(table: PredictionTable) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 GAP = 2
 """Characters between two columns of a terminal."""
 STYLES = {
-    "name": "bold", "doubtful": "bold red", "latency": "bold cyan", "bar": "cyan",
+    "name": "bold", "doubtful": "bold red", "latency": "bold cyan",
     "faster": "green", "slower": "red", "sameness": "dim", "hint": "dim",
     "measured": "green", "predicted": "yellow", "unsupported": "bold red",
     "bad": "bold red", "warn": "yellow",

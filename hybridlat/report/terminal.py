@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from rich import table
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from hybridlat.report.cells_table import Row, cells_table, rows_of
-from hybridlat.report.table import STYLES
+from hybridlat.report.cell_texts import Row, rows_of
+from hybridlat.report.table import GAP, STYLES, Cell, Column, Table
 from hybridlat.report.units import (
     basis_text,
     confidence_text,
-    count_text,
+    each_text,
     interval_text,
     latency_text,
     measured_now_text,
+    not_run_text,
+    percent_text,
+    plus_minus_text,
     remarks,
+    scale_for,
     width_text,
 )
 from hybridlat.schema.estimate import Estimate
 
 ROWS = 15  # cells shown without --all
-NAMED = 5  # operators that are not run
 _NOTE_LENGTH = 240  # about three lines
+_LEAST_WHERE, _MOST_WHERE = 13, 28
+_LEAST_CELL = 16  # a chain of kernels cannot be read in less
+_SOURCE_FROM = 100  # narrower terminals have a mark for what is predicted
+_AT_LEAST = 12  # for the last column of a narrow terminal
 
 
 def print_estimate(
@@ -85,20 +96,70 @@ def notes(
             text = f"{text[:_NOTE_LENGTH].rpartition(' ')[0]} … (--all shows all of it)"
         lines.append(Text(text, STYLES[remark.kind]))
     if estimate.removed:
-        lines.append(Text(_not_run(estimate, everything), "dim"))
+        counts = f"{not_run_text(estimate)} (--all names them)"
+        text = ", ".join(estimate.removed) if everything else counts
+        lines.append(Text(f"Not run: {text}", "dim"))
     return lines
 
 
-def _not_run(estimate: Estimate, everything: bool) -> str:
-    """What of the file the engine does not run: counts, and names with --all."""
-    if everything:
-        return f"Not run: {', '.join(estimate.removed)}"
-    others = estimate.removed[: len(estimate.removed) - estimate.constants]
-    parts = list(others[:NAMED])
-    if len(others) > NAMED:
-        parts = [*others[: NAMED - 1], f"{len(others) - NAMED + 1:,} more"]
-    if estimate.constants:
-        makes = "makes" if estimate.constants == 1 else "make"
-        parts.append(f"{count_text(estimate.constants, 'operator')} that only {makes} constants")
-    hidden = estimate.constants or len(others) > NAMED
-    return f"Not run: {', '.join(parts)}{' (--all names them)' if hidden else ''}"
+_Shown: TypeAlias = tuple[Column, Sequence[str | Cell]]
+
+
+def cells_table(rows: Sequence[Row], others: Sequence[Row], width: int) -> table.Table:
+    """Where the time goes: ``rows`` in their order, and how much the ``others`` take."""
+    scale = scale_for(row.latency_us for row in (*rows, *others))
+    narrow = width < _SOURCE_FROM
+    shares = [percent_text(None if row.latency_us is None else row.share) for row in rows]
+    shown: list[_Shown] = [
+        (Column("share", True), shares),
+        (Column("uses", True), [f"×{row.count}" for row in rows]),
+        (
+            Column(f"each [{scale.name}]", True),
+            [_each(row, each_text(scale, row.latency_us), narrow) for row in rows],
+        ),
+    ]
+    if width >= 72:
+        widths = [plus_minus_text(row.half_width_share).removeprefix("±") for row in rows]
+        shown.append((Column("±", True), widths))
+    if not narrow:
+        shown.append((Column("source"), [Cell(row.source, row.source) for row in rows]))
+    if width >= 72 and any(row.limit for row in rows):
+        limits = [row.limit.partition(" ")[0] if narrow else row.limit for row in rows]
+        shown.append((Column("limit"), [Cell(limit, "hint") for limit in limits]))
+    fixed = sum(max(map(len, [c.title, *map(str, cells)])) + GAP for c, cells in shown)
+    shown += _words(rows, max(width - fixed, _AT_LEAST))
+    notes = []
+    if others:
+        rest = percent_text(sum(row.share for row in others))
+        notes.append(f"{len(others)} more rows with {rest} of the time (--all)")
+    if narrow and any(row.source == "predicted" for row in rows):
+        notes.append("≈ predicted, not measured")
+    lines = [[cells[i] for _, cells in shown] for i in range(len(rows))]
+    return Table([column for column, _ in shown], lines, caption="\n".join(notes)).terminal()
+
+
+def _each(row: Row, text: str, marked: bool) -> str | Cell:
+    """The latency, on a narrow terminal with a mark before what is predicted."""
+    if not marked or row.source == "measured":
+        return text
+    return Cell(f"{'≈ ' if row.source == 'predicted' else ''}{text}", row.source)
+
+
+def _words(rows: Sequence[Row], room: int) -> list[_Shown]:
+    """The columns of words that ``room`` characters hold: where, what, and the kernels."""
+    what = max(len(row.what) for row in rows)
+    where = 0
+    if what:  # what the cells are made of is known
+        where = min(max(map(len, ["where", *(row.where() for row in rows)])), _MOST_WHERE)
+        least = min(where, _LEAST_WHERE)
+        what = min(max(what, len("what")), max(room - least - GAP, _AT_LEAST))
+        room -= what + GAP
+        where = min(where, room) if room >= least else 0
+        room -= where + GAP
+        room = room if room >= _LEAST_CELL else 0
+    columns = [
+        (Column("where", most=where), [row.where(where) for row in rows]),
+        (Column("what", most=what), [row.what or row.label(what) for row in rows]),
+        (Column("cell", style="dim" if what else "", most=room), [row.label(room) for row in rows]),
+    ]
+    return [(column, cells) for column, cells in columns if column.most]

@@ -160,6 +160,16 @@ def measured_now_text(estimate: Estimate) -> str:
     return " and ".join(found)
 
 
+def not_run_text(estimate: Estimate) -> str:
+    """How many operators of the file the engine does not run."""
+    others = len(estimate.removed) - estimate.constants
+    counts = [f"{count_text(others, 'operator')} without a kernel"] if others else []
+    if estimate.constants:
+        makes = "makes" if estimate.constants == 1 else "make"
+        counts.append(f"{count_text(estimate.constants, 'operator')} that only {makes} constants")
+    return ", ".join(counts)
+
+
 def remarks(estimate: Estimate, tolerance: float | None = None) -> list[Cell]:
     """What the reader must know before using the number, the worst first.
 

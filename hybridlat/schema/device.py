@@ -20,8 +20,7 @@ class Device:
     ``launch_us`` is what one small kernel of many enqueued ones takes, None where it is unknown (a
     CPU launches nothing). ``sustained_flops`` is what large matrix products reach by precision,
     where it was measured: less than the peak where the power limit lowers the clock. ``source``
-    says where the numbers come from, ``sources`` of each by its key in a data sheet
-    (``peak_tflops.fp16``).
+    says where the numbers come from.
     """
 
     name: str
@@ -37,7 +36,6 @@ class Device:
     compute_capability: str = ""
     memory_bytes: int | None = None
     launch_us: float | None = None
-    sources: Mapping[str, str] = field(default_factory=dict)
     sustained_flops: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod

@@ -64,18 +64,6 @@ class CellStructure:
     kernels: tuple[Kernel, ...]
 
     @property
-    def running(self) -> tuple[int, ...]:
-        """Positions of the kernels that compute something of the input: the rest makes constants.
-
-        All of them where none does.
-        """
-        reached: set[int] = set()
-        for i, kernel in enumerate(self.kernels):
-            if any(j < 0 or j in reached for j in kernel.reads):
-                reached.add(i)
-        return tuple(sorted(reached)) or tuple(range(len(self.kernels)))
-
-    @property
     def flop(self) -> float:
         return sum(kernel.work.flop for kernel in self.kernels)
 

@@ -37,7 +37,7 @@ class _Record(Struct, frozen=True):
     @property
     def text(self) -> str:
         """The whole content as canonical JSON."""
-        return wire.canonical(self.to_json(), self.numbers())
+        return wire.canonical(self.to_json())
 
     def to_json(self) -> dict[str, object]:
         """The record as JSON types (format 1)."""
@@ -53,10 +53,6 @@ class _Record(Struct, frozen=True):
         for problem in record.problems():
             raise ValueError(problem)
         return record
-
-    def numbers(self) -> list[float]:
-        """All the floats in it."""
-        return []
 
     def problems(self) -> tuple[str, ...]:
         """What makes the record impossible, one sentence each; empty for a sound record."""
@@ -109,11 +105,6 @@ class Measurement(_Record, frozen=True, forbid_unknown_fields=True):
             value = getattr(self, name)
             if value is not None:
                 force_setattr(self, name, float(value))
-
-    def numbers(self) -> list[float]:
-        numbers = [self.spread_share, self.overhead_us, *(visit.drift for visit in self.visits)]
-        numbers += [] if self.latency_us is None else [self.latency_us]
-        return numbers + [sample for visit in self.visits for sample in visit.samples_us]
 
     def problems(self) -> tuple[str, ...]:
         problems = []

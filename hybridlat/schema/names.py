@@ -69,7 +69,8 @@ def device_name(raw: str, board: str = "") -> str:
     made here stays as it is. ``board`` is the board's own name where the system has one: CUDA says
     "Orin" of every Jetson Orin. TargetError where no letter or digit is left.
     """
-    name = _cpu(raw) if _is_cpu(raw) else _gpu(raw)
+    is_gpu = _CPU.isdisjoint(re.findall(r"[a-z]+", raw.lower()))
+    name = _gpu(raw) if is_gpu else cpu_name(raw)
     if name in _CHIPS and board:
         gpu_name = _gpu(board)
         if gpu_name.split("-")[0] in ("orin", "xavier", "jetson", "tx2", "thor"):
@@ -84,14 +85,6 @@ def cpu_name(raw: str) -> str:
 
     Empty where the text holds nothing but makers' words.
     """
-    return _cpu(raw)
-
-
-def _is_cpu(raw: str) -> bool:
-    return not _CPU.isdisjoint(re.findall(r"[a-z]+", raw.lower()))
-
-
-def _cpu(raw: str) -> str:
     text = re.sub(r"\((r|tm|c)\)|@.*|\b[0-9]+-core\b|\b[0-9]+th(?= gen\b)", " ", raw.lower())
     return "-".join(w for w in re.findall(r"[a-z0-9]+", text) if w not in _CPU_NOISE)
 
@@ -149,7 +142,6 @@ _ENGINES = tuple(
         (r"torch", "torch"),
     )
 )
-_WRITTEN = re.compile(r"[a-z][a-z]*(-[a-z]+)*(-([0-9][0-9.]*|ngc))?")
 _NUMBER = re.compile(r"(?<![a-z0-9])v?([0-9]+(?:\.[0-9]+)*)")
 _PRECISIONS = {
     "float32": "fp32", "float": "fp32", "single": "fp32", "f32": "fp32", "no": "fp32",
@@ -166,19 +158,17 @@ def engine_name(raw: str, version: str = "") -> str:
     """An engine as targets write it: ``TensorRT 8.6.1, CUDA 12`` is tensorrt-8.6.
 
     ``version`` is the engine's where it is stated apart. Two numbers of a version are kept: patches
-    do not change which kernels run. What is written like a target's part (``torch-2.4``) stays.
-    Raises TargetError where no letter is left.
+    do not change which kernels run. Raises TargetError where no letter is left.
     """
     text = raw.strip().lower()
-    if _WRITTEN.fullmatch(text) and not version.strip() and _known(text) in (None, _bare(text)):
-        return "torch" + text.removeprefix("pytorch") if text.startswith("pytorch") else text
     stated = _NUMBER.search(version.lower()) or _NUMBER.search(text.split(",")[0])
     words = re.findall(r"[a-z][a-z0-9]*", re.sub(_NUMBER, " ", text.split(",")[0]))
-    name = _known(text) or "-".join(words)
+    known = (name for pattern, name in _ENGINES if pattern.search(text))
+    name = next(known, None) or "-".join(word for word in words if word != "ngc")
     if not name:
         raise TargetError(f"{raw!r} names no engine: write it as tensorrt-8.6 or torch-2.4")
     if stated is None:
-        return f"{name}-ngc" if "ngc" in version.lower() else name
+        return f"{name}-ngc" if "ngc" in f"{text} {version}".lower() else name
     return f"{name}-{'.'.join(stated[1].split('.')[:2])}"
 
 
@@ -201,12 +191,3 @@ def target_named(text: str) -> Target:
         return Target.parse(text)  # says how a target is written
     named = [device_name(parts[0]), engine_name(parts[1]), precision_name(parts[2]), *parts[3:]]
     return Target.parse("/".join(named))
-
-
-def _known(text: str) -> str | None:
-    return next((name for pattern, name in _ENGINES if pattern.search(text)), None)
-
-
-def _bare(text: str) -> str:
-    bare = re.sub(r"-([0-9][0-9.]*|ngc)$", "", text)
-    return "torch" if bare == "pytorch" else bare

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -15,7 +15,6 @@ from hybridlat.schema.target import Target
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Struct)
-_SORTED = msgspec.json.Encoder(order="sorted")
 
 
 def decode(text: bytes, form: type[T]) -> T:
@@ -43,16 +42,8 @@ def is_json(text: str) -> bool:
     return decode_or_none(text, msgspec.Raw) is not None
 
 
-def canonical(body: Mapping[str, object], numbers: Iterable[float]) -> str:
-    """The JSON that ids are hashes of: what ``json`` writes with sorted keys and without spaces.
-
-    msgspec writes it several times quicker, and the same where all is ASCII that needs no escape
-    and ``numbers``, the floats of ``body``, need no exponent.
-    """
-    if all(1e-4 <= abs(number) < 1e9 or not number for number in numbers):
-        text = _SORTED.encode(body)
-        if text.isascii() and b"\\" not in text and b"\x7f" not in text:
-            return text.decode()
+def canonical(body: Mapping[str, object]) -> str:
+    """The JSON that ids are hashes of: sorted keys, no spaces."""
     return json.dumps(body, sort_keys=True, separators=(",", ":"))
 
 

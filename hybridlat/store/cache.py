@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 from hybridlat.errors import StoreError
@@ -16,7 +17,6 @@ from hybridlat.store.connection import Connection
 from hybridlat.store.database import Database
 
 T = TypeVar("T")
-MAX_ENTRIES = 50_000
 MAX_BYTES = 200_000_000
 _ROOM = 0.9  # of the bound is what is left when it was passed, so that it is not passed at once
 _SCOPE_LENGTH = 255  # of the column
@@ -25,7 +25,7 @@ _GET = "SELECT text FROM cache WHERE key = :key"
 _PUT = """
 INSERT INTO cache (key, text, scope, made_at_s, size_bytes)
 VALUES (:key, :text, :scope, :made_at_s, :size_bytes) ON CONFLICT DO NOTHING"""
-_SIZE = "SELECT count(*), coalesce(sum(size_bytes), 0) FROM cache"
+_SIZE = "SELECT coalesce(sum(size_bytes), 0) FROM cache"
 _NEWEST_FIRST = "SELECT key, scope, made_at_s, size_bytes FROM cache ORDER BY made_at_s DESC, key"
 _KEYS = "SELECT key FROM cache"
 _ENTRIES = "SELECT key, scope, text, size_bytes FROM cache WHERE key IN :keys"
@@ -34,17 +34,12 @@ _DELETE = "DELETE FROM cache WHERE key = :key"
 
 @dataclass(frozen=True, slots=True)
 class CacheSweep:
-    """What a sweep dropped and what it left; ``file_bytes`` is by how much the file shrank.
-
-    Bytes are those of the texts. Where the space is given back later, or is no file's,
-    ``file_bytes`` is None.
-    """
+    """What a sweep dropped and what it left; bytes are those of the texts."""
 
     dropped: int = 0
     dropped_bytes: int = 0
     kept: int = 0
     kept_bytes: int = 0
-    file_bytes: int | None = None
 
 
 class Cache:
@@ -84,13 +79,15 @@ class Cache:
         def work(connection: Connection) -> None:
             new = connection.change(_PUT, [row])
             if new and digest[0] == 0:  # one write in 256 looks, so it may be passed by a little
-                _bound(connection)
+                ((size,),) = connection.rows(_SIZE, {})
+                if size > MAX_BYTES:
+                    _drop(connection, lambda *_: False, _ROOM * MAX_BYTES)
 
         self._database.write(work)
 
     def cache_remove(self, keys: Iterable[str]) -> int:
         """Drop the documents under ``keys``; how many there were."""
-        if not self._database.exists:
+        if not self._database.place.exists:
             return 0
         rows = [{"key": _digest(key)} for key in keys]
         return self._database.write(lambda connection: connection.change(_DELETE, rows))
@@ -109,23 +106,21 @@ class Cache:
         ``is_outdated`` says so, and the oldest over ``max_bytes``. With ``dry_run`` nothing is, and
         the answer says what would be. Records all stay.
         """
-        if not self._database.exists:
+        if not self._database.place.exists:
             return CacheSweep()
         before_s = -1 if older_than_s is None else int(time.time() - older_than_s)
         broken = {key for key, _, _ in damaged(self._database)}
-        verdicts: dict[str, bool] = {}
+        is_outdated = functools.cache(is_outdated)
 
         def drops(key: bytes, scope: str, made_at_s: int) -> bool:
-            if scope not in verdicts:
-                verdicts[scope] = is_outdated(scope)
-            return made_at_s < before_s or verdicts[scope] or key in broken
+            return made_at_s < before_s or key in broken or is_outdated(scope)
 
         swept = self._database.write(
-            lambda connection: _drop(connection, drops, max_bytes, None, dry_run=dry_run)
+            lambda connection: _drop(connection, drops, max_bytes, dry_run=dry_run)
         )
-        if dry_run or not swept.dropped:
-            return swept
-        return replace(swept, file_bytes=self._database.shrink())
+        if swept.dropped and not dry_run:
+            self._database.shrink()
+        return swept
 
 
 def damaged(database: Database) -> Iterator[tuple[bytes, str, str]]:
@@ -144,7 +139,7 @@ def drop_of(connection: Connection, target: str, dry_run: bool) -> int:
     def drops(_key: bytes, scope: str, _made_at_s: int) -> bool:
         return f"/{target}/" in f"/{scope}/"
 
-    return _drop(connection, drops, None, None, dry_run=dry_run).dropped
+    return _drop(connection, drops, dry_run=dry_run).dropped
 
 
 def _digest(key: str) -> bytes:
@@ -152,26 +147,18 @@ def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode()).digest()[:16]
 
 
-def _bound(connection: Connection) -> None:
-    ((entries, size),) = connection.rows(_SIZE, {})
-    if entries > MAX_ENTRIES or size > MAX_BYTES:
-        room = int(_ROOM * MAX_BYTES), int(_ROOM * MAX_ENTRIES)
-        _drop(connection, lambda *_: False, *room, dry_run=False)
-
-
 def _drop(
     connection: Connection,
     drops: Callable[[bytes, str, int], bool],
-    max_bytes: int | None,
-    max_entries: int | None,
+    max_bytes: float | None = None,
     *,
-    dry_run: bool,
+    dry_run: bool = False,
 ) -> CacheSweep:
+    """Drop what ``drops`` says, and the oldest over ``max_bytes``."""
     dropped: list[dict[str, object]] = []
     dropped_bytes = kept = kept_bytes = 0
     for key, scope, made_at_s, size in connection.rows(_NEWEST_FIRST, {}):
         over = max_bytes is not None and kept_bytes + size > max_bytes
-        over = over or (max_entries is not None and kept >= max_entries)
         if over or drops(bytes(key), scope, made_at_s):
             dropped.append({"key": key})
             dropped_bytes += size

@@ -23,7 +23,6 @@ Values: TypeAlias = Mapping[str, object]
 CACHE_KIB = 65_536
 """Of a connection. Hashes come in any order: what a large store's index cannot keep here is read
 for each."""
-_SHRINKING_WAITS_MS = 2000
 _CONNECT_S = 10
 _MAKING_TABLES = 0x4C4154  # any number that all of hybridlat takes for this lock
 _PASSING_STATES = ("08", "40", "57P", "53300")  # SQL's own: gone away, collided, restarting, full
@@ -45,7 +44,6 @@ class Connection:
     _raw: Any = None
 
     def __init__(self, place: StorePlace, busy_s: float) -> None:
-        self._file, self._busy_ms = place.file, round(busy_s * 1000)
         self._number = next(_numbers)
         if place.file is not None:
             try:
@@ -77,11 +75,6 @@ class Connection:
         del was_reached
         code = getattr(error, "sqlite_errorcode", None) or 0
         return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-
-    def is_broken(self, error: Exception) -> bool:
-        """Whether the connection is of no use any more after a passing error: a file's never is."""
-        del error
-        return False
 
     @property
     def stamp(self) -> object:
@@ -132,22 +125,10 @@ class Connection:
         lines = [str(line) for (line,) in self._raw.execute("PRAGMA integrity_check")]
         return [line for line in lines if line != "ok"]
 
-    def shrink(self) -> int | None:
-        """Give empty pages back: how many bytes; None where that cannot be done now."""
-        if self._file is None:
-            return None
-        checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)"  # from the journal into the file itself
-        try:
-            self._raw.execute(f"PRAGMA busy_timeout = {_SHRINKING_WAITS_MS}")
-            self._raw.execute(checkpoint).fetchall()
-            before = self._file.stat().st_size
+    def shrink(self) -> None:
+        """Give empty pages back; not while others keep it from that."""
+        with suppress(sqlite3.OperationalError):
             self._raw.execute("VACUUM")
-            ((busy, _, _),) = self._raw.execute(checkpoint).fetchall()
-            return None if busy else before - self._file.stat().st_size
-        except sqlite3.OperationalError:
-            return None
-        finally:
-            self._raw.execute(f"PRAGMA busy_timeout = {self._busy_ms}")
 
     def close(self) -> None:
         """End the connection."""
@@ -197,14 +178,6 @@ class PostgresConnection(Connection):
             sign in str(error).lower() for sign in _STARTING
         )
 
-    def is_broken(self, error: Exception) -> bool:
-        """After all but another process in the way.
-
-        A transaction that a restart interrupts leaves a connection that is not closed, and in which
-        no other transaction begins.
-        """
-        return not (getattr(error, "sqlstate", None) or "").startswith("40")
-
     @property
     def stamp(self) -> object:
         return None
@@ -219,8 +192,8 @@ class PostgresConnection(Connection):
     def damage(self) -> list[str]:
         return []
 
-    def shrink(self) -> int | None:
-        return None
+    def shrink(self) -> None:
+        pass  # a server does so itself
 
     @staticmethod
     @cache

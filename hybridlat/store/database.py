@@ -11,7 +11,6 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Final, TypeVar
 
 import msgspec
@@ -67,26 +66,16 @@ class Database:
     """
 
     def __init__(self, place: StorePlace) -> None:
-        self._place = place
+        self.place = place
         self._driver = PostgresConnection if place.is_server else Connection
         self._connection: Connection | None = None
         self._lock = threading.RLock()
         self._process = os.getpid()
         self._was_reached = False
 
-    @property
-    def shown(self) -> str:
-        """What errors call it."""
-        return self._place.shown
-
-    @property
-    def exists(self) -> bool:
-        """False for a SQLite file that is not there yet."""
-        return self._place.exists
-
     def rows(self, sql: str, values: Values | None = None) -> list[Row]:
         """The rows of a question; none where the SQLite file does not exist yet."""
-        if not self.exists:
+        if not self.place.exists:
             return []
         return self._run(lambda connection: connection.rows(sql, values or {}))
 
@@ -96,7 +85,7 @@ class Database:
             return msgspec.convert(self.rows(sql, values), list[form])  # type: ignore[valid-type]
         except msgspec.ValidationError as error:
             raise StoreError(
-                f"the store {self.shown} is damaged: {wire.phrase_of(error)} "
+                f"the store {self.place.shown} is damaged: {wire.phrase_of(error)} "
                 "(`hybridlat store check` lists all damage)"
             ) from error
 
@@ -131,15 +120,15 @@ class Database:
     @property
     def stamp(self) -> object:
         """Equal as long as no process writes; None on a server, where only a query tells."""
-        return self._run(lambda connection: connection.stamp) if self.exists else "absent"
+        return self._run(lambda connection: connection.stamp) if self.place.exists else "absent"
 
     def damage(self) -> list[str]:
         """What is wrong with the database's file."""
-        return self._run(lambda connection: connection.damage()) if self.exists else []
+        return self._run(lambda connection: connection.damage()) if self.place.exists else []
 
-    def shrink(self) -> int | None:
-        """Give a SQLite file's empty pages back: how many bytes; None where others use it."""
-        return self._run(lambda connection: connection.shrink())
+    def shrink(self) -> None:
+        """Give a SQLite file's empty pages back."""
+        self._run(lambda connection: connection.shrink())
 
     def close(self) -> None:
         """Give the connection back; it is opened again when used."""
@@ -154,19 +143,29 @@ class Database:
         deadline_s = time.monotonic() + BUSY_S
         pause_s = 0.005
         self._leave_to_parent()
-        with self._lock, self._store_errors():
+        with self._lock:
             while True:
                 try:
                     return work(self._opened())
                 except self._driver.errors() as error:
                     passes = self._driver.may_pass(error, self._was_reached)
-                    if self._connection is not None and self._connection.is_broken(error):
+                    # A transaction that a restart interrupts leaves a connection that is not
+                    # closed, and in which no other transaction begins.
+                    if self.place.is_server and self._connection is not None:
                         self._connection.close()
                         self._connection = None
                     if not passes or time.monotonic() > deadline_s:
-                        raise
+                        raise self._unusable(error) from error
                 time.sleep(pause_s)
                 pause_s = min(2 * pause_s, 0.5)
+
+    def _unusable(self, error: Exception) -> StoreError:
+        is_text = not isinstance(error, UnicodeDecodeError)
+        first = str(error).strip().split("\n")[0] if is_text else "it is damaged"
+        return StoreError(
+            f"the store {self.place.shown} cannot be used: {first} (give another one with "
+            "--store or HYBRIDLAT_STORE, or restore this one from a copy)"
+        )
 
     def _leave_to_parent(self) -> None:
         """After a fork: SQLite's rule is that what was inherited is not even closed."""
@@ -177,28 +176,15 @@ class Database:
 
     def _opened(self) -> Connection:
         if self._connection is None:
-            connection = self._driver(self._place, BUSY_S)
+            connection = self._driver(self.place, BUSY_S)
             self._was_reached = True
             try:
-                _make_tables(connection, self._place.shown)
+                _make_tables(connection, self.place.shown)
             except BaseException:
                 connection.close()
                 raise
             self._connection = connection
         return self._connection
-
-    @contextmanager
-    def _store_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except self._driver.errors() as error:
-            first = str(error).strip().split("\n")[0]
-            if isinstance(error, UnicodeDecodeError):
-                first = "it is damaged"
-            raise StoreError(
-                f"the store {self._place.shown} cannot be used: {first} (give another one with "
-                "--store or HYBRIDLAT_STORE, or restore this one from a copy)"
-            ) from error
 
 
 def _make_tables(connection: Connection, store: str) -> None:

@@ -12,14 +12,14 @@ from hybridlat.graph.signature import hash_of
 from hybridlat.graph.signature_reading import read
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.store import cache
-from hybridlat.store.database import KIND_CODES, Database, plain, unpacked
+from hybridlat.store.database import KIND_CODES, Database, key_of, plain, unpacked
 from hybridlat.store.packs import LOOKUP_FILE, PackLookup
 from hybridlat.store.records import BODIES, BREAKDOWN_BODIES, TEXTS, LatencyRow, row_of
 
 R = TypeVar("R", Measurement, Breakdown)
-_TARGETS = "SELECT id, name FROM target"
 _ENTRIES = """
-SELECT id, target_id, kind, signature, latency_us, spread_share, failure FROM measurement"""
+SELECT measurement.id, target.name, kind, signature, latency_us, spread_share, failure
+FROM measurement LEFT JOIN target ON target.id = target_id"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class IntegrityProblem:
 
 class _Entry(NamedTuple):
     id: bytes
-    target_id: int
+    target: str | None
     kind: int
     signature: bytes
     latency_us: float | None
@@ -106,7 +106,6 @@ def check_database(database: Database) -> list[IntegrityProblem]:
     keys = database.keys("SELECT hash FROM signature ORDER BY hash")
     for key, text in database.paged(tuple[bytes, str], TEXTS, keys):
         check.text(key.hex(), text)
-    names = dict(database.read(tuple[int, str], _TARGETS))
     entries = {entry.id: entry for entry in database.read(_Entry, _ENTRIES)}
     keys = database.keys("SELECT id FROM payload ORDER BY id")
     bodies = database.paged(tuple[bytes, bytes], BODIES, keys)
@@ -115,7 +114,7 @@ def check_database(database: Database) -> list[IntegrityProblem]:
         entry = entries.get(key)
         if entry is None:
             check.note(where, "it has no entry that a look-up would find")
-        elif not _agree(entry, names, record):
+        elif not _agree(entry, record):
             check.note(where, "its entry for look-ups differs from the record")
     for key in entries.keys() - set(keys):
         check.note(f"record {key.hex()}", "its raw samples are missing")
@@ -164,10 +163,9 @@ def _doubts(record: Measurement) -> Iterator[str]:
             yield f"latency_us {record.latency_us:.6g} is above its slowest sample {slowest:.6g}"
 
 
-def _agree(entry: _Entry, names: dict[int, str], record: Measurement) -> bool:
+def _agree(entry: _Entry, record: Measurement) -> bool:
     """Whether the row for look-ups says what the record says."""
-    _, target, kind, signature, latency, spread, failure = entry
-    return (names.get(target), kind, signature.hex(), latency, spread, failure or "") == (
-        str(record.target), KIND_CODES[record.kind], record.signature,
+    return entry._replace(failure=entry.failure or "") == _Entry(
+        key_of(record.id), str(record.target), KIND_CODES[record.kind], key_of(record.signature),
         record.latency_us, record.spread_share, plain(record.failure or ""),
     )  # fmt: skip

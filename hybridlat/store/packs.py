@@ -5,9 +5,9 @@ A pack of format 1 holds::
     pack.json              format, target, counts, dates, SHA-256 of each file, source and licence
     lookup.json.gz         hash -> [latency_us, spread_share, records] per kind, and failures: all
                            that a prediction reads, so thousands of cells load in milliseconds
-    signatures.jsonl.gz    {"hash": ..., "text": ...} a line          (or .parquet)
-    measurements.jsonl.gz  one record a line, raw samples and all     (or .parquet)
-    breakdowns.jsonl.gz    how measured networks fall into cells      (or .parquet)
+    signatures.jsonl.gz    {"hash": ..., "text": ...} a line
+    measurements.jsonl.gz  one record a line, raw samples and all
+    breakdowns.jsonl.gz    how measured networks fall into cells
 
 The same records give the same bytes.
 """
@@ -31,13 +31,14 @@ from hybridlat.schema import wire
 from hybridlat.schema.measurement import KINDS, Breakdown, Kind, Measurement
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
-from hybridlat.store import rows
 from hybridlat.store.records import LatencyRow, LatencyStats, aggregate
 
 T = TypeVar("T")
 PACK_FORMAT = 1
 INFO_FILE = "pack.json"
 LOOKUP_FILE = "lookup.json.gz"
+ENDING = ".jsonl.gz"
+"""Of the files of all other rows."""
 _Entry = tuple[
     Annotated[float, Meta(gt=0)], Annotated[float, Meta(ge=0)], Annotated[int, Meta(ge=1)]
 ]
@@ -167,20 +168,10 @@ class PackLookup:
         try:
             body = gzip.decompress((self.folder / LOOKUP_FILE).read_bytes())
             return wire.decode(body, _Lookup)
-        except FileNotFoundError as error:
-            raise self.damaged(LOOKUP_FILE, "it is missing") from error
-        except (OSError, EOFError, zlib.error) as error:
+        except (OSError, EOFError, zlib.error, ValueError) as error:
             raise self.damaged(LOOKUP_FILE, str(error)) from error
-        except ValueError as error:
-            raise self.damaged(LOOKUP_FILE, f"it is not a table of latencies ({error})") from error
 
     # ---- everything else -----------------------------------------------------------------------
-
-    def rows(self, table: str) -> Iterator[Any]:
-        """The JSON of each line of ``signatures``, ``measurements`` or ``breakdowns``."""
-        for ending in rows.ENDINGS.values():
-            if f"{table}.{ending}" in self._files:
-                yield from rows.read(self.folder / f"{table}.{ending}")
 
     def measurements(
         self,
@@ -205,11 +196,15 @@ class PackLookup:
             yield item.hash, item.text
 
     def _read(self, table: str, read: Callable[[object], T]) -> Iterator[T]:
-        for number, row in enumerate(self.rows(table), 1):
-            try:
-                yield read(row)
-            except ValueError as error:
-                raise self.damaged(f"row {number} of the {table}", str(error)) from error
+        """Each line of ``signatures``, ``measurements`` or ``breakdowns``."""
+        number, name = 0, f"{table}{ENDING}"
+        try:
+            with gzip.open(self.folder / name, "rb") as lines:
+                for line in lines:
+                    number += 1
+                    yield read(wire.decode(line, object))
+        except (OSError, EOFError, zlib.error, ValueError) as error:
+            raise self.damaged(f"{name}, near line {max(number, 1)}", str(error)) from error
 
     def signature_texts(self, hashes: Iterable[str]) -> dict[str, str]:
         """The texts of those hashes that the pack has."""
@@ -234,3 +229,22 @@ def file_digest(path: Path) -> str:
     """SHA-256 of a file in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
+    """Write rows as compressed JSON Lines; how many.
+
+    The same rows give the same bytes: there is no time and no name in the header.
+    """
+    count = 0
+    partial = path.with_name(f"{path.name}.partial")
+    with (
+        partial.open("wb") as raw,
+        gzip.GzipFile(filename="", mode="wb", compresslevel=9, fileobj=raw, mtime=0) as file,
+    ):
+        for row in rows:
+            text = json.dumps(row, separators=(",", ":"), allow_nan=False)
+            file.write(text.encode() + b"\n")
+            count += 1
+    partial.replace(path)
+    return count

@@ -14,7 +14,6 @@ from hybridlat.store.database import KIND_CODES, PAGE, Database, key_of, unpacke
 
 T = TypeVar("T")
 _MOST_RECENT = 20_000  # rows looked through for the newest runs
-_WEIGHED = 500  # records of a target and kind whose sizes stand for all of them
 _OF_TARGET = """
 FROM measurement JOIN target ON target.id = measurement.target_id
 WHERE target.name = :target"""
@@ -25,27 +24,21 @@ WHERE target.name IN :targets AND kind = :kind AND signature IN :keys"""
 _RECENT = f"""
 SELECT measured_at, measurement.id {_OF_TARGET} AND latency_us IS NOT NULL
 ORDER BY measured_at DESC, CASE WHEN kind = :kind THEN 0 ELSE 1 END, measurement.id LIMIT :most"""
-_RECORDS = "SELECT id FROM measurement WHERE target_id = :target"
-_BREAKDOWNS = "SELECT id FROM breakdown WHERE target_id = :target ORDER BY id"
+_BREAKDOWNS = """
+SELECT breakdown.id FROM breakdown JOIN target ON target.id = target_id
+WHERE target.name = :target ORDER BY breakdown.id"""
 BODIES = "SELECT id, body FROM payload WHERE id IN :keys"
 BREAKDOWN_BODIES = "SELECT id, body FROM breakdown WHERE id IN :keys"
 TEXTS = "SELECT hash, text FROM signature WHERE hash IN :keys"
 _TARGETS = """
-SELECT id, name FROM target
+SELECT name FROM target
 WHERE EXISTS (SELECT 1 FROM measurement WHERE target_id = target.id)
 OR EXISTS (SELECT 1 FROM breakdown WHERE target_id = target.id)"""
-_KIND_STATS = """
-SELECT target_id, kind, count(*), count(latency_us), min(nullif(measured_at, '')), max(measured_at)
-FROM measurement GROUP BY target_id, kind"""
-_THINGS = """
-SELECT target_id, kind, count(*)
-FROM (SELECT DISTINCT target_id, kind, signature FROM measurement WHERE latency_us IS NOT NULL)
-    AS known
-GROUP BY target_id, kind"""
-_SIZES = """
-SELECT count(*), sum(length(body)) FROM payload WHERE id IN (
-    SELECT id FROM measurement WHERE target_id = :target AND kind = :kind
-    ORDER BY signature, id LIMIT :most)"""
+_STATS = """
+SELECT target.name, kind, count(*), count(latency_us),
+    count(DISTINCT CASE WHEN latency_us IS NOT NULL THEN signature END),
+    min(nullif(measured_at, '')), max(measured_at)
+FROM measurement JOIN target ON target.id = measurement.target_id GROUP BY target.name, kind"""
 
 
 #: latency_us, spread_share, measured_at and failure of one record.
@@ -78,8 +71,7 @@ class TargetStats:
     """What a store holds of one target.
 
     ``cells``, ``networks`` and ``layers`` count different things with a latency; ``records`` and
-    ``failures`` count records; ``first`` and ``last`` are ISO 8601 times; ``bytes`` is the size of
-    the compressed records, of more than 500 of a kind as 500 of them say.
+    ``failures`` count records; ``first`` and ``last`` are ISO 8601 times.
     """
 
     target: Target
@@ -90,7 +82,6 @@ class TargetStats:
     failures: int
     first: str
     last: str
-    bytes: int
 
 
 class _Entry(NamedTuple):
@@ -103,10 +94,11 @@ class _Entry(NamedTuple):
 
 
 class _KindStats(NamedTuple):
-    target_id: int
+    target: str
     kind: int
     records: int
     good: int
+    things: int
     first: str | None
     last: str | None
 
@@ -173,14 +165,14 @@ class Records:
         signature: str | None = None,
     ) -> Iterator[Measurement]:
         """The records, by target, kind, signature and content."""
-        query, values = _RECORDS, dict[str, object]()
+        query, values = f"SELECT measurement.id {_OF_TARGET}", dict[str, object]()
         if kind is not None:
             query, values["kind"] = f"{query} AND kind = :kind", KIND_CODES[kind]
         if signature is not None:
             query, values["signature"] = f"{query} AND signature = :signature", key_of(signature)
-        for number in self._numbers_of(target):
-            sql = f"{query} ORDER BY kind, signature, id"
-            keys = self._database.keys(sql, {"target": number, **values})
+        query = f"{query} ORDER BY kind, signature, measurement.id"
+        for one in self.targets() if target is None else [target]:
+            keys = self._database.keys(query, {"target": str(one), **values})
             yield from self._decoded(Measurement.from_json, BODIES, keys)
 
     def recent(self, target: Target, runs: int = 60, each: int = 12) -> list[Measurement]:
@@ -202,8 +194,8 @@ class Records:
 
     def breakdowns(self, target: Target | None = None) -> Iterator[Breakdown]:
         """The breakdowns, by target and content."""
-        for number in self._numbers_of(target):
-            keys = self._database.keys(_BREAKDOWNS, {"target": number})
+        for one in self.targets() if target is None else [target]:
+            keys = self._database.keys(_BREAKDOWNS, {"target": str(one)})
             yield from self._decoded(Breakdown.from_json, BREAKDOWN_BODIES, keys)
 
     def signature_texts(self, hashes: Iterable[str]) -> dict[str, str]:
@@ -231,20 +223,21 @@ class Records:
         return (int(rows[0][0]), str(rows[0][1] or "")) if rows else (0, "")
 
     def targets(self) -> list[Target]:
-        """Targets with records or breakdowns, sorted."""
-        return list(self._numbered_targets().values())
+        """Targets with records or breakdowns, sorted here: databases sort text as they like."""
+        try:
+            names = sorted(name for (name,) in self._database.read(tuple[str], _TARGETS))
+            return [Target.parse(name) for name in names]
+        except TargetError as error:
+            raise StoreError(f"the store is damaged: {error}") from error
 
     def stats(self) -> list[TargetStats]:
         """What there is of each target, sorted by name."""
-        counts = self._database.read(tuple[int, int, int], _THINGS)
-        things = {(number, kind): n for number, kind, n in counts}
-        rows_of: dict[int, list[_KindStats]] = {}
-        for row in self._database.read(_KindStats, _KIND_STATS):
-            rows_of.setdefault(row.target_id, []).append(row)
+        found = self._database.read(_KindStats, _STATS)
         result = []
-        for number, target in self._numbered_targets().items():
-            rows = rows_of.get(number, [])
-            cells, networks, layers = (things.get((number, KIND_CODES[kind]), 0) for kind in KINDS)
+        for target in self.targets():
+            rows = [row for row in found if row.target == str(target)]
+            things = {row.kind: row.things for row in rows}
+            cells, networks, layers = (things.get(KIND_CODES[kind], 0) for kind in KINDS)
             result.append(
                 TargetStats(
                     target, cells, networks, layers,
@@ -252,32 +245,9 @@ class Records:
                     failures=sum(row.records - row.good for row in rows),
                     first=min((row.first for row in rows if row.first), default=""),
                     last=max((row.last or "" for row in rows), default=""),
-                    bytes=sum(map(self._bytes, rows)),
                 )
             )  # fmt: skip
         return result
-
-    def _bytes(self, row: _KindStats) -> int:
-        """Estimated from the records with the first hashes, a fair sample.
-
-        Reading all of a million takes a disk many seconds.
-        """
-        values = {"target": row.target_id, "kind": row.kind, "most": _WEIGHED}
-        ((count, total),) = self._database.rows(_SIZES, values)
-        return round(int(total) / count * row.records) if count else 0
-
-    def _numbered_targets(self) -> dict[int, Target]:
-        """The targets by their numbers, sorted by name here: databases sort text as they like."""
-        try:
-            rows = self._database.read(tuple[int, str], _TARGETS)
-            named = {number: Target.parse(name) for number, name in rows}
-        except TargetError as error:
-            raise StoreError(f"the store is damaged: {error}") from error
-        return dict(sorted(named.items(), key=lambda item: str(item[1])))
-
-    def _numbers_of(self, target: Target | None) -> list[int]:
-        held = self._numbered_targets()
-        return [number for number, name in held.items() if target in (None, name)]
 
     def _decoded(self, read: Callable[[object], T], sql: str, keys: list[bytes]) -> Iterator[T]:
         """The stored records of these keys; StoreError where one is damaged."""
@@ -286,6 +256,6 @@ class Records:
                 yield read(unpacked(body))
             except ValueError as error:
                 raise StoreError(
-                    f"a record of the store {self._database.shown} is damaged: {error} "
+                    f"a record of the store {self._database.place.shown} is damaged: {error} "
                     "(`hybridlat store check` lists all)"
                 ) from error

@@ -24,12 +24,11 @@ from hybridlat.store import exchange, integrity
 from hybridlat.store.cache import Cache, drop_of
 from hybridlat.store.connection import Connection
 from hybridlat.store.database import KIND_CODES, Database, key_of, packed, plain
-from hybridlat.store.exchange import ImportCounts
-from hybridlat.store.importers import ImportedRecords, Watch
+from hybridlat.store.exchange import ImportCounts, batches
+from hybridlat.store.importers import ImportedRecords
 from hybridlat.store.integrity import IntegrityProblem
 from hybridlat.store.place import StorePlace, default_url
 from hybridlat.store.records import Records
-from hybridlat.store.rows import Form, batches
 
 _TARGET_ID = "SELECT id FROM target WHERE name = :name"
 _TARGET = "INSERT INTO target (name) VALUES (:name) ON CONFLICT DO NOTHING"
@@ -141,19 +140,15 @@ class Store(Records, Cache):
 
         return self._database.write(work)
 
-    def add_all(self, imported: ImportedRecords, watch: Watch | None = None) -> ImportCounts:
+    def add_all(self, imported: ImportedRecords) -> ImportCounts:
         """Add signatures, records and breakdowns, many in a transaction; how many were new."""
-        total = len(imported.measurements) + len(imported.breakdowns)
-        signatures = self.add_signatures(imported.signatures)
-        measurements = breakdowns = done = 0
-        for part in batches(imported.measurements, exchange.BATCH):
-            measurements += self.add(part)
-            done += len(part)
-            if watch is not None:
-                watch(done, total)
-        for items in batches(imported.breakdowns, exchange.BATCH):
-            breakdowns += self.add_breakdowns(items)
-        return ImportCounts(signatures, measurements, breakdowns, total)
+        records, breakdowns = imported.measurements, imported.breakdowns
+        return ImportCounts(
+            self.add_signatures(imported.signatures),
+            sum(map(self.add, batches(records))),
+            sum(map(self.add_breakdowns, batches(breakdowns))),
+            len(records) + len(breakdowns),
+        )
 
     def forget(
         self,
@@ -206,19 +201,17 @@ class Store(Records, Cache):
         folder: str | Path,
         target: Target | None = None,
         *,
-        format: Form = "jsonl",
         source: str = "",
         licence: str = "",
     ) -> list[Path]:
         """Write one pack per target (or of ``target``) below ``folder``; the packs' folders.
 
-        ``source`` and ``licence`` say where the records come from. Parquet needs pyarrow
-        (MissingExtra).
+        ``source`` and ``licence`` say where the records come from.
         """
-        return exchange.export(self, Path(folder), target, format, source=source, licence=licence)
+        return exchange.export(self, Path(folder), target, source=source, licence=licence)
 
     def import_(self, path: str | Path) -> ImportCounts:
-        """Add all records of a pack folder, a .jsonl[.gz] or a .parquet file, once each."""
+        """Add all records of a pack, or of a folder of packs, once each."""
         parts = [astuple(self.add_all(part)) for part in exchange.read(Path(path))]
         return ImportCounts(*map(sum, zip(*parts, strict=True)))
 

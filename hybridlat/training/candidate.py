@@ -6,7 +6,6 @@ the champion was trained on.
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import json
 import math
@@ -22,12 +21,12 @@ from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.target_composition import read_composition
 from hybridlat.estimate.lookup.models import (
     COMPOSITION_FILE,
+    first_readable,
     folder_in_use,
     model_folders,
     read_model,
-    readable,
 )
-from hybridlat.evaluation import cross_fitting, tracking
+from hybridlat.evaluation import cross_fitting
 from hybridlat.evaluation.cross_fitting import (
     FOLDS,
     all_measured,
@@ -52,32 +51,20 @@ _GATED_TOLERANCE = 0.05
 
 @dataclass(frozen=True)
 class Champion:
-    """The model in use, and where it came from."""
+    """The model in use."""
 
     model: CellModel
     composition: Composition
     trained_networks: frozenset[str]
 
     @classmethod
-    def find(
-        cls, tracker: tracking.Tracker, target: Target, root: Path, scratch: Path
-    ) -> Champion | None:
-        """What carries the alias, else the files in ``root``, else the user's or shipped ones.
+    def find(cls, target: Target, root: Path) -> Champion | None:
+        """The one installed in ``root``, else among the user's models, else the shipped one.
 
         What is damaged or of a format that is gone is no rival: it is passed over with a warning.
         """
-        version = tracker.champion(target)
-        places: list[Path | None] = []
-        if version is not None:
-            download_folder = scratch / "champion"
-            download_folder.mkdir()
-            places.append(tracker.download(version, download_folder))
-        places.append(folder_in_use(root / target.folder))
-        for folder in filter(None, (*places, *model_folders(target))):
-            champion = readable(cls.read, folder)
-            if champion is not None:
-                return champion
-        return None
+        folders = (folder_in_use(root / target.folder), *model_folders(target))
+        return first_readable(cls.read, [f for f in folders if f is not None], [])
 
     @classmethod
     def read(cls, folder: Path) -> Champion | None:
@@ -227,7 +214,6 @@ class Candidate:
             "metrics": metrics,
             "noise_floor": noise_floor([n.repeats_us for n in self.dataset.complete_networks]),
             "trained_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "versions": _versions(),
         }
         save_model(self.model, folder, card)
         served = replace(
@@ -264,13 +250,3 @@ def _explained(predictions: Sequence[Prediction]) -> float:
     truth, predicted = np.log(np.array(pairs)).T
     spread = float(np.var(truth))
     return 1.0 - float(np.mean((truth - predicted) ** 2)) / spread if spread > 0 else 0.0
-
-
-def _versions() -> dict[str, str]:
-    from importlib.metadata import PackageNotFoundError, version
-
-    versions = {}
-    for name in ("hybridlat", "numpy", "xgboost", "xgboost-cpu", "scikit-learn"):
-        with contextlib.suppress(PackageNotFoundError):
-            versions[name] = version(name)
-    return versions

@@ -6,8 +6,10 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partialmethod
 from typing import Any
 
+from hybridlat import onnx_io
 from hybridlat.graph.builder import NetworkBuilder, Shape
 from hybridlat.graph.network import AttributeValue
 
@@ -16,28 +18,20 @@ SIDES = (
     160, 192, 224,
 )  # fmt: skip
 _EDGE_CHANNELS = 16
-VERSIONS: Mapping[str, int] = {
-    "Add": 14, "AveragePool": 11, "BatchNormalization": 15, "Clip": 13, "Concat": 13,
-    "ConvTranspose": 11, "DepthToSpace": 13, "Div": 14, "Elu": 6, "Erf": 13, "Flatten": 13,
-    "Gemm": 13, "GlobalAveragePool": 1, "HardSigmoid": 6, "HardSwish": 14,
-    "InstanceNormalization": 6, "LRN": 13, "LayerNormalization": 17, "LeakyRelu": 16,
-    "MatMul": 13, "MaxPool": 12, "Mul": 14, "PRelu": 16, "Pad": 13, "ReduceMax": 13,
-    "ReduceMean": 13, "Relu": 14, "Reshape": 14, "Resize": 13, "Sigmoid": 13, "Slice": 13,
-    "Softmax": 13, "Split": 11, "Sub": 14, "Tanh": 13, "Transpose": 13,
-}  # fmt: skip
-"""In which operator set each operator was last changed before 18."""
+_OPSET = 17
 
 
 @dataclass
 class KernelBuilder(NetworkBuilder):
-    """A network that is being drawn; ``kernel`` names the operators that its family is about.
+    """A network that is being drawn; ``around`` names operators that its family is not about.
 
     ``parts`` is how many equal parts the channels of the tensor that was entered fall into.
     """
 
     rng: random.Random = field(default_factory=random.Random)
-    kernel: set[str] = field(default_factory=set)
+    around: set[str] = field(default_factory=set)
     parts: int = 1
+    conv = partialmethod(NetworkBuilder.conv, bias=True)
 
     def choose(self, choices: Sequence[Any] | Mapping[Any, float]) -> Any:
         """One of the choices: all as likely, or as often as the weights of a mapping say."""
@@ -74,56 +68,41 @@ class KernelBuilder(NetworkBuilder):
         op: str,
         inputs: Sequence[str],
         shape: Shape | None = None,
-        *,
-        wanted: bool = True,
         **attributes: AttributeValue,
     ) -> str:
-        """An operator, of the first input's shape by default; one not ``wanted`` is no kernel."""
+        """An operator, of the first input's shape by default."""
         shape = self.shape(inputs[0]) if shape is None else shape
-        out = self.op(op, tuple(inputs), shape, VERSIONS[op], attributes)
-        return self._marked(out, wanted)
+        version = onnx_io.since_version(op, "", _OPSET)
+        return self.op(op, inputs, shape, version, attributes)
 
-    def conv(
-        self, source: str, channels: int, kernel: int = 3, stride: int = 1, group: int = 1, *,
-        dilation: int = 1, bias: bool = True, wanted: bool = True,
-    ) -> str:  # fmt: skip
-        """A convolution; one that is not ``wanted`` only makes what the family reads."""
-        out = super().conv(source, channels, kernel, stride, group, dilation=dilation, bias=bias)
-        return self._marked(out, wanted)
-
-    def _marked(self, out: str, wanted: bool) -> str:
-        if wanted:
-            self.kernel.add(self.nodes[-1].name)
-        return out
+    def aside(self, tensor: str) -> str:
+        """A tensor just made, by an operator that only makes or reads what the family is about."""
+        self.around.add(self.nodes[-1].name)
+        return tensor
 
     def edge(self, tensor: str, channels: int = _EDGE_CHANNELS) -> str:
         """A convolution around the kernel: it makes or reads a tensor in the engine's layout."""
-        return self.conv(tensor, channels, 1, wanted=False)
+        return self.aside(self.conv(tensor, channels, 1))
 
-    def windowed(
-        self, op: str, inputs: Sequence[str], shape: Shape, window: Sequence[int],
-        wanted: bool = True,
-    ) -> str:  # fmt: skip
+    def windowed(self, op: str, inputs: Sequence[str], shape: Shape, window: Sequence[int]) -> str:
         """An operator with a window: its size, stride and padding."""
         size, stride, pad = window
-        return self.node(
-            op, inputs, shape, wanted=wanted, kernel_shape=(size, size), pads=(pad,) * 4,
-            strides=(stride, stride),
-        )  # fmt: skip
+        return self.node(op, inputs, shape, kernel_shape=(size, size), pads=(pad,) * 4,
+                         strides=(stride, stride))  # fmt: skip
 
-    def pooled(self, tensor: str, op: str, window: Sequence[int], wanted: bool = True) -> str:
+    def pooled(self, tensor: str, op: str, window: Sequence[int]) -> str:
         """A pool."""
         size, stride, pad = window
         after = (self.side(tensor) + 2 * pad - size) // stride + 1
-        return self.windowed(op, (tensor,), self.like(tensor, side=after), window, wanted)
+        return self.windowed(op, (tensor,), self.like(tensor, side=after), window)
 
     def unfused(self, tensor: str) -> str:
         """The tensor behind a pool that changes no shape: nothing is fused across it."""
-        return self.pooled(tensor, "MaxPool", (3, 1, 1), wanted=False)
+        return self.aside(self.pooled(tensor, "MaxPool", (3, 1, 1)))
 
-    def means(self, tensor: str, wanted: bool = False) -> str:
+    def means(self, tensor: str) -> str:
         """The means of all channels."""
-        return self.node("GlobalAveragePool", (tensor,), self.like(tensor, side=1), wanted=wanted)
+        return self.node("GlobalAveragePool", (tensor,), self.like(tensor, side=1))
 
     def reshaped(self, tensor: str, shape: Shape) -> str:
         """The tensor in another shape."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hybridlat.training.kernel_builder import SIDES, VERSIONS, Entered, KernelBuilder
+from hybridlat.training.kernel_builder import SIDES, Entered, KernelBuilder
 
 ANY_TENSOR = Entered()
 
@@ -57,7 +57,7 @@ def _gemm(k: KernelBuilder, x: str, c_out: int, relu: bool) -> str:
 
 def _squeeze(k: KernelBuilder, x: str, ratio: int, op: str) -> str:
     """The two convolutions of squeeze and excitation, on one position."""
-    hidden = k.node("Relu", (k.conv(k.means(x), max(8, k.width(x) // ratio), 1),))
+    hidden = k.node("Relu", (k.conv(k.aside(k.means(x)), max(8, k.width(x) // ratio), 1),))
     return k.node("Mul", (x, k.node(op, (k.conv(hidden, k.width(x), 1),))))
 
 
@@ -88,9 +88,8 @@ def _transposed_conv(k: KernelBuilder, x: str, channels: int | str, window: Sequ
 
 def _split(k: KernelBuilder, x: str) -> str:
     shapes = [(1, k.width(x) // k.parts, k.side(x), k.side(x))] * k.parts
-    pieces = k.op_of_many("Split", (x,), shapes, VERSIONS["Split"], {"axis": 1})
-    k.kernel.add(k.nodes[-1].name)
-    return k.node("Add", [k.edge(piece) for piece in pieces[:2]], wanted=False)
+    pieces = k.op_of_many("Split", (x,), shapes, 13, {"axis": 1})
+    return k.aside(k.node("Add", [k.edge(piece) for piece in pieces[:2]]))
 
 
 def _shuffle(k: KernelBuilder, x: str) -> str:
@@ -131,7 +130,7 @@ COMMON: Mapping[str, Family] = {
         ({1: 0.2, 3: 0.7, 5: 0.1}, {1: 0.8, 2: 0.2}),
         start=Entered(SIDES[:18], parts=(2, 3, 4, 8, 16, 32), widths=(4, 8, 16, 24, 32, 64)),
     ),
-    "global pool": Family(0.02, lambda k, x: k.means(x, wanted=True)),
+    "global pool": Family(0.02, lambda k, x: k.means(x)),
     "pool": Family(
         0.04, lambda k, x, op, window: k.pooled(x, op, window),
         (("MaxPool", "AveragePool"), ((3, 2, 1), (2, 2, 0), (3, 1, 1), (3, 2, 0), (5, 1, 2))),
@@ -143,7 +142,7 @@ COMMON: Mapping[str, Family] = {
     "sum": Family(0.02, _sum, (("Add", "Mul"), (False, False, False, True))),
     # The end of squeeze and excitation: one number a channel.
     "gate": Family(0.01, lambda k, x: k.node("Mul", (
-        y := k.unfused(x), k.node("Sigmoid", (k.means(y),), wanted=False)),
+        y := k.unfused(x), k.aside(k.node("Sigmoid", (k.aside(k.means(y)),)))),
     )),
     "batch norm": Family(0.01, lambda k, x: k.node("Relu", (
         k.node("BatchNormalization", (k.unfused(x), *k.vectors(4, k.width(x)))),

@@ -7,6 +7,7 @@ kernel is cut out and measured like any other. The same seed draws the same.
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Iterator, Mapping
@@ -55,8 +56,15 @@ def draw(seed: int, families: Mapping[str, Family] = COMMON) -> Drawn:
         [name] = rng.choices(list(families), [family.weight for family in families.values()])
         builder = KernelBuilder(f"{name} {seed}", rng=rng)
         network = builder.network(families[name].draw(builder))
-        if _flop(network) <= MOST_FLOP and _bytes(network) <= MOST_BYTES:
-            return Drawn(network, frozenset(builder.kernel), name)
+        moved_bytes = sum(t.bytes for t in network.types.values()) + network.weight_bytes
+        if _flop(network) <= MOST_FLOP and moved_bytes <= MOST_BYTES:
+            kernel = {node.name for node in network.nodes} - builder.around
+            return Drawn(network, frozenset(kernel), name)
+
+
+def draws(seed: int, families: Mapping[str, Family] = COMMON) -> Iterator[Drawn]:
+    """Network after network; the seed decides them all."""
+    return (draw(seed * 1_000_003 + place, families) for place in itertools.count())
 
 
 def as_read(drawn: Drawn) -> Network:
@@ -72,10 +80,9 @@ def sweep(
     What an engine refuses is passed over; it ends early where twenty draws a kernel do not do.
     """
     seen: set[str] = set()
-    for draws in range(20 * count):
+    for place, drawn in enumerate(itertools.islice(draws(seed, families), 20 * count)):
         if len(seen) >= count:
             return
-        drawn = draw(seed * 1_000_003 + draws, families)
         network = as_read(drawn)
         try:
             lowered = backend.lower(network)
@@ -83,10 +90,10 @@ def sweep(
             continue
         wanted = {i for i, node in enumerate(network.nodes) if node.name in drawn.kernel}
         for cell in kernels(lowered, network):
-            if not wanted & set(cell.origins) and not _also(drawn.family, cell.network, draws):
+            if not wanted & set(cell.origins) and not _also(drawn.family, cell.network, place):
                 continue
             # The drawn network is small; the kernel stands for one of a network of any size.
-            kernel = replace(cell.network, context=_context(backend, cell.network, seed, draws))
+            kernel = replace(cell.network, context=_context(backend, cell.network, seed, place))
             hash_ = sign(kernel).hash
             if hash_ not in seen and len(seen) < count:
                 seen.add(hash_)
@@ -117,7 +124,3 @@ def _flop(network: Network) -> float:
         network.types[n.outputs[0]].elements * math.prod(network.type_of(n.inputs[1]).shape[1:])
         for n in products
     )
-
-
-def _bytes(network: Network) -> float:
-    return float(sum(t.bytes for t in network.types.values()) + network.weight_bytes)

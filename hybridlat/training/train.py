@@ -14,7 +14,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hybridlat.errors import InputError
@@ -55,7 +55,7 @@ _DELETED_AFTER_S = 600.0  # a reader that has just read a version's name may sti
 class Trained:
     """What became of a training.
 
-    ``error`` and ``champion_error`` are the RMSPE in percent on the same held-out networks (cells
+    ``rmspe`` and ``champion_rmspe`` are the RMSPE in percent on the same held-out networks (cells
     where there are no networks), the champion's None where there is none. ``folder`` holds the
     files that predictions use from now on; None when the model was refused.
     """
@@ -63,14 +63,14 @@ class Trained:
     target: Target
     accepted: bool
     reason: str
-    error: float
-    champion_error: float | None
+    rmspe: float
+    champion_rmspe: float | None
     held_out: int
-    scores: Mapping[str, Score] = field(default_factory=dict)
-    model_hash: str = ""
-    folder: Path | None = None
-    mlflow_run: str = ""
-    version: str = ""
+    scores: Mapping[str, Score]
+    model_hash: str
+    folder: Path | None
+    mlflow_run: str
+    version: str
 
 
 class NothingToTrain(InputError):
@@ -86,17 +86,15 @@ class TrainingOptions:
     """
 
     out: Path | None = None
-    packs_folder: Path | None = None
     device: Device | None = None
     seed: int = 0
-    confidence: float = 0.9
     track: bool = True
 
 
 @steady_fits()
 def train_target(
-    target: str | Target,
-    options: TrainingOptions | None = None,
+    target: Target,
+    options: TrainingOptions,
     *,
     store: str | None = None,
     on_message: OnMessage = silent,
@@ -106,65 +104,50 @@ def train_target(
     Raises InputError where there are too few records to learn from, NothingToTrain where whole
     networks alone are recorded: they correct the law of the engine's family at every prediction.
     """
-    chosen = options or TrainingOptions()
-    wanted = Target.parse(target) if isinstance(target, str) else target
     with Store(store) as opened, tempfile.TemporaryDirectory() as scratch:
-        dataset = _dataset(wanted, opened, chosen.packs_folder)
-        root = chosen.out or user_models_folder()
-        config = FitConfig(
-            chosen.device or device_of(wanted, opened), wanted.precision, chosen.seed,
-            _priors(wanted, dataset), chosen.confidence,
-        )  # fmt: skip
-        tracker = tracking.open_tracker(opened.url) if chosen.track else tracking.Tracker()
-        about = {tracking.KIND: "training", "target": str(wanted)}
-        with tracker.run(f"train {wanted}", about) as run:
+        dataset = _dataset(target, opened)
+        root = options.out or user_models_folder()
+        device = options.device or device_of(target, opened)
+        config = FitConfig(device, target.precision, options.seed, _priors(target, dataset))
+        tracker = tracking.open_tracker(opened.url) if options.track else tracking.Tracker()
+        about = {tracking.KIND: "training", "target": str(target)}
+        with tracker.run(f"train {target}", about) as run:
             run.dataset(
-                str(wanted), dataset.data_hash, opened.place.address, "training",
+                str(target), dataset.data_hash, opened.place.address, "training",
                 cells=len(dataset.cells), networks=len(dataset.complete_networks),
             )  # fmt: skip
             candidate = Candidate(dataset, config, on_message)
             folder = Path(scratch) / "new"
             candidate.save(folder)
-            verdict = candidate.compare(Champion.find(tracker, wanted, root, Path(scratch)))
-            reason = verdict.reason
-            on_message(f"{wanted}: {reason}")
+            verdict = candidate.compare(Champion.find(target, root))
             _record(run, candidate, verdict)
-            version = tracker.register(wanted, run, folder, config.device.title)
-            installed = install(folder, root / wanted.folder) if verdict.accepted else None
-            if installed is not None and version is not None:
-                reason += _promote(tracker, version, on_message)
+            version = tracker.register(target, run, folder, device.title)
+            installed = install(folder, root / target.folder) if verdict.accepted else None
+            reason = verdict.reason
+            if installed is not None and version:
+                try:
+                    tracker.promote(target, version)
+                except tracking.TrackingError as error:
+                    problem = f"version {version} is not the registry's champion: {error}"
+                    reason += f"; installed, but {problem}"
             return Trained(
-                wanted, verdict.accepted, reason, verdict.error, verdict.champion_error,
+                target, verdict.accepted, reason, verdict.error, verdict.champion_error,
                 candidate.held_out, candidate.scores, model_hash(folder), installed, run.id,
-                version.number if version else "",
+                version,
             )  # fmt: skip
 
 
-def _promote(tracker: tracking.Tracker, version: tracking.Version, on_message: OnMessage) -> str:
-    """Move the alias to what is installed; what to add to the reason where that fails."""
+def _dataset(target: Target, store: Store) -> Dataset:
     try:
-        tracker.promote(version)
-    except tracking.TrackingError as error:
-        problem = f"installed, but version {version.number} is not the registry's champion: {error}"
-        on_message(f"{version.name}: {problem}")
-        return f"; {problem}"
-    return ""
-
-
-def _dataset(target: Target, store: Store, packs_folder: Path | None) -> Dataset:
-    try:
-        return load(target, sources_of(target, store, packs_folder))
+        return load(target, sources_of(target, store))
     except OnlyNetworks:
-        if not family.has_family(target, known_device(target, store)):
-            raise
-        count = len(family.measured_networks(store, target))
+        has_family = family.has_family(target, known_device(target, store))
+        count = len(family.measured_networks(store, target)) if has_family else 0
         if not count:
             raise
-        one = count == 1
         raise NothingToTrain(
-            f"{target}: nothing has to be trained: {count} whole network{'' if one else 's'} of "
-            f"the store correct{'s' if one else ''} the law of the engine's family at every "
-            "prediction"
+            f"{target}: nothing has to be trained: the law of the engine's family is corrected by "
+            f"{count} whole network{'s' * (count > 1)} of the store at every prediction"
         ) from None
 
 
@@ -189,17 +172,9 @@ def _priors(target: Target, dataset: Dataset) -> tuple[CellModel, ...]:
 def _record(run: tracking.TrackedRun, candidate: Candidate, verdict: Verdict) -> None:
     """Parameters, metrics and held-out predictions of a training, into the tracker's run."""
     dataset, config = candidate.dataset, candidate.config
-    metrics: dict[str, float | None] = {
-        "held_out_rmspe": verdict.error,
-        "champion_rmspe": verdict.champion_error,
-    }
-    for regime, figures in candidate.scores.items():
-        names = ("rmspe", "mape", "within_5", "coverage", "width", "measured_share")
-        metrics |= {f"{regime}/{name}": getattr(figures, name) for name in names}
     run.log(
         {
             "target": dataset.target,
-            "git_commit": tracking.git_commit() or "unknown",
             "data_hash": dataset.data_hash,
             "protocol": f"held out: one fold of {FOLDS}, by name",
             "seed": config.seed,
@@ -208,20 +183,24 @@ def _record(run: tracking.TrackedRun, candidate: Candidate, verdict: Verdict) ->
             "networks": len(dataset.complete_networks),
             "held_out": candidate.held_out,
         },
-        metrics,
+        {
+            "held_out_rmspe": verdict.error,
+            "champion_rmspe": verdict.champion_error,
+            **{
+                f"{regime}/{name}": value
+                for regime, score in candidate.scores.items()
+                for name, value in asdict(score).items()
+            },
+        },
         {"accepted": str(verdict.accepted).lower(), "reason": verdict.reason},
     )
-    rows = [(r, p) for r, of in candidate.predictions.items() for p in of[:_MOST_LINES]]
-    run.artifact(
-        "held_out.json",
-        {
-            "regime": [r for r, _ in rows],
-            "name": [p.name for _, p in rows],
-            "true_us": [p.true_us for _, p in rows],
-            "predicted_us": [p.predicted_us for _, p in rows],
-            "error_percent": [100 * p.error_share for _, p in rows],
-        },
-    )
+    rows = [
+        (regime, p.name, p.true_us, p.predicted_us, 100 * p.error_share)
+        for regime, predictions in candidate.predictions.items()
+        for p in predictions[:_MOST_LINES]
+    ]
+    columns = ("regime", "name", "true_us", "predicted_us", "error_percent")
+    run.artifact("held_out.json", dict(zip(columns, zip(*rows, strict=True), strict=True)))
 
 
 def install(folder: Path, model_folder: Path) -> Path:

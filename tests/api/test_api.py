@@ -14,21 +14,16 @@ import onnx
 import pytest
 
 import hybridlat
-import hybridlat.api
-from hybridlat import onnx_io
-from hybridlat.api import Predictor, list_targets, predict
-from hybridlat.errors import InputError, NetworkError, TargetError
+from hybridlat import Predictor, onnx_io, predict
+from hybridlat.errors import InputError, TargetError
+from hybridlat.estimate.lookup.target_list import list_targets
 from hybridlat.graph.network import Network
-from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.onnx_io import to_onnx
 from hybridlat.store.packs import shipped_packs
+from tests.fakes.fake_backend import FAKE, QUICK
 from tests.networks import Builder, classifier
 
 NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
-QUICK = MeasurementConfig(
-    rounds=1, processes=1, max_processes=1, visit_ms=2.0, network_visit_ms=5.0
-)
-FAKE = "fake/fake-1.0/fp32/1t"
 
 
 def small_network(channels: int = 8, repeats: int = 3) -> Network:
@@ -107,18 +102,6 @@ def test_a_shipped_pack_says_how_much_it_knows(tmp_path: Path) -> None:
     assert listed.networks > 100 and listed.model
 
 
-def test_predict_many_takes_paths_bytes_and_models_and_keeps_order(
-    fake: Predictor, tmp_path: Path
-) -> None:
-    data = [to_onnx(small_network(c), seed=1) for c in (8, 16, 24)]
-    path = tmp_path / "net.onnx"
-    path.write_bytes(data[0])
-    estimates = list(fake.predict_many([path, data[1], onnx.load_from_string(data[2])]))
-    assert estimates[0].network == str(path)
-    times = [e.latency_us or 0.0 for e in estimates]
-    assert times == sorted(times)
-
-
 @pytest.mark.parametrize(
     ("target", "origin"),
     [
@@ -178,39 +161,18 @@ def test_a_number_behind_the_network_is_taken_for_a_batch_size(fake: Predictor) 
     with pytest.raises(InputError, match="given with batch=5"):
         fake.predict(data, number)
     with pytest.raises(InputError, match="5 is no target"):
-        predict(data, target=number)
+        Predictor(number)
 
 
 def test_only_public_names_are_listed() -> None:
     assert set(dir(hybridlat)) == set(hybridlat.__all__)
 
 
-@pytest.mark.parametrize("door", [hybridlat, hybridlat.api, onnx_io])
+@pytest.mark.parametrize("door", [hybridlat, onnx_io])
 def test_every_name_of_a_door_is_where_the_door_says(door: ModuleType) -> None:
     assert door.__all__
     for name in door.__all__:
         assert getattr(door, name) is not None
-
-
-def test_a_missing_file_is_a_network_error(fake: Predictor) -> None:
-    with pytest.raises(NetworkError, match="does not exist"):
-        fake.predict("no-such.onnx")
-
-
-def test_a_network_on_onnx_runtime(store: str) -> None:
-    data = to_onnx(small_network(repeats=1), seed=1)
-    with Predictor(store=store, settings=QUICK) as predictor:
-        estimate = predictor.predict(data)
-        for _ in range(3):  # a quick visit on a busy machine may hold no undisturbed sample
-            if estimate.supported:
-                break
-            estimate = predictor.predict(data)
-        again = predictor.predict(data)
-    assert estimate.supported and estimate.latency_us is not None
-    assert 1 < estimate.latency_us < 1e6
-    assert again.measured_now == 0
-    named = [name for cell in estimate.cells for name in cell.nodes]
-    assert sorted([*named, *estimate.removed]) == sorted(onnx_io.load(data).node_names)
 
 
 def test_a_device_that_nobody_described_is_named_with_what_it_may_have_meant(

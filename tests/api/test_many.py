@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import itertools
 import pickle
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,23 +16,17 @@ import joblib
 import onnx
 import pytest
 
-from hybridlat import onnx_io
-from hybridlat.api import Predictor
-from hybridlat.api.many import LARGEST_WINDOW, LARGEST_WINDOW_BYTES, Workers, _Source
-from hybridlat.api.sources import Item, Query
+from hybridlat import Predictor, onnx_io
+from hybridlat.api import many
+from hybridlat.api.many import LARGEST_WINDOW_BYTES, windows
+from hybridlat.api.sources import Item
 from hybridlat.errors import HybridlatError, InputError, MissingExtra, NetworkError
-from hybridlat.measuring import replicas
-from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.estimate import Estimate
+from tests.fakes.fake_backend import FAKE, QUICK
 from tests.fakes.fake_engine import LOWERING_DIES_VARIABLE, ONCE_VARIABLE
 from tests.networks import classifier
 from tests.slow import slow
-
-FAKE = "fake/fake-1.0/fp32/1t"
-QUICK = MeasurementConfig(
-    rounds=1, processes=1, max_processes=1, visit_ms=1.0, network_visit_ms=1.0
-)
 
 
 def network(channels: int) -> bytes:
@@ -86,63 +81,27 @@ def dying(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 SOURCES = [network(8), b"no model", onnx.load_from_string(network(16)), network(12), network(8)]
 
 
-@pytest.mark.parametrize("measure", ["never", "auto"])
 @pytest.mark.parametrize("everything_known", [True, False])
-def test_two_workers_answer_as_one_does(store: str, measure: Any, everything_known: bool) -> None:
+def test_two_workers_answer_as_one_does(store: str, everything_known: bool) -> None:
     if everything_known:  # the networks themselves too: the machine is new, and wants them whole
         with Predictor(FAKE, store=store, settings=QUICK) as predictor:
             list(predictor.predict_many(SOURCES, errors="return"))
-    with Predictor(FAKE, store=store, measure=measure, settings=QUICK) as predictor:
+    with Predictor(FAKE, store=store, measure="never") as predictor:
         two = list(predictor.predict_many(SOURCES, jobs=2, errors="return"))
-    measured = [a.measured_now for a in two if isinstance(a, Estimate)]
-    assert (sum(measured) > 0) == (measure == "auto" and not everything_known)
-    if sum(measured):
-        assert measured[:2] == [0, 0] and measured[2] > 0 and measured[3] == 0
-    else:
-        with Predictor(FAKE, store=store, measure=measure, settings=QUICK) as predictor:
-            one = list(predictor.predict_many(SOURCES, errors="return"))
-        assert plain(two) == plain(one)
+        assert plain(two) == plain(list(predictor.predict_many(SOURCES, errors="return")))
     assert [getattr(a, "network", "") for a in two][::4] == ["network 0", "network 4"]
     assert isinstance(two[1], NetworkError)
     assert "network 1: this is not an ONNX model" in str(two[1])
 
 
-def test_what_is_measured_by_one_is_seen_behind_it(store: str) -> None:
-    """In the calling process alone, in the order of the sources."""
-    with Predictor(FAKE, store=store, settings=QUICK) as predictor:
-        many = list(predictor.predict_many([network(20), network(20), network(24)], jobs=2))
-    assert many[0].measured_now == len(many[0].cells) and many[1].measured_now == 0
-    assert many[2].measured_now > 0
-    assert plain(many)[1].latency_us == many[0].latency_us
-
-
-def test_no_worker_is_at_work_while_this_process_measures(
-    store: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_where_this_process_measures_it_answers_alone(
+    store: str, in_memory: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answered: list[object] = []
-    at_first: list[int] = []
-    answers, measure = Workers.answers, replicas.measure
-
-    def counted(*arguments: Any) -> Iterator[Any]:
-        for answer in answers(*arguments):
-            answered.append(answer)
-            yield answer
-
-    def measured(*arguments: Any) -> Any:
-        at_first.append(len(answered))
-        return measure(*arguments)
-
-    monkeypatch.setattr(Workers, "answers", counted)
-    monkeypatch.setattr(replicas, "measure", measured)
-    with Predictor(FAKE, store=store, settings=QUICK) as predictor:
-        list(predictor.predict_many([network(c) for c in (24, 32, 40)], jobs=2))
-    assert at_first and at_first[0] == 3
-
-
-def test_a_store_in_memory_serves_workers_too() -> None:
-    with Predictor(FAKE, store="sqlite://", settings=QUICK) as predictor:
-        found = list(predictor.predict_many([network(8), network(8)], jobs=2))
-    assert [e.measured_now > 0 for e in found] == [True, False]
+    monkeypatch.delattr(many, "answers_by_workers")
+    with Predictor(FAKE, store="sqlite://" if in_memory else store, settings=QUICK) as predictor:
+        found = list(predictor.predict_many([network(20), network(20), network(24)], jobs=2))
+    assert [answer.measured_now > 0 for answer in found] == [True, False, True]
 
 
 def test_an_error_ends_it_where_it_stands_unless_it_is_asked_for(store: str) -> None:
@@ -153,28 +112,14 @@ def test_an_error_ends_it_where_it_stands_unless_it_is_asked_for(store: str) -> 
             with pytest.raises(NetworkError, match="network 1: this is not an ONNX model"):
                 next(answers)
         with pytest.raises(InputError, match="choose raise or return"):
-            predictor.predict_many([], errors="ignore")  # type: ignore[call-overload]
+            predictor.predict_many([], errors="ignore")  # type: ignore[arg-type]
         with pytest.raises(InputError, match="jobs=0"):
             predictor.predict_many([], jobs=0)
 
 
-def test_sources_are_read_two_windows_ahead_and_no_further(store: str) -> None:
-    taken = 0
-
-    def endless() -> Iterator[bytes]:
-        nonlocal taken
-        data = network(8)
-        while True:
-            taken += 1
-            yield data
-
-    window = 2 * LARGEST_WINDOW
-    with Predictor(FAKE, store=store, measure="never") as predictor:
-        answers = predictor.predict_many(endless(), jobs=2)
-        for count in range(1, 200):
-            next(answers)
-            assert taken <= count + 2 * window
-        assert taken > 199
+def test_sources_are_taken_more_and_more_at_a_time_up_to_a_limit() -> None:
+    taken = windows((Item(b"", str(i)) for i in itertools.count()), 2)
+    assert [len(next(taken)) for _ in range(9)] == [2 * min(16 * 2**i, 1024) for i in range(9)]
 
 
 def test_what_the_source_raises_comes_behind_the_answers_before_it(store: str) -> None:
@@ -196,13 +141,13 @@ def test_a_network_in_memory_that_is_too_large_to_be_sent_is_answered_here(
     with Predictor(FAKE, store=store, measure="never") as predictor:
         expected = plain(list(predictor.predict_many(models)))
     sent: list[Item] = []
-    answers_of = Workers.answers
+    from_workers = many.from_workers
 
-    def answers(workers: Workers, spec: Any, query: Query, items: Sequence[Item]) -> Iterator[Any]:
-        sent.extend(items)
-        return answers_of(workers, spec, query, items)
+    def answers(*arguments: Any) -> Iterator[Any]:
+        sent.extend(arguments[-1])
+        yield from from_workers(*arguments)
 
-    monkeypatch.setattr(Workers, "answers", answers)
+    monkeypatch.setattr(many, "from_workers", answers)
     monkeypatch.setattr("hybridlat.onnx_io.as_bytes", lambda _: None)
     with Predictor(FAKE, store=store, measure="never") as predictor:
         found = plain(list(predictor.predict_many([*models, network(24)], jobs=2)))
@@ -219,8 +164,8 @@ def test_a_network_in_memory_of_more_than_2_gb_has_no_bytes() -> None:
 
 def test_large_networks_are_taken_a_few_at_a_time() -> None:
     large = bytes(LARGEST_WINDOW_BYTES // 2 - 1)
-    source = _Source(Item(large, str(i)) for i in range(5))
-    assert [len(source.take(100)) for _ in range(3)] == [3, 2, 0]
+    taken = windows((Item(large, str(i)) for i in range(5)), 8)
+    assert [len(window) for window in taken] == [3, 2]
 
 
 @pytest.mark.usefixtures("dying")

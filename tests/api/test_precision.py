@@ -6,15 +6,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from hybridlat.api import Predictor
-from hybridlat.measuring.schedule import MeasurementConfig
+from hybridlat import Predictor
 from hybridlat.schema.target import Target
 from tests.engines.test_quantised import FLOATS, PLAIN, QDQ, WEIGHTS
+from tests.fakes.fake_backend import QUICK
 from tests.onnx_io.test_precision import model
-
-QUICK = MeasurementConfig(
-    rounds=1, processes=1, max_processes=1, visit_ms=2.0, network_visit_ms=5.0
-)
 
 
 def test_a_quantised_file_has_a_target_of_its_own(tmp_path: Path) -> None:

@@ -9,16 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat.api import Predictor
+from hybridlat import Predictor
 from hybridlat.api.space import chain
 from hybridlat.errors import InputError, NetworkError
 from hybridlat.graph.network import Network
-from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.onnx_io import read_network, to_onnx
+from tests.fakes.fake_backend import FAKE, QUICK
 from tests.networks import Builder
 
-QUICK = MeasurementConfig(rounds=1, processes=1, max_processes=1, visit_ms=2.0)
-FAKE = "fake/fake-1.0/fp32/1t"
 CPU, L4 = "epyc-26-2/onnxruntime-1.31/fp32/1t", "l4/tensorrt/fp16"
 
 

@@ -15,6 +15,10 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "tensorrt_api.json"
+ENUMS = (
+    "BuilderFlag", "NetworkDefinitionCreationFlag", "MemoryPoolType", "DataType", "TensorIOMode",
+    "ProfilingVerbosity", "TacticSource", "PreviewFeature", "LayerInformationFormat",
+)  # fmt: skip
 
 
 class FakeDriver:
@@ -47,14 +51,10 @@ class FakeDriver:
             out.value = 0.05
         elif name == "cuDriverGetVersion":
             out.value = 12040
-        elif name == "cuDeviceGetAttribute":
-            out.value = {75: 9, 76: 0, 16: 132, 38: 50 << 20}[arguments[1].value]
         elif name == "cuDeviceGetName":
             arguments[0].value = b"NVIDIA H100 80GB HBM3"
         elif name == "cuDeviceGetPCIBusId":
             arguments[0].value = b"0000:01:00.0"
-        elif name == "cuDeviceTotalMem_v2":
-            out.value = 80 << 30
         elif name == "cuStreamEndCapture":
             arguments[1]._obj.value = 77
         elif name == "cuMemAlloc_v2":
@@ -69,12 +69,9 @@ class FakeDriver:
 
 
 def _enum(trt: types.ModuleType, name: str, members: list[str]) -> None:
-    body = {}
     holder = type(name, (), {})
     for place, member in enumerate(sorted(members)):
-        value = type(name, (int,), {"name": member})(place)
-        body[member] = value
-        setattr(holder, member, value)
+        setattr(holder, member, type(name, (int,), {"name": member})(place))
     setattr(trt, name, holder)
 
 
@@ -97,14 +94,6 @@ class _Strict:
         self._values[name] = value
 
 
-class _Plan:
-    def __init__(self, content: bytes) -> None:
-        self.content = content
-
-    def __bytes__(self) -> bytes:
-        return self.content
-
-
 def make_module(version: str) -> Any:
     """A ``tensorrt`` module of ``version``; ``module.recorded`` holds what was set and built."""
     api = json.loads(GOLDEN.read_text())[version]
@@ -113,20 +102,13 @@ def make_module(version: str) -> Any:
     recorded: dict[str, Any] = {"flags": [], "cleared": [], "network": None, "parsed": []}
     trt.recorded = recorded
     for name, members in api.items():
-        if name in (
-            "BuilderFlag", "NetworkDefinitionCreationFlag", "MemoryPoolType", "DataType",
-            "ProfilingVerbosity", "TacticSource", "PreviewFeature", "LayerInformationFormat",
-            "TensorIOMode",
-        ):  # fmt: skip
+        if name in ENUMS:
             _enum(trt, name, members)
 
     class Logger:
         ERROR, INTERNAL_ERROR = 1, 0
 
-    class Profiler:
-        pass
-
-    trt.ILogger, trt.IProfiler = Logger, Profiler
+    trt.ILogger = Logger
 
     def config() -> _Strict:
         def set_cache(cache: Any, ignore: bool) -> bool:
@@ -143,12 +125,11 @@ def make_module(version: str) -> Any:
                 "set_tactic_sources": lambda mask: recorded.update(tactics=mask) or True,
                 "set_preview_feature": lambda feature, on: recorded.update(preview=feature.name),
                 "create_timing_cache": lambda data: _Strict(
-                    api, "ITimingCache", {"serialize": lambda: _Plan(data + b"+")}
+                    api, "ITimingCache", {"serialize": lambda: data + b"+"}
                 ),
                 "set_timing_cache": set_cache,
                 "get_timing_cache": lambda: made._values["cache"],
                 "profiling_verbosity": None, "max_aux_streams": None,
-                "builder_optimization_level": None,
             },
         )  # fmt: skip
         recorded["config"] = made
@@ -181,26 +162,18 @@ def make_module(version: str) -> Any:
         recorded["network"] = flags
         return object()
 
-    def build(network: Any, made: Any) -> _Plan | None:
-        return None if "unbuildable" in recorded["parsed"][-1] else _Plan(b"plan")
+    def build(network: Any, made: Any) -> bytes | None:
+        return None if "unbuildable" in recorded["parsed"][-1] else b"plan"
 
     def context() -> _Strict:
-        made: _Strict = _Strict(
+        return _Strict(
             api, "IExecutionContext",
-            {"set_tensor_address": lambda name, address: True, "profiler": None,
-             "execute_async_v3": lambda stream: report(made)},
+            {"set_tensor_address": lambda name, address: True,
+             "execute_async_v3": lambda stream: True},
         )  # fmt: skip
-        return made
-
-    def report(made: _Strict) -> bool:
-        profiler = made._values["profiler"]
-        if profiler is not None:
-            profiler.report_layer_time("conv1 + relu1", 0.02)
-        return True
 
     def engine(plan: bytes) -> _Strict:
-        tensors = [("x", "INPUT", (1, 3, 8, 8)), ("y", "OUTPUT", (1, 10))]
-        by_name = {t[0]: t for t in tensors}
+        shapes = {"x": (1, 3, 8, 8), "y": (1, 10)}
         inspector = _Strict(
             api, "EngineInspector",
             {"get_engine_information": lambda kind: '{"Layers": [{"Name": "a\x1eb"}]}'},
@@ -208,13 +181,11 @@ def make_module(version: str) -> Any:
         return _Strict(
             api, "ICudaEngine",
             {
-                "num_io_tensors": 2,
-                "get_tensor_name": lambda i: tensors[i][0],
+                "num_io_tensors": len(shapes),
+                "get_tensor_name": lambda i: list(shapes)[i],
                 "get_tensor_dtype": lambda name: trt.DataType.FLOAT,
-                "get_tensor_shape": lambda name: by_name[name][2],
-                "get_tensor_mode": lambda name: (
-                    trt.TensorIOMode.INPUT if by_name[name][1] == "INPUT" else 99
-                ),
+                "get_tensor_shape": shapes.get,
+                "get_tensor_mode": lambda name: trt.TensorIOMode.INPUT if name == "x" else 99,
                 "create_execution_context": context,
                 "create_engine_inspector": lambda: inspector,
             },
@@ -249,23 +220,12 @@ def install(version: str, driver: FakeDriver) -> Any:
 
 def shim(folder: Path, version: str) -> Path:
     """A file that stands in for worker.py, with TensorRT of ``version``."""
-    from hybridlat import board
-
-    here = str(Path(__file__).resolve())
-    launcher = str(Path(board.__file__).with_name("worker.py"))
     path = folder / f"worker_{version}.py"
     path.write_text(
         f"import runpy, sys\nsys.path.insert(0, {str(ROOT)!r})\n"
-        f"sys.argv = [{here!r}, {version!r}, {launcher!r}, *sys.argv[1:]]\n"
-        f"runpy.run_path({here!r}, run_name='__main__')\n"
+        "from hybridlat import board\nfrom tests.board import fake_tensorrt\n"
+        f"fake_tensorrt.install({version!r}, fake_tensorrt.FakeDriver())\n"
+        "launcher = board.__path__[0] + '/worker.py'\n"
+        "runpy.run_path(launcher, run_name='__main__')\n"
     )
     return path
-
-
-if __name__ == "__main__":  # stands in for worker.py: version, worker.py, then its arguments
-    import runpy
-
-    install(sys.argv[1], FakeDriver())
-    launcher = sys.argv[2]
-    sys.argv = [launcher, *sys.argv[3:]]
-    runpy.run_path(launcher, run_name="__main__")

@@ -65,12 +65,10 @@ def test_json_is_alone_on_standard_output(
 def test_plan_with_a_host_does_all_of_it(
     far: Path, net: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    folder = str(tmp_path / "plan")
-    code = cli.run(["plan", str(net), "-o", folder, "--target", TARGET, "--host", "user@board"])
-    said = capsys.readouterr()
-    assert code == 0, said.err
-    assert "records are new" in said.out
-    assert Path(folder, "results.jsonl").exists()
+    plan = ["plan", str(net), "-o", str(tmp_path / "plan"), "--target", TARGET]
+    assert cli.run([*plan, "--host", "user@board"]) == 0
+    assert "records are new" in capsys.readouterr().out
+    assert (tmp_path / "plan" / "results.jsonl").exists()
     assert sources(net, capsys) == {"measured"}
 
 
@@ -102,13 +100,9 @@ def test_plan_run_import_predict_by_hand(
     ],
 )  # fmt: skip
 def test_what_cannot_work_is_one_sentence(
-    far: Path,
-    net: Path,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    code: int,
+    far: Path, net: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int,
     words: str,
-) -> None:
+) -> None:  # fmt: skip
     assert cli.run(["measure", str(net), *arguments]) == code
     said = capsys.readouterr()
     assert said.out == ""

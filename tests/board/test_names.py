@@ -97,6 +97,8 @@ def test_a_plans_name_is_sixteen_digits_before_it_is_part_of_a_command(make_plan
     (folder / "plan.txt").write_text("x; rm -rf ~\n")
     with pytest.raises(InputError, match="does not hold a plan's name"):
         Board("user@board", folder)
+    with pytest.raises(InputError, match="is no plan"):
+        Board("user@board", folder / "models")
 
 
 @pytest.mark.parametrize("host", ["user@board\n", "-oProxyCommand=x", "a b", "", "$(x)", "a;b"])

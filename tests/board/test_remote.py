@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat.errors import BackendUnavailable, InputError, MeasurementError
+from hybridlat.errors import BackendUnavailable, MeasurementError
 from hybridlat.graph.builder import null_network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring import plan_results
@@ -39,12 +40,6 @@ def test_copy_run_fetch_and_again(far: Path, make_plan: MakePlan) -> None:
     assert not any("copying" in line for line in said)
 
 
-def test_auto_takes_run_sh_where_the_worker_has_no_engine(far: Path, make_plan: MakePlan) -> None:
-    said: list[str] = []
-    Board("user@board", make_plan()).measure(on_message=said.append)
-    assert "user@board: measuring with trtexec" in said
-
-
 def test_a_run_that_takes_too_long_is_ended_and_what_there_is_fetched(
     far: Path, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,16 +65,6 @@ def test_a_run_that_takes_too_long_is_ended_and_what_there_is_fetched(
     assert (folder / "results.jsonl").exists()
 
 
-def test_what_cannot_work_is_said_plainly(far: Path, make_plan: MakePlan) -> None:
-    folder = make_plan()
-    with pytest.raises(InputError, match="is no host"):
-        Board("-oProxyCommand=x", folder)
-    with pytest.raises(InputError, match="is no plan"):
-        Board("user@board", far)
-    with pytest.raises(BackendUnavailable, match="cannot be reached"):
-        Board("user@elsewhere", folder).measure()
-
-
 def test_a_board_without_any_engine_says_what_is_missing(
     far: Path, make_plan: MakePlan, tmp_path: Path
 ) -> None:
@@ -88,14 +73,8 @@ def test_a_board_without_any_engine_says_what_is_missing(
         Board("user@board", make_plan()).measure()
     assert "set TRTEXEC to its path" in str(caught.value)
     assert "there is no NVIDIA driver" in str(caught.value)
-    with pytest.raises(BackendUnavailable, match=r"cannot run worker\.py: there is no NVIDIA"):
-        Board("user@board", make_plan()).measure("worker")
-
-
-def test_a_board_without_python_is_told_so(far: Path, make_plan: MakePlan, tmp_path: Path) -> None:
-    (tmp_path / "bin" / "python3").write_text("#!/bin/sh\nexit 127\n")
+    (tmp_path / "bin" / "python3").write_text("#!/bin/sh\nexit 127\n")  # nor Python
     (tmp_path / "bin" / "python3").chmod(0o755)
-    (tmp_path / "bin" / "trtexec").unlink()
     with pytest.raises(BackendUnavailable, match=r"worker\.py: it ended without a word; run\.sh"):
         Board("user@board", make_plan()).measure()
 
@@ -118,8 +97,6 @@ def test_a_run_that_still_goes_on_there_is_ended_first(far: Path, make_plan: Mak
     other = far / "other" / "run.sh"  # a file of its own: a shell reads its script as it goes
     other.parent.mkdir()
     other.write_text("#!/bin/sh\nsleep 100\nexit 0\n")
-    import subprocess
-
     old = subprocess.Popen(["sh", str(other)])
     (script.parent / "run.pid").write_text(f"{old.pid}\n")
     script.write_text("#!/bin/sh\nexit 0\n")
@@ -132,33 +109,18 @@ def test_networks_are_measured_on_a_host_from_python(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     networks = [("a", classifier(8)), ("b", classifier(16))]
-    target = Target.parse("orin/tensorrt/fp16")
-    said: list[str] = []
+    host, there = Host("user@board"), Target.parse("orin/tensorrt-8.6/fp16")
     with Store("sqlite://") as store:
-        reports = measure_on_host(
-            networks, target, store, Host("user@board"), on_message=said.append
-        )
-        again = measure_on_host(
-            networks, Target.parse(reports[0].target), store, Host("user@board"), what="cells"
-        )
-        overhead = Measurement(
-            Target.parse(reports[0].target), sign(null_network(1)).hash, "cell", 7.0
-        )
-        store.add([overhead])
-        later = measure_on_host(
-            networks, Target.parse(reports[0].target), store, Host("user@board"), what="cells"
-        )
-    assert [report.network for report in reports] == ["a", "b"]
-    assert {report.target for report in reports} == {"orin/tensorrt-8.6/fp16"}
+        reports = measure_on_host(networks, Target.parse("orin/tensorrt/fp16"), store, host)
+        again = measure_on_host(networks, there, store, host, what="cells")
+        store.add([Measurement(there, sign(null_network(1)).hash, "cell", 7.0)])
+        later = measure_on_host(networks, there, store, host, what="cells")
+    assert [(report.network, report.target) for report in reports] == [
+        ("a", str(there)), ("b", str(there)),
+    ]  # fmt: skip
     for report, known, more in zip(reports, again, later, strict=True):
         assert report.latency_us and report.sum_of_cells_us and not report.failures
         assert known.records == () and known.known > 0
         assert known.sum_of_cells_us == pytest.approx(report.sum_of_cells_us)
         # The same number as on this machine: with the dispatch overhead, where there is one.
         assert more.sum_of_cells_us == pytest.approx(report.sum_of_cells_us + 7.0)
-    assert any("measuring with trtexec" in line for line in said)
-
-
-def test_a_host_without_a_target_says_what_to_give() -> None:
-    with Store("sqlite://") as store, pytest.raises(InputError, match="needs --target"):
-        measure_on_host([], None, store, Host("user@board"))

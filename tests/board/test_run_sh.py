@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,15 @@ def visits(folder: Path) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize(
-    ("version", "precision"), [*((v, "fp32") for v in VERSIONS), ("8.6", "fp16"), ("11", "fp16")]
+    ("version", "precision"),
+    [
+        ("8.2", "fp32"),
+        ("8.5", "fp32"),
+        ("8.6", "fp16"),
+        ("10", "fp16"),
+        ("11", "fp32"),
+        ("11", "fp16"),
+    ],
 )
 def test_every_dialect_measures_the_whole_plan(
     make_plan: MakePlan, run_sh: RunScript, version: str, precision: str, tmp_path: Path
@@ -44,9 +53,8 @@ def test_every_dialect_measures_the_whole_plan(
     # The warm-up, 9.9 ms an inference where the version exports it, is left out.
     assert all(20 <= s <= 2100 for visit in whole.visits for s in visit.samples_us)
     assert whole.environment["gpu"] == "board one"
-    assert ["conv1 + relu1", ""] in json.loads(whole.environment["engine_layers"]) or [
-        "conv1 + relu1", "CaskConvolution",
-    ] in json.loads(whole.environment["engine_layers"])  # fmt: skip
+    layers = json.loads(whole.environment["engine_layers"])
+    assert layers[0] == ["conv1 + relu1", "CaskConvolution"]
 
 
 def test_a_differential_is_the_pair_less_its_first_half(
@@ -56,19 +64,20 @@ def test_a_differential_is_the_pair_less_its_first_half(
     assert run_sh(folder).returncode == 0
     manifest = json.loads((folder / "manifest.json").read_text())
     lines = [json.loads(t) for t in (folder / "results.jsonl").read_text().splitlines()]
-    level = {}
-    for line in lines:
-        if line["kind"] == "visit" and line["round"] == 0:
-            level[line["task"]] = level_us(line["samples_us"][line["task"]])
+    level = {
+        line["task"]: level_us(line["samples_us"][line["task"]])
+        for line in lines
+        if line["kind"] == "visit" and line["round"] == 0
+    }
     _, records = plan_results.read_results(folder)
     tasks = {t["task"]: t["items"] for t in manifest["tasks"]}
-    pairs = 0
-    for record, spec in zip(records, manifest["records"], strict=True):
-        items = tasks[spec["task"]]
-        if len(items) == 2 and level[items[0]] - level[items[1]] > 50:
-            assert record.latency_us == pytest.approx(level[items[0]] - level[items[1]], rel=0.01)
-            pairs += 1
-    assert pairs
+    pairs = [
+        (record.latency_us, level[items[0]] - level[items[1]])
+        for record, spec in zip(records, manifest["records"], strict=True)
+        if len(items := tasks[spec["task"]]) == 2
+    ]
+    assert any(wanted > 50 for _, wanted in pairs)
+    assert all(us == pytest.approx(wanted, rel=0.01) for us, wanted in pairs if wanted > 50)
 
 
 @pytest.mark.parametrize("calls", [0, 5])
@@ -91,28 +100,17 @@ def test_killed_and_run_again_nothing_is_measured_twice_or_lost(
     assert len(plan_results.read_results(folder)[1]) == len(plan_results.read_results(whole)[1])
 
 
-def test_a_flag_that_the_help_promises_and_the_tool_refuses_is_dropped(
+def test_a_model_that_fails_is_a_record_and_an_unknown_flag_is_dropped(
     make_plan: MakePlan, run_sh: RunScript
 ) -> None:
+    """The flag is one that the help promises and the tool refuses."""
     folder = make_plan()
-    done = run_sh(folder, FAKE_TRTEXEC_LIES="maxAuxStreams timingCacheFile")
-    assert done.returncode == 0, done.stderr
-    assert all(r.failure is None for r in plan_results.read_results(folder)[1])
-
-
-def test_a_model_that_fails_is_a_record_and_the_rest_goes_on(
-    make_plan: MakePlan, run_sh: RunScript
-) -> None:
-    folder = make_plan()
-    first = json.loads((folder / "manifest.json").read_text())["tasks"][0]["items"][0]
-    spec = json.loads((folder / "manifest.json").read_text())["items"][first]
-    assert run_sh(folder, FAKE_TRTEXEC_BAD=Path(spec["file"]).name).returncode == 0
-    records = plan_results.read_results(folder)[1]
-    failed = [r for r in records if r.failure]
-    assert len(failed) == 1
-    assert failed[0].latency_us is None
-    assert failed[0].failure is not None
-    assert "could not find any implementation" in failed[0].failure
+    manifest = json.loads((folder / "manifest.json").read_text())
+    bad = Path(manifest["items"][manifest["tasks"][0]["items"][0]]["file"]).name
+    lies = "maxAuxStreams timingCacheFile"
+    assert run_sh(folder, FAKE_TRTEXEC_LIES=lies, FAKE_TRTEXEC_BAD=bad).returncode == 0
+    (failed,) = [r.failure for r in plan_results.read_results(folder)[1] if r.failure]
+    assert "could not find any implementation" in failed
 
 
 def test_another_board_or_version_is_refused(make_plan: MakePlan, run_sh: RunScript) -> None:
@@ -154,8 +152,6 @@ def test_mixed_or_changed_results_are_refused(make_plan: MakePlan, run_sh: RunSc
 
 
 def test_without_trtexec_it_says_so(make_plan: MakePlan) -> None:
-    import subprocess
-
     done = subprocess.run(
         ["sh", str(make_plan() / "run.sh")], env={"PATH": "/usr/bin:/bin"}, capture_output=True,
         text=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
 import math
 import os
@@ -33,20 +34,14 @@ def run(folder: Path, *more: str, python: str = sys.executable) -> subprocess.Co
 
 
 def lines_of(folder: Path) -> list[dict[str, Any]]:
-    texts = (folder / "results.jsonl").read_text().splitlines()
-    return [json.loads(text) for text in texts if text.endswith("}")]
-
-
-def written(folder: Path) -> int:
-    """Lines in the results so far, whole or not."""
+    """The whole lines in the results so far."""
     results = folder / "results.jsonl"
-    return len(results.read_text().splitlines()) if results.exists() else 0
+    texts = results.read_text().splitlines() if results.exists() else []
+    return [json.loads(text) for text in texts if text.endswith("}")]
 
 
 def quick(folder: Path, **settings: float) -> Path:
     """Less warm-up: the made-up engine needs none. The plan's hash is written anew."""
-    import hashlib
-
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["settings"].update(warm_s=0.01, samples=20, **settings)
     body = {k: v for k, v in manifest.items() if k != "plan"}
@@ -78,9 +73,11 @@ def old_python(version: str) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("version", PYTHONS)
-def test_it_runs_under_every_python(make_plan: MakePlan, version: str) -> None:
-    python = old_python(version)
+@pytest.mark.parametrize("version", [*PYTHONS, "here"])
+def test_it_runs_under_every_python_and_differentials_add_up(
+    make_plan: MakePlan, version: str
+) -> None:
+    python = sys.executable if version == "here" else old_python(version)
     if python is None:
         pytest.skip(f"there is no Python {version} on this machine")
     folder = quick(make_plan("fake"))
@@ -88,13 +85,6 @@ def test_it_runs_under_every_python(make_plan: MakePlan, version: str) -> None:
     assert done.returncode == 0, done.stderr
     _, records = plan_results.read_results(folder)
     assert all(r.failure is None for r in records)
-    assert "whole" in {r.protocol.split()[-1] for r in records}
-
-
-def test_differentials_add_up_to_the_network(make_plan: MakePlan) -> None:
-    folder = quick(make_plan("fake"))
-    assert run(folder).returncode == 0
-    _, records = plan_results.read_results(folder)
     cells = {r.signature: r.latency_us for r in records if r.kind == "cell"}
     whole = next(r.latency_us for r in records if r.kind == "network")
     total = sum(
@@ -113,7 +103,7 @@ def test_killed_while_running_and_run_again(make_plan: MakePlan) -> None:
             [sys.executable, str(folder / "worker.py"), "run", "--engine", "fake", "--option",
              "sleep_s=0.1"], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         )  # fmt: skip
-        while process.poll() is None and written(folder) < lines:
+        while process.poll() is None and len(lines_of(folder)) < lines:
             time.sleep(0.02)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
@@ -127,61 +117,54 @@ def test_killed_while_running_and_run_again(make_plan: MakePlan) -> None:
 
 def test_a_budget_ends_the_run_and_the_next_goes_on(make_plan: MakePlan) -> None:
     folder = quick(make_plan("fake"))
-    assert run(folder, "--budget", "3s", "--option", "sleep_s=0.4").returncode in (0, 4)
+    assert run(folder, "--budget", "0.8s", "--option", "sleep_s=0.4").returncode == 4
     first = len(lines_of(folder))
     assert run(folder).returncode == 0
     tasks = json.loads((folder / "manifest.json").read_text())["tasks"]
-    assert first <= len(lines_of(folder)) == 1 + len(tasks)
+    assert first < len(lines_of(folder)) == 1 + len(tasks)
 
 
-@pytest.mark.parametrize("how", ["crash"])
-def test_a_model_that_takes_the_process_down_is_given_up(make_plan: MakePlan, how: str) -> None:
-    folder = quick(make_plan("fake"))
+def task_file(folder: Path) -> str:
+    """The first task's model."""
     manifest = json.loads((folder / "manifest.json").read_text())
-    bad = manifest["items"][manifest["tasks"][0]["items"][0]]["file"]
-    done = run(folder, "--option", f"{how}={Path(bad).name}")
+    return Path(manifest["items"][manifest["tasks"][0]["items"][0]]["file"]).name
+
+
+@pytest.mark.parametrize(
+    ("how", "says"), [("crash", "status 139"), ("lose_device", "the made-up device is gone")]
+)
+def test_a_model_that_takes_the_process_or_the_device_down_is_given_up(
+    make_plan: MakePlan, how: str, says: str
+) -> None:
+    folder = quick(make_plan("fake"))
+    done = run(folder, "--option", f"{how}={task_file(folder)}")
     assert done.returncode == 0, done.stderr
     lost = [line for line in lines_of(folder) if line.get("lost")]
     assert len(lost) == 2
-    _, records = plan_results.read_results(folder)
-    assert [r.failure for r in records if r.failure] == [lost[-1]["error"]]
+    (failure,) = [r.failure for r in plan_results.read_results(folder)[1] if r.failure]
+    assert says in failure == lost[-1]["error"]
     assert run(folder).returncode == 0  # and is not tried a third time
     assert len([line for line in lines_of(folder) if line.get("lost")]) == 2
 
 
-def task_file(folder: Path, place: int = 0) -> str:
-    manifest = json.loads((folder / "manifest.json").read_text())
-    return Path(manifest["items"][manifest["tasks"][place]["items"][0]]["file"]).name
-
-
 def test_a_hang_costs_its_time_out_once(make_plan: MakePlan) -> None:
-    folder = quick(make_plan("fake"), build_s=2.0)
+    folder = quick(make_plan("fake"), build_s=1.0)
     done = run(folder, "--option", f"hang={task_file(folder)}")
     assert done.returncode == 0, done.stderr
     failed = [line for line in lines_of(folder) if line["kind"] == "failure"]
-    assert [line["error"] for line in failed] == ["no answer in 2 s (build)"]
+    assert [line["error"] for line in failed] == ["no answer in 1 s (build)"]
     before = (folder / "results.jsonl").read_bytes()
     assert run(folder, "--option", f"hang={task_file(folder)}").returncode == 0
     assert (folder / "results.jsonl").read_bytes() == before
 
 
 def test_a_build_that_the_budget_cuts_off_is_begun_anew(make_plan: MakePlan) -> None:
-    folder = quick(make_plan("fake"), build_s=5.0)
-    slow = run(folder, "--budget", "4s", "--option", f"hang={task_file(folder)}")
+    folder = quick(make_plan("fake"), build_s=2.5)
+    slow = run(folder, "--budget", "2s", "--option", f"hang={task_file(folder)}")
     assert slow.returncode == 4
     assert [line["kind"] for line in lines_of(folder)] == ["board"]
     assert run(folder).returncode == 0
     assert all(r.failure is None for r in plan_results.read_results(folder)[1])
-
-
-def test_a_device_that_is_lost_costs_one_model(make_plan: MakePlan) -> None:
-    folder = quick(make_plan("fake"))
-    done = run(folder, "--option", f"lose_device={task_file(folder)}")
-    assert done.returncode == 0, done.stderr
-    lost = [line for line in lines_of(folder) if line["kind"] == "failure"]
-    assert [line.get("lost") for line in lost] == [True, True]
-    records = plan_results.read_results(folder)[1]
-    assert [r.failure for r in records if r.failure] == ["the made-up device is gone"]
 
 
 def test_without_memory_the_models_that_are_kept_make_room(make_plan: MakePlan) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.shell import FAKE, process
+from tests.cli.shell import FAKE, ROOT, process
 
 
 def known(nets: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -35,25 +35,6 @@ def test_json_is_one_document_and_nothing_else(nets: Path) -> None:
     assert [document[name] for name in ("format", "network", "target")] == [1, "a.onnx", FAKE]
     assert document["interval_us"][0] <= document["latency_us"] <= document["interval_us"][1]
     assert sum(cell["share"] for cell in document["cells"]) == pytest.approx(1, abs=0.05)
-
-
-def test_an_unknown_network_is_measured_first(nets: Path, tmp_path: Path) -> None:
-    store = str(tmp_path / "new.db")
-    done = process("predict", "a.onnx", "--target", FAKE, "--store", store, "--json",
-                   "--tolerance", "30%", cwd=nets)  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["measured_now"] > 0
-
-
-def test_where_nothing_may_be_measured_the_answer_is_not_trusted(
-    nets: Path, tmp_path: Path
-) -> None:
-    done = process("predict", "a.onnx", "--target", FAKE, "--store", str(tmp_path / "no.db"),
-                   "--measure", "never", "--json", cwd=nets)  # fmt: skip
-    document = json.loads(done.stdout)
-    assert done.returncode == 3
-    assert document["within_tolerance"] is False and document["to_measure"]
-    assert "a.onnx" in done.stderr
 
 
 def test_compare(nets: Path) -> None:
@@ -83,26 +64,12 @@ def test_measure_json(nets: Path, tmp_path: Path) -> None:
     assert {record["kind"] for record in document["records"]} == {"network"}
 
 
-def test_targets_stats_export_import_and_check(nets: Path, tmp_path: Path) -> None:
+def test_targets_and_stats(nets: Path) -> None:
     listed = json.loads(process("targets", "--store", "known.db", "--json", cwd=nets).stdout)
     assert FAKE in [item["target"] for item in listed]
     stats = json.loads(process("store", "stats", "--store", "known.db", "--json", cwd=nets).stdout)
     (row,) = stats["targets"]
     assert row["target"] == FAKE and row["networks"] >= 2  # tests before may have measured more
-    packs = str(tmp_path / "packs")
-    done = process("store", "export", packs, "--store", "known.db", "--json", cwd=nets)
-    out = json.loads(done.stdout)
-    copy = str(tmp_path / "copy.db")
-    counts = json.loads(process("store", "import", out[0], "--store", copy, "--json").stdout)
-    assert counts["measurements"] == row["records"]
-    again = json.loads(process("store", "import", out[0], "--store", copy, "--json").stdout)
-    assert again["measurements"] == 0
-    checked = process("store", "check", "--store", copy)
-    assert checked.returncode == 0
-    assert f"{row['records']} records in sqlite:///{copy}: every hash" in checked.stdout
-    checked = process("store", "check", out[0])
-    assert checked.returncode == 0
-    assert checked.stdout.startswith("1 pack: every hash")
 
 
 def test_what_is_no_plan_is_said_without_a_number_of_the_system(tmp_path: Path) -> None:
@@ -111,3 +78,16 @@ def test_what_is_no_plan_is_said_without_a_number_of_the_system(tmp_path: Path) 
         done = process("import", name, "--store", store, cwd=tmp_path)
         assert done.returncode == 2 and "Errno" not in done.stderr
         assert f"is no plan: {why}" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_all_examples_are_written(tmp_path: Path) -> None:
+    assert process("examples", "-o", "all", cwd=tmp_path).returncode == 0
+    shipped = {path.name: path.read_bytes() for path in (ROOT / "data" / "nets").glob("*.onnx")}
+    assert {path.name: path.read_bytes() for path in (tmp_path / "all").iterdir()} == shipped
+
+
+def test_an_unknown_example_writes_nothing_and_is_told_the_choices(tmp_path: Path) -> None:
+    done = process("examples", "-o", "nets", "resnet18", "resnet-18", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "unknown example 'resnet-18'; choose from" in done.stderr
+    assert not (tmp_path / "nets").exists()

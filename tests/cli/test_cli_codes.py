@@ -2,60 +2,36 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest.mock import create_autospec
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from hybridlat.api import Predictor
+from hybridlat import Predictor
 from hybridlat.cli import main as cli
-from hybridlat.errors import BackendUnavailable, HybridlatError, MeasurementError, NetworkError
+from hybridlat.errors import BackendUnavailable, MeasurementError, NetworkError
 from hybridlat.schema.estimate import Estimate
 from tests.cli.shell import FAKE, process
 from tests.report.estimates import residual, untrusted
 
 
-class Answers:
-    """Stands in for the Predictor: gives back what it was told to, or raises it.
-
-    It is called as the Predictor may be called, and in no other way: TypeError otherwise.
-    """
-
-    def __init__(self, *answers: Estimate | BaseException) -> None:
-        self.answers = list(answers)
-        self.asked: dict[str, object] = {}
-
-    def __call__(self, *positional: object, **options: object) -> Answers:
-        bound = inspect.signature(Predictor).bind(*positional, **options)
-        self.asked = dict(bound.arguments)
-        return self
-
-    def __enter__(self) -> Answers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def predict(self, *positional: object, **options: object) -> Estimate:
-        bound = inspect.signature(Predictor.predict).bind(self, *positional, **options)
-        self.asked |= {name: value for name, value in bound.arguments.items() if name != "self"}
-        answer = self.answers.pop(0)
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
-
-
 @pytest.fixture
-def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Answers]:
-    def set_up(*answers: Estimate | BaseException) -> Answers:
-        stand_in = Answers(*answers)
-        monkeypatch.setattr("hybridlat.api.Predictor", stand_in)
+def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Puts a stand-in in the Predictor's place, which gives these answers or raises them."""
+
+    def set_up(*answers: Estimate | BaseException) -> Any:
+        stand_in = create_autospec(Predictor)
+        predictor = stand_in.return_value
+        predictor.__enter__.return_value = predictor
+        predictor.predict.side_effect = answers
+        monkeypatch.setattr("hybridlat.Predictor", stand_in)
         return stand_in
 
     return set_up
@@ -83,7 +59,7 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Answers]:
 )  # fmt: skip
 @pytest.mark.parametrize("as_json", [False, True])
 def test_exit_codes(
-    answering: Callable[..., Answers],
+    answering: Callable[..., Any],
     capsys: pytest.CaptureFixture[str],
     answers: list[Estimate | BaseException],
     options: list[str],
@@ -102,7 +78,7 @@ def test_exit_codes(
 
 
 def test_debug_shows_where(
-    answering: Callable[..., Answers],
+    answering: Callable[..., Any],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -112,7 +88,7 @@ def test_debug_shows_where(
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_options_arrive_as_written(answering: Callable[..., Answers]) -> None:
+def test_options_arrive_as_written(answering: Callable[..., Any]) -> None:
     stand_in = answering(residual())
     code = cli.run(
         ["predict", "n.onnx", "--target", FAKE, "--threads", "2", "--store", "s.db", "--batch", "4",
@@ -120,11 +96,14 @@ def test_options_arrive_as_written(answering: Callable[..., Answers]) -> None:
          "--measure", "never"]
     )  # fmt: skip
     assert code == 0
-    asked = stand_in.asked
-    assert asked["target"] == FAKE and asked["threads"] == 2 and asked["store"] == "s.db"
-    assert asked["batch"] == 4 and asked["shapes"] == {"in:0": (4, 3, 8, 8), "mask": (4,)}
+    (target,), asked = stand_in.call_args
+    assert (target, asked["threads"], asked["store"]) == (FAKE, 2, "s.db")
     assert asked["tolerance"] == pytest.approx(0.025) and asked["confidence"] == pytest.approx(0.9)
-    assert asked["measure"] == "never" and asked["source"] == "n.onnx"
+    assert asked["measure"] == "never"
+    shapes = {"in:0": (4, 3, 8, 8), "mask": (4,)}
+    stand_in.return_value.predict.assert_called_once_with(
+        "n.onnx", batch=4, shapes=shapes, describe=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -176,11 +155,3 @@ def test_every_command_has_an_example_and_every_option_a_sentence() -> None:
             assert re.search(rf"(?m)^\s*hybridlat {full}\b", one.help or ""), full
             for parameter in one.params:
                 assert isinstance(parameter, click.Argument) or parameter.help, (full, parameter)
-
-
-def test_the_error_tree_decides_the_exit_code() -> None:
-    def leaves(kind: type[HybridlatError]) -> list[type[HybridlatError]]:
-        below = [leaf for child in kind.__subclasses__() for leaf in leaves(child)]
-        return below or [kind]
-
-    assert {kind.exit_code for kind in leaves(HybridlatError)} == {2, 3}

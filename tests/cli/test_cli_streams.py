@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat.api import Predictor, Progress
+from hybridlat import Predictor
 from hybridlat.cli import main as cli
 from hybridlat.cli.output import ProgressShown, line
 from hybridlat.schema.measurement import Measurement
+from hybridlat.schema.progress import Progress
 from tests.cli.shell import FAKE, ROOT, process
 
 NEEDLESS = {
@@ -34,11 +35,11 @@ def test_a_reader_that_stops_reading_is_no_error(nets: Path) -> None:
 def test_an_interrupt_ends_with_a_sentence(nets: Path, tmp_path: Path) -> None:
     script = (
         # A test run in the background of a shell inherits that interrupts are ignored.
-        "import signal, sys, time; from hybridlat import api\n"
+        "import signal, sys, time; import hybridlat\n"
         "from hybridlat.cli import main as cli\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def wait(*_, **__): print('ready', flush=True); time.sleep(60)\n"
-        "api.Predictor.predict = wait\n"
+        "hybridlat.Predictor.predict = wait\n"
         f"cli.main(['predict', 'a.onnx', '--target', '{FAKE}', '--store', r'{tmp_path}/s.db'])"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat.api import Predictor, predict
+from hybridlat import Predictor, predict
 from hybridlat.cli import main as cli
 from hybridlat.engines import device_sheets
 from hybridlat.errors import InputError
@@ -57,13 +57,6 @@ def test_the_sheet_is_the_device_of_the_target(
         assert predictor.predict(folder / "a.onnx").latency_us != quick
     with pytest.raises(InputError, match="give a target"):
         Predictor(device=slow)
-
-
-def test_without_a_sheet_nobody_knows_the_device(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.run(["predict", "a.onnx", "--target", TARGET, "--measure", "never"]) == 3
-    capsys.readouterr()
 
 
 @pytest.mark.parametrize(

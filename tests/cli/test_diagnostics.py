@@ -36,7 +36,7 @@ def test_a_warning_is_a_sentence_beside_the_answer(nets: Path, tmp_path: Path) -
     json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("flag", ["-v", "--verbose", "--debug"])
+@pytest.mark.parametrize("flag", ["--verbose", "--debug"])
 def test_messages_are_shown_beside_the_answer(nets: Path, flag: str) -> None:
     done = known(nets, flag)
     assert done.returncode == 0

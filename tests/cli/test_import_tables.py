@@ -1,33 +1,41 @@
-"""``store import --from networks`` and ``--from trtexec`` as users call them."""
+"""``store import --from`` as users call it: tables, and what another package reads."""
 
 import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
+from hybridlat.cli.store import store
+from hybridlat.errors import InputError
 from hybridlat.onnx_io import to_onnx
+from hybridlat.store import Store, importers
 from tests.cli.shell import process
+from tests.fakes import fake_importer
 from tests.networks import classifier
 
-HEAD = "network,target,batch,latency_ms,source\n"
-ROW = "net,t4/tensorrt-8.6/fp16,2,1.5,a page\n"
 
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "nets").mkdir()
     (tmp_path / "nets" / "net.onnx").write_bytes(to_onnx(classifier(8, 32), seed=None))
-    (tmp_path / "t.csv").write_text(HEAD + ROW + "other,t4/tensorrt-8.6/fp16,2,1.5,\n")
+    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-COMMAND = ("store", "import", "--from", "networks", "--store", "s.db")
+def run(*words: str) -> Result:
+    return CliRunner().invoke(store, ["import", "--from", "networks", "--store", "s.db", *words])
 
 
-def test_rows_are_imported_once_and_the_rest_is_listed(folder: Path) -> None:
-    command = (*COMMAND, "t.csv", "--nets", "nets")
-    first, again = process(*command, cwd=folder), process(*command, "--json", cwd=folder)
-    assert first.returncode == again.returncode == 0, first.stderr
+def table(*names: str) -> None:
+    lines = "".join(f"{name},t4/tensorrt-8.6/fp16,2,1.5,a page\n" for name in names)
+    Path("t.csv").write_text("network,target,batch,latency_ms,source\n" + lines)
+
+
+def test_rows_are_imported_once_and_the_rest_is_listed() -> None:
+    table("net", "other")
+    first, again = run("t.csv", "--nets", "nets"), run("t.csv", "--nets", "nets", "--json")
+    assert first.exit_code == again.exit_code == 0, first.stderr
     assert first.stdout.startswith("1 of 1 records are new")
     document = json.loads(again.stdout)
     assert (document["rows"], document["read"]) == (2, 1)
@@ -39,49 +47,50 @@ def test_rows_are_imported_once_and_the_rest_is_listed(folder: Path) -> None:
         "1 row left out: there is no ONNX file of the network in nets (put NAME.onnx there, or "
         "name the file in a column onnx): t.csv, row 2: other"
     ) in first.stderr
-    assert process("store", "check", "--store", "s.db", cwd=folder).returncode == 0
+    with Store("s.db") as opened:
+        assert opened.check() == []
 
 
-def test_rows_that_say_the_same_are_named_once(folder: Path) -> None:
-    rows = [*["other"] * 3, "b", "c", "d", "e", "f", "f"]
-    lines = "".join(f"{name},t4/tensorrt-8.6/fp16,1\n" for name in rows)
-    (folder / "many.csv").write_text("network,target,latency_ms\n" + lines)
-    done = process(*COMMAND, "many.csv", "--nets", "nets", cwd=folder)
+def test_rows_that_say_the_same_are_named_once() -> None:
+    table("a", "a", "a", "b", "net", "c", "d", "e", "f", "f")
     assert (
-        ": many.csv, row 4: b; many.csv, row 5: c; many.csv, row 6: d; many.csv, row 7: e; "
-        "many.csv, row 8 and 1 other: f; and 3 more"
-    ) in done.stderr
-    assert "9 rows left out" in done.stderr
+        "9 rows left out: there is no ONNX file of the network in nets (put NAME.onnx there, or "
+        "name the file in a column onnx): t.csv, row 1: a (×3); t.csv, row 4: b; "
+        "t.csv, row 6: c; t.csv, row 7: d; t.csv, row 8: e; and 1 more"
+    ) in run("t.csv", "--nets", "nets").stderr
 
 
-def test_nothing_imported_ends_with_two(folder: Path) -> None:
-    done = process(*COMMAND, "t.csv", cwd=folder)
-    assert done.returncode == 2
+def test_nothing_imported_is_an_error() -> None:
+    table("net", "other")
+    done = run("t.csv")
     assert "2 rows left out: the network's ONNX file is needed" in done.stderr
-    assert "none of 2 rows could be imported" in done.stderr
+    assert isinstance(done.exception, InputError)
+    assert "none of 2 rows could be imported" in str(done.exception)
 
 
 def test_several_files_a_mapping_and_a_default_target(folder: Path) -> None:
     (folder / "u.csv").write_text("net,ms\nnet,3\n")
     (folder / "v.csv").write_text("net,ms\nnet,4\n")
     (folder / "map.toml").write_text("[columns]\nlatency='ms'\n[units]\nlatency='ms'\n")
-    done = process(
-        *COMMAND, "u.csv", "v.csv", "--nets", "nets", "--columns", "map.toml",
-        "--target", "pixel9/torch-2.4/fp32", cwd=folder,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    options = ("--nets", "nets", "--columns", "map.toml", "--target", "pixel9/torch-2.4/fp32")
+    done = run("u.csv", "v.csv", *options)
+    assert done.exit_code == 0, done.stderr
     assert done.stdout.startswith("2 of 2 records are new")
     assert "pixel9 has no data sheet" in done.stderr
 
 
-def test_a_log_of_trtexec(folder: Path) -> None:
-    (folder / "net.log").write_text(
-        "&&&& RUNNING TensorRT.trtexec [TensorRT v8601] # trtexec --onnx=net.onnx --fp16\n"
-        "[I] Selected Device: Tesla T4\n[I] GPU Compute Time: min = 1 ms, median = 1.5 ms\n"
-    )
-    done = process(
-        "store", "import", "--from", "trtexec", "net.log", "--nets", "nets", "--store", "s.db",
-        cwd=folder,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("1 of 1 records are new")
+def test_what_another_package_reads_is_imported_once(folder: Path) -> None:
+    (folder / "lines.txt").write_text("10 11 -1 nan")
+    command = ("store", "import", "--from", "fake", "lines.txt", "--store", "s.db", "--json")
+    first, again = (json.loads(process(*command, cwd=folder).stdout) for _ in range(2))
+    assert first == {
+        "read": 2, "measurements": 2, "breakdowns": 0, "signatures": 1,
+        "skipped": {"latency is not a positive number": 2},
+        "targets": [str(fake_importer.TARGET)],
+    }  # fmt: skip
+    assert again == {**first, "measurements": 0, "signatures": 0}
+
+
+def test_an_unknown_name_gives_the_choices(folder: Path) -> None:
+    with pytest.raises(InputError, match="networks, trtexec, fake"):
+        importers.read("imagenet", folder)

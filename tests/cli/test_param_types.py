@@ -20,42 +20,24 @@ from hybridlat.cli.param_types import (
     OutputFile,
 )
 
-positive = st.floats(1e-3, 1e4).map(lambda x: float(f"{x:.4f}")).filter(lambda x: x > 0)
 
-
-def test_an_interval_may_be_wider_than_the_latency() -> None:
-    assert TOLERANCE.convert("150%", None, None) == pytest.approx(1.5)
-
-
-@given(st.integers(1, 10_000))
-def test_a_share_is_the_same_in_percent_and_as_a_number(basis_points: int) -> None:
-    percent = f"{basis_points / 100:.2f}%"
-    number = f"{basis_points / 10_000:.4f}"
-    assert SHARE.convert(percent, None, None) == pytest.approx(basis_points / 10_000)
-    assert SHARE.convert(number, None, None) == pytest.approx(basis_points / 10_000)
-
-
-@given(positive, st.sampled_from([("us", 1.0), ("µs", 1.0), ("ms", 1e3), ("s", 1e6)]))
-def test_latencies_are_microseconds(value: float, unit: tuple[str, float]) -> None:
-    name, factor = unit
-    for text in (f"{value:.4f}{name}", f" {value:.4f} {name.upper()} "):
-        assert LATENCY.convert(text, None, None) == pytest.approx(value * factor)
-
-
-@given(st.integers(0, 99), st.integers(0, 59), st.integers(1, 59))
-def test_durations_add_up_to_seconds(hours: int, minutes: int, seconds: int) -> None:
-    text = f"{hours}h{minutes}m {seconds}s"
-    assert DURATION.convert(text, None, None) == 3600 * hours + 60 * minutes + seconds
-
-
-@given(
-    st.text(st.characters(exclude_categories=["Cs"]), min_size=1),
-    st.lists(st.integers(1, 9999), min_size=1, max_size=6),
-    st.sampled_from("x×,"),
-)
-def test_a_shape_keeps_name_and_sizes(name: str, sizes: list[int], cross: str) -> None:
-    text = f"{name}:{cross.join(map(str, sizes))}"
-    assert SHAPE.convert(text, None, None) == (name, tuple(sizes))
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (SHARE, "5%", 0.05), (SHARE, "0.05", 0.05), (SHARE, " 12 % ", 0.12),
+        (TOLERANCE, "150%", 1.5),  # an interval may be wider than the latency
+        (LATENCY, "8ms", 8000.0), (LATENCY, " .5 S ", 5e5), (LATENCY, "800us", 800.0),
+        (LATENCY, "800µs", 800.0),
+        (DURATION, "90s", 90.0), (DURATION, "1h30m 5s", 5405.0), (DURATION, "10min", 600.0),
+        (SHAPE, "in:0:1x3x224×224", ("in:0", (1, 3, 224, 224))), (SHAPE, "µ:1,3", ("µ", (1, 3))),
+        (BATCHES, "8", (8,)), (BATCHES, "4, 1,4,2", (4, 1, 2)),
+    ],
+)  # fmt: skip
+def test_values_are_read_as_people_write_them(
+    kind: click.ParamType[Any], text: str, value: object
+) -> None:
+    found = kind.convert(text, None, None)
+    assert found == (pytest.approx(value) if isinstance(value, float) else value)
 
 
 @pytest.mark.parametrize(

@@ -70,12 +70,9 @@ def backend(request: pytest.FixtureRequest) -> Backend:
     return made
 
 
-def test_it_is_named_and_its_target_parses_back(backend: Backend) -> None:
+def test_its_target_parses_back_and_its_environment_is_text(backend: Backend) -> None:
     assert backend.name and isinstance(backend.method, Method)
     assert Target.parse(str(backend.target)) == backend.target
-
-
-def test_the_environment_is_text(backend: Backend) -> None:
     environment = backend.environment()
     assert environment["engine"]
     assert all(isinstance(k, str) and isinstance(v, str) for k, v in environment.items())
@@ -92,22 +89,14 @@ def test_lowering_accounts_for_every_node_once(
     assert len(lowered.origins) == len(lowered.network.nodes)
     assert lowered.by
     assert_whole(lowered.network)
-
-
-@pytest.mark.parametrize("make", SMALL)
-def test_lowering_is_the_same_each_time(backend: Backend, make: Callable[[], Network]) -> None:
-    hashes = [[sign(cell.network).hash for cell in cut(backend.lower(make()))] for _ in range(2)]
+    hashes = [[sign(c.network).hash for c in cut(backend.lower(make()))] for _ in range(2)]
     assert hashes[0] == hashes[1]
 
 
 @pytest.mark.parametrize("make", SMALL)
-def test_networks_run(backend: Backend, make: Callable[[], Network]) -> None:
+def test_networks_cells_and_kernels_run(backend: Backend, make: Callable[[], Network]) -> None:
     with backend.build(make(), seed=1, lowered=False) as session:
         assert_positive(samples(session, 3))
-
-
-@pytest.mark.parametrize("make", SMALL)
-def test_cells_and_kernels_run(backend: Backend, make: Callable[[], Network]) -> None:
     lowered = backend.lower(make())
     for cell in (*cut(lowered), *kernels(lowered)):
         with backend.build(cell.network, seed=1, lowered=True) as session:
@@ -123,6 +112,7 @@ def test_two_sessions_live_side_by_side(backend: Backend) -> None:
     first.close()
     assert_positive(samples(second, 2))
     second.close()
+    second.close()  # does no harm
 
 
 @pytest.mark.parametrize("lowered", [False, True])
@@ -131,13 +121,6 @@ def test_nonsense_is_refused(backend: Backend, what: str, lowered: bool) -> None
     with pytest.raises(MeasurementError) as caught:
         backend.build(nonsense()[what], seed=1, lowered=lowered)
     assert lowered or "\n" not in str(caught.value)
-
-
-def test_closing_twice_does_no_harm(backend: Backend) -> None:
-    session = backend.build(conv_relu(), seed=1, lowered=False)
-    session.run_us(1)
-    session.close()
-    session.close()
 
 
 def test_backends_are_found_by_name() -> None:

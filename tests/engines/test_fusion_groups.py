@@ -18,18 +18,8 @@ from tests.engines.tensorrt_patterns import by_rules
 from tests.engines.test_backends import assert_whole
 from tests.networks import SMALL, Builder
 
-OPS = [
-    "Conv",
-    "Relu",
-    "Sigmoid",
-    "Add",
-    "Mul",
-    "Concat",
-    "MaxPool",
-    "Identity",
-    "HardSwish",
-    "Split",
-]
+OPS = ("Conv", "Relu", "Sigmoid", "Add", "Mul", "Concat", "MaxPool", "Identity", "HardSwish",
+       "Split")  # fmt: skip
 
 
 @st.composite
@@ -50,21 +40,16 @@ def graphs(draw: st.DrawFn) -> Network:
             made.append(b.conv(joined, 8, kernel=1))
         elif op == "Split":
             n, c, h, w = b.shape(a)
-            parts = (f"{a}_l{len(b.nodes)}", f"{a}_r{len(b.nodes)}")
-            b.types.update((p, TensorType("float32", (n, c // 2, h, w))) for p in parts)
-            b.nodes.append(
-                Node(f"Split_{len(b.nodes)}", "Split", (a,), parts, (("axis", 1),), "", 2)
-            )
-            made.append(b.concat(list(reversed(parts))))
+            parts = b.op_of_many("Split", [a], [(n, c // 2, h, w)] * 2, 2, {"axis": 1})
+            made.append(b.concat(parts[::-1]))
         else:
             made.append(b.op(op, [a], b.shape(a), 14))
     return b.network(made[-1])
 
 
 def accounted(network: Network, lowered: Lowered) -> bool:
-    return sorted([*(i for o in lowered.origins for i in o), *lowered.removed]) == list(
-        range(len(network.nodes))
-    )
+    placed = sorted([*(i for origin in lowered.origins for i in origin), *lowered.removed])
+    return placed == list(range(len(network.nodes)))
 
 
 @given(graphs(), st.sampled_from(["", "8.6", "10.0"]))
@@ -84,9 +69,7 @@ def test_every_operator_of_a_file_is_in_one_kernel_or_removed(
 @settings(max_examples=150, deadline=None)
 def test_any_grouping_becomes_a_network_of_kernels(network: Network, data: st.DataObject) -> None:
     """Even one that no engine would make: kernels that hang on themselves are taken apart."""
-    keys = data.draw(
-        st.lists(st.integers(0, 4), min_size=len(network.nodes), max_size=len(network.nodes))
-    )
+    keys = [data.draw(st.integers(0, 4)) for _ in network.nodes]
     kernels = {k: tuple(i for i, key in enumerate(keys) if key == k) for k in set(keys)}
     lowered = lowered_of(network, Groups(tuple(kernels.values()), ()), "test")
     assert accounted(network, lowered)

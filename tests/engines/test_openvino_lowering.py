@@ -84,5 +84,5 @@ def test_tensors_may_be_called_like_the_names_that_layers_are_traced_by() -> Non
     swapped = {"n0": "n4", "n4": "n0"}
     every = {n for node in network.nodes for n in (*node.inputs, *node.outputs) if n}
     names = {name: f"n{place}" for place, name in enumerate(sorted(every))} | swapped
-    odd = network.renamed(names, [node.name for node in network.nodes])
+    odd = network.renamed(names)
     assert lower(odd).origins == lower(network).origins

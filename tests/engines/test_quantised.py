@@ -58,7 +58,7 @@ def test_a_kernel_goes_by_what_it_computes_and_holds_what_it_rounds() -> None:
     assert not any("Linear+" in label or "+Quant" in label for label in labels)
     placed = sorted([*lowered.removed, *(i for origin in lowered.origins for i in origin)])
     assert placed == list(range(len(network.nodes)))
-    partition = partition_network(network, lowered, file.node_names)
+    partition = partition_network(network, lowered, file.facts.node_names)
     assert not partition.removed
 
 

@@ -5,7 +5,6 @@ import pytest
 from hybridlat.engines.fusion import rewriter
 from hybridlat.engines.fusion.groups import Groups
 from hybridlat.engines.fusion.rewriter import eliminate, fuse
-from hybridlat.engines.tensorrt import fusion_rules
 from hybridlat.graph.cells import kernels
 from hybridlat.graph.network import Network
 from tests.engines.tensorrt_patterns import (
@@ -120,10 +119,6 @@ def test_versions_bound_rules() -> None:
     assert by_rules(net, "8.6").by == "rules tensorrt-8.6"
     since = fuse("a", "Relu", "Relu", "", since="8.2")
     assert [since.covers(v) for v in ("8.0", "8.2.1", "10.0", "")] == [False, True, True, True]
-
-
-def test_every_rule_of_the_table_says_why() -> None:
-    assert all(rule.name and rule.reason for rule in fusion_rules.RULES)
 
 
 def test_a_table_is_read_from_top_to_bottom() -> None:

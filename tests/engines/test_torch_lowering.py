@@ -6,7 +6,6 @@ from math import prod
 from pathlib import Path
 
 import numpy as np
-import onnx.parser
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +19,8 @@ from hybridlat.graph.network import Lowered, Network
 from hybridlat.model.geometry import COLUMN
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target
+from tests.engines.tensorrt_patterns import CONV, weights
+from tests.engines.tensorrt_patterns import network as text_network
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = sorted((ROOT / "data" / "nets").glob("*.onnx"))
@@ -32,22 +33,10 @@ TARGETS = (
     "t4/paddle-tensorrt-2020/fp16",
     "v100/paddle-tensorrt-8.0/fp32",
 )
-CONV = "Conv<kernel_shape=[3,3], pads=[1,1,1,1]>"
 
 
-def network(
-    body: str, inputs: str = "float[2,64,28,28] x", outputs: str = "y", **weights: tuple[int, ...]
-) -> Network:
-    lines = []
-    for name, shape in weights.items():
-        dims = ",".join(map(str, shape))
-        lines.append(f"{name}_s = Constant<value = int64[{len(shape)}] {{{dims}}}>()")
-        lines.append(f"{name} = ConstantOfShape<value = float[1] {{0.5}}>({name}_s)")
-    text = f'<ir_version: 8, opset_import: ["": 18]> g ({inputs}) => (float[] {outputs})'
-    model = onnx.parser.parse_model(f"{text} {{ {' '.join(lines)} {body} }}")
-    for value in model.graph.output:
-        value.type.tensor_type.ClearField("shape")
-    return read_network(model)
+def network(body: str, inputs: str = "float[2,64,28,28] x", **shapes: tuple[int, ...]) -> Network:
+    return text_network(f"{weights(**shapes)} {body}", inputs)
 
 
 def named(net: Network, **names: str) -> Network:
@@ -81,6 +70,10 @@ def test_a_folded_normalisation_is_a_kernel_again(bias: str) -> None:
     net = conv_relu(bias)
     assert ops(lower(net)) == ["Conv", "BatchNormalization", "Relu"]
     assert ops(lower(net, compiled=True)) == ["Conv", "BatchNormalization+Relu"]
+    module = as_module(net)
+    assert module.origins == (0, None, 1)
+    raw = module.network.nodes[0].outputs[0]
+    assert module.network.types[raw] == net.types[net.nodes[0].outputs[0]]
 
 
 def test_a_bias_of_the_module_is_added_apart_on_a_gpu_alone() -> None:
@@ -97,14 +90,6 @@ def test_without_names_the_kind_of_network_tells_whether_it_was_normalised() -> 
     residual = network(f"c = {CONV}(x, w, b) a = Add(c, x) y = Relu(a)", w=(64, 64, 3, 3), b=(64,))
     assert folded_norms(plain) == frozenset()
     assert folded_norms(residual) == {0}
-
-
-def test_what_is_put_back_keeps_the_types_of_the_file() -> None:
-    net = conv_relu("onnx::Conv_17")
-    module = as_module(net)
-    assert module.origins == (0, None, 1)
-    raw = module.network.nodes[0].outputs[0]
-    assert module.network.types[raw] == net.types[net.nodes[0].outputs[0]]
 
 
 def test_composites_are_one_call() -> None:
@@ -184,14 +169,11 @@ def test_a_permuted_tensor_is_convolved_with_channels_last() -> None:
 
 
 def test_the_shapes_of_what_runs_with_channels_last_are_those_of_the_file() -> None:
+    assert dense((2, 3, 4, 5), channels_last=True) == (60, 1, 15, 3)
     net = network(f"y = {CONV}(x, w)", w=(128, 64, 3, 3))
     rows = [kernel_table(lower(net, channels_last=last)).values for last in (False, True)]
     changed = np.flatnonzero((rows[0] != rows[1]).any(axis=0))
     assert changed.tolist() == [COLUMN["variant"]]
-
-
-def test_channels_last_has_channels_innermost() -> None:
-    assert dense((2, 3, 4, 5), channels_last=True) == (60, 1, 15, 3)
 
 
 def test_autocast_casts_where_an_operator_asks_for_it() -> None:

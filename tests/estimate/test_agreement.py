@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from hybridlat.api import Predictor
+from hybridlat import Predictor
 from hybridlat.engines import registry
 from hybridlat.engines.host import PROC_VARIABLE, usable_cores
 from hybridlat.estimate.belief import disagreement
@@ -26,7 +26,8 @@ from hybridlat.report.units import why_untrusted
 from hybridlat.schema.measurement import KINDS, Kind, MachineLoad, Measurement, load_of
 from hybridlat.schema.target import Target
 from hybridlat.store import LatencyStats, Store, packs
-from tests.estimate.test_whole_networks import FAKE, NETS, QUICK, TARGET, network_of
+from tests.estimate.test_whole_networks import NETS, TARGET, network_of
+from tests.fakes.fake_backend import FAKE, QUICK
 
 FITTED = Composition(scale=1.0, residual_share=0.02, networks=60)
 

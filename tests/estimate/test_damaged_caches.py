@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat.api import Predictor
+from hybridlat import Predictor
 from hybridlat.estimate.lookup.models import keep_device, known_device
 from hybridlat.estimate.partition import PARTITION_FORMAT
 from hybridlat.onnx_io.facts import FACTS_FORMAT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hybridlat.api import Predictor
+from hybridlat import Predictor
 from hybridlat.estimate.structure import _kernels
 from hybridlat.model.geometry import geometry
 from hybridlat.report.cell_texts import kernel_text, what_text

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat.api import Predictor, list_targets
+from hybridlat import Predictor
 from hybridlat.estimate.compose.target_composition import composition_of, lent_composition
 from hybridlat.estimate.lookup import models as model_folders
 from hybridlat.estimate.lookup.target_data import TargetData
+from hybridlat.estimate.lookup.target_list import list_targets
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridlat import onnx_io
-from hybridlat.api import Predictor
+from hybridlat import Predictor, onnx_io
 from hybridlat.estimate.structure import common_path
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
@@ -126,16 +125,16 @@ def test_module_paths_are_read_from_scopes_names_and_weights() -> None:
     entry.key, entry.value = "pkg.torch.onnx.name_scopes", "['', 'stem', 'stem.act', 'relu_1']"
     nodes[3].name = "/stages/stages.1/blocks/blocks.0/act/Relu"
     file = onnx_io.load(model)
-    assert file.module_paths == ("stem.act", "head_conv", "", "stages.1.blocks.0.act")
+    assert file.facts.module_paths == ("stem.act", "head_conv", "", "stages.1.blocks.0.act")
     entry.value = "no list at all ["
-    assert onnx_io.load(model).module_paths[0] == ""
+    assert onnx_io.load(model).facts.module_paths[0] == ""
 
 
 def test_weights_that_are_made_lend_their_names() -> None:
     file = onnx_io.load(model_of("layer1_w_0 = ConstantOfShape(size)  y = Conv(x, layer1_w_0)"))
-    assert file.module_paths == ("", "layer1")
+    assert file.facts.module_paths == ("", "layer1")
     file = onnx_io.load(model_of("w = Transpose(head_conv_weight)  y = Conv(x, w)"))
-    assert file.module_paths[1] == "head_conv"
+    assert file.facts.module_paths[1] == "head_conv"
 
 
 QUANTISED = """<ir_version: 8, opset_import: ["" : 13]>

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat.api import Predictor
+from hybridlat import Predictor
 from hybridlat.engines import device_sheets, registry
 from hybridlat.estimate.compose.composition import normal_quantile
 from hybridlat.estimate.lookup.target_data import TargetData

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hybridlat.api import Predictor
+from hybridlat import Predictor
 from hybridlat.estimate.compose.composition import Composition, normal_quantile
 from hybridlat.estimate.compose.machine import PaceDrift, pace_drift_of, paces_of
 from hybridlat.estimate.compose.posterior import CellPrior

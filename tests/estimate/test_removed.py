@@ -7,8 +7,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from hybridlat import onnx_io
-from hybridlat.api import predict
+from hybridlat import onnx_io, predict
 
 NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
 L4 = "l4/tensorrt/fp16"
@@ -20,12 +19,12 @@ def test_every_operator_is_somewhere_exactly_once(name: str, target: str, tmp_pa
     path = NETS / f"{name}.onnx"
     estimate = predict(path, target, store=str(tmp_path / "s.db"), measure="never")
     named = [node for cell in estimate.cells for node in cell.nodes]
-    assert sorted([*named, *estimate.removed]) == sorted(onnx_io.load(path).node_names)
+    assert sorted([*named, *estimate.removed]) == sorted(onnx_io.load(path).facts.node_names)
     assert 40 < estimate.constants <= len(estimate.removed)
     assert not any("ConstantOfShape" in w or "constants" in w for w in estimate.warnings)
     # Constants come last, so that the others can be named first.
     file = onnx_io.load(path)
-    constants = {file.node_names[i] for i in file.constant_nodes}
+    constants = {file.facts.node_names[i] for i in file.facts.constant_nodes}
     others = estimate.removed[: len(estimate.removed) - estimate.constants]
     assert not constants.intersection(others)
     assert constants.issuperset(estimate.removed[len(others) :])
@@ -47,8 +46,8 @@ def test_weights_what_makes_them_and_shapes_are_constants() -> None:
         p = MatMul(flat, w)
         y = Relu(p)
     }""")
-    file = onnx_io.load(model)
-    assert {file.op_types[i] for i in file.constant_nodes} == {"ConstantOfShape", "Mul", "Shape"}
+    facts = onnx_io.load(model).facts
+    assert {facts.op_types[i] for i in facts.constant_nodes} == {"ConstantOfShape", "Mul", "Shape"}
 
 
 def test_what_is_removed_and_no_constant_is_no_warning(tmp_path: Path) -> None:

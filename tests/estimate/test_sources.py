@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hybridlat.api import Predictor
+from hybridlat import Predictor
 from hybridlat.engines import device_sheets, registry
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.partition import Partitioner

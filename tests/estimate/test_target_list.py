@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat.api import Predictor, list_families, list_targets
+from hybridlat import Predictor
 from hybridlat.engines import device_sheets
 from hybridlat.estimate.lookup import models as model_folders
 from hybridlat.estimate.lookup import target_list
+from hybridlat.estimate.lookup.target_list import list_families, list_targets
 from hybridlat.model.family import shipped
 from hybridlat.report.units import half_width_share
 from hybridlat.schema.plugins import shipped as shipped_path

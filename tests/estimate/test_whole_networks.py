@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hybridlat.api import Predictor
+from hybridlat import Predictor
 from hybridlat.engines import registry
 from hybridlat.errors import StoreError
 from hybridlat.estimate import partition
@@ -34,19 +34,15 @@ from hybridlat.estimate.lookup.whole_networks import (
 )
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import Signature, sign
-from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.onnx_io import load, to_onnx
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.measurement import Breakdown, Measurement, Visit
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
+from tests.fakes.fake_backend import FAKE, QUICK
 from tests.networks import Builder, residual_block
 
-QUICK = MeasurementConfig(
-    rounds=1, processes=1, max_processes=1, visit_ms=2.0, network_visit_ms=5.0
-)
 NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
-FAKE = "fake/fake-1.0/fp32/1t"
 TARGET = Target.parse(FAKE)
 TODAY = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 

@@ -41,7 +41,6 @@ def test_default_is_a_file_beside_the_store(
 
 
 def test_git_may_be_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert tracking.git_commit(tmp_path) == ""
     monkeypatch.setenv("PATH", str(tmp_path))
     assert tracking.git_commit() == ""
 
@@ -52,8 +51,7 @@ def test_without_mlflow_nothing_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_pat
     with tracker.run("x") as run:
         run.log(metrics={"a": 1.0})
         run.dataset("d", "0", "here", "test")
-        assert tracker.register(TARGET, run, tmp_path, "d") is None
-    assert tracker.champion(TARGET) is None
+        assert tracker.register(TARGET, run, tmp_path, "d") == ""
     assert not (tmp_path / "mlflow.db").exists()
 
 
@@ -74,8 +72,8 @@ def test_a_failing_run_is_marked_failed(tracked: str) -> None:
 
 def test_every_row_of_an_evaluation_is_a_run(tracked: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hybridlat.model.fit.fit_model", lambda *_, **__: FlatModel())
-    regimes = ["measured", "unseen", "gated@5%"]
-    chosen = evaluate.EvaluationOptions(device=DEVICE, baselines=["roofline"], regimes=regimes)
+    monkeypatch.setattr(evaluate, "device_of", lambda *_: DEVICE)
+    chosen = evaluate.EvaluationOptions(baselines=["roofline"])
     evaluation = evaluate.evaluate_targets([TARGET], chosen, store=tracked)
     client = client_of(tracked)
     runs = {run.info.run_id: run for run in runs_kept(tracked)}
@@ -89,7 +87,7 @@ def test_every_row_of_an_evaluation_is_a_run(tracked: str, monkeypatch: pytest.M
         assert "mlflow.parentRunId" not in run.data.tags
         assert run.data.metrics["rmspe"] == pytest.approx(row.score.rmspe, rel=1e-3)
         assert run.data.metrics["answered_share"] == pytest.approx(row.answered_share, rel=1e-3)
-        assert {"git_commit", "target", "regime", "method", "protocol"} <= set(run.data.params)
+        assert {"target", "regime", "method", "protocol"} <= set(run.data.params)
         [data] = run.inputs.dataset_inputs
         assert data.dataset.name == row.target
         assert data.dataset.digest == evaluation.reports[0].data_hash[:36]

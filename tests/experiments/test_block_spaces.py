@@ -38,11 +38,3 @@ def test_a_block_left_out_makes_a_smaller_network(space: BlockSpace) -> None:
     place = next(p for p, choices in enumerate(space.choices) if choices[0] == NONE)
     less = (*full[:place], 0, *full[place + 1 :])
     assert len(space.build(less).graph.node) < len(space.build(full).graph.node)
-
-
-@EVERY
-def test_what_is_no_architecture_is_refused(space: BlockSpace) -> None:
-    with pytest.raises(ValueError, match="positions"):
-        space.build(())
-    with pytest.raises(ValueError, match="choose 0 to"):
-        space.build([99] * len(space.positions))

@@ -51,36 +51,6 @@ def test_every_index_and_string_round_trips() -> None:
     assert [nasbench201.index_from_arch(arch) for arch in archs] == list(range(15_625))
 
 
-@pytest.mark.parametrize(
-    "arch",
-    [
-        "",
-        "|none~0|",
-        "|none~0|+|none~0|none~1|+|none~0|none~1|conv~2|",
-        "none~0+none~0|none~1+none~0|none~1|none~2",
-        "|none~0|+|none~0|none~1|+|none~0|none~1|none~2|+|none~0|",
-    ],
-)
-def test_other_strings_are_refused(arch: str) -> None:
-    with pytest.raises(ValueError, match=r"expected|needs"):
-        nasbench201.parse(arch)
-
-
-def test_other_indices_and_impossible_sizes_are_refused() -> None:
-    for index in (-1, 15_625):
-        with pytest.raises(ValueError, match="index"):
-            nasbench201.arch_from_index(index)
-    with pytest.raises(ValueError, match="sizes"):
-        nasbench201.build(NOTHING, image=30)
-
-
-def test_sample_repeats_with_its_seed_and_has_no_duplicates() -> None:
-    drawn = nasbench201.sample(200, seed=3)
-    assert drawn == nasbench201.sample(200, seed=3)
-    assert drawn != nasbench201.sample(200, seed=4)
-    assert len(set(drawn)) == 200
-
-
 def test_live_edges_are_those_on_a_path_found_by_search() -> None:
     """Compare with an exhaustive walk over all paths, on every architecture."""
 
@@ -102,7 +72,7 @@ def test_live_edges_are_those_on_a_path_found_by_search() -> None:
     assert disconnected == 341
 
 
-@pytest.mark.parametrize("arch", [*nasbench201.sample(12, seed=1), uniform("nor_conv_3x3")])
+@pytest.mark.parametrize("arch", [*nasbench201.sample(4, seed=1), uniform("nor_conv_3x3")])
 def test_network_is_valid_runs_and_has_the_convolutions_of_its_string(arch: str) -> None:
     model = nasbench201.build(arch, cells_per_stage=2, image=16, classes=7, batch=2)
     onnx.checker.check_model(model, full_check=True)
@@ -152,15 +122,3 @@ def test_network_without_a_path_is_its_tail_and_constant(arch: str) -> None:
     second = run(filled, np.ones((1, 3, 32, 32), np.float32))
     assert first.shape == (1, 10)
     np.testing.assert_array_equal(first, second)
-
-
-def test_every_value_has_a_static_shape_and_no_weight_is_stored() -> None:
-    model = nasbench201.build(uniform("nor_conv_1x1"), channels=8, image=64)
-    inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
-    known = {value.name for value in inferred.graph.value_info} | {"output"}
-    for node in model.graph.node:
-        assert set(node.output) <= known
-    for value in inferred.graph.value_info:
-        assert all(dim.dim_value > 0 for dim in value.type.tensor_type.shape.dim)
-    for tensor in model.graph.initializer:
-        assert tensor.data_type == onnx.TensorProto.INT64

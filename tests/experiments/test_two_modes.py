@@ -10,16 +10,6 @@ from tests.experiments.scripts import FOLDER, load
 fine = load("02_two_modes")
 
 
-def test_a_made_staircase_is_found() -> None:
-    along = np.arange(17.0, 130.0)
-    latency = 10 + 2 * np.ceil(along / 16) * 16
-    explained = fine.explain(fine.Series("c_out of a made-up engine", along, latency))
-    assert explained.blocks == (16, 0)
-    assert (explained.few, explained.alignment) == (0, 1)
-    assert explained.steps == pytest.approx(0, abs=1e-6)
-    assert explained.plain > 5
-
-
 def test_a_made_jump_is_found() -> None:
     along = np.arange(18.0, 130.0, 2)
     steps = 10 + 2 * np.ceil(along / 16) * 16
@@ -28,15 +18,6 @@ def test_a_made_jump_is_found() -> None:
     assert (explained.blocks, explained.alignment) == ((16, 0), 4)
     assert explained.both == pytest.approx(0, abs=1e-6)
     assert explained.steps > 5
-
-
-def test_without_modes_none_is_claimed() -> None:
-    rng = np.random.default_rng(0)
-    along = np.arange(8.0, 130.0)
-    latency = (20 + 3 * along) * np.exp(rng.normal(0, 0.01, len(along)))
-    explained = fine.explain(fine.Series("c_out of a smooth engine", along, latency))
-    assert explained.blocks == (1, 0)
-    assert (explained.few, explained.alignment) == (0, 1)
 
 
 def test_the_sweep_shows_both_modes() -> None:

@@ -14,17 +14,24 @@ import random
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
+from hybridlat.engines import registry
 from hybridlat.engines.base import Backend, Method, Session
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.cells import cut_positions
 from hybridlat.graph.network import Lowered, Network, Node
 from hybridlat.graph.operators import KINDS, kind_of
 from hybridlat.graph.signature import sign
+from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.schema.target import Target
 
+FAKE = "fake/fake-1.0/fp32/1t"
+QUICK = MeasurementConfig(
+    rounds=1, processes=1, max_processes=1, visit_ms=2.0, network_visit_ms=5.0
+)
+RULES = Target("fake", "tensorrt-8.6", "fp32")
 # What tests ask of a fake engine in a process of its own: seconds that a run lasts, and networks
 # (by name) whose run takes the process down.
 SLEEP_VARIABLE = "FAKE_ENGINE_SLEEP_S"
@@ -51,7 +58,7 @@ class Machine:
 
 
 class FakeBackend(Backend):
-    """See the module. ``fuses`` lowers Conv+Add+Relu, Conv+Relu and Conv+Add to one kernel.
+    """See the module. ``fuses`` lowers as TensorRT does.
 
     ``refused_ops`` cannot be built; a network whose signature hash is in ``crashing`` can, and
     fails when run. ``drift`` gives the slowness of the machine (1 = as stated) from the number of
@@ -89,7 +96,7 @@ class FakeBackend(Backend):
     def lower(self, network: Network) -> Lowered:
         self._accept(network)
         if self._fuses:
-            return _fused(network)
+            return registry.lower(network, RULES)
         origins = tuple((i,) for i in range(len(network.nodes)))
         return Lowered(network, origins, (), "fake 1.0")
 
@@ -128,7 +135,7 @@ class FakeBackend(Backend):
                 if name and name not in ready:
                     raise MeasurementError(f"{label} reads {name!r}, which nothing makes before it")
             ready.update(node.outputs)
-            if node.op in ("Conv", "FusedConv"):
+            if node.op == "Conv":
                 data, weight = (network.type_of(n).shape for n in node.inputs[:2])
                 group = node.attribute("group", 1)
                 if not isinstance(group, int) or data[1] != weight[1] * group:
@@ -184,59 +191,3 @@ def flop(network: Network, node: Node) -> float:
         rows = -2 if node.attribute("transA", 0) and len(left) > 1 else -1
         return 2.0 * out * (left[rows] if left else 1)
     return float(sum(network.type_of(n).elements for n in (*node.inputs, *node.outputs) if n))
-
-
-def _fused(network: Network) -> Lowered:
-    """Conv [+ Add] [+ Relu] as one FusedConv where nobody else reads what lies between."""
-    readers = network.consumers()
-    kept = set(network.outputs)
-    nodes: dict[int, Node] = dict(enumerate(network.nodes))
-    origins: dict[int, tuple[int, ...]] = {i: (i,) for i in nodes}
-    made = network.producers()
-    for position, node in enumerate(network.nodes):
-        for source in node.inputs:
-            before = made.get(source, -1)
-            first = nodes.get(before)
-            if (
-                first is None
-                or source in kept
-                or readers[source] != [position]
-                or not _joins(first, node, source)
-            ):
-                continue
-            nodes[position] = _joined(first, node, source)
-            origins[position] = (*origins.pop(before), position)
-            del nodes[before]
-            break
-    order = sorted(nodes)
-    alive = {n for p in order for n in (*nodes[p].inputs, *nodes[p].outputs)}
-    lowered = replace(
-        network,
-        nodes=tuple(nodes[p] for p in order),
-        types={n: t for n, t in network.types.items() if n in alive or n in network.inputs},
-    )
-    return Lowered(lowered, tuple(origins[p] for p in order), (), "fake 1.0")
-
-
-def _joins(first: Node, then: Node, source: str) -> bool:
-    steps = first.attribute("steps", ())
-    assert isinstance(steps, tuple)
-    if first.op not in ("Conv", "FusedConv") or steps[-1:] == ("Relu",):
-        return False
-    if then.op == "Relu":
-        return True
-    return then.op == "Add" and not steps and then.inputs.count(source) == 1
-
-
-def _joined(first: Node, then: Node, source: str) -> Node:
-    steps = first.attribute("steps", ())
-    assert isinstance(steps, tuple)
-    attributes = {**dict(first.attributes), "steps": (*map(str, steps), then.op)}
-    return replace(
-        first,
-        op="FusedConv",
-        domain="hybridlat.fake",
-        inputs=first.inputs + tuple(n for n in then.inputs if n != source),
-        outputs=then.outputs,
-        attributes=tuple(sorted(attributes.items())),
-    )

@@ -28,16 +28,3 @@ def test_a_convolution_has_the_shape_that_onnx_infers(
     assert network.outputs == (out,)
     read = onnx_io.read_network(onnx_io.to_onnx(network, None))
     assert read.types == network.types
-
-
-def test_what_nobody_reads_is_given_out() -> None:
-    builder = NetworkBuilder("net")
-    image = builder.input((1, 4, 8, 8), "image")
-    left, right = builder.op_of_many("Split", [image], [(1, 2, 8, 8)] * 2, 11, {"axis": 1})
-    flat = builder.op("Reshape", [left, builder.numbers(1, 128)], (1, 128), 14)
-    network = builder.network()
-    assert network.outputs == (right, flat)
-    assert builder.network(flat).outputs == (flat,)
-    assert network.inputs == ("image",)
-    assert network.constants[network.nodes[1].inputs[1]].values == (1, 128)
-    assert len({node.name for node in network.nodes}) == 2

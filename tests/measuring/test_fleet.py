@@ -13,26 +13,24 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat.api import Predictor, Progress
+from hybridlat import Predictor
 from hybridlat.api.fleet import FleetReport, FleetRequest, measure_on_fleet
 from hybridlat.errors import BackendUnavailable
 from hybridlat.measuring.fleet import Fleet
 from hybridlat.measuring.fleet_device import read_fleet, shares
 from hybridlat.measuring.measurer import MeasureRequest
-from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.measurement import Measurement
+from hybridlat.schema.progress import Progress
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
+from tests.fakes.fake_backend import QUICK
 from tests.networks import classifier
 
 pytestmark = pytest.mark.skipif(
     not importlib.util.find_spec("distributed"), reason="distributed (Dask) is not installed"
 )
 TARGET = "fake/fake-1.0/fp32/1t"
-QUICK = MeasurementConfig(
-    rounds=1, processes=1, max_processes=1, visit_ms=1.0, network_visit_ms=1.0
-)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 
 from hybridlat.errors import InputError
 from hybridlat.measuring.plan_results import layers_of, read_tolerant
-from hybridlat.measuring.tables import read_times
+from hybridlat.store.importers.trtexec_log import read_times
 from tests.board.conftest import FAKE
 
 
@@ -22,16 +21,14 @@ def exports(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     verbosity = "--nvtxMode=verbose" if request.param == "8.2" else "--profilingVerbosity=detailed"
     subprocess.run(
         [sys.executable, "-I", "-S", str(FAKE), f"--onnx={model}", verbosity,
-         *(f"--export{what}={tmp_path / what}.json" for what in ("Times", "Profile", "LayerInfo"))],
+         *(f"--export{what}={tmp_path / what}.json" for what in ("Times", "LayerInfo"))],
         env={"FAKE_TRTEXEC": request.param}, check=True, capture_output=True,
     )  # fmt: skip
     return tmp_path
 
 
-def test_all_three_of_every_version(exports: Path) -> None:
-    times = read_times(exports / "Times.json", warm_up_ms=400)
-    assert len(times) == 400
-    assert max(times) / min(times) < 1.02  # the warm-up is not among them
+def test_exports_of_every_version(exports: Path) -> None:
+    assert len(read_times(exports / "Times.json")) >= 400
     layers = layers_of(read_tolerant((exports / "LayerInfo.json").read_text()))
     assert layers[0][0] == "conv1 + relu1"
 
@@ -43,12 +40,3 @@ def test_names_alone_and_control_characters(tmp_path: Path) -> None:
     for text in ("", "{", "no json"):
         with pytest.raises(InputError):
             read_tolerant(text)
-
-
-def test_another_file_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "x.json"
-    path.write_text(json.dumps([{"other": 1}]))
-    with pytest.raises(InputError, match=r"x\.json"):
-        read_times(path)
-    with pytest.raises(InputError, match="cannot be read"):
-        read_times(tmp_path / "nowhere")

@@ -17,7 +17,8 @@ from hybridlat.measuring.plans import PlanRequest
 from hybridlat.measuring.plan_runs import measure_networks
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
-from tests.board.conftest import add_fake_engine, lower, small_network
+from tests.board.conftest import add_fake_engine, lower
+from tests.networks import classifier
 
 logging.basicConfig(format="%(message)s")
 here = pathlib.Path(sys.argv[1])
@@ -31,7 +32,7 @@ def run(folder):
     subprocess.run([sys.executable, folder / "worker.py", "run", "--engine", "fake"], check=True,
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
-network = small_network()
+network = classifier()
 target = Target("board", "fake-1.0", "fp32")
 request = PlanRequest([(network.name, network)], target, lower=lower, rounds=1)
 with Store(here / "s.db") as store:
@@ -79,7 +80,7 @@ def test_the_second_waits_and_takes_what_the_first_measured(tmp_path: Path, star
     until_it_runs(tmp_path, first)
     second = start()
     assert second.stderr is not None
-    assert "another process measures small8 on board/fake-1.0/fp32" in second.stderr.readline()
+    assert "another process measures classifier on board/fake-1.0/fp32" in second.stderr.readline()
     (tmp_path / "go").touch()
     one, two = (process.communicate() for process in (first, second))
     assert (first.returncode, second.returncode) == (0, 0), (one, two)

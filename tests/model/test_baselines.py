@@ -75,26 +75,6 @@ def test_the_contract_on_whole_networks(name: str) -> None:
     assert np.sqrt(np.mean((made / problem.latencies_us[test] - 1) ** 2)) < 1.0
 
 
-def test_sums_at_some_places_are_those_sums() -> None:
-    problem = of_networks(12)
-    places = np.array([7, 2, 11])
-    taken = problem.sums.take(places)
-    flop = problem.sums.view(DEVICE, "fp32").flop
-    np.testing.assert_allclose(
-        taken.total(taken.view(DEVICE, "fp32").flop), problem.sums.total(flop)[places]
-    )
-    assert Sums.of_texts(CELLS).take(places).texts == tuple(CELLS[i] for i in places)
-
-
-@pytest.mark.parametrize("name", [n for n in FOR_CELLS if n != "model_only"])
-def test_fitting_again_forgets(name: str) -> None:
-    baseline = fitted(name, of_cells(TRAIN))
-    baseline.fit(of_cells(TRAIN, 3.0))
-    sums = Sums.of_texts(TRAIN)
-    expected = fitted(name, of_cells(TRAIN, 3.0)).predict(sums)
-    np.testing.assert_array_equal(baseline.predict(sums), expected)
-
-
 @pytest.mark.parametrize("name", baselines.names())
 def test_nothing_to_learn_from_is_an_error(name: str) -> None:
     lost = Problem(Sums.of_texts(TEST), np.full(len(TEST), np.nan), tuple(TEST))

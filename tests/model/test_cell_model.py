@@ -23,14 +23,7 @@ from hybridlat.model.cell_model import UNKNOWN_FACTOR, CellModel
 from hybridlat.model.fit import fit_model
 from hybridlat.model.geometry import geometry
 from hybridlat.model.model_files import load_model, read_device, save_model
-from hybridlat.model.training_problem import (
-    MODEL_SHARE,
-    FitConfig,
-    choose_prior,
-    make_folds,
-    records_hash,
-    trust_of,
-)
+from hybridlat.model.training_problem import FitConfig, make_folds, records_hash
 from tests.model.rows import DEVICE, latencies_us, texts
 
 CONFIG = FitConfig(DEVICE)
@@ -199,12 +192,6 @@ def test_a_prior_helps_a_target_with_few_records(model: CellModel, tmp_path: Pat
     assert load_model(tmp_path).predict(TEST) == helped.predict(TEST)
 
 
-def test_a_prior_that_explains_nothing_is_left(model: CellModel) -> None:
-    random = np.random.default_rng(0).lognormal(3, 1, len(TRAIN))
-    cells = geometry(TRAIN)
-    assert choose_prior(cells, random, np.ones(len(TRAIN)), [model])[0] is None
-
-
 def test_folds_never_share_a_group() -> None:
     groups = [f"net{i % 11}" for i in range(200)]
     folds = make_folds(groups, 3)
@@ -280,12 +267,6 @@ def test_a_cell_that_cannot_be_read_says_so(model: CellModel) -> None:
     assert made[0] == made[2]
     assert (made[0].latency_us, made[0].trusted) == (None, False)
     assert "cannot be read" in made[0].reason
-
-
-def test_trust_falls_with_noise() -> None:
-    trust = trust_of(np.array([0.0, 0.02, MODEL_SHARE, 1.0, np.nan, np.inf]))
-    assert trust[0] == 1.0 and trust[1] > 0.95 and trust[2] == pytest.approx(0.5)
-    assert (np.diff(trust[:4]) < 0).all() and trust[4] == trust[5] == 0.0
 
 
 def test_noisy_rows_pull_less() -> None:

@@ -112,13 +112,6 @@ def test_fused_kernels_go_by_what_they_cost(
     assert result.activation == activation or "Strange" in op
 
 
-def test_take_keeps_the_order_asked_for() -> None:
-    texts = [conv_text(c_out=c) for c in (8, 16, 24)]
-    taken = geometry.geometry(texts).take(np.array([2, 0]))
-    assert taken.column("c_out").tolist() == [24, 8]
-    assert taken.cell.tolist() == [0, 1]
-
-
 def one_node(op: str, shapes: list[str], result: str, attributes: str = "{}") -> dict[str, float]:
     """Columns of a kernel written as a signature's text, its inputs being activations."""
     lines = [f"input {i} float32 {shape}" for i, shape in enumerate(shapes)]
@@ -149,12 +142,6 @@ def test_stretches_that_are_treated_alike(
 ) -> None:
     result = one_node(op, shapes, "1x8x1x1" if shapes[0] == "1x8x1x1" else "1x8x5x7", attributes)
     assert (result["run"], result["length"]) == (run, length)
-
-
-def test_the_context_is_a_number_of_every_kernel() -> None:
-    plain = conv_text()
-    assert columns(plain)["context"].tolist() == [0]
-    assert columns(plain + "context small\n")["context"].tolist() == [2]
 
 
 @pytest.mark.parametrize(

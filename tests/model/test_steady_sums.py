@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +10,7 @@ import pytest
 import scipy.linalg  # noqa: F401 - its BLAS is another one than numpy's
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from hybridlat.api import Predictor
-from hybridlat.model.steady_sums import steady_sums
+from hybridlat import Predictor
 from hybridlat.schema.estimate import Estimate
 
 RESNET = Path("data/nets/resnet18.onnx")
@@ -29,14 +27,6 @@ def store(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/store.db"
 
 
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    if not blas_threads():
-        pytest.skip("the linear algebra of this numpy has no number of threads that can be set")
-    with threadpool_limits(2, user_api="blas"):
-        yield
-
-
 def answered(store: str, threads: int) -> Estimate:
     with (
         threadpool_limits(threads, user_api="blas"),
@@ -50,16 +40,6 @@ def test_any_number_of_threads_gives_the_same_answer(store: str) -> None:
     assert one.latency_us is not None
     for threads in (2, 3):
         assert answered(store, threads) == one
-
-
-@pytest.mark.usefixtures("two_threads")
-def test_the_callers_threads_are_put_back(store: str) -> None:
-    with Predictor(OF_A_FAMILY, store=store, measure="never") as predictor:
-        predictor.predict(RESNET)
-    assert set(blas_threads()) == {2}
-    with pytest.raises(ValueError, match="in between"), steady_sums(alone=True):
-        raise ValueError("in between")
-    assert set(blas_threads()) == {2}
 
 
 def test_threads_answer_as_one_does(store: str) -> None:

@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
 
     Prints what ends neither in an estimate nor in one sentence; ends with 1 where there is any.
     """
-    from hybridlat.api import Predictor
+    from hybridlat import Predictor
     from hybridlat.errors import HybridlatError
 
     seed, count, *numbers = map(int, arguments)

@@ -79,7 +79,7 @@ NOTHING = model("g (float[4,8] x) => (float[4,8] y) { y = Relu(x) }")
 def test_a_file_says_in_which_precision_it_computes(
     made: onnx.ModelProto, name: str, told: str
 ) -> None:
-    precision = load(made).precision
+    precision = load(made).facts.precision
     assert (precision.name, str(precision)) == (name, told)
 
 

@@ -91,14 +91,3 @@ def test_constants_that_are_passed_on_are_constants() -> None:
     network = read_network(model)
     assert len(network.folded) > 2 and not any(node.op == "Identity" for node in network.nodes)
     assert network.constants["shared"].values is None
-
-
-def test_the_order_of_the_file_does_not_matter() -> None:
-    model = nasbench201.build(ARCH, cells_per_stage=1)
-    plain = read_network(model)
-    nodes = [onnx.NodeProto.FromString(n.SerializeToString()) for n in model.graph.node]
-    del model.graph.node[:]
-    model.graph.node.extend(reversed(nodes))
-    backwards = read_network(model)
-    assert sorted(map(repr, backwards.nodes)) == sorted(map(repr, plain.nodes))
-    assert backwards.types == plain.types

@@ -61,16 +61,6 @@ def test_a_folded_scalar_index_takes_the_axis_away() -> None:
     assert network.constants["i"].type.shape == ()
 
 
-def test_sizes_that_hang_on_one_another_are_followed_to_the_end() -> None:
-    """Twelve paddings in a row: each one's sizes are known when the one before has been read."""
-    steps = STEP.format(i=0, x="x") + "".join(STEP.format(i=i, x=f"p{i - 1}") for i in range(1, 12))
-    body = SAME.replace("3,9,9", "3,4000,4000").replace("3,3,3]", "3,1,1]")
-    body = body.replace("Relu(p1)", "Relu(p11)")
-    network = read_network(model(body.format(batch="N", steps=steps)))
-    assert ops(network) == ["Pad", "MaxPool"] * 12 + ["Relu"]
-    assert network.types["y"].shape == (1, 3, 1, 1)
-
-
 def test_an_operator_is_folded_as_its_own_opset_means_it() -> None:
     """Before opset 13 the axes of Unsqueeze were an attribute; the sizes must not get lost."""
     made = model(
@@ -116,12 +106,6 @@ def test_the_engine_decides_where_onnx_objects(
         read_network(model(clash))
 
 
-def test_sizes_that_only_data_tell_are_refused_with_a_way_out() -> None:
-    made = model("g (float[3,4] x) => (int64[2,N] y) { z = NonZero(x)  y = Neg(z) }")
-    with pytest.raises(NetworkError, match=r"depends on data \(NonZero .*post-processing"):
-        read_network(made)
-
-
 def test_a_clash_behind_evaluated_sizes_names_the_operator() -> None:
     made = model("""g (float[1,3,H,W] x) => (float[1,6,H,W] y)
       <int64[1] batch = {1}, int64[3] rest = {3, 16, 16}>
@@ -151,14 +135,3 @@ def test_what_the_reference_cannot_evaluate_stays_and_is_logged(
         network = read_network(made)
     assert "Gather" in ops(network)
     assert "is not folded: IndexError" in caplog.text
-
-
-def test_a_bug_in_folding_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(array: object) -> object:
-        raise ValueError("a bug of ours")
-
-    monkeypatch.setattr("hybridlat.onnx_io.values.Value.of_array", broken)
-    made = model("""g (float[4] x) => (float[4] y) <float a = {1.0}, float b = {2.0}>
-      { c = Add(a, b)  y = Mul(x, c) }""")
-    with pytest.raises(ValueError, match="a bug of ours"):
-        read_network(made)

@@ -78,4 +78,4 @@ def test_scopes_are_names_and_nothing_evaluates_them(scopes: str, path: str) -> 
     made = model("g (float[1,4] x) => (float[1,4] y) { y = Relu(x) }")
     entry = made.graph.node[0].metadata_props.add()
     entry.key, entry.value = "pkg.torch.onnx.name_scopes", scopes
-    assert load(made).module_paths == (path,)
+    assert load(made).facts.module_paths == (path,)

@@ -106,7 +106,7 @@ def test_a_module_is_read_as_it_is_deployed() -> None:
     def shapes_and_ops(example: Any, batch: int | None = None) -> tuple[list[Any], list[str]]:
         opened = open_source(net, example, batch)
         assert opened.file.name == "Small"
-        assert len(opened.file.model.SerializeToString()) < 4096  # the weights are 10 kB
+        assert len(opened.file.parsed.model.SerializeToString()) < 4096  # the weights are 10 kB
         network = opened.file.network()
         return (
             [network.types[name].shape for name in network.inputs],
@@ -131,7 +131,7 @@ def test_a_module_is_read_as_it_is_deployed() -> None:
 def test_a_module_is_predicted_for_with_its_batches(capfd: pytest.CaptureFixture[str]) -> None:
     torch = importlib.import_module("torch")
     net = module(torch)
-    found = hybridlat.predict(
+    found: Any = hybridlat.predict(
         net, torch.zeros(1, 3, 8, 8), target=FAKE, store="sqlite://", measure="never", batch=[1, 4]
     )
     assert [(e.network, e.batch) for e in found] == [("Small", 1), ("Small", 4)]

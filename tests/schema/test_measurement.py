@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import math
 from collections.abc import Callable
@@ -11,8 +10,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from hybridlat.schema.measurement import Breakdown, Measurement, Visit
 from hybridlat.schema.target import Target
@@ -34,25 +31,6 @@ def test_measurement_round_trip(measurement: Measurement) -> None:
     again = Measurement.from_json(json.loads(json.dumps(measurement.to_json())))
     assert again == measurement
     assert again.id == measurement.id
-
-
-_usual = st.one_of(st.just(0.0), st.floats(1e-5, 1e10), st.floats(-1e6, 1e6), st.decimals(
-    0, 10**6, places=3).map(float))  # fmt: skip
-
-
-@given(
-    measurements(),
-    st.lists(_usual, max_size=8).map(tuple),
-    st.text(st.characters(codec="ascii", exclude_categories=["Cs"]), max_size=8),
-)
-def test_ids_are_hashes_of_what_json_writes(
-    measurement: Measurement, samples: tuple[float, ...], label: str
-) -> None:
-    usual = replace(measurement, visits=(Visit(samples),), labels={label: label, "b": "a"})
-    for one in (measurement, usual):
-        text = json.dumps(one.to_json(), sort_keys=True, separators=(",", ":"))
-        assert one.text == text
-        assert one.id == hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 @given(breakdowns)

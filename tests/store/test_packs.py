@@ -1,29 +1,27 @@
-"""Packs: the same records in every form, the same bytes each time, and damage by name."""
+"""Packs: the same records, the same bytes each time, and damage by name."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import shutil
-import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridlat.errors import MissingExtra, StoreError
+from hybridlat.errors import StoreError
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.target import Target
-from hybridlat.store import Store, rows
+from hybridlat.store import Store
 from hybridlat.store.exchange import ImportCounts
 from hybridlat.store.integrity import check_pack
-from hybridlat.store.packs import PackLookup, packs_for, shipped_packs
+from hybridlat.store.packs import PackLookup, file_digest, packs_for, shipped_packs
 from tests.store.records import HASHES, OTHER, TARGET, TEXTS, filled, measured
 from tests.strategies import breakdowns, measurements
 
-Form = Literal["jsonl", "parquet"]
 GOLDEN = Path(__file__).parents[1] / "golden" / "pack_format_1"
 
 
@@ -41,12 +39,8 @@ def ids(store: Store) -> list[str]:
     return sorted([m.id for m in store.measurements()] + [b.id for b in store.breakdowns()])
 
 
-@pytest.mark.parametrize("form", ["jsonl", "parquet"])
-def test_export_and_import_are_inverse(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: Form
-) -> None:
-    monkeypatch.setattr(rows, "_BATCH", 1)  # a failure lacks what other records have
-    folders = store.export(tmp_path, format=form)
+def test_export_and_import_are_inverse(store: Store, tmp_path: Path) -> None:
+    folders = store.export(tmp_path)
     assert [f.name for f in folders] == [TARGET.folder, OTHER.folder]
     again = Store("sqlite://")
     assert again.import_(tmp_path) == ImportCounts(4, 7, 1, 8)
@@ -58,19 +52,16 @@ def test_export_and_import_are_inverse(
 
 @given(st.lists(measurements(), max_size=5), st.lists(breakdowns, max_size=2))
 @settings(max_examples=15)
-def test_any_records_survive_every_form(
+def test_any_records_survive(
     tmp_path_factory: pytest.TempPathFactory, records: list[Measurement], items: list[Breakdown]
 ) -> None:
     folder = tmp_path_factory.mktemp("packs")
-    with Store("sqlite://") as store:
+    with Store("sqlite://") as store, Store("sqlite://") as again:
         store.add(records)
         store.add_breakdowns(items)
-        for form in ("jsonl", "parquet"):
-            store.export(folder / form, format=form)
-            with Store("sqlite://") as again:
-                if store.targets():
-                    again.import_(folder / form)
-                assert ids(again) == ids(store)
+        if store.export(folder):
+            again.import_(folder)
+        assert ids(again) == ids(store)
 
 
 def test_the_same_records_give_the_same_bytes(store: Store, pack: Path, tmp_path: Path) -> None:
@@ -130,46 +121,20 @@ def test_the_frozen_pack_of_format_1_reads_for_ever() -> None:
     assert ids(store) == json.loads((GOLDEN.parent / "pack_format_1_ids.json").read_text())
 
 
-def test_loose_files_of_records(store: Store, tmp_path: Path) -> None:
-    lines: list[object] = [{"hash": h, "text": t} for h, t in TEXTS.items()]
-    lines += [m.to_json() for m in store.measurements()]
-    lines += [b.to_json() for b in store.breakdowns()]
-    text = "\n".join(json.dumps(line) for line in lines) + "\n\n"
-    (tmp_path / "all.jsonl").write_text(text)
-    (tmp_path / "all.jsonl.gz").write_bytes(gzip.compress(text.encode()))
-    store.export(tmp_path / "p", TARGET, format="parquet")
-    for name in ("all.jsonl", "all.jsonl.gz"):
-        again = Store("sqlite://")
-        assert again.import_(tmp_path / name) == ImportCounts(4, 7, 1, 8)
-        assert ids(again) == ids(store)
-    again = Store("sqlite://")
-    again.import_(tmp_path / "p" / TARGET.folder / "measurements.parquet")
-    assert len(list(again.measurements())) == 6
+def test_what_is_no_pack_is_not_imported(store: Store, pack: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("network,latency_ms")
+    for path in (tmp_path / "nowhere", tmp_path / "t.csv", tmp_path):
+        with pytest.raises(StoreError, match=r"is not a pack and holds none: .* --from"):
+            store.import_(path)
 
 
-@pytest.mark.parametrize(
-    ("name", "body", "named"),
-    [
-        ("no.jsonl", None, "does not exist"),
-        (".", None, "is not a pack and holds none"),
-        ("a.txt", b"x", "not something to import"),
-        ("a.jsonl", b"{", "line 1"),
-        ("a.jsonl", b"3\n", "record 1"),
-        ("a.jsonl", b'{"format": 9}\n', "upgrade"),
-        ("a.jsonl", b"\xff\xfe\n", "line"),
-        ("a.jsonl", b'{"hash": "00", "text": "x"}\n', "not its own"),
-        ("a.jsonl.gz", b"not gzip", "line 1"),
-        ("a.parquet", b"not parquet", "cannot be read as Parquet"),
-    ],
-)
-def test_what_cannot_be_imported_says_why(
-    tmp_path: Path, name: str, body: bytes | None, named: str
-) -> None:
-    if body is not None:
-        (tmp_path / name).write_bytes(body)
-    with pytest.raises(StoreError) as caught:
-        Store("sqlite://").import_(tmp_path / name)
-    assert named in str(caught.value)
+def test_texts_of_another_hash_are_not_imported(pack: Path) -> None:
+    file, info = pack / "signatures.jsonl.gz", json.loads((pack / "pack.json").read_text())
+    file.write_bytes(gzip.compress(b'{"hash": "00", "text": "x"}\n'))
+    info["files"][file.name]["sha256"] = file_digest(file)
+    (pack / "pack.json").write_text(json.dumps(info))
+    with pytest.raises(StoreError, match="not its own"):
+        Store("sqlite://").import_(pack)
 
 
 @pytest.mark.parametrize(
@@ -207,15 +172,15 @@ def test_damaged_files_are_named(pack: Path, name: str, how: str) -> None:
     assert any(name in f.where for f in check_pack(pack))
     with pytest.raises(StoreError, match=name):
         Store("sqlite://").import_(pack)
+    lookup = PackLookup(pack)
+    reads: dict[str, Callable[[], object]] = {
+        "lookup": lambda: lookup.latencies(TARGET, HASHES),
+        "measurements": lambda: list(lookup.measurements()),
+        "breakdowns": lambda: list(lookup.breakdowns()),
+        "signatures": lambda: lookup.signature_texts(HASHES),
+    }
     with pytest.raises(StoreError, match="is damaged"):
-        read_all(PackLookup(pack))
-
-
-def read_all(lookup: PackLookup) -> None:
-    lookup.latencies(TARGET, HASHES)
-    list(lookup.measurements())
-    list(lookup.breakdowns())
-    list(lookup.all_signature_texts())
+        reads[name.partition(".")[0]]()
 
 
 def test_a_look_up_that_says_something_else_is_found(pack: Path) -> None:
@@ -226,14 +191,6 @@ def test_a_look_up_that_says_something_else_is_found(pack: Path) -> None:
     assert any("does not say what the records say" in f.problem for f in check_pack(pack))
 
 
-def test_parquet_without_pyarrow_names_the_extra(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingExtra, match="pyarrow"):
-        store.export(tmp_path, format="parquet")
-
-
 def test_an_unknown_target_is_not_exported(store: Store, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"no records of a/b/fp32: it has fake/"):
         store.export(tmp_path, Target.parse("a/b/fp32"))
@@ -241,9 +198,6 @@ def test_an_unknown_target_is_not_exported(store: Store, tmp_path: Path) -> None
 
 def test_a_second_export_replaces_the_first(store: Store, pack: Path) -> None:
     store.add([measured(HASHES[1], 21.0)])
-    store.export(pack.parent, TARGET, format="parquet")
-    assert sorted(f.name for f in pack.iterdir()) == [
-        "breakdowns.parquet", "lookup.json.gz", "measurements.parquet", "pack.json",
-        "signatures.parquet",
-    ]  # fmt: skip
+    store.export(pack.parent, TARGET)
+    assert check_pack(pack) == []
     assert PackLookup(pack).latencies(TARGET, HASHES)[HASHES[1]].latency_us == 20.5

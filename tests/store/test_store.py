@@ -6,6 +6,8 @@ import os
 import sqlite3
 import sys
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -113,7 +115,6 @@ def test_stats(store: Store) -> None:
     assert (first.target, first.cells, first.networks, first.layers) == (TARGET, 2, 1, 1)
     assert (first.records, first.failures) == (6, 1)
     assert (first.first, first.last) == ("2026-01-02T03:04:05Z", "2026-02-02T00:00:00Z")
-    assert first.bytes > 6 * 100
     assert (second.target, second.cells, second.records) == (OTHER, 1, 1)
 
 
@@ -284,3 +285,45 @@ def test_a_damaged_file_never_gives_another_error(
 )
 def test_a_password_is_left_out(url: str, shown: str) -> None:
     assert without_password(url) == shown
+
+
+def test_the_stamp_changes_with_every_write_and_with_nothing_else(path: Path) -> None:
+    with Store(path) as one, Store(path) as other:
+        stamps = [one.stamp, one.stamp]
+        for writer in (one, other, one, other):
+            writer.add([measured(latency_us=float(len(stamps)))])
+            stamps += [one.stamp, one.stamp]
+        with Store(path) as third:
+            third.targets()
+        assert one.stamp == stamps[-1] is not None
+        assert stamps[::2] == stamps[1::2]
+        assert len(set(stamps)) == 5
+
+
+def test_threads_share_a_store(path: Path) -> None:
+    with filled(Store(path)) as store:
+        expected = store.latencies(TARGET, HASHES)
+        with ThreadPoolExecutor(8) as threads:
+            found = list(threads.map(lambda _: store.latencies(TARGET, HASHES), range(8)))
+    assert found == [expected] * 8
+
+
+@pytest.mark.parametrize(
+    ("sql", "read"),
+    [
+        ("UPDATE payload SET body = 3", lambda store: list(store.measurements())),
+        ("UPDATE breakdown SET id = 3.5", lambda store: list(store.breakdowns())),
+        ("UPDATE signature SET text = x'01'", lambda store: store.signature_texts(HASHES)),
+        ("UPDATE measurement SET measured_at = x'01'", lambda store: store.recent(TARGET)),
+        ("UPDATE measurement SET spread_share = 'x'", lambda s: s.latencies(TARGET, HASHES)),
+    ],
+)
+def test_a_value_of_another_type_is_damage(
+    path: Path, sql: str, read: Callable[[Store], object]
+) -> None:
+    filled(Store(path)).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute(sql)
+    connection.close()
+    with Store(path) as store, pytest.raises(StoreError, match="is damaged"):
+        read(store)

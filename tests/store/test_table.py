@@ -7,7 +7,7 @@ import pytest
 
 from hybridlat.errors import InputError, StoreError
 from hybridlat.schema.target import Target
-from hybridlat.store.importers.columns import read_column_map
+from hybridlat.store.importers.columns import ColumnMap, read_column_map
 from hybridlat.store.importers.table import NetworkRow, Rows, read_networks
 
 T4 = Target("t4", "tensorrt-8.6", "fp16")
@@ -20,7 +20,7 @@ def read(tmp_path: Path, text: str, column_map: str = "", default: Target | None
 
 
 def only(found: Rows) -> NetworkRow:
-    assert found.refused == ()
+    assert not found.refused
     (row,) = found.rows
     return row
 
@@ -66,70 +66,43 @@ def test_parquet_is_read_as_csv_is(tmp_path: Path) -> None:
     rows = {"network": ["a", "b"], "target": [str(T4)] * 2, "batch": [1.0, None],
             "latency_us": [7.0, None]}  # fmt: skip
     pandas.DataFrame(rows).to_parquet(tmp_path / "t.parquet")
-    found = read_networks([tmp_path])
+    found = read_networks([tmp_path], ColumnMap())
     assert [(r.names, r.batch, r.latency_us) for r in found.rows] == [(("a",), 1, 7.0)]
     assert [(r.where, r.reason) for r in found.refused] == [
         ("t.parquet, row 2", "there is no latency"),
     ]  # fmt: skip
     (tmp_path / "t.parquet").write_bytes(b"PAR1 not really")
     with pytest.raises(StoreError, match="cannot be read as Parquet"):
-        read_networks([tmp_path])
+        read_networks([tmp_path], ColumnMap())
 
 
-TIMM = """
-[columns]
-network = "model"
-batch = "infer_batch_size"
-size = "infer_img_size"
-throughput = "infer_samples_per_sec"
-[constants]
-device = "RTX 3090"
-engine = "torch-2.4"
-precision = "amp"
-layout = "nchw"
-source = "timm"
-"""
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "importing.md"
 
 
-def test_a_mapping_names_columns_and_constants(tmp_path: Path) -> None:
-    text = "model,infer_samples_per_sec,infer_batch_size,infer_img_size\nresnet18,2000,100,224\n"
-    row = only(read(tmp_path, text, TIMM))
-    assert (str(row.target), row.batch, row.size) == ("rtx-3090/torch-2.4/amp", 100, (224, 224))
+def test_the_mapping_of_the_documentation(tmp_path: Path) -> None:
+    (column_map,) = re.findall(r"```toml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    text = (
+        "model,infer_samples_per_sec,infer_batch_size,infer_img_size,param_count\n"
+        "resnet18,2000,100,224,11.69\n"
+    )
+    row = only(read(tmp_path, text, column_map))
+    assert (str(row.target), row.batch, row.size) == ("rtx-4090/torch-2.4/amp", 100, (224, 224))
     assert row.latency_us == pytest.approx(50_000)
-    assert row.labels == {"layout": "nchw", "source": "timm"}
+    assert row.labels["layout"] == "nhwc" and row.labels["param_count"] == "11.69"
 
 
-def test_a_mapping_translates_values_chooses_rows_and_keeps_labels(tmp_path: Path) -> None:
-    found = read(
+def test_a_mapping_translates_values_and_keeps_labels(tmp_path: Path) -> None:
+    row = only(read(
         tmp_path,
-        "Benchmark,Accelerator,Software,Scenario,Result,Submitter\n"
-        'resnet,NVIDIA T4,"TensorRT 8.6.1, CUDA 12",SingleStream,0.8,X\n'
-        'resnet,NVIDIA T4,"TensorRT 8.6.1, CUDA 12",Offline,900,X\n',
+        "Benchmark,Accelerator,Software,Result,Submitter\n"
+        'resnet,NVIDIA T4,"TensorRT 8.6.1, CUDA 12",0.8,X\n',
         "labels = ['Submitter']\n"
         "[columns]\nnetwork='Benchmark'\ndevice='Accelerator'\nengine='Software'\n"
         "latency='Result'\n[units]\nlatency='ms'\n[constants]\nprecision='int8'\nbatch=1\n"
-        "[values.network]\nresnet='resnet50-v1.5'\n[where]\nScenario='SingleStream'\n",
-    )
-    (row,) = found.rows
+        "[values.network]\nresnet='resnet50-v1.5'\n",
+    ))  # fmt: skip
     assert (row.names, str(row.target)) == (("resnet50-v1.5",), "t4/tensorrt-8.6/int8")
     assert (row.latency_us, row.batch, row.labels) == (800, 1, {"Submitter": "X"})
-    (refused,) = found.refused
-    assert (refused.value, refused.fix) == ("Offline", "change [where]")
-
-
-def test_a_mapping_notes_what_was_found_out_about_rows(tmp_path: Path) -> None:
-    rows = read(
-        tmp_path,
-        "network,target,latency_ms,note,page\n"
-        "a,t4/tensorrt-8.6/fp16,1,,x\nb,t4/tensorrt-8.6/fp16,1,mean of 9,y\n"
-        "b,l4/tensorrt-8.6/fp16,1,,y\n",
-        "[[notes]]\nnote='suspect: a CPU'\n"
-        "where={network=['b','c'], target='t4/tensorrt-8.6/fp16'}\n"
-        "[[notes]]\nnote='not including IO'\nwhere={page='y'}\n",
-    ).rows
-    assert [row.labels.get("note") for row in rows] == [
-        None, "mean of 9; suspect: a CPU; not including IO", "not including IO",
-    ]  # fmt: skip
 
 
 def test_a_default_target_gives_what_is_not_stated(tmp_path: Path) -> None:
@@ -149,9 +122,9 @@ HEAD = "network,device,engine,precision,threads,batch,size,latency_ms,fps\n"
         ("a,T4,,,,1,,1,", "the device, engine or precision is not stated",
          "engine and precision missing"),
         ("a,T4,torch,fp9,,1,,1,", "what it was measured on cannot be read", "T4, torch, fp9"),
-        ("a,T4,torch,fp32,two,1,,1,", "the thread count is not a whole number from 1 up", "two"),
-        ("a,T4,torch,fp32,,0,,1,", "the batch is not a whole number from 1 up", "0"),
-        ("a,T4,torch,fp32,,2.5,,1,", "the batch is not a whole number from 1 up", "2.5"),
+        ("a,T4,torch,fp32,two,1,,1,", "threads is not a whole number from 1 up", "two"),
+        ("a,T4,torch,fp32,,0,,1,", "batch is not a whole number from 1 up", "0"),
+        ("a,T4,torch,fp32,,2.5,,1,", "batch is not a whole number from 1 up", "2.5"),
         ("a,T4,torch,fp32,,1,big,1,", "the size is not HEIGHTxWIDTH", "big"),
         ("a,T4,torch,fp32,,1,0x8,1,", "the size is not HEIGHTxWIDTH", "0x8"),
         ("a,T4,torch,fp32,,1,,-1,", "the latency is not a positive number", "-1"),
@@ -195,11 +168,6 @@ def test_files_that_are_no_such_table(tmp_path: Path, text: str, message: str) -
         ("[constants]\nlatency = 3", "constants knows no field 'latency'"),
         ("[units]\nlatency = 'h'", "write latency = ns, us, ms or s"),
         ("labels = 'x'", r"labels: expected array.*\[columns\]"),
-        ("notes = ['x']", r"notes\[0\]: expected object.*\[\[notes\]\]"),
-        ("[[notes]]\nnote = 'x'", "required field where"),
-        ("[[notes]]\nnote = ''\nwhere = {t = '1'}", "length >= 1"),
-        ("[[notes]]\nnote = 'x'\nwhere = {}", "length >= 1"),
-        ("[[notes]]\nnote = 'x'\nwhere = {u = '1'}", "has no column 'u'.*it has network, t"),
         ("[columns]\nnetwork = 'nowhere'", "has no column 'nowhere'.*it has network, t"),
         ("[columns]\nlatency = 't'", "the unit of 't' is not stated"),
     ],
@@ -209,24 +177,13 @@ def test_mappings_that_make_no_sense(tmp_path: Path, column_map: str, message: s
         read(tmp_path, "network,t\na,1\n", column_map)
 
 
-def test_the_mappings_of_the_documentation_are_mappings(tmp_path: Path) -> None:
-    page = Path(__file__).resolve().parents[2] / "docs" / "guides" / "importing.md"
-    blocks = re.findall(r"```toml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    maps = []
-    for block in blocks:
-        (tmp_path / "map.toml").write_text(block)
-        maps.append(read_column_map(tmp_path / "map.toml"))
-    assert [one.columns.get("network") for one in maps] == ["model", None]
-    assert [len(one.notes) for one in maps] == [0, 2]
-
-
 def test_files_that_are_not_there_or_not_text(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="does not exist: give files or folders"):
-        read_networks([tmp_path / "nowhere.csv"])
+        read_networks([tmp_path / "nowhere.csv"], ColumnMap())
     with pytest.raises(StoreError, match=r"holds no tables: nothing in it ends in .csv"):
-        read_networks([tmp_path])
+        read_networks([tmp_path], ColumnMap())
     (tmp_path / "t.csv").write_bytes(b"network,latency_ms\n\xff\xfe\n")
     with pytest.raises(StoreError, match="is not text in UTF-8"):
-        read_networks([tmp_path])
+        read_networks([tmp_path], ColumnMap())
     with pytest.raises(InputError, match="cannot be read"):
         read_column_map(tmp_path / "nowhere.toml")

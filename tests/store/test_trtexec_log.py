@@ -1,12 +1,13 @@
 """Logs of trtexec of several versions, in short."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from hybridlat.schema.target import Target
-from hybridlat.store.importers.table import RowRejected
-from hybridlat.store.importers.trtexec_log import read_log, row_of_log, row_of_times
+from hybridlat.store.importers.table import Refusal
+from hybridlat.store.importers.trtexec_log import TrtexecLog, read_log, read_logs, row_of
 
 LOG_8 = """\
 &&&& RUNNING TensorRT.trtexec [TensorRT v8601] # trtexec --onnx=/nets/net_a.onnx --fp16 \
@@ -38,7 +39,7 @@ LOG_7 = """\
 
 def test_a_log_of_8() -> None:
     log = read_log(LOG_8)
-    row = row_of_log(Path("run1.log"), log, None)
+    row = row_of(Path("run1.log"), log, None)
     assert (row.names, str(row.target)) == (("net_a", "run1"), "t4/tensorrt-8.6/fp16")
     assert row.latency_us == pytest.approx(1230)
     assert (row.batch, row.size) == (8, (32, 48))
@@ -47,7 +48,7 @@ def test_a_log_of_8() -> None:
 
 def test_a_log_of_7_and_a_target_for_what_it_does_not_state() -> None:
     log = read_log(LOG_7)
-    row = row_of_log(Path("run.log"), log, Target("x", "tensorrt-7.1", "fp32"))
+    row = row_of(Path("run.log"), log, Target("x", "tensorrt-7.1", "fp32"))
     assert (row.names, str(row.target)) == (("net_b", "run"), "xavier-agx/tensorrt-7.1/int8")
     assert row.latency_us == pytest.approx(7800)
     assert (row.batch, row.size) == (4, None)
@@ -63,27 +64,42 @@ def test_versions_in_the_first_line(tag: str, version: str) -> None:
 
 def test_a_loaded_engine_does_not_tell_its_precision() -> None:
     text = LOG_8.replace("--onnx=/nets/net_a.onnx --fp16", "--loadEngine=net_a.plan")
-    with pytest.raises(RowRejected, match="is not stated") as refused:
-        row_of_log(Path("run.log"), read_log(text), None)
+    with pytest.raises(Refusal, match="is not stated") as refused:
+        row_of(Path("run.log"), read_log(text), None)
     assert refused.value.value == "precision missing"
-    row = row_of_log(Path("run.log"), read_log(text), Target("x", "tensorrt", "bf16"))
+    row = row_of(Path("run.log"), read_log(text), Target("x", "tensorrt", "bf16"))
     assert str(row.target) == "t4/tensorrt-8.6/bf16"
 
 
 @pytest.mark.parametrize("text", ["", "some other log\n", LOG_8.replace("median", "middle")])
 def test_a_log_without_a_median_is_refused(text: str) -> None:
-    with pytest.raises(RowRejected, match="no median of GPU Compute Time"):
-        row_of_log(Path("run.log"), read_log(text), Target("x", "tensorrt", "fp16"))
+    with pytest.raises(Refusal, match="no median of GPU Compute Time"):
+        row_of(Path("run.log"), read_log(text), Target("x", "tensorrt", "fp16"))
 
 
-def test_exported_times_alone_and_with_their_log() -> None:
-    times = (10.0, 12.0, 11.0)
-    alone = row_of_times(Path("net_c.json"), times, None, Target("t4", "tensorrt-8.6", "fp16"))
+def test_exported_times_alone() -> None:
+    times, t4 = (10.0, 12.0, 11.0), Target("t4", "tensorrt-8.6", "fp16")
+    alone = row_of(Path("net_c.json"), TrtexecLog(), t4, times)
     assert (alone.names, alone.latency_us, alone.batch) == (("net_c",), 11.0, None)
     assert alone.samples_us == times
     assert 0 < alone.spread_share < 0.1
-    told = row_of_times(Path("times.json"), times, read_log(LOG_8), None)
-    assert (told.names, told.batch) == (("net_a", "times"), 8)
-    assert str(told.target) == "t4/tensorrt-8.6/fp16"
-    with pytest.raises(RowRejected, match="is not stated"):
-        row_of_times(Path("net_c.json"), times, None, None)
+    with pytest.raises(Refusal, match="is not stated"):
+        row_of(Path("net_c.json"), TrtexecLog(), None, times)
+
+
+def test_a_folder_of_logs_and_times(tmp_path: Path) -> None:
+    (tmp_path / "one.log").write_text(LOG_8.replace("--exportTimes=out/times.json", ""))
+    (tmp_path / "two.log").write_text(LOG_8)
+    (tmp_path / "times.json").write_text(json.dumps([{"computeMs": t} for t in (1.0, 2.0, 4.0)]))
+    for name, text in (("other", "[]"), ("cut", "["), ("words", '["x", {"computeMs": "x"}]')):
+        (tmp_path / f"{name}.json").write_text(text)
+    (tmp_path / "other.txt").write_text("nothing\n")
+    read = read_logs([tmp_path])
+    assert [(r.where, r.latency_us) for r in read.rows] == [("one.log", 1230), ("times.json", 2000)]
+    one, times = read.rows
+    assert (one.names, one.samples_us) == (("net_a", "one"), ())
+    assert (times.names, times.batch, times.target) == (("net_a", "times"), 8, one.target)
+    refused = {r.where: r.reason for r in read.refused}
+    assert refused.pop("other.txt") == "the log states no median of GPU Compute Time"
+    assert refused.keys() == {"other.json", "cut.json", "words.json"}
+    assert set(refused.values()) == {"the file holds no times of trtexec"}

@@ -12,12 +12,13 @@ import pytest
 
 from hybridlat.errors import InputError, MeasurementError, MissingExtra
 from hybridlat.graph.signature import sign
-from hybridlat.measuring.measurer import BackendMeasurer, Measurer, MeasureRequest
+from hybridlat.measuring.fleet import Fleet
+from hybridlat.measuring.fleet_device import read_fleet
+from hybridlat.measuring.measurer import BackendMeasurer, MeasureRequest
 from hybridlat.measuring.schedule import MeasurementConfig, is_wanted
 from hybridlat.model.fit import fit_model
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.onnx_io import to_onnx
-from hybridlat.schema.device import Device
 from hybridlat.schema.measurement import Measurement, Visit
 from hybridlat.schema.progress import OnProgress
 from hybridlat.schema.target import Target
@@ -25,36 +26,32 @@ from hybridlat.store import Store
 from hybridlat.training import onboarding, workload
 from hybridlat.training.onboarding import OnboardingOptions
 from hybridlat.training.train import TrainingOptions
-from tests.fakes.fake_backend import FakeBackend, FakeDifferentialBackend, Machine
-from tests.networks import classifier, conv_relu, residual_block
+from tests.evaluation.made_pack import DEVICE
+from tests.fakes.fake_backend import QUICK, FakeBackend, FakeDifferentialBackend, Machine
+from tests.networks import Builder, classifier, conv_relu, residual_block
 from tests.slow import slow
-
-QUICK = MeasurementConfig(
-    rounds=1, processes=1, max_processes=1, visit_ms=1.0, network_visit_ms=1.0
-)
-DEVICE = Device("fake", "cpu", {"fp32": 1e11}, 1e10, 1, 0.0, (32768, 1 << 20), "made up", "fake")
 
 
 @pytest.fixture
 def nets(tmp_path: Path) -> Path:
     folder = tmp_path / "nets"
     folder.mkdir()
-    for name, network in (
-        ("classifier", classifier()), ("conv", conv_relu()), ("blocks", residual_block(blocks=2)),
-    ):  # fmt: skip
-        (folder / f"{name}.onnx").write_bytes(to_onnx(network, seed=None))
+    for network in (classifier(), conv_relu(), residual_block(blocks=2)):
+        (folder / f"{network.name}.onnx").write_bytes(to_onnx(network, seed=None))
     return folder
 
 
 def options(nets: Path, tmp_path: Path, budget_s: float = 900.0, **more: Any) -> OnboardingOptions:
-    url = str(tmp_path / "s.db")
-    return OnboardingOptions(budget_s, url, nets, DEVICE, settings=QUICK, **more)
+    return OnboardingOptions(budget_s, str(tmp_path / "s.db"), nets, settings=QUICK, **more)
 
 
-def run(backend: FakeBackend, nets: Path, tmp_path: Path, kernels: int) -> onboarding.Onboarded:
+def run(
+    backend: FakeBackend, nets: Path, tmp_path: Path, kernels: int, measurer: Any = None
+) -> onboarding.Onboarded:
     chosen = options(nets, tmp_path, most_kernels=kernels)
     training = TrainingOptions(out=tmp_path / "models", device=DEVICE, track=False)
-    return onboarding.onboard_target(backend, {}, chosen, training)
+    measurer = measurer or BackendMeasurer(backend, {})
+    return onboarding.onboard_target(backend, measurer, chosen, training)
 
 
 @pytest.mark.parametrize("kind", [FakeBackend, pytest.param(FakeDifferentialBackend, marks=slow)])
@@ -75,19 +72,12 @@ def test_networks_kernels_and_a_model(kind: type[FakeBackend], nets: Path, tmp_p
         assert len(list(store.measurements())) == before  # nothing is measured twice
 
 
-def test_too_little_is_no_model_but_a_note(nets: Path, tmp_path: Path) -> None:
-    outcome = run(FakeBackend(Machine(noise_share=0.0)), nets, tmp_path, 0)
-    assert outcome.trained is None
-    assert any("too few to train on" in note for note in outcome.notes)
-
-
 def test_what_is_measured_is_said_and_what_is_refused_is_a_note(nets: Path, tmp_path: Path) -> None:
     said: list[str] = []
     backend = FakeBackend(Machine(noise_share=0.0), refused_ops={"GlobalAveragePool"})
     chosen = options(nets, tmp_path, most_kernels=5)
-    done = onboarding.measure_target(
-        backend, BackendMeasurer(backend, {}), chosen, on_message=said.append
-    )
+    measurer = BackendMeasurer(backend, {})
+    done = onboarding.measure_target(backend, measurer, chosen, on_message=said.append)
     assert done.networks == 2 and done.kernels == 5
     assert any("classifier is left out" in note for note in done.notes)
     assert "0 cells known" in said[0] and "s left; now networks" in said[0] and "conv" in said[0]
@@ -187,63 +177,34 @@ def test_a_second_run_goes_on_where_the_first_stopped(
 
 
 def test_a_network_that_takes_a_quarter_of_the_time_left_is_left_out(
-    played: Played, many_nets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    played: Played, many_nets: Path, tmp_path: Path
 ) -> None:
-    expected_s = workload.Bench.expected_s
-    monkeypatch.setattr(
-        workload.Bench, "expected_s",
-        lambda bench, item: 60.0 if item.name == "net8" else expected_s(bench, item),
-    )  # fmt: skip
-    done = collect(played, many_nets, tmp_path, 260.0)
+    b = Builder()
+    tensor = b.input((1, 8, 16, 16))
+    for channels in range(9, 80):
+        tensor = b.conv(tensor, channels, 1)
+    (many_nets / "net8.onnx").write_bytes(to_onnx(b.network(tensor), seed=None))
+    played.cell_s, played.network_s = 0.1, 0.5
+    done = collect(played, many_nets, tmp_path, 30.0)
     assert "net8" not in played.names
     assert "1 network did not fit into the budget" in done.notes
 
 
-def test_what_visits_take_is_learned(played: Played, many_nets: Path, tmp_path: Path) -> None:
-    played.cell_s, played.network_s = 4.0, 8.0
-    with Store(str(tmp_path / "other.db")) as store:
-        bench = workload.Bench(played.target, played, store, QUICK, DEVICE, None)
-        items = workload.read_networks(sorted(many_nets.glob("*")), FakeBackend(), 0, 1e9).items
-        bench.look_up(items)
-        for item in items[:12]:
-            bench.run([item], 1e9)
-        cells = len(items[-1].texts)
-        assert bench.expected_s(items[-1]) == pytest.approx(4 * cells + 8, rel=0.02)
-
-
-class Refusing:
+class Refusing(BackendMeasurer):
     """A measurer whose engine refuses one network, and with it every run that holds it."""
 
-    def __init__(self, real: Measurer, name: str) -> None:
-        self.real, self.name, self.runs = real, name, 0
-
-    @property
-    def needs_network(self) -> bool:
-        return self.real.needs_network
-
-    @property
-    def devices(self) -> int:
-        return self.real.devices
-
-    def measure(
-        self, requests: Sequence[MeasureRequest], store: Store, settings: MeasurementConfig,
-        on_progress: OnProgress | None = None,
-    ) -> list[Measurement]:  # fmt: skip
-        self.runs += 1
-        if any(request.name == self.name for request in requests):
-            raise MeasurementError(f"no kernel for {self.name}")
-        return self.real.measure(requests, store, settings, on_progress)
+    def measure(self, requests: Sequence[MeasureRequest], *rest: Any) -> list[Measurement]:
+        if any(request.name == "conv_relu" for request in requests):
+            raise MeasurementError("no kernel for it")
+        return super().measure(requests, *rest)
 
 
-def test_what_an_engine_refuses_costs_only_itself(
-    nets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_an_engine_refuses_costs_only_itself(nets: Path, tmp_path: Path) -> None:
     backend = FakeBackend(Machine(noise_share=0.0))
-    refusing = Refusing(BackendMeasurer(backend, {}), "conv")
-    monkeypatch.setattr(onboarding, "BackendMeasurer", lambda *_: refusing)
-    found = run(backend, nets, tmp_path, 4)
-    assert found.networks == 2 and found.kernels == 4 and refusing.runs < 20
-    assert [note for note in found.notes if "conv was not measured: no kernel" in note]
+    found = run(backend, nets, tmp_path, 4, Refusing(backend, {}))
+    assert found.networks == 2 and found.kernels == 4
+    assert found.notes[0] == "conv_relu was not measured: no kernel for it"
+    assert found.trained is None and "too few to train on" in found.notes[-1]
     with Store(str(tmp_path / "s.db")) as store:
         assert len(list(store.measurements(kind="network"))) == 2
 
@@ -271,3 +232,20 @@ def test_what_cannot_be_trained_on_is_not_measured_first(
 def test_a_budget_of_nothing_is_refused(nets: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="measures nothing"):
         collect(Played(FakeBackend().target), nets, tmp_path, 0.0)
+
+
+def test_two_devices_of_a_fleet_learn_together(nets: Path, tmp_path: Path) -> None:
+    pytest.importorskip("distributed", reason="distributed (Dask) is not installed")
+    device = '[[device]]\ntarget = "fake/fake-1.0/fp32/1t"\nlocal = true\nenv = {{NUMBER = "{}"}}\n'
+    file = tmp_path / "fleet.toml"
+    file.write_text(device.format(1) + device.format(2))
+    chosen = options(nets, tmp_path, most_kernels=12)
+    with Fleet(read_fleet(file)) as fleet:
+        [done] = onboarding.onboard_fleet(fleet, chosen, TrainingOptions(track=False))
+        cells = [report.cells for report in fleet.reports]
+    assert done.problem is None and done.networks == 3 and done.kernels == 12
+    assert min(cells) > 0 and done.cells - 2 <= sum(cells) <= done.cells
+    assert "too few to train on" in done.notes[-1]
+    with Store(chosen.store) as store:
+        assert len(list(store.breakdowns())) == 3
+        assert all(record.failure is None for record in store.measurements())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 
 from hybridlat.errors import StoreError
 from hybridlat.estimate.lookup import models
-from hybridlat.estimate.lookup.models import folder_in_use, model_folders, model_hash, read_model
+from hybridlat.estimate.lookup.models import folder_in_use, read_model
 from hybridlat.schema.target import Target
 from hybridlat.training import candidate, train
 from hybridlat.training.candidate import Champion
@@ -102,33 +101,6 @@ def _kill_at(patch: pytest.MonkeyPatch, fatal: int, late: bool) -> None:
         patch.setattr(owner, name, dying(getattr(owner, name)))
 
 
-def test_readers_always_find_a_whole_model(tmp_path: Path) -> None:
-    place = tmp_path / TARGET.folder
-    models = [_model(tmp_path / f"model {i}", f"model {i}") for i in range(2)]
-    install(models[0], place)
-    done = threading.Event()
-    read: list[str] = []
-    failed: list[BaseException] = []
-
-    def reader() -> None:
-        try:
-            while not done.is_set():
-                read.append(_in_use(place))
-        except BaseException as error:  # noqa: BLE001  told to the test
-            failed.append(error)
-
-    threads = [threading.Thread(target=reader) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for i in range(40):
-        install(models[(i + 1) % 2], place)
-    done.set()
-    for thread in threads:
-        thread.join()
-    assert failed == []
-    assert set(read) == {"model 0", "model 1"}
-
-
 def test_versions_out_of_use_go_once_nobody_can_be_loading_them(tmp_path: Path) -> None:
     place = tmp_path / TARGET.folder
     kept = [install(_model(tmp_path / f"model {i}", f"model {i}"), place) for i in range(3)]
@@ -146,15 +118,6 @@ def test_a_pointer_to_nowhere_leaves_the_files_beside_it(tmp_path: Path, pointer
     place = _model(tmp_path / TARGET.folder, "flat")
     (place / "current").write_bytes(pointer.encode("latin-1"))
     assert folder_in_use(place) == place
-
-
-def test_what_is_installed_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    root = tmp_path / "hybridlat" / "models"
-    folder = install(_model(tmp_path / "new", "new"), root / TARGET.folder)
-    assert model_folders(TARGET) == [folder]
-    assert folder in model_folders(None)
-    assert model_hash(folder) == model_hash(tmp_path / "new")
 
 
 @pytest.mark.parametrize("place", ["prior", "prior/prior"])

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hybridlat.cli.output import json_text
+from hybridlat.cli.train import json_object
 from hybridlat.errors import InputError
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.lookup.models import (
@@ -21,6 +23,7 @@ from hybridlat.estimate.lookup.models import (
 from hybridlat.evaluation import tracking
 from hybridlat.evaluation.cross_fitting import fit_without
 from hybridlat.evaluation.dataset import load
+from hybridlat.model.cell_model import CellModel
 from hybridlat.model.model_files import load_model
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.plugins import shipped
@@ -43,7 +46,7 @@ def _installed(out: Path) -> str:
 
 def test_what_a_training_leaves(trained: train.Trained) -> None:
     assert trained.accepted
-    assert trained.champion_error is None
+    assert trained.champion_rmspe is None
     assert trained.folder is not None
     card = json.loads((trained.folder / "card.json").read_text())
     assert card["target"] == str(TARGET)
@@ -53,18 +56,9 @@ def test_what_a_training_leaves(trained: train.Trained) -> None:
     assert Composition.from_json(composition).networks == len(card["trained_networks"])
     assert load_model(trained.folder).card["data_hash"] == card["data_hash"]
     assert set(trained.scores) == {"unseen_cells", "unseen", "gated@5%", "measured"}
-
-
-def test_the_same_records_give_the_same_model(
-    trained: train.Trained, store_url: str, tmp_path: Path
-) -> None:
-    assert trained.folder is not None
-    shutil.copytree(trained.folder, tmp_path / TARGET.folder)
-    again = _train(store_url, tmp_path)
-    assert again.model_hash == trained.model_hash
-    # Exactly as good as the one before, so it takes its place.
-    assert again.accepted
-    assert again.error == again.champion_error
+    document = json.loads(json_text(json_object(trained)))
+    assert document["target"] == str(TARGET) and document["folder"] == str(trained.folder)
+    assert document["scores"]["unseen"]["rmspe"] == document["rmspe"] == trained.rmspe
 
 
 def test_poisoned_records_are_refused(trained: train.Trained, tmp_path: Path) -> None:
@@ -83,52 +77,51 @@ def test_too_few_records_say_so(tmp_path: Path) -> None:
         _train(url, tmp_path / "models")
 
 
-def test_the_alias_moves_only_to_what_is_not_worse(
-    trained: train.Trained, tracked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def _champion(url: str) -> str | None:
+    """The number of the version that carries the alias."""
+    from mlflow import MlflowClient, MlflowException
+
+    client = MlflowClient(tracking.tracking_uri(url))
+    try:
+        made = client.get_model_version_by_alias(tracking.model_name(TARGET), tracking.CHAMPION)
+    except MlflowException:
+        return None
+    return str(made.version)
+
+
+@pytest.fixture
+def made(trained: train.Trained, monkeypatch: pytest.MonkeyPatch) -> dict[str, CellModel]:
+    """The ``model`` that trainings give, without fitting it: that of the first one."""
     assert trained.folder is not None
-    good = load_model(trained.folder)
-    worse = dataclasses.replace(good, floor_us=good.floor_us * 40)
-    made = {"model": good}
+    made = {"model": load_model(trained.folder)}
     monkeypatch.setattr("hybridlat.evaluation.cross_fitting.fit_without", lambda *_: made["model"])
+    return made
+
+
+def test_the_alias_moves_only_to_what_is_not_worse(
+    made: dict[str, CellModel], tracked: str, tmp_path: Path
+) -> None:
     out = tmp_path / "models"
-    tracker = tracking.open_tracker(tracked)
-    assert tracker.champion(TARGET) is None
-
+    good = made["model"]
+    assert _champion(tracked) is None
     first = _train(tracked, out, track=True)
-    promoted = tracker.champion(TARGET)
-    assert promoted is not None
-    assert (promoted.number, promoted.run_id) == (first.version, first.mlflow_run)
+    assert first.accepted and _champion(tracked) == first.version
 
-    made["model"] = worse
+    made["model"] = dataclasses.replace(good, floor_us=good.floor_us * 40)
     second = _train(tracked, out, track=True)
     assert not second.accepted
-    assert second.champion_error == pytest.approx(first.error)
-    assert second.error > first.error
-    assert f"{second.champion_error:.2f}" in second.reason
-    kept = tracker.champion(TARGET)
-    assert kept is not None
-    assert kept.number == first.version
-    assert second.version not in ("", first.version)
+    assert second.champion_rmspe == pytest.approx(first.rmspe)
+    assert second.rmspe > first.rmspe
+    assert f"{second.champion_rmspe:.2f}" in second.reason
+    assert second.version not in ("", first.version) and _champion(tracked) == first.version
     assert _installed(out) == first.model_hash
 
     made["model"] = good
     third = _train(tracked, out, track=True)
-    assert third.accepted
-    moved = tracker.champion(TARGET)
-    assert moved is not None
-    assert moved.number == third.version
+    assert third.accepted and _champion(tracked) == third.version
 
 
-@pytest.fixture
-def good_model(trained: train.Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trainings give the model of the first one, without fitting it again."""
-    assert trained.folder is not None
-    good = load_model(trained.folder)
-    monkeypatch.setattr("hybridlat.evaluation.cross_fitting.fit_without", lambda *_: good)
-
-
-@pytest.mark.usefixtures("good_model")
+@pytest.mark.usefixtures("made")
 def test_a_failed_installation_leaves_the_alias(
     tracked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,19 +131,17 @@ def test_a_failed_installation_leaves_the_alias(
     monkeypatch.setattr(train, "install", full)
     with pytest.raises(OSError, match="no space left"):
         _train(tracked, tmp_path / "models", track=True)
-    assert tracking.open_tracker(tracked).champion(TARGET) is None
+    assert _champion(tracked) is None
 
 
-@pytest.mark.usefixtures("good_model")
+@pytest.mark.usefixtures("made")
 def test_a_failed_promotion_is_part_of_the_reason(
     tracked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tracker = tracking.open_tracker(tracked)
-
     def refuse(*_: object) -> None:
         raise tracking.TrackingError("the server does not answer")
 
-    monkeypatch.setattr(type(tracker), "promote", refuse)
+    monkeypatch.setattr(tracking.Tracker, "promote", refuse)
     done = _train(tracked, tmp_path / "models", track=True)
     assert done.accepted and done.folder == folder_in_use(tmp_path / "models" / TARGET.folder)
     assert "not the registry's champion: the server does not answer" in done.reason
@@ -159,17 +150,6 @@ def test_a_failed_promotion_is_part_of_the_reason(
 def _more(url: str, networks: int, poisoned: bool = False) -> None:
     with Store(url) as store:
         fill(store, networks=networks, sweep=0, first=14, poisoned=poisoned)
-
-
-def _errors(url: str, trained: train.Trained) -> list[float]:
-    """Relative errors on the held-out networks that the champion had not been trained on."""
-    from mlflow import MlflowClient
-
-    client = MlflowClient(tracking.tracking_uri(url))
-    path = client.download_artifacts(trained.mlflow_run, "held_out.json")
-    table = json.loads(Path(path).read_text())
-    rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
-    return [r["error_percent"] / 100 for r in rows if r["regime"] == "unseen"]
 
 
 def test_few_records_start_from_the_shipped_models(
@@ -196,64 +176,71 @@ def test_few_records_start_from_the_shipped_models(
     assert len(errors) == len(held) and np.median(errors) < 0.15
 
 
-def test_ten_more_networks_stand_beside_the_old_champion(tracked: str, tmp_path: Path) -> None:
-    out = tmp_path / "models"
-    first = _train(tracked, out, track=True)
-    _more(tracked, 10)
-    second = _train(tracked, out, track=True)
-    assert second.held_out >= first.held_out
-    assert second.champion_error is not None
-    # Whoever errs less on the same networks is in use, and carries the alias.
-    better, version = (
-        (second.model_hash, second.version)
-        if second.error <= second.champion_error
-        else (first.model_hash, first.version)
-    )
-    assert _installed(out) == better
-    champion = tracking.open_tracker(tracked).champion(TARGET)
-    assert champion is not None and champion.number == version
-    assert second.accepted == (better == second.model_hash)
-    new_errors = _errors(tracked, second)
-    assert len(new_errors) == second.held_out
-    assert second.error == pytest.approx(100 * float(np.sqrt(np.mean(np.square(new_errors)))))
+@pytest.fixture
+def installed(trained: train.Trained, tmp_path: Path) -> Path:
+    """A folder of models with the first training's in use."""
+    assert trained.folder is not None
+    shutil.copytree(trained.folder, tmp_path / "models" / TARGET.folder)
+    return tmp_path / "models"
+
+
+def test_the_same_records_give_the_same_model(
+    trained: train.Trained, store_url: str, installed: Path
+) -> None:
+    again = _train(store_url, installed)
+    assert again.model_hash == trained.model_hash
+    # Exactly as good as the one before, so it takes its place.
+    assert again.accepted
+    assert again.rmspe == again.champion_rmspe
+
+
+def test_ten_more_networks_stand_beside_the_old_champion(
+    trained: train.Trained, tracked: str, installed: Path
+) -> None:
     from mlflow import MlflowClient
 
+    _more(tracked, 10)
+    second = _train(tracked, installed, track=True)
+    assert second.held_out >= trained.held_out
+    assert second.champion_rmspe is not None
+    # Whoever errs less on the same networks is in use.
+    assert second.accepted == (second.rmspe <= second.champion_rmspe)
+    better = second if second.accepted else trained
+    assert _installed(installed) == better.model_hash
     client = MlflowClient(tracking.tracking_uri(tracked))
-    versions = client.search_model_versions(f"name = '{tracking.model_name(TARGET)}'")
-    runs = {v.version: client.get_run(v.run_id).data for v in versions}
-    old, new = runs[int(first.version)], runs[int(second.version)]
-    assert (old.params["networks"], new.params["networks"]) == ("14", "24")
-    assert new.metrics["champion_rmspe"] == pytest.approx(second.champion_error)
-    assert new.metrics["held_out_rmspe"] == pytest.approx(second.error)
-    assert new.tags["reason"] == second.reason
+    table = json.loads(
+        Path(client.download_artifacts(second.mlflow_run, "held_out.json")).read_text()
+    )
+    rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
+    errors = [r["error_percent"] for r in rows if r["regime"] == "unseen"]
+    assert len(errors) == second.held_out
+    assert second.rmspe == pytest.approx(float(np.sqrt(np.mean(np.square(errors)))))
+    run = client.get_run(second.mlflow_run).data
+    assert run.params["networks"] == "24"
+    assert run.metrics["champion_rmspe"] == pytest.approx(second.champion_rmspe)
+    assert run.metrics["held_out_rmspe"] == pytest.approx(second.rmspe)
+    assert run.tags["reason"] == second.reason
 
 
 def test_ten_poisoned_networks_are_refused_and_the_champion_stays(
-    trained: train.Trained, tracked: str, tmp_path: Path
+    trained: train.Trained, tracked: str, installed: Path
 ) -> None:
-    assert trained.folder is not None
-    out = tmp_path / "models"
-    shutil.copytree(trained.folder, out / TARGET.folder)
     _more(tracked, 10, poisoned=True)
-    bad = _train(tracked, out)
+    bad = _train(tracked, installed)
     assert not bad.accepted
-    assert bad.champion_error is not None
-    assert bad.error > bad.champion_error
+    assert bad.champion_rmspe is not None
+    assert bad.rmspe > bad.champion_rmspe
     assert bad.reason.startswith("refused: ")
-    assert _installed(out) == trained.model_hash
+    assert _installed(installed) == trained.model_hash
 
 
+@pytest.mark.usefixtures("made")
 def test_networks_that_the_champion_was_trained_on_do_not_count(
-    trained: train.Trained, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store_url: str, installed: Path
 ) -> None:
-    assert trained.folder is not None
-    good = load_model(trained.folder)
-    monkeypatch.setattr("hybridlat.evaluation.cross_fitting.fit_without", lambda *_: good)
-    folder = tmp_path / TARGET.folder
-    shutil.copytree(trained.folder, folder)
-    card = json.loads((folder / "card.json").read_text())
-    seen = card["held_out_networks"][0]
-    card["trained_networks"].append(seen)
-    (folder / "card.json").write_text(json.dumps(card))
+    file = installed / TARGET.folder / "card.json"
+    card = json.loads(file.read_text())
+    card["trained_networks"].append(card["held_out_networks"][0])
+    file.write_text(json.dumps(card))
     fair = len(card["held_out_networks"]) - 1
-    assert f" on {fair} held-out networks" in _train(store_url, tmp_path).reason
+    assert f" on {fair} held-out networks" in _train(store_url, installed).reason

@@ -97,8 +97,10 @@ def _wired(kernel: Node, types: dict[str, TensorType]) -> list[Node]:
         nodes.append(
             Node(
                 f"{kernel.name}__{k}", op, tuple(names[i] if i else "" for i in inputs),
-                tuple(results), tuple((a, _value(v)) for a, v in attributes.items()),
-                version=version,
+                tuple(results), version=version,
+                attributes=tuple(
+                    (a, tuple(v) if isinstance(v, list) else v) for a, v in attributes.items()
+                ),
             )
         )  # fmt: skip
     return nodes
@@ -107,13 +109,6 @@ def _wired(kernel: Node, types: dict[str, TensorType]) -> list[Node]:
 def _type(text: str) -> TensorType:
     dtype, _, shape = text.removesuffix("]").partition("[")
     return TensorType(dtype, tuple(int(d) for d in shape.split("x")) if shape else ())
-
-
-def _value(value: object) -> AttributeValue:
-    if isinstance(value, list):
-        return tuple(value)
-    assert isinstance(value, int | float | str)
-    return value
 
 
 def implied(network: Network, kernel: Node, types: dict[str, TensorType]) -> list[Node]:

@@ -43,6 +43,17 @@ def differing(answer: Groups, truth: Groups) -> tuple[int, ...]:
     return tuple(sorted(everything - same))
 
 
+def numbered(network: Network) -> Network:
+    """The network under names by which an engine's layers are traced back: ``n12``, ``n12.0``.
+
+    A layer may go by the tensor that it gives out; no parameter looks like an operator.
+    """
+    names = {name: f"p_{name}" for name in (*network.inputs, *network.constants)}
+    for i, node in enumerate(network.nodes):
+        names.update((out, f"n{i}.{index}") for index, out in enumerate(node.outputs) if out)
+    return network.renamed(names)
+
+
 def taken_groups(taken: Mapping[int, int], nodes: int) -> Groups:
     """Groups of so many operators by the layer that each was taken by; by none: removed."""
     members: dict[int, list[int]] = {}
@@ -80,7 +91,7 @@ class _Writer:
             for i in groups.removed
             if is_stored_weight(network, node := network.nodes[i])
         }
-        self.producers = network.producers()
+        self.producers = network.producers
         self.aliases = self._views()
         self.made_by = {
             out: k
@@ -137,8 +148,7 @@ class _Writer:
                 for part, tensor in enumerate(self._sources(name)):
                     if tensor and self.made_by.get(tensor) != own:
                         (further if part else inputs).append(tensor)
-        reads_views = any(name in self.aliases for node in nodes for name in node.inputs)
-        through = self._with_views(kernel, {*inputs, *further}) if reads_views else []
+        through = self._with_views(kernel, {*inputs, *further})
         operands = [n for node in through for n in node.inputs if n in self.network.constants]
         return list(dict.fromkeys([*inputs, *further, *operands]))
 
@@ -186,17 +196,20 @@ class _Writer:
             guessed = implied(self.network, kernel, {})
         except MeasurementError:
             return False
-        names = {g: m for a, b in zip(guessed, members, strict=True)
-                 for g, m in zip(a.outputs, b.outputs, strict=False)}  # fmt: skip
-        for guess, node in zip(guessed, members, strict=True):
-            implied_inputs = [names.get(name, name) for name in guess.inputs]
-            given = list(node.inputs)
-            same = implied_inputs == given
-            same |= node.op in _COMMUTES and sorted(implied_inputs) == sorted(given)
-            types = {self.network.types[o] for o in node.outputs if o}
-            if not same or types != {self.network.types[kernel.outputs[0]]}:
-                return False
-        return True
+        types = {self.network.types[out] for node in members for out in node.outputs if out}
+        is_one_type = types == {self.network.types[kernel.outputs[0]]}
+        return is_one_type and _links(guessed) == _links(members)
+
+
+def _links(nodes: Sequence[Node]) -> list[list[str]]:
+    """What each operator reads, results by number; terms in any order."""
+    names: dict[str, str] = {}
+    links = []
+    for place, node in enumerate(nodes):
+        read = [names.get(name, name) for name in node.inputs]
+        links.append(sorted(read) if node.op in _COMMUTES else read)
+        names.update((out, f"{place}.{i}") for i, out in enumerate(node.outputs) if out)
+    return links
 
 
 def _without_loops(network: Network, groups: Groups) -> Groups:
@@ -216,7 +229,7 @@ def _on_a_loop(network: Network, kernels: list[tuple[int, ...]]) -> int | None:
     A removed operator is looked through: a view between two operators of one kernel is no loop.
     """
     kernel_of = {i: k for k, kernel in enumerate(kernels) for i in kernel}
-    producers = network.producers()
+    producers = network.producers
     makers: list[set[int]] = []  # kernels that make what each operator gives out
     needs: list[set[int]] = [set() for _ in kernels]
     for i, node in enumerate(network.nodes):

@@ -95,8 +95,8 @@ class FusionState:
 
     def __init__(self, network: Network) -> None:
         self.network = network
-        self.producers = network.producers()
-        self.consumers = network.consumers()
+        self.producers = network.producers
+        self.consumers = network.consumers
         self.removed: set[int] = set()
         self.group = list(range(len(network.nodes)))
         self.members: dict[int, list[int]] = {i: [i] for i in self.group}

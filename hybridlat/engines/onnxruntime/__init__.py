@@ -20,20 +20,20 @@ import json
 import logging
 import math
 import platform
-import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hybridlat import onnx_io
+from hybridlat.engines.fusion.groups import numbered
 from hybridlat.engines.host import has_avx512, one_line
 from hybridlat.engines.onnxruntime.rules import lower_by_rules
 from hybridlat.engines.onnxruntime.tracing import trace
 from hybridlat.errors import BackendUnavailable, MeasurementError
-from hybridlat.graph.network import Lowered, Network, TensorType
+from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import sign
 from hybridlat.schema.target import Target
 
@@ -45,22 +45,16 @@ CONTEXTS: Mapping[str, float] = {"small": 4_000_000, "medium": 13_000_000, "": m
 CHECKED_VERSIONS = Path(__file__).with_name("rules_checked.json")
 FIRST_INTERVAL = 50
 """Networks that the rules cover between the first and the second check against the engine."""
-BLOCKS = (16, 8)
-"""Channels of a block of the engine's layout: with AVX-512 (or NEON), and without."""
-_ORT_DTYPES = {"float": "float32", "double": "float64"}
 _log = logging.getLogger(__name__)
 
 
 def lower(network: Network, target: Target) -> Lowered:
     """Ask ONNX Runtime; MeasurementError with its own words when it refuses the network."""
-    threads = target.threads or 1
-    plain = _renamed(network)
+    plain = numbered(network)
     with tempfile.TemporaryDirectory(prefix="hybridlat-") as folder:
         path = Path(folder) / "optimised.onnx"
-        _optimise(plain, path, threads)
-        engine_file = onnx_io.load(path, network.name)
-        types = _engine_types(path, engine_file.model, threads)
-    raw = onnx_io.engine_network(engine_file.parsed, network.name, types)
+        _optimise(plain, path, target.threads or 1)
+        raw = onnx_io.engine_network(path, network.name)
     lowered = replace(raw, folded=network.folded, context=context_of(network))
     origins = trace(plain, lowered)
     removed = tuple(sorted({*range(len(network.nodes))}.difference(*origins)))
@@ -131,31 +125,31 @@ def session_options(threads: int) -> onnxruntime.SessionOptions:
     return options
 
 
+@functools.cache
 def usual_block() -> int:
-    """How many channels the engine's blocks are taken to have on this machine."""
+    """Channels of a block of the engine's layout: 16 with AVX-512 (or NEON), 8 without."""
     is_narrow = platform.machine().lower() in ("x86_64", "amd64") and not has_avx512()
-    return BLOCKS[is_narrow]
+    return 8 if is_narrow else 16
 
 
 @dataclass
 class RuleLowering:
     """Lowers networks by rules, and by the engine that ``ask`` reaches where they do not hold.
 
-    ``is_trusted`` says whether rules are used, ``block`` how many channels the engine's blocks
-    have. ``covered`` counts the networks that the rules cover; ``next_check`` is the number of the
-    one that is checked next, and each check that agrees doubles the ``interval`` to the next.
+    ``is_trusted`` says whether rules are used. ``covered`` counts the networks that they cover;
+    ``next_check`` is the number of the one that is checked next, and each check that agrees doubles
+    the ``interval`` to the next.
     """
 
     ask: Callable[[Network], Lowered]
     is_trusted: bool
-    block: int = field(default_factory=usual_block)
     interval: int = FIRST_INTERVAL
     covered: int = 0
     next_check: int = 1
 
     def lower(self, network: Network) -> Lowered:
         """What the engine makes of a network; MeasurementError where it refuses it."""
-        predicted = predict(network, self.block) if self.is_trusted else None
+        predicted = predict(network) if self.is_trusted else None
         if predicted is None:
             return self.ask(network)
         self.covered += 1
@@ -167,12 +161,6 @@ class RuleLowering:
             self.interval *= 2
             # Later samples need not be stored: the rules find them again.
             return replace(answer, is_quick=self.covered > 1)
-        for block in BLOCKS:
-            other = predict(network, block)
-            if other is not None and agree(other, answer):
-                self.block, self.interval = block, FIRST_INTERVAL
-                self.next_check = self.covered + self.interval
-                return answer
         self.is_trusted = False
         _log.warning(
             "%s lowers %s otherwise than the rules for its version: this process asks the engine "
@@ -182,10 +170,10 @@ class RuleLowering:
         return answer
 
 
-def predict(network: Network, block: int) -> Lowered | None:
-    """What the rules say, for blocks of that many channels; None where they say nothing."""
+def predict(network: Network) -> Lowered | None:
+    """What the rules say; None where they say nothing."""
     by = f"onnxruntime {installed_version()}"
-    return lower_by_rules(network, block, context_of(network), by)
+    return lower_by_rules(network, usual_block(), context_of(network), by)
 
 
 def agree(one: Lowered, other: Lowered) -> bool:
@@ -215,16 +203,6 @@ def _about_casts(file: Network, lowered: Network) -> tuple[str, ...]:
     )
 
 
-def _renamed(network: Network) -> Network:
-    """Names that the engine's own inventions cannot be mistaken for: nodes n0…, tensors t0…"""
-    names = {"": ""}
-    for name in (*network.inputs, *network.constants):
-        names.setdefault(name, f"x{len(names)}")
-    for out in (out for node in network.nodes for out in node.outputs):
-        names.setdefault(out, f"t{len(names)}")
-    return network.renamed(names, [f"n{i}" for i in range(len(network.nodes))])
-
-
 def _optimise(network: Network, path: Path, threads: int) -> None:
     """Write the optimised graph to ``path``, its weights to a file beside it."""
     import onnxruntime
@@ -248,32 +226,3 @@ def _optimise(network: Network, path: Path, threads: int) -> None:
         raise MeasurementError(
             f"ONNX Runtime refuses {network.name}: {one_line(error)}{advice}"
         ) from error
-
-
-def _engine_types(path: Path, model: Any, threads: int) -> dict[str, TensorType]:
-    """Types of all tensors of the saved graph, as the engine infers them."""
-    import onnxruntime
-
-    made = [o for n in model.graph.node for o in n.output if o]
-    listed = {o.name for o in model.graph.output}
-    exposed = onnx_io.with_outputs(path, [name for name in made if name not in listed])
-    options = session_options(threads)
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    try:
-        session = onnxruntime.InferenceSession(
-            str(exposed), options, providers=["CPUExecutionProvider"]
-        )
-    except Exception as error:
-        raise MeasurementError(
-            f"ONNX Runtime cannot reload {path.name}: {one_line(error)}"
-        ) from error
-    types: dict[str, TensorType] = {}
-    for info in (*session.get_inputs(), *session.get_outputs()):
-        match = re.fullmatch(r"tensor\((\w+)\)", info.type)
-        if match is None or not all(isinstance(size, int) for size in info.shape):
-            raise MeasurementError(
-                f"ONNX Runtime does not say the shape of {info.name!r}: {info.type} {info.shape}"
-            )
-        dtype = _ORT_DTYPES.get(match[1], match[1])
-        types[info.name] = TensorType(dtype, tuple(info.shape))
-    return types

@@ -83,7 +83,7 @@ class PredictedGraph:
             for name in node.inputs:
                 if name in network.types:
                     self.readers.setdefault(self.same.get(name, name), []).append(position)
-        self._producers = network.producers()
+        self._producers = network.producers
         self.types.update((name, network.types[name]) for name in network.inputs)
 
     def maker(self, name: str) -> Node | None:
@@ -111,7 +111,7 @@ class PredictedGraph:
 
     def inputs(self, node: Node) -> list[str]:
         """What an operator reads, of equal results the first."""
-        return [self.same.get(name, name) for name in node.inputs]
+        return [self.same.get(name, name) for name in node.inputs] if self.same else [*node.inputs]
 
     def weight(self, name: str) -> Constant:
         constant = self.network.constants.get(name)
@@ -228,15 +228,17 @@ def equal_results(network: Network) -> dict[str, str]:
         for name, constant in network.constants.items()
         if constant.values is not None
     }
+
+    def first(name: str) -> object:
+        return numbers.get(name) or same.get(name, name)
+
     for node in network.nodes:
         if len(node.outputs) != 1:
             continue
-        inputs: tuple[object, ...] = node.inputs
-        if same or numbers:
-            inputs = tuple([numbers.get(n) or same.get(n, n) for n in node.inputs])
-        others = alike.setdefault((node.op, inputs), [])
+        others = alike.setdefault((node.op, *map(first, node.inputs[:1])), [])
         for other in others:
-            if other.attributes == node.attributes and other.domain == node.domain:
+            is_alike = other.attributes == node.attributes and other.domain == node.domain
+            if is_alike and [*map(first, other.inputs)] == [*map(first, node.inputs)]:
                 same[node.outputs[0]] = other.outputs[0]
                 break
         else:

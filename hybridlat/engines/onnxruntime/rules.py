@@ -50,7 +50,7 @@ def lower_by_rules(network: Network, block: int, context: str, by: str) -> Lower
     """The lowered network, for blocks of that many channels; None where no rule covers it."""
     if any(n.op not in _COVERED or n.domain or len(n.outputs) != 1 for n in network.nodes):
         return None
-    if any(type_.dtype != "float32" for type_ in network.types.values()):
+    if {type_.dtype for type_ in network.types.values()} != {"float32"}:
         return None
     try:
         graph = _Rules(network, block)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from hybridlat.engines.onnxruntime.predicted_graph import equal_results
 from hybridlat.graph.network import Network, Node
@@ -14,26 +13,25 @@ ACTIVATIONS = (
     "Relu", "LeakyRelu", "Tanh", "Sigmoid", "Clip", "HardSigmoid", "HardSwish", "QuickGelu",
 )  # fmt: skip
 ADDITIONS = ("Add", "Sum")
-_NCHWC_NAME = re.compile(r"(t\d+)(?:_bn)?_nchwc")
-# What the engine makes of an operator often keeps its name in front: n12_token_43.
-_DERIVED_NAME = re.compile(r"n(\d+)(?:[_/].*)?")
+# What the engine makes of an operator often keeps its name, or its result's, in front:
+# n12_token_43, n12.0_bn_nchwc.
+_DERIVED_NAME = re.compile(r"n(\d+)(?:\.\d+(?:_bn)?_nchwc.*|[_/].*)?")
 
 
 def trace(file: Network, lowered: Network) -> tuple[tuple[int, ...], ...]:
     """For every kernel the positions of the file's nodes that it computes; each at most once.
+
+    ``file`` is the network under the names of ``numbered``.
 
     A kernel's result is found in the file by its tensor's name, or by the kernel's name, which the
     engine derives from it; from there the file is walked back to what other kernels have computed.
     An addition or activation that the engine put into a convolution is found by walking forward.
     Operators that compute the same are one kernel's.
     """
-    producer = file.producers()
-    consumers = file.consumers()
-    by_name = {node.name: i for i, node in enumerate(file.nodes)}
     claimed: set[int] = set()
-    anchors = [_anchors(node, producer, by_name) for node in lowered.nodes]
+    anchors = [_anchors(file, node) for node in lowered.nodes]
     anchored = {position for group in anchors for position in group}
-    equals = _equals(file, producer)
+    equals = _equals(file)
     for group in anchors:  # an operator that was merged into an equal one goes to its kernel
         for position in [p for p in group if p in equals]:
             merged = [p for p in equals[position] if p not in anchored]
@@ -49,63 +47,52 @@ def trace(file: Network, lowered: Network) -> tuple[tuple[int, ...], ...]:
                 continue
             mine.add(position)
             for name in file.nodes[position].inputs:
-                source = producer.get(name)
+                source = file.producers.get(name)
                 if source is not None and source not in anchored:
                     stack.append(source)
-        mine |= _absorbed(node, starts, mine, _Readers(file, consumers, equals, claimed | anchored))
+        mine |= _absorbed(file, equals, claimed | anchored, node, starts[:1], mine)
         claimed |= mine
         origins.append(tuple(sorted(mine)))
     return tuple(origins)
 
 
-def _equals(file: Network, producer: dict[str, int]) -> dict[int, list[int]]:
+def _equals(file: Network) -> dict[int, list[int]]:
     """For each operator that computes the same as others: all of them."""
+    producer = file.producers
     classes: dict[str, list[int]] = {}
     for later, first in equal_results(file).items():
         classes.setdefault(first, [producer[first]]).append(producer[later])
     return {position: group for group in classes.values() for position in group}
 
 
-def _anchors(node: Node, producer: dict[str, int], by_name: dict[str, int]) -> list[int]:
+def _anchors(file: Network, node: Node) -> list[int]:
     if node.op == "ReorderOutput" and not node.attribute("channels_last", 0):
         return []  # the same values in another layout, under the name that they have in the file
-    anchors = [producer[out] for out in node.outputs if out in producer]
-    if anchors:
-        return anchors
-    match = _NCHWC_NAME.match(node.name)
-    if match and match[1] in producer:
-        return [producer[match[1]]]
+    anchors = [file.producers[out] for out in node.outputs if out in file.producers]
     derived = _DERIVED_NAME.fullmatch(node.name)
-    name = f"n{derived[1]}" if derived else ""
-    return [by_name[name]] if name in by_name else []
+    return [int(derived[1])] if derived and not anchors else anchors
 
 
-@dataclass(frozen=True)
-class _Readers:
-    """Who reads what in a file; ``taken`` are the operators that other kernels have computed."""
+def _absorbed(
+    file: Network, equals: dict[int, list[int]], taken: set[int], node: Node, start: list[int],
+    mine: set[int],
+) -> set[int]:  # fmt: skip
+    """Additions and activations behind the anchor that the kernel's own attributes speak of.
 
-    file: Network
-    consumers: dict[str, list[int]]
-    equals: dict[int, list[int]]
-    taken: set[int]
+    ``taken`` are the operators that other kernels have computed.
+    """
+    nodes = file.nodes
 
-    def only(self, here: Sequence[int], kinds: tuple[str, ...]) -> list[int]:
+    def readers(here: Sequence[int], kinds: tuple[str, ...]) -> list[int]:
         """The one operator of these kinds that reads a result of ``here``, and its equals.
 
         None at all where there are several that differ.
         """
-        nodes = self.file.nodes
-        readers = [r for p in here for out in nodes[p].outputs for r in self.consumers.get(out, ())]
-        fitting = [r for r in readers if nodes[r].op in kinds and r not in self.taken]
-        if not fitting:
-            return []
-        group = self.equals.get(fitting[0], fitting[:1])
-        return fitting if set(fitting).issubset(group) else []
+        read = [r for p in here for out in nodes[p].outputs for r in file.consumers.get(out, ())]
+        fitting = [r for r in read if nodes[r].op in kinds and r not in taken]
+        alike = equals.get(fitting[0], fitting[:1]) if fitting else []
+        return fitting if set(fitting).issubset(alike) else []
 
-
-def _absorbed(node: Node, starts: list[int], mine: set[int], readers: _Readers) -> set[int]:
-    """Additions and activations behind the anchor that the kernel's own attributes speak of."""
-    nodes = readers.file.nodes
     wanted: list[tuple[str, ...]] = []
     ops = {nodes[i].op for i in mine}
     adds = node.op in ("Conv", "FusedConv") and len(node.inputs) > 3 and bool(node.inputs[3])
@@ -115,20 +102,16 @@ def _absorbed(node: Node, starts: list[int], mine: set[int], readers: _Readers) 
     if isinstance(activation, str) and (wanted or not ops & set(ACTIVATIONS)):
         wanted.append(ACTIVATIONS)
     absorbed: set[int] = set()
-    here = starts[:1]
+    here = start
     for kinds in wanted:
-        here = readers.only(here, kinds)
+        here = readers(here, kinds)
         if not here:
             return absorbed
         absorbed.update(here)
     if is_quantised(node.op):
         # It gives out whole numbers: what rounds them in the file, and a bound that rounding keeps.
-        behind: list[int] = []
-        for kinds in (ACTIVATIONS, ("QuantizeLinear",)):
-            found = readers.only(here, kinds)
-            if found:
-                behind += found
-                here = found
-        if behind and nodes[behind[-1]].op == "QuantizeLinear":
-            absorbed.update(behind)
+        bound = readers(here, ACTIVATIONS)
+        rounded = readers(bound or here, ("QuantizeLinear",))
+        if rounded:
+            absorbed.update(bound, rounded)
     return absorbed

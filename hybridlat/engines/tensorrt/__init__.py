@@ -18,7 +18,7 @@ from hybridlat.schema.target import Target
 
 _TENSORRT_OF_PADDLE = {"2020": "6.0", "2021": "8.0", "ngc": "8.0"}
 """The TensorRT that a version which is no TensorRT's stands for, by the releases of that time."""
-_CODE = ("__init__", "fusion_rules", "predicates", "convolution_predicates")
+_CODE = ("__init__", "fusion_rules", "predicates")
 """The modules of this folder that decide what the kernels are."""
 # Inputs that ONNX types as float32 whatever the precision of the data: (operator, positions).
 _ALWAYS_FLOAT32: Mapping[str, tuple[int, ...]] = {"Resize": (1, 2), "Upsample": (1,)}
@@ -38,8 +38,6 @@ def lower(network: Network, target: Target) -> Lowered:
     typed = in_half_precision(plain) if target.precision == "fp16" else plain
     groups = apply(typed, RULES, target.version)
     lowered = lowered_of(plain, groups, f"rules {target.runtime}", _unknown(plain))
-    if len(kept) == len(network.nodes):
-        return lowered
     origins = tuple(tuple(kept[i] for i in found) for found in lowered.origins)
     removed = {*range(len(network.nodes))}.difference(*origins)
     return replace(lowered, origins=origins, removed=tuple(sorted(removed)))

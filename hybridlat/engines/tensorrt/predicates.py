@@ -14,6 +14,9 @@ from hybridlat.graph.network import Node
 _MEANS = ("ReduceMean", "GlobalAveragePool")
 _CAN_WRITE_ANYWHERE = ("Split", "Slice")
 _SMALL_ELEMENTS = 16384
+_PASSES_ON = ("Add", "Mul", "Relu", "LeakyRelu", "Clip")
+_CHANNEL_MULTIPLE = 8
+_PRODUCT_CHANNELS = 256
 
 
 def all_of(*conditions: Condition) -> Condition:
@@ -31,14 +34,19 @@ def unless(condition: Condition) -> Condition:
     return lambda s, u, low: not condition(s, u, low)
 
 
+def of_producer(condition: Condition) -> Condition:
+    """The condition, asked of the producer alone."""
+    return lambda s, u, low: condition(s, u, u)
+
+
+def of_consumer(condition: Condition) -> Condition:
+    """The condition, asked of the consumer alone."""
+    return lambda s, u, low: condition(s, low, low)
+
+
 def holds(*ops: str) -> Condition:
     """The producer holds one of the operators."""
     return lambda s, u, low: any(op in ops for op in s.ops(u))
-
-
-def consumer_holds(*ops: str) -> Condition:
-    """The consumer holds one of the operators."""
-    return lambda s, u, low: any(op in ops for op in s.ops(low))
 
 
 def made_by(*kinds: str) -> Condition:
@@ -49,11 +57,6 @@ def made_by(*kinds: str) -> Condition:
 def read_by(*kinds: str) -> Condition:
     """A group of these kinds reads the consumer."""
     return lambda s, u, low: any(s.kind[reader] in kinds for reader in s.consumers_of(low))
-
-
-def follows(kinds: str) -> Condition:
-    """What the producer reads is made by groups of these kinds."""
-    return lambda s, u, low: all(s.kind[maker] in kinds.split() for maker in s.producers_of(u))
 
 
 def ends_in(op: str) -> Condition:
@@ -71,15 +74,13 @@ def only_reader(s: FusionState, producer: int, consumer: int) -> bool:
     return s.between_only(producer, consumer)
 
 
-def by_constant(s: FusionState, producer: int, consumer: int) -> bool:
-    """The consuming operator's other operand is a constant."""
-    inputs = s.only(consumer).inputs
-    return only_reader(s, producer, consumer) and sum(i in s.network.types for i in inputs) == 1
-
-
 def by_one_constant(s: FusionState, producer: int, consumer: int) -> bool:
     """The consuming operator's other operand is a constant; others may read the producer too."""
     return sum(i in s.network.types for i in s.only(consumer).inputs) == 1
+
+
+by_constant = all_of(only_reader, by_one_constant)
+"""The consuming operator's other operand is a constant, and it alone reads the producer."""
 
 
 def odd_maps(s: FusionState, producer: int, consumer: int) -> bool:
@@ -123,7 +124,7 @@ def same_shape(s: FusionState, producer: int, consumer: int) -> bool:
 
 def is_global(s: FusionState, producer: int, consumer: int) -> bool:
     """The lower reduction is over whole feature maps."""
-    return s.only(consumer).op.startswith("Global") or pixels(s, consumer) == 1
+    return s.only(consumer).op.startswith("Global") or _pixels(s, consumer) == 1
 
 
 def reduces_rows(s: FusionState, producer: int, consumer: int) -> bool:
@@ -146,11 +147,6 @@ def feeds_a_group_mean(s: FusionState, producer: int, consumer: int) -> bool:
     return any(reduces_groups(s, consumer, mean) for mean in means)
 
 
-def feeds_a_view(s: FusionState, producer: int, consumer: int) -> bool:
-    """A view reads the producer, too."""
-    return any(s.kind[reader] == "Reshape" for reader in s.consumers_of(producer))
-
-
 def of_small_groups(s: FusionState, producer: int, consumer: int) -> bool:
     """The producer's mean is over so few numbers that one block of threads holds them."""
     mean = next((node for node in s.nodes(producer) if node.op == "ReduceMean"), None)
@@ -169,11 +165,6 @@ def keeps_type(s: FusionState, producer: int, consumer: int) -> bool:
     """The lower Cast gives out the type that it reads."""
     source = s.only(consumer).inputs[0]
     return source in s.network.types and s.network.types[source] == s.output(consumer)
-
-
-def producer_reduces_rows(s: FusionState, producer: int, consumer: int) -> bool:
-    """The upper reduction is over the last axis alone, of more than one row."""
-    return reduces_rows(s, producer, producer)
 
 
 def is_half(s: FusionState, producer: int, consumer: int) -> bool:
@@ -221,7 +212,97 @@ def layout_unchanged(s: FusionState, producer: int, consumer: int) -> bool:
     return not (flattens or s.gives_out(consumer))
 
 
-def is_global_mean(s: FusionState, group: int) -> bool:
+# ---- convolutions ----
+
+
+def is_a_classifier(s: FusionState, producer: int, consumer: int) -> bool:
+    """In single precision: a convolution of one pixel, as wide as a matrix product."""
+    return (
+        _pixels(s, consumer) == 1 and not is_half(s, producer, consumer) and _is_wide(s, producer)
+    )
+
+
+def is_fully_connected(s: FusionState, producer: int, consumer: int) -> bool:
+    """In half precision: a dense 1x1 convolution, wide enough to run as a matrix product."""
+    return is_half(s, producer, consumer) and _is_wide(s, producer)
+
+
+def is_winograd(s: FusionState, producer: int, consumer: int) -> bool:
+    """A dense 3x3 convolution with stride 1."""
+    return _dense_weight(s, producer)[2:] == (3, 3)
+
+
+def made_by_grouped(s: FusionState, producer: int, consumer: int) -> bool:
+    """What the producer reads is made by a grouped convolution that is not depthwise."""
+    return any(_is_grouped(s, maker) for maker in s.producers_of(producer))
+
+
+def adds_a_grouped_branch(s: FusionState, producer: int, consumer: int) -> bool:
+    """The consuming Add adds two grouped convolutions that are not depthwise."""
+    makers = s.producers_of(consumer)
+    return len(makers) == 2 and all(_is_grouped(s, maker) for maker in makers)
+
+
+def adds_a_scaled_branch(s: FusionState, producer: int, consumer: int) -> bool:
+    """The consuming Add adds another convolution, which is scaled already."""
+    others = [g for g in s.producers_of(consumer) if g != producer]
+    return any(s.kind[g] == "Conv" and s.ops(g)[-1] == "Mul" for g in others)
+
+
+def adds_twice(s: FusionState, producer: int, consumer: int) -> bool:
+    """The producer holds two additions."""
+    return s.ops(producer).count("Add") > 1
+
+
+def before_scaled_branches(s: FusionState, producer: int, consumer: int) -> bool:
+    """What is added to the consumer is read by scales of further branches."""
+    sums = [g for g in s.consumers_of(consumer) if s.only(g).op == "Add"]
+    return any(s.kind[r] == "BatchNormalization" for g in sums for r in s.consumers_of(g))
+
+
+def branches_together(s: FusionState, producer: int, consumer: int) -> bool:
+    """The producer already adds a residual, and the consuming scale feeds the next addition."""
+    readers = s.consumers_of(consumer)
+    return "Add" in s.ops(producer) and bool(readers) and all("Add" in s.ops(r) for r in readers)
+
+
+def before_generated(s: FusionState, producer: int, consumer: int) -> bool:
+    """A generated kernel follows the consumer anyway: a global mean, or the way out."""
+    if s.gives_out(consumer):
+        return True
+    for below in s.consumers_of(consumer):
+        if _is_global_mean(s, below):
+            return True
+        passes = s.kind[below] in _PASSES_ON and s.between_only(consumer, below)
+        if passes and any(_is_global_mean(s, further) for further in s.consumers_of(below)):
+            return True
+    return False
+
+
+def before_odd_mean(s: FusionState, producer: int, consumer: int) -> bool:
+    """A global mean over maps of an odd number of pixels reads the consumer."""
+    return any(_is_global_mean(s, r) and odd_maps(s, consumer, r) for r in s.consumers_of(consumer))
+
+
+def only_convolutions_read(s: FusionState, producer: int, consumer: int) -> bool:
+    """Every reader of the consumer is a convolution, and it is not given out."""
+    readers = s.consumers_of(consumer)
+    return bool(readers) and not s.gives_out(consumer) and all(s.kind[r] == "Conv" for r in readers)
+
+
+def pads_zeros(s: FusionState, producer: int, consumer: int) -> bool:
+    """The consuming Pad adds zeros."""
+    node = s.only(consumer)
+    if node.attribute("mode", "constant") != "constant":
+        return False
+    value = s.network.constants.get(node.inputs[2]) if len(node.inputs) > 2 else None
+    return value is None or not any(value.values or ())
+
+
+# ---- what they ask ----
+
+
+def _is_global_mean(s: FusionState, group: int) -> bool:
     """Whether a group is a mean over whole feature maps."""
     return s.kind[group] in _MEANS and is_global(s, group, group)
 
@@ -238,7 +319,7 @@ def _is_part_of_another(s: FusionState, part: str, group: int) -> bool:
     return any(s.network.nodes[i].op == "Concat" and s.group[i] != group for i in readers)
 
 
-def pixels(s: FusionState, group: int) -> int:
+def _pixels(s: FusionState, group: int) -> int:
     """Pixels of the feature maps that a group makes."""
     return math.prod(s.output(group).shape[2:])
 
@@ -247,3 +328,31 @@ def _input_shape(s: FusionState, group: int) -> tuple[int, ...]:
     """Shape of what a group reads; of no elements where it reads constants alone."""
     name = next((i for i in s.only(group).inputs if i in s.network.types), "")
     return s.network.types[name].shape if name else (0, 0, 0)
+
+
+def _conv(s: FusionState, group: int) -> Node | None:
+    return next((node for node in s.nodes(group) if node.op == "Conv"), None)
+
+
+def _dense_weight(s: FusionState, group: int) -> tuple[int, ...]:
+    """Shape of the weight of a group's convolution; empty unless it is dense, with stride 1."""
+    conv = _conv(s, group)
+    if conv is None or conv.attribute("group", 1) != 1:
+        return ()
+    is_strided = conv.attribute("strides") not in (None, (1,), (1, 1))
+    return () if is_strided else s.network.type_of(conv.inputs[1]).shape
+
+
+def _is_wide(s: FusionState, group: int) -> bool:
+    """Whether the group's convolution is dense, 1x1, and wide enough for a matrix product."""
+    weight = _dense_weight(s, group)
+    wide = all(c >= _PRODUCT_CHANNELS and c % _CHANNEL_MULTIPLE == 0 for c in weight[:2])
+    return bool(weight) and wide and all(size == 1 for size in weight[2:])
+
+
+def _is_grouped(s: FusionState, group: int) -> bool:
+    conv = _conv(s, group)
+    if conv is None or conv.attribute("group", 1) == 1:
+        return False
+    weight = s.network.type_of(conv.inputs[1]).shape
+    return weight[1] > 1 or weight[0] != conv.attribute("group")

@@ -27,7 +27,6 @@ from hybridlat.schema.names import device_name
 from hybridlat.schema.target import Target
 
 PYTHON_VARIABLE = "HYBRIDLAT_TENSORRT_PYTHON"
-CACHE_VARIABLE = "HYBRIDLAT_TENSORRT_CACHE"
 _PRECISIONS = registry.TENSORRT.precisions
 
 StartWorker = Callable[[], Worker]
@@ -61,12 +60,8 @@ class TensorRtBackend(Backend):
         runtime = f"{hello['engine']}-{hello['version']}"
         device = device_name(facts.get("gpu") or "gpu", board_model())
         self._target = Target(device, runtime, precision)
-        self._environment = {
-            "engine": f"{hello['engine']} {hello['version']}",
-            "python": str(hello["python"]),
-            **{key: str(value) for key, value in facts.items()},
-            **{key: str(value) for key, value in hello["settings"].items()},
-        }
+        engine = f"{hello['engine']} {hello['version']}"
+        self._environment = {"engine": engine, **facts, **hello["settings"]}
 
     @property
     def target(self) -> Target:
@@ -88,22 +83,14 @@ class TensorRtBackend(Backend):
 
 
 def _start_worker() -> Worker:
+    from platformdirs import user_cache_path
+
     find_driver()  # without one a worker process would take a tenth of a second to say so
     launcher = Path(board.__file__).with_name("worker.py")
-    folder = _cache_folder()
+    folder = user_cache_path("hybridlat") / "tensorrt"
+    folder.mkdir(parents=True, exist_ok=True)
     # One timing cache for all: TensorRT itself refuses one of another device or version.
     return Worker(
         str(launcher), "tensorrt", {"timing_cache": str(folder / "timing.cache")},
         os.environ.get(PYTHON_VARIABLE, ""), str(folder / "worker.log"),
     )  # fmt: skip
-
-
-def _cache_folder() -> Path:
-    if named := os.environ.get(CACHE_VARIABLE):
-        folder = Path(named)
-    else:
-        from platformdirs import user_cache_path
-
-        folder = user_cache_path("hybridlat") / "tensorrt"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder

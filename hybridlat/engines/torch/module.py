@@ -22,13 +22,6 @@ from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
 
 MARK = ("memory_format", "channels_last")
 """Of an operator that runs with channels innermost, as PyTorch calls it. Shapes stay as written."""
-HALF, FULL = "float16", "float32"
-_HALF_OPS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "PRelu"})
-_FULL_OPS = frozenset({
-    "LayerNormalization", "InstanceNormalization", "GroupNormalization", "Softmax", "LogSoftmax",
-    "Pow", "Exp", "Log", "ReduceSum", "ReduceL2", "Softplus", "Resize",
-})  # fmt: skip
-_OWN_PARAMETERS = frozenset({"BatchNormalization", "PRelu"})
 _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 # Exporters name what they fold: onnx::Conv_123 (TorchScript), conv1.weight_bias (dynamo).
 _FOLDED_BIAS = re.compile(r"onnx::Conv(Transpose)?_\d+$|.*\bweight_bias$")
@@ -112,13 +105,12 @@ def with_channels_last(module: Module, positions: frozenset[int]) -> Module:
 
 def to_file(module: Module, lowered: Lowered) -> Lowered:
     """The same kernels, traced to the operators of the file."""
-    origins = tuple(_of_file(module, origin) for origin in lowered.origins)
-    return replace(lowered, origins=origins, removed=_of_file(module, lowered.removed))
 
+    def of_file(positions: Sequence[int]) -> tuple[int, ...]:
+        return tuple(i for p in positions if (i := module.origins[p]) is not None)
 
-def _of_file(module: Module, positions: Sequence[int]) -> tuple[int, ...]:
-    origins = (module.origins[i] for i in positions)
-    return tuple(i for i in origins if i is not None)
+    origins = tuple(map(of_file, lowered.origins))
+    return replace(lowered, origins=origins, removed=of_file(lowered.removed))
 
 
 def _bias(network: Network, node: Node) -> str:
@@ -196,7 +188,7 @@ def _narrow(
     network: Network, groups: Groups, wanted: dict[int, str], types: dict[str, TensorType]
 ) -> None:
     """A tensor that only FP16 operators read is stored so: the cast is done on the way out."""
-    removed, readers = set(groups.removed), network.consumers()
+    removed, readers = set(groups.removed), network.consumers
     half: dict[int, bool] = {}
     for position in range(len(network.nodes) - 1, -1, -1):
         node = network.nodes[position]
@@ -214,7 +206,7 @@ def _with_casts(
     module: Module, groups: Groups, wanted: dict[int, str], types: dict[str, TensorType]
 ) -> tuple[Module, Groups]:
     """Put a kernel where an activation is cast for an operator; autocast keeps none for later."""
-    network, producers = module.network, module.network.producers()
+    network, producers = module.network, module.network.producers
     kernel_of = {i: k for k, kernel in enumerate(groups.kernels) for i in kernel}
     nodes: list[Node] = []
     origins: list[int | None] = []

@@ -10,18 +10,11 @@ and poolings keep the layout of what they read, element-wise operators that of t
 
 from __future__ import annotations
 
-from math import prod
+from collections.abc import Sequence
 
 from hybridlat.engines.fusion.rewriter import FusionState, Rule, eliminate, fuse
-from hybridlat.engines.tensorrt.predicates import (
-    all_of,
-    any_of,
-    by_constant,
-    by_scalar,
-    gates_itself,
-    keeps_all,
-    only_reader,
-)
+from hybridlat.engines.tensorrt import predicates as when
+from hybridlat.engines.tensorrt.predicates import all_of, any_of
 from hybridlat.graph.network import Network, Node
 
 VIEW = "Reshape Flatten Squeeze Unsqueeze Transpose Slice Split Expand"
@@ -33,60 +26,51 @@ _BY_LAYOUT = frozenset(_CHANNELS_LAST) | {"BatchNormalization"}
 _WANT_DENSE = frozenset(_CHANNELS_LAST) | {
     "LayerNormalization", "InstanceNormalization", "GroupNormalization",
 }  # fmt: skip
-_VIEWS = frozenset({
-    "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Split", "Expand",
-})  # fmt: skip
 
 
 def reciprocal(s: FusionState, producer: int, consumer: int) -> bool:
     """The consuming Div divides one by what the producer makes: one call, ``rsqrt``."""
     first = s.only(consumer).inputs[0]
-    return first in s.network.constants and only_reader(s, producer, consumer)
+    return first in s.network.constants and when.only_reader(s, producer, consumer)
 
 
 def behind_norm(s: FusionState, producer: int, consumer: int) -> bool:
     """The consuming operator scales or shifts what the producing normalisation makes."""
-    return by_constant(s, producer, consumer) and s.ops(consumer)[0] not in s.ops(producer)
+    return when.by_constant(s, producer, consumer) and s.ops(consumer)[0] not in s.ops(producer)
 
 
 def centres(s: FusionState, producer: int, consumer: int) -> bool:
     """The consuming Sub takes the mean off, and what is left is squared and no more."""
     sub, readers = s.only(consumer), s.consumers_of(consumer)
-    if s.only(producer).inputs[0] != sub.inputs[0] or not only_reader(s, producer, consumer):
+    if s.only(producer).inputs[0] != sub.inputs[0] or not when.only_reader(s, producer, consumer):
         return False
     return len(readers) == 1 and s.only(readers[0]).inputs == sub.outputs * 2
-
-
-def attends(s: FusionState, producer: int, consumer: int) -> bool:
-    """Both operands of both products are activations, as in attention."""
-    activations = {name for name in s.only(consumer).inputs if name in s.network.types}
-    return only_reader(s, producer, consumer) and len(activations) == 2
 
 
 # fmt: off
 COMPOSITES: tuple[Rule, ...] = (
     eliminate("inference", "Identity Dropout", "do nothing at inference"),
-    eliminate("whole slice", "Slice", "keeps everything", keeps_all),
-    eliminate("same type", "Cast", "is of that type already", keeps_all),
-    fuse("silu", "Sigmoid", "Mul", "aten::silu", gates_itself, "SiLU"),
-    fuse("hardswish", "HardSigmoid", "Mul", "aten::hardswish", gates_itself, "HardSwish"),
-    fuse("mish", "Softplus", "Tanh", "aten::mish", only_reader, "SoftplusTanh"),
-    fuse("mish", "SoftplusTanh", "Mul", "aten::mish", only_reader, "Mish"),
-    fuse("gelu", "Div", "Erf", "aten::gelu", only_reader, "ErfGelu"),
-    fuse("gelu", "ErfGelu", "Add", "aten::gelu", by_scalar),
-    fuse("gelu", "ErfGelu", "Mul", "aten::gelu", only_reader, "HalfGelu"),
-    fuse("gelu", "HalfGelu", "Mul", "aten::gelu", by_scalar, "Gelu"),
+    eliminate("whole slice", "Slice", "keeps everything", when.keeps_all),
+    eliminate("same type", "Cast", "is of that type already", when.keeps_all),
+    fuse("silu", "Sigmoid", "Mul", "aten::silu", when.gates_itself, "SiLU"),
+    fuse("hardswish", "HardSigmoid", "Mul", "aten::hardswish", when.gates_itself, "HardSwish"),
+    fuse("mish", "Softplus", "Tanh", "aten::mish", when.only_reader, "SoftplusTanh"),
+    fuse("mish", "SoftplusTanh", "Mul", "aten::mish", when.only_reader, "Mish"),
+    fuse("gelu", "Div", "Erf", "aten::gelu", when.only_reader, "ErfGelu"),
+    fuse("gelu", "ErfGelu", "Add", "aten::gelu", when.by_scalar),
+    fuse("gelu", "ErfGelu", "Mul", "aten::gelu", when.only_reader, "HalfGelu"),
+    fuse("gelu", "HalfGelu", "Mul", "aten::gelu", when.by_scalar, "Gelu"),
     fuse("variance", "ReduceMean", "Sub", "aten::var", centres, "Centred"),
-    fuse("variance", "Centred", "Mul", "aten::var", only_reader, "Squared"),
-    fuse("variance", "Squared", "ReduceMean", "aten::var", only_reader, "Variance"),
-    fuse("variance", "Variance", "Mul Div", "aten::var", by_scalar),
+    fuse("variance", "Centred", "Mul", "aten::var", when.only_reader, "Squared"),
+    fuse("variance", "Squared", "ReduceMean", "aten::var", when.only_reader, "Variance"),
+    fuse("variance", "Variance", "Mul Div", "aten::var", when.by_scalar),
     fuse("rsqrt", "Sqrt", "Div Reciprocal", "aten::rsqrt", reciprocal, "Rsqrt"),
     fuse("group norm", "InstanceNormalization", "Mul", "aten::group_norm", behind_norm),
     fuse("group norm", "InstanceNormalization", "Add", "aten::group_norm", behind_norm),
-    fuse("linear", "MatMul", "Add", "aten::addmm", by_constant),
-    fuse("attention", "MatMul", "Mul Div", "aten::scaled_dot_product_attention", all_of(by_scalar, only_reader), "Scores", since="2.0"),
-    fuse("attention", "MatMul Scores", "Softmax", "aten::scaled_dot_product_attention", only_reader, "Attention", since="2.0"),
-    fuse("attention", "Attention", "MatMul", "aten::scaled_dot_product_attention", attends, since="2.0"),
+    fuse("linear", "MatMul", "Add", "aten::addmm", when.by_constant),
+    fuse("attention", "MatMul", "Mul Div", "aten::scaled_dot_product_attention", all_of(when.by_scalar, when.only_reader), "Scores", since="2.0"),
+    fuse("attention", "MatMul Scores", "Softmax", "aten::scaled_dot_product_attention", when.only_reader, "Attention", since="2.0"),
+    fuse("attention", "Attention", "MatMul", "aten::scaled_dot_product_attention", all_of(when.only_reader, when.reads_two), since="2.0"),
 )
 # fmt: on
 
@@ -108,10 +92,7 @@ POINTWISE = (
     "Sigmoid Tanh Elu Selu HardSwish HardSigmoid Gelu Softplus Mish BatchNormalization SiLU Rsqrt "
     "ErfGelu HalfGelu SoftplusTanh Reciprocal Where Equal Greater Less Not And Or Floor Ceil Round"
 )
-COPY = (
-    "Concat Pad DepthToSpace SpaceToDepth Gather Tile Resize Upsample "
-    "Reshape Flatten Squeeze Unsqueeze Transpose Slice Split Expand"
-)
+COPY = f"Concat Pad DepthToSpace SpaceToDepth Gather Tile Resize Upsample {VIEW}"
 WINDOW = "MaxPool AveragePool LRN"
 REDUCE = (
     "Variance GlobalAveragePool GlobalMaxPool ReduceMean ReduceSum ReduceMax ReduceMin ReduceL2"
@@ -138,12 +119,12 @@ def reads_what_it_reduced(s: FusionState, producer: int, consumer: int) -> bool:
 
 # fmt: off
 INDUCTOR: tuple[Rule, ...] = (
-    fuse("point-wise", _GENERATED, _GENERATED, "one loop, or computed where it is read", any_of(same_elements, only_reader), "Generated", match_policy="every"),
-    fuse("window", WINDOW, _GENERATED, "one loop", all_of(only_reader, same_elements), "Window"),
-    fuse("window", "Window", _GENERATED, "one loop", all_of(only_reader, same_elements)),
-    fuse("reduction", _GENERATED, f"{REDUCE} {NORM}", "computed while it is reduced", only_reader, "Reduction", match_policy="every"),
-    fuse("reduction, result", f"{REDUCE} Reduction", _GENERATED, "done to the result", all_of(only_reader, same_elements), "Reduction"),
-    fuse("reduction, elements", f"{REDUCE} {NORM} Reduction", _GENERATED, "a second pass over the same elements", any_of(reads_what_it_reduced, all_of(only_reader, same_elements)), "Reduction"),
+    fuse("point-wise", _GENERATED, _GENERATED, "one loop, or computed where it is read", any_of(same_elements, when.only_reader), "Generated", match_policy="every"),
+    fuse("window", WINDOW, _GENERATED, "one loop", all_of(when.only_reader, same_elements), "Window"),
+    fuse("window", "Window", _GENERATED, "one loop", all_of(when.only_reader, same_elements)),
+    fuse("reduction", _GENERATED, f"{REDUCE} {NORM}", "computed while it is reduced", when.only_reader, "Reduction", match_policy="every"),
+    fuse("reduction, result", f"{REDUCE} Reduction", _GENERATED, "done to the result", all_of(when.only_reader, same_elements), "Reduction"),
+    fuse("reduction, elements", f"{REDUCE} {NORM} Reduction", _GENERATED, "a second pass over the same elements", any_of(reads_what_it_reduced, all_of(when.only_reader, same_elements)), "Reduction"),
 )
 # fmt: on
 
@@ -153,24 +134,17 @@ INDUCTOR: tuple[Rule, ...] = (
 
 def dense(shape: tuple[int, ...], channels_last: bool = False) -> Strides:
     """Strides of a tensor without gaps, in elements; channels last where it has four axes."""
-    order = list(range(len(shape)))
-    if channels_last and len(shape) == 4:
-        order = [0, 2, 3, 1]
+    is_last = channels_last and len(shape) == 4
+    return _packed(shape, (0, 2, 3, 1) if is_last else range(len(shape)))
+
+
+def _packed(shape: tuple[int, ...], order: Sequence[int]) -> Strides:
+    """Strides of a tensor without gaps whose axes lie in this order, the last one innermost."""
     strides, step = [0] * len(shape), 1
     for axis in reversed(order):
         strides[axis] = step
         step *= shape[axis]
     return tuple(strides)
-
-
-def is_dense(shape: tuple[int, ...], strides: Strides) -> bool:
-    """Whether the elements fill a stretch of memory in some order."""
-    step = 1
-    for stride, size in sorted((s, n) for s, n in zip(strides, shape, strict=True) if n > 1):
-        if stride != step:
-            return False
-        step *= size
-    return True
 
 
 def is_channels_last(shape: tuple[int, ...], strides: Strides) -> bool:
@@ -221,7 +195,7 @@ def follow(network: Network, channels_last: bool = False) -> tuple[frozenset[int
     strides: dict[str, Strides] = {
         name: dense(network.types[name].shape, channels_last) for name in network.inputs
     }
-    producers = network.producers()
+    producers = network.producers
     copies: set[int] = set()
     last: set[int] = set()
     for position, node in enumerate(network.nodes):
@@ -298,11 +272,4 @@ def _made(network: Network, node: Node, out: str, strides: dict[str, Strides]) -
     if node.op in ("MatMul", "Gemm", "LayerNormalization") or not same:
         return dense(shape)
     current = strides[same[0]]
-    if is_dense(shape, current) and prod(shape) > 1:
-        return current
-    order = sorted(range(len(shape)), key=lambda axis: (-current[axis], axis))
-    made, step = [0] * len(shape), 1
-    for axis in reversed(order):
-        made[axis] = step
-        step *= shape[axis]
-    return tuple(made)
+    return _packed(shape, sorted(range(len(shape)), key=lambda axis: (-current[axis], axis)))

@@ -23,8 +23,8 @@ UNSTATED_NOISE_SHARE = 0.05
 MOST_AGE_DAYS = 3 * 365
 """Drivers and firmware change: an older record is evidence, and no longer the answer."""
 AGED_NOISE_SHARE = 0.1
-Outline = frozenset[tuple[tuple[str, tuple[int, ...]], int]]
-_NODE = re.compile(r"^node (?:\S+::)?(\S+)@\d+ \([^)]*\) -> \(([^ )]*)", re.MULTILINE)
+Outline = frozenset[tuple[tuple[object, ...], int]]
+_NODE = re.compile(r"^node (?:\S+::)?(\S+)@\d+ \(([^)]*)\) -> \(([^)]*)\)", re.MULTILINE)
 _VERSION = re.compile(r"(\d+(?:\.\d+)*)\S*\s*$")
 
 
@@ -68,24 +68,30 @@ def whole_latency(
 
 
 def outline(network: Network) -> Outline:
-    """How often each operator makes which shape.
+    """How often each operator makes which shape of what which operators made.
 
     The same for networks that are the same, found in a small part of a signature's time.
     """
     types = network.types
-    return frozenset(Counter([
-        (node.op, types[node.outputs[0]].shape if node.outputs[0] else ())
-        for node in network.nodes
-    ]).items())  # fmt: skip
+    made = {out: node.op for node in network.nodes for out in node.outputs if out}
+    links = []
+    for node in network.nodes:
+        shape = types[node.outputs[0]].shape if node.outputs[0] else ()
+        links.append((node.op, shape, *map(made.get, node.inputs)))
+    return frozenset(Counter(links).items())
 
 
 def outline_of_text(text: str) -> Outline:
     """The outline of the network that a signature text describes."""
-    made = [(op, first.rpartition(":")[2]) for op, first in _NODE.findall(text)]
-    return frozenset(
-        ((op, tuple(map(int, shape.split("x"))) if shape.strip("-") else ()), count)
-        for (op, shape), count in Counter(made).items()
-    )
+    made: dict[str, str] = {}
+    links: list[tuple[object, ...]] = []
+    for op, inputs, results in _NODE.findall(text):
+        outputs = [result.split(":") for result in results.split(" ")]
+        shape = outputs[0][-1].strip("-")
+        made.update((number, op) for number, *_ in outputs if number != "-")
+        sizes = tuple(map(int, shape.split("x"))) if shape else ()
+        links.append((op, sizes, *map(made.get, inputs.split(" ") if inputs else ())))
+    return frozenset(Counter(links).items())
 
 
 def tells_latency(record: Measurement) -> bool:

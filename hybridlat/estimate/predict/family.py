@@ -22,7 +22,7 @@ from hybridlat.estimate.lookup.whole_networks import tells_latency
 from hybridlat.estimate.predict.source import CellLatency, CellSource, NetworkCells, NetworkLaw
 from hybridlat.model.family import shipped
 from hybridlat.model.family.adapt import AdaptedTask, adapt
-from hybridlat.model.family.dataset import KernelSet, Task, kernel_set, task_base
+from hybridlat.model.family.dataset import KernelSet, Observation, Task, kernel_set, task_base
 from hybridlat.model.family.kernels import COPY, HOST, KernelTable, class_of
 from hybridlat.model.family.law import LOWEST, log_sum
 from hybridlat.model.family.served import FamilyModel, relative_point
@@ -70,15 +70,17 @@ class Family(CellSource):
         """The law corrected by networks measured on the target or on its other versions."""
         if not measured:
             return self
-        rows, tasks = [], []
+        rows = []
         for one in measured:
-            target = one.target
-            there = self if target is None else replace(self, precision=target.precision)
+            target, task = one.target, self.task
+            there = self
+            if target is not None:
+                there = replace(self, precision=target.precision)
+                task = shipped.task_of(target, self.model.tasks)
             kernels, _ = there._set(one.texts, one.counts, one.copied_bytes)
-            rows.append((kernels, one.latency_us))
-            tasks.append(self.task if target is None else shipped.task_of(target, self.model.tasks))
+            rows.append(Observation(kernels, task, one.latency_us))
         counts = Counter("" if one.target is None else str(one.target) for one in measured)
-        return replace(self, adapted=adapt(self.model, self.task, rows, tasks), measured=counts)
+        return replace(self, adapted=adapt(self.model, self.task, rows), measured=counts)
 
     def predict(self, cells: NetworkCells, positions: Sequence[int]) -> list[CellLatency | None]:
         """See ``CellSource``: the sums of their kernels, as sure as the whole network is."""
@@ -165,7 +167,7 @@ def has_family(target: Target, device: Device | None) -> bool:
 
 
 def _folder(target: Target, device: Device) -> Path | None:
-    name = shipped.family_name(target.engine)
+    name = shipped.FAMILY_OF.get(target.engine)
     if name is None or device.kind != "gpu":
         return None
     return shipped.folder_of(name, user_models_folder())

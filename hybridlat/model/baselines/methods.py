@@ -55,13 +55,6 @@ class ModelOnly(Baseline):
     name: ClassVar[str] = "model_only"
     model: CellModel
 
-    @classmethod
-    def of(cls, model: CellModel) -> ModelOnly:
-        """A model that was fitted before."""
-        baseline = cls(model.device, model.precision)
-        baseline.model = model
-        return baseline
-
     def fit(self, problem: Problem) -> None:
         known = problem.usable()
         config = FitConfig(self.device, self.precision, self.seed)

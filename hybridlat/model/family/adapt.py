@@ -1,9 +1,7 @@
-"""A new device from a few measured networks, and which ones to measure.
+"""A new device from a few measured networks.
 
 What the family leaves uncertain about a task is a Gaussian over networks' log-latencies. Measured
-networks condition it, which moves the coefficients of all kernels of that task alone. The choice is
-greedy: the network whose measurement takes most variance from all others comes next, which for a
-Gaussian does not depend on what will be measured (Krause et al. 2008).
+networks condition it, which moves the coefficients of all kernels of that task alone.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.model.family.dataset import KernelSet, Task, task_base
+from hybridlat.model.family.dataset import KernelSet, Observation, Task, task_base
 from hybridlat.model.family.law import log_sum
 from hybridlat.model.family.served import FamilyModel
 
@@ -40,41 +38,32 @@ class AdaptedTask:
     equations: Float32
     factor: Array
 
-    def equation(self, kernels: KernelSet, points: Float32 | None = None) -> tuple[float, Float32]:
-        """As ``FamilyModel.equation``."""
-        return self.model.equation(kernels, self.task, points, self.coefficients)
-
     def log_latency(self, kernels: KernelSet, points: Float32 | None = None) -> tuple[float, float]:
         """(logarithm of the latency in us, its standard deviation) of a network."""
-        logarithm, equation = self.equation(kernels, points)
+        logarithm, equation = self.model.equation(kernels, self.task, points, self.coefficients)
         both = np.vstack([equation[None], self.equations])
         covariance = self.model.covariance(both, (self.task, *self.tasks))
         half = self.factor @ covariance[0, 1:]
         return logarithm, float(np.sqrt(max(covariance[0, 0] - half @ half, 1e-6)))
 
 
-def adapt(
-    model: FamilyModel,
-    task: Task,
-    measured: Sequence[tuple[KernelSet, float]],
-    measured_on: Sequence[Task] | None = None,
-) -> AdaptedTask:
-    """Condition a task on (kernels, latency in us) of measured networks.
+def adapt(model: FamilyModel, task: Task, measured: Sequence[Observation]) -> AdaptedTask:
+    """Condition a task on measured networks, of the task itself or of others.
 
-    ``measured_on`` are the tasks of the networks where that is not ``task``: another version of the
-    engine tells of this one as far as tasks share. With none measured the task is as the family has
-    it. A row that the others and the family contradict by more than 2.5 standard deviations is
-    believed only as far as it is off. Raises ValueError for a latency that is not above zero.
+    Another version of the engine tells of this one as far as tasks share. With none measured the
+    task is as the family has it. A row that the others and the family contradict by more than 2.5
+    standard deviations is believed only as far as it is off. Raises ValueError for a latency that
+    is not above zero.
     """
-    if any(not latency_us > 0 for _, latency_us in measured):
+    if any(not one.latency_us > 0 for one in measured):
         raise ValueError(f"a measured latency on {task} is not above zero")
     hyper = model.embedding.hyper
-    tasks = tuple([task] * len(measured) if measured_on is None else measured_on)
+    tasks = tuple(one.task for one in measured)
     start = {one: model.coefficients(one) for one in (task, *tasks)}
     coefficients = dict(start)
-    clouds = [model.embedding(k.descriptors, k.classes) for k, _ in measured]
-    bases = [task_base(k, one) for (k, _), one in zip(measured, tasks, strict=True)]
-    target = np.log([latency_us for _, latency_us in measured])
+    clouds = [model.embedding(one.kernels.descriptors, one.kernels.classes) for one in measured]
+    bases = [task_base(one.kernels, one.task) for one in measured]
+    target = np.log([one.latency_us for one in measured])
     count = len(measured)
     noise = hyper.own_variance
     weights = np.ones(count)
@@ -82,18 +71,18 @@ def adapt(
     factor = np.zeros((count, count))
     for _ in range(_STEPS if count else 0):
         residual = np.zeros(count)
-        for i, (kernels, _us) in enumerate(measured):
-            ratios = (clouds[i] @ coefficients[tasks[i]]).astype(np.float64)
-            logarithm, share = log_sum(kernels, bases[i], ratios, hyper.highest)
+        for i, one in enumerate(measured):
+            ratios = (clouds[i] @ coefficients[one.task]).astype(np.float64)
+            logarithm, share = log_sum(one.kernels, bases[i], ratios, hyper.highest)
             equations[i] = share.astype(np.float32) @ clouds[i]
-            moved = share @ (ratios - (clouds[i] @ start[tasks[i]]).astype(np.float64))
+            moved = share @ (ratios - (clouds[i] @ start[one.task]).astype(np.float64))
             residual[i] = target[i] - logarithm + moved
         covariance = model.covariance(equations, tasks)
         noisy = covariance + np.diag(noise / weights)
         precision = np.linalg.inv(noisy)
         dual = precision @ residual
-        for one, before in start.items():
-            coefficients[one] = before + _moved(model, one, tasks, equations, dual)
+        for other, before in start.items():
+            coefficients[other] = before + _moved(model, other, tasks, equations, dual)
         weights = _believed(weights, dual, precision, noise)
         factor = np.linalg.inv(np.linalg.cholesky(noisy))
     return AdaptedTask(model, task, coefficients[task], tasks, equations, factor)
@@ -122,25 +111,3 @@ def _moved(
     cross = (equations @ model.anchors.T) * theirs
     known = model.anchor_factor.T @ (model.anchor_factor @ (dual @ cross))
     return np.asarray(direct - (known * between) @ model.anchors, np.float32)
-
-
-def choose(
-    model: FamilyModel, task: Task, candidates: Sequence[KernelSet], count: int
-) -> tuple[int, ...]:
-    """Which ``count`` of the candidates to measure first on a task, best first.
-
-    Each next one takes the most variance from all candidates together.
-    """
-    equations = np.stack([model.equation(kernels, task)[1] for kernels in candidates])
-    covariance = model.covariance(equations, [task] * len(candidates))
-    noise = model.embedding.hyper.own_variance
-    left = np.ones(len(candidates), np.bool_)
-    chosen: list[int] = []
-    for _ in range(min(count, len(candidates))):
-        gain = (covariance**2).sum(axis=0) / (np.diag(covariance) + noise)
-        best = int(np.argmax(np.where(left, gain, -1.0)))
-        column = covariance[:, best]
-        covariance = covariance - np.outer(column, column) / (column[best] + noise)
-        left[best] = False
-        chosen.append(best)
-    return tuple(chosen)

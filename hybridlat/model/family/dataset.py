@@ -6,8 +6,8 @@ A task is a slice of the data with a law of its own: a device, an engine version
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,63 +119,8 @@ class Observation:
     kernels: KernelSet
     task: Task
     latency_us: float
-    network: str
+    network: str = ""
     weight: float = 1.0
-
-
-@dataclass(frozen=True)
-class SumData:
-    """Observations in columns. Equal kernel sets are held once: ``of_set`` says which is whose.
-
-    ``counts`` and ``base_us`` of an observation are its set's, but for what its task leaves out.
-    """
-
-    sets: tuple[KernelSet, ...]
-    of_set: NDArray[np.intp]
-    tasks: tuple[Task, ...]
-    task: NDArray[np.intp]
-    log_us: Array
-    networks: tuple[str, ...]
-    weights: Array
-    base_us: tuple[Array, ...]
-
-    def __len__(self) -> int:
-        return len(self.log_us)
-
-    def take(self, places: Sequence[int] | NDArray[np.intp]) -> SumData:
-        """The observations at these places; sets and tasks stay as they are."""
-        chosen = np.asarray(places, np.intp)
-        return replace(
-            self,
-            of_set=self.of_set[chosen],
-            task=self.task[chosen],
-            log_us=self.log_us[chosen],
-            networks=tuple(self.networks[i] for i in chosen),
-            weights=self.weights[chosen],
-            base_us=tuple(self.base_us[i] for i in chosen),
-        )
-
-
-def collect(observations: Iterable[Observation]) -> SumData:
-    """Observations in columns. Raises ValueError for a latency that is not above zero."""
-    items = list(observations)
-    for one in items:
-        if not one.latency_us > 0:
-            raise ValueError(f"{one.network} on {one.task}: a latency of {one.latency_us} us")
-    sets = {id(one.kernels): one.kernels for one in items}
-    set_number = {key: i for i, key in enumerate(sets)}
-    tasks = tuple(sorted({one.task for one in items}))
-    number = {task: i for i, task in enumerate(tasks)}
-    return SumData(
-        tuple(sets.values()),
-        np.array([set_number[id(one.kernels)] for one in items], np.intp),
-        tasks,
-        np.array([number[one.task] for one in items], np.intp),
-        np.log([one.latency_us for one in items]),
-        tuple(one.network for one in items),
-        np.array([one.weight for one in items]),
-        tuple(task_base(one.kernels, one.task) for one in items),
-    )
 
 
 def task_base(kernels: KernelSet, task: Task) -> Array:

@@ -1,10 +1,8 @@
 """What the family model sees of a kernel: its class, its base latency and its descriptors.
 
 The base (compute, memory and launch by a data sheet) is what a kernel takes before anything was
-measured; the model learns how far kernels are from it, and what it says of a device left out is
-only as good as what the base says of the differences between devices. A descriptor is a formula
-over a kernel's geometry and its device, in octaves, scaled so that 1 is a long way; fitting refines
-the scales.
+measured; the model learns how far kernels are from it. A descriptor is a formula over a kernel's
+geometry and its device, in octaves, scaled so that 1 is a long way.
 """
 
 from __future__ import annotations

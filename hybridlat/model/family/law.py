@@ -6,32 +6,24 @@ one term for kernels of the same class and a constant, and linear terms in the s
 memory and launch have of a kernel's base. Random Fourier features (Rahimi and Recht 2007) make it
 an inner product of points, one for each kernel.
 
-Of a network only ``log(sum of counts * base * exp(f))`` is seen. Linearised, a change of that
-logarithm is the sum of the kernels' changes weighted by their shares of the time, so a network is
-one linear equation, and Gauss-Newton steps that renew the shares find the mode. Student-t weights
-take observations that no law explains out of the fit (Lange et al. 1989).
+Of a network only ``log(sum of counts * base * exp(f))`` is seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.model.family.dataset import KernelSet, Sharing, SumData
+from hybridlat.model.family.dataset import KernelSet, Sharing
 from hybridlat.model.family.kernels import CLASSES, DESCRIPTORS, LAYOUT, PARTS
 
 Array = NDArray[np.float64]
 Float32 = NDArray[np.float32]
 LOWEST = -1.3
 """Bound of a kernel's log-ratio to its base: what no kernel was seen to leave."""
-_STEPS = 7
-_DAMPING = 0.7
-_FREEDOM = 4.0
-_LEAST_WEIGHT = 0.02
-_LEFT_OUT = 1e-9
 
 
 @dataclass(frozen=True)
@@ -71,50 +63,44 @@ class Hyper:
         return self.noise**2 + self.network**2 + self.architecture**2
 
 
-_ACROSS_DEVICES = {"balance": 0.0, "units": 0.0, "to_last_cache": 0.3, "roofline": 0.5,
-                   "outputs_per_unit": 0.5}  # fmt: skip
-"""Descriptors that tell devices apart count less where few devices tell of another."""
-
-
-def _steady(hyper: Hyper) -> Hyper:
-    """The same where little of a latency is noise or a network's own."""
-    return replace(hyper, noise=0.05, network=0.02, architecture=0.02)
-
-
-def of_old_versions() -> Hyper:
-    """What is assumed where old versions of an engine are known, too.
-
-    They run a grouped convolution as one kernel for each of its groups: thirty-two launches where
-    the base has one or a few. What wraps an engine (Paddle, with layers of its own) is common to
-    its versions, and one version at one precision has the same kernels on every device. The law is
-    smooth: what few networks of a task say reaches far.
-    """
-    lengths = Hyper().lengths * 0.85
-    lengths[DESCRIPTORS.index("k")] *= 1.5
-    lengths[DESCRIPTORS.index("roofline")] *= 0.5
-    sharing = Sharing(device=0.2, precision=0.1, runtime=0.3, recipe=1.2)
-    return Hyper(
-        lengths=lengths, class_distance=0.9, rough_scale=1.5, network=0.05, architecture=0.03,
-        highest=5.0, sharing=sharing, by_part=0.3, parts=0.6,
-    )  # fmt: skip
-
-
-def of_many_networks() -> Hyper:
-    """What is assumed where hundreds of networks tell kernels apart that dozens do not.
-
-    They were timed at large batches, steadily.
-    """
-    return _steady(Hyper(lengths=Hyper().lengths * 1.4))
-
-
-def across_devices() -> Hyper:
-    """What is assumed where devices of one engine differ by little but their data sheets."""
-    lengths = Hyper().lengths.copy()
-    for name, factor in _ACROSS_DEVICES.items():
+def _lengths(scale: float = 1.0, **factors: float) -> Array:
+    lengths = Hyper().lengths * scale
+    for name, factor in factors.items():
         lengths[DESCRIPTORS.index(name)] *= factor
-    sharing = Sharing(all=1.0, device=0.05, engine=0.05, precision=0.1, layout=0.3, task=0.05)
-    hyper = Hyper(lengths=lengths, sharing=sharing, by_part=0.3, parts=0.3, layout_distance=1.0)
-    return _steady(hyper)
+    return lengths
+
+
+_STEADY: dict[str, Any] = {"noise": 0.05, "network": 0.02, "architecture": 0.02}
+"""Where little of a latency is noise or a network's own."""
+ASSUMED = {
+    # Old versions of an engine are known, too. They run a grouped convolution as one kernel for
+    # each of its groups: thirty-two launches where the base has one or a few. What wraps an engine
+    # (Paddle, with layers of its own) is common to its versions, and one version at one precision
+    # has the same kernels on every device. The law is smooth: what few networks say reaches far.
+    "tensorrt": (800, Hyper(
+        lengths=_lengths(0.85, k=1.5, roofline=0.5), class_distance=0.9, rough_scale=1.5,
+        network=0.05, architecture=0.03, highest=5.0, by_part=0.3, parts=0.6,
+        sharing=Sharing(device=0.2, precision=0.1, runtime=0.3, recipe=1.2),
+    )),
+    # Devices differ by little but their data sheets. Descriptors that tell devices apart count
+    # less where few devices tell of another.
+    "torch": (160, Hyper(
+        lengths=_lengths(
+            balance=0.0, units=0.0, to_last_cache=0.3, roofline=0.5, outputs_per_unit=0.5
+        ),
+        sharing=Sharing(all=1.0, device=0.05, engine=0.05, precision=0.1, layout=0.3, task=0.05),
+        by_part=0.3, parts=0.3, layout_distance=1.0, **_STEADY,
+    )),
+    # Hundreds of networks, timed at large batches, tell kernels apart that dozens do not.
+    "torch-compile": (240, Hyper(lengths=_lengths(1.4), **_STEADY)),
+}  # fmt: skip
+"""By family, before data: waves (more where fewer rows are known), and what is assumed."""
+
+
+def embedding_of(family: str) -> Embedding:
+    """The kernels of a family, as is assumed before data."""
+    size, hyper = ASSUMED[family]
+    return Embedding(hyper, size)
 
 
 class Embedding:
@@ -181,69 +167,6 @@ def _orthogonal(draw: np.random.Generator, dimensions: int, count: int) -> Array
     return np.hstack(blocks)[:, :count]
 
 
-@dataclass(frozen=True)
-class Posterior:
-    """What was learned.
-
-    ``points`` are the observations' equations (observations x columns of the embedding), ``dual``
-    the weight of each in every prediction, ``robust`` the Student-t weight of each.
-    """
-
-    embedding: Embedding
-    data: SumData
-    points: Float32
-    dual: Array
-    robust: Array
-
-
-def fit(data: SumData, embedding: Embedding, clouds: Sequence[Float32] | None = None) -> Posterior:
-    """The mode of the kernels' log-ratios given all sums.
-
-    ``clouds`` are the embedded kernel sets, where they are at hand. Observations of weight 0 teach
-    nothing. Deterministic. Cost grows with the cube of the observations.
-    """
-    hyper = embedding.hyper
-    points_of = embedded(data, embedding) if clouds is None else clouds
-    shared = hyper.sharing.between(data.tasks, data.tasks)
-    between = shared[np.ix_(data.task, data.task)]
-    own = _own_covariance(data, embedding)
-    count = len(data)
-    robust = np.ones(count)
-    levels = np.zeros((len(data.tasks), embedding.columns), np.float32)
-    ratios = [np.zeros(len(base)) for base in data.base_us]
-    points = np.empty((count, embedding.columns), np.float32)
-    residual = np.zeros(count)
-    dual: Array = np.zeros(count)
-    trust = np.maximum(data.weights, _LEFT_OUT)
-    for step in range(_STEPS):
-        for i in range(count):
-            cloud, set_index = points_of[data.of_set[i]], int(data.of_set[i])
-            if step:
-                target = cloud @ levels[data.task[i]]
-                damping = 1.0 if step == _STEPS - 1 else _DAMPING
-                ratios[i] = ratios[i] + damping * (target - ratios[i])
-            logarithm, share = log_sum(
-                data.sets[set_index], data.base_us[i], ratios[i], hyper.highest
-            )
-            points[i] = share.astype(np.float32) @ cloud
-            residual[i] = data.log_us[i] - logarithm + share @ ratios[i]
-        noise = hyper.noise**2 / (robust * trust)
-        covariance = (points @ points.T) * between + own
-        covariance[np.diag_indices(count)] += noise
-        dual = np.asarray(np.linalg.solve(covariance, residual), np.float64)
-        for task in range(len(data.tasks)):
-            weights = (dual * shared[task][data.task]).astype(np.float32)
-            levels[task] = weights @ points
-        unexplained = (noise * dual + own @ dual) / max(hyper.noise, 0.03)
-        robust = np.maximum((_FREEDOM + 1) / (_FREEDOM + unexplained**2), _LEAST_WEIGHT)
-    return Posterior(embedding, data, points, dual, robust)
-
-
-def embedded(data: SumData, embedding: Embedding) -> list[Float32]:
-    """Points of the kernels of every set."""
-    return [embedding(one.descriptors, one.classes) for one in data.sets]
-
-
 def log_sum(
     kernels: KernelSet, base_us: Array, ratios: Array, highest: float
 ) -> tuple[float, Array]:
@@ -254,12 +177,3 @@ def log_sum(
     each = kernels.counts * base_us * np.exp(np.clip(ratios, LOWEST, highest))
     total = float(each.sum())
     return float(np.log(total)), np.asarray(each / total)
-
-
-def _own_covariance(data: SumData, embedding: Embedding) -> Array:
-    """What observations of one network have in common that its kernels do not tell."""
-    hyper = embedding.hyper
-    _, network = np.unique(np.array(data.networks), return_inverse=True)
-    same = network[:, None] == network[None, :]
-    alike = same & (data.task[:, None] == data.task[None, :])
-    return np.asarray(hyper.network**2 * alike + hyper.architecture**2 * same)

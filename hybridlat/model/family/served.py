@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.errors import StoreError
-from hybridlat.model.family.dataset import KernelSet, Sharing, Task, task_base
-from hybridlat.model.family.law import Embedding, Hyper, Posterior, log_sum
+from hybridlat.model.family.dataset import KernelSet, Task, task_base
+from hybridlat.model.family.law import Embedding, Hyper, log_sum
 
 Array = NDArray[np.float64]
 Float32 = NDArray[np.float32]
@@ -25,6 +25,7 @@ ELSEWHERE = ""
 """Stands among the tasks of a calibration for devices that were left out."""
 _ARRAYS = "family.npz"
 _HEAD = "family.json"
+_FLOOR = 0.05
 _PRIOR_SCORES = 20.0
 _MOST_VARIANCE = 0.3  # beyond it the normal law of log-errors says nothing any more
 _COMMON = 20.0
@@ -57,42 +58,30 @@ class Calibration:
             factor = weight * _quantile(own, confidence) + (1 - weight) * factor
         return float(factor * np.hypot(spread, self.floor))
 
-    def to_json(self) -> dict[str, object]:
-        """As plain lists, scores to four figures."""
-        return {
-            "floor": self.floor,
-            "pooled": _rounded(self.pooled),
-            "by_task": {name: _rounded(scores) for name, scores in self.by_task.items()},
-            "spreads": {name: float(f"{x:.4g}") for name, x in self.spreads.items()},
-        }
-
-    @classmethod
-    def from_json(cls, stated: Mapping[str, Any]) -> Calibration:
-        """Read ``to_json``; KeyError, TypeError or ValueError for anything else."""
-        by_task = {str(k): np.array(v, np.float64) for k, v in stated["by_task"].items()}
-        spreads = {str(k): float(v) for k, v in stated.get("spreads", {}).items()}
-        return cls(float(stated["floor"]), np.array(stated["pooled"], np.float64), by_task, spreads)
+    def rounded(self) -> Calibration:
+        """The same to four figures."""
+        by_task = {name: _rounded(scores) for name, scores in self.by_task.items()}
+        spreads = {name: float(f"{x:.4g}") for name, x in self.spreads.items()}
+        return Calibration(self.floor, _rounded(self.pooled), by_task, spreads)
 
 
-def calibrate(
-    errors: Array, spreads: Array, tasks: Sequence[str], floor: float = 0.05
-) -> Calibration:
+def calibrate(errors: Array, spreads: Array, tasks: Sequence[str]) -> Calibration:
     """Learn from log-errors of networks that were held out, and the spreads stated for them.
 
     Raises ValueError where there are none.
     """
     if not len(errors):
         raise ValueError("no held-out error to calibrate intervals with")
-    scores = np.abs(errors) / np.hypot(spreads, floor)
+    scores = np.abs(errors) / np.hypot(spreads, _FLOOR)
     names = np.array(list(tasks))
     places = {str(name): names == name for name in np.unique(names)}
     by_task = {name: np.sort(scores[mine]) for name, mine in places.items()}
     medians = {name: float(np.median(spreads[mine])) for name, mine in places.items()}
-    return Calibration(floor, np.sort(scores), by_task, medians)
+    return Calibration(_FLOOR, np.sort(scores), by_task, medians)
 
 
-def _rounded(scores: Array) -> list[float]:
-    return [float(f"{score:.4g}") for score in scores]
+def _rounded(scores: Array) -> Array:
+    return np.array([float(f"{score:.4g}") for score in scores])
 
 
 def _quantile(scores: Array, confidence: float) -> float:
@@ -192,101 +181,60 @@ class FamilyModel:
 
     def save(self, folder: Path) -> None:
         """Write ``family.json`` and ``family.npz`` into a folder that exists."""
-        hyper = asdict(self.embedding.hyper)
-        hyper["lengths"] = [float(x) for x in self.embedding.hyper.lengths]
-        head = {
-            "format": FORMAT,
-            "size": self.embedding.size,
-            "seed": self.embedding.seed,
-            "hyper": hyper,
-            "tasks": [asdict(task) for task in self.tasks],
-            "seen": [int(n) for n in self.seen],
-            "calibration": self.calibration.to_json() if self.calibration else None,
-        }
+        calibration = self.calibration.rounded() if self.calibration else None
+        head = ModelHead(
+            FORMAT, self.embedding.size, self.embedding.seed, self.embedding.hyper, self.tasks,
+            self.seen.tolist(), calibration,
+        )  # fmt: skip
         arrays = io.BytesIO()
         np.savez(
             arrays, sums=self.sums, anchors=self.anchors.astype(np.float16),
             anchor_task=self.anchor_task.astype(np.int32), anchor_factor=self.anchor_factor,
         )  # fmt: skip
         (folder / _ARRAYS).write_bytes(arrays.getvalue())
-        (folder / _HEAD).write_text(json.dumps(head) + "\n", encoding="utf-8")
+        body = msgspec.to_builtins(head, enc_hook=lambda array: array.tolist())
+        (folder / _HEAD).write_text(json.dumps(body) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, folder: Path) -> FamilyModel:
         """Read ``save``; StoreError for what is damaged or of another format."""
-        head, tasks, calibration = _read_head(folder)
+        head = ModelHead.read(folder)
         try:
-            hyper = dict(head["hyper"])
-            hyper["lengths"] = np.array(hyper["lengths"])
-            hyper["sharing"] = Sharing(**hyper["sharing"])
-            embedding = Embedding(Hyper(**hyper), head["size"], head["seed"])
-            seen = np.array(head["seen"], np.intp)
             with np.load(folder / _ARRAYS, allow_pickle=False) as arrays:
                 return cls(
-                    embedding, tasks, arrays["sums"], arrays["anchors"].astype(np.float32),
-                    arrays["anchor_task"].astype(np.intp), arrays["anchor_factor"], seen,
-                    calibration,
+                    Embedding(head.hyper, head.size, head.seed), head.tasks, arrays["sums"],
+                    arrays["anchors"].astype(np.float32), arrays["anchor_task"].astype(np.intp),
+                    arrays["anchor_factor"], np.array(head.seen, np.intp), head.calibration,
                 )  # fmt: skip
         except (OSError, KeyError, TypeError, ValueError) as error:
             raise _unreadable(folder, error) from None
 
 
-def read_head(folder: Path) -> tuple[tuple[Task, ...], Calibration | None]:
-    """The tasks of a saved model and its calibration, no arrays; StoreError as for `load`."""
-    return _read_head(folder)[1:]
+class ModelHead(msgspec.Struct):
+    """What a saved model says of itself beside its arrays."""
 
+    format: int
+    size: int
+    seed: int
+    hyper: Hyper
+    tasks: tuple[Task, ...]
+    seen: list[int]
+    calibration: Calibration | None
 
-def _read_head(folder: Path) -> tuple[dict[str, Any], tuple[Task, ...], Calibration | None]:
-    try:
-        head = json.loads((folder / _HEAD).read_text(encoding="utf-8"))
-        if not isinstance(head, dict):
-            raise ValueError("its head is no JSON object")
-        if head["format"] != FORMAT:
-            raise StoreError(
-                f"{folder} is a family model of format {head['format']}, this version reads "
-                f"{FORMAT}: install the version that wrote it or train it anew"
-            )
-        known = head["calibration"]
-        tasks = tuple(Task(**task) for task in head["tasks"])
-        return head, tasks, Calibration.from_json(known) if known else None
-    except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _unreadable(folder, error) from None
+    @classmethod
+    def read(cls, folder: Path) -> ModelHead:
+        """Of the model in a folder; StoreError as for ``FamilyModel.load``."""
+        try:
+            stated = msgspec.json.decode((folder / _HEAD).read_bytes())
+            if stated["format"] != FORMAT:
+                raise StoreError(
+                    f"{folder} is a family model of format {stated['format']}, this version reads "
+                    f"{FORMAT}: install the version that wrote it or train it anew"
+                )
+            return msgspec.convert(stated, cls, dec_hook=lambda _, body: np.array(body, np.float64))
+        except (OSError, KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
+            raise _unreadable(folder, error) from None
 
 
 def _unreadable(folder: Path, error: object) -> StoreError:
     return StoreError(f"{folder} holds no family model that can be read: {error}")
-
-
-def serve(posterior: Posterior, anchors: int = 900) -> FamilyModel:
-    """The served form of what was learned.
-
-    Anchors are at most that many observations, spread over tasks and networks; with all
-    observations they give the exact posterior covariance.
-    """
-    data, embedding = posterior.data, posterior.embedding
-    tasks = len(data.tasks)
-    sums = np.zeros((tasks, embedding.columns), np.float32)
-    for task in range(tasks):
-        mine = data.task == task
-        sums[task] = posterior.dual[mine].astype(np.float32) @ posterior.points[mine]
-    chosen = _spread_out(posterior, anchors)
-    anchor_points = posterior.points[chosen].astype(np.float16).astype(np.float32)
-    task_of = data.task[chosen]
-    between = embedding.hyper.sharing.between(data.tasks, data.tasks)[np.ix_(task_of, task_of)]
-    covariance = (anchor_points @ anchor_points.T).astype(np.float64) * between
-    covariance[np.diag_indices(len(chosen))] += (
-        embedding.hyper.own_variance / posterior.robust[chosen] + 1e-6
-    )
-    factor = np.linalg.inv(np.linalg.cholesky(covariance)).astype(np.float32)
-    seen = np.bincount(data.task, minlength=tasks)
-    return FamilyModel(embedding, data.tasks, sums, anchor_points, task_of, factor, seen)
-
-
-def _spread_out(posterior: Posterior, count: int) -> NDArray[np.intp]:
-    """Every so-many-th observation that was believed, tasks by turns, in a fixed order."""
-    data = posterior.data
-    believed = np.flatnonzero(data.weights > 0)
-    order = sorted(believed, key=lambda i: (data.networks[i], int(data.task[i]), int(i)))
-    if len(order) > count:
-        order = [order[int(i)] for i in np.linspace(0, len(order) - 1, count)]
-    return np.array(order, np.intp)

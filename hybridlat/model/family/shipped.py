@@ -10,17 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from hybridlat.model.family.dataset import Task
-from hybridlat.model.family.law import (
-    Embedding,
-    across_devices,
-    of_many_networks,
-    of_old_versions,
-)
 from hybridlat.model.family.served import (
     ELSEWHERE,
     Calibration,
     FamilyModel,
-    read_head,
+    ModelHead,
     relative_point,
 )
 from hybridlat.schema.measurement import holds_copies
@@ -36,20 +30,6 @@ FAMILY_OF = {
 }
 """Engines that run much the same kernels learn from each other."""
 _COPIES = ("paddle-tensorrt",)  # engines that are timed from host to host
-
-
-def family_name(engine: str) -> str | None:
-    """The family of an engine; None for one that has none."""
-    return FAMILY_OF.get(engine)
-
-
-def embedding_of(family: str) -> Embedding:
-    """What is assumed of a family's kernels before data; more waves where fewer rows are known."""
-    if family == "torch":
-        return Embedding(across_devices(), 160)
-    if family == "torch-compile":
-        return Embedding(of_many_networks(), 240)
-    return Embedding(of_old_versions(), 800)
 
 
 def copies_of(target: Target, note: str = "") -> bool:
@@ -120,8 +100,8 @@ def folders(user_folder: Path) -> list[Path]:
 
 def head_of(folder: Path) -> FamilyHead:
     """The head of a family's model; StoreError for a damaged one."""
-    tasks, calibration = read_head(folder)
-    return FamilyHead(folder.name.removeprefix("family_"), tasks, calibration)
+    head = ModelHead.read(folder)
+    return FamilyHead(folder.name.removeprefix("family_"), head.tasks, head.calibration)
 
 
 def label_of(task: Task) -> str:

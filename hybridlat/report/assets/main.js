@@ -18,8 +18,6 @@ const detailsOf = (net, place) => {
     html("ol", {}, ...cell.kernels.map((kernel, k) => html("li", {},
       html("b", {}, kernel.op), ` ${kernel.what}`,
       html("small", {}, place.names[k].join(", ") || "put in by the engine")))),
-    cell.constants ? html("p", { class: "hint" },
-      `${cell.constants} more only ${cell.constants === 1 ? "makes" : "make"} constants.`) : null,
     html("code", {}, cell.signature),
   ].filter(Boolean);
 };

@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
-from msgspec import Meta, Struct, field
+from msgspec import Struct, field
 
 from hybridlat.errors import InputError, StoreError
 from hybridlat.schema.wire import phrase_of
@@ -53,37 +51,19 @@ _UNIT_IN_NAME = re.compile(
 )
 
 
-class RowNote(Struct, frozen=True, forbid_unknown_fields=True):
-    """A finding about some rows of a table: ``note`` is added to what they say themselves.
-
-    ``where`` column → the values whose rows are meant.
-    """
-
-    note: Annotated[str, Meta(min_length=1)]
-    where: Annotated[Mapping[str, tuple[str, ...]], Meta(min_length=1)]
-
-
 class ColumnMap(Struct, frozen=True, forbid_unknown_fields=True):
     """What a mapping file says.
 
     ``columns`` field → column; ``constants`` field → value for rows that state none; ``units``
-    of the latency; ``values`` field → the table's word → hybridlat's; ``where`` column → the values
-    whose rows are read; ``labels`` further columns that records keep; ``notes`` what is to be added
-    to rows' own notes.
+    of the latency; ``values`` field → the table's word → hybridlat's; ``labels`` further columns
+    that records keep.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
     constants: Mapping[str, str] = field(default_factory=dict)
     units: Mapping[str, str] = field(default_factory=dict)
     values: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    where: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
-    notes: tuple[RowNote, ...] = ()
-
-    def note_of(self, row: Mapping[str, str], own: str = "") -> str:
-        """A row's ``own`` note and what ``notes`` add to it."""
-        added = [n.note for n in self.notes if all(row[c] in some for c, some in n.where.items())]
-        return "; ".join(filter(None, [own, *added]))
 
 
 def read_column_map(path: Path) -> ColumnMap:
@@ -97,8 +77,7 @@ def read_column_map(path: Path) -> ColumnMap:
     except msgspec.ValidationError as error:
         raise InputError(
             f"{path} is no mapping: {phrase_of(error)} (it may hold tables of texts, [columns], "
-            "[constants], [units], [values.FIELD] and [where], a list of texts, labels, and "
-            "[[notes]], each with note and where)"
+            "[constants], [units] and [values.FIELD], and a list of texts, labels)"
         ) from None
     for name in ("columns", "constants", "values"):
         known = FIELDS.keys() - ({"latency", "throughput"} if name == "constants" else ())
@@ -114,30 +93,21 @@ def read_column_map(path: Path) -> ColumnMap:
     return read
 
 
-def _texts(value: object, name: str = "") -> object:
-    """The TOML with numbers as texts, and one value of ``where`` as a list of it."""
+def _texts(value: object) -> object:
+    """The TOML with numbers as texts."""
     if isinstance(value, dict):
-        inner = {key: _texts(item, key) for key, item in value.items()}
-        single = name == "where"
-        return {k: [v] if single and isinstance(v, str) else v for k, v in inner.items()}
+        return {name: _texts(item) for name, item in value.items()}
     if isinstance(value, list):
         return [_texts(item) for item in value]
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return as_text(value) if is_number else value
+    return as_text(value) if type(value) in (int, float) else value
 
 
-@dataclass(frozen=True)
-class Layout:
-    """Where a table keeps each field, and how many microseconds its unit of latency is."""
+def completed(column_map: ColumnMap, path: Path, header: Sequence[str]) -> ColumnMap:
+    """The mapping with the columns and the unit that a table's header names by itself.
 
-    columns: Mapping[str, str]
-    unit_us: float
-
-
-def layout_of(path: Path, header: Sequence[str], column_map: ColumnMap) -> Layout:
-    """The columns of the fields in a table with this header; StoreError for what is missing."""
-    noted = [column for note in column_map.notes for column in note.where]
-    for column in (*column_map.columns.values(), *column_map.where, *column_map.labels, *noted):
+    StoreError for what is missing in the table at ``path``.
+    """
+    for column in (*column_map.columns.values(), *column_map.labels):
         if column not in header:
             raise StoreError(
                 f"{path} has no column {column!r}, which the mapping names: it has "
@@ -146,17 +116,13 @@ def layout_of(path: Path, header: Sequence[str], column_map: ColumnMap) -> Layou
     columns = dict(column_map.columns)
     free = [column for column in reversed(header) if column not in columns.values()]
     plain = {_plain(column): column for column in free}
-    unit = column_map.units.get("latency", "")
-    for name in FIELDS.keys() - {*columns, *column_map.constants, "latency"}:
-        known = [plain[alias] for alias in FIELDS[name] if alias in plain]
+    timed = {name: column for column in free for name, unit in [_unit_of(column)] if unit}
+    for name in FIELDS.keys() - {*columns, *column_map.constants}:
+        named = timed if name == "latency" else plain
+        known = [named[alias] for alias in FIELDS[name] if alias in named]
         if known:
             columns[name] = known[0]
-    if "latency" in columns:
-        unit = unit or _unit_of(columns["latency"])[1]
-    else:
-        named = {name: (column, its) for column in free for name, its in [_unit_of(column)] if its}
-        for column, its_unit in [named[alias] for alias in FIELDS["latency"] if alias in named][:1]:
-            columns["latency"], unit = column, unit or its_unit
+    unit = column_map.units.get("latency") or _unit_of(columns.get("latency", ""))[1]
     if not {"latency", "throughput"} & columns.keys():
         bare = [c for c in header if _plain(c) in FIELDS["latency"]]
         raise StoreError(
@@ -174,7 +140,7 @@ def layout_of(path: Path, header: Sequence[str], column_map: ColumnMap) -> Layou
         raise StoreError(
             f"{path} has no column network, model or onnx: rename it, or name it with --columns"
         )
-    return Layout(columns, US_OF_UNIT[unit] if unit else 1.0)
+    return msgspec.structs.replace(column_map, columns=columns, units={"latency": unit})
 
 
 def _unit_of(column: str) -> tuple[str, str]:

@@ -9,11 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
-from hybridlat.errors import StoreError, TargetError
+from hybridlat.errors import MissingExtra, StoreError, TargetError
 from hybridlat.schema.names import device_name, engine_name, precision_name, target_named
 from hybridlat.schema.target import Target
-from hybridlat.store.importers.columns import ColumnMap, Layout, as_text, layout_of
-from hybridlat.store.rows import read_parquet
+from hybridlat.store.importers.columns import US_OF_UNIT, ColumnMap, as_text, completed
 
 ENDINGS = (".csv", ".tsv", ".parquet")
 Size = tuple[int, int]
@@ -41,40 +40,31 @@ class NetworkRow:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Something that cannot be imported: where it stands, the value, why, and what would help."""
+class Refusal(Exception):
+    """Something that cannot be imported: why, the value, what would help, and where it stands."""
 
-    where: str
-    value: str
-    reason: str
-    fix: str
+    def __init__(self, reason: str, value: object, fix: str) -> None:
+        super().__init__(reason)
+        self.reason, self.value, self.fix, self.where = reason, str(value), fix, ""
+
+    def at(self, where: str) -> Refusal:
+        """The same, kept for the list of what was left out."""
+        self.where = where
+        return self.with_traceback(None)
 
 
 @dataclass(frozen=True)
 class Rows:
     """What was read from tables or logs."""
 
-    rows: tuple[NetworkRow, ...]
-    refused: tuple[Refusal, ...]
-
-
-class RowRejected(Exception):
-    """Why one row is refused; becomes a :class:`Refusal` where the row is known."""
-
-    def __init__(self, reason: str, value: object, fix: str) -> None:
-        super().__init__(reason)
-        self.reason, self.value, self.fix = reason, str(value), fix
-
-    def at(self, where: str) -> Refusal:
-        """The refusal of the row at ``where``."""
-        return Refusal(where, self.value, self.reason, self.fix)
+    rows: list[NetworkRow] = field(default_factory=list)
+    refused: list[Refusal] = field(default_factory=list)
 
 
 def target_of(fields: Mapping[str, str], default: Target | None) -> Target:
     """The target of a row's fields (target, or device, engine, version, precision, threads).
 
-    ``default`` gives the parts that the row does not state. Raises RowRejected.
+    ``default`` gives the parts that the row does not state. Raises Refusal.
     """
     try:
         if fields.get("target"):
@@ -86,7 +76,7 @@ def target_of(fields: Mapping[str, str], default: Target | None) -> Target:
         precision = precision_name(fields["precision"]) if fields.get("precision") else ""
     except TargetError as error:
         value = fields.get("target") or ", ".join(filter(None, map(fields.get, _PARTS)))
-        raise RowRejected(
+        raise Refusal(
             "what it was measured on cannot be read", value, f"{error}; a mapping of values helps"
         ) from None
     if default is not None:
@@ -94,81 +84,69 @@ def target_of(fields: Mapping[str, str], default: Target | None) -> Target:
         precision = precision or default.precision
     missing = [n for n, v in zip(_PARTS, (device, engine, precision), strict=True) if not v]
     if missing:
-        raise RowRejected(
+        raise Refusal(
             "the device, engine or precision is not stated", " and ".join(missing) + " missing",
             "name the columns or give constants with --columns, or --target for all that is not "
             "stated",
         )  # fmt: skip
-    threads = _count(fields, "threads", "thread count") or (default.threads if default else None)
+    threads = _count(fields, "threads") or (default.threads if default else None)
     return Target(device, engine, precision, threads)
 
 
-def _count(fields: Mapping[str, str], name: str, what: str = "") -> int | None:
-    """A field's whole number from 1 up, None where it is empty; RowRejected for another text."""
-    text, what = fields.get(name, ""), what or name
+def _count(fields: Mapping[str, str], name: str) -> int | None:
+    """A field's whole number from 1 up, None where it is empty; Refusal for another text."""
+    text = fields.get(name, "")
     if not text:
         return None
     match = re.fullmatch(r"\s*([0-9]{1,9})(\.0*)?\s*", text)
     if match is None or int(match[1]) < 1:
-        raise RowRejected(
-            f"the {what} is not a whole number from 1 up", text, f"correct the {what}"
-        )
+        raise Refusal(f"{name} is not a whole number from 1 up", text, f"correct {name}")
     return int(match[1])
 
 
 def _positive_number(text: str, what: str) -> float:
-    """A finite number above 0, with thousands set apart or not; RowRejected for another text."""
+    """A finite number above 0, with thousands set apart or not; Refusal for another text."""
     plain = re.sub(r"(?<=\d),(?=\d{3}(\D|$))", "", text.strip())
     try:
         value = float(plain)
     except ValueError:
         value = 0.0
     if not 0.0 < value < 1e15:
-        raise RowRejected(f"the {what} is not a positive number", text, f"correct the {what}")
+        raise Refusal(f"the {what} is not a positive number", text, f"correct the {what}")
     return value
 
 
 def _size(text: str) -> Size | None:
-    """Height and width of ``224``, ``224x320`` or ``3x224x224``; RowRejected for another text."""
+    """Height and width of ``224``, ``224x320`` or ``3x224x224``; Refusal for another text."""
     if not text:
         return None
     numbers = [int(n) for n in re.findall(r"[0-9]+", text)]
     if not re.fullmatch(r"[\s(\[]*[0-9]+([\s,x×*]+[0-9]+){0,3}[\s)\]]*", text, re.IGNORECASE) or (
         min(numbers) < 1
     ):
-        raise RowRejected("the size is not HEIGHTxWIDTH", text, "write it as 224x224")
+        raise Refusal("the size is not HEIGHTxWIDTH", text, "write it as 224x224")
     return (numbers[-2], numbers[-1]) if len(numbers) > 1 else (numbers[0], numbers[0])
 
 
-def grouped(refused: Sequence[Refusal]) -> dict[tuple[str, str], list[Refusal]]:
-    """Refusals by reason and fix, the commonest reason first."""
-    groups: dict[tuple[str, str], list[Refusal]] = {}
-    for item in refused:
-        groups.setdefault((item.reason, item.fix), []).append(item)
-    return dict(sorted(groups.items(), key=lambda pair: -len(pair[1])))
-
-
 def read_networks(
-    paths: Iterable[Path], columns: ColumnMap | None = None, default: Target | None = None
+    paths: Iterable[Path], column_map: ColumnMap, default: Target | None = None
 ) -> Rows:
     """The rows of all tables at ``paths`` (files or folders), and those that cannot be read.
 
     ``default`` is the target of what the rows do not state. Raises StoreError for a file that is
     no such table, MissingExtra where reading Parquet needs a package.
     """
-    columns = columns or ColumnMap()
-    rows: list[NetworkRow] = []
-    refused: list[Refusal] = []
+    read = Rows()
     for file in files_at(paths, ENDINGS, "tables"):
         header, lines = _read_table(file)
-        layout = layout_of(file, header, columns)
+        columns = completed(column_map, file, header)
         for number, row in enumerate(lines, start=1):
             where = f"{file.name}, row {number}"
             try:
-                rows.append(_row(where, row, layout, columns, default))
-            except RowRejected as rejected:
-                refused.append(rejected.at(where))
-    return Rows(tuple(rows), tuple(refused))
+                read.rows.append(_row(where, row, columns, default))
+            except Refusal as refusal:
+                read.refused.append(refusal.at(where))
+    return read
 
 
 def files_at(paths: Iterable[Path], endings: Sequence[str], what: str) -> list[Path]:
@@ -191,7 +169,7 @@ def files_at(paths: Iterable[Path], endings: Sequence[str], what: str) -> list[P
 def _read_table(file: Path) -> tuple[tuple[str, ...], list[dict[str, str]]]:
     """The columns and rows of a CSV (comma, semicolon or tab) or Parquet file, as texts."""
     if file.suffix.lower() == ".parquet":
-        rows = list(read_parquet(file))
+        rows = _read_parquet(file)
         return tuple(rows[0] if rows else ()), [
             {name: as_text(value) for name, value in row.items()} for row in rows
         ]
@@ -214,22 +192,32 @@ def _read_table(file: Path) -> tuple[tuple[str, ...], list[dict[str, str]]]:
     return header, table
 
 
+def _read_parquet(file: Path) -> list[dict[str, object]]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise MissingExtra("pyarrow", "train", "reading Parquet") from error
+    try:
+        with parquet.ParquetFile(file) as opened:
+            rows: list[dict[str, object]] = opened.read().to_pylist()
+    except (OSError, pyarrow.ArrowException) as error:
+        first = str(error).split("\n")[0]
+        raise StoreError(f"{file} cannot be read as Parquet: {first}") from error
+    return rows
+
+
 def _row(
-    where: str, row: Mapping[str, str], layout: Layout, columns: ColumnMap, default: Target | None
+    where: str, row: Mapping[str, str], columns: ColumnMap, default: Target | None
 ) -> NetworkRow:
-    for column, wanted in columns.where.items():
-        if row[column] not in wanted:
-            raise RowRejected(
-                f"{column} is not among the values of [where]", row[column], "change [where]"
-            )
     fields = {}
-    for name in {**layout.columns, **columns.constants}:
-        text = row[layout.columns[name]] if name in layout.columns else ""
+    for name in {**columns.columns, **columns.constants}:
+        text = row[columns.columns[name]] if name in columns.columns else ""
         text = columns.values.get(name, {}).get(text, text)
         fields[name] = text or columns.constants.get(name, "")
     name = PurePath(fields.get("onnx", "")).name or fields.get("network", "")
     if not name:
-        raise RowRejected("the row names no network", "", "fill in its name")
+        raise Refusal("the row names no network", "", "fill in its name")
     target = target_of(fields, default)
     batch, height, width = (_count(fields, name) for name in ("batch", "height", "width"))
     size = (height, width) if height and width else _size(fields.get("size", ""))
@@ -237,21 +225,19 @@ def _row(
     if fields.get("onnx") and fields.get("network"):
         labels["model"] = fields["network"]
     labels |= {name: row[name] for name in columns.labels if row[name]}
-    if note := columns.note_of(row, labels.get("note", "")):
-        labels["note"] = note
-    latency_us = _latency_us(fields, layout, batch)
+    latency_us = _latency_us(fields, columns, batch)
     names = (name.removesuffix(".onnx"),)
     return NetworkRow(where, names, target, latency_us, batch, size, labels=labels)
 
 
-def _latency_us(fields: Mapping[str, str], layout: Layout, batch: int | None) -> float:
+def _latency_us(fields: Mapping[str, str], columns: ColumnMap, batch: int | None) -> float:
     if fields.get("latency"):
-        return _positive_number(fields["latency"], "latency") * layout.unit_us
+        return _positive_number(fields["latency"], "latency") * US_OF_UNIT[columns.units["latency"]]
     if not fields.get("throughput"):
-        raise RowRejected("there is no latency", "", "fill it in")
+        raise Refusal("there is no latency", "", "fill it in")
     rate = _positive_number(fields["throughput"], "throughput")
     if batch is None:
-        raise RowRejected(
+        raise Refusal(
             "a throughput alone, and no batch", fields["throughput"],
             "add a column batch, or a constant with --columns",
         )  # fmt: skip

@@ -6,15 +6,16 @@ nothing else, so the fields come from the log that names such a file.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import statistics
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
 from hybridlat.schema.target import Target
-from hybridlat.store.importers.table import NetworkRow, RowRejected, Size, target_of
+from hybridlat.store.importers.table import NetworkRow, Refusal, Rows, Size, files_at, target_of
 
 ENDINGS = (".log", ".txt", ".json")
 _OPTION = re.compile(r"--([A-Za-z0-9]+)(?:=(\S+))?")
@@ -27,6 +28,7 @@ _VERSION = re.compile(r"TensorRT version:\s*([0-9]+\.[0-9]+)")
 _DEVICE = re.compile(r"Selected Device:\s*(.+)")
 _PRECISION = re.compile(r"\bPrecision:\s*([A-Z0-9+ ]+)")
 _DIMENSIONS = re.compile(r"[Ii]nput binding for \S+ (?:with dimensions|is)\s*:?\s*([0-9x]+)")
+_NO_TIMES, _EXPORT = "the file holds no times of trtexec", "give what --exportTimes wrote"
 _LOWEST = ("int8", "fp16", "bf16", "fp32")
 
 
@@ -34,12 +36,38 @@ _LOWEST = ("int8", "fp16", "bf16", "fp32")
 class TrtexecLog:
     """The fields of a log. ``times`` is the name of the file that its run exported times to."""
 
-    fields: Mapping[str, str]
-    names: tuple[str, ...]
-    median_us: float | None
-    batch: int | None
-    size: Size | None
-    times: str
+    fields: Mapping[str, str] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+    median_us: float | None = None
+    batch: int | None = None
+    size: Size | None = None
+    times: str = ""
+
+
+def read_logs(paths: Iterable[Path], default: Target | None = None) -> Rows:
+    """The rows of all logs and exported times at ``paths``, and what holds none.
+
+    ``default`` is the target of what a log does not state. Raises StoreError for no files.
+    """
+    files = files_at(paths, ENDINGS, "logs or times of trtexec")
+    logs = {
+        file: read_log(file.read_text(encoding="utf-8", errors="replace"))
+        for file in files
+        if file.suffix.lower() != ".json"
+    }
+    times = {file.name for file in files if file not in logs}
+    runs = {log.times: log for log in logs.values() if log.times in times}
+    read = Rows()
+    for file in files:
+        try:
+            if file not in logs:
+                log = runs.get(file.name, TrtexecLog())
+                read.rows.append(row_of(file, log, default, read_times(file)))
+            elif logs[file].times not in times:  # else the times tell more of its run
+                read.rows.append(row_of(file, logs[file], default))
+        except Refusal as refusal:
+            read.refused.append(refusal.at(file.name))
+    return read
 
 
 def read_log(text: str) -> TrtexecLog:
@@ -67,49 +95,43 @@ def read_log(text: str) -> TrtexecLog:
     )
 
 
-def row_of_log(file: Path, log: TrtexecLog, default: Target | None) -> NetworkRow:
-    """The latency that a log states, as a row; raises RowRejected."""
-    if log.median_us is None or log.median_us <= 0:
-        raise RowRejected(
+def row_of(
+    file: Path, log: TrtexecLog, default: Target | None, times_us: Sequence[float] = ()
+) -> NetworkRow:
+    """The median that a log states, or that of the times of its run; raises Refusal.
+
+    The spread of times is the relative standard error of the median of a normal sample,
+    1.2533 s / (√n m). The engine is that of ``default`` where the log has no version.
+    """
+    median_us = statistics.median(times_us) if times_us else log.median_us
+    if not median_us or median_us <= 0:
+        raise Refusal(
             "the log states no median of GPU Compute Time", file.name,
             "give the whole log of a run of trtexec that came to its end",
         )  # fmt: skip
-    return _row(file, log, default, log.median_us)
-
-
-def row_of_times(
-    file: Path, times_us: tuple[float, ...], log: TrtexecLog | None, default: Target | None
-) -> NetworkRow:
-    """The median of exported times, as a row; ``log`` is that of their run. Raises RowRejected.
-
-    Its spread is the relative standard error of the median of a normal sample, 1.2533 s / (√n m).
-    """
-    median = statistics.median(times_us)
-    if median <= 0:
-        raise RowRejected(
-            "the median of the times is not above 0", median, "export the times again"
-        )
-    deviation = statistics.stdev(times_us) if len(times_us) > 1 else 0.0
-    return replace(
-        _row(file, log, default, median),
-        protocol="trtexec --exportTimes",
-        samples_us=times_us,
-        spread_share=1.2533 * deviation / math.sqrt(len(times_us)) / median,
-    )
-
-
-def _row(
-    file: Path, log: TrtexecLog | None, default: Target | None, latency_us: float
-) -> NetworkRow:
-    """The engine is that of ``default`` where the log has no version."""
-    log = log or TrtexecLog({}, (), None, None, None, "")
+    deviation_us = statistics.stdev(times_us) if len(times_us) > 1 else 0.0
     fields = dict(log.fields)
     if "version" not in fields:
         fields["engine"] = default.runtime if default is not None else "tensorrt"
     return NetworkRow(
-        file.name, (*log.names, file.stem), target_of(fields, default), latency_us, log.batch,
-        log.size, "trtexec log",
+        file.name, (*log.names, file.stem), target_of(fields, default), median_us, log.batch,
+        log.size, "trtexec --exportTimes" if times_us else "trtexec log", tuple(times_us),
+        1.2533 * deviation_us / math.sqrt(len(times_us) or 1) / median_us,
     )  # fmt: skip
+
+
+def read_times(path: Path) -> tuple[float, ...]:
+    """GPU compute time of every inference in ``--exportTimes``, microseconds; raises Refusal."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8", errors="replace"), strict=False)
+        entries = [entry for entry in content if isinstance(entry, Mapping)]
+        times = [entry.get("computeMs", entry.get("compute")) for entry in entries]
+        times_us = tuple(1e3 * float(time) for time in times if time is not None)
+    except (OSError, TypeError, ValueError) as error:
+        raise Refusal(_NO_TIMES, error, _EXPORT) from None
+    if not times_us:
+        raise Refusal(_NO_TIMES, path.name, _EXPORT)
+    return times_us
 
 
 def _version_of(tag: str) -> str:

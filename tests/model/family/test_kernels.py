@@ -23,7 +23,6 @@ from hybridlat.model.family.kernels import (
 from hybridlat.model.family.law import Embedding, Hyper
 from hybridlat.model.geometry import COLUMN, Geometry, View
 from hybridlat.onnx_io import read_network
-from hybridlat.schema.device import Device
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
 from tests.model.family.worlds import GPU, table
@@ -62,14 +61,6 @@ def test_a_product_behind_a_view_is_as_deep_as_its_weight() -> None:
 POSITIVE = st.floats(1e-3, 1e6)
 
 
-def parts_of(
-    kernels: KernelTable, device: Device
-) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    count = len(kernels.values)
-    view = View(Geometry(kernels.values, np.arange(count), count, ("",)), device, "fp32")
-    return parts_us(kernels, view)
-
-
 @given(
     compute_us=POSITIVE, memory_us=POSITIVE, other_us=st.floats(0, 1e6),
     share=st.floats(0.05, 0.99),
@@ -85,20 +76,6 @@ def test_power_is_limited_over_the_whole_network(
     free_us = compute_us + memory_us + other_us
     assert took_us <= max(free_us, compute_us / share + memory_us) * (1 + 1e-9)
     assert slowdown >= power_slowdown(compute_us, memory_us, other_us + 1.0, share)
-
-
-def test_a_power_limit_costs_large_batches_most() -> None:
-    one = table(np.random.default_rng(6))
-    limited = replace(GPU, sustained_flops={"fp32": 0.2 * GPU.peak("fp32")})
-    costs = []
-    for batch in (1, 4, 64):
-        kernels = at_batch(one, batch)
-        free, held = (parts_of(kernels, device) for device in (GPU, limited))
-        np.testing.assert_array_equal(free[:, 1:], held[:, 1:])
-        assert (held[:, 0] >= free[:, 0]).all()
-        costs.append(float((kernels.counts @ held).sum() / (kernels.counts @ free).sum()))
-    assert 1.0 <= costs[0] <= costs[1] <= costs[2]
-    assert costs[2] > 1.1
 
 
 def test_a_kernel_of_few_outputs_is_made_of_small_tiles() -> None:

@@ -25,14 +25,6 @@ def test_versions_of_an_engine_share_what_another_engine_does_not() -> None:
     assert (replace(OLD, engine="torch-ngc").runtime, other.runtime) == ("torch", "tensorrt")
 
 
-def test_one_recipe_on_two_devices_shares_more_than_engine_and_precision() -> None:
-    elsewhere = replace(OLD, device="t4")
-    others = [elsewhere, replace(elsewhere, engine="paddle-tensorrt-8.0")]
-    others.append(replace(elsewhere, precision="fp16"))
-    plain, more = (Sharing(recipe=v).between([OLD], others)[0] for v in (0.0, 0.8))
-    assert (more - plain).tolist() == pytest.approx([0.8, 0.0, 0.0])
-
-
 def test_old_engines_launch_a_grouped_convolution_for_each_group() -> None:
     kernels = kernel_set(table(np.random.default_rng(1)), GPU, "fp32")
     rows = kernels.descriptors.copy()

@@ -1,0 +1,104 @@
+"""What whole networks' latencies teach of kernels: the mode of the law given all sums.
+
+Linearised, a change of the logarithm of a network's latency is the sum of its kernels' changes
+weighted by their shares of the time, so a network is one linear equation, and Gauss-Newton steps
+that renew the shares find the mode. Student-t weights take observations that no law explains out
+of the fit (Lange et al. 1989).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridlat.model.family.dataset import Observation, task_base
+from hybridlat.model.family.law import Array, Embedding, Float32, log_sum
+from hybridlat.model.family.served import FamilyModel
+
+_STEPS = 7
+_DAMPING = 0.7
+_FREEDOM = 4.0
+_LEAST_WEIGHT = 0.02
+_LEFT_OUT = 1e-9
+_MOST_ANCHORS = 900
+
+
+def embedded(observations: Sequence[Observation], embedding: Embedding) -> dict[int, Float32]:
+    """Points of every set of kernels, by its identity: equal sets are best held once."""
+    sets = {id(one.kernels): one.kernels for one in observations}
+    return {key: embedding(one.descriptors, one.classes) for key, one in sets.items()}
+
+
+def fit(
+    observations: Sequence[Observation],
+    embedding: Embedding,
+    clouds: Mapping[int, Float32] | None = None,
+) -> FamilyModel:
+    """The model of a family from its networks.
+
+    ``clouds`` are what ``embedded`` gives, where that is at hand. Observations of weight 0 teach
+    nothing. Deterministic. Cost grows with the cube of the observations. Raises ValueError for a
+    latency that is not above zero.
+    """
+    for one in observations:
+        if not one.latency_us > 0:
+            raise ValueError(f"{one.network} on {one.task}: a latency of {one.latency_us} us")
+    hyper, count = embedding.hyper, len(observations)
+    points_of = embedded(observations, embedding) if clouds is None else clouds
+    tasks = tuple(sorted({one.task for one in observations}))
+    task_of = np.array([tasks.index(one.task) for one in observations], np.intp)
+    log_us = np.log([one.latency_us for one in observations])
+    bases = [task_base(one.kernels, one.task) for one in observations]
+    shared = hyper.sharing.between(tasks, tasks)
+    between = shared[np.ix_(task_of, task_of)]
+    _, network = np.unique([one.network for one in observations], return_inverse=True)
+    same = network[:, None] == network[None, :]
+    alike = same & (task_of[:, None] == task_of[None, :])
+    own = hyper.network**2 * alike + hyper.architecture**2 * same
+    robust = np.ones(count)
+    levels = np.zeros((len(tasks), embedding.columns), np.float32)
+    ratios = [np.zeros(len(base)) for base in bases]
+    points = np.empty((count, embedding.columns), np.float32)
+    residual = np.zeros(count)
+    dual: Array = np.zeros(count)
+    trust = np.maximum([one.weight for one in observations], _LEFT_OUT)
+    for step in range(_STEPS):
+        for i, one in enumerate(observations):
+            cloud = points_of[id(one.kernels)]
+            if step:
+                target = cloud @ levels[task_of[i]]
+                damping = 1.0 if step == _STEPS - 1 else _DAMPING
+                ratios[i] = ratios[i] + damping * (target - ratios[i])
+            logarithm, share = log_sum(one.kernels, bases[i], ratios[i], hyper.highest)
+            points[i] = share.astype(np.float32) @ cloud
+            residual[i] = log_us[i] - logarithm + share @ ratios[i]
+        noise = hyper.noise**2 / (robust * trust)
+        covariance = (points @ points.T) * between + own
+        covariance[np.diag_indices(count)] += noise
+        dual = np.asarray(np.linalg.solve(covariance, residual), np.float64)
+        for task in range(len(tasks)):
+            levels[task] = (dual * shared[task][task_of]).astype(np.float32) @ points
+        unexplained = (noise * dual + own @ dual) / max(hyper.noise, 0.03)
+        robust = np.maximum((_FREEDOM + 1) / (_FREEDOM + unexplained**2), _LEAST_WEIGHT)
+    sums = np.zeros_like(levels)
+    for task in range(len(tasks)):
+        mine = task_of == task
+        sums[task] = dual[mine].astype(np.float32) @ points[mine]
+    chosen = _spread_out(observations, task_of)
+    anchors = points[chosen].astype(np.float16).astype(np.float32)
+    left = (anchors @ anchors.T).astype(np.float64) * between[np.ix_(chosen, chosen)]
+    left[np.diag_indices(len(chosen))] += hyper.own_variance / robust[chosen] + 1e-6
+    factor = np.linalg.inv(np.linalg.cholesky(left)).astype(np.float32)
+    seen = np.bincount(task_of, minlength=len(tasks))
+    return FamilyModel(embedding, tasks, sums, anchors, task_of[chosen], factor, seen)
+
+
+def _spread_out(observations: Sequence[Observation], task_of: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Every so-many-th observation that was believed, tasks by turns, in a fixed order."""
+    believed = [i for i, one in enumerate(observations) if one.weight > 0]
+    order = sorted(believed, key=lambda i: (observations[i].network, int(task_of[i]), i))
+    if len(order) > _MOST_ANCHORS:
+        order = [order[int(i)] for i in np.linspace(0, len(order) - 1, _MOST_ANCHORS)]
+    return np.array(order, np.intp)
