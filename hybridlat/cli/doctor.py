@@ -38,7 +38,7 @@ _SYSTEM_FILES = {
 }
 
 Facts = dict[str, Any]
-"""A JSON object of the checkup: docs/file-formats.md names its fields."""
+"""A JSON object of the checkup: docs/reference/output.md names its fields."""
 
 
 class _Problems(list[Facts]):
