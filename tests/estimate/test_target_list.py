@@ -72,7 +72,7 @@ def test_a_family_answers_for_every_gpu_with_a_sheet(tmp_path: Path) -> None:
     targets = {info.target: info for info in family.targets()}
     assert targets["l4/tensorrt/fp16"].source == "family: data sheet"
     (tmp_path / "board.toml").write_text(SHEET)
-    with device_sheets.with_sheet(tmp_path / "board.toml"):
+    with device_sheets.with_sheet(device_sheets.read(tmp_path / "board.toml")):
         (family,) = [one for one in list_families() if one.name == "tensorrt"]
     targets = {info.target: info for info in family.targets()}
     assert "board/tensorrt/fp32" in targets and "board/tensorrt/fp16" not in targets
