@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from experiments.public_data.kernel_tables import kernel_table
 from hybridlat.engines import registry, torch
-from hybridlat.engines.torch.module import as_module, folded_norms
+from hybridlat.engines.torch import as_module, folded_norms
 from hybridlat.engines.torch.rules import dense, reshaped
 from hybridlat.graph.cells import cut_positions
 from hybridlat.graph.network import Lowered, Network
