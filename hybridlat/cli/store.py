@@ -20,7 +20,6 @@ from hybridlat.store import Removal, Store
 from hybridlat.store.integrity import check_pack
 
 DAMAGED = 2
-_WIDE = 110  # terminals with room for a target in one line
 
 
 @click.group()
@@ -55,16 +54,15 @@ def stats(store: str | None, as_json: bool) -> None:
     from rich.text import Text
 
     out = console()
-    wide = out.width >= _WIDE
     if rows:
         counts = titled("cells", "networks", "layers", "records", "failures", right=True)
         lines = [
-            [str(row.target) if wide else str(row.target).replace("/", "/\n"),
+            [str(row.target),
              *(f"{n:,}" for n in (row.cells, row.networks, row.layers, row.records, row.failures)),
              row.last[:10]]
             for row in rows
         ]  # fmt: skip
-        columns = [Column("target"), *counts, Column("last", wraps=True)]
+        columns = [Column("target", wraps=True), *counts, Column("last", wraps=True)]
         out.print(Table(columns, lines).terminal())
     else:
         out.print(Text("The store is empty: predict or measure a network, or import records."))

@@ -64,14 +64,16 @@ def test_any_records_survive(
         assert ids(again) == ids(store)
 
 
-def test_the_same_records_give_the_same_bytes(store: Store, pack: Path, tmp_path: Path) -> None:
-    other = Store("sqlite://")
-    other.add_breakdowns(store.breakdowns())
-    for record in reversed(list(store.measurements())):
-        other.add([record])
-    for hash_ in sorted(TEXTS, reverse=True):
-        other.add_signatures({hash_: TEXTS[hash_]})
-    again = other.export(tmp_path / "again", TARGET, source="a test", licence="CC0-1.0")[0]
+def test_the_same_records_give_the_same_bytes(
+    url: str, store: Store, pack: Path, tmp_path: Path
+) -> None:
+    with Store(url) as other:  # on every database, and in any order
+        other.add_breakdowns(store.breakdowns())
+        for record in reversed(list(store.measurements())):
+            other.add([record])
+        for hash_ in sorted(TEXTS, reverse=True):
+            other.add_signatures({hash_: TEXTS[hash_]})
+        again = other.export(tmp_path / "again", TARGET, source="a test", licence="CC0-1.0")[0]
     for file in pack.iterdir():
         assert file.read_bytes() == (again / file.name).read_bytes(), file.name
 
