@@ -43,22 +43,19 @@ def test_copy_run_fetch_and_again(far: Path, make_plan: MakePlan) -> None:
 def test_a_run_that_takes_too_long_is_ended_and_what_there_is_fetched(
     far: Path, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class AfterSomeResults(threading.Thread):
-        """A timer that goes off once there is something to fetch."""
+    def timer(seconds: float, act: Callable[[], None]) -> threading.Thread:
+        """Goes off once there is something to fetch."""
 
-        def __init__(self, seconds: float, act: Callable[[], None]) -> None:
-            super().__init__(daemon=True)
-            self._act = act
-
-        def run(self) -> None:
+        def wait() -> None:
             while not list(far.glob("hybridlat-plans/*/results.jsonl")):
                 time.sleep(0.02)
-            self._act()
+            act()
 
-        def cancel(self) -> None:
-            self.join()
+        thread = threading.Thread(target=wait, daemon=True)
+        thread.cancel = thread.join  # type: ignore[attr-defined]
+        return thread
 
-    monkeypatch.setattr(threading, "Timer", AfterSomeResults)
+    monkeypatch.setattr(threading, "Timer", timer)
     folder = make_plan(count=2, rounds=3)
     with pytest.raises(MeasurementError, match="stopped after 0 s"):
         Board("user@board", folder).measure("trtexec", timeout_s=0.0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -149,12 +148,3 @@ def test_mixed_or_changed_results_are_refused(make_plan: MakePlan, run_sh: RunSc
     (folder / "manifest.json").write_text(manifest.replace('"device": "board"', '"device": "b"'))
     with pytest.raises(StoreError, match="was changed"):
         plan_results.read_results(folder)
-
-
-def test_without_trtexec_it_says_so(make_plan: MakePlan) -> None:
-    done = subprocess.run(
-        ["sh", str(make_plan() / "run.sh")], env={"PATH": "/usr/bin:/bin"}, capture_output=True,
-        text=True,
-    )  # fmt: skip
-    assert done.returncode == 3
-    assert "set TRTEXEC" in done.stderr
