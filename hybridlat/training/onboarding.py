@@ -107,15 +107,14 @@ def onboard_fleet(
             return Onboarded(target, problem=error)
         return replace(result, notes=(*result.notes, *map(str, devices.problems)))
 
-    def trained(onboarded: Onboarded) -> Onboarded:
-        if onboarded.problem is not None:
-            return onboarded
-        try:
-            return train_on(onboarded, training, options.store, on_message)
-        except HybridlatError as error:
-            return replace(onboarded, problem=error)
-
-    return [trained(one) for one in fleet.for_each_target(measured)]
+    outcomes = fleet.for_each_target(measured)
+    for place, one in enumerate(outcomes):
+        if one.problem is None:
+            try:
+                outcomes[place] = train_on(one, training, options.store, on_message)
+            except HybridlatError as error:
+                outcomes[place] = replace(one, problem=error)
+    return outcomes
 
 
 def measure_target(
