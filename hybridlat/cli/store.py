@@ -12,7 +12,6 @@ from hybridlat.cli.output import console, print_json
 from hybridlat.cli.param_types import DURATION, MOMENT
 from hybridlat.cli.store_import import import_
 from hybridlat.errors import StoreError
-from hybridlat.estimate.partition import is_outdated
 from hybridlat.report.table import Column, Table, titled
 from hybridlat.report.units import count_text
 from hybridlat.schema.target import Target
@@ -194,8 +193,7 @@ def gc(
 ) -> None:
     """Delete cached data; measurements are kept.
 
-    Dropped are damaged and old entries of the cache, and those of an engine's version or of fusion
-    rules that are no longer used.
+    Dropped are damaged and old entries of the cache, and the oldest beyond a size.
 
     \b
     hybridlat store gc --older-than 30d --dry-run
@@ -204,7 +202,6 @@ def gc(
         swept = opened.cache_sweep(
             older_than_s=older_than,
             max_bytes=None if max_mb is None else max_mb * 1_000_000,
-            is_outdated=is_outdated,
             dry_run=dry_run,
         )
     if as_json:
