@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from hybridlat.engines import device_sheets, registry
 from hybridlat.estimate.belief import Belief, Request
+from hybridlat.estimate.compose.machine import LARGE_SHARE
 from hybridlat.estimate.compose.target_composition import (
     composition_of,
     lent_composition,
@@ -58,8 +59,12 @@ def warnings_of(
     if belief.exact is None and is_own:
         warnings += _of_interval(data)
     drift = pace_drift(data)
-    if drift.is_large:
-        warnings.append(drift.sentence())
+    if drift.share > LARGE_SHARE:
+        warnings.append(
+            f"this machine's pace varies by ±{100 * drift.share:.0f} % from run to run "
+            f"({drift.processes} measuring processes), and the interval includes that; the latency "
+            "is for its usual pace"
+        )
     return tuple(warnings)
 
 

@@ -110,11 +110,6 @@ def test_untrusted_cells_are_seen_to_be_worse() -> None:
     assert fitted.spreads([TWINS[0], strange]).tolist() == [0.2, 0.2 * fitted.untrusted_factor]
 
 
-def test_too_few_networks_leave_the_defaults() -> None:
-    assert fit_correlation([]) == Correlation()
-    assert fit_correlation([pairs(make_network(1))]) == Correlation()
-
-
 @settings(deadline=None, max_examples=60)
 @given(st.integers(0, 10_000), st.sets(st.integers(0, 7), max_size=7), st.floats(0.002, 0.3))
 def test_a_whole_network_is_one_more_line_of_the_same_conditioning(

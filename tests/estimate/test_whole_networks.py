@@ -71,8 +71,8 @@ def keep(store: Store, data: bytes, **changes: Any) -> None:
     store.add([replace(record, **changes)])
 
 
-def asked(store: str, data: bytes, batch: int | None = None) -> Estimate:
-    with Predictor(FAKE, store=store, measure="never") as predictor:
+def asked(store: str, data: bytes | Path, batch: int | None = None, target: str = FAKE) -> Estimate:
+    with Predictor(target, store=store, measure="never") as predictor:
         return predictor.predict(data, batch=batch)
 
 
@@ -178,12 +178,12 @@ def test_on_a_gpu_a_table_of_networks_answers_and_moves_the_cells(tmp_path: Path
     wanted = Target.parse(target)
     path = NETS / "resnet18.onnx"
     hash_ = sign(load(path).network()).hash
-    before = predicted(tmp_path / "none.db", target)
+    before = asked(str(tmp_path / "none.db"), path, target=target)
     assert before.latency_us is not None and before.source == "composed"
     slower_us = 1.7 * before.latency_us
     with Store(tmp_path / "s.db") as opened:
         opened.add([Measurement(wanted, hash_, "network", slower_us, labels={"source": "a page"})])
-    after = predicted(tmp_path / "s.db", target)
+    after = asked(str(tmp_path / "s.db"), path, target=target)
     assert after.source == "measured" and after.latency_us == slower_us
     assert "a page" in after.reason
     assert {cell.source for cell in after.cells} == {"predicted"}
@@ -192,11 +192,6 @@ def test_on_a_gpu_a_table_of_networks_answers_and_moves_the_cells(tmp_path: Path
     for old, new in zip(before.cells, after.cells, strict=True):
         assert old.latency_us is not None and new.latency_us is not None
         assert new.latency_us >= old.latency_us and new.interval_us is not None
-
-
-def predicted(store: Path, target: str) -> Estimate:
-    with Predictor(target, store=str(store), measure="never") as predictor:
-        return predictor.predict(NETS / "resnet18.onnx")
 
 
 def test_a_store_that_takes_nothing_answers_all_the_same(

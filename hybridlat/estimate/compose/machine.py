@@ -163,18 +163,6 @@ class PaceDrift:
         """What is shown of a network, in what its record tells."""
         return self.usual_pace * self.median_ratio
 
-    @property
-    def is_large(self) -> bool:
-        return self.share > LARGE_SHARE
-
-    def sentence(self) -> str:
-        """The warning about it."""
-        return (
-            f"this machine's pace varies by ±{100 * self.share:.0f} % from run to run "
-            f"({self.processes} measuring processes), and the interval includes that; the latency "
-            "is for its usual pace"
-        )
-
 
 class Paces:
     """The paces of measuring processes, from records as they come.

@@ -84,12 +84,9 @@ class Correlation(msgspec.Struct, frozen=True, rename=_NAMES_ON_DISK):
     untrusted_factor: float = 1.5
     degrees: float = 16.0
 
-    def matrix(self, priors: Sequence[CellPrior]) -> Matrix:
-        """Correlation of the errors of ``priors``: ones on the diagonal, positive definite."""
-        return self.between(kind_similarity(priors), squared_distances(priors))
-
     def between(self, kinds: Matrix, squared: Matrix) -> Matrix:
-        """The same from the cells' similarity by kind and their squared distances."""
+        """Correlation of the errors of cells, from their similarity by kind and their squared
+        distances: ones on the diagonal, positive definite."""
         near = np.exp(-squared / (2.0 * self.length_scale**2))
         shared: Matrix = self.network + kinds * (self.kind + self.near * near)
         np.fill_diagonal(shared, 1.0)
@@ -152,7 +149,8 @@ class ErrorPosterior:
         chosen = correlation or Correlation()
         spread = chosen.spreads(priors)
         exact = np.array([f.source == "measured" for f in priors], dtype=bool)
-        shared = chosen.matrix(priors) * chosen.inflation
+        shared = chosen.between(kind_similarity(priors), squared_distances(priors))
+        shared *= chosen.inflation
         shared[exact, :] = 0.0
         shared[:, exact] = 0.0
         shared[exact, exact] = 1.0

@@ -102,7 +102,7 @@ class OwnModel(CellSource):
             stated(guess, self.model.confidence)
             if guess.latency_us is not None and (guess.trusted or self.untrusted)
             else None
-            for guess in self.model.predict(cells.texts_at(positions))
+            for guess in self.model.predict([cells.texts[i] for i in positions])
         ]
 
 

@@ -89,7 +89,7 @@ class OtherVersion(CellSource):
         rest = [i for i in positions if i not in there]
         model = self.data.model if rest else None
         if model is not None:
-            for i, guess in zip(rest, model.predict(cells.texts_at(rest)), strict=True):
+            for i, guess in zip(rest, model.predict([cells.texts[i] for i in rest]), strict=True):
                 if guess.latency_us is not None and (guess.trusted or self.untrusted):
                     doubt = "" if guess.trusted else f", {guess.reason}"
                     reason = f"predicted by the model of {where}{doubt}"
