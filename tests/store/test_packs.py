@@ -9,18 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from hybridlat.errors import StoreError
-from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from hybridlat.store.exchange import ImportCounts
 from hybridlat.store.integrity import check_pack
 from hybridlat.store.packs import PackLookup, file_digest, packs_for, shipped_packs
 from tests.store.records import HASHES, OTHER, TARGET, TEXTS, filled, measured
-from tests.strategies import breakdowns, measurements
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "pack_format_1"
 
@@ -48,20 +44,6 @@ def test_export_and_import_are_inverse(store: Store, tmp_path: Path) -> None:
     assert ids(again) == ids(store)
     assert again.signature_texts(HASHES) == TEXTS
     assert [check_pack(f) for f in folders] == [[], []]
-
-
-@given(st.lists(measurements(), max_size=5), st.lists(breakdowns, max_size=2))
-@settings(max_examples=15)
-def test_any_records_survive(
-    tmp_path_factory: pytest.TempPathFactory, records: list[Measurement], items: list[Breakdown]
-) -> None:
-    folder = tmp_path_factory.mktemp("packs")
-    with Store("sqlite://") as store, Store("sqlite://") as again:
-        store.add(records)
-        store.add_breakdowns(items)
-        if store.export(folder):
-            again.import_(folder)
-        assert ids(again) == ids(store)
 
 
 def test_the_same_records_give_the_same_bytes(
