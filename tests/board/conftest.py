@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,6 +51,17 @@ def add_fake_engine(plan: Path) -> None:
 def lower(network: Network) -> Lowered:
     """As TensorRT does, whatever the engine of the plan."""
     return tensorrt.lower(network, Target("board", "tensorrt", "fp32"))
+
+
+def change(folder: Path, edit: Callable[[dict[str, Any]], object]) -> Path:
+    """The plan with an edited manifest, its hash made right again."""
+    body = json.loads((folder / "manifest.json").read_text())
+    edit(body)
+    body.pop("plan")
+    text = json.dumps(body, sort_keys=True)
+    body["plan"] = hashlib.sha256(text.encode()).hexdigest()[:16]
+    (folder / "manifest.json").write_text(json.dumps(body))
+    return folder
 
 
 @pytest.fixture

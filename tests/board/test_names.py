@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,41 +15,24 @@ from hybridlat.board.plan import Plan, in_order
 from hybridlat.errors import InputError, StoreError
 from hybridlat.measuring import plan_results
 from hybridlat.measuring.ssh import Board, check_host, unpack_layers
-from tests.board.conftest import MakePlan
+from tests.board.conftest import MakePlan, change
 
 OUTSIDE = ("../evil", "/etc/passwd", "models/../../evil", "models/", "models/.hidden", "a\0b", "")
-
-
-def change(folder: Path, edit: Callable[[dict[str, Any]], None]) -> Path:
-    """The plan with an edited manifest, its hash made right again."""
-    body = json.loads((folder / "manifest.json").read_text())
-    edit(body)
-    body.pop("plan")
-    text = json.dumps(body, sort_keys=True)
-    body["plan"] = hashlib.sha256(text.encode()).hexdigest()[:16]
-    (folder / "manifest.json").write_text(json.dumps(body))
-    return folder
+EDITS: dict[str, Callable[[dict[str, Any], str], object]] = {
+    "file": lambda body, name: body["items"].update(m={"file": name or "elsewhere.onnx"}),
+    "item": lambda body, name: body["items"].update({name: {}}),
+    "noise": lambda body, name: body["noise"].update({name: 10}),
+    "task": lambda body, name: body["tasks"][0].update(items=[name]),
+    "reference": lambda body, name: body.update(reference=name or "../evil"),
+}
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
-@pytest.mark.parametrize("where", ["file", "item", "noise", "task", "reference"])
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
 def test_a_manifest_that_names_files_outside_is_refused_on_both_sides(
-    make_plan: MakePlan, name: str, where: str
+    make_plan: MakePlan, name: str, edit: Callable[[dict[str, Any], str], object]
 ) -> None:
-    def edit(body: dict[str, Any]) -> None:
-        key = next(iter(body["items"]))
-        if where == "file":
-            body["items"][key]["file"] = name or "elsewhere.onnx"
-        elif where == "item":
-            body["items"][name] = body["items"][key]
-        elif where == "noise":
-            body["noise"][name] = 10
-        elif where == "task":
-            body["tasks"][0]["items"] = [name]
-        else:
-            body["reference"] = name or "../evil"
-
-    folder = change(make_plan("fake"), edit)
+    folder = change(make_plan("fake"), lambda body: edit(body, name))
     with pytest.raises(BoardError, match="is no name"):
         Plan(str(folder))
     with pytest.raises(StoreError, match="is no name"):

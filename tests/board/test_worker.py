@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import hashlib
 import json
 import math
 import os
@@ -20,7 +19,7 @@ import pytest
 from hybridlat import board
 from hybridlat.errors import StoreError
 from hybridlat.measuring import plan_results
-from tests.board.conftest import MakePlan, add_fake_engine
+from tests.board.conftest import MakePlan, add_fake_engine, change
 
 FOLDER = Path(board.__file__).parent
 PYTHONS = ("3.6", "3.7", "3.8", "3.10", "3.12", "3.13")
@@ -41,14 +40,9 @@ def lines_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def quick(folder: Path, **settings: float) -> Path:
-    """Less warm-up: the made-up engine needs none. The plan's hash is written anew."""
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["settings"].update(warm_s=0.01, samples=20, **settings)
-    body = {k: v for k, v in manifest.items() if k != "plan"}
-    text = json.dumps(body, sort_keys=True)
-    body["plan"] = hashlib.sha256(text.encode()).hexdigest()[:16]
-    (folder / "manifest.json").write_text(json.dumps(body))
-    return folder
+    """Less warm-up: the made-up engine needs none."""
+    settings = {"warm_s": 0.01, "samples": 20, **settings}
+    return change(folder, lambda body: body["settings"].update(settings))
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda p: p.name)
