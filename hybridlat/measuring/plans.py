@@ -58,7 +58,7 @@ class Draft:
     _records: list[dict[str, Any]] = field(default_factory=list)
     _texts: dict[str, str] = field(default_factory=dict)
     _breakdowns: list[dict[str, Any]] = field(default_factory=list)
-    _noise: dict[str, int] = field(default_factory=dict)
+    _noise: Counter[str] = field(default_factory=Counter)
     _met: set[tuple[str, str, str]] = field(default_factory=set)
     _reference: str = ""
 
@@ -88,7 +88,7 @@ class Draft:
         digest = _digest(content)
         name = f"models/{digest[:16]}.onnx"
         self._models[name] = content
-        self._noise = tensorrt.largest([self._noise, sizes])
+        self._noise |= Counter(sizes)  # of each file the largest use
         return name, digest
 
     def time(
