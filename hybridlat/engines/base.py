@@ -20,8 +20,7 @@ class Method(enum.Enum):
     """How an engine's cells are measured; ``hybridlat.measuring.measurer`` has one for each.
 
     REPLICAS: the lowered graph can be cut and its parts run as they are. DIFFERENTIAL: a cell can
-    only be timed with its predecessor, in sessions of this process. PLAN: the same by a plan, which
-    ``run_plan`` measures.
+    only be timed with its predecessor. PLAN: the same by a plan, which ``run_plan`` measures.
     """
 
     REPLICAS = "replicas"

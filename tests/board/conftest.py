@@ -74,7 +74,8 @@ def make_plan(tmp_path: Path) -> MakePlan:
         folder = tmp_path / "plan"
         networks = [(f"net{c}", classifier(c)) for c in range(8, 8 + count)]
         target = Target("board", runtime, precision)
-        plans.write(plans.PlanRequest(networks, target, lower=lower, rounds=rounds), folder)
+        request = plans.PlanRequest(networks, target, lower=lower, rounds=rounds)
+        plans.draft_for(request).write(folder)
         if runtime == "fake":
             add_fake_engine(folder)
         return folder

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +11,7 @@ from hybridlat.board import BoardError
 from hybridlat.board.plan import Plan, in_order
 from hybridlat.errors import InputError, StoreError
 from hybridlat.measuring import plan_results
-from hybridlat.measuring.ssh import Board, check_host, unpack_layers
+from hybridlat.measuring.ssh import Board
 from tests.board.conftest import MakePlan, change
 
 OUTSIDE = ("../evil", "/etc/passwd", "models/../../evil", "models/", "models/.hidden", "a\0b", "")
@@ -39,53 +36,17 @@ def test_a_manifest_that_names_files_outside_is_refused_on_both_sides(
         plan_results.read_results(folder)
 
 
-def archive(*members: tuple[str, bytes | None]) -> io.BytesIO:
-    """An archive of files, or of symbolic links to /etc/passwd where the content is None."""
-    data = io.BytesIO()
-    with tarfile.open(fileobj=data, mode="w") as packed:
-        for name, content in members:
-            info = tarfile.TarInfo(name)
-            if content is None:
-                info.type, info.linkname = tarfile.SYMTYPE, "/etc/passwd"
-                packed.addfile(info)
-            else:
-                info.size = len(content)
-                packed.addfile(info, io.BytesIO(content))
-    data.seek(0)
-    return data
-
-
-def test_only_layer_dumps_are_unpacked(tmp_path: Path) -> None:
-    plan = tmp_path / "plan"
-    plan.mkdir()
-    (plan / "manifest.json").write_text("{}")
-    packed = archive(
-        ("layers/0123.json", b"[1]"), ("./layers/4567.json", b"[2]"), ("manifest.json", b"evil"),
-        ("run.sh", b"evil"), ("layers/../run.sh", b"evil"), ("../out.json", b"evil"),
-        ("/tmp/out.json", b"evil"), ("layers/link.json", None), ("layers/sub/x.json", b"evil"),
-        ("layers/x.sh", b"evil"),
-    )  # fmt: skip
-    unpack_layers(packed, plan / "layers")
-    result = {str(p.relative_to(tmp_path)): p.read_bytes() for p in tmp_path.rglob("*.*")}
-    assert result == {
-        "plan/layers/0123.json": b"[1]", "plan/layers/4567.json": b"[2]",
-        "plan/manifest.json": b"{}",
-    }  # fmt: skip
-
-
 def test_a_plans_name_is_sixteen_digits_before_it_is_part_of_a_command(make_plan: MakePlan) -> None:
     folder = make_plan("fake")
     (folder / "plan.txt").write_text("x; rm -rf ~\n")
     with pytest.raises(InputError, match="does not hold a plan's name"):
-        Board("user@board", folder)
-    with pytest.raises(InputError, match="is no plan"):
-        Board("user@board", folder / "models")
+        Board("user@board").measure(folder)
 
 
 @pytest.mark.parametrize("host", ["user@board\n", "-oProxyCommand=x", "a b", "", "$(x)", "a;b"])
 def test_what_is_no_host(host: str) -> None:
     with pytest.raises(InputError, match="is no host"):
-        check_host(host)
+        Board(host)
 
 
 def test_rounds_of_a_group_come_before_the_next_group() -> None:

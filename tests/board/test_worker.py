@@ -77,13 +77,11 @@ def test_it_runs_under_every_python_and_differentials_add_up(
     folder = quick(make_plan("fake"))
     done = run(folder, python=python)
     assert done.returncode == 0, done.stderr
-    _, records = plan_results.read_results(folder)
+    _, records, breakdowns = plan_results.read_results(folder)
     assert all(r.failure is None for r in records)
     cells = {r.signature: r.latency_us for r in records if r.kind == "cell"}
     whole = next(r.latency_us for r in records if r.kind == "network")
-    total = sum(
-        (cells[h] or math.nan) * n for h, n in plan_results.read_breakdowns(folder)[0].cells
-    )
+    total = sum((cells[h] or math.nan) * n for h, n in breakdowns[0].cells)
     assert total == pytest.approx(whole, rel=0.05)
     assert str(records[0].target) == "board/fake-1.0/fp32"
     assert records[0].environment["sm_mhz"] == "1500.0"
@@ -135,7 +133,7 @@ def test_a_model_that_takes_the_process_or_the_device_down_is_given_up(
     assert done.returncode == 0, done.stderr
     lost = [line for line in lines_of(folder) if line.get("lost")]
     assert len(lost) == 2
-    (failure,) = [r.failure for r in plan_results.read_results(folder)[1] if r.failure]
+    (failure,) = [r.failure for r in plan_results.read_results(folder).records if r.failure]
     assert says in failure == lost[-1]["error"]
     assert run(folder).returncode == 0  # and is not tried a third time
     assert len([line for line in lines_of(folder) if line.get("lost")]) == 2
@@ -158,13 +156,13 @@ def test_a_build_that_the_budget_cuts_off_is_begun_anew(make_plan: MakePlan) -> 
     assert slow.returncode == 4
     assert [line["kind"] for line in lines_of(folder)] == ["board"]
     assert run(folder).returncode == 0
-    assert all(r.failure is None for r in plan_results.read_results(folder)[1])
+    assert all(r.failure is None for r in plan_results.read_results(folder).records)
 
 
 def test_without_memory_the_models_that_are_kept_make_room(make_plan: MakePlan) -> None:
     folder = quick(make_plan("fake", count=2))
     assert run(folder, "--option", "room=3").returncode == 0
-    assert all(r.failure is None for r in plan_results.read_results(folder)[1])
+    assert all(r.failure is None for r in plan_results.read_results(folder).records)
 
 
 def test_a_reference_that_cannot_be_built_takes_nothing_else_along(make_plan: MakePlan) -> None:

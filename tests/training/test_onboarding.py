@@ -242,7 +242,7 @@ def test_two_devices_of_a_fleet_learn_together(nets: Path, tmp_path: Path) -> No
     chosen = options(nets, tmp_path, most_kernels=12)
     with Fleet(read_fleet(file)) as fleet:
         [done] = onboarding.onboard_fleet(fleet, chosen, TrainingOptions(track=False))
-        cells = [report.cells for report in fleet.reports]
+        cells = [report.cells for report in fleet.reports.values()]
     assert done.problem is None and done.networks == 3 and done.kernels == 12
     assert min(cells) > 0 and done.cells - 2 <= sum(cells) <= done.cells
     assert "too few to train on" in done.notes[-1]
