@@ -70,12 +70,12 @@ class Subject:
 
     def breakdown(self, backend: Backend) -> Breakdown:
         def counted(jobs: tuple[tuple[Job, int], ...]) -> tuple[tuple[str, int], ...]:
-            return tuple((job.signature, count) for job, count in jobs)
+            return tuple((job.signature.hash, count) for job, count in jobs)
 
         return Breakdown(
             backend.target,
             self.labels["network"],
-            self.whole.signature,
+            self.whole.signature.hash,
             counted(self.cells),
             counted(self.layers),
             self.labels,
@@ -106,7 +106,7 @@ def subject(backend: Backend, network: Network, labels: Mapping[str, str]) -> Su
         for i in range(len(network.nodes))
     ]
     return Subject(
-        Job(sign(network).hash, network, "network", labels),
+        Job(sign(network), network, "network", labels),
         _count([c.network for c in cut(lowered)], "cell", labels),
         _count([c.network for c in kernels(lowered)], "cell", labels),
         _count(layers, "layer", labels),
@@ -117,11 +117,11 @@ def subject(backend: Backend, network: Network, labels: Mapping[str, str]) -> Su
 def _count(
     parts: Sequence[Network], kind: str, labels: Mapping[str, str]
 ) -> tuple[tuple[Job, int], ...]:
-    signatures = [sign(part).hash for part in parts]
+    signatures = [sign(part) for part in parts]
     first = dict(zip(reversed(signatures), reversed(parts), strict=True))
     return tuple(
-        (Job(hash_, first[hash_], kind, labels), count)  # type: ignore[arg-type]
-        for hash_, count in Counter(signatures).items()
+        (Job(signature, first[signature], kind, labels), count)  # type: ignore[arg-type]
+        for signature, count in Counter(signatures).items()
     )
 
 
@@ -167,8 +167,8 @@ def run_sweep(store: Store, budget_s: float | None) -> None:
         if budget_s is not None and time.monotonic() - started > budget_s:
             return
         jobs = [
-            Job(hash_, network, "cell", {"sweep": str(SWEEP_SEED)})
-            for hash_, network in drawn[place : place + SWEEP_BATCH]
+            Job(sign(network), network, "cell", {"sweep": str(SWEEP_SEED)})
+            for _, network in drawn[place : place + SWEEP_BATCH]
         ]
         _measure(backend, store, jobs, SWEEP, f"sweep {place + len(jobs)}/{len(drawn)}")
 
@@ -181,7 +181,7 @@ def write_pack(store: Store, folder: Path) -> Path:
         clean.add_signatures(store.signature_texts({r.signature for r in records}))
         clean.add(records)
         known = {r.signature for r in records if r.kind == "network"}
-        result = [s for s in subjects(backend, ()) if s.whole.signature in known]
+        result = [s for s in subjects(backend, ()) if s.whole.signature.hash in known]
         clean.add_breakdowns([s.breakdown(backend) for s in result])
         clean.export(
             folder,
@@ -195,7 +195,7 @@ def write_pack(store: Store, folder: Path) -> Path:
 def _measure(
     backend: Backend, store: Store, jobs: Sequence[Job], settings: MeasurementConfig, label: str
 ) -> None:
-    unique = {(job.kind, job.signature): job for job in reversed(jobs)}
+    unique = {(job.kind, job.signature.hash): job for job in reversed(jobs)}
     missing: list[Job] = []
     for kind in {kind for kind, _ in unique}:
         hashes = [h for k, h in unique if k == kind]
@@ -211,13 +211,13 @@ def _repeat(
     backend: Backend, store: Store, chosen: Sequence[Subject], repeat: int, label: str
 ) -> None:
     """Measure whole networks once more: all for the noise floor, then those that disagree."""
-    known = store.latencies(backend.target, [s.whole.signature for s in chosen], "network")
+    known = store.latencies(backend.target, [s.whole.signature.hash for s in chosen], "network")
     missing = {
-        s.whole.signature: replace(s.whole, labels={**s.labels, "repeat": str(repeat)})
+        s.whole.signature.hash: replace(s.whole, labels={**s.labels, "repeat": str(repeat)})
         for s in chosen
-        if s.whole.signature in known
-        and known[s.whole.signature].records == repeat
-        and (repeat == 1 or known[s.whole.signature].spread_share > DISAGREE_SHARE)
+        if s.whole.signature.hash in known
+        and known[s.whole.signature.hash].records == repeat
+        and (repeat == 1 or known[s.whole.signature.hash].spread_share > DISAGREE_SHARE)
     }
     if missing:
         settings = REPEAT if repeat == 1 else TRUTH

@@ -247,7 +247,7 @@ def job(shape: Shape) -> Job:
     image = builder.input((1, shape.c_in, shape.size, shape.size), "x")
     drawn = builder.network(builder.conv(image, shape.c_out, shape.kernel, bias=True))
     network = onnx_io.read_network(onnx_io.to_onnx(drawn, None), name="fine sweep")
-    return Job(sign(network).hash, network, "network", {"series": shape.series})
+    return Job(sign(network), network, "network", {"series": shape.series})
 
 
 def thinned(visit: Visit) -> Visit:
@@ -261,7 +261,7 @@ def thinned(visit: Visit) -> Visit:
 def sweep(budget_s: float) -> None:
     """Measure the convolutions of all series, and write them as a pack."""
     backend, options = registry.load("onnxruntime")(threads=1), {"threads": 1}
-    jobs = {result.signature: result for shape in shapes() for result in [job(shape)]}
+    jobs = {result.signature.hash: result for shape in shapes() for result in [job(shape)]}
     order = list(jobs.values())
     random.Random(0).shuffle(order)
     print(f"{len(order)} kernels", flush=True)
@@ -274,7 +274,7 @@ def sweep(budget_s: float) -> None:
         with Store(Path(folder) / "measured.db") as store:
             records = measure(backend, options, order, store, settings)
         with Store(Path(folder) / "kept.db") as store:
-            store.add_signatures({j.signature: sign(j.network).text for j in order})
+            store.add_signatures({j.signature.hash: j.signature.text for j in order})
             store.add(structs.replace(r, visits=tuple(map(thinned, r.visits))) for r in records)
             failed = sum(r.latency_us is None for r in records)
             print(f"{len(records)} records, {failed} failures")

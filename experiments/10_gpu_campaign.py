@@ -255,8 +255,9 @@ def rmspe(pairs: list[tuple[float, float]]) -> float:
 def report(arguments: argparse.Namespace) -> int:
     """Cells against networks, and the noise floor, from a folder of results."""
     folder = Path(arguments.folder)
-    _, records = plan_results.read_results(folder, methods=("whole", "differential", "isolated"))
-    breakdowns = plan_results.read_breakdowns(folder)
+    _, records, breakdowns = plan_results.read_results(
+        folder, methods=("whole", "differential", "isolated")
+    )
     whole: dict[tuple[str, str], list[float]] = {}
     cells: dict[str, dict[tuple[str, str], float]] = {"differential": {}, "isolated": {}}
     for record in records:
@@ -337,9 +338,9 @@ def rehearse(arguments: argparse.Namespace) -> int:
     if report(argparse.Namespace(folder=str(plan_folder))):
         return 2
     with Store(str(folder / "store.db")) as store:
-        imported = import_results(plan_folder, store)
-    targets = ", ".join(map(str, imported.targets))
-    print(f"{imported.new} records of {targets} in {folder / 'store.db'}")
+        records, new = import_results(plan_folder, store)
+    targets = ", ".join(sorted({str(record.target) for record in records}))
+    print(f"{new} records of {targets} in {folder / 'store.db'}")
     return 0
 
 

@@ -79,11 +79,11 @@ class World(FamilyRecords):
 
     @cached_property
     def truth(self) -> Array:
-        return np.array([row.latency_us for row in self.rows])
+        return np.exp(self.log_us)
 
     @cached_property
     def log_us(self) -> Array:
-        return np.log(self.truth)
+        return np.log([row.latency_us for row in self.rows])
 
     @cached_property
     def labels(self) -> list[str]:

@@ -42,10 +42,10 @@ sys.path.insert(0, str(ROOT))
 from experiments.plain_loop import loop_us
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.machine import (
+    Paces,
     SummedNetwork,
     machine_composition,
     pace_drift_of,
-    paces_of,
 )
 from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior
 from hybridlat.estimate.compose.target_composition import read_composition
@@ -167,7 +167,7 @@ def _judged(
 ) -> Row:
     summed = [SummedNetwork(n.latency_us, n.cells.sum_us) for n in own]
     composition = machine_composition(summed, dispatch_overhead_us, lent).at(CONFIDENCE)
-    paces = paces_of([r for n in own for r in n.records])
+    paces = Paces([r for n in own for r in n.records])
     found = pace_drift_of(paces.by_process(), paces.median_ratio)
     wander = found.share
     ratio = found.shown_ratio if others[0].in_loop else found.usual_pace

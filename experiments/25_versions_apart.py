@@ -2,11 +2,10 @@
 
     python experiments/25_versions_apart.py [--data DIR]
 
-``--data`` (``../shared/data``) holds ``whole_networks`` and ``v100_tensorrt_conv``.
-For each pair of targets that differ in version or precision alone: the median ratio of their
-latencies over the same networks (convolutions), the standard deviation of its logarithm, and the
-root mean square of that logarithm about what is expected: 0 between versions, roofline and launch
-between precisions of a convolution. ``hybridlat/estimate/near_targets.py`` holds what they say.
+``--data`` (``../shared/data``) holds ``whole_networks``. For each pair of targets that differ in
+version or precision alone: the median ratio of their latencies over the same networks, the standard
+deviation of its logarithm, and its root mean square.
+``hybridlat/estimate/predict/other_targets.py`` holds what they say of versions.
 """
 
 from __future__ import annotations
@@ -25,9 +24,6 @@ sys.path.insert(0, str(ROOT))
 
 from whole_networks_data import FAMILIES, read_rows
 
-from experiments.public_data.convolutions import v100_tensorrt_conv
-from hybridlat.engines import device_sheets
-from hybridlat.model.geometry import View, geometry
 from hybridlat.schema.target import Target
 
 Array = NDArray[np.float64]
@@ -44,12 +40,12 @@ def networks(folder: Path) -> dict[tuple[Target, str], dict[tuple[str, int], flo
     return found
 
 
-def line(what: str, ratios: Array, expected: Array) -> str:
+def line(what: str, ratios: Array) -> str:
     """One row of the table."""
-    off = np.log(ratios) - expected
+    logs = np.log(ratios)
     return (
-        f"| {what} | {len(off)} | {np.median(ratios):.2f} | {np.std(np.log(ratios)):.2f} | "
-        f"{np.sqrt(np.mean(off**2)):.2f} |"
+        f"| {what} | {len(logs)} | {np.median(ratios):.2f} | {np.std(logs):.2f} | "
+        f"{np.sqrt(np.mean(logs**2)):.2f} |"
     )
 
 
@@ -66,25 +62,8 @@ def of_networks(folder: Path) -> list[str]:
         if len(both) >= LEAST:
             ratios = np.array([known[right][k] / known[left][k] for k in both])
             name = f"{b} / {a} {layout}".strip()
-            lines.append(line(name, ratios, np.zeros(len(both))))
+            lines.append(line(name, ratios))
     return lines
-
-
-def of_convolutions(folder: Path) -> list[str]:
-    """FP16 against FP32 of single convolutions on the V100."""
-    found = v100_tensorrt_conv(folder)
-    by_precision: dict[str, dict[str, float]] = defaultdict(dict)
-    for record in found.measurements:
-        by_precision[record.target.precision][record.signature] = record.latency_us or 0.0
-    both = sorted(by_precision["fp32"].keys() & by_precision["fp16"].keys())
-    cells = geometry([found.signatures[h] for h in both])
-    device = device_sheets.load("v100")
-    half, full = (
-        np.bincount(cells.cell, View(cells, device, p).roofline_us + (device.launch_us or 0.0))
-        for p in ("fp16", "fp32")
-    )
-    ratios = np.array([by_precision["fp16"][h] / by_precision["fp32"][h] for h in both])
-    return [line("v100/tensorrt/fp16 / fp32, convolutions", ratios, np.log(half / full))]
 
 
 def main() -> None:
@@ -92,11 +71,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared/data")
     given = parser.parse_args()
-    print("| pair | rows | median ratio | sd of log | rms of log about expected |")
+    print("| pair | rows | median ratio | sd of log | rms of log |")
     print("|---|---|---|---|---|")
     for text in of_networks(given.data / "whole_networks"):
-        print(text)
-    for text in of_convolutions(given.data / "v100_tensorrt_conv"):
         print(text)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,11 @@ from onnx import ModelProto
 from experiments.block_spaces import MOBILE_STAGES, NONE, SLOTS, mobilenet_blocks
 from hybridlat import Predictor
 from hybridlat.cli.output import ProgressShown
-from hybridlat.estimate.block_space import BlockSpace
+from hybridlat.estimate.block_space import BlockSpace, BlockTable
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.model.geometry import geometry
-from hybridlat.schema.block_table import BlockTable
 
 IMAGE = 224
 SETTINGS = MeasurementConfig(rounds=2, processes=2, max_processes=2)
@@ -90,8 +89,9 @@ def read(path: Path) -> MeasuredSpace:
             (position, block): {names[i]: count for i, count in cells}
             for position, block, cells in body["blocks"]
         },
-        1,
         0.05,
+        (),
+        {},
     )
     measured = {h: tuple(cell["measured"]) for h, cell in body["cells"].items()}
     flop = {h: cell["flop"] for h, cell in body["cells"].items()}
@@ -121,7 +121,7 @@ def write(path: Path, space: MeasuredSpace, check: BlockTable) -> None:
     body: dict[str, Any] = {
         "target": space.predicted.target,
         "composition": space.predicted.composition.to_json(),
-        "check": check.to_json()["check"],
+        "check": None if check.check is None else asdict(check.check),
         "cells": cells,
         "blocks": blocks,
         "whole": [[dict(choice), us] for choice, us in space.whole],

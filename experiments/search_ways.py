@@ -112,10 +112,10 @@ class Gate(Way):
                 return found.latency_us
             cells = self.believed.cells_of(choice)
             off = max(abs(found.latency_us / self.budget_us - 1), TOLD)
-            wanted = gate.choose(cells, self.believed.composition, off, fraction=0.25)
-            if not wanted:
+            step = gate.next_step(cells, self.believed.composition, off, fraction=0.25)
+            if not step:
                 return found.latency_us
-            self.measure([cells.priors[i].signature for i in wanted])
+            self.measure([cells.priors[i].signature for i in step.positions])
 
     def settle(self, choices: Sequence[Choice]) -> None:
         """The best is measured through, and the next one where it was over the budget."""

@@ -54,24 +54,15 @@ def networks(
         else:
             made = b.relu(source)
         tensors.append(made)
-    _join_ends(b, ends)
-    return b.network(*_unread(b))
-
-
-def _unread(b: Builder) -> list[str]:
-    read = {name for node in b.nodes for name in node.inputs}
-    return [out for node in b.nodes for out in node.outputs if out not in read]
-
-
-def _join_ends(b: Builder, ends: int) -> None:
-    """Add what has the same shape until few ends are left, then pool everything to one size."""
-    while len(unread := _unread(b)) > ends:
+    # Add what has the same shape until few ends are left, then pool everything to one size.
+    while len(unread := b.network().outputs) > ends:
         first = unread[0]
         alike = [t for t in unread[1:] if b.shape(t) == b.shape(first)]
         if alike:
             b.add(first, alike[0])
         else:
             b.concat([b.global_pool(t) for t in unread])
+    return b.network()
 
 
 @st.composite

@@ -19,7 +19,7 @@ from hybridlat.model import model_files
 from hybridlat.model.family import served
 from hybridlat.onnx_io import facts
 from hybridlat.report import compare
-from hybridlat.schema import block_table, estimate, measurement
+from hybridlat.schema import estimate, measurement
 from hybridlat.store import database, packs
 from tests.report.estimates import untrusted
 
@@ -43,7 +43,6 @@ FORMATS = {
     "estimate": estimate.ESTIMATE_FORMAT,
     "checkup": doctor.CHECKUP_FORMAT,
     "comparison": compare.COMPARISON_FORMAT,
-    "block table": block_table.TABLE_FORMAT,
 }
 
 

@@ -56,12 +56,11 @@ def test_a_model_of_format_2() -> None:
 
 def test_a_plan_of_format_2_and_its_results() -> None:
     """Its models and manifest are checked by hash; results are one journal of one board."""
-    signatures, records = plan_results.read_results(GOLDEN / "plan_format_2")
+    signatures, records, (breakdown,) = plan_results.read_results(GOLDEN / "plan_format_2")
     assert {r.signature for r in records} <= set(signatures)
     assert {r.target for r in records} == {Target.parse("board/fake-1.0/fp32")}
     latencies = {(r.kind, r.labels["network"], round(r.latency_us or 0)) for r in records}
     assert latencies == {("network", "small8", 16)} | {
         ("cell", "small8", us) for us in (9, 5, 0, 3)
     }
-    (breakdown,) = plan_results.read_breakdowns(GOLDEN / "plan_format_2")
     assert sum(count for _, count in breakdown.cells) == 4

@@ -27,15 +27,10 @@ def here(tmp_path: Path, socket: Path) -> Place:
     return place(tmp_path, socket)
 
 
-def with_data_of_a_clone(here: Place) -> None:
-    """README and CONTRIBUTING speak to who stands in a clone."""
-    (here.folder / "data").symlink_to(ROOT / "data")
-
-
 @pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
 def test_a_page_from_top_to_bottom(page: Path, here: Place) -> None:
-    if page.parent == ROOT:
-        with_data_of_a_clone(here)
+    if page.parent == ROOT:  # README and CONTRIBUTING speak to who stands in a clone
+        (here.folder / "data").symlink_to(ROOT / "data")
     for block in blocks(page):
         result = here.run_block(block)
         if result is None:
@@ -100,7 +95,7 @@ def test_the_demo_predicts(here: Place) -> None:
 def test_latencies_shown_are_near_what_is_said(here: Place) -> None:
     """The README's first block with an output asks for what that output says."""
     (block,) = [block for block in blocks(ROOT / "README.md") if block.shown]
-    with_data_of_a_clone(here)
+    (here.folder / "data").symlink_to(ROOT / "data")
     command = next(line for line in block.text.splitlines() if line.startswith("hybridlat"))
     latency = r"\s([0-9.]+) ms  ±([0-9.]+) %"
     found = re.search(latency, here.run("sh", "-c", command).stdout)

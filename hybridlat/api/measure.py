@@ -1,23 +1,28 @@
-"""Measuring on a predictor's target: for the gate, for a search space, or on request."""
+"""Measuring on a target: for the gate, for a search space, on request, or on a fleet."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 from hybridlat.api.sources import Opened
 from hybridlat.engines import registry
+from hybridlat.errors import HybridlatError, StoreError
 from hybridlat.estimate.belief import MeasureNow
 from hybridlat.estimate.compose.target_composition import composition_of
 from hybridlat.estimate.lookup.target_data import TargetData
-from hybridlat.estimate.partition import Partition
+from hybridlat.estimate.partition import Partition, Partitioner
 from hybridlat.graph import signature_reading
 from hybridlat.graph.network import Network
+from hybridlat.measuring.fleet import Fleet, FleetMeasurer, SchedulerLost
 from hybridlat.measuring.measurer import Measurer, MeasureRequest
 from hybridlat.measuring.report import MeasureReport, What, report_of, sum_of_cells_us
 from hybridlat.measuring.schedule import ON_DEMAND, MeasurementConfig
-from hybridlat.onnx_io import OnnxFile
+from hybridlat.onnx_io import OnnxFile, Shapes, load
 from hybridlat.schema.measurement import Breakdown
 from hybridlat.schema.progress import OnProgress
 from hybridlat.schema.target import Target
@@ -111,3 +116,56 @@ class MeasureService:
         labels = {"network": file.label}
         breakdown = Breakdown(self.target, file.label, partition.whole, cells, labels=labels)
         self.store.add_breakdowns([breakdown])
+
+
+def measure_on_fleet(
+    fleet: Fleet,
+    networks: Sequence[str | Path],
+    store: Store,
+    *,
+    what: What = "both",
+    batch: int | None = None,
+    shapes: Shapes | None = None,
+    remeasure: bool = False,
+    settings: MeasurementConfig | None = None,
+) -> tuple[list[MeasureReport], list[tuple[str, int]]]:
+    """Measure networks on every target of the fleet; records are in ``store`` as they come.
+
+    What the store knows, whole networks too, is measured again with ``remeasure`` alone. Beside the
+    reports: sentences about networks that were not measured, or not all of them, with the exit code
+    that each asks for. Raises StoreError where the store cannot be used, SchedulerLost where no
+    device can.
+    """
+    reports: list[MeasureReport] = []
+    problems: list[tuple[str, int]] = []
+
+    def measure(path: str | Path, own: Target) -> None:
+        began = time.perf_counter()
+        file = load(path)
+        target = registry.at_precision(own, file.facts.precision.name)
+        devices = FleetMeasurer(fleet, target, str(own))
+        partitioner = Partitioner(
+            target, store, partial(devices.ask, registry.lower),
+            partial(devices.ask, registry.lowering_identity),
+        )  # fmt: skip
+        partition = partitioner.partition(file, batch, shapes)
+        data = TargetData(target, store)
+        service = MeasureService(target, devices, store, data, settings, None)
+        known = not remeasure and store.latencies(target, [partition.whole], "network")
+        reports.append(service.report(
+            Opened(file, batch, shapes), partition, what, remeasure, began, knows_whole=bool(known)
+        ))  # fmt: skip
+        problems.extend((f"{file.name} on {target}: {e}", e.exit_code) for e in devices.problems)
+
+    def measure_all(own: Target) -> None:
+        for path in networks:
+            try:
+                measure(path, own)
+            except (SchedulerLost, StoreError):
+                raise
+            except HybridlatError as error:
+                problems.append((f"{path} on {own}: {error}", error.exit_code))
+
+    with ThreadPoolExecutor(len(fleet.file.targets)) as pool:  # the devices do the work
+        list(pool.map(measure_all, fleet.file.targets))
+    return reports, problems

@@ -170,19 +170,17 @@ class Predictor:
 
     def space(
         self,
-        blocks: Mapping[str, Blocks] | Iterable[ManySource],
+        blocks: Mapping[str, Blocks],
         input: Example | None = None,
         *,
         batch: int | None = None,
         shapes: Shapes | None = None,
-        pattern: str | None = None,
     ) -> BlockSpace:
         """The latency of every block of a search space at every position, as an additive table.
 
         ``blocks`` lists the blocks of each position, in the order in which they run: a mapping
-        from positions to networks of one input and one output, by name or as a list; None among
-        them leaves the position out. Or whole networks of the space, whose blocks are the
-        modules that exporters name (``pattern``, such as ``stages.*.blocks.*``, says which).
+        from positions to networks of one input and one output by name; None among them leaves
+        the position out.
 
             space = predictor.space({"stem": [stem], "1.0": {"3x3": a, "5x5": b, "none": None}})
             space.latency({"stem": "stem", "1.0": "5x5"}).interval_us
@@ -194,7 +192,7 @@ class Predictor:
         from hybridlat.api.space import space_of  # one network starts without it
 
         query = Query(one_batch(batch), checked_shapes(shapes), input)
-        return space_of(self.sessions, blocks, query, pattern)
+        return space_of(self.sessions, blocks, query)
 
     def measure(
         self,

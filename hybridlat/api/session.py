@@ -115,7 +115,9 @@ class Session:
     def device_sheet(self) -> AbstractContextManager[object]:
         """Puts the given data sheet in force for the target's device."""
         device = self.options.device
-        return nullcontext() if device is None else with_sheet(device, self.target.device)
+        if device is None:
+            return nullcontext()
+        return with_sheet(replace(device, name=self.target.device))
 
     def measuring(self) -> MeasureService:
         """What measures on the target; BackendUnavailable when it is not this machine."""

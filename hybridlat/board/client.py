@@ -2,10 +2,9 @@
 
 import json
 import os
-import queue
+import select
 import subprocess
 import sys
-import threading
 from typing import Any, Dict, Optional
 
 from . import EngineError, NoDevice, WorkerLost
@@ -36,27 +35,19 @@ class Worker(object):
         except OSError as error:
             self._log.close()
             raise NoDevice("%s cannot be started: %s" % (command[0], error))
-        self._lines: queue.Queue[Optional[str]] = queue.Queue()
-        self._reader = threading.Thread(target=self._read)
-        self._reader.daemon = True
-        self._reader.start()
+        self._answers = select.poll()
+        self._answers.register(self._process.stdout, select.POLLIN)  # type: ignore[arg-type]
         self.hello = self._wait(START_S, "start")
 
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._lines.put(line)
-        self._lines.put(None)
-
     def _wait(self, seconds: float, what: str) -> Dict[str, Any]:
-        try:
-            line = self._lines.get(timeout=max(0.01, seconds))
-        except queue.Empty:
+        assert self._process.stdout is not None
+        if not self._answers.poll(max(10.0, 1e3 * seconds)):
             self.kill()
             lost = WorkerLost("no answer in %.0f s (%s)" % (seconds, what))
             lost.timed_out = True
             raise lost
-        if line is None:
+        line = self._process.stdout.readline()
+        if not line.endswith("\n"):
             code = self._process.wait()
             self.kill()
             raise WorkerLost("the worker process ended with status %s (%s)" % (code, what))
@@ -97,7 +88,6 @@ class Worker(object):
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
-        self._reader.join(timeout=5)
         for pipe in (self._process.stdin, self._process.stdout, self._log):
             if pipe is not None:
                 try:

@@ -11,7 +11,6 @@ must be there for ``--engine tensorrt``, else use run.sh.
 import argparse
 import functools
 import importlib
-import importlib.util
 import os
 import sys
 from typing import Any, Dict, List
@@ -19,28 +18,16 @@ from typing import Any, Dict, List
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-def _package() -> Any:
-    """The code beside this file: a folder in a plan, this file's own folder in an installation."""
-    name = "hybridlat_board"
-    if name in sys.modules:
-        return sys.modules[name]
-    folder = os.path.join(_HERE, name)
-    if not os.path.isdir(folder):
-        folder = _HERE
-    spec = importlib.util.spec_from_file_location(
-        name, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def _load(name: str) -> Any:
-    _package()
-    return importlib.import_module("hybridlat_board." + name)
+    """The code beside this file: a folder in a plan, this file's own folder in an installation."""
+    in_plan = os.path.isdir(os.path.join(_HERE, "hybridlat_board"))
+    folder = os.path.join(_HERE, "hybridlat_board") if in_plan else _HERE
+    parent, package = os.path.split(folder)
+    sys.path.insert(0, parent)
+    try:
+        return importlib.import_module(package + name)
+    finally:
+        sys.path.remove(parent)  # an installation's has modules that are nobody's business here
 
 
 def _seconds(text: str) -> float:
@@ -73,22 +60,22 @@ def main(arguments: List[str]) -> int:
     """Run a command; 0 done, 2 bad input, 3 no engine or device, 4 time ran out before the end."""
     command = _arguments(arguments)
     options: Dict[str, str] = dict(pair.partition("=")[::2] for pair in command.option)
-    errors = _package()
+    errors = _load("")
     try:
         if command.what == "serve":
-            return int(_load("visits").serve(command.engine, options))
+            return int(_load(".visits").serve(command.engine, options))
         launcher = os.path.abspath(__file__)
-        start = functools.partial(_load("client").Worker, launcher, command.engine, options)
+        start = functools.partial(_load(".client").Worker, launcher, command.engine, options)
         if command.what == "check":
             worker = start()
             for key, value in sorted(worker.hello.items()):
                 sys.stdout.write("%s: %s\n" % (key, value))
             worker.close()
             return 0
-        plan = _load("plan").Plan(command.plan)
+        plan = _load(".plan").Plan(command.plan)
         options.setdefault("timing_cache", plan.file("timing.cache"))
         start = functools.partial(start, log=plan.file("worker.log"))
-        counts = _load("runner").Runner(plan, start, command.results, command.budget).run()
+        counts = _load(".runner").Runner(plan, start, command.results, command.budget).run()
         sys.stderr.write(", ".join("%s %d" % pair for pair in sorted(counts.items())) + "\n")
         return 4 if counts["left"] else 0
     except errors.NoDevice as error:

@@ -1,4 +1,4 @@
-"""``hybridlat compare`` and ``table``: networks side by side, and the blocks of a search space."""
+"""``hybridlat compare``: networks side by side."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from typing import Any
 import click
 
 from hybridlat.cli import options
-from hybridlat.cli.options import Documents
 from hybridlat.cli.output import aside, console, print_json
 from hybridlat.cli.predict import UNTRUSTED, opened
-from hybridlat.report import block_table
 from hybridlat.report.compare import comparison, print_comparison
 from hybridlat.report.html import page
 from hybridlat.report.units import why_untrusted
@@ -62,58 +60,4 @@ def compare(
     doubtful = [estimate for estimate in estimates if not estimate.trusted]
     for estimate in doubtful:
         aside(f"{estimate.network}: {why_untrusted(estimate, tolerance)}")
-    ctx.exit(UNTRUSTED if doubtful else 0)
-
-
-@click.command()
-@options.networks
-@options.where
-@options.sizes
-@options.trust
-@click.option("--blocks", "pattern", metavar="PATTERN",
-              help="Modules that are blocks, as in 'stages.*.blocks.*'; the innermost numbered "
-                   "ones unless given.")  # fmt: skip
-@options.as_json
-@options.as_markdown
-@options.as_csv
-@click.pass_context
-def table(
-    ctx: click.Context,
-    /,
-    batch: int | None,
-    shapes: options.Shapes,
-    networks: Sequence[str],
-    pattern: str | None,
-    as_json: bool,
-    markdown: str | None,
-    csv: str | None,
-    tolerance: float,
-    **chosen: Any,
-) -> None:
-    """Tabulate the latency of every block of a search space at every position.
-
-    Blocks are found in networks of the space by the modules that exporters name. Latencies add up:
-    a network takes the constant and the rows of its blocks.
-
-    \b
-    hybridlat table a.onnx b.onnx c.onnx --csv blocks.csv
-    hybridlat table a.onnx b.onnx --target l4/tensorrt/fp16 --blocks 'stages.*.blocks.*' --json
-
-    Exit codes: 0 done, 2 bad input, 3 a row that is not to be trusted.
-    """
-    documents = Documents(as_json, markdown, csv)
-    with opened(tolerance=tolerance, **chosen) as (predictor, _):
-        blocks = predictor.space(networks, batch=batch, shapes=shapes, pattern=pattern).table
-    if as_json:
-        print_json(blocks.to_json())
-    elif not documents.fill_standard_output:
-        block_table.print_blocks(console(), blocks)
-    documents.write_tables(
-        lambda: block_table.markdown(blocks), lambda: block_table.comma_separated(blocks)
-    )
-    doubtful = sum(not row.trusted for row in blocks.rows)
-    if doubtful:
-        aside(
-            f"{doubtful} of {len(blocks.rows)} blocks are not to be trusted, within {tolerance:.0%}"
-        )
     ctx.exit(UNTRUSTED if doubtful else 0)

@@ -31,7 +31,6 @@ COMMANDS: Mapping[str, tuple[str, str, str]] = {
     "predict": ("predict", "predict", "Predict latencies, and where the time goes."),
     "measure": ("measure", "measure", "Measure networks and their cells, here or on a board."),
     "compare": ("compare", "compare", "Compare networks, cell by cell."),
-    "table": ("compare", "table", "Tabulate the blocks of a search space."),
     "onboard": ("train", "onboard", "Measure a new device within a budget, then train."),
     "train": ("train", "train", "Train a model; it is promoted only if it is not worse."),
     "evaluate": ("evaluate", "evaluate", "Evaluate predictions on held-out networks."),

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 import click
 
 from hybridlat import onnx_io
-from hybridlat.api.fleet import FleetRequest, measure_on_fleet
+from hybridlat.api.measure import measure_on_fleet
 from hybridlat.api.predictor import Predictor
 from hybridlat.cli import options
 from hybridlat.cli.output import ProgressShown, aside, console, print_json, say
 from hybridlat.cli.predict import worst
-from hybridlat.errors import HybridlatError
-from hybridlat.measuring.plan_runs import Host, measure_on_host
+from hybridlat.errors import HybridlatError, InputError
+from hybridlat.measuring.plan_runs import measure_on_host
 from hybridlat.measuring.report import MeasureReport, What
+from hybridlat.measuring.ssh import Board, Runner
 from hybridlat.report.table import Column, Table, titled
 from hybridlat.report.units import count_text, latency_text
 from hybridlat.schema.target import Target
@@ -47,7 +48,7 @@ def measure(
     what: What | None,
     remeasure: bool,
     host: str | None,
-    runner: str,
+    runner: Runner,
     limit: float,
     fleet: Path | None,
     target: str | None,
@@ -69,18 +70,27 @@ def measure(
     chosen: What = what or "both"
     if fleet is not None:
         refuse_beside_fleet(ctx, host=host, target=target, threads=threads)
-        request = FleetRequest(networks, chosen, batch, shapes, remeasure)
-        ctx.exit(_measure_fleet(request, fleet, store, as_json))
+        with opened_fleet(fleet) as devices, Store(store) as opened:
+            measured, problems = measure_on_fleet(
+                devices, networks, opened, what=chosen, batch=batch, shapes=shapes,
+                remeasure=remeasure,
+            )  # fmt: skip
+        ctx.exit(_print_fleet(measured, problems, list(devices.reports.values()), as_json))
     reports = []
     codes = {0}
     if host is not None:
         files = [onnx_io.load(path) for path in networks]
         read = [(file.label, file.network(batch, shapes)) for file in files]
+        if target is None:
+            raise InputError(
+                f"--host {host} needs --target: device/runtime/precision, such as "
+                "orin/tensorrt/fp16"
+            )
+        board = Board(host, runner, limit, say)
         with Store(store) as opened:
             far = measure_on_host(
-                read, Target.parse(target) if target else None, opened,
-                Host(host, runner, limit), what=chosen, remeasure=remeasure, on_message=say,
-            )  # fmt: skip
+                read, Target.parse(target), opened, board, what=chosen, remeasure=remeasure
+            )
         reports = [replace(one, network=file.name) for one, file in zip(far, files, strict=True)]
         codes |= {_print(report, as_json) for report in reports}
     else:
@@ -110,25 +120,26 @@ def measure(
     ctx.exit(worst(codes))
 
 
-def _measure_fleet(request: FleetRequest, file: Path, store: str | None, as_json: bool) -> int:
-    """Measure on the devices of a fleet, and print the reports; the exit code."""
-    with opened_fleet(file) as fleet, Store(store) as opened:
-        report = measure_on_fleet(request, fleet, opened)
-    codes = {_print(one, as_json) for one in report.reports}
-    for problem, code in report.problems:
+def _print_fleet(
+    reports: Sequence[MeasureReport],
+    problems: Sequence[tuple[str, int]],
+    devices: Sequence[DeviceReport],
+    as_json: bool,
+) -> int:
+    """Print what a fleet measured; the exit code."""
+    codes = {0, *(_print(report, as_json) for report in reports), *(code for _, code in problems)}
+    for problem, _ in problems:
         aside(problem)
-        codes.add(code)
     if as_json:
-        document = {
+        print_json({
             "format": 1,
-            "networks": [as_object(one) for one in report.reports],
-            "devices": [asdict(device) for device in report.devices],
-            "problems": [problem for problem, _ in report.problems],
-        }
-        print_json(document)
+            "networks": [as_object(report) for report in reports],
+            "devices": [asdict(device) for device in devices],
+            "problems": [problem for problem, _ in problems],
+        })  # fmt: skip
     else:
-        print_devices(report.devices)
-    return worst(codes | {0})
+        print_devices(devices)
+    return worst(codes)
 
 
 def refuse_beside_fleet(ctx: click.Context, **given: object) -> None:
@@ -156,14 +167,11 @@ def print_devices(devices: Sequence[DeviceReport]) -> None:
     """What each device of a fleet did, for people."""
     rows = [
         [device.name, str(device.cells), str(device.networks), str(device.failures),
-         latency_text(device.busy_s * 1e6 or None), f"{device.lost} ×" if device.lost else "",
-         device.problem or "there"]
+         latency_text(device.busy_s * 1e6 or None)]
         for device in devices
     ]  # fmt: skip
-    figures = titled("cells", "networks", "failures", "busy", "away", right=True)
-    console().print(
-        Table([Column("device", wraps=True), *figures, Column(wraps=True)], rows).terminal()
-    )
+    figures = titled("cells", "networks", "failures", "busy", right=True)
+    console().print(Table([Column("device", wraps=True), *figures], rows).terminal())
 
 
 def as_object(report: MeasureReport) -> dict[str, object]:

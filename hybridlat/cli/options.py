@@ -107,7 +107,7 @@ def device(function: F) -> F:
             ctx = click.get_current_context()
             try:
                 name = _device_of(ctx, options)
-                ctx.with_resource(device_sheets.with_sheet(device_sheet, name))
+                ctx.with_resource(device_sheets.with_sheet(device_sheets.read(device_sheet, name)))
             except TargetError as error:
                 raise click.BadParameter(str(error), ctx, param_hint="'--device'") from error
         return function(*arguments, **options)

@@ -9,11 +9,12 @@ import click
 
 from hybridlat.cli import options
 from hybridlat.cli.output import print_json, say
-from hybridlat.measuring import plans
-from hybridlat.measuring.plan_runs import PlanImport, import_results, unknown_to
+from hybridlat.measuring.plan_runs import import_results, unknown_to
+from hybridlat.measuring.plans import PlanRequest, draft_for
 from hybridlat.measuring.report import What
-from hybridlat.measuring.ssh import check_target, run_on
+from hybridlat.measuring.ssh import Board, Runner, check_target
 from hybridlat.onnx_io import load
+from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
@@ -38,7 +39,7 @@ def plan(
     what: What | None,
     remeasure: bool,
     host: str | None,
-    runner: str,
+    runner: Runner,
     limit: float,
     store: str | None,
     as_json: bool,
@@ -52,17 +53,18 @@ def plan(
     hybridlat import a-plan
     """
     wanted = Target.parse(target)
-    if host is not None:
+    board = None if host is None else Board(host, runner, limit, say)
+    if board is not None:
         check_target(wanted)
     files = [load(path) for path in networks]
     read = [(file.label, file.network(batch, shapes)) for file in files]
     with Store(store) as opened:
         unknown = unknown_to(opened, wanted, what or "both", remeasure)
-        request = plans.PlanRequest(read, wanted, unknown)
-        draft = plans.write(request, folder)
-        if host is not None:
-            run_on(host, runner, limit, say)(Path(folder))
-            _print_imported(import_results(Path(folder), opened), as_json)
+        draft = draft_for(PlanRequest(read, wanted, unknown))
+        draft.write(Path(folder))
+        if board is not None:
+            board.measure(Path(folder))
+            _print_imported(*import_results(Path(folder), opened), as_json)
             return
     tasks = len(draft.manifest()["tasks"])
     if as_json:
@@ -86,17 +88,15 @@ def import_(folder: str, board_id: str | None, store: str | None, as_json: bool)
     hybridlat import a-plan --store team.db
     """
     with Store(store) as opened:
-        _print_imported(import_results(Path(folder), opened, board_id), as_json)
+        _print_imported(*import_results(Path(folder), opened, board_id), as_json)
 
 
-def _print_imported(imported: PlanImport, as_json: bool) -> None:
+def _print_imported(records: Sequence[Measurement], new: int, as_json: bool) -> None:
     """The number of records of a plan, and of those that are new."""
-    failures = sum(record.failure is not None for record in imported.records)
-    targets = [str(target) for target in imported.targets]
+    failures = sum(record.failure is not None for record in records)
+    targets = sorted({str(record.target) for record in records})
     if as_json:
-        print_json({"targets": targets, "records": len(imported.records), "new": imported.new,
-                    "failures": failures})  # fmt: skip
+        print_json({"targets": targets, "records": len(records), "new": new, "failures": failures})
         return
     failed = f", {failures} of them failures" if failures else ""
-    names = ", ".join(targets)
-    click.echo(f"{imported.new} of {len(imported.records)} records are new{failed}: {names}")
+    click.echo(f"{new} of {len(records)} records are new{failed}: {', '.join(targets)}")

@@ -12,7 +12,6 @@ from hybridlat.cli.output import console, print_json
 from hybridlat.cli.param_types import DURATION, MOMENT
 from hybridlat.cli.store_import import import_
 from hybridlat.errors import StoreError
-from hybridlat.estimate.partition import is_outdated
 from hybridlat.report.table import Column, Table, titled
 from hybridlat.report.units import count_text
 from hybridlat.schema.target import Target
@@ -20,7 +19,6 @@ from hybridlat.store import Removal, Store
 from hybridlat.store.integrity import check_pack
 
 DAMAGED = 2
-_WIDE = 110  # terminals with room for a target in one line
 
 
 @click.group()
@@ -55,16 +53,15 @@ def stats(store: str | None, as_json: bool) -> None:
     from rich.text import Text
 
     out = console()
-    wide = out.width >= _WIDE
     if rows:
         counts = titled("cells", "networks", "layers", "records", "failures", right=True)
         lines = [
-            [str(row.target) if wide else str(row.target).replace("/", "/\n"),
+            [str(row.target),
              *(f"{n:,}" for n in (row.cells, row.networks, row.layers, row.records, row.failures)),
              row.last[:10]]
             for row in rows
         ]  # fmt: skip
-        columns = [Column("target"), *counts, Column("last", wraps=True)]
+        columns = [Column("target", wraps=True), *counts, Column("last", wraps=True)]
         out.print(Table(columns, lines).terminal())
     else:
         out.print(Text("The store is empty: predict or measure a network, or import records."))
@@ -196,8 +193,7 @@ def gc(
 ) -> None:
     """Delete cached data; measurements are kept.
 
-    Dropped are damaged and old entries of the cache, and those of an engine's version or of fusion
-    rules that are no longer used.
+    Dropped are damaged and old entries of the cache, and the oldest beyond a size.
 
     \b
     hybridlat store gc --older-than 30d --dry-run
@@ -206,7 +202,6 @@ def gc(
         swept = opened.cache_sweep(
             older_than_s=older_than,
             max_bytes=None if max_mb is None else max_mb * 1_000_000,
-            is_outdated=is_outdated,
             dry_run=dry_run,
         )
     if as_json:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from hybridlat.cli import options
 from hybridlat.cli.output import ProgressShown, aside, print_json
@@ -27,16 +26,10 @@ from hybridlat.store.importers.trtexec_log import read_logs
 _SHOWN = 5  # values named for each reason
 
 
-def _complete_data_set(
-    _context: click.Context, _parameter: click.Parameter, typed: str
-) -> list[CompletionItem]:
-    return [CompletionItem(name) for name in importers.names() if name.startswith(typed)]
-
-
 @click.command(name="import")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...",
                 type=click.Path(path_type=Path))  # fmt: skip
-@click.option("--from", "data_set", metavar="NAME", shell_complete=_complete_data_set,
+@click.option("--from", "data_set", metavar="NAME",
               help="PATH is a table of whole networks (networks), logs of trtexec (trtexec), or "
                    "what an importer of another package reads.")  # fmt: skip
 @click.option("--nets", metavar="DIR", type=click.Path(path_type=Path),

@@ -160,7 +160,7 @@ def _onboard_fleet(
     """Onboard all targets of a fleet, and print what came of them; the exit code."""
     with opened_fleet(file) as fleet:
         outcomes = onboard_fleet(fleet, chosen, training, aside)
-        devices = fleet.reports
+        devices = list(fleet.reports.values())
     codes = {0}
     for one in outcomes:
         if one.problem is None:

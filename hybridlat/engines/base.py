@@ -20,8 +20,7 @@ class Method(enum.Enum):
     """How an engine's cells are measured; ``hybridlat.measuring.measurer`` has one for each.
 
     REPLICAS: the lowered graph can be cut and its parts run as they are. DIFFERENTIAL: a cell can
-    only be timed with its predecessor, in sessions of this process. PLAN: the same by a plan, which
-    ``run_plan`` measures.
+    only be timed with its predecessor. PLAN: the same by a plan, which ``run_plan`` measures.
     """
 
     REPLICAS = "replicas"
@@ -75,9 +74,9 @@ class Backend(abc.ABC):
     def target(self) -> Target:
         """Device, runtime with version, precision and threads that measurements will belong to."""
 
-    @abc.abstractmethod
     def environment(self) -> Mapping[str, str]:
-        """What a record must know of engine, driver, clocks, CPU and threads."""
+        """What a record must know of engine, driver, CPU and threads; a plan's results say it."""
+        return {}
 
     @abc.abstractmethod
     def lower(self, network: Network) -> Lowered:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import platform
 import timeit
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Literal, NoReturn
 
 import msgspec
@@ -57,7 +57,7 @@ class _Sheet(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     cores_per_unit: _Whole | None = None
 
 
-_given: ContextVar[tuple[Device, ...]] = ContextVar("_given", default=())
+_given: ContextVar[Mapping[str, Device]] = ContextVar("_given", default=MappingProxyType({}))
 
 
 def user_folder() -> Path:
@@ -69,8 +69,7 @@ def user_folder() -> Path:
 
 def names() -> tuple[str, ...]:
     """Devices that have a data sheet, in alphabetical order: given, the user's own, shipped."""
-    given = {device.name for device in _given.get()}
-    return tuple(sorted({*_files(user_folder()), *_shipped_files(), *given}))
+    return tuple(sorted({*_files(user_folder()), *_shipped_files(), *_given.get()}))
 
 
 def _files(folder: Path) -> dict[str, Path]:
@@ -91,18 +90,14 @@ def _shipped_device(name: str) -> Device:
     return read(_shipped_files()[name])
 
 
-def load(name_or_path: str | Path) -> Device:
-    """The device of that name (``v100``), or of a data sheet (``boards/mine.toml``).
+def load(name: str) -> Device:
+    """The device of that name (``v100``).
 
     A sheet given by ``with_sheet`` comes before one of the user's own folder, and that before one
     that is shipped. TargetError names the choices.
     """
-    name = str(name_or_path)
-    if isinstance(name_or_path, Path) or name.endswith(".toml"):
-        return read(name_or_path)
-    for device in reversed(_given.get()):
-        if device.name == name:
-            return device
+    if name in (given := _given.get()):
+        return given[name]
     own = _files(user_folder())
     if name in own:
         return read(own[name])
@@ -170,20 +165,15 @@ def _refuse(path: Path, why: str) -> NoReturn:
 
 
 @contextmanager
-def with_sheet(sheet: str | Path | Device, name: str | None = None) -> Iterator[Device]:
-    """Let a data sheet stand for its device (its file's stem, or ``name``) while the block runs.
+def with_sheet(device: Device) -> Iterator[None]:
+    """Let a device stand for its name while the block runs.
 
-    ``sheet`` is a file or a device that was read before. The block's ``load``, ``names`` and
-    ``of_target`` know it, in this thread and in what it starts with a copied context; nothing is
-    kept afterwards. TargetError where it is no sheet.
+    The block's ``load``, ``names`` and ``of_target`` know it, in this thread and in what it starts
+    with a copied context; nothing is kept afterwards.
     """
-    if isinstance(sheet, Device):
-        device = replace(sheet, name=name or sheet.name)
-    else:
-        device = read(sheet, name)
-    token = _given.set((*_given.get(), device))
+    token = _given.set({**_given.get(), device.name: device})
     try:
-        yield device
+        yield
     finally:
         _given.reset(token)
 

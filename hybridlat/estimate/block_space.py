@@ -7,12 +7,10 @@ candidate teaches about the cells of all others.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -21,23 +19,66 @@ from hybridlat.errors import InputError
 from hybridlat.estimate.compose.composition import Composition, NetworkInterval
 from hybridlat.estimate.compose.posterior import ErrorPosterior
 from hybridlat.estimate.partition import Partition
-from hybridlat.schema.block_table import BlockLatency, BlockTable, SumCheck
 
 Block = tuple[str, str]
 """(position, name of the block)."""
 CellCounts = Mapping[str, int]
 """How often each cell is run, by signature hash."""
-UNPLACED = "other"
-"""The position of cells whose module nothing tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLatency:
+    """A block at a position of a search space.
+
+    ``latency_us`` is what it adds to a network, with the layout changes before it; None where one
+    of its cells has no latency, and ``reason`` says why. ``interval_us`` is that of the block
+    alone: the interval of a sum is narrower than the sum of these. ``trusted`` is False where the
+    interval is wider than the tolerance and not all is measured.
+    """
+
+    position: str
+    block: str
+    latency_us: float | None
+    interval_us: tuple[float, float] | None
+    measured_share: float
+    trusted: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SumCheck:
+    """Networks of the space, drawn at random: the sum of their blocks beside their own cells.
+
+    Shares are of the network's own latency, 0..1.
+    """
+
+    networks: int
+    mean_share: float
+    worst_share: float
+
+
+@dataclass(frozen=True)
+class BlockTable:
+    """An additive table: a network takes ``constant_us`` and the rows of its blocks, summed.
+
+    ``check`` compares sums with networks drawn at random; None where none was.
+    """
+
+    target: str
+    batch: int
+    confidence: float
+    constant_us: float
+    rows: tuple[BlockLatency, ...]
+    check: SumCheck | None = None
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class BlockSpace:
     """Blocks by position and name, each with the cells that it adds to a network.
 
-    ``posterior`` is over all distinct cells of the space; ``held`` counts the networks that hold a
-    block, of ``networks``; ``drawn`` are networks drawn at random, with all of their cells, to hold
-    sums against. ``reasons`` say what the predictions of cells rest on.
+    ``posterior`` is over all distinct cells of the space; ``drawn`` are networks drawn at random,
+    with all of their cells, to hold sums against. ``reasons`` say why cells have no latency.
     """
 
     target: str
@@ -45,11 +86,9 @@ class BlockSpace:
     composition: Composition
     posterior: ErrorPosterior
     blocks: Mapping[Block, CellCounts]
-    networks: int
     tolerance: float
-    held: Mapping[Block, int] = field(default_factory=dict)
-    drawn: Sequence[tuple[Mapping[str, str], CellCounts]] = ()
-    reasons: Mapping[str, str] = field(default_factory=dict)
+    drawn: Sequence[tuple[Mapping[str, str], CellCounts]]
+    reasons: Mapping[str, str]
     warnings: tuple[str, ...] = ()
 
     @cached_property
@@ -112,7 +151,7 @@ class BlockSpace:
 
     def _interval(self, cells: ErrorPosterior) -> NetworkInterval:
         if not cells.complete:
-            return NetworkInterval(math.nan, (math.nan, math.nan), math.nan, math.nan)
+            return NetworkInterval(math.nan, (math.nan, math.nan), math.nan)
         return self.composition.interval(cells)
 
     def observe(self, news: Mapping[str, tuple[float, float]]) -> BlockSpace:
@@ -135,7 +174,6 @@ class BlockSpace:
             self.composition.confidence,
             self.composition.shown_ratio * self.composition.overhead_us,
             tuple(self._row(block) for block in self.blocks),
-            self.networks,
             self._check(),
             self.warnings,
         )
@@ -148,12 +186,10 @@ class BlockSpace:
         missing = (cells.priors[i].signature for i in np.flatnonzero(np.isnan(cells.latencies_us)))
         return BlockLatency(
             *block,
-            key_of(self.blocks[block]),
             latency.latency_us if cells.complete else None,
             latency.interval_us if cells.complete else None,
             (cells.measured_share if cells.unmeasured else 1.0) if cells.complete else 0.0,
             cells.complete and (is_sure or not cells.unmeasured),
-            self.held.get(block, self.networks),
             next((reason for one in missing if (reason := self.reasons.get(one))), ""),
         )
 
@@ -167,82 +203,17 @@ class BlockSpace:
         return SumCheck(len(known), math.fsum(known) / len(known), max(known)) if known else None
 
 
-def key_of(cells: CellCounts) -> str:
-    """The same for all blocks that add the same cells."""
-    return hashlib.sha256(repr(sorted(cells.items())).encode()).hexdigest()[:8]
+def cells_by_block(partition: Partition, blocks: Sequence[int | None]) -> dict[int, Counter[str]]:
+    """The cells of a network by block; ``blocks`` are those of the file's operators, in file order.
 
-
-def positions_of(paths: Sequence[str], pattern: str | None = None) -> list[str]:
-    """The block's position that each module path belongs to; empty for an empty path.
-
-    ``pattern`` names the modules that are blocks (``stages.*.blocks.*``); what it does not match
-    goes by its outermost module. Without one a block is the innermost numbered module that holds
-    modules with names (``layer1.0`` of ``layer1.0.conv1``, ``features.3`` of
-    ``features.3.conv.0.1``), else the module whose children are all operators (``fire2``).
+    A cell over several of them belongs to the first; what the engine adds (changes of layout) to
+    the block of what runs next, if anything does.
     """
-    if pattern is not None:
-        return [_matching(path.split("."), pattern.split(".")) if path else "" for path in paths]
-    parents = {path.rpartition(".")[0] for path in paths}
-    inner = {above for parent in parents for above in _prefixes(parent)[:-1]}
-    found = {path: _numbered(path.split(".")) or _parent(path, inner) for path in set(paths)}
-    numbered = {position for path, position in found.items() if _numbered(path.split("."))}
-    return [_outermost(found[path], numbered) for path in paths]
-
-
-def _matching(parts: Sequence[str], wanted: Sequence[str]) -> str:
-    fits = len(parts) >= len(wanted) and all(map(fnmatchcase, parts, wanted))
-    return ".".join(parts[: len(wanted)]) if fits else parts[0]
-
-
-def _numbered(parts: Sequence[str]) -> str:
-    numbers = [i for i, part in enumerate(parts) if part.isdecimal()]
-    holding = [i for i in numbers if i + 1 < len(parts) and not parts[i + 1].isdecimal()]
-    end = holding[-1] if holding else numbers[0] if numbers else -1
-    return ".".join(parts[: end + 1])
-
-
-def _parent(path: str, inner: set[str]) -> str:
-    parent = path.rpartition(".")[0]
-    return parent if parent and parent not in inner else path
-
-
-def _outermost(position: str, numbered: set[str]) -> str:
-    return next((above for above in _prefixes(position) if above in numbered), position)
-
-
-def _prefixes(path: str) -> list[str]:
-    """The modules around a path from the outside in, and itself."""
-    parts = path.split(".")
-    return [".".join(parts[: i + 1]) for i in range(len(parts))]
-
-
-def cells_by_position(partition: Partition, positions: Sequence[str]) -> dict[str, Counter[str]]:
-    """The cells of a network by block, in the order in which they run.
-
-    ``positions`` are those of the file's operators, in file order. What the engine adds (changes of
-    layout) belongs to the block that reads its result. A cell over several blocks is one of its
-    own, named by the first and the last.
-    """
-    places = sorted(
-        ((place, use.signature) for use in partition.uses for place in use.places),
-        key=lambda pair: pair[0].order,
-    )
-    named: dict[int, str] = {}
-    for place, _ in places:
-        held = dict.fromkeys(
-            positions[n] for kernel in place.kernels for n in kernel if positions[n]
-        )
-        ends = dict.fromkeys([next(iter(held), ""), next(reversed(held), "")])
-        named[place.order] = "…".join(ends)
-    reader = {read: place.order for place, _ in reversed(places) for read in place.reads}
-    for place, _ in reversed(places):  # the readers of a cell come behind it
-        if not named[place.order]:
-            named[place.order] = named.get(reader.get(place.order, -1), "")
-    for place, _ in places:  # nothing with a name reads it: it ends what it reads
-        if not named[place.order]:
-            before = [named[read] for read in place.reads if read >= 0]
-            named[place.order] = next((name for name in before if name), UNPLACED)
-    counts: dict[str, Counter[str]] = {}
-    for place, signature in places:
-        counts.setdefault(named[place.order], Counter())[signature] += 1
+    places = [(place, use.signature) for use in partition.uses for place in use.places]
+    block = max([b for b in blocks if b is not None], default=0)
+    counts: dict[int, Counter[str]] = {}
+    for place, signature in sorted(places, key=lambda pair: pair[0].order, reverse=True):
+        held = [blocks[n] for kernel in place.kernels for n in kernel]
+        block = min([b for b in held if b is not None], default=block)
+        counts.setdefault(block, Counter())[signature] += 1
     return counts

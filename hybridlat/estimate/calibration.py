@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import structs
 
 from hybridlat.estimate.compose.composition import CALIBRATED_AT, Composition, normal_quantile
 from hybridlat.estimate.compose.fitting import (
@@ -18,7 +19,7 @@ from hybridlat.estimate.compose.fitting import (
     pooled_spread,
 )
 from hybridlat.estimate.compose.posterior import CellPrior, Correlation, ErrorPosterior
-from hybridlat.estimate.set_selection import Projection
+from hybridlat.estimate.gate import Projection
 
 STAGES = (0.0, 0.1, 0.3, 1.0)
 """Shares of a network's cells, the most worthwhile measured, at which intervals are calibrated."""
@@ -59,8 +60,7 @@ def measure_greedily(
 ) -> ErrorPosterior:
     """Measure in the order of worth, one cell at a time, until that many are measured.
 
-    Cells without a latency come first. This is how a share of the cells is best spent; where a
-    tolerance is to be reached, the gate also insists on cells that are not trusted.
+    Cells without a latency come first.
     """
     while len(posterior.measured) < measured and posterior.unmeasured:
         unknown = [i for i in posterior.required if posterior.priors[i].latency_us is None]
@@ -75,17 +75,16 @@ def tune_network_correlation(
 ) -> Correlation:
     """The fitted correlation with as much shared by whole networks as serves the networks best.
 
-    Likelihood counts all cells alike and gives the part shared by a whole network more than it
-    deserves where one family of networks errs together. What matters is the error of the sum once a
-    few cells have been measured: the candidates take that part down, and give some of it to what
-    cells of a kind share; the smallest error over the networks given, at several shares, decides.
+    Likelihood gives the part shared by a whole network more than it deserves where one family of
+    networks errs together. What matters is the error of the sum once a few cells are measured: the
+    candidates take that part down, and give some of it to what cells of a kind share.
     """
     best, least = fitted, math.inf
     for kept, moved in itertools.product(_KEPT, _MOVED):
         network = fitted.network * kept
         most = 0.95 - fitted.near - network
         kind = min(fitted.kind + (fitted.network - network) * moved, most)
-        tried = replace(fitted, network=network, kind=kind)
+        tried = structs.replace(fitted, network=network, kind=kind)
         error = _error_left(networks, tried)
         if error < least - 1e-12:
             best, least = tried, error
@@ -114,11 +113,8 @@ def fit_composition(networks: Sequence[HeldOutNetwork], confidence: float = 0.9)
     if not ordered:
         return Composition(confidence=confidence)
     correlation = fit_correlation(
-        [
-            [(c, us) for c, (us, _) in zip(n.cells, n.measured, strict=True)]
-            for n in ordered
-        ]
-    )  # fmt: skip
+        [[(c, us) for c, (us, _) in zip(n.cells, n.measured, strict=True)] for n in ordered]
+    )
     correlation = tune_network_correlation(ordered, correlation)
     sums = np.array([n.sum_of_measured_us for n in ordered])
     latencies = np.array([n.latency_us for n in ordered])
@@ -177,9 +173,8 @@ def _levels(
 ) -> tuple[tuple[float, float], ...]:
     """(confidence, factor) at every level that so many networks can promise.
 
-    ``relative`` are the errors of all stages in multipliers. One ratio serves all stages: it makes
-    the interval widen at the same pace in every state of a network, without which a surer answer
-    could cost less to measure, and the tail of each stage alone is known from too few networks.
+    ``relative`` are the errors of all stages in multipliers. One ratio serves all stages, without
+    which a surer answer could cost less to measure.
     """
     multipliers: list[tuple[float, float]] = []
     for level in sorted({*CALIBRATED_AT, confidence}):

@@ -5,32 +5,27 @@ which the network's interval is within the tolerance. What a measurement is wort
 network's variance, (K·w)ᵢ² / Kᵢᵢ with K the covariance of the cells' errors and w their shares of
 the time: a cell counts for its own error and for what it teaches about cells like it. Unknown cells
 and cells outside what the model was trained on are always measured, or the estimate is refused.
+The network as a whole is one more thing to measure, with its own cost.
 
-The network as a whole is one more thing to measure, with its own cost: then its latency is known
-whatever its cells are (``next_step``).
-
-The gate measures nothing itself. The caller goes round: ``choose`` or ``next_step`` → measure →
-``posterior.observe``, until nothing is left to choose; after each round the remaining predictions
-have moved and the plan is made afresh.
+The caller goes round: ``next_step`` → measure → ``posterior.observe``, until nothing is left to
+choose; after each round the remaining predictions have moved and the plan is made afresh.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from hybridlat.estimate.compose.composition import Composition
-from hybridlat.estimate.compose.posterior import ErrorPosterior
-from hybridlat.estimate.set_selection import (
-    EXPECTED_NOISE_SHARE,
-    Projection,
-    cheapest_set,
-)
+from hybridlat.estimate.compose.posterior import ErrorPosterior, Matrix
 
+EXPECTED_NOISE_SHARE = 0.01
+"""Relative noise that a cell or a network is expected to have once measured."""
 _CLOSE_ENOUGH = 1.02
+_EXACT_CELLS = 9  # up to here every set is tried: 512 of them take some ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,27 +33,13 @@ class MeasurementPlan:
     """What the gate would measure, in the order of what it is worth.
 
     ``positions`` index the posterior's cells, ``cost_s`` is their device time, ``half_width_share``
-    what the interval is expected to be afterwards. Where not even all cells would be enough
-    ``reachable`` is False, and the plan comes within 2 % of the best interval there is.
+    what the interval is expected to be afterwards: where not even all cells would be enough, within
+    2 % of the best there is.
     """
 
     positions: tuple[int, ...]
     cost_s: float
     half_width_share: float
-    reachable: bool
-
-
-@dataclass(frozen=True, slots=True)
-class NetworkAction:
-    """Measuring the network as a whole: its device time, and how it is expected to be known then.
-
-    ``noise_share`` is the relative standard error of its latency. ``anyway`` says that it is wanted
-    besides the cells: the machine's composition has still to be learned from whole networks.
-    """
-
-    cost_s: float
-    noise_share: float = EXPECTED_NOISE_SHARE
-    anyway: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +62,8 @@ def plan(
     """The cheapest set of cells found that brings the interval within ``tolerance``.
 
     ``refused`` are positions that cannot be measured (they failed, or nothing may be). With up to
-    nine candidates the set is the cheapest of all; with more, the best of two greedy orders, each
-    ended by the single cell that suffices cheapest. A wider tolerance never costs more.
+    nine candidates the set is the cheapest of all; with more, the first of one of two greedy orders
+    and the single cell after them that suffices cheapest. A wider tolerance never costs more.
     """
     required = tuple([i for i in posterior.required if i not in refused])
     candidates = [i for i in posterior.unmeasured if i not in refused and i not in required]
@@ -92,44 +73,13 @@ def plan(
     aim = max(tolerance, everything * _CLOSE_ENOUGH)
     chosen: tuple[int, ...] = ()
     if now > aim:
-        chosen = cheapest_set(state, candidates, aim)
+        cheapest = _exact if len(candidates) <= _EXACT_CELLS else _greedy
+        best = cheapest(state, candidates, aim)
+        chosen = tuple(best[i] for i, _ in _order(state, best))
     positions = (*required, *chosen)
     cost = math.fsum(posterior.priors[i].cost_s for i in positions)
-    reached = state.width_of(state.variance_after(chosen)) if chosen else now
-    return MeasurementPlan(positions, cost, reached, everything <= tolerance)
-
-
-def choose(
-    posterior: ErrorPosterior,
-    composition: Composition,
-    tolerance: float,
-    refused: Collection[int] = (),
-    fraction: float = 0.5,
-) -> tuple[int, ...]:
-    """What to measure next: empty when the interval suffices or nothing would help.
-
-    Unknown cells come alone, since the network cannot be judged without them; then the first
-    ``fraction`` of the plan (at least one cell), since what it teaches may make the rest needless.
-    """
-    unknown = _unknown(posterior, refused)
-    return unknown or _first_of(
-        plan(posterior, composition, tolerance, refused), posterior, fraction
-    )
-
-
-def _unknown(posterior: ErrorPosterior, refused: Collection[int]) -> tuple[int, ...]:
-    return tuple(
-        i for i in posterior.required if i not in refused and posterior.priors[i].latency_us is None
-    )
-
-
-def _first_of(
-    best: MeasurementPlan, posterior: ErrorPosterior, fraction: float = 0.5
-) -> tuple[int, ...]:
-    """The required cells of a plan and the first part of the others."""
-    must = sum(1 for i in best.positions if i in posterior.required)
-    rest = best.positions[must:]
-    return best.positions[:must] + rest[: max(1, math.ceil(fraction * len(rest)))]
+    reached = float(state.widths_of(np.array([state.variance_after(chosen)]))[0])
+    return MeasurementPlan(positions, cost, reached)
 
 
 def next_step(
@@ -137,34 +87,163 @@ def next_step(
     composition: Composition,
     tolerance: float,
     refused: Collection[int] = (),
-    network: NetworkAction | None = None,
+    network_s: float | None = None,
+    network_anyway: bool = False,
+    fraction: float = 0.5,
 ) -> Step:
-    """What to measure next, the network as a whole among it; nothing when the interval suffices.
+    """What to measure next: nothing when the interval suffices or nothing would help.
 
-    ``network`` None: it cannot be measured whole, or was. Where every cell has a latency, it is
-    measured instead of cells when that costs no more than the cells that would be needed, or when
-    no cells would do and it brings the interval further, or at least off predictions. Cells of
-    which nothing is known are measured in any case, and where they are most of the network's work
-    it is measured with them, since that costs little more.
+    Unknown cells come alone, since the network cannot be judged without them; then the first
+    ``fraction`` of the plan (at least one cell), since what it teaches may make the rest needless.
+
+    ``network_s`` is the device time of measuring the network as a whole; None where it cannot be,
+    or was. Where every cell has a latency, it is measured instead of cells when that costs no more
+    than the cells that would be needed, or when no cells would do and it brings the interval
+    further, or at least off predictions. Cells of which nothing is known are measured in any case,
+    and where they are most of the network's work it is measured with them, since that costs little
+    more. ``network_anyway`` says that it is wanted besides the cells: the machine's composition has
+    still to be learned from whole networks.
     """
-    unknown = _unknown(posterior, refused)
+    required = [i for i in posterior.required if i not in refused]
+    unknown = tuple(i for i in required if posterior.priors[i].latency_us is None)
     if unknown:
         unknown_s = math.fsum(posterior.priors[i].cost_s for i in unknown)
-        return Step(
-            unknown, network is not None and (network.anyway or unknown_s >= network.cost_s)
-        )
+        return Step(unknown, network_s is not None and (network_anyway or unknown_s >= network_s))
     best = plan(posterior, composition, tolerance, refused)
-    cells = _first_of(best, posterior)
-    if network is None:
+    rest = len(best.positions) - len(required)
+    cells = best.positions[: len(required) + max(1, math.ceil(fraction * rest))]
+    if network_s is None:
         return Step(cells)
     if not cells and best.half_width_share <= tolerance:
         return Step()
-    half_width = composition.measured_half_width_share(network.noise_share)
+    half_width = composition.measured_half_width_share(EXPECTED_NOISE_SHARE)
     enough = half_width <= tolerance
     nearer = half_width < best.half_width_share / _CLOSE_ENOUGH
     if best.half_width_share <= tolerance:
-        instead = enough and network.cost_s <= best.cost_s
+        instead = enough and network_s <= best.cost_s
     else:
         # Where no cell would help either, the answer should at least not rest on a guess.
         instead = nearer or (not cells and bool(posterior.unmeasured))
-    return Step((), True) if instead else Step(cells, network.anyway)
+    return Step((), True) if instead else Step(cells, network_anyway)
+
+
+# ---- the cheapest set --------------------------------------------------------------------------
+
+
+class Projection:
+    """The width of a network's interval once some of its cells are measured.
+
+    ``covariance`` is that of the cells' errors, ``reach`` that of each with the error of the sum.
+    """
+
+    def __init__(
+        self, posterior: ErrorPosterior, composition: Composition, covariance: Matrix | None = None
+    ) -> None:
+        self.posterior = posterior
+        self.composition = composition
+        self.covariance = posterior.covariance if covariance is None else covariance
+        total = posterior.sum_us
+        self.weights = posterior.uses_us / total if total > 0 else posterior.uses_us
+        self.reach: Matrix = self.covariance @ self.weights
+        self.variance = max(float(self.weights @ self.reach), 0.0)
+
+    def widths_of(self, variances: Matrix) -> Matrix:
+        sum_us = self.posterior.sum_us
+        return self.composition.half_width_shares(np.maximum(variances, 0.0), sum_us)
+
+    def after(self, positions: tuple[int, ...]) -> Projection:
+        """The state once these cells are measured with the usual noise."""
+        if not positions:
+            return self
+        seen = list(positions)
+        covariance = self.covariance - self.covariance[:, seen] @ np.linalg.solve(
+            self.observed(seen), self.covariance[seen]
+        )
+        return Projection(self.posterior, self.composition, covariance)
+
+    def variance_after(self, positions: Sequence[int]) -> float:
+        """The variance once these cells are measured: quicker than the whole state."""
+        if not positions:
+            return self.variance
+        seen = list(positions)
+        reach = self.reach[seen]
+        known = float(reach @ np.linalg.solve(self.observed(seen), reach))
+        return max(self.variance - known, 0.0)
+
+    def observed(self, seen: list[int]) -> Matrix:
+        """Covariance of what measuring these cells would show."""
+        block = self.covariance[np.ix_(seen, seen)]
+        return block + np.eye(len(seen)) * EXPECTED_NOISE_SHARE**2
+
+    def costs_s(self, positions: Sequence[int]) -> Matrix:
+        """Device time of measuring each."""
+        return np.array([self.posterior.priors[i].cost_s for i in positions])
+
+    def gains(self, positions: Sequence[int]) -> Matrix:
+        """By how much measuring each alone would lower the variance."""
+        seen = list(positions)
+        own = self.covariance.diagonal()[seen] + EXPECTED_NOISE_SHARE**2
+        return np.asarray(self.reach[seen] ** 2 / own)
+
+
+def _exact(state: Projection, candidates: Sequence[int], aim: float) -> Sequence[int]:
+    """The cheapest of all sets that come within the aim; all candidates where none does."""
+    count = len(candidates)
+    # Of sets that cost the same the last one holds the first candidates: they are its high bits.
+    held = np.arange(1 << count)[:, None] >> np.arange(count)[::-1] & 1 > 0
+    seen = list(candidates)
+    observed, reach = state.observed(seen), state.reach[seen]
+    blocks = np.where(held[:, :, None] & held[:, None, :], observed, np.eye(count))
+    pulls = np.where(held, reach, 0.0)
+    known = (pulls * np.linalg.solve(blocks, pulls[:, :, None])[:, :, 0]).sum(axis=1)
+    enough = state.widths_of(state.variance - known) <= aim
+    if not enough.any():
+        return candidates
+    costs = np.where(enough, np.round(held @ state.costs_s(seen), 9), np.inf)
+    cheapest = np.flatnonzero(costs == costs.min())[-1]
+    return [candidates[i] for i in np.flatnonzero(held[cheapest]).tolist()]
+
+
+def _greedy(state: Projection, candidates: Sequence[int], aim: float) -> Sequence[int]:
+    """The cheapest of sets that are the first cells by worth, or worth for cost, and one more."""
+    # Every set looked at is independent of the aim: that is what makes the cost fall, never rise,
+    # with a wider tolerance.
+    costs = state.costs_s(candidates)
+    least, cheapest = math.inf, candidates
+    for weights in (costs, None) if np.ptp(costs) else (None,):
+        taken: list[int] = []
+        for index, left in _order(state, candidates, weights):
+            spent = float(costs[taken].sum())
+            if spent >= least:
+                break
+            enough = np.where(state.widths_of(left) <= aim, costs, np.inf)
+            enough[taken] = np.inf
+            last = int(enough.argmin())
+            if spent + enough[last] < least:
+                least = spent + float(enough[last])
+                cheapest = [candidates[i] for i in (*taken, last)]
+            taken.append(index)
+    return cheapest
+
+
+def _order(
+    state: Projection, candidates: Sequence[int], costs: Matrix | None = None
+) -> Iterator[tuple[int, Matrix]]:
+    """Every index of ``candidates``, the most worthwhile once those before it are measured first;
+    with ``costs`` by worth for the cost. Beside each what would be left of the variance if any
+    other was measured in its place."""
+    seen = list(candidates)
+    covariance = state.covariance[np.ix_(seen, seen)]
+    reach, variance = state.reach[seen], state.variance
+    left = np.ones(len(seen), np.bool_)
+    for _ in seen:
+        own = covariance.diagonal() + EXPECTED_NOISE_SHARE**2
+        worth = np.where(left, reach * reach / own, -1.0)
+        index = int((worth if costs is None else worth / costs).argmax())
+        yield index, variance - worth
+        row = covariance[index]
+        gain = row / own[index]
+        variance = max(variance - float(worth[index]), 0.0)
+        reach = reach - reach[index] * gain
+        covariance = covariance - row[:, None] * gain
+        left[index] = False

@@ -30,7 +30,7 @@ from hybridlat.estimate.predict.chain import CellPriors, cell_priors
 from hybridlat.estimate.predict.other_targets import whole_network
 from hybridlat.estimate.predict.source import NetworkCells, copied_bytes, network_cost_s
 from hybridlat.estimate.structure import network_structure
-from hybridlat.estimate.warnings import Findings, warnings_of
+from hybridlat.estimate.warnings import warnings_of
 from hybridlat.schema.estimate import CellEstimate, Estimate, LatencySource, Structure
 from hybridlat.schema.measurement import BUSY_SPREAD_SHARE, MachineLoad, busiest
 
@@ -56,7 +56,15 @@ def _first_belief(request: Request, data: TargetData) -> Belief:
         request.measure(request.signatures, True)
         measured_now = frozenset(request.signatures)
     whole = whole_network(data, request.partition)
-    priors = cell_priors(data, _cells_of(request, data), request.measure is not None, whole)
+    partition = request.partition
+    cells = NetworkCells(
+        request.signatures,
+        tuple([use.count for use in partition.uses]),
+        request.confidence,
+        lambda: data.texts(partition, request.signatures),
+        lambda: copied_bytes(request.network()),
+    )
+    priors = cell_priors(data, cells, request.measure is not None, whole)
     composition = composition_for(data, priors, request.confidence)
     belief = Belief(
         priors,
@@ -67,18 +75,6 @@ def _first_belief(request: Request, data: TargetData) -> Belief:
         network_runs=1 if measured_now and whole is not None else 0,
     )
     return belief.given_whole(whole)
-
-
-def _cells_of(request: Request, data: TargetData) -> NetworkCells:
-    """The cells of a network, as the sources of latencies take them."""
-    partition = request.partition
-    return NetworkCells(
-        request.signatures,
-        tuple([use.count for use in partition.uses]),
-        request.confidence,
-        lambda: data.texts(partition, request.signatures),
-        lambda: copied_bytes(request.network()),
-    )
 
 
 def composition_for(data: TargetData, priors: CellPriors, confidence: float) -> Composition:
@@ -99,14 +95,12 @@ def _next_step(request: Request, data: TargetData, belief: Belief) -> gate.Step:
         worth = now > request.tolerance and again < now / 1.05
         unsettled = belief.contradicted and exact.times < MOST_NETWORK_RUNS
         return gate.Step((), runs_left and (worth or unsettled))
-    network = None
-    if not belief.network_runs:
-        cost_s = network_cost_s(composition.latency_us(belief.posterior.sum_us))
-        anyway = belief.priors.composition is None and is_calibrating(data)
-        network = gate.NetworkAction(cost_s, anyway=anyway)
-    return gate.next_step(
-        belief.posterior, composition, request.tolerance, belief.failures.keys(), network
-    )
+    posterior, refused = belief.posterior, belief.failures.keys()
+    if belief.network_runs:
+        return gate.next_step(posterior, composition, request.tolerance, refused)
+    cost_s = network_cost_s(composition.latency_us(posterior.sum_us))
+    anyway = belief.priors.composition is None and is_calibrating(data)
+    return gate.next_step(posterior, composition, request.tolerance, refused, cost_s, anyway)
 
 
 def _measured(
@@ -152,8 +146,7 @@ def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate
         wanted = gate.plan(posterior, belief.composition, request.tolerance, refused).positions
     cells, names = _rows(request, belief), request.file.facts.node_names
     constants = request.file.facts.constant_nodes.intersection(partition.removed)
-    findings = Findings(cells, interval, within, bool(wanted), load)
-    return Estimate(
+    estimate = Estimate(
         network=request.file.name,
         target=str(data.target),
         batch=partition.batch,
@@ -174,13 +167,15 @@ def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate
         else tuple([request.signatures[i] for i in wanted]),
         tolerance=request.tolerance,
         structure=_structure(request, data) if request.describe else None,
-        warnings=warnings_of(request, data, belief, findings),
         source="composed" if exact is None else "measured",
         reason="" if exact is None else f"measured whole {exact.basis}",
         network_measured_now=belief.network_runs > 0,
         pace_share=belief.composition.measured_half_width_share(0.0),
         contradicted=belief.contradicted,
         busy=load is not None,
+    )
+    return replace(
+        estimate, warnings=warnings_of(request, data, belief, estimate, load, bool(wanted))
     )
 
 
@@ -193,7 +188,7 @@ def _interval(belief: Belief) -> NetworkInterval:
     if exact is None:
         return composition.interval(belief.posterior)
     half = composition.measured_half_width_share(exact.noise_share)
-    own = composition.around(exact.latency_us, half, belief.posterior.sum_us)
+    own = composition.around(exact.latency_us, half)
     if belief.contradicted:
         return own.covering(composition.interval(belief.posterior))
     return own

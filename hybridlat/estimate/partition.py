@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hybridlat.engines import registry
-from hybridlat.errors import HybridlatError, StoreError, TargetError
+from hybridlat.errors import HybridlatError, StoreError
 from hybridlat.graph.cells import cut_positions, file_rank, labels
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import sign, sign_part
@@ -68,18 +68,6 @@ class CellUse(msgspec.Struct, frozen=True, array_like=True):
         return tuple(positions)
 
 
-class _Document(msgspec.Struct, array_like=True):
-    """A partition in a cache."""
-
-    format: int
-    uses: tuple[CellUse, ...]
-    removed: tuple[int, ...]
-    batch: int
-    by: str
-    warnings: tuple[str, ...]
-    whole: str
-
-
 @dataclass(frozen=True)
 class Partition:
     """A network as cells: ``removed`` are positions of operators that the engine does not run.
@@ -111,21 +99,20 @@ class Partition:
 
     def to_text(self) -> str:
         """JSON for the store's cache; the store itself holds the signature texts."""
-        document = _Document(
-            PARTITION_FORMAT, self.uses, self.removed, self.batch, self.by, self.warnings,
-            self.whole,
-        )  # fmt: skip
-        return msgspec.json.encode(document).decode()
+        own = (self.uses, self.removed, self.batch, self.by, self.warnings, self.whole)
+        return msgspec.json.encode((PARTITION_FORMAT, *own)).decode()
 
     @classmethod
     def from_text(cls, text: str) -> Partition | None:
         """Read ``to_text``; None for another format, and for what is damaged."""
-        body = wire.decode_or_none(text, _Document)
-        if body is None or body.format != PARTITION_FORMAT:
+        # Format, fields, and the hash of the network.
+        body = wire.decode_or_none(
+            text, tuple[int, tuple[CellUse, ...], tuple[int, ...], int, str, tuple[str, ...], str]
+        )
+        if body is None or body[0] != PARTITION_FORMAT:
             return None
-        return cls(
-            body.uses, body.removed, body.batch, body.by, body.warnings, hash=body.whole
-        )  # fmt: skip
+        _, uses, removed, batch, by, warnings, whole = body
+        return cls(uses, removed, batch, by, warnings, hash=whole)
 
 
 def partition_network(network: Network, lowered: Lowered, file_names: tuple[str, ...]) -> Partition:
@@ -162,9 +149,7 @@ def partition_network(network: Network, lowered: Lowered, file_names: tuple[str,
     first = network.types[network.inputs[0]].shape if network.inputs else ()
     batch = first[0] if first else 1
     gone = tuple(sorted(removed))
-    return Partition(
-        uses, gone, batch, lowered.by, lowered.warnings, texts, network=network
-    )  # fmt: skip
+    return Partition(uses, gone, batch, lowered.by, lowered.warnings, texts, network=network)
 
 
 class Partitioner:
@@ -177,7 +162,7 @@ class Partitioner:
     def __init__(
         self,
         target: Target,
-        store: Store | None,
+        store: Store,
         lower: Callable[[Network, Target], Lowered] = registry.lower_quickly,
         identity: Callable[[Target], str] = registry.lowering_identity,
     ) -> None:
@@ -205,11 +190,10 @@ class Partitioner:
         self._remembered[key] = partition
 
     def _cache_key(self, key: str) -> str:
-        return f"{_scope(self._identity(self._target), self._target)}/{key}"
+        identity = self._identity(self._target)
+        return f"split/{PARTITION_FORMAT}/{identity}/{self._target}/{key}"
 
     def _recall(self, key: str, file: OnnxFile) -> Partition | None:
-        if self._store is None:
-            return None
         try:
             partition = self._store.cache_read(self._cache_key(key), Partition.from_text)
         except StoreError as error:
@@ -230,44 +214,18 @@ class Partitioner:
         if keeps:
             partition = partition.signed()
             self._keep(key, partition)
-            if self._store is not None:
-                keep_file(self._store, file)
+            keep_file(self._store, file)
         return partition
 
     def _keep(self, key: str, partition: Partition) -> None:
         """For the next process, with the texts of its cells where they are at hand."""
-        if self._store is None or not partition.texts:
+        if not partition.texts:
             return
         try:
             self._store.add_signatures(partition.texts)
             self._store.cache_put(self._cache_key(key), partition.to_text())
         except StoreError as error:  # the next process asks the engine again
             _log.warning("a partition is not cached: %s", error)
-
-
-def _scope(identity: str, target: Target) -> str:
-    return f"split/{PARTITION_FORMAT}/{identity}/{target}"
-
-
-def is_outdated(scope: str, identity: Callable[[Target], str] = registry.lowering_identity) -> bool:
-    """Whether what the store caches under ``scope`` will never be asked for again.
-
-    So it is with partitions when the format, the engine or its rules have changed since, and with
-    files when their format has; where the engine cannot tell because it is not here, and for
-    everything else, the answer is no.
-    """
-    word, *parts = scope.split("/")
-    if word == FILE_SCOPE.partition("/")[0]:
-        return scope != FILE_SCOPE
-    for count in (4, 3):  # a target has three or four parts, and stands last
-        try:
-            target = Target.parse("/".join(parts[-count:]))
-            return word == "split" and scope != _scope(identity(target), target)
-        except TargetError:
-            continue
-        except HybridlatError:
-            return False
-    return word == "split"
 
 
 def known_file(store: Store, digest: str) -> FileFacts | None:

@@ -47,10 +47,9 @@ def network_structure(
             tuple(n for n in kernel if n not in constants) or kernel for kernel in place.kernels
         )
 
-    images_last = _images_last(texts, partition)
     cells = []
-    for text, use, last in zip(texts, partition.uses, images_last, strict=True):
-        kernels, works = _kernels(text, last), _works(text, device, precision)
+    for text, use in zip(texts, partition.uses, strict=True):
+        kernels, works = _kernels(text), _works(text, device, precision)
         ops = ["+".join(file.facts.op_types[n] for n in kernel) for kernel in shown(use.places[0])]
         cells.append(CellStructure(tuple(
             replace(kernel, op=op or kernel.op, work=work)
@@ -65,6 +64,7 @@ def network_structure(
         """The module of a kernel: that of its first operator, what is fused to it comes after."""
         return next((paths[n] for n in kernel if paths[n]), "")
 
+    uses = [(number, p) for number, use in enumerate(partition.uses) for p in use.places]
     places = tuple(
         CellPosition(
             number,
@@ -72,15 +72,9 @@ def network_structure(
             common_path([path_of(kernel) for kernel in shown(place)]),
             tuple(tuple(names[n] for n in kernel) for kernel in shown(place)),
         )
-        for number, place in _in_order(partition)
+        for number, place in sorted(uses, key=lambda pair: pair[1].order)
     )
     return Structure(tuple(cells), places, Roofs.of(device, precision) if device else None)
-
-
-def _in_order(partition: Partition) -> list[tuple[int, CellPlace]]:
-    """(number of the cell, place) of every use, in the order of the network's schedule."""
-    pairs = [(number, p) for number, use in enumerate(partition.uses) for p in use.places]
-    return sorted(pairs, key=lambda pair: pair[1].order)
 
 
 def _shared(paths: Sequence[Sequence[str]]) -> list[str]:
@@ -107,38 +101,17 @@ def common_path(paths: Sequence[str]) -> str:
     return f"{'.'.join(known[0])}…{'.'.join(known[-1])}"
 
 
-def _images_last(texts: Sequence[str], partition: Partition) -> list[bool | None]:
-    """Whether each distinct cell reads images with the channels last, for ``_kernels``.
-
-    A sum or a sigmoid by itself does not say: its layout is that of the cell before it.
-    """
-    if not any('"channels_last":1' in text or "Nhwc" in text for text in texts):
-        return [None] * len(texts)
-    read: list[bool | None] = [None] * len(texts)
-    made_by: dict[int, bool] = {}
-    for number, place in _in_order(partition):
-        last = any(made_by.get(order, False) for order in place.reads)
-        if read[number] is None:
-            read[number] = last
-        network = signature_reading.read(texts[number])
-        made_by[place.order] = not _channels_last(network, last).isdisjoint(network.outputs)
-    return read
-
-
 @lru_cache(maxsize=4096)
-def _kernels(text: str, images_last: bool | None = None) -> tuple[Kernel, ...]:
-    """What a signature alone tells of each kernel; labels and work are the file's and device's.
-
-    ``images_last`` says how the images that it reads lie; None: in a network that keeps the
-    channels first throughout.
-    """
+def _kernels(text: str) -> tuple[Kernel, ...]:
+    """What a signature alone tells of each kernel; labels and work are the file's and device's."""
     network = signature_reading.read(text)
     maker = {out: i for i, node in enumerate(network.nodes) for out in node.outputs if out}
     cells = geometry([text])
     kind, k_h, k_w = (cells.column(name).astype(int).tolist() for name in ("kind", "k_h", "k_w"))
     stride, groups = (cells.column(name).astype(int).tolist() for name in ("stride", "groups"))
     kernels = []
-    channels_last = set() if images_last is None else _channels_last(network, images_last)
+    has_both = '"channels_last":1' in text or "Nhwc" in text
+    channels_last = _channels_last(network) if has_both else set()
     for i, node in enumerate(network.nodes):
         read = [name for name in node.inputs if name in network.types]
         taps = dict(node.attributes).get("kernel_shape")
@@ -167,14 +140,13 @@ def _kernels(text: str, images_last: bool | None = None) -> tuple[Kernel, ...]:
     return tuple(kernels)
 
 
-def _channels_last(network: Network, inputs_last: bool) -> set[str]:
+def _channels_last(network: Network) -> set[str]:
     """Names of the images that lie with the channels last, in an engine that has both layouts.
 
     Windows say how they read (``channels_last``, ``Nhwc…``) and transpositions what they turn;
-    anything else goes on in the layout of what it reads. ``inputs_last`` is that of the inputs
-    where nothing in the cell tells.
+    anything else goes on in the layout of what it reads.
     """
-    last = set(network.inputs) if inputs_last else set()
+    last: set[str] = set()
     for node in network.nodes:
         attributes = dict(node.attributes)
         read = [name for name in node.inputs if name in network.types]

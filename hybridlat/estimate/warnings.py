@@ -6,11 +6,10 @@ import difflib
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from hybridlat.engines import device_sheets, registry
 from hybridlat.estimate.belief import Belief, Request
-from hybridlat.estimate.compose.composition import NetworkInterval
+from hybridlat.estimate.compose.machine import LARGE_SHARE
 from hybridlat.estimate.compose.target_composition import (
     composition_of,
     lent_composition,
@@ -18,7 +17,7 @@ from hybridlat.estimate.compose.target_composition import (
     pace_drift,
 )
 from hybridlat.estimate.lookup.target_data import TargetData
-from hybridlat.schema.estimate import CellEstimate
+from hybridlat.schema.estimate import CellEstimate, Estimate
 from hybridlat.schema.measurement import MachineLoad
 from hybridlat.schema.target import Target
 
@@ -28,52 +27,49 @@ ENOUGH_NETWORKS = 10
 """With as many of its own a machine's interval no longer says whose it is."""
 
 
-@dataclass(frozen=True)
-class Findings:
-    """What an estimate has come to.
-
-    ``within`` says whether it keeps its tolerance, ``would_help`` whether measuring cells would
-    narrow it; ``load`` is how busy the machine was while it was measured, None if it was quiet.
-    """
-
-    cells: Sequence[CellEstimate]
-    interval: NetworkInterval
-    within: bool
-    would_help: bool
-    load: MachineLoad | None
-
-
 def warnings_of(
-    request: Request, data: TargetData, belief: Belief, findings: Findings
+    request: Request,
+    data: TargetData,
+    belief: Belief,
+    estimate: Estimate,
+    load: MachineLoad | None,
+    measuring_helps: bool,
 ) -> tuple[str, ...]:
-    """All warnings of an estimate, the models' and the partition's first."""
+    """All warnings of an estimate, the models' and the partition's first.
+
+    ``load`` is how busy the machine was while it was measured, None if it was quiet.
+    """
     warnings = [*data.model_warnings, *request.partition.warnings]
-    if findings.load is not None:
-        warnings.append(findings.load.sentence)
+    if load is not None:
+        warnings.append(load.sentence)
     if belief.exact is None:
-        warnings += _of_measuring(request, findings, data.target)
-        warnings += _of_tolerance(request, findings)
-        warnings += _of_missing_cells(findings.cells)
-        warnings += _of_evidence(belief)
-        warnings += _of_physics(belief, findings.interval)
+        warnings += _of_measuring(request, data.target) if measuring_helps else ()
+        warnings += _of_tolerance(request, estimate)
+        warnings += _of_missing_cells(estimate.cells)
+        if belief.whole is not None:
+            how = f"whole {belief.whole.basis}: this is evidence, not the answer"
+            warnings.append(f"the network was measured {how}")
+        warnings += _of_physics(belief, estimate.latency_us)
     else:
         warnings += _of_disagreement(belief, request, data.target)
-    warnings += _of_device(data.target.device, findings.cells)
-    warnings += _of_origins(findings.cells)
+    warnings += _of_device(data.target.device, estimate.cells)
+    warnings += _of_origins(estimate.cells)
     # The family, or another target that answered, is named as the cells' origin.
     is_own = belief.priors.composition is None or own_composition(data) is not None
     if belief.exact is None and is_own:
         warnings += _of_interval(data)
     drift = pace_drift(data)
-    if drift.is_large:
-        warnings.append(drift.sentence())
+    if drift.share > LARGE_SHARE:
+        warnings.append(
+            f"this machine's pace varies by ±{100 * drift.share:.0f} % from run to run "
+            f"({drift.processes} measuring processes), and the interval includes that; the latency "
+            "is for its usual pace"
+        )
     return tuple(warnings)
 
 
-def _of_measuring(request: Request, findings: Findings, target: Target) -> list[str]:
-    """Why nothing was measured, and where it can be, if that would help."""
-    if not findings.would_help:
-        return []
+def _of_measuring(request: Request, target: Target) -> list[str]:
+    """Why nothing was measured, and where it can be."""
     warnings = [f"nothing was measured: {request.why_not}"]
     if registry.can_measure(target):
         plan = ", or hybridlat plan here" if target.precision in registry.PLANNED else ""
@@ -81,15 +77,14 @@ def _of_measuring(request: Request, findings: Findings, target: Target) -> list[
     return warnings
 
 
-def _of_tolerance(request: Request, findings: Findings) -> list[str]:
+def _of_tolerance(request: Request, estimate: Estimate) -> list[str]:
     """That measuring more cells cannot bring the interval within its tolerance."""
-    sources = {cell.source for cell in findings.cells}
-    if findings.within or request.measure is None or "unsupported" in sources:
+    sources = {cell.source for cell in estimate.cells}
+    if estimate.within_tolerance or request.measure is None or "unsupported" in sources:
         return []
-    width = f"±{100 * findings.interval.half_width_share:.1f} %"
+    high_us = estimate.interval_us[1] if estimate.interval_us else math.nan
+    width = f"±{100 * (high_us / (estimate.latency_us or math.nan) - 1):.1f} %"
     tolerance = f"the tolerance is {100 * request.tolerance:.1f} %"
-    if sources == {"measured"}:
-        return [f"the interval is {width} with every cell measured, {tolerance}"]
     return [f"no further cell measurement can narrow the interval below {width}, {tolerance}"]
 
 
@@ -102,20 +97,13 @@ def _of_missing_cells(cells: Sequence[CellEstimate]) -> list[str]:
     return [f"{missing} {have} no latency{rest}"]
 
 
-def _of_evidence(belief: Belief) -> list[str]:
-    """That the network was measured whole, though not as this target is now."""
-    if belief.whole is None:
-        return []
-    return [
-        f"the network was measured whole {belief.whole.basis}: this is evidence, not the answer"
-    ]
-
-
-def _of_physics(belief: Belief, interval: NetworkInterval) -> list[str]:
+def _of_physics(belief: Belief, latency_us: float | None) -> list[str]:
     """That the estimate is far from what the device's data sheet allows."""
     best_us = belief.priors.best_us
-    ratio = interval.latency_us / best_us if best_us else 1.0
-    if 1 / MOST_RATIO <= ratio <= MOST_RATIO or not best_us or not math.isfinite(ratio):
+    if not best_us or latency_us is None or not math.isfinite(latency_us):
+        return []
+    ratio = latency_us / best_us
+    if 1 / MOST_RATIO <= ratio <= MOST_RATIO:
         return []
     times = f"{ratio:.0f} times" if ratio > 1 else f"only {100 * ratio:.2g} % of"
     return [

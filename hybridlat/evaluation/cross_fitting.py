@@ -161,8 +161,8 @@ def simulate_gate(
 ) -> ErrorPosterior:
     """Measure what the gate asks for, from the records, until it asks no more."""
     posterior = composition.start(network.cells)
-    while chosen := gate.choose(posterior, composition, tolerance, fraction=0.25):
-        posterior = posterior.observe(network.truth(chosen))
+    while step := gate.next_step(posterior, composition, tolerance, fraction=0.25):
+        posterior = posterior.observe(network.truth(step.positions))
     return posterior
 
 

@@ -126,7 +126,11 @@ def evaluate_targets(
             if reports and tracker.page():
                 on_message(f"the figures in MLflow: {tracker.page()}")
         if not reports:
-            raise refused[0] if len(refused) == 1 else _none_of_them(refused)
+            if len(refused) == 1:
+                raise refused[0]
+            reasons = "; ".join(map(str, refused[:3]))
+            more = f"; and {len(refused) - 3} more" if len(refused) > 3 else ""
+            raise InputError(f"none of the {len(refused)} targets can be judged: {reasons}{more}")
     return Evaluation(tuple(rows), tuple(reports))
 
 
@@ -172,12 +176,6 @@ class _Judge:
             records = family_records(target, self.kin, lambda t: sources_of(t, self.store))
             known = self.families[family] = Regimes(records, self.on_message)
         return known
-
-
-def _none_of_them(refused: Sequence[HybridlatError]) -> InputError:
-    reasons = "; ".join(str(error) for error in refused[:3])
-    more = f"; and {len(refused) - 3} more" if len(refused) > 3 else ""
-    return InputError(f"none of the {len(refused)} targets can be judged: {reasons}{more}")
 
 
 def evaluate_dataset(

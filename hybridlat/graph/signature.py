@@ -216,29 +216,22 @@ def _tell_apart(network: Network, nodes: list[bytes], inputs: dict[str, bytes]) 
 
 def _spread(network: Network, nodes: list[bytes], inputs: dict[str, bytes]) -> None:
     """Mix into each colour those of the neighbours, until that tells no more of them apart."""
-    producer = {
-        out: (i, index)
-        for i, node in enumerate(network.nodes)
-        for index, out in enumerate(node.outputs)
-        if out
-    }
-    uses: dict[str, list[tuple[int, int]]] = {}
-    for i, node in enumerate(network.nodes):
-        for index, name in enumerate(node.inputs):
-            uses.setdefault(name, []).append((i, index))
     different = 0
     while True:
         count = len(set(nodes)) + len(set(inputs.values()))
         if count == different or count == len(nodes) + len(inputs):
             return
         different = count
-        below = {
-            n: sorted((nodes[i], index) for i, index in readers) for n, readers in uses.items()
-        }
-        origin = {n: (nodes[i], index) for n, (i, index) in producer.items()}
+        origin: dict[str, tuple[bytes, int]] = {}
+        below: dict[str, list[tuple[bytes, int]]] = {}
+        for colour, node in zip(nodes, network.nodes, strict=True):
+            origin.update((out, (colour, index)) for index, out in enumerate(node.outputs) if out)
+            for index, name in enumerate(node.inputs):
+                below.setdefault(name, []).append((colour, index))
 
         def tensor(name: str) -> object:
-            return origin.get(name) or inputs.get(name), below.get(name)  # noqa: B023
+            uses = sorted(below[name]) if name in below else None  # noqa: B023
+            return origin.get(name) or inputs.get(name), uses  # noqa: B023
 
         mixed = [
             _digest(nodes[i], [tensor(n) for n in node.inputs], [tensor(n) for n in node.outputs])

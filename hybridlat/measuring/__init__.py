@@ -4,13 +4,13 @@ In come requests (networks and cells) and a backend, a board behind ssh or a tab
 latencies; out go records with their raw samples, and a report.
 
     measurer       requests by the protocol of their engine, on this machine
-    replicas, differential, plans
-                   the three protocols, each visit made by ``visiting`` or on a board
+    replicas, pairs
+                   one run in measuring processes: copies of cells, or cells with predecessors
     statistics     the one analysis, from samples to a latency and its spread
     process, worker
                    the measuring process, from both of its sides
-    plan_runs, plan_results, ssh
-                   plans measured here or on boards, and read back
+    plans, plan_runs, plan_results, ssh
+                   the same pairs by a plan, measured here or on boards, and read back
     fleet          several devices at once
     tables         whole networks that others measured
 """

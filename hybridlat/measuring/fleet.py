@@ -5,36 +5,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
-
-import msgspec
+from typing import Any, cast
 
 from hybridlat.engines import registry
 from hybridlat.engines.base import Method
-from hybridlat.errors import (
-    BackendUnavailable,
-    HybridlatError,
-    InputError,
-    MeasurementError,
-    MissingExtra,
-    UnavailableError,
-)
+from hybridlat.errors import BackendUnavailable, HybridlatError, MeasurementError, MissingExtra
 from hybridlat.graph.builder import null_network, reference_network
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.fleet_device import (
-    DEVICE,
+    HOST,
     FleetFile,
     Outcome,
-    Unit,
-    measure_unit,
+    measure_part,
     shares,
-    why_away,
+    size_of,
 )
 from hybridlat.measuring.measurer import MeasureRequest
 from hybridlat.measuring.schedule import MeasurementConfig
@@ -44,26 +33,31 @@ from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
 CONNECT_S = 15.0
-_POLL_S, _CLOSE_S = 1.0, 5.0
+PATIENCE_S = 600.0
+"""Work whose devices have all gone away waits so long for one of them."""
+_CLOSE_S = 5.0
 # Nothing of Dask's own runs beside a measurement: no settings of the C library, no profiler.
 _QUIET = {"distributed.nanny.pre-spawn-environ": {}, "distributed.worker.profile.enabled": False}
 
 
 @dataclass
 class DeviceReport:
-    """One device: what it measured, how long it was busy, and what is the matter with it now.
-
-    ``problem`` is empty while it is there; ``lost`` counts how often it went away.
-    """
+    """One device: what it measured, and how long it was busy."""
 
     name: str
-    targets: tuple[str, ...]
+    targets: tuple[str, ...] = ()
     cells: int = 0
     networks: int = 0
     failures: int = 0
     busy_s: float = 0.0
-    lost: int = 0
-    problem: str = ""
+
+    def add(self, outcome: Outcome) -> None:
+        """Count what it measured."""
+        self.busy_s += outcome.seconds
+        for record in outcome.records:
+            self.failures += record.failure is not None
+            self.cells += record.kind == "cell" and not record.labels.get("role")
+            self.networks += record.kind == "network"
 
 
 class SchedulerLost(BackendUnavailable):
@@ -76,36 +70,24 @@ class SchedulerLost(BackendUnavailable):
         )
 
 
-Result = TypeVar("Result")
-
-
 class Fleet:
     """The devices of a fleet's file, at work while this context manager lasts.
 
     Entering raises MissingExtra without Dask, BackendUnavailable where its scheduler does not
-    answer. ``on_progress`` gets that of all devices together, ``on_message`` a line about each
-    device that goes or comes.
+    answer. ``on_progress`` gets that of all devices together, ``on_message`` a line where no device
+    of a target is there; ``reports`` says by its name what each device did.
     """
 
     def __init__(
         self, file: FleetFile, on_progress: OnProgress | None = None, on_message: OnMessage = silent
     ) -> None:
-        self.file, self.on_message, self._on_progress = file, on_message, on_progress
+        self.file, self._on_message, self._on_progress = file, on_message, on_progress
         self.client: Any = None
-        self._reports = {
-            d.name: DeviceReport(d.name, tuple(d.resources)) for d in file.device if not d.dask
-        }
-        self._there: dict[str, str] = {}  # the address of each device's worker
-        self._unfit: set[str] = set()
+        self.reports = {d.name: DeviceReport(d.name, tuple(d.resources)) for d in file.own}
+        self._missed: set[str] = set()  # resources of which no device is there
         self._began = time.monotonic()
         self._done = self._total = 0  # cells and networks
-        self._lock = threading.Lock()  # of the reports: targets are measured in threads
         self._stack = contextlib.ExitStack()
-
-    @property
-    def reports(self) -> list[DeviceReport]:
-        """What each device did."""
-        return list(self._reports.values())
 
     def __enter__(self) -> Fleet:
         try:
@@ -122,7 +104,6 @@ class Fleet:
             self.client = stack.enter_context(self._connected(distributed, stack))
             nannies = self.client.sync(self._start, distributed.Nanny)
             stack.callback(self.client.sync, _close, nannies, callback_timeout=_CLOSE_S)
-            self._look()
             self._stack = stack.pop_all()
         return self
 
@@ -131,13 +112,18 @@ class Fleet:
             self._stack.close()
 
     def _connected(self, distributed: Any, stack: contextlib.ExitStack) -> Any:
+        import dask
+
         address = self.file.scheduler
         if address is None:
-            return distributed.Client(stack.enter_context(distributed.LocalCluster(
-                n_workers=0, processes=True, dashboard_address=None, silence_logs=logging.CRITICAL,
-                security=True,  # on a machine of many users no other user runs code here
-                scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
-            )))  # fmt: skip
+            with dask.config.set({"distributed.scheduler.no-workers-timeout": PATIENCE_S}):
+                cluster = distributed.LocalCluster(
+                    n_workers=0, processes=True, dashboard_address=None,
+                    silence_logs=logging.CRITICAL,
+                    security=True,  # on a machine of many users no other user runs code here
+                    scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+                )  # fmt: skip
+            return distributed.Client(stack.enter_context(cluster))
         try:
             return distributed.Client(address, timeout=CONNECT_S)
         except (OSError, TimeoutError) as error:
@@ -153,7 +139,6 @@ class Fleet:
         """
         import dask
 
-        devices = [device for device in self.file.device if not device.dask]
         with dask.config.set(_QUIET):
             nannies = [
                 nanny(
@@ -161,225 +146,76 @@ class Fleet:
                     host="127.0.0.1" if self.file.scheduler is None else None,
                     security=self.client.security, resources=device.resources,
                     preload=["hybridlat.measuring.fleet_device"], silence_logs=logging.CRITICAL,
-                    env={**device.env, DEVICE: msgspec.json.encode(device).decode()},
+                    env={**device.env, HOST: device.host or ""},
                 )
-                for device in devices
+                for device in self.file.own
             ]  # fmt: skip
             starts = [asyncio.ensure_future(one.start()) for one in nannies]
-            await asyncio.gather(*(s for s, d in zip(starts, devices, strict=True) if not d.host))
+            own = zip(starts, self.file.own, strict=True)
+            await asyncio.gather(*(start for start, device in own if not device.host))
         return nannies
 
-    def _look(self) -> dict[str, str]:
-        """The addresses of the workers, by name; those that went and came are reported.
+    def count(self, resource: str) -> int:
+        """How many devices measure what has a resource, at least one.
 
-        Raises SchedulerLost.
+        Says once where none is there. Raises SchedulerLost.
         """
         try:
-            # Read anew: what the client remembers may be two seconds old.
-            workers = self.client.sync(self.client.scheduler.identity, n_workers=-1)["workers"]
+            workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
         except (OSError, KeyError, RuntimeError):  # the ways in which Dask's client says it
             raise SchedulerLost from None
-        there: dict[str, str] = {}
-        for address, worker in workers.items():
-            if targets := tuple(t for t in map(str, self.file.targets) if t in worker["resources"]):
-                name = str(worker["name"])
-                there[name] = address
-                self._reports.setdefault(name, DeviceReport(name, targets))
-        is_early = time.monotonic() < self._began + CONNECT_S
-        for name, report in self._reports.items():
-            before, address = self._there.get(name), there.get(name)
-            if before not in (None, address) or not (address or report.problem or is_early):
-                report.lost += before is not None
-                report.problem = self._why_away(name)
-                self.on_message(f"{name} is away ({report.problem}): its work goes to others of "
-                                f"its target, or waits {self.file.patience_s:.0f} s")  # fmt: skip
-            if address and report.problem and name not in self._unfit:
-                self.on_message(f"{name} is back")
-                report.problem = ""
-        self._there = there
-        return there
+        there = sum(resource in worker["resources"] for worker in workers)
+        named = sum(resource in device.resources for device in self.file.own)
+        if not there and not named and resource not in self._missed:
+            self._missed.add(resource)
+            start = f'dask worker {self.file.scheduler} --nthreads 1 --resources "{resource}=1"'
+            self._on_message(f"no device of {resource} is there: start one by: {start}")
+        return max(1, there, named)
 
-    def _why_away(self, name: str) -> str:
-        host = next((device.host for device in self.file.device if device.name == name), None)
-        return (why_away(host) if host else "") or "its worker is gone"
+    def answers(self, resource: str, calls: Iterable[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
+        """The place and the answer, which may be an error, of each call as it ends.
 
-    def _fit(self, resource: str) -> list[str]:
-        """The addresses of the devices that are there and can measure what has a resource."""
-        with self._lock:
-            return [
-                address for name, address in self._look().items()
-                if resource in self._reports[name].targets and name not in self._unfit
-            ]  # fmt: skip
-
-    def count(self, resource: str) -> int:
-        """How many devices measure what has a resource; they may still be on their way."""
-        named = sum(resource in device.resources for device in self.file.device)
-        return max(named, len(self._fit(resource)))
-
-    def for_each_target(self, function: Callable[[Target], Result]) -> list[Result]:
-        """What a function gives for each target, at once: the devices do the work."""
-        import joblib
-
-        threads = joblib.Parallel(n_jobs=len(self.file.targets), backend="threading")
-        results: list[Result] = threads(joblib.delayed(function)(t) for t in self.file.targets)
-        return results
-
-    def ask(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        """What ``registry.lower``, or what else ends in a target, gives on one of its devices.
-
-        Where hosts alone have the engine, it goes by its rules here. Raises what ``function`` does.
+        A call is a function and its arguments, made on a device that has the resource.
         """
-        resource = self._resource(arguments[-1])
-        if all(d.host is not None for d in self.file.device if resource in d.resources):
-            return function(*arguments)
-        task = self._submit(function, resource, *arguments)
-        answer: Any = next(iter(self._answers({task: None}, resource)))[1]
-        if isinstance(answer, HybridlatError):
-            raise answer
-        return cast("Result", answer)
+        from distributed import as_completed
 
-    def _resource(self, target: Target) -> str:
-        """The resource of the devices that measure ``target``: theirs may be another precision."""
-        for own in self.file.targets:
-            if target == own or registry.at_precision(own, target.precision) == target:
-                return str(own)
-        choices = ", ".join(map(str, self.file.targets))
-        raise InputError(f"no device of the fleet is {target}: choose from {choices}")
-
-    def measure(
-        self, target: Target, requests: Sequence[MeasureRequest], settings: MeasurementConfig,
-        store: Store,
-    ) -> tuple[list[Measurement], list[HybridlatError]]:  # fmt: skip
-        """Share requests out to a target's devices, whatever of them come and go.
-
-        The records are in ``store`` as soon as they are made; beside them what went wrong. Raises
-        StoreError where the store cannot be written to.
-        """
-        resource = self._resource(target)
-        hashes = [sign(network).hash for network in (null_network(1), reference_network())]
-        constants = tuple(r for h in hashes for r in store.measurements(target, "cell", h))
-        units = [
-            Unit(target, part, settings, constants)
-            for part in shares(requests, self.count(resource))
-        ]
-        self._total += sum(unit.size for unit in units)
-        unit_of = {self._submit(measure_unit, resource, unit): unit for unit in units}
-        pending: dict[Any, list[str] | None] = dict.fromkeys(unit_of)
-        records: list[Measurement] = []
-        problems: list[HybridlatError] = []
-        for future, outcome in self._answers(pending, resource):
-            unit = unit_of[future]
-            error = outcome
-            if isinstance(outcome, Outcome):
-                self._keep(outcome, store)
-                records += outcome.records
-                error = outcome.error
-                if isinstance(error, UnavailableError):  # it will be no better there
-                    if outcome.device not in self._unfit:
-                        self.on_message(f"{outcome.device} is left out: {error}")
-                    self._unfit.add(outcome.device)
-                    self._reports[outcome.device].problem = str(error)
-                    if fit := self._fit(resource):
-                        again = self._submit(measure_unit, resource, unit, workers=fit)
-                        unit_of[again], pending[again] = unit, fit
-                        continue
-            if error is not None:
-                problems.append(error)
-            self._done += unit.size
-            if self._on_progress is not None:
-                left_s = (time.monotonic() - self._began) / self._done * (self._total - self._done)
-                names = ", ".join(dict.fromkeys(r.name for r in unit.requests))
-                self._on_progress(Progress(self._done, self._total, names, left_s))
-        return records, problems
-
-    def _answers(
-        self, pending: dict[Any, list[str] | None], resource: str
-    ) -> Iterator[tuple[Any, Any]]:
-        """Each task with its answer as it ends, which may be an error; tasks may be added.
-
-        A task is for some workers alone, or for all (None) that have the resource.
-        """
-        from distributed import wait
-
-        there_at = time.monotonic()
+        self.count(resource)
+        how = {"pure": False, "resources": {resource: 1}}
+        tasks = [self.client.submit(*call, **how) for call in calls]
+        places = {task.key: place for place, task in enumerate(tasks)}
         try:
-            while pending:
-                ended: set[Any] = set()
-                with contextlib.suppress(TimeoutError):
-                    ended = wait(list(pending), timeout=_POLL_S, return_when="FIRST_COMPLETED").done
-                for future in ended:
-                    del pending[future]
-                    yield future, self._answer(future)
-                fit = self._fit(resource)
-                if any(set(fit).intersection(workers or fit) for workers in pending.values()):
-                    there_at = time.monotonic()
-                elif time.monotonic() > there_at + self.file.patience_s:
-                    for future in list(pending):
-                        del pending[future]
-                        future.cancel()
-                        yield future, self._nobody(resource)
+            for task in as_completed(tasks):
+                yield places[task.key], _answer(task, resource)
         except CancelledError:
             raise SchedulerLost from None
         finally:
             with contextlib.suppress(Exception):  # the scheduler may be gone
-                self.client.cancel(list(pending))
+                self.client.cancel(tasks)
 
-    def _submit(
-        self, function: Callable[..., Any], resource: str, *arguments: object,
-        workers: list[str] | None = None,
-    ) -> Any:  # fmt: skip
-        return self.client.submit(
-            function, *arguments, pure=False, resources={resource: 1}, workers=workers
-        )
+    def begin(self, size: int) -> None:
+        """Count what is ahead: the time left is that of all targets."""
+        self._total += size
 
-    def _answer(self, future: Any) -> Any:
-        """What a task returned, or an error for one that could not be run at all."""
-        if future.status == "finished":
-            return future.result()
-        if future.status != "error":
-            raise SchedulerLost
-        error = future.exception()
-        if isinstance(error, HybridlatError):
-            return error
-        kind = type(error).__name__
-        if kind == "KilledWorker":
-            return MeasurementError("it brings down every worker that measures it")
-        reason = (str(error).strip().splitlines() or [kind])[0]
-        return MeasurementError(f"a worker could not run it ({reason})")
-
-    def _nobody(self, resource: str) -> BackendUnavailable:
-        start = f'dask worker {self.file.scheduler} --nthreads 1 --resources "{resource}=1"'
-        why = "; ".join(
-            f"start one by: {start}" if device.dask
-            else f"{device.name}: {self._why_away(device.name)}"
-            for device in self.file.device if resource in device.resources
-        )  # fmt: skip
-        return BackendUnavailable(
-            f"no device of {resource} is there ({why}): what was measured is kept, run the same "
-            "again and it goes on"
-        )
-
-    def _keep(self, outcome: Outcome, store: Store) -> None:
-        store.add_signatures(outcome.texts)
-        store.add(outcome.records)
-        store.add_breakdowns(outcome.breakdowns)
-        report = self._reports[outcome.device]
-        report.busy_s += outcome.seconds
-        for record in outcome.records:
-            report.failures += record.failure is not None
-            report.cells += record.kind == "cell" and not record.labels.get("role")
-            report.networks += record.kind == "network"
+    def end(self, requests: Sequence[MeasureRequest]) -> None:
+        """Count what is done."""
+        self._done += size_of(requests)
+        if self._on_progress is not None:
+            left_s = (time.monotonic() - self._began) / self._done * (self._total - self._done)
+            names = ", ".join(dict.fromkeys(request.name for request in requests))
+            self._on_progress(Progress(self._done, self._total, names, left_s))
 
 
 @dataclass(frozen=True)
 class FleetMeasurer:
-    """A target's engine and its measurer (see ``measurer.py``), both on its devices.
+    """An engine and its measurer (see ``measurer.py``), both on the devices of a target.
 
-    ``problems`` are what kept parts of the requests from being measured.
+    ``resource`` names them: a target of the file, perhaps of another precision. ``problems`` are
+    what kept parts of the requests from being measured.
     """
 
     fleet: Fleet
     target: Target
+    resource: str
     problems: list[HybridlatError] = field(default_factory=list)
 
     @property
@@ -392,23 +228,79 @@ class FleetMeasurer:
 
     @property
     def devices(self) -> int:
-        return self.fleet.count(str(self.target))
+        return self.fleet.count(self.resource)
+
+    def ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What a function of the engine gives on one of the devices; raises what it does.
+
+        Where hosts alone have the engine, it goes by its rules here.
+        """
+        devices = (d for d in self.fleet.file.device if self.resource in d.resources)
+        if all(device.host is not None for device in devices):
+            return function(*arguments)
+        [(_, answer)] = self.fleet.answers(self.resource, [(function, *arguments)])
+        if isinstance(answer, HybridlatError):
+            raise answer
+        return answer
 
     def lower(self, network: Network) -> Lowered:
         """See Backend."""
-        return self.fleet.ask(registry.lower, network, self.target)
+        return cast("Lowered", self.ask(registry.lower, network, self.target))
 
     def measure(
         self, requests: Sequence[MeasureRequest], store: Store, settings: MeasurementConfig,
         on_progress: OnProgress | None = None,
     ) -> list[Measurement]:  # fmt: skip
-        """See Measurer. Raises what stood in the way where nothing at all could be measured."""
+        """See Measurer: shared out to the target's devices, whatever of them come and go.
+
+        Raises what stood in the way where nothing at all could be measured.
+        """
         del on_progress  # the fleet reports on all its devices
-        records, problems = self.fleet.measure(self.target, requests, settings, store)
+        hashes = [sign(network).hash for network in (null_network(1), reference_network())]
+        constants = tuple(r for h in hashes for r in store.measurements(self.target, "cell", h))
+        parts = shares(requests, self.devices)
+        calls = [(measure_part, self.target, part, settings, constants) for part in parts]
+        self.fleet.begin(size_of(requests))
+        records: list[Measurement] = []
+        problems: list[HybridlatError] = []
+        for place, answer in self.fleet.answers(self.resource, calls):
+            error = answer
+            if isinstance(answer, Outcome):
+                store.add_signatures(answer.texts)
+                store.add(answer.records)
+                store.add_breakdowns(answer.breakdowns)
+                report = DeviceReport(answer.device, (self.resource,))
+                self.fleet.reports.setdefault(answer.device, report).add(answer)
+                records += answer.records
+                error = answer.error
+            if error is not None:
+                problems.append(error)
+            self.fleet.end(parts[place])
         if problems and not records:
             raise problems[0]
         self.problems.extend(problems)
         return records
+
+
+def _answer(task: Any, resource: str) -> Any:
+    """What a task returned, or an error for one that could not be run at all."""
+    if task.status == "finished":
+        return task.result()
+    if task.status != "error":
+        raise SchedulerLost
+    error = task.exception()
+    kind = type(error).__name__
+    if isinstance(error, HybridlatError):
+        return error
+    if kind == "KilledWorker":
+        return MeasurementError("it brings down every worker that measures it")
+    if kind in ("NoValidWorkerError", "NoWorkerError"):
+        return BackendUnavailable(
+            f"no device of {resource} is there: what was measured is kept, run the same again and "
+            "it goes on"
+        )
+    reason = (str(error).strip().splitlines() or [kind])[0]
+    return MeasurementError(f"a worker could not run it ({reason})")
 
 
 async def _close(nannies: Sequence[Any]) -> None:

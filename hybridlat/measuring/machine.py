@@ -136,9 +136,8 @@ def steadiness(backend: Backend, options: Mapping[str, int | str], seconds: floa
         with MeasuringProcess(place, options) as worker:
             of_process: list[float] = []
             while len(of_process) < _LEAST_VISITS or time.monotonic() < end:
-                task = VisitTask(
-                    "steadiness", reference_network(), False, VISIT_MS, 1, 1 + len(of_process)
-                )
+                seed = 1 + len(of_process)
+                task = VisitTask("steadiness", (reference_network(),), VISIT_MS, seed)
                 report = worker.ask(task)
                 if report is None or report.failure is not None:
                     reason = worker.last_words() if report is None else report.failure

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 from hybridlat.engines.base import Backend, Method
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring import replicas
-from hybridlat.measuring.differential import Differential, DifferentialConfig
-from hybridlat.measuring.machine import dispatch_overhead_us, reference_latency_us
-from hybridlat.measuring.pairs import parts_of, whole
-from hybridlat.measuring.plan_runs import RunPlan, measure_networks, run_here
+from hybridlat.measuring.pairs import pairs_of
+from hybridlat.measuring.plan_runs import RunPlan, measure_networks
 from hybridlat.measuring.plans import Lower, PlanRequest
 from hybridlat.measuring.schedule import Job, MeasurementConfig
 from hybridlat.schema.measurement import Kind, Measurement
@@ -95,27 +96,39 @@ class BackendMeasurer:
         """See Measurer."""
         backend = self.backend
         if backend.method is Method.PLAN:
-            here = run_here(backend.run_plan, on_progress)
-            return measure_by_plan(requests, backend.target, backend.lower, settings, store, here)
-        if backend.method is Method.DIFFERENTIAL:
-            return [
-                record for request in requests
-                for record in _measure_pairs(backend, request, store, settings, on_progress)
-            ]  # fmt: skip
-        jobs = _jobs_of(requests)
+            run = partial(_run_here, backend, on_progress)
+            return measure_by_plan(requests, backend.target, backend.lower, settings, store, run)
+        jobs = _jobs_of(requests, backend)
         if not jobs:
             return []
         return replicas.measure(backend, self.options, jobs, store, settings, on_progress)
 
 
-def _jobs_of(requests: Sequence[MeasureRequest]) -> list[Job]:
+def _run_here(backend: Backend, on_progress: OnProgress | None, folder: Path) -> None:
+    """Measure a plan on the backend, reporting progress with the time left."""
+    began = time.monotonic()
+
+    def on_step(done: int, total: int, label: str) -> None:
+        if on_progress is not None:
+            left_s = (time.monotonic() - began) / done * (total - done)
+            on_progress(Progress(done, total, label, left_s))
+
+    backend.run_plan(folder, on_step)
+
+
+def _jobs_of(requests: Sequence[MeasureRequest], backend: Backend) -> list[Job]:
     """Each cell and network once, with the labels of the first request that names it."""
     jobs: dict[str, Job] = {}
     for request in requests:
-        labels = {"network": request.name} if request.labels is None else request.labels
-        of_request = [Job(hash_, cell, "cell", labels) for hash_, cell in request.cells.items()]
+        name, network = request.name, request.network
+        labels = {"network": name} if request.labels is None else request.labels
+        if backend.method is Method.REPLICAS:
+            of_request = [Job(sign(cell), cell, "cell", labels) for cell in request.cells.values()]
+        else:
+            pairs = pairs_of(name, network, backend.lower(network)) if request.cells else []
+            of_request = [job for job in pairs if job.signature.hash in request.cells]
         if request.whole:
-            of_request.append(Job(sign(request.network).hash, request.network, "network", labels))
+            of_request.append(Job(sign(network), network, "network", labels))
         for job in of_request:
             jobs.setdefault(job.key, job)
     return list(jobs.values())
@@ -135,39 +148,6 @@ def measure_by_plan(
     plan = PlanRequest(
         [(request.name, request.network) for request in requests], target,
         lambda kind, hash_: (kind, hash_) in wanted, lower,
-        max(settings.differential_rounds, LEAST_ROUNDS),
+        max(settings.rounds, LEAST_ROUNDS),
     )  # fmt: skip
-    return list(measure_networks(plan, store, run).records)
-
-
-def _measure_pairs(
-    backend: Backend,
-    request: MeasureRequest,
-    store: Store,
-    settings: MeasurementConfig,
-    on_progress: OnProgress | None,
-) -> list[Measurement]:
-    """Measure one request by the differential protocol in this process, into ``store``."""
-    parts = [whole(request.name, request.network)] if request.whole else []
-    if request.cells:
-        cells = parts_of(request.name, request.network, backend.lower(request.network))
-        parts += [part for part, _ in cells if part.signature.hash in request.cells]
-    if not parts:
-        return []
-
-    def on_step(done: int, total: int) -> None:
-        if on_progress is not None:
-            on_progress(Progress(done, total, request.name, None))
-
-    rounds = max(settings.differential_rounds, LEAST_ROUNDS)
-    config = DifferentialConfig(rounds, rounds + 2, network_visit_ms=settings.network_visit_ms)
-    protocol = Differential(backend, parts, config)
-    protocol.visit(on_step)
-    store.add_signatures({part.signature.hash: part.signature.text for part in parts})
-    load = protocol.load
-    records = protocol.records(
-        reference_latency_us(store, backend, protocol.usual_us(), load),
-        dispatch_overhead_us(store, backend, protocol.overhead_us, load),
-    )
-    store.add(records)
-    return records
+    return measure_networks(plan, store, run)

@@ -1,4 +1,8 @@
-"""What the differential protocol times: a cell with its predecessor, and the predecessor alone.
+"""Cells of engines whose graph cannot be cut, each with its predecessor, which is taken off.
+
+A cell is T(predecessor ++ cell) − T(predecessor). Both are built from the file's operators, so the
+engine optimises them as it does the whole network; entering the engine and the change of layout at
+the border are in both, and cancel.
 
 An engine hands its results out in the plain layout, so T(predecessor) would pay for a conversion
 that T(predecessor ++ cell) does not: on large maps more than the cell itself. Every result that is
@@ -8,71 +12,42 @@ a channel, and the tap hands out that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import replace
 
 from hybridlat.graph.cells import cut, file_part
 from hybridlat.graph.network import Lowered, Network, Node, TensorType
-from hybridlat.graph.signature import Signature, sign
-from hybridlat.schema.measurement import Kind
+from hybridlat.graph.signature import sign
+from hybridlat.measuring.schedule import Job
 
+MAX_ROOM_BYTES = 300_000_000
+"""What a network works in beyond this is as cold as it can be."""
 _TAP_VERSION = 12
 _MAP_DIMENSIONS = 4
-# More memory than this is cold anyway, and building it all at once costs too much of it.
-MAX_ROOM_BYTES = 300_000_000
 
 
-@dataclass(frozen=True)
-class Part:
-    """One thing to measure: what ``with_predecessor`` takes, less what ``predecessor`` takes.
+def pairs_of(name: str, network: Network, lowered: Lowered) -> list[Job]:
+    """The distinct cells of a network, each with the first predecessor that it has."""
+    jobs: dict[str, Job] = {}
+    works_in_bytes = min(working_bytes(network), MAX_ROOM_BYTES)
 
-    ``predecessor`` is None for the first cell of a network, and for a whole one. ``working_bytes``
-    is the network's memory, so much of which is touched between two runs of a part.
-    """
+    def part(origins: Iterable[int], ops: Iterable[str]) -> Network:
+        made = tapped(file_part(network, lowered, origins), frozenset(network.outputs))
+        return replace(made, name=" ".join(ops))
 
-    signature: Signature
-    kind: Kind
-    with_predecessor: Network
-    predecessor: Network | None
-    labels: Mapping[str, str] = field(default_factory=dict)
-    working_bytes: int = 0
-    ops: tuple[str, ...] = ()
-
-    @property
-    def networks(self) -> tuple[Network, ...]:
-        """What is built: what is timed, then what is taken off it."""
-        both = (self.with_predecessor, self.predecessor)
-        return tuple(network for network in both if network is not None)
-
-
-def whole(name: str, network: Network) -> Part:
-    """A whole network, timed directly."""
-    return Part(sign(network), "network", network, None, {"network": name}, working_bytes(network))
-
-
-def parts_of(name: str, network: Network, lowered: Lowered) -> list[tuple[Part, int]]:
-    """The distinct cells of a network with the number of their uses, each with its predecessor.
-
-    A cell that is met several times is measured with the first predecessor that it has.
-    """
-    by_hash: dict[str, Part] = {}
-    counts: dict[str, int] = {}
-    before: tuple[int, ...] = ()
-    room_bytes = working_bytes(network)
-    given_out = frozenset(network.outputs)
-    for cell in cut(lowered, network):
-        if not cell.origins:
-            continue
+    cells = [cell for cell in cut(lowered, network) if cell.origins]
+    for before, cell in zip([None, *cells], cells, strict=False):
         signature = sign(cell.network)
-        counts[signature.hash] = counts.get(signature.hash, 0) + 1
-        if signature.hash not in by_hash:
-            both = tapped(file_part(network, lowered, (*before, *cell.origins)), given_out)
-            first = tapped(file_part(network, lowered, before), given_out) if before else None
-            by_hash[signature.hash] = Part(
-                signature, "cell", both, first, {"network": name}, room_bytes, tuple(cell.ops)
-            )
-        before = cell.origins
-    return [(part, counts[hash_]) for hash_, part in by_hash.items()]
+        if signature.hash in jobs:
+            continue
+        both = part((*(before.origins if before else ()), *cell.origins), cell.ops)
+        predecessor = part(before.origins, before.ops) if before else None
+        own_bytes = sum(working_bytes(p) for p in (both, predecessor) if p is not None)
+        jobs[signature.hash] = Job(
+            signature, both, "cell", {"network": name}, predecessor,
+            max(0, works_in_bytes - own_bytes),
+        )  # fmt: skip
+    return list(jobs.values())
 
 
 def tapped(part: Network, given_out: frozenset[str]) -> Network:
@@ -103,39 +78,3 @@ def working_bytes(network: Network) -> int:
         names = {name for name in (*node.inputs, *node.outputs) if name in network.types}
         largest = max(largest, sum(network.types[name].bytes for name in names))
     return network.weight_bytes + largest
-
-
-@dataclass
-class Rotation:
-    """Parts whose sessions run in turn; ``networks`` are the distinct ones by signature hash."""
-
-    name: str
-    parts: list[Part]
-    networks: dict[str, Network] = field(default_factory=dict)
-    held_bytes: int = 0
-
-
-def rotations(parts: Sequence[Part]) -> list[Rotation]:
-    """Parts of one network together, up to the memory that the network works in."""
-    rotations_: list[Rotation] = []
-    counts: dict[tuple[str, ...], int] = {}
-    last: tuple[str, ...] = ()
-    for part in parts:
-        group = (part.kind, *map(str, part.labels.values()))
-        new = {sign(network).hash: network for network in part.networks}
-        room_bytes = min(part.working_bytes, MAX_ROOM_BYTES)
-        current = (
-            rotations_[-1] if rotations_ and group == last and part.kind != "network" else None
-        )
-        added = [n for h, n in new.items() if current is None or h not in current.networks]
-        held_bytes = sum(map(working_bytes, added))
-        if current is None or current.held_bytes + held_bytes > room_bytes:
-            counts[group] = counts.get(group, -1) + 1
-            current = Rotation("/".join((*group, str(counts[group]))), [])
-            rotations_.append(current)
-            held_bytes = sum(map(working_bytes, new.values()))
-        current.parts.append(part)
-        current.networks.update(new)
-        current.held_bytes += held_bytes
-        last = group
-    return rotations_

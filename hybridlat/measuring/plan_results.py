@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hybridlat.board import BoardError
 from hybridlat.board.journal import read_lines
 from hybridlat.board.plan import PLAN_FORMAT, check_names
-from hybridlat.errors import InputError, StoreError
+from hybridlat.errors import StoreError
 from hybridlat.graph.signature import hash_of
 from hybridlat.measuring.statistics import (
     Subject,
@@ -133,13 +132,21 @@ def _target_of(manifest: Mapping[str, Any], board: _BoardLines, precision: str) 
     return Target(planned.device, f"{engine}-{version}", precision)
 
 
+class PlanResults(NamedTuple):
+    """What a plan's folder holds for a store; ``texts`` are those of signatures, by hash."""
+
+    texts: dict[str, str]
+    records: list[Measurement]
+    breakdowns: list[Breakdown]
+
+
 def read_results(
     folder: str | Path,
     *,
     board_id: str | None = None,
     methods: Sequence[str] = ("whole", "differential"),
-) -> tuple[dict[str, str], list[Measurement]]:
-    """Signature texts by hash and the records in a plan's folder, ready for a store.
+) -> PlanResults:
+    """The records in a plan's folder, and how its networks fall into cells.
 
     Every ``results*.jsonl`` is read, each of one board (``board_id`` where given). ``methods`` may
     also name ``isolated``: cells timed alone. Raises StoreError for a damaged plan or result, mixed
@@ -156,30 +163,20 @@ def read_results(
     for key, text in texts.items():
         if hash_of(text) != key:
             raise StoreError(f"the signature {key} in {folder} is not the hash of its text")
-    chosen = set(methods)
-    return texts, [m for board in boards for m in _measurements(folder, manifest, board, chosen)]
-
-
-def read_breakdowns(folder: str | Path) -> list[Breakdown]:
-    """How the plan's networks fall into cells, for the targets that its results belong to."""
-    folder = Path(folder)
-    manifest = _read_manifest(folder)
-    breakdowns = []
-    for path in sorted(folder.glob("results*.jsonl")):
-        board = _read_board(path, manifest, None)
-        breakdowns += [
-            Breakdown(
-                _target_of(manifest, board, item["precision"]), item["network"], item["signature"],
-                tuple((h, int(n)) for h, n in item["cells"]),
-                tuple((h, int(n)) for h, n in item["layers"]),
-            )
-            for item in manifest["breakdowns"]
-        ]  # fmt: skip
-    return breakdowns
+    records = [m for board in boards for m in _measurements(manifest, board, methods)]
+    breakdowns = [
+        Breakdown(
+            _target_of(manifest, board, item["precision"]), item["network"], item["signature"],
+            tuple((h, int(n)) for h, n in item["cells"]),
+            tuple((h, int(n)) for h, n in item["layers"]),
+        )
+        for board in boards for item in manifest["breakdowns"]
+    ]  # fmt: skip
+    return PlanResults(texts, records, breakdowns)
 
 
 def _measurements(
-    folder: Path, manifest: Mapping[str, Any], board: _BoardLines, methods: set[str]
+    manifest: Mapping[str, Any], board: _BoardLines, methods: Sequence[str]
 ) -> Iterator[Measurement]:
     _set_drift(manifest["reference"], board.visits)
     items_of = {task["task"]: task["items"] for task in manifest["tasks"]}
@@ -197,7 +194,7 @@ def _measurements(
         subject = Subject(
             _target_of(manifest, board, record["precision"]), record["signature"], record["kind"],
             f"{_PROTOCOL} {board.facts.get('runner', '')} {record['method']}",
-            {**facts, **_sensors(items[0], firsts), **_layers(folder, items[0])}, record["labels"],
+            {**facts, **_sensors(items[0], firsts)}, record["labels"],
             str((firsts[0] if firsts else board.header)["at"]),
         )  # fmt: skip
         visits = _visits(task, items, lines)
@@ -264,35 +261,3 @@ def _sensors(item: str, lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     readings = (line.get("sensors", {}).get(item) for line in lines)
     first: Mapping[str, Any] = next((reading for reading in readings if reading), {})
     return {key: str(value) for key, value in first.items() if value is not None}
-
-
-def _layers(folder: Path, item: str) -> dict[str, str]:
-    """The engine's layers, name and type each, as compact JSON, where they were dumped."""
-    path = folder / "layers" / f"{item}.json"
-    layers = layers_of(read_tolerant(path.read_text())) if path.exists() else []
-    return {"engine_layers": json.dumps(layers)} if layers else {}
-
-
-def read_tolerant(text: str) -> Any:
-    """JSON as TensorRT writes it: raw control characters in strings, commas before a bracket.
-
-    Raises InputError for text that cannot be read even so.
-    """
-    for attempt in (text, re.sub(r",(\s*[\]}])", r"\1", text)):
-        try:
-            return json.loads(attempt, strict=False)
-        except ValueError as error:
-            problem = error
-    raise InputError(f"this is not JSON as trtexec writes it: {problem}")
-
-
-def layers_of(content: Any) -> list[list[str]]:
-    """Name and type of each layer in what TensorRT 8.2 to 11 export; empty for something else."""
-    if isinstance(content, Mapping) and "engine" in content:  # a runner's own dump
-        content = content["engine"]
-    entries = content.get("Layers", []) if isinstance(content, Mapping) else []
-    return [  # names alone, where it was built without detailed verbosity
-        [entry, ""] if isinstance(entry, str)
-        else [str(entry.get("Name", "")), str(entry.get("LayerType", ""))]
-        for entry in entries if isinstance(entry, str | Mapping)
-    ]  # fmt: skip

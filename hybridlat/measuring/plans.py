@@ -25,7 +25,7 @@ from hybridlat.graph.builder import gpu_reference_network
 from hybridlat.graph.cells import Cell, cut, kernels
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import Signature, sign
-from hybridlat.measuring.pairs import parts_of
+from hybridlat.measuring.pairs import pairs_of
 from hybridlat.onnx_io import tensorrt
 from hybridlat.schema.measurement import Kind
 from hybridlat.schema.target import Target
@@ -58,7 +58,7 @@ class Draft:
     _records: list[dict[str, Any]] = field(default_factory=list)
     _texts: dict[str, str] = field(default_factory=dict)
     _breakdowns: list[dict[str, Any]] = field(default_factory=list)
-    _noise: dict[str, int] = field(default_factory=dict)
+    _noise: Counter[str] = field(default_factory=Counter)
     _met: set[tuple[str, str, str]] = field(default_factory=set)
     _reference: str = ""
 
@@ -88,7 +88,7 @@ class Draft:
         digest = _digest(content)
         name = f"models/{digest[:16]}.onnx"
         self._models[name] = content
-        self._noise = tensorrt.largest([self._noise, sizes])
+        self._noise |= Counter(sizes)  # of each file the largest use
         return name, digest
 
     def time(
@@ -144,17 +144,17 @@ class Draft:
 
         A cell that was met before is not added again.
         """
-        for part, _ in parts_of(name, network, lowered):
-            hash_ = part.signature.hash
+        for job in pairs_of(name, network, lowered):
+            hash_ = job.signature.hash
             if self.has(hash_, precision, "differential") or not wanted(hash_):
                 continue
             task = self.time(
-                tuple(self.item(each, precision, "cell") for each in part.networks),
+                tuple(self.item(each, precision, "cell") for each in job.networks),
                 stage=stage, title=title or f"cells differential {precision}",
-                label=f"{name}: {' '.join(part.ops)}",
+                label=f"{name}: {job.network.name}",
             )  # fmt: skip
             labels = {"network": name, "method": "differential"}
-            self.record(part.signature, "cell", precision, task, "differential", labels)
+            self.record(job.signature, "cell", precision, task, "differential", labels)
 
     def has(self, signature: str, precision: str, method: str) -> bool:
         """Whether a record is planned already."""
@@ -288,11 +288,4 @@ def draft_for(request: PlanRequest) -> Draft:
         lowered = lower(network)
         draft.add_cells(name, network, lowered, target.precision, wanted=partial(wanted, "cell"))
         draft.add_breakdown(name, network, lowered, target.precision)
-    return draft
-
-
-def write(request: PlanRequest, folder: str | Path) -> Draft:
-    """Write the plan for a request to a folder; InputError where it asks for nothing."""
-    draft = draft_for(request)
-    draft.write(Path(folder))
     return draft

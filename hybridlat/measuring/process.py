@@ -33,24 +33,13 @@ class Start:
     """The first message to the process: the backend (``module:Class``) and where modules lie.
 
     ``pythonpath`` is the parent's PYTHONPATH (None: not set), put back for the backend's processes.
+    The answer is why the backend cannot be started, an empty text where it runs.
     """
 
     backend: str
     options: Mapping[str, int | str] = field(default_factory=dict)
     module_path: tuple[str, ...] = ()
     pythonpath: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """The backend runs, its reference network is warm."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """The backend cannot be started; ``reason`` is a sentence."""
-
-    reason: str
 
 
 class MeasuringProcess:
@@ -86,8 +75,8 @@ class MeasuringProcess:
         with contextlib.suppress(ConnectionError):
             self._connection.send(start)
         answer = self._receive(JOB_TIMEOUT_S)
-        if not isinstance(answer, Ready):
-            words = answer.reason if isinstance(answer, Refused) else self.last_words()
+        if answer != "":
+            words = answer if isinstance(answer, str) else self.last_words()
             raise BackendUnavailable(f"the measuring process did not start: {words}")
 
     def _receive(self, timeout_s: float) -> object:

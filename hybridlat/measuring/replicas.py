@@ -1,4 +1,4 @@
-"""The replica protocol: replicas of each cell in turn, each network as it is, in fresh processes.
+"""One run over jobs, in fresh processes: replicas of cells, or cells with their predecessors.
 
 Jobs are shuffled together and visited in rounds; every visit stands between two runs of a reference
 network. Each visit is cached as soon as it is made, so a run that was cut off goes on where it
@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from hybridlat.engines import registry
-from hybridlat.engines.base import Backend
-from hybridlat.graph.signature import sign
+from hybridlat.engines.base import Backend, Method
 from hybridlat.measuring.machine import (
     PROBE_LENGTHS,
     dispatch_overhead_us,
@@ -41,7 +40,7 @@ from hybridlat.schema.progress import OnProgress, Progress
 from hybridlat.schema.wire import decode_or_none
 from hybridlat.store import Store
 
-PROTOCOL = "twins-1"
+PROTOCOLS = {Method.REPLICAS: "twins-1", Method.DIFFERENTIAL: "differential-4"}
 OVERHEAD = "the engine's overhead"
 """The label of progress that is of no network and no cell."""
 
@@ -59,7 +58,7 @@ def measure(
     ``options`` start the backend again in the measuring processes. A job that nothing can run
     becomes a record with its failure; one that the budget left out is missing from the result.
     """
-    store.add_signatures({job.signature: sign(job.network).text for job in jobs})
+    store.add_signatures({job.signature.hash: job.signature.text for job in jobs})
     run = _Run(backend, options, jobs, store, settings or MeasurementConfig(), progress)
     run.visit()
     records = run.records()
@@ -170,7 +169,7 @@ class _Run:
         if self._progress is None:
             return
         processes = max(self._settings.processes, process + 1)
-        label = (task.network.name or task.key) if task.key in self._jobs else OVERHEAD
+        label = (task.networks[0].name or task.key) if task.key in self._jobs else OVERHEAD
         # How many visits the processes to come make is not known yet: as many as this one.
         ahead = total - done + total * (processes - process - 1)
         left_s = (time.monotonic() - began) / done * ahead
@@ -195,16 +194,18 @@ class _Run:
         for key, job in self._jobs.items():
             load = mean_load(result.load for _, result in self._visits[key])
             subject = Subject(
-                backend.target, job.signature, job.kind, PROTOCOL, environment, job.labels,
-                load=load,
+                backend.target, job.signature.hash, job.kind, PROTOCOLS[backend.method],
+                environment, job.labels, load=load,
             )  # fmt: skip
             if key in self._failures:
                 records.append(failure_of(subject, self._failures[key]))
             elif self._visits[key]:
                 visits = _visits(self._visits[key], reference_us)
-                taken_off_us = 0.0 if job.kind == "network" else overhead_us
-                counted = without_outliers(visits)
-                records.append(record_of(subject, visits, taken_off_us, single_spread, counted))
+                is_cell = job.kind != "network" and job.predecessor is None
+                counted = visits if job.predecessor is not None else without_outliers(visits)
+                records.append(record_of(
+                    subject, visits, overhead_us if is_cell else 0.0, single_spread, counted
+                ))  # fmt: skip
         return records
 
     def _fitted_overhead_us(self, reference_us: float) -> float:
@@ -234,11 +235,11 @@ def _visits(
 
 def _prefixes(store: Store, backend: Backend, jobs: Sequence[Job]) -> dict[str, str]:
     """What the cached visits of each job are called: those made for an older record otherwise."""
-    prefix = f"visit-3/{PROTOCOL}/{backend.target}"
+    prefix = f"visit-3/{PROTOCOLS[backend.method]}/{backend.target}"
     prefixes = {job.key: f"{prefix}/{job.key}/0" for job in jobs}
     kinds: set[Kind] = {job.kind for job in jobs}
     for kind in kinds:
-        own = {job.signature: job.key for job in jobs if job.kind == kind}
+        own = {job.signature.hash: job.key for job in jobs if job.kind == kind}
         for hash_, stats in store.latencies(backend.target, own, kind).items():
             prefixes[own[hash_]] = f"{prefix}/{own[hash_]}/{stats.records}"
     return prefixes

@@ -1,4 +1,4 @@
-"""The schedule of the replica protocol: jobs, the number of their visits, and the order."""
+"""The schedule of a run: jobs, the number of their visits, and the order."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hybridlat.graph.network import Network
+from hybridlat.graph.signature import Signature
 from hybridlat.measuring.machine import overhead_probes
 from hybridlat.measuring.statistics import combine
 from hybridlat.measuring.visiting import VisitTask
@@ -27,27 +28,38 @@ _MOST_ROUNDS_APART = 10  # visits of one thing in one round have seeds of their 
 
 @dataclass(frozen=True)
 class Job:
-    """One thing to measure: a cell as it runs in an engine's graph, or a network of a file."""
+    """One thing to measure: a cell as it runs in an engine's graph, or a network of a file.
 
-    signature: str
+    A cell with ``room_bytes`` is a part of a file, less its ``predecessor`` there if it has one;
+    so much other memory is read between two of its runs as the network works in.
+    """
+
+    signature: Signature
     network: Network
     kind: Kind = "cell"
     labels: Mapping[str, str] = field(default_factory=dict)
+    predecessor: Network | None = None
+    room_bytes: int | None = None
 
     @property
     def key(self) -> str:
         """Names the job in a run: the same network may be a cell and a whole network."""
-        return f"{self.kind}/{self.signature}"
+        return f"{self.kind}/{self.signature.hash}"
+
+    @property
+    def networks(self) -> tuple[Network, ...]:
+        """What is built: what is timed, then what is taken off it."""
+        return (self.network,) if self.predecessor is None else (self.network, self.predecessor)
 
 
 @dataclass(frozen=True)
 class MeasurementConfig:
     """How much measuring.
 
-    Replicas: ``rounds`` visits of every job in each of ``processes`` processes, ``network_visits``
-    a round of a whole network, which is one session and varies more. A job whose spread is still
-    above ``spread_share`` is visited by up to ``max_processes``. Differential: every pair is
-    visited in ``differential_rounds``. ``budget_s`` ends the run early; visits made by then count.
+    ``rounds`` visits of every job in each of ``processes`` processes, ``network_visits`` a round of
+    a whole network, which is one session and varies more. A job whose spread is still above
+    ``spread_share`` is visited by up to ``max_processes``. ``budget_s`` ends the run early; visits
+    made by then count. Plans have ``rounds`` too, at least two, and no processes.
     """
 
     rounds: int = 3
@@ -59,12 +71,9 @@ class MeasurementConfig:
     network_visits: int = 2
     budget_s: float | None = None
     seed: int = 0
-    differential_rounds: int = 3
 
 
-ON_DEMAND = MeasurementConfig(
-    rounds=1, processes=2, max_processes=3, spread_share=0.1, differential_rounds=1
-)
+ON_DEMAND = MeasurementConfig(rounds=1, processes=2, max_processes=3, spread_share=0.1)
 """For an answer that a user waits for: one visit in each of two processes, and in a third where
 they differ by more than a sixth."""
 
@@ -103,14 +112,16 @@ def tasks_of(
             number = (process * settings.rounds + round_) * _MOST_ROUNDS_APART + met[key]
             seed = 1 + 100 * number
             if key in probes:
-                yield VisitTask(key, probes[key], True, _PROBE_MS, _PROBE_REPLICAS, seed)
+                yield VisitTask(key, (probes[key],), _PROBE_MS, seed, _PROBE_REPLICAS)
                 continue
             job = by_key[key]
             if job.kind == "network":
-                yield VisitTask(key, job.network, False, settings.network_visit_ms, 1, seed)
+                yield VisitTask(key, job.networks, settings.network_visit_ms, seed)
+            elif job.room_bytes is not None:
+                yield VisitTask(key, job.networks, settings.visit_ms, seed, 0, job.room_bytes)
             else:
                 replicas = replicas_for(job.network)
-                yield VisitTask(key, job.network, True, settings.visit_ms, replicas, seed)
+                yield VisitTask(key, job.networks, settings.visit_ms, seed, replicas)
 
 
 def probe_key(length: int) -> str:

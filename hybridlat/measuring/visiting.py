@@ -1,4 +1,4 @@
-"""One visit: replicas of a network in turn, between two runs of a reference network."""
+"""One visit: replicas of a cell, or a cell and its predecessor, in turn between references."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
+
 from hybridlat.board.visits import take_turns
-from hybridlat.engines.base import Backend, Session
+from hybridlat.engines.base import Backend, Session, build_all
 from hybridlat.engines.host import LoadMeter
 from hybridlat.errors import HybridlatError, MeasurementError
 from hybridlat.graph.builder import reference_network
 from hybridlat.graph.network import Network
+from hybridlat.measuring.statistics import difference
 from hybridlat.schema.measurement import MachineLoad
 
 WARM_UP_S = 0.5
@@ -27,19 +30,23 @@ TIMED_RUNS = 11
 
 @dataclass(frozen=True, slots=True)
 class VisitTask:
-    """One visit: ``replicas`` of a network in turn, for ``visit_ms``; see ``Backend.build``."""
+    """One visit for ``visit_ms``: ``replicas`` of a lowered cell in turn.
+
+    Without replicas: a network of a file, and what is taken off it if there are two; before every
+    run ``room_bytes`` of other memory are read.
+    """
 
     key: str
-    network: Network
-    lowered: bool
+    networks: tuple[Network, ...]
     visit_ms: float
-    replicas: int
     seed: int
+    replicas: int = 0
+    room_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class VisitResult:
-    """Samples of the replicas in turn, the reference around them, or a failure.
+    """Samples of the replicas or of a difference, the reference around them, or a failure.
 
     ``load`` is that of other work, None where the system does not report it. No samples and no
     failure: every run was disturbed, and the next visit may do better.
@@ -86,24 +93,26 @@ class References:
 def visit(
     backend: Backend, references: References, task: VisitTask, cores: int | None = None
 ) -> VisitResult:
-    """Build the replicas, run them in turn for ``visit_ms``, take them down again.
+    """Build what the task names, run it in turn for ``visit_ms``, take it down again.
 
-    The first pass warms up and is dropped. So is the first replica of every pass: it runs behind
-    the bookkeeping of the pass, the others behind each other, as cells do in a network. ``cores``
-    are those of the machine that measuring may use, where this process is pinned to fewer.
+    ``cores`` are those of the machine that measuring may use, where this process is pinned to
+    fewer.
     """
     meter = LoadMeter(backend.target.threads or 1, cores)
     sessions: list[Session] = []
     try:
-        if task.replicas == 1:
-            sessions = [backend.build(task.network, seed=task.seed, lowered=task.lowered)]
-        else:
+        if task.replicas:
             sessions = backend.build_replicas(
-                task.network, count=task.replicas, seed=task.seed, lowered=task.lowered
+                task.networks[0], count=task.replicas, seed=task.seed, lowered=True
+            )
+        else:
+            build = partial(backend.build, lowered=False)
+            sessions = build_all(
+                partial(build, n, seed=task.seed + i) for i, n in enumerate(task.networks)
             )
         before = references.run_us()
         meter.sample()
-        samples = rotate(sessions, task.visit_ms)
+        samples = rotate(sessions, task)
         meter.sample()
         after = references.run_us()
         meter.sample()
@@ -116,21 +125,33 @@ def visit(
     return VisitResult(task.key, kept_us, (before + after) / 2, load=meter.load())
 
 
-def rotate(sessions: Sequence[Session], visit_ms: float) -> list[float]:
-    """Samples of replicas run in turn for ``visit_ms``, longer where hardly a run is undisturbed.
+def rotate(sessions: Sequence[Session], task: VisitTask) -> Sequence[float]:
+    """Samples of sessions run in turn, for longer where hardly a run is undisturbed.
 
-    The first replica of every pass is dropped, where there are more.
+    The first pass warms up and is dropped. So is the first replica of every pass: it runs behind
+    the bookkeeping of the pass, the others behind each other, as cells do in a network.
     """
-    timed = range(1, len(sessions)) if len(sessions) > 1 else range(1)
-    enough = max(2, math.ceil(MIN_SAMPLES / len(timed)) + 1)
+    visit_s, runs = task.visit_ms / 1e3, [partial(session.run_us, 1) for session in sessions]
+    groups: list[Sequence[int]] = [[index] for index in range(len(sessions))]
+    if task.replicas:
+        groups = [range(1, len(sessions))]
+    elif task.room_bytes:
+        runs = [partial(_run_cold, session, np.ones(task.room_bytes // 8)) for session in sessions]
+    enough = max(2, math.ceil(MIN_SAMPLES / len(groups[0])) + 1)
 
     def goes_on(taken: Mapping[int, Sequence[float]], passes: int, spent_s: float) -> bool:
-        count = sum(len(taken[index]) for index in timed)
+        count = min(sum(len(taken[index]) for index in group) for group in groups)
         if passes < enough:
             return True
         if count < MIN_SAMPLES:
-            return spent_s < max(visit_ms / 1e3, PATIENCE_S)
-        return spent_s < visit_ms / 1e3 and count < MAX_SAMPLES
+            return spent_s < max(visit_s, PATIENCE_S)
+        return spent_s < visit_s and count < MAX_SAMPLES
 
-    taken = take_turns({i: partial(s.run_us, 1) for i, s in enumerate(sessions)}, goes_on)
-    return [sample for index in timed for sample in taken[index]]
+    taken = take_turns(dict(enumerate(runs)), goes_on)
+    timed, *taken_off = ([s for index in group for s in taken[index]] for group in groups)
+    return difference(timed, taken_off[0]) if taken_off else timed
+
+
+def _run_cold(session: Session, room: np.ndarray) -> list[float]:
+    room.sum()  # what was in the caches no longer is
+    return session.run_us(1)

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from hybridlat.engines import registry
 from hybridlat.engines.host import pin, usable_cores
 from hybridlat.errors import HybridlatError
-from hybridlat.measuring.process import Ready, Refused, Start
+from hybridlat.measuring.process import Start
 from hybridlat.measuring.visiting import References, VisitTask, visit
 
 _ORPHANED_CHECK_S = 1.0
@@ -54,9 +54,9 @@ def serve(parent_side: Connection) -> None:
         pin(backend.target.threads or 1)
         references = References(backend)
     except HybridlatError as error:
-        parent_side.send(Refused(str(error)))
+        parent_side.send(str(error))
         return
-    parent_side.send(Ready())
+    parent_side.send("")
     while isinstance(task := parent_side.recv(), VisitTask):
         parent_side.send(visit(backend, references, task, cores))
 

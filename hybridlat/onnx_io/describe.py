@@ -61,7 +61,7 @@ def structure_digest(
         user, place = float_users.get(name), number[name]
         is_structural = user is None or keeps_float_values(user.op, value.type.shape)
         blobs.append(value.data if is_structural else repr((place, value.type)).encode())
-    links = [*itertools.chain.from_iterable([node.links for node in nodes])]
+    links = [name for node in nodes for name in node.inputs + node.outputs]
     links += [info.name for info in frame.graph.output]
     digest = hashlib.sha256(array("q", map(number.__getitem__, links)).tobytes())
     digest.update(b"".join([node.structure for node in nodes]))

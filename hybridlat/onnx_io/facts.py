@@ -38,12 +38,10 @@ class FilePrecision:
         """``int8``, or ``mixed: 20 of 21 convolutions and products in int8, 1 in fp32``."""
         if not self.is_mixed:
             return self.name
-        ordered = sorted(self.counts.items(), key=lambda item: (item[0] != self.name, item[0]))
-        first, *others = [f"{count} in {name}" for name, count in ordered]
-        count, _, rest = first.partition(" ")
-        total = sum(self.counts.values())
-        shares = ", ".join([f"{count} of {total} convolutions and products {rest}", *others])
-        return f"mixed: {shares}"
+        names = sorted(self.counts, key=lambda name: (name != self.name, name))
+        of_all = f" of {sum(self.counts.values())} convolutions and products"
+        shares = [f"{self.counts[n]}{of_all * (n == self.name)} in {n}" for n in names]
+        return f"mixed: {', '.join(shares)}"
 
 
 class FileFacts(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

@@ -44,10 +44,9 @@ def check_text(*names: str | bytes) -> None:
 class FileNode:
     """An operator as its file has it, without weights; the ``domain`` of ONNX's own is empty.
 
-    ``links`` are the names of its inputs and outputs; ``reads`` the tensors it reads, those that
-    its branches take from outside with them; ``structure`` is a digest of all but names;
-    ``has_graph`` says whether it has branches, ``is_narrow`` whether it makes or computes with
-    anything narrower than FP32.
+    ``reads`` are the tensors it reads, those that its branches take from outside with them;
+    ``structure`` is a digest of all but names; ``has_graph`` says whether it has branches,
+    ``is_narrow`` whether it makes or computes with anything narrower than FP32.
     """
 
     name: str
@@ -55,7 +54,6 @@ class FileNode:
     domain: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    links: tuple[str, ...]
     reads: tuple[str, ...]
     structure: bytes
     has_graph: bool
@@ -86,7 +84,6 @@ def file_node(data: bytes) -> FileNode:
     check_text(*[attribute.name for attribute in proto.attribute])
     return FileNode(
         proto.name, proto.op_type, domain_of(proto.domain), inputs, outputs,
-        (*inputs, *outputs),
         read, digest.digest(), has_graph, _is_narrow(proto), data,
     )  # fmt: skip
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,27 +36,28 @@ _STANDARD = frozenset({"", "ai.onnx.ml"})
 
 @dataclass(frozen=True)
 class Parsed:
-    """A model without weights: ``frame`` is all but its operators and constants, as protobuf.
+    """A model without weights: ``frame`` is all but its operators and constants.
 
-    Names in it are text, element types are ONNX's, and at least one operator gives an output. See
-    ``FileFacts`` and the properties of ``OnnxFile`` of the same names.
+    Names in it are text, element types are ONNX's, and at least one operator gives an output. It
+    has the facts of ``FileFacts`` under the same names.
     """
 
-    frame: bytes
+    frame: ModelProto
     tensors: Mapping[str, Value]
     nodes: tuple[FileNode, ...]
 
     @cached_property
     def model(self) -> ModelProto:
         """All of it as protobuf again."""
-        model: ModelProto = ModelProto.FromString(self.frame)
+        model = ModelProto()
+        model.CopyFrom(self.frame)
         model.graph.initializer.extend([v.tensor(name) for name, v in self.tensors.items()])
         model.graph.node.extend([node.proto() for node in self.nodes])
         return model
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
-        return tuple([info.name for info in read_frame(self.frame).graph.input])
+        return tuple([info.name for info in self.frame.graph.input])
 
     @property
     def input_sizes(self) -> dict[str, tuple[int | None, ...]]:
@@ -66,7 +66,7 @@ class Parsed:
                 size.dim_value if size.HasField("dim_value") else None
                 for size in info.type.tensor_type.shape.dim
             )
-            for info in read_frame(self.frame).graph.input
+            for info in self.frame.graph.input
             if info.name not in self.tensors
         }
 
@@ -100,7 +100,7 @@ class Parsed:
     @cached_property
     def precision(self) -> FilePrecision:
         """The usual file, which holds nothing narrower than FP32, is one in FP32 at a glance."""
-        infos = read_frame(self.frame).graph.input
+        infos = self.frame.graph.input
         types = {info.type.tensor_type.elem_type for info in infos}
         types.update(data_type(value.type.dtype) for value in self.tensors.values())
         if NARROW.isdisjoint(types) and not any(node.is_narrow for node in self.nodes):
@@ -109,14 +109,7 @@ class Parsed:
 
     @cached_property
     def structure(self) -> bytes:
-        return structure_digest(read_frame(self.frame), self.tensors, self.nodes)
-
-
-@functools.lru_cache(maxsize=64)
-def read_frame(frame: bytes) -> ModelProto:
-    """The frame as protobuf, to be read only: the files of a search space share few frames."""
-    model: ModelProto = ModelProto.FromString(frame)
-    return model
+        return structure_digest(self.frame, self.tensors, self.nodes)
 
 
 def _decoded(data: bytes) -> ModelProto:
@@ -156,7 +149,7 @@ def parse(source: bytes | ModelProto) -> Parsed:
     if foreign:
         frame.graph.value_info.extend(v for v in graph.value_info if v.name in foreign)
     constants = dict(map(_tensor, tensors))
-    return Parsed(frame.SerializeToString(), constants, uniquely_named(nodes))
+    return Parsed(frame, constants, uniquely_named(nodes))
 
 
 def _validate(model: ModelProto, nodes: tuple[FileNode, ...]) -> None:

@@ -7,7 +7,6 @@ those of a search space share most of their operators.
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Constant, Network, Node, Shapes, TensorType
 from hybridlat.onnx_io.infer import Opsets, results_of
 from hybridlat.onnx_io.nodes import FileNode, domain_of, in_order, node_of
-from hybridlat.onnx_io.parse import DATA_DEPENDENT, Parsed, parse, read_frame
+from hybridlat.onnx_io.parse import DATA_DEPENDENT, Parsed, parse
 from hybridlat.onnx_io.shapes import (
     check_network,
     check_weights,
@@ -76,8 +75,7 @@ def engine_network(path: Path, name: str) -> Network:
 
 def network_of(parsed: Parsed, name: str, batch: int | None, shapes: Shapes) -> Network:
     """The network with every size bound; NetworkError says what is wrong or missing."""
-    weights = tuple([name for name in parsed.inputs if name in parsed.tensors])
-    frame = _bound(parsed.frame, weights, batch, tuple((n, tuple(s)) for n, s in shapes.items()))
+    frame = _bound(parsed, batch, shapes)
     start: dict[str, Known] = {**frame.inputs, **parsed.tensors}
     try:
         way = _walk(parsed.nodes, dict(start), frame)
@@ -124,17 +122,11 @@ class _Frame:
     stated: Mapping[str, TensorType]
 
 
-@functools.lru_cache(maxsize=64)
-def _bound(
-    data: bytes,
-    weights: tuple[str, ...],
-    batch: int | None,
-    shapes: tuple[tuple[str, tuple[int, ...]], ...],
-) -> _Frame:
-    """The frame with static shapes for its inputs, read once for the files of a search space."""
-    model = read_frame(data)
-    infos = [info for info in model.graph.input if info.name not in weights]
-    sizes = dict(shapes)
+def _bound(parsed: Parsed, batch: int | None, shapes: Shapes) -> _Frame:
+    """The frame with static shapes for its inputs."""
+    model = parsed.frame
+    infos = [info for info in model.graph.input if info.name not in parsed.tensors]
+    sizes = {name: tuple(shape) for name, shape in shapes.items()}
     unknown = sorted(set(sizes) - {info.name for info in infos})
     if unknown:
         raise NetworkError(

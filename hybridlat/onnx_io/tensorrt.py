@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import random
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from onnx import TensorProto, external_data_helper
@@ -142,15 +142,6 @@ def prepare(network: Network) -> tuple[bytes, dict[str, int]]:
         return weight
 
     return bytes(build(network, None, external=external).SerializeToString()), sizes
-
-
-def largest(sizes: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """The noise files that several models need together: each as large as the largest use."""
-    total: dict[str, int] = {}
-    for one in sizes:
-        for name, size in one.items():
-            total[name] = max(total.get(name, 0), size)
-    return total
 
 
 def block(name: str, seed: int = 0) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import logging
 import time
@@ -97,23 +96,21 @@ class Cache:
         *,
         older_than_s: float | None = None,
         max_bytes: int | None = None,
-        is_outdated: Callable[[str], bool] = lambda _: False,
         dry_run: bool = False,
     ) -> CacheSweep:
         """Drop cached documents that are no longer useful, and give their space back.
 
-        Dropped are damaged ones, those older than ``older_than_s``, those of whose scope
-        ``is_outdated`` says so, and the oldest over ``max_bytes``. With ``dry_run`` nothing is, and
-        the answer says what would be. Records all stay.
+        Dropped are damaged ones, those older than ``older_than_s``, and the oldest over
+        ``max_bytes``. With ``dry_run`` nothing is, and the answer says what would be. Records all
+        stay.
         """
         if not self._database.place.exists:
             return CacheSweep()
         before_s = -1 if older_than_s is None else int(time.time() - older_than_s)
         broken = {key for key, _, _ in damaged(self._database)}
-        is_outdated = functools.cache(is_outdated)
 
         def drops(key: bytes, scope: str, made_at_s: int) -> bool:
-            return made_at_s < before_s or key in broken or is_outdated(scope)
+            return made_at_s < before_s or key in broken
 
         swept = self._database.write(
             lambda connection: _drop(connection, drops, max_bytes, dry_run=dry_run)

@@ -8,6 +8,7 @@ kernels. What is measured is in the store at once: a second run goes on where th
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from hybridlat.training.workload import Bench, random_kernels
 
 SETTINGS = MeasurementConfig(
     rounds=1, processes=1, max_processes=3, spread_share=0.1, visit_ms=10.0,
-    network_visit_ms=100.0, network_visits=2, differential_rounds=1,
+    network_visit_ms=100.0, network_visits=2,
 )  # fmt: skip
 """Many cells once are worth more than few often; what was disturbed is visited once more."""
 READING_SHARE = 0.1
@@ -100,22 +101,22 @@ def onboard_fleet(
     """
 
     def measured(target: Target) -> Onboarded:
-        devices = FleetMeasurer(fleet, target)
+        devices = FleetMeasurer(fleet, target, str(target))
         try:
             result = measure_target(devices, devices, options, on_message=on_message)
         except HybridlatError as error:
             return Onboarded(target, problem=error)
         return replace(result, notes=(*result.notes, *map(str, devices.problems)))
 
-    def trained(onboarded: Onboarded) -> Onboarded:
-        if onboarded.problem is not None:
-            return onboarded
-        try:
-            return train_on(onboarded, training, options.store, on_message)
-        except HybridlatError as error:
-            return replace(onboarded, problem=error)
-
-    return [trained(one) for one in fleet.for_each_target(measured)]
+    with ThreadPoolExecutor(len(fleet.file.targets)) as pool:  # the devices do the work
+        outcomes = list(pool.map(measured, fleet.file.targets))
+    for place, one in enumerate(outcomes):
+        if one.problem is None:
+            try:
+                outcomes[place] = train_on(one, training, options.store, on_message)
+            except HybridlatError as error:
+                outcomes[place] = replace(one, problem=error)
+    return outcomes
 
 
 def measure_target(

@@ -141,8 +141,8 @@ def _dataset(target: Target, store: Store) -> Dataset:
     try:
         return load(target, sources_of(target, store))
     except OnlyNetworks:
-        has_family = family.has_family(target, known_device(target, store))
-        count = len(family.measured_networks(store, target)) if has_family else 0
+        folder = family.folder_of(target, known_device(target, store))
+        count = 0 if folder is None else len(family.measured_networks(store, target))
         if not count:
             raise
         raise NothingToTrain(

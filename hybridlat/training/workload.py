@@ -148,7 +148,12 @@ class Bench:
             chosen = next(filter(None, (self._next(of, run_s, end) for of in turns)), [])
             if not chosen:
                 break
-            on_message(self._sentence(chosen, left_s))
+            known = sum(has and kind == "cell" for (kind, _), has in self.tried.items())
+            what = "random kernels" if chosen[0].breakdown is None else "networks"
+            on_message(
+                f"{self.engine.target}: {known} cells known, {left_s:.0f} s left; "
+                f"now {len(chosen)} {what}"
+            )
             took_s = self._run(chosen, min(end, time.monotonic() + _LONGEST * run_s))
             if chosen[0].breakdown is not None:
                 networks_s += took_s
@@ -235,11 +240,3 @@ class Bench:
             self.refused.add(requests[0].name)
             return 0
         return sum(record.latency_us is not None for record in records)
-
-    def _sentence(self, items: Sequence[Item], left_s: float) -> str:
-        """What is measured now, after how much, and the time left."""
-        cells = sum(known for (kind, _), known in self.tried.items() if kind == "cell")
-        names = [item.request.name for item in items if item.breakdown is not None]
-        more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-        what = f"networks {', '.join(names[:4])}{more}" if names else f"{len(items)} random kernels"
-        return f"{self.engine.target}: {cells} cells known, {left_s:.0f} s left; now {what}"

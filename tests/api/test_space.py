@@ -12,12 +12,14 @@ import pytest
 from hybridlat import Predictor
 from hybridlat.api.space import chain
 from hybridlat.errors import InputError, NetworkError
+from hybridlat.estimate.block_space import cells_by_block
+from hybridlat.estimate.partition import CellPlace, CellUse, Partition
 from hybridlat.graph.network import Network
-from hybridlat.onnx_io import read_network, to_onnx
+from hybridlat.onnx_io import to_onnx
 from tests.fakes.fake_backend import FAKE, QUICK
 from tests.networks import Builder
 
-CPU, L4 = "epyc-26-2/onnxruntime-1.31/fp32/1t", "l4/tensorrt/fp16"
+CPU = "epyc-26-2/onnxruntime-1.31/fp32/1t"
 
 
 def block(kernel: int, *, channels: int = 16, inner: int = 32, residual: bool = True) -> Network:
@@ -74,8 +76,6 @@ def test_sums_of_rows_are_the_latencies_of_networks(fake: Predictor) -> None:
     assert all(row.measured_share == 1.0 and row.trusted for row in rows.values())
     none = rows["stage.1", "none"]
     assert (none.latency_us, none.interval_us) == (0.0, (0.0, 0.0))
-    held = sum(row.networks for row in space.table.rows if row.position == "stage.1")
-    assert held == space.table.networks == len(space.drawn) + 2
     with Predictor(FAKE, store=fake.store.url, measure="never") as predictor:
         estimates = [predictor.predict(network(choice)) for choice in CHOICES]
     for choice, estimate in zip(CHOICES, estimates, strict=True):
@@ -105,20 +105,6 @@ def test_sums_agree_with_the_engines_own_layouts_within_what_the_table_tells(
                 assert row.interval_us[0] < row.latency_us < row.interval_us[1]
 
 
-def test_rows_of_a_whole_network_sum_to_its_latency(tmp_path: Path) -> None:
-    nets = Path(__file__).resolve().parents[2] / "data" / "nets"
-    with Predictor(L4, store=str(tmp_path / "s.db"), measure="never") as predictor:
-        table = predictor.space([nets / "resnet18.onnx"]).table
-        own = predictor.predict(nets / "resnet18.onnx").latency_us
-        assert table.constant_us + sum(r.latency_us or 0 for r in table.rows) == pytest.approx(own)
-        assert {"layer1.0", "layer4.1"} <= {row.position for row in table.rows}
-        both = predictor.space([nets / "resnet18.onnx", nets / "resnet34.onnx"]).table
-    rows = [row for row in both.rows if row.position == "layer1.2"]
-    assert sorted((row.block == "none", row.networks) for row in rows) == [(False, 1), (True, 1)]
-    order = list(dict.fromkeys(row.position for row in both.rows))
-    assert order.index("layer1.1") < order.index("layer1.2") < order.index("layer2.0")
-
-
 def test_a_measured_cell_moves_the_space_and_its_networks_alike(tmp_path: Path) -> None:
     with Predictor(CPU, store=str(tmp_path / "s.db"), measure="never") as predictor:
         space = predictor.space(GIVEN)
@@ -134,26 +120,20 @@ def test_a_measured_cell_moves_the_space_and_its_networks_alike(tmp_path: Path) 
     assert moved.posterior.mean.sum() > math.log(2)
 
 
-def test_what_makes_no_space_is_said(fake: Predictor, tmp_path: Path) -> None:
+def test_what_makes_no_space_is_said(fake: Predictor) -> None:
     a = to_onnx(block(3), seed=None)
     with pytest.raises(
-        NetworkError, match=r"0 at stage reads float32\[1x16x16x16\], but 0 at stem"
+        NetworkError, match=r"a at stage reads float32\[1x16x16x16\], but head at stem"
     ):
-        fake.space({"stem": [to_onnx(head(), seed=None)], "stage": [a]})
-    path = tmp_path / "one.onnx"
-    path.write_bytes(a)
-    with pytest.raises(InputError, match="two blocks at stage are called 'one'"):
-        fake.space({"stage": [path, path]})
+        fake.space({"stem": {"head": to_onnx(head(), seed=None)}, "stage": {"a": a}})
+    with pytest.raises(InputError, match="blocks at stage are a mapping from their names"):
+        fake.space({"stage": [a]})  # type: ignore[dict-item]
     with pytest.raises(InputError, match="no block at stage"):
-        fake.space({"stage": [None]})
+        fake.space({"stage": {"none": None}})
     with pytest.raises(InputError, match="no positions"):
         fake.space({})
-    with pytest.raises(InputError, match="no networks"):
-        fake.space([])
-    with pytest.raises(InputError, match="which module an operator comes from"):
-        fake.space([a])
-    with pytest.raises(InputError, match="blocks that are given by position have theirs already"):
-        fake.space({"stage": [a]}, pattern="a.*")
+    with pytest.raises(InputError, match="mapping from positions to the blocks"):
+        fake.space([a])  # type: ignore[arg-type]
     space = fake.space({"stage": {"a": a}})
     with pytest.raises(InputError, match="'b' is no block at stage: choose one of a"):
         space.latency({"stage": "b"})
@@ -163,8 +143,13 @@ def test_what_makes_no_space_is_said(fake: Predictor, tmp_path: Path) -> None:
         space.latency({"stage": "a", "head": "a"})
 
 
-def test_a_chain_runs_blocks_in_turn() -> None:
-    blocks = [stem(), block(3), block(3), head()]
-    joined = read_network(to_onnx(chain(blocks), seed=None))
-    assert len(joined.nodes) == sum(len(one.nodes) for one in blocks)
-    assert joined.types[joined.outputs[0]].shape == (1, 10)
+def test_what_the_engine_adds_belongs_to_the_block_of_what_runs_next() -> None:
+    kernels: list[tuple[tuple[int, ...], ...]] = [(), ((0,),), ((1,), (2,)), (), ((3,),), ()]
+    uses = tuple(
+        CellUse(f"h{order}", ("Op",), (CellPlace(order, (order - 1,), each),))
+        for order, each in enumerate(kernels)
+    )
+    found = cells_by_block(Partition(uses, (), 1, "test"), [0, 0, 1, 1])
+    assert {block: sorted(cells) for block, cells in found.items()} == {
+        0: ["h0", "h1", "h2"], 1: ["h3", "h4", "h5"],
+    }  # fmt: skip

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,6 +53,17 @@ def lower(network: Network) -> Lowered:
     return tensorrt.lower(network, Target("board", "tensorrt", "fp32"))
 
 
+def change(folder: Path, edit: Callable[[dict[str, Any]], object]) -> Path:
+    """The plan with an edited manifest, its hash made right again."""
+    body = json.loads((folder / "manifest.json").read_text())
+    edit(body)
+    body.pop("plan")
+    text = json.dumps(body, sort_keys=True)
+    body["plan"] = hashlib.sha256(text.encode()).hexdigest()[:16]
+    (folder / "manifest.json").write_text(json.dumps(body))
+    return folder
+
+
 @pytest.fixture
 def make_plan(tmp_path: Path) -> MakePlan:
     """A written plan of ``count`` small networks; its folder."""
@@ -60,7 +74,8 @@ def make_plan(tmp_path: Path) -> MakePlan:
         folder = tmp_path / "plan"
         networks = [(f"net{c}", classifier(c)) for c in range(8, 8 + count)]
         target = Target("board", runtime, precision)
-        plans.write(plans.PlanRequest(networks, target, lower=lower, rounds=rounds), folder)
+        request = plans.PlanRequest(networks, target, lower=lower, rounds=rounds)
+        plans.draft_for(request).write(folder)
         if runtime == "fake":
             add_fake_engine(folder)
         return folder

@@ -135,24 +135,12 @@ def make_module(version: str) -> Any:
         recorded["config"] = made
         return made
 
-    why = ["no importer for Op"]
-
     def parse(path: str) -> bool:
         recorded["parsed"].append(path)
-        if not Path(path).exists():  # a test that is not about models
-            return "refused" not in path
-        from hybridlat.errors import HybridlatError
-        from hybridlat.onnx_io import read_network
-
-        try:
-            read_network(path)
-        except HybridlatError as error:
-            why[0] = " ".join(str(error).split())
-            return False
-        return True
+        return "refused" not in path
 
     def parser(network: Any, logger: Any) -> _Strict:
-        error = _Strict(api, "ParserError", {"desc": lambda: why[0]})
+        error = _Strict(api, "ParserError", {"desc": lambda: "no importer for Op"})
         return _Strict(
             api, "OnnxParser",
             {"parse_from_file": parse, "num_errors": 1, "get_error": lambda i: error},

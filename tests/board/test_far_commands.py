@@ -37,29 +37,22 @@ def sources(net: Path, capsys: pytest.CaptureFixture[str], target: str = THERE) 
 def test_measure_on_a_board_and_predict_from_its_records(
     far: Path, net: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = cli.run(["measure", str(net), "--target", TARGET, "--host", "user@board"])
+    there = ["measure", str(net), "--host", "user@board"]
+    assert cli.run([*there, "--target", TARGET, "--json"]) == 0
     said = capsys.readouterr()
-    assert code == 0, said.err
-    assert f"net.onnx  on {THERE}" in said.out
-    assert "sum of cells" in said.out
-    assert "user@board: measuring with trtexec" in said.err
-    assert "model 1 of" in said.err
-    assert sources(net, capsys) == {"measured"}
-    assert not list((net.parent / "cache" / "hybridlat" / "plans").iterdir())
-
-
-def test_json_is_alone_on_standard_output(
-    far: Path, net: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code = cli.run(["measure", str(net), "--target", TARGET, "--host", "user@board", "--json"])
-    document = json.loads(capsys.readouterr().out)
-    assert code == 0
+    document = json.loads(said.out)  # alone on standard output
     assert document["target"] == THERE
     assert document["latency_us"] > 0
     assert {record["kind"] for record in document["records"]} == {"network", "cell"}
+    assert "user@board: measuring with trtexec" in said.err
+    assert "model 1 of" in said.err
+    assert not list((net.parent / "cache" / "hybridlat" / "plans").iterdir())
     # All of it is known now; whole networks are measured whenever they are asked for.
-    cli.run(["measure", str(net), "--target", THERE, "--host", "user@board", "--json", "--cells"])
-    assert json.loads(capsys.readouterr().out)["records"] == []
+    cli.run([*there, "--target", THERE, "--cells"])
+    said = capsys.readouterr()
+    assert f"net.onnx  on {THERE}" in said.out
+    assert "sum of cells" in said.out and "model 1 of" not in said.err
+    assert sources(net, capsys) == {"measured"}
 
 
 def test_plan_with_a_host_does_all_of_it(

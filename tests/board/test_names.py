@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
-import json
-import tarfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,95 +11,42 @@ from hybridlat.board import BoardError
 from hybridlat.board.plan import Plan, in_order
 from hybridlat.errors import InputError, StoreError
 from hybridlat.measuring import plan_results
-from hybridlat.measuring.ssh import Board, check_host, unpack_layers
-from tests.board.conftest import MakePlan
+from hybridlat.measuring.ssh import Board
+from tests.board.conftest import MakePlan, change
 
 OUTSIDE = ("../evil", "/etc/passwd", "models/../../evil", "models/", "models/.hidden", "a\0b", "")
-
-
-def change(folder: Path, edit: Callable[[dict[str, Any]], None]) -> Path:
-    """The plan with an edited manifest, its hash made right again."""
-    body = json.loads((folder / "manifest.json").read_text())
-    edit(body)
-    body.pop("plan")
-    text = json.dumps(body, sort_keys=True)
-    body["plan"] = hashlib.sha256(text.encode()).hexdigest()[:16]
-    (folder / "manifest.json").write_text(json.dumps(body))
-    return folder
+EDITS: dict[str, Callable[[dict[str, Any], str], object]] = {
+    "file": lambda body, name: body["items"].update(m={"file": name or "elsewhere.onnx"}),
+    "item": lambda body, name: body["items"].update({name: {}}),
+    "noise": lambda body, name: body["noise"].update({name: 10}),
+    "task": lambda body, name: body["tasks"][0].update(items=[name]),
+    "reference": lambda body, name: body.update(reference=name or "../evil"),
+}
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
-@pytest.mark.parametrize("where", ["file", "item", "noise", "task", "reference"])
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
 def test_a_manifest_that_names_files_outside_is_refused_on_both_sides(
-    make_plan: MakePlan, name: str, where: str
+    make_plan: MakePlan, name: str, edit: Callable[[dict[str, Any], str], object]
 ) -> None:
-    def edit(body: dict[str, Any]) -> None:
-        key = next(iter(body["items"]))
-        if where == "file":
-            body["items"][key]["file"] = name or "elsewhere.onnx"
-        elif where == "item":
-            body["items"][name] = body["items"][key]
-        elif where == "noise":
-            body["noise"][name] = 10
-        elif where == "task":
-            body["tasks"][0]["items"] = [name]
-        else:
-            body["reference"] = name or "../evil"
-
-    folder = change(make_plan("fake"), edit)
+    folder = change(make_plan("fake"), lambda body: edit(body, name))
     with pytest.raises(BoardError, match="is no name"):
         Plan(str(folder))
     with pytest.raises(StoreError, match="is no name"):
         plan_results.read_results(folder)
 
 
-def archive(*members: tuple[str, bytes | None]) -> io.BytesIO:
-    """An archive of files, or of symbolic links to /etc/passwd where the content is None."""
-    data = io.BytesIO()
-    with tarfile.open(fileobj=data, mode="w") as packed:
-        for name, content in members:
-            info = tarfile.TarInfo(name)
-            if content is None:
-                info.type, info.linkname = tarfile.SYMTYPE, "/etc/passwd"
-                packed.addfile(info)
-            else:
-                info.size = len(content)
-                packed.addfile(info, io.BytesIO(content))
-    data.seek(0)
-    return data
-
-
-def test_only_layer_dumps_are_unpacked(tmp_path: Path) -> None:
-    plan = tmp_path / "plan"
-    plan.mkdir()
-    (plan / "manifest.json").write_text("{}")
-    packed = archive(
-        ("layers/0123.json", b"[1]"), ("./layers/4567.json", b"[2]"), ("manifest.json", b"evil"),
-        ("run.sh", b"evil"), ("layers/../run.sh", b"evil"), ("../out.json", b"evil"),
-        ("/tmp/out.json", b"evil"), ("layers/link.json", None), ("layers/sub/x.json", b"evil"),
-        ("layers/x.sh", b"evil"),
-    )  # fmt: skip
-    unpack_layers(packed, plan / "layers")
-    result = {str(p.relative_to(tmp_path)): p.read_bytes() for p in tmp_path.rglob("*.*")}
-    assert result == {
-        "plan/layers/0123.json": b"[1]", "plan/layers/4567.json": b"[2]",
-        "plan/manifest.json": b"{}",
-    }  # fmt: skip
-
-
 def test_a_plans_name_is_sixteen_digits_before_it_is_part_of_a_command(make_plan: MakePlan) -> None:
     folder = make_plan("fake")
     (folder / "plan.txt").write_text("x; rm -rf ~\n")
     with pytest.raises(InputError, match="does not hold a plan's name"):
-        Board("user@board", folder)
-    with pytest.raises(InputError, match="is no plan"):
-        Board("user@board", folder / "models")
+        Board("user@board").measure(folder)
 
 
 @pytest.mark.parametrize("host", ["user@board\n", "-oProxyCommand=x", "a b", "", "$(x)", "a;b"])
 def test_what_is_no_host(host: str) -> None:
     with pytest.raises(InputError, match="is no host"):
-        check_host(host)
+        Board(host)
 
 
 def test_rounds_of_a_group_come_before_the_next_group() -> None:

@@ -14,7 +14,7 @@ from hybridlat.errors import BackendUnavailable, MeasurementError
 from hybridlat.graph.builder import null_network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring import plan_results
-from hybridlat.measuring.plan_runs import Host, measure_on_host
+from hybridlat.measuring.plan_runs import measure_on_host
 from hybridlat.measuring.ssh import Board
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
@@ -26,15 +26,15 @@ from tests.networks import classifier
 def test_copy_run_fetch_and_again(far: Path, make_plan: MakePlan) -> None:
     folder = make_plan()
     said: list[str] = []
-    results = Board("user@board", folder).measure("trtexec", on_message=said.append)
-    assert results == folder / "results.jsonl"
-    _, records = plan_results.read_results(folder)
+    board = Board("user@board", "trtexec", on_message=said.append)
+    board.measure(folder)
+    results = folder / "results.jsonl"
+    records = plan_results.read_results(folder).records
     assert all(r.failure is None and r.environment["gpu"] == "far board" for r in records)
     assert any("model 1 of" in line for line in said)
-    assert all(r.environment["engine_layers"] for r in records)
     before = results.read_bytes()
     said.clear()
-    Board("user@board", folder).measure("trtexec", on_message=said.append)
+    board.measure(folder)
     assert results.read_bytes() == before
     assert any("0 measured now" in line for line in said)
     assert not any("copying" in line for line in said)
@@ -43,84 +43,81 @@ def test_copy_run_fetch_and_again(far: Path, make_plan: MakePlan) -> None:
 def test_a_run_that_takes_too_long_is_ended_and_what_there_is_fetched(
     far: Path, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class AfterSomeResults(threading.Thread):
-        """A timer that goes off once there is something to fetch."""
+    def timer(seconds: float, act: Callable[[], None]) -> threading.Thread:
+        """Goes off once there is something to fetch."""
 
-        def __init__(self, seconds: float, act: Callable[[], None]) -> None:
-            super().__init__(daemon=True)
-            self._act = act
-
-        def run(self) -> None:
+        def wait() -> None:
             while not list(far.glob("hybridlat-plans/*/results.jsonl")):
                 time.sleep(0.02)
-            self._act()
+            act()
 
-        def cancel(self) -> None:
-            self.join()
+        thread = threading.Thread(target=wait, daemon=True)
+        thread.cancel = thread.join  # type: ignore[attr-defined]
+        return thread
 
-    monkeypatch.setattr(threading, "Timer", AfterSomeResults)
+    monkeypatch.setattr(threading, "Timer", timer)
     folder = make_plan(count=2, rounds=3)
     with pytest.raises(MeasurementError, match="stopped after 0 s"):
-        Board("user@board", folder).measure("trtexec", timeout_s=0.0)
+        Board("user@board", "trtexec", timeout_s=0.0).measure(folder)
     assert (folder / "results.jsonl").exists()
 
 
 def test_a_board_without_any_engine_says_what_is_missing(
     far: Path, make_plan: MakePlan, tmp_path: Path
 ) -> None:
+    plan = make_plan()
     (tmp_path / "bin" / "trtexec").unlink()
     with pytest.raises(BackendUnavailable, match="has no TensorRT that can be used") as caught:
-        Board("user@board", make_plan()).measure()
+        Board("user@board").measure(plan)
     assert "set TRTEXEC to its path" in str(caught.value)
     assert "there is no NVIDIA driver" in str(caught.value)
     (tmp_path / "bin" / "python3").write_text("#!/bin/sh\nexit 127\n")  # nor Python
     (tmp_path / "bin" / "python3").chmod(0o755)
     with pytest.raises(BackendUnavailable, match=r"worker\.py: it ended without a word; run\.sh"):
-        Board("user@board", make_plan()).measure()
+        Board("user@board").measure(plan)
 
 
 def test_a_copy_that_was_cut_off_is_made_again(far: Path, make_plan: MakePlan) -> None:
     folder = make_plan()
-    board = Board("user@board", folder)
-    there = far / board.folder
+    name = (folder / "plan.txt").read_text()
+    there = far / "hybridlat-plans" / name.strip()
     there.mkdir(parents=True)
-    (there / "plan.txt").write_text((folder / "plan.txt").read_text())  # and nothing else
-    board.measure("trtexec")
-    assert all(r.failure is None for r in plan_results.read_results(folder)[1])
+    (there / "plan.txt").write_text(name)  # and nothing else
+    Board("user@board", "trtexec").measure(folder)
+    assert all(r.failure is None for r in plan_results.read_results(folder).records)
 
 
 def test_a_run_that_still_goes_on_there_is_ended_first(far: Path, make_plan: MakePlan) -> None:
     folder = make_plan(rounds=2)
-    board = Board("user@board", folder)
-    board.measure("trtexec")
-    script = far / board.folder / "run.sh"
+    board = Board("user@board", "trtexec")
+    board.measure(folder)
+    (script,) = far.glob("hybridlat-plans/*/run.sh")
     other = far / "other" / "run.sh"  # a file of its own: a shell reads its script as it goes
     other.parent.mkdir()
     other.write_text("#!/bin/sh\nsleep 100\nexit 0\n")
     old = subprocess.Popen(["sh", str(other)])
     (script.parent / "run.pid").write_text(f"{old.pid}\n")
     script.write_text("#!/bin/sh\nexit 0\n")
-    board.measure("trtexec")
+    board.measure(folder)
     assert old.wait() != 0
 
 
-def test_networks_are_measured_on_a_host_from_python(
+def test_networks_are_measured_on_a_host_all_in_one_plan(
     far: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     networks = [("a", classifier(8)), ("b", classifier(16))]
-    host, there = Host("user@board"), Target.parse("orin/tensorrt-8.6/fp16")
+    board, there = Board("user@board"), Target.parse("orin/tensorrt-8.6/fp16")
     with Store("sqlite://") as store:
-        reports = measure_on_host(networks, Target.parse("orin/tensorrt/fp16"), store, host)
-        again = measure_on_host(networks, there, store, host, what="cells")
+        reports = measure_on_host(networks, Target.parse("orin/tensorrt/fp16"), store, board)
         store.add([Measurement(there, sign(null_network(1)).hash, "cell", 7.0)])
-        later = measure_on_host(networks, there, store, host, what="cells")
+        again = measure_on_host(networks, there, store, board, what="cells")
     assert [(report.network, report.target) for report in reports] == [
         ("a", str(there)), ("b", str(there)),
     ]  # fmt: skip
-    for report, known, more in zip(reports, again, later, strict=True):
+    assert len(list(far.glob("hybridlat-plans/*"))) == 1
+    for report, known in zip(reports, again, strict=True):
         assert report.latency_us and report.sum_of_cells_us and not report.failures
         assert known.records == () and known.known > 0
-        assert known.sum_of_cells_us == pytest.approx(report.sum_of_cells_us)
         # The same number as on this machine: with the dispatch overhead, where there is one.
-        assert more.sum_of_cells_us == pytest.approx(report.sum_of_cells_us + 7.0)
+        assert known.sum_of_cells_us == pytest.approx(report.sum_of_cells_us + 7.0)

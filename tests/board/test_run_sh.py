@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -44,7 +43,7 @@ def test_every_dialect_measures_the_whole_plan(
     calls = log.read_text().splitlines()
     assert all(("--fp16" in c) == (precision == "fp16" and version != "11") for c in calls)
     assert all(("--noTF32" in c) == (precision == "fp32") for c in calls)
-    texts, records = plan_results.read_results(folder)
+    texts, records, _ = plan_results.read_results(folder)
     assert {r.kind for r in records} == {"network", "cell"}
     assert all(str(r.target) == f"board/tensorrt-{VERSIONS[version]}/{precision}" for r in records)
     assert all(r.failure is None and r.latency_us for r in records)
@@ -53,8 +52,6 @@ def test_every_dialect_measures_the_whole_plan(
     # The warm-up, 9.9 ms an inference where the version exports it, is left out.
     assert all(20 <= s <= 2100 for visit in whole.visits for s in visit.samples_us)
     assert whole.environment["gpu"] == "board one"
-    layers = json.loads(whole.environment["engine_layers"])
-    assert layers[0] == ["conv1 + relu1", "CaskConvolution"]
 
 
 def test_a_differential_is_the_pair_less_its_first_half(
@@ -69,7 +66,7 @@ def test_a_differential_is_the_pair_less_its_first_half(
         for line in lines
         if line["kind"] == "visit" and line["round"] == 0
     }
-    _, records = plan_results.read_results(folder)
+    records = plan_results.read_results(folder).records
     tasks = {t["task"]: t["items"] for t in manifest["tasks"]}
     pairs = [
         (record.latency_us, level[items[0]] - level[items[1]])
@@ -97,7 +94,8 @@ def test_killed_and_run_again_nothing_is_measured_twice_or_lost(
     assert run_sh(folder).returncode == 0
     assert sorted(visits(folder)) == sorted(visits(whole))
     assert len(set(visits(folder))) == len(visits(folder))
-    assert len(plan_results.read_results(folder)[1]) == len(plan_results.read_results(whole)[1])
+    here, there = (plan_results.read_results(each).records for each in (folder, whole))
+    assert len(here) == len(there)
 
 
 def test_a_model_that_fails_is_a_record_and_an_unknown_flag_is_dropped(
@@ -109,7 +107,7 @@ def test_a_model_that_fails_is_a_record_and_an_unknown_flag_is_dropped(
     bad = Path(manifest["items"][manifest["tasks"][0]["items"][0]]["file"]).name
     lies = "maxAuxStreams timingCacheFile"
     assert run_sh(folder, FAKE_TRTEXEC_LIES=lies, FAKE_TRTEXEC_BAD=bad).returncode == 0
-    (failed,) = [r.failure for r in plan_results.read_results(folder)[1] if r.failure]
+    (failed,) = [r.failure for r in plan_results.read_results(folder).records if r.failure]
     assert "could not find any implementation" in failed
 
 
@@ -124,7 +122,7 @@ def test_another_board_or_version_is_refused(make_plan: MakePlan, run_sh: RunScr
     assert (folder / "results.jsonl").read_bytes() == before
     done = run_sh(folder, FAKE_BOARD="board two", RESULTS="results-two.jsonl")
     assert done.returncode == 0
-    boards = {r.environment["board_id"] for r in plan_results.read_results(folder)[1]}
+    boards = {r.environment["board_id"] for r in plan_results.read_results(folder).records}
     assert len(boards) == 2
     with pytest.raises(StoreError, match="is from the board"):
         plan_results.read_results(folder, board_id=sorted(boards)[0])
@@ -149,12 +147,3 @@ def test_mixed_or_changed_results_are_refused(make_plan: MakePlan, run_sh: RunSc
     (folder / "manifest.json").write_text(manifest.replace('"device": "board"', '"device": "b"'))
     with pytest.raises(StoreError, match="was changed"):
         plan_results.read_results(folder)
-
-
-def test_without_trtexec_it_says_so(make_plan: MakePlan) -> None:
-    done = subprocess.run(
-        ["sh", str(make_plan() / "run.sh")], env={"PATH": "/usr/bin:/bin"}, capture_output=True,
-        text=True,
-    )  # fmt: skip
-    assert done.returncode == 3
-    assert "set TRTEXEC" in done.stderr

@@ -12,11 +12,8 @@ from typing import Any
 import pytest
 
 from hybridlat.board import DeviceLost, EngineError, NoDevice
-from hybridlat.board.client import Worker
 from hybridlat.board.engines import Request, open_engine
-from hybridlat.engines.tensorrt.session import TensorRtBackend
 from tests.board import fake_tensorrt
-from tests.networks import classifier
 
 VERSIONS = ("8.5", "8.6", "10.0", "10.16", "11.4")
 API = json.loads(fake_tensorrt.GOLDEN.read_text())
@@ -131,14 +128,3 @@ def test_the_golden_names_are_those_of_the_bindings(version: str) -> None:
     for kind, names in API["asked"].items():
         there = [name for name in names if name in (dump.get(kind) or [])]
         assert API[version].get(kind, []) == there, kind
-
-
-def test_the_backend_in_its_worker_process(tmp_path: Path) -> None:
-    def start() -> Worker:
-        shim = str(fake_tensorrt.shim(tmp_path, "10.16"))
-        return Worker(shim, "tensorrt", {}, log=str(tmp_path / "log"))
-
-    backend = TensorRtBackend("fp16", start)
-    assert str(backend.target) == "h100/tensorrt-10.16/fp16"
-    assert backend.environment()["external_tactics"] == "none"
-    assert backend.lower(classifier()).by == "rules tensorrt-10.16"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import hashlib
 import json
 import math
 import os
@@ -20,7 +19,7 @@ import pytest
 from hybridlat import board
 from hybridlat.errors import StoreError
 from hybridlat.measuring import plan_results
-from tests.board.conftest import MakePlan, add_fake_engine
+from tests.board.conftest import MakePlan, add_fake_engine, change
 
 FOLDER = Path(board.__file__).parent
 PYTHONS = ("3.6", "3.7", "3.8", "3.10", "3.12", "3.13")
@@ -41,14 +40,9 @@ def lines_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def quick(folder: Path, **settings: float) -> Path:
-    """Less warm-up: the made-up engine needs none. The plan's hash is written anew."""
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["settings"].update(warm_s=0.01, samples=20, **settings)
-    body = {k: v for k, v in manifest.items() if k != "plan"}
-    text = json.dumps(body, sort_keys=True)
-    body["plan"] = hashlib.sha256(text.encode()).hexdigest()[:16]
-    (folder / "manifest.json").write_text(json.dumps(body))
-    return folder
+    """Less warm-up: the made-up engine needs none."""
+    settings = {"warm_s": 0.01, "samples": 20, **settings}
+    return change(folder, lambda body: body["settings"].update(settings))
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda p: p.name)
@@ -83,13 +77,11 @@ def test_it_runs_under_every_python_and_differentials_add_up(
     folder = quick(make_plan("fake"))
     done = run(folder, python=python)
     assert done.returncode == 0, done.stderr
-    _, records = plan_results.read_results(folder)
+    _, records, breakdowns = plan_results.read_results(folder)
     assert all(r.failure is None for r in records)
     cells = {r.signature: r.latency_us for r in records if r.kind == "cell"}
     whole = next(r.latency_us for r in records if r.kind == "network")
-    total = sum(
-        (cells[h] or math.nan) * n for h, n in plan_results.read_breakdowns(folder)[0].cells
-    )
+    total = sum((cells[h] or math.nan) * n for h, n in breakdowns[0].cells)
     assert total == pytest.approx(whole, rel=0.05)
     assert str(records[0].target) == "board/fake-1.0/fp32"
     assert records[0].environment["sm_mhz"] == "1500.0"
@@ -141,7 +133,7 @@ def test_a_model_that_takes_the_process_or_the_device_down_is_given_up(
     assert done.returncode == 0, done.stderr
     lost = [line for line in lines_of(folder) if line.get("lost")]
     assert len(lost) == 2
-    (failure,) = [r.failure for r in plan_results.read_results(folder)[1] if r.failure]
+    (failure,) = [r.failure for r in plan_results.read_results(folder).records if r.failure]
     assert says in failure == lost[-1]["error"]
     assert run(folder).returncode == 0  # and is not tried a third time
     assert len([line for line in lines_of(folder) if line.get("lost")]) == 2
@@ -164,13 +156,13 @@ def test_a_build_that_the_budget_cuts_off_is_begun_anew(make_plan: MakePlan) -> 
     assert slow.returncode == 4
     assert [line["kind"] for line in lines_of(folder)] == ["board"]
     assert run(folder).returncode == 0
-    assert all(r.failure is None for r in plan_results.read_results(folder)[1])
+    assert all(r.failure is None for r in plan_results.read_results(folder).records)
 
 
 def test_without_memory_the_models_that_are_kept_make_room(make_plan: MakePlan) -> None:
     folder = quick(make_plan("fake", count=2))
     assert run(folder, "--option", "room=3").returncode == 0
-    assert all(r.failure is None for r in plan_results.read_results(folder)[1])
+    assert all(r.failure is None for r in plan_results.read_results(folder).records)
 
 
 def test_a_reference_that_cannot_be_built_takes_nothing_else_along(make_plan: MakePlan) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hybridlat.cli import main as cli
 from tests.cli.shell import FAKE
 
-FLEET = f'[[device]]\nname = "mine"\ntarget = "{FAKE}"\nlocal = true\n'
+FLEET = f'[[device]]\ntarget = "{FAKE}"\nlocal = true\n'
 
 
 def fleet(folder: Path, text: str = FLEET) -> str:
@@ -33,20 +33,20 @@ def test_a_report_of_every_network_and_device(
     assert cli.run(asked) == 2
     said = capsys.readouterr()
     assert f"a.onnx  on {FAKE}" in said.out and "sum of cells" in said.out
-    assert any(line.split()[:1] == ["mine"] for line in said.out.splitlines())
+    assert any(line.split()[:1] == ["local"] for line in said.out.splitlines())
     assert "bad.onnx on" in said.err  # and it costs only itself
     assert cli.run([asked[0], asked[1], *asked[3:], "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["networks"][0]["records"] == [] and document["networks"][0]["known"] > 0
     (device,) = document["devices"]
-    assert (device["name"], device["targets"], device["cells"]) == ("mine", [FAKE], 0)
+    assert (device["name"], device["targets"], device["cells"]) == ("local", [FAKE], 0)
     assert document["problems"] == []
 
 
 @pytest.mark.parametrize(
     ("text", "more", "words"),
     [
-        ("[[device]]\nhost = 3\n", [], "device 1: host: Expected `str"),
+        ("[[device]]\nhost = 3\n", [], "Expected `str | null`, got `int` - at `$.device[0].host`"),
         (FLEET, ["--target", FAKE], "--target does not go with --fleet"),
         (FLEET, ["--host", "user@board"], "--host does not go with --fleet"),
     ],

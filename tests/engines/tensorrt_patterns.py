@@ -83,6 +83,25 @@ _HEAD += " y = Gemm<transB=1>(z, f)"
 _EXCITE = f"m = {MEAN}(r) e = {POINT}(m, p) g = Sigmoid(e) n = Mul(r, g)"
 PATTERNS = (
     Pattern(
+        "an activation before a global mean joins the mean",
+        f"{W3} a = {CONV}(x, w) s = Sigmoid(a) m = Mul(a, s) y = {MEAN}(m)",
+        "Conv | Sigmoid+Mul+GlobalAveragePool",
+    ),
+    Pattern(
+        "a ReLU before a global mean does not",
+        f"{W3} a = {CONV}(x, w) s = Relu(a) y = {MEAN}(s)", "Conv+Relu | GlobalAveragePool",
+    ),
+    Pattern(
+        "a split is a copy and joins what copies on",
+        "k = Constant<value = int64[2] {16, 48}>() a, c = Split<axis=1>(x, k) "
+        "d = Concat<axis=1>(c, a) y = Relu(d)", "Split+Concat+Relu",
+    ),
+    Pattern(
+        "flattening feature maps is a copy",
+        f"{weights(f=(10, 64 * 196))} a = MaxPool<kernel_shape=[2,2], strides=[2,2]>(x) "
+        "c = Flatten(a) y = Gemm<transB=1>(c, f)", "MaxPool | Flatten | Gemm",
+    ),
+    Pattern(
         "a convolution takes the scale of a residual and its sum",
         f"{WIDE} {_SCALED}", "Conv+Relu | Conv+Relu | Conv+Mul+Add | Conv", "float[1,256,14,14] x",
     ),

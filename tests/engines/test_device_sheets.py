@@ -127,7 +127,7 @@ def test_an_unknown_device_names_the_choices_and_no_name_leaves_the_folder(name:
         device_sheets.load(name)
 
 
-OLD = """
+GOOD = """
 title = "A board"
 kind = "gpu"
 bandwidth_gb_per_s = 900
@@ -140,14 +140,6 @@ source = "its data sheet"
 fp32 = 15.7
 fp16 = 125
 """
-
-
-def test_a_sheet_of_the_older_shape_still_reads(tmp_path: Path) -> None:
-    (tmp_path / "board.toml").write_text(OLD)
-    device = device_sheets.load(tmp_path / "board.toml")
-    assert (device.name, device.title, device.source) == ("board", "A board", "its data sheet")
-    assert device.peak("fp16") == 125e12
-    assert (device.launch_us, device.memory_bytes, device.architecture) == (None, None, "")
 
 
 @pytest.mark.parametrize(
@@ -180,8 +172,8 @@ def test_a_broken_sheet_is_named_in_one_sentence(
     old: str, new: str, says: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "odd.toml"
-    assert old in OLD
-    file.write_text(OLD.replace(old, new))
+    assert old in GOOD
+    file.write_text(GOOD.replace(old, new))
     with pytest.raises(TargetError, match=says) as caught:
         device_sheets.read(file)
     assert str(file) in str(caught.value)
@@ -190,10 +182,10 @@ def test_a_broken_sheet_is_named_in_one_sentence(
 
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(TargetError, match="cannot be read"):
-        device_sheets.load(tmp_path / "absent.toml")
+        device_sheets.read(tmp_path / "absent.toml")
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(TargetError, match="not TOML"):
-        device_sheets.load(str(tmp_path / "binary.toml"))
+        device_sheets.read(str(tmp_path / "binary.toml"))
 
 
 @given(st.binary(max_size=80) | st.text(max_size=80).map(str.encode))
@@ -241,11 +233,12 @@ def test_a_given_sheet_stands_for_its_device_inside_the_block_only(
 ) -> None:
     (own / "v100.toml").write_text(SHORT.replace("20", "21"))
     (tmp_path / "v100.toml").write_text(SHORT)
-    with device_sheets.with_sheet(tmp_path / "v100.toml") as device:
+    device = device_sheets.read(tmp_path / "v100.toml")
+    inner = device_sheets.read(tmp_path / "v100.toml", "another")
+    assert (device.units, inner.name) == (20, "another")
+    with device_sheets.with_sheet(device):
         assert device_sheets.load("v100") is device
-        assert device.units == 20
-        with device_sheets.with_sheet(tmp_path / "v100.toml", name="another") as inner:
-            assert inner.name == "another"
+        with device_sheets.with_sheet(inner):
             assert device_sheets.of_target(Target.parse("another/tensorrt/fp16")) is inner
             assert "another" in device_sheets.names()
         assert "another" not in device_sheets.names()

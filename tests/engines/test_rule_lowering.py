@@ -100,11 +100,6 @@ def test_any_operators_of_any_opset_are_lowered_as_the_engine_does(seed: int) ->
         assert_right(load(random_graph(seed)).network(), may_be_uncovered=True)
 
 
-def test_random_graphs_are_covered_more_often_than_not() -> None:
-    made = [load(random_graph(seed)).network() for seed in range(40)]
-    assert sum(predict(network) is not None for network in made) > 20
-
-
 def test_a_sum_that_a_file_writes_twice_belongs_to_the_kernel_that_makes_it() -> None:
     """The engine takes it into the convolution; both of the file's additions are that one's."""
     network = load(nasbench201.build(TWICE, cells_per_stage=1)).network()

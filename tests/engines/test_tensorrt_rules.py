@@ -49,13 +49,6 @@ def test_the_first_branch_adds_when_scales_are_not_folded() -> None:
     assert net.nodes[added[0]].outputs == ("a",)
 
 
-def test_an_activation_before_a_global_mean_joins_the_mean() -> None:
-    net = network(f"{W3} a = {CONV}(x, w) s = Sigmoid(a) m = Mul(a, s) y = GlobalAveragePool(m)")
-    assert kernels_of(net)[0] == ["Conv", "Sigmoid+Mul+GlobalAveragePool"]
-    net = network(f"{W3} a = {CONV}(x, w) s = Relu(a) y = GlobalAveragePool(s)")
-    assert kernels_of(net)[0] == ["Conv+Relu", "GlobalAveragePool"]
-
-
 def test_a_concat_of_convolutions_is_written_in_place() -> None:
     net = network(
         f"{W3} {weights(d=(64, 128, 1, 1))} a = {CONV}(x, w) c = {POINT}(x, p) "
@@ -65,14 +58,6 @@ def test_a_concat_of_convolutions_is_written_in_place() -> None:
     assert (names, removed) == (["Conv", "Conv", "Conv"], ["Concat"])
     last = by_rules(net).network.nodes[-1]
     assert {"a", "c"} <= set(last.inputs)
-
-
-def test_a_split_is_a_copy_and_joins_what_copies_on() -> None:
-    net = network(
-        "k = Constant<value = int64[2] {16, 48}>() a, c = Split<axis=1>(x, k) "
-        "d = Concat<axis=1>(c, a) y = Relu(d)"
-    )
-    assert kernels_of(net)[0] == ["Split+Concat+Relu"]
 
 
 def test_a_channel_shuffle_is_one_copy() -> None:
@@ -93,14 +78,6 @@ def test_nothing_remains_of_dropout_identity_and_flatten() -> None:
     names, removed, _ = kernels_of(net)
     assert names == ["GlobalAveragePool", "Gemm"]
     assert removed == ["Flatten", "Dropout", "Identity"]
-
-
-def test_flattening_feature_maps_is_a_copy() -> None:
-    net = network(
-        f"{weights(f=(10, 64 * 196))} a = MaxPool<kernel_shape=[2,2], strides=[2,2]>(x) "
-        "c = Flatten(a) y = Gemm<transB=1>(c, f)"
-    )
-    assert kernels_of(net)[0] == ["MaxPool", "Flatten", "Gemm"]
 
 
 def test_what_no_rule_names_stays_a_kernel_and_is_reported() -> None:

@@ -1,6 +1,5 @@
 """What PyTorch runs: modules put back together, views, composites, inductor's fusion, autocast."""
 
-import tarfile
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from experiments.public_data.kernel_tables import kernel_table
 from hybridlat.engines import registry, torch
-from hybridlat.engines.torch.module import as_module, folded_norms
+from hybridlat.engines.torch import as_module, folded_norms
 from hybridlat.engines.torch.rules import dense, reshaped
 from hybridlat.graph.cells import cut_positions
 from hybridlat.graph.network import Lowered, Network
@@ -21,10 +20,10 @@ from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target
 from tests.engines.tensorrt_patterns import CONV, weights
 from tests.engines.tensorrt_patterns import network as text_network
+from tests.engines.test_backends import assert_whole
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = sorted((ROOT / "data" / "nets").glob("*.onnx"))
-PUBLIC = ROOT.parent / "shared" / "data" / "whole_networks" / "nets.tar.gz"
 TARGETS = (
     "rtx-3090/torch-1.12/amp",
     "v100/torch-ngc/fp32",
@@ -205,35 +204,13 @@ def test_a_reduction_takes_what_nobody_else_reads() -> None:
     assert ops(lower(gated, compiled=True)) == ["Relu", "GlobalAveragePool", "Conv", "Mul"]
 
 
-def assert_partition(net: Network, target: str) -> None:
-    lowered = registry.lower(net, Target.parse(target))
-    held = sorted(i for part in (*lowered.origins, lowered.removed) for i in part)
-    assert held == list(range(len(net.nodes)))
-    cells = cut_positions(lowered.network)
-    assert sorted(p for cell in cells for p in cell) == list(range(len(lowered.network.nodes)))
-    made = set(lowered.network.inputs)
-    for node in lowered.network.nodes:
-        read = {name for name in node.inputs if name and name not in lowered.network.constants}
-        assert read <= made, node.name
-        made.update(node.outputs)
-    assert set(lowered.network.outputs) <= made
-
-
 @pytest.mark.parametrize("file", SHIPPED[::3], ids=lambda file: file.stem)
 def test_every_operator_of_the_shipped_networks_has_one_place(file: Path) -> None:
     net = read_network(file)
     for target in TARGETS:
-        assert_partition(net, target)
-
-
-def test_every_operator_of_public_networks_has_one_place() -> None:
-    if not PUBLIC.is_file():
-        pytest.skip(f"the public networks are not at {PUBLIC.name} of ../shared/data")
-    with tarfile.open(PUBLIC) as archive:
-        members = sorted((m for m in archive if m.name.endswith(".onnx")), key=lambda m: m.name)
-        for member in members[::20]:
-            content = archive.extractfile(member)
-            assert content is not None
-            net = read_network(content.read())
-            for target in TARGETS:
-                assert_partition(net, target)
+        lowered = registry.lower(net, Target.parse(target))
+        held = sorted(i for part in (*lowered.origins, lowered.removed) for i in part)
+        assert held == list(range(len(net.nodes)))
+        cells = cut_positions(lowered.network)
+        assert sorted(p for cell in cells for p in cell) == list(range(len(lowered.network.nodes)))
+        assert_whole(lowered.network)

@@ -62,6 +62,11 @@ def test_an_unsure_figure_or_unsure_cells_may_be_further_apart() -> None:
     assert disagreement(WholeLatency(11000.0, 0.01, True, ""), FITTED, predicted) is None
     far = disagreement(WholeLatency(90000.0, 0.01, True, ""), FITTED, predicted)
     assert far is not None and not far.is_measured
+    # All cells measured leave no excuse to a wide composition.
+    wide, twice = replace(FITTED, residual_share=0.3), WholeLatency(2 * 8690.0, 0.01, True, "")
+    found = disagreement(twice, wide, cells)
+    assert found is not None and found.is_measured
+    assert disagreement(twice, wide, predicted) is None
 
 
 def test_a_disturbed_network_says_nothing_of_its_machine() -> None:
@@ -74,17 +79,6 @@ def test_a_disturbed_network_says_nothing_of_its_machine() -> None:
     assert undisturbed(slow, 0.0) == []
     other_cpu = [SummedNetwork(1.1 * us, us) for us in (100.0, 200.0, 400.0)]
     assert undisturbed(other_cpu, 0.0) == other_cpu
-
-
-def test_all_cells_measured_leave_no_excuse_to_a_wide_composition() -> None:
-    wide = Composition(scale=1.0, residual_share=0.3, networks=3)
-    whole = WholeLatency(2 * 8690.0, 0.01, True, "once")
-    found = disagreement(whole, wide, measured_cells(4690.0, 4000.0))
-    assert found is not None and found.is_measured
-    predicted = wide.start(
-        [replace(cell, source="predicted") for cell in measured_cells(4690.0, 4000.0).priors]
-    )
-    assert disagreement(whole, wide, predicted) is None
 
 
 @pytest.mark.parametrize("first", [True, False])

@@ -7,16 +7,15 @@ from pathlib import Path
 
 import onnx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from hybridlat import Predictor, onnx_io
+from hybridlat import Predictor, onnx_io, predict
 from hybridlat.estimate.structure import common_path
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
 
 NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
-EPYC = "epyc-26-2/onnxruntime-1.31/fp32/1t"
+EPYC, L4 = "epyc-26-2/onnxruntime-1.31/fp32/1t", "l4/tensorrt/fp16"
+OPSET = '<ir_version: 8, opset_import: ["" : 13]> '
 
 
 @pytest.fixture(scope="module")
@@ -104,15 +103,9 @@ def test_the_path_of_a_cell_is_what_its_kernels_share(paths: list[str], shared: 
     assert common_path(paths) == shared
 
 
-@given(st.lists(st.text("ab_.1", max_size=6), max_size=5))
-def test_any_names_have_a_path(paths: list[str]) -> None:
-    found = common_path(paths)
-    assert bool(found) <= any(paths)
-
-
 def model_of(body: str) -> onnx.ModelProto:
     return onnx.parser.parse_model(
-        '<ir_version: 8, opset_import: ["" : 13]> g (float[1,1,8,8] x) => (float[1,1,8,8] y) '
+        f"{OPSET} g (float[1,1,8,8] x) => (float[1,1,8,8] y) "
         f"<float[1,1,1,1] head_conv_weight = {{1.0}}, float[1,1,1,1] v_7 = {{1.0}}, "
         f"int64[4] size = {{1, 1, 1, 1}}> {{ {body} }}"
     )
@@ -165,3 +158,55 @@ def test_what_makes_a_weight_from_whole_numbers_is_not_named(target: str, tmp_pa
     # The JSON has all of them, in cells or among what is removed.
     every = {*estimate.removed, *(name for cell in estimate.cells for name in cell.nodes)}
     assert every == {node.name for node in model.graph.node}
+
+
+# ---- what is removed -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", [L4, "l4/torch-compile-2.9/amp"])
+def test_every_operator_is_somewhere_exactly_once(target: str, tmp_path: Path) -> None:
+    path = NETS / "mobilenetv2_100.onnx"
+    estimate = predict(path, target, store=str(tmp_path / "s.db"), measure="never")
+    named = [node for cell in estimate.cells for node in cell.nodes]
+    assert sorted([*named, *estimate.removed]) == sorted(onnx_io.load(path).facts.node_names)
+    assert 40 < estimate.constants <= len(estimate.removed)
+    assert not any("ConstantOfShape" in w or "constants" in w for w in estimate.warnings)
+    # Constants come last, so that the others can be named first.
+    file = onnx_io.load(path)
+    constants = {file.facts.node_names[i] for i in file.facts.constant_nodes}
+    others = estimate.removed[: len(estimate.removed) - estimate.constants]
+    assert not constants.intersection(others)
+    assert constants.issuperset(estimate.removed[len(others) :])
+
+
+def test_weights_what_makes_them_and_shapes_are_constants() -> None:
+    model = onnx.parser.parse_model(
+        OPSET
+        + """g (float[1,8] x) => (float[1,8] y)
+        <float one = {1.0}, int64[2] size = {8, 8}>
+    {
+        made = ConstantOfShape(size)
+        w = Mul(made, one)
+        s = Shape(x)
+        same = Identity(x)
+        flat = Reshape(same, s)
+        p = MatMul(flat, w)
+        y = Relu(p)
+    }"""
+    )
+    file = onnx_io.load(model)
+    assert {file.facts.op_types[i] for i in file.facts.constant_nodes} == {
+        "ConstantOfShape",
+        "Mul",
+        "Shape",
+    }
+
+
+def test_what_is_removed_and_no_constant_is_no_warning(tmp_path: Path) -> None:
+    chain = " ".join(f"x{i + 1} = Identity(x{i})" for i in range(9))
+    model = onnx.parser.parse_model(
+        OPSET + "g (float[1,8,16,16] x0) => (float[1,8,16,16] y) { " + chain + " y = Relu(x9) }"
+    )
+    estimate = predict(model, L4, store=str(tmp_path / "s.db"), measure="never")
+    assert len(estimate.removed) == 9 and estimate.constants == 0
+    assert not any("Identity" in warning for warning in estimate.warnings)

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from hybridlat import Predictor
-from hybridlat.engines import device_sheets, registry
+from hybridlat.engines import registry
 from hybridlat.estimate.compose.composition import normal_quantile
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.predict.family import measured_networks
-from hybridlat.estimate.predict.other_targets import spread_between, versions_of
-from hybridlat.estimate.predict.source import SHARED, NetworkCells
+from hybridlat.estimate.predict.other_targets import OTHER_VERSION_SPREAD, relatives_of
+from hybridlat.estimate.predict.source import SHARED
 from hybridlat.graph.cells import cut
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import Signature, sign
@@ -74,7 +74,7 @@ def test_cells_of_another_version_answer_and_say_so(
     assert here.interval_us is not None and there.interval_us is not None
     width = math.log(here.interval_us[1] / here.interval_us[0]) / 2
     assert width > 3 * math.log(there.interval_us[1] / there.interval_us[0]) / 2
-    spread = math.hypot(spread_between(Target.parse(wanted), Target.parse(known)), 0.01)
+    spread = math.hypot(OTHER_VERSION_SPREAD, 0.01)
     own_share = (1 - SHARED) ** 0.5  # of the composition, beside that of the cells
     of_cells = spread * here.sum_of_cells_us / (here.latency_us or math.nan)
     assert width == pytest.approx(normal_quantile(0.9) * math.hypot(of_cells, own_share * spread))
@@ -111,52 +111,6 @@ def test_an_estimate_that_lacks_a_cell_has_no_interval(tmp_path: Path) -> None:
     assert any("no latency" in warning for warning in estimate.warnings)
 
 
-def test_another_precision_scales_as_the_data_sheet_does(tmp_path: Path) -> None:
-    keep_cells(tmp_path, "orin-agx/tensorrt-8.6/fp32")
-    network = read(tmp_path)
-    here = Target.parse(VERSIONED)
-    texts = {one.hash: one.text for one in signed(network, here)}
-    cells = NetworkCells(tuple(texts), (1,) * len(texts), 0.9, lambda: texts, lambda: 0.0)
-    with Store(tmp_path / "s.db") as store:
-        (version,) = versions_of(TargetData(here, store))
-        positions = range(len(texts))
-        assert version.predict(cells, positions) == [None] * len(texts)
-        sheet = device_sheets.load("orin-agx")
-        latencies = replace(version, device=sheet).predict(cells, positions)
-    for cell in latencies:
-        assert cell is not None and type(cell.latency_us) is float
-        assert 0.1 * CELL_US < cell.latency_us < CELL_US
-        assert type(cell.spread_share) is float and "another precision" in cell.reason
-
-
-@pytest.mark.parametrize(
-    "known",
-    ["orin-nx/tensorrt-8.6/fp16", "orin-agx/torch-2.4/fp16", "orin-agx/paddle-tensorrt-8.0/fp16"],
-)
-def test_another_device_or_engine_is_not_near(known: str, tmp_path: Path) -> None:
-    keep_cells(tmp_path, known)
-    here = asked(tmp_path, PLAIN)
-    assert not any("measured as" in cell.reason for cell in here.cells)
-
-
-def test_the_own_version_speaks_before_the_other(tmp_path: Path) -> None:
-    keep_cells(tmp_path, VERSIONED)
-    keep_cells(tmp_path, PLAIN, 2 * CELL_US)
-    assert {cell.latency_us for cell in asked(tmp_path, PLAIN).cells} == {2 * CELL_US}
-
-
-def test_a_device_without_a_data_sheet_answers_at_the_same_precision(tmp_path: Path) -> None:
-    signatures = asked(tmp_path, PLAIN).cells
-    with Store(tmp_path / "s.db") as store:
-        known = Target.parse("abacus/tensorrt-8.6/fp16")
-        store.add([Measurement(known, c.signature, "cell", CELL_US, 0.01) for c in signatures])
-    same, other = asked(tmp_path, "abacus/tensorrt/fp16"), asked(tmp_path, "abacus/tensorrt/fp32")
-    assert same.supported and same.latency_us is not None and same.interval_us is not None
-    assert same.latency_us == pytest.approx(CELL_US * sum(c.count for c in same.cells), rel=0.1)
-    assert same.interval_us[1] / same.interval_us[0] > 2
-    assert not other.supported
-
-
 def test_a_network_measured_whole_on_another_version_is_evidence(tmp_path: Path) -> None:
     before = asked(tmp_path, PLAIN)
     assert before.latency_us is not None and before.interval_us is not None
@@ -189,16 +143,19 @@ def test_networks_of_another_version_correct_the_family(tmp_path: Path) -> None:
     assert any(f"1 network measured on {VERSIONED}" in cell.reason for cell in after.cells)
 
 
-def test_the_surest_comes_first_and_what_shares_its_cells_is_no_other_target(
+def test_the_surest_comes_first_and_another_device_or_engine_is_not_near(
     tmp_path: Path,
 ) -> None:
     names = ["orin-agx/tensorrt-8.6/fp32", "orin-agx/tensorrt-8.6/fp16", "orin-agx/tensorrt/fp32"]
+    names += [
+        "orin-nx/tensorrt-8.6/fp16",
+        "orin-agx/torch-2.4/fp16",
+        "orin-agx/paddle-tensorrt/fp16",
+    ]
     with Store(tmp_path / "s.db") as store:
         store.add([Measurement(Target.parse(n), "0" * 32, "cell", 1.0, 0.01) for n in names])
-        near = versions_of(TargetData(Target.parse(PLAIN), store))
+        near = relatives_of(TargetData(Target.parse(PLAIN), store))
         cpu = Target.parse("abacus/onnxruntime-1.31/fp32/1t")
         store.add([Measurement(replace(cpu, precision="int8"), "0" * 32, "cell", 1.0, 0.01)])
-        assert versions_of(TargetData(cpu, store)) == ()
-    assert [str(one.target) for one in near] == [names[1], names[2], names[0]]
-    assert [one.spread for one in near] == sorted(one.spread for one in near)
-    assert spread_between(near[0].here, near[0].here) == 0.0
+        assert relatives_of(TargetData(cpu, store)) == ()
+    assert list(map(str, near)) == [names[1], names[2], names[0]]

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from hybridlat import Predictor
 from hybridlat.estimate.compose.composition import Composition, normal_quantile
-from hybridlat.estimate.compose.machine import PaceDrift, pace_drift_of, paces_of
+from hybridlat.estimate.compose.machine import LARGE_SHARE, PaceDrift, Paces, pace_drift_of
 from hybridlat.estimate.compose.posterior import CellPrior
 from hybridlat.estimate.compose.target_composition import pace_drift
 from hybridlat.estimate.lookup.target_data import TargetData
@@ -35,9 +35,9 @@ def run(minute: int, drifts: Sequence[float], signature: str = "0" * 32) -> Meas
 
 
 def test_processes_are_told_apart_by_minute_and_number() -> None:
-    paces = paces_of([run(5, [1.1, 0.9]), run(1, [1.0])]).by_process()
+    paces = Paces([run(5, [1.1, 0.9]), run(1, [1.0])]).by_process()
     assert paces == pytest.approx([1.0, 1.1, 0.9])
-    assert paces_of([Measurement(FAKE, "0" * 32, "cell", 5.0)]).by_process() == []
+    assert Paces([Measurement(FAKE, "0" * 32, "cell", 5.0)]).by_process() == []
 
 
 def test_medians_are_held_against_what_records_of_networks_say() -> None:
@@ -46,27 +46,26 @@ def test_medians_are_held_against_what_records_of_networks_say() -> None:
         visits = (Visit(samples, drift),)
         return Measurement(FAKE, "0" * 32, kind, 100.0, 0.01, visits, measured_at="2026-11-01T10")
 
-    assert paces_of([timed(120.0, "cell")]).median_ratio == 1.0
+    assert Paces([timed(120.0, "cell")]).median_ratio == 1.0
     records = [timed(102.0), timed(103.0, drift=1.2), timed(130.0)]
-    assert paces_of(records).median_ratio == pytest.approx(1.03)
-    assert paces_of([timed(100.0)]).median_ratio == 1.0
+    assert Paces(records).median_ratio == pytest.approx(1.03)
+    assert Paces([timed(100.0)]).median_ratio == 1.0
     # A busy first visit: no quiet machine has medians so far above the levels.
-    assert paces_of([timed(129.0)]).median_ratio == 1.03
+    assert Paces([timed(129.0)]).median_ratio == 1.03
     load = MachineLoad(9.7, 0.0, 2).environment()
     busy = [replace(timed(102.0, drift=1.3), environment=load)]
-    assert paces_of(busy).median_ratio == 1.0 and paces_of(busy).by_process() == []
+    assert Paces(busy).median_ratio == 1.0 and Paces(busy).by_process() == []
     paces = [1.05, 1.10, 1.08]
     found = pace_drift_of(paces, 1.03)
     assert found.shown_ratio == pytest.approx(1.08 * 1.03)
-    assert found.latest == pytest.approx(1.0) and found.slowest == pytest.approx(1.10 / 1.08)
 
 
 def test_the_share_is_how_far_processes_are_from_the_pace_told() -> None:
     assert pace_drift_of([]) == PaceDrift()
     paces = [math.exp(0.08 * (-1) ** i) for i in range(40)]
     found = pace_drift_of(paces)
-    assert found.share == pytest.approx(0.08, rel=0.05) and found.is_large
-    assert not pace_drift_of([1.005] * 20).is_large
+    assert found.share == pytest.approx(0.08, rel=0.05)
+    assert pace_drift_of([1.005] * 20).share < LARGE_SHARE
     # Two processes say little: what is usual counts as much.
     assert pace_drift_of(paces[:2]).share < 0.06
     # One that was disturbed does not decide.
@@ -107,5 +106,5 @@ def test_an_answer_holds_the_wandering_and_says_so(tmp_path: Path) -> None:
         widths.append(estimate.interval_us[1] / estimate.latency_us)
         sentences = [w for w in estimate.warnings if "pace varies" in w]
         assert len(sentences) == (1 if scale == 0.1 else 0)
-    assert sentences[0].count("pace") >= 2 and "10 % quicker" in sentences[0]
+    assert "±10 %" in sentences[0]
     assert widths[1] > widths[0] + 0.05

@@ -95,13 +95,6 @@ def test_the_fit_finds_the_correlation_that_made_the_errors() -> None:
     assert fitted.inflation == pytest.approx(1.0, abs=0.3)
 
 
-def test_independent_errors_are_seen_as_independent() -> None:
-    lone = Correlation(network=0.0, kind=0.0, near=0.0)
-    networks = [make_network(seed, cells=30, correlation=lone) for seed in range(40)]
-    fitted = fit_correlation([pairs(network) for network in networks])
-    assert fitted.network + fitted.kind < 0.05
-
-
 def test_untrusted_cells_are_seen_to_be_worse() -> None:
     def stretched(seed: int) -> list[tuple[CellPrior, float]]:
         fitted = []
@@ -117,11 +110,6 @@ def test_untrusted_cells_are_seen_to_be_worse() -> None:
     assert fitted.spreads([TWINS[0], strange]).tolist() == [0.2, 0.2 * fitted.untrusted_factor]
 
 
-def test_too_few_networks_leave_the_defaults() -> None:
-    assert fit_correlation([]) == Correlation()
-    assert fit_correlation([pairs(make_network(1))]) == Correlation()
-
-
 @settings(deadline=None, max_examples=60)
 @given(st.integers(0, 10_000), st.sets(st.integers(0, 7), max_size=7), st.floats(0.002, 0.3))
 def test_a_whole_network_is_one_more_line_of_the_same_conditioning(
@@ -129,7 +117,7 @@ def test_a_whole_network_is_one_more_line_of_the_same_conditioning(
 ) -> None:
     network = make_network(seed, cells=8)
     before = ErrorPosterior.start(network.cells, TRUE).observe(network.truth(sorted(measured)))
-    sum_us = 1.15 * before.sum_us
+    sum_us = 1.05 * before.sum_us
     after = before.observe_total(sum_us, noise)
     weights = after.uses_us / after.sum_us
     free = [i for i in range(8) if i not in measured]

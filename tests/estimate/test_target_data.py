@@ -66,24 +66,3 @@ def test_a_machines_composition_follows_what_is_lent_to_it(
             data = TargetData(TARGET, reader)
             shares.append(target_composition.composition_of(data).residual_share)
     assert shares[0] < 0.1 < shares[1]
-
-
-def test_a_store_that_does_not_change_is_asked_once(
-    reader: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
-    for name in ("latencies_by_target", "count", "targets"):
-        plain = getattr(Store, name)
-
-        def counted(*given: object, name: str = name, plain: object = plain) -> object:
-            asked.append(name)
-            assert callable(plain)
-            return plain(*given)
-
-        monkeypatch.setattr(Store, name, counted)
-    with reader:
-        reader.add([measured(KNOWN)])
-        data = TargetData(TARGET, reader)
-        for _ in range(3):
-            assert set(data.known([KNOWN, LATER])) == {KNOWN} and data.networks == 0
-    assert asked == ["targets", "latencies_by_target", "count"]

@@ -72,7 +72,7 @@ def test_a_family_answers_for_every_gpu_with_a_sheet(tmp_path: Path) -> None:
     targets = {info.target: info for info in family.targets()}
     assert targets["l4/tensorrt/fp16"].source == "family: data sheet"
     (tmp_path / "board.toml").write_text(SHEET)
-    with device_sheets.with_sheet(tmp_path / "board.toml"):
+    with device_sheets.with_sheet(device_sheets.read(tmp_path / "board.toml")):
         (family,) = [one for one in list_families() if one.name == "tensorrt"]
     targets = {info.target: info for info in family.targets()}
     assert "board/tensorrt/fp32" in targets and "board/tensorrt/fp16" not in targets
@@ -85,11 +85,6 @@ def test_a_family_without_calibration_states_no_width(own_models: Path, tmp_path
     head.write_text(json.dumps({**body, "calibration": None}))
     by_target = {info.target: info for info in list_targets(str(tmp_path / "s.db"))}
     assert by_target["t4/tensorrt/fp16"].half_width_share is None
-    old = {k: v for k, v in body["calibration"].items() if k != "spreads"}
-    head.write_text(json.dumps({**body, "calibration": old}))  # as written before there were any
-    by_target = {info.target: info for info in list_targets(str(tmp_path / "s.db"))}
-    assert by_target["t4/tensorrt/fp16"].half_width_share is None
-    assert by_target["t4/tensorrt/fp16"].networks == 16
 
 
 @pytest.mark.parametrize("damage", ["{", "[]", '{"format": 99}', '{"format": 1}'])

@@ -82,14 +82,6 @@ def test_cdecatapult_pads_as_tensorflow_does(tmp_path: Path) -> None:
     assert imported.skipped["padding or activation unknown"] == 1
 
 
-def test_neusight(tmp_path: Path) -> None:
-    imported = load("conv_neusight", tmp_path, conv_forward=[NEU, {**NEU, "in_ch": 0}])
-    well_formed(imported)
-    (record,) = imported.measurements
-    assert (str(record.target), record.latency_us) == ("t4/pytorch-2.1/fp32", 12.5)
-    assert imported.skipped["shape makes no sense"] == 1
-
-
 def test_nasbench201(tmp_path: Path) -> None:
     imported = load("nasbench201", tmp_path, networks=[NB, {**NB, "e01": "conv_9x9"}])
     well_formed(imported)

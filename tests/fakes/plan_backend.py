@@ -1,7 +1,7 @@
 """The fake machine behind an engine that hands its results out in another layout than its own.
 
-Such an engine converts every feature map that leaves it. It is measured in this process, or by
-plans, which it runs here: one visit of each task a round, as the worker on a board does.
+Such an engine converts every feature map that leaves it. It is measured in processes, or by plans,
+which it runs here: one visit of each task a round, as the worker on a board does.
 """
 
 from __future__ import annotations
@@ -15,17 +15,23 @@ from hybridlat.board.journal import Journal
 from hybridlat.engines.base import Method, Session
 from hybridlat.graph.network import Network
 from hybridlat.onnx_io import read_network
-from tests.fakes.fake_backend import FakeBackend, FakeSession
+from tests.fakes.fake_backend import FakeBackend, FakeSession, Machine
 
 SAMPLES = 20
 FACTS = {"runner": "worker", "engine": "fake", "engine_version": "1.0", "gpu": "fake"}
 
 
 class LayoutBackend(FakeBackend):
-    """Handing out a feature map costs 1 µs for every ``elements_per_us`` of its elements."""
+    """Handing out a feature map costs 1 µs for every ``elements_per_us`` of its elements.
+
+    Nothing else is in the way of a true latency.
+    """
 
     method: ClassVar[Method] = Method.DIFFERENTIAL
     elements_per_us = 20.0
+
+    def __init__(self) -> None:
+        super().__init__(Machine(noise_share=0.0, session_us=0.0))
 
     def build(self, network: Network, *, seed: int, lowered: bool) -> Session:
         session = super().build(network, seed=seed, lowered=lowered)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hybridlat.estimate.calibration import HeldOutNetwork
-from hybridlat.estimate.compose.posterior import CellPrior, Correlation
+from hybridlat.estimate.compose.posterior import CellPrior, Correlation, ErrorPosterior
 
 KINDS = ("conv3x3", "conv1x1", "depthwise", "pool", "gemm")
 TRUE = Correlation(network=0.15, kind=0.2, near=0.4, length_scale=1.0)
@@ -15,12 +15,11 @@ def make_network(
     seed: int,
     cells: int = 20,
     spread: float = 0.15,
-    correlation: Correlation = TRUE,
     overhead_us: float = 3.0,
     scale: float = 1.02,
     residual: float = 0.02,
 ) -> HeldOutNetwork:
-    """One network; its cells' predictions err by ``spread`` as ``correlation`` says."""
+    """One network; its cells' predictions err by ``spread`` as ``TRUE`` says."""
     rng = np.random.default_rng(seed)
     priors = []
     for i in range(cells):
@@ -36,8 +35,7 @@ def make_network(
                 coordinates=tuple(float(v) for v in rng.uniform(3, 9, 3)),
             )
         )
-    spreads = np.array([f.spread_share for f in priors])
-    covariance = correlation.matrix(priors) * np.outer(spreads, spreads)
+    covariance = ErrorPosterior.start(priors, TRUE).covariance
     errors = np.linalg.cholesky(covariance) @ rng.normal(size=cells)
     measured = tuple(
         (float((f.latency_us or 0.0) * np.exp(e)), 0.01)

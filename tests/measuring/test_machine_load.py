@@ -11,15 +11,12 @@ import pytest
 from hybridlat.engines import host
 from hybridlat.measuring.machine import dispatch_overhead_us, is_overhead_known
 from hybridlat.schema.measurement import (
-    BUSY_SPREAD_SHARE,
     MachineLoad,
-    Measurement,
     busiest,
     load_of,
     mean_load,
     was_busy,
 )
-from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from tests.fakes.fake_backend import FakeBackend
 
@@ -77,12 +74,3 @@ def test_what_a_busy_machine_recorded_of_itself_holds_until_it_is_quiet(tmp_path
     assert dispatch_overhead_us(store, backend, 3.0, QUIET) == 3.0
     assert is_overhead_known(store, backend)
     assert dispatch_overhead_us(store, backend, 7.0, BUSY) == 3.0
-
-
-def test_a_quiet_record_stands_alone_beside_a_busy_one(tmp_path: Path) -> None:
-    store, target = Store(tmp_path / "store.db"), Target.parse("x/onnxruntime-1.31/fp32/1t")
-    key = "a" * 32
-    store.add([Measurement(target, key, "cell", 190.0, BUSY_SPREAD_SHARE, measured_at="1")])
-    assert store.latencies(target, [key])[key].latency_us == 190.0
-    store.add([Measurement(target, key, "cell", 100.0, 0.02, measured_at="2")])
-    assert store.latencies(target, [key])[key].latency_us == 100.0

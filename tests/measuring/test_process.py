@@ -43,13 +43,6 @@ def measured(store):
     with hybridlat.Predictor({TARGET!r}, store=store, settings=settings) as predictor:
         return predictor.measure("net.onnx").sum_of_cells_us
 """
-PLAIN = MEASURE + "print(measured('s.db'))\n"
-FROM_A_THREAD = MEASURE + (
-    "import threading\n"
-    "thread = threading.Thread(target=lambda: print(measured('s.db')))\n"
-    "thread.start()\n"
-    "thread.join()\n"
-)
 DAEMONIC = MEASURE + (
     "import multiprocessing\n"
     "def child(): print(measured('s.db'), flush=True)\n"
@@ -82,30 +75,28 @@ def python(folder: Path, *arguments: str, text: str | None = None) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("script", [FROM_A_THREAD, DAEMONIC], ids=["thread", "daemonic"])
+@pytest.mark.parametrize("script", [DAEMONIC, JOBLIB], ids=["daemonic", "joblib"])
 def test_a_script_without_a_main_guard_measures(folder: Path, script: str) -> None:
     (folder / "script.py").write_text(script)
     assert float(python(folder, "script.py")) > 0
 
 
 def test_standard_input_measures(folder: Path) -> None:
-    assert float(python(folder, "-", text=PLAIN)) > 0
+    assert float(python(folder, "-", text=MEASURE + "print(measured('s.db'))\n")) > 0
 
 
-def test_workers_of_joblib_measure(folder: Path) -> None:
-    (folder / "script.py").write_text(JOBLIB)
-    assert float(python(folder, "script.py")) > 0
-
-
-def test_a_module_beside_the_script_is_not_taken_for_one_of_pythons_own(folder: Path) -> None:
-    """The script's folder comes first in sys.path, as it does for the script itself."""
+def test_a_module_beside_the_script_is_found_and_what_it_prints_is_kept_back(folder: Path) -> None:
+    """It is not taken for one of Python's own; the script's folder comes first in sys.path."""
     (folder / "own_backend.py").write_text(
-        "from tests.fakes.fake_backend import FakeBackend\nclass Own(FakeBackend): pass\n"
+        "import os\nfrom tests.fakes.fake_backend import FakeBackend\n"
+        "class Chatty(FakeBackend):\n"
+        "    def __init__(self, **options):\n"
+        "        os.write(1, b'hello'); os.write(2, b'hello'); super().__init__(**options)\n"
     )
     (folder / "script.py").write_text(
-        MEASURE + "from own_backend import Own\n"
+        MEASURE + "from own_backend import Chatty\n"
         "from hybridlat.measuring.process import MeasuringProcess\n"
-        "MeasuringProcess('own_backend:Own', {}).stop()\n"
+        "MeasuringProcess('own_backend:Chatty', {}).stop()\n"
     )
     assert python(folder, "script.py") == ""
 
@@ -146,27 +137,13 @@ def test_a_death_is_a_failure_with_the_last_words(
     monkeypatch.setenv(DIES_VARIABLE, bad.name)
     settings = MeasurementConfig(rounds=1, processes=1, max_processes=1, visit_ms=1.0)
     with Store("sqlite://") as store:
-        jobs = [Job(sign(n).hash, n) for n in (bad, good)]
+        jobs = [Job(sign(n), n) for n in (bad, good)]
         failed, fine = measure(FakeBackend(), {}, jobs, store, settings)
     assert failed.failure == (
         "the measuring process died of SIGABRT, its last words: the fake engine lost its head"
     )
     assert fine.latency_us
     assert capfd.readouterr() == ("", "")
-
-
-def test_what_an_engine_prints_never_reaches_standard_output(folder: Path) -> None:
-    (folder / "chatty.py").write_text(
-        "import os\nfrom tests.fakes.fake_backend import FakeBackend\n"
-        "class Chatty(FakeBackend):\n"
-        "    def __init__(self, **options):\n"
-        "        os.write(1, b'hello'); os.write(2, b'hello'); super().__init__(**options)\n"
-    )
-    (folder / "script.py").write_text(
-        MEASURE + "from hybridlat.measuring.process import MeasuringProcess\n"
-        "MeasuringProcess('chatty:Chatty', {}).stop()\n"
-    )
-    assert python(folder, "script.py") == ""
 
 
 # ---- how it ends -----------------------------------------------------------------------------

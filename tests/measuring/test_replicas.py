@@ -41,7 +41,7 @@ def bad_conv() -> Network:
 
 
 def job(network: Network) -> Job:
-    return Job(sign(network).hash, network)
+    return Job(sign(network), network)
 
 
 @pytest.fixture
@@ -49,32 +49,35 @@ def store(tmp_path: Path) -> Store:
     return Store(f"sqlite:///{tmp_path / 'store.db'}")
 
 
-def test_records_keep_raw_samples_protocol_and_environment(store: Store) -> None:
-    backend = FakeBackend()
-    [record] = measure(backend, {}, [job(conv(16))], store, QUICK)
-    assert record.failure is None and record.latency_us is not None
-    assert len(record.visits) == 4 and {v.process for v in record.visits} == {0, 1}
-    assert all(v.samples_us for v in record.visits)
-    assert record.protocol and record.environment["engine"].startswith("fake")
-    assert store.latencies(backend.target, [record.signature])[record.signature].latency_us
-
-
-def test_the_dispatch_overhead_is_taken_off(store: Store) -> None:
+def test_a_record_keeps_its_raw_samples_and_how_it_was_measured(store: Store) -> None:
     free = FakeBackend(Machine(session_us=0.0, noise_share=0.0))
     with free.build(conv(16), seed=1, lowered=True) as session:
         true_us = min(session.run_us(5))
-    [record] = measure(FakeBackend(), {}, [job(conv(16))], store, QUICK)
+    backend = FakeBackend()
+    seen: list[Progress] = []
+    [record] = measure(backend, {}, [job(conv(16))], store, QUICK, seen.append)
+    assert record.failure is None
+    assert len(record.visits) == 4 and {v.process for v in record.visits} == {0, 1}
+    assert all(v.samples_us for v in record.visits)
+    assert record.protocol and record.environment["engine"].startswith("fake")
+    # The dispatch overhead is taken off.
     assert record.overhead_us == pytest.approx(Machine().session_us, rel=0.03)
     assert record.latency_us == pytest.approx(true_us, rel=0.03)
+    assert store.latencies(backend.target, [record.signature])[record.signature].latency_us
+    assert seen[-1].done == seen[-1].total
+    assert "null" not in {progress.label for progress in seen}
 
 
-def test_a_refused_cell_becomes_a_record_with_its_reason(store: Store) -> None:
+def test_a_refused_cell_is_a_record_with_its_reason_and_progress_goes_on(store: Store) -> None:
     backend = OnnxRuntimeBackend(threads=1)
-    good, bad = measure(backend, {"threads": 1}, [job(conv(8)), job(bad_conv())], store, QUICK)
+    seen: list[Progress] = []
+    jobs = [job(conv(8)), job(bad_conv())]  # refused at once, and left out by the second process
+    good, bad = measure(backend, {"threads": 1}, jobs, store, QUICK, seen.append)
     assert good.latency_us and bad.latency_us is None
     assert bad.failure is not None and "ONNX Runtime cannot run" in bad.failure
-    known = store.latencies(backend.target, [bad.signature])[bad.signature]
-    assert known.failure == bad.failure
+    assert store.latencies(backend.target, [bad.signature])[bad.signature].failure == bad.failure
+    assert [progress.done for progress in seen] == list(range(1, len(seen) + 1))
+    assert all(progress.done <= progress.total for progress in seen)
 
 
 def test_a_run_that_was_cut_off_goes_on(store: Store) -> None:
@@ -88,21 +91,14 @@ def test_a_run_that_was_cut_off_goes_on(store: Store) -> None:
     jobs = [job(conv(c)) for c in (8, 16, 24)]
     with pytest.raises(KeyboardInterrupt):
         measure(FakeBackend(), {}, jobs, store, QUICK, cut_off)
-    assert not store.latencies(FakeBackend().target, [j.signature for j in jobs])
+    assert not store.latencies(FakeBackend().target, [j.signature.hash for j in jobs])
     after: list[Progress] = []
     records = measure(FakeBackend(), {}, jobs, store, QUICK, after.append)
     assert len(records) == 3 and all(r.latency_us for r in records)
-    uninterrupted = Store(store.url.replace("store.db", "other.db"))
-    whole: list[Progress] = []
-    measure(FakeBackend(), {}, jobs, uninterrupted, QUICK, whole.append)
-    assert len(after) < len(whole)
+    assert len(after) < seen[0].total
 
 
-def test_progress_ends_at_its_total_and_a_budget_ends_early(store: Store) -> None:
-    seen: list[Progress] = []
-    measure(FakeBackend(), {}, [job(conv(8))], store, QUICK, seen.append)
-    assert seen[-1].done == seen[-1].total
-    assert "null" not in {progress.label for progress in seen}
+def test_a_budget_ends_early(store: Store) -> None:
     none_left = MeasurementConfig(
         rounds=1, processes=1, max_processes=1, visit_ms=1.0, budget_s=0.0
     )
@@ -110,18 +106,9 @@ def test_progress_ends_at_its_total_and_a_budget_ends_early(store: Store) -> Non
     assert len(measure(FakeBackend(), {}, jobs, store, none_left)) < len(jobs)
 
 
-def test_progress_never_goes_back_in_a_process_with_fewer_visits(store: Store) -> None:
-    twice = MeasurementConfig(rounds=2, processes=2, max_processes=2, visit_ms=1.0)
-    seen: list[Progress] = []
-    jobs = [job(conv(8)), job(bad_conv())]  # refused at once, and left out by the second process
-    measure(OnnxRuntimeBackend(threads=1), {"threads": 1}, jobs, store, twice, seen.append)
-    assert [progress.done for progress in seen] == list(range(1, len(seen) + 1))
-    assert all(progress.done <= progress.total for progress in seen)
-
-
 def test_a_visit_stands_between_references() -> None:
     backend = FakeBackend()
-    report = visit(backend, References(backend), VisitTask("k", conv(8), True, 1.0, 4, 1))
+    report = visit(backend, References(backend), VisitTask("k", (conv(8),), 1.0, 1, 4))
     assert report.failure is None and report.reference_us > 0
     assert len(report.samples_us) % 3 == 0  # three of four replicas, the first left out
 
@@ -143,22 +130,19 @@ class Busy(FakeBackend):
         return session
 
 
-def test_on_a_busy_machine_the_last_reference_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_busy_machine_the_last_reference_stands_if_there_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(visiting, "PATIENCE_S", 0.01)
     monkeypatch.setattr(visiting, "WARM_UP_S", 0.0)
+    with pytest.raises(MeasurementError, match="too busy to measure"):
+        References(Busy()).run_us()
     backend = Busy()
     backend.calm = 100
     references = References(backend)
     before_us = references.run_us()
     backend.calm = 0
     assert references.run_us() == before_us > 0
-
-
-def test_a_machine_that_is_never_calm_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(visiting, "PATIENCE_S", 0.01)
-    monkeypatch.setattr(visiting, "WARM_UP_S", 0.0)
-    with pytest.raises(MeasurementError, match="too busy to measure"):
-        References(Busy()).run_us()
 
 
 class DisturbedAtFirst(Session):
@@ -182,17 +166,14 @@ class Gives(FakeBackend):
         return [DisturbedAtFirst(50) for _ in range(count)]
 
 
-def test_a_visit_goes_on_until_some_runs_were_left_undisturbed() -> None:
-    task = VisitTask("k", conv(8), True, 1e-6, 4, 1)
-    report = visit(Gives(), References(Gives()), task)
-    assert report.failure is None and len(report.samples_us) == visiting.MIN_SAMPLES
-
-
-def test_a_visit_that_stays_disturbed_ends_without_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(visiting, "PATIENCE_S", 0.0)
-    task = VisitTask("k", conv(8), True, 1e-6, 4, 1)
-    report = visit(Gives(), References(Gives()), task)
-    assert report.failure is None and not report.samples_us
+@pytest.mark.parametrize(("patience_s", "samples"), [(2.0, visiting.MIN_SAMPLES), (0.0, 0)])
+def test_a_visit_goes_on_for_a_while_until_some_runs_were_left_undisturbed(
+    monkeypatch: pytest.MonkeyPatch, patience_s: float, samples: int
+) -> None:
+    references = References(Gives())
+    monkeypatch.setattr(visiting, "PATIENCE_S", patience_s)
+    report = visit(Gives(), references, VisitTask("k", (conv(8),), 1e-6, 1, 4))
+    assert report.failure is None and len(report.samples_us) == samples
 
 
 def test_levels_and_the_dispatch_overhead() -> None:

@@ -13,7 +13,6 @@ from hybridlat.measuring.statistics import (
     combine,
     difference,
     flicker_share,
-    level_us,
     record_of,
     usual_us,
     without_outliers,
@@ -41,14 +40,6 @@ def test_a_slower_machine_whose_drift_is_known_changes_nothing(
     ]
     assert combine(slower).latency_us == pytest.approx(combine(result).latency_us)
     assert combine(slower).spread_share == pytest.approx(combine(result).spread_share, abs=1e-9)
-
-
-@given(samples, samples)
-def test_the_level_of_a_difference_is_the_difference_of_the_levels(
-    timed: list[float], taken_off: list[float]
-) -> None:
-    wanted = level_us(timed) - level_us(taken_off)
-    assert level_us(difference(timed, taken_off)) == pytest.approx(wanted, abs=2e-3)
 
 
 @given(visits, st.floats(0.0, 100.0))

@@ -44,16 +44,13 @@ def test_symbolic_batch_is_one_unless_given() -> None:
     assert read_network(conv_model("N"), shapes=shapes).types["y"].shape == (2, 4, 32, 16)
 
 
-def test_open_sizes_are_asked_for_by_name() -> None:
+def test_open_sizes_and_inputs_that_are_not_there_are_named() -> None:
     made = model("g (float[1,3,H,8] x) => (float[1,3,H,8] y) { y = Relu(x) }")
     with pytest.raises(NetworkError, match=r"size 'H' of the input 'x'.*--shape x:"):
         read_network(made)
     assert read_network(made, shapes={"x": (1, 3, 4, 8)}).types["y"].shape == (1, 3, 4, 8)
-
-
-def test_an_input_that_is_not_there() -> None:
     with pytest.raises(NetworkError, match="there is no input 'z': the inputs are 'x'"):
-        read_network(conv_model(), shapes={"z": (1,)})
+        read_network(made, shapes={"z": (1,)})
 
 
 def test_weights_made_by_constant_of_shape_are_weights() -> None:

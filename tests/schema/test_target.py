@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridlat.errors import InputError, TargetError
-from hybridlat.measuring.ssh import Board
+from hybridlat.errors import TargetError
 from hybridlat.schema.target import PRECISIONS, Target
 
 parts = st.from_regex(r"[a-z0-9][a-z0-9._+-]{0,12}", fullmatch=True)
@@ -35,9 +34,3 @@ def test_what_would_be_a_strange_folder_is_no_target(text: str) -> None:
     with pytest.raises(TargetError) as caught:
         Target.parse(text)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("host", ["user@board\n", "-oProxyCommand=x", "a b", ""])
-def test_what_ssh_would_take_otherwise_is_no_host(host: str) -> None:
-    with pytest.raises(InputError, match="is no host"):
-        Board(host, "plan")

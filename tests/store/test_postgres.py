@@ -109,17 +109,6 @@ def test_texts_that_the_server_does_not_take(store: Store) -> None:
     assert store.check() == []
 
 
-def test_both_databases_export_the_same_bytes(store: Store, tmp_path: Path) -> None:
-    exported = []
-    with Store(tmp_path / "store.db") as other:
-        for i, one in enumerate((store, other)):
-            packs = filled(one).export(tmp_path / str(i))
-            files = [f for pack in packs for f in pack.iterdir()]
-            exported.append({f"{f.parent.name}/{f.name}": f.read_bytes() for f in files})
-    assert exported[0] == exported[1]
-    assert len(exported[0]) > 5
-
-
 def test_the_statements_of_the_page_make_a_store_of_a_team(server: postgres.Server) -> None:
     blocks = re.findall(r"```sql\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     by_administrator, by_owner = (

@@ -6,9 +6,7 @@ import os
 import sqlite3
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -211,13 +209,10 @@ def test_a_forked_process_opens_its_own_connection(store: Store) -> None:
         ("DELETE FROM payload", "record", "raw samples are missing"),
         ("UPDATE breakdown SET body = :zeros", "breakdown", "cannot be unpacked"),
         ("UPDATE breakdown SET id = :zeros", "breakdown", "hashes to"),
-        ("UPDATE cache SET text = '{\"a\":'", "cache scope", "5 bytes instead of 7"),
-        ("UPDATE cache SET text = '{\"a\":1['", "cache scope", "not a JSON document"),
     ],
 )
 def test_check_finds_damage(url: str, execute: Execute, sql: str, where: str, problem: str) -> None:
     with filled(Store(url)) as store:
-        store.cache_put("scope/key", '{"a":1}')
         assert store.check() == []
     execute(sql, **({"zeros": bytes(16)} if ":zeros" in sql else {}))
     with Store(url) as store:
@@ -247,6 +242,28 @@ def test_an_error_that_does_not_pass_is_told_at_once(
         store.add([measured(latency_us=77.0)])
 
 
+def errors(path: Path) -> list[str]:
+    """What all reads and a write of a damaged file come to: sentences, and no other error."""
+    said = []
+    with Store(path) as store:
+        for read in (
+            lambda: store.latencies(TARGET, HASHES),
+            lambda: list(store.measurements()),
+            lambda: list(store.breakdowns()),
+            lambda: store.signature_texts(HASHES),
+            lambda: store.recent(TARGET),
+            store.targets,
+            store.stats,
+            store.check,
+            lambda: store.add([measured(latency_us=77.0)]),
+        ):
+            try:
+                read()
+            except StoreError as error:
+                said.append(str(error))
+    return said
+
+
 @given(st.data())
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_damaged_file_never_gives_another_error(
@@ -259,19 +276,20 @@ def test_a_damaged_file_never_gives_another_error(
     length = data.draw(st.integers(1, 5000))
     body[start : start + length] = data.draw(st.binary(min_size=1, max_size=20)) * (length // 10)
     path.write_bytes(body)
-    with Store(path) as store:
-        for read in (
-            lambda: store.latencies(TARGET, HASHES),
-            lambda: list(store.measurements()),
-            lambda: list(store.breakdowns()),
-            lambda: store.signature_texts(HASHES),
-            store.targets,
-            store.stats,
-            store.check,
-            lambda: store.add([measured(latency_us=77.0)]),
-        ):
-            with suppress(StoreError):  # and nothing else may come out
-                read()
+    errors(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["payload SET body = 3", "breakdown SET id = 3.5", "signature SET text = x'01'",
+     "measurement SET measured_at = x'01'", "measurement SET spread_share = 'x'"],
+)  # fmt: skip
+def test_a_value_of_another_type_is_damage(path: Path, change: str) -> None:
+    filled(Store(path)).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"UPDATE {change}")
+    connection.close()
+    assert any("is damaged" in sentence for sentence in errors(path))
 
 
 @pytest.mark.parametrize(
@@ -306,24 +324,3 @@ def test_threads_share_a_store(path: Path) -> None:
         with ThreadPoolExecutor(8) as threads:
             found = list(threads.map(lambda _: store.latencies(TARGET, HASHES), range(8)))
     assert found == [expected] * 8
-
-
-@pytest.mark.parametrize(
-    ("sql", "read"),
-    [
-        ("UPDATE payload SET body = 3", lambda store: list(store.measurements())),
-        ("UPDATE breakdown SET id = 3.5", lambda store: list(store.breakdowns())),
-        ("UPDATE signature SET text = x'01'", lambda store: store.signature_texts(HASHES)),
-        ("UPDATE measurement SET measured_at = x'01'", lambda store: store.recent(TARGET)),
-        ("UPDATE measurement SET spread_share = 'x'", lambda s: s.latencies(TARGET, HASHES)),
-    ],
-)
-def test_a_value_of_another_type_is_damage(
-    path: Path, sql: str, read: Callable[[Store], object]
-) -> None:
-    filled(Store(path)).close()
-    with sqlite3.connect(path) as connection:
-        connection.execute(sql)
-    connection.close()
-    with Store(path) as store, pytest.raises(StoreError, match="is damaged"):
-        read(store)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import math
 from collections.abc import Mapping
 
@@ -10,7 +9,6 @@ import pytest
 
 from hybridlat import onnx_io
 from hybridlat.engines import registry
-from hybridlat.errors import BackendUnavailable
 from hybridlat.graph.signature import sign
 from hybridlat.training.kernel_families import COMMON, RARE, Family
 from hybridlat.training.kernel_sampler import MOST_BYTES, draw, sweep
@@ -19,17 +17,17 @@ from tests.fakes.fake_backend import FakeBackend
 
 @pytest.mark.parametrize("chosen", [COMMON, RARE], ids=["common", "rarer"])
 def test_networks_are_sound_and_within_limits(chosen: Mapping[str, Family]) -> None:
-    families: collections.Counter[str] = collections.Counter()
+    families: set[str] = set()
     for seed in range(300):
         drawn = draw(seed, chosen)
-        families[drawn.family] += 1
+        families.add(drawn.family)
         again = onnx_io.read_network(onnx_io.to_onnx(drawn.network, None))
         assert drawn.kernel <= {node.name for node in again.nodes}
         assert {n: again.types[n] for n in again.outputs} == {
             n: drawn.network.types[n] for n in drawn.network.outputs
         }
         assert drawn.network.weight_bytes < MOST_BYTES
-    assert set(families) == set(chosen)
+    assert families == set(chosen)
 
 
 def test_kernels_are_distinct_and_named_by_their_hash() -> None:
@@ -50,10 +48,7 @@ def test_contexts_are_those_that_can_hold_the_kernel() -> None:
 
 
 def test_onnx_runtime_shows_them_in_its_own_layout() -> None:
-    try:
-        backend = registry.open_backend("onnxruntime", {"threads": 1})
-    except BackendUnavailable as error:
-        pytest.skip(str(error))
+    backend = registry.open_backend("onnxruntime", {"threads": 1})
     drawn = [cell for _, cell in sweep(backend, 60)]
     assert len(drawn) == 60
     blocked = sum(cell.nodes[0].domain == "com.microsoft.nchwc" for cell in drawn)

@@ -56,19 +56,12 @@ class TensorRtBackend(Backend):
             raise BackendUnavailable(f"TensorRT cannot be used: {error}") from error
         hello = worker.hello
         worker.close()  # a run has a worker of its own: two would share the device's memory
-        facts: Mapping[str, str] = hello["board"]
-        runtime = f"{hello['engine']}-{hello['version']}"
-        device = device_name(facts.get("gpu") or "gpu", board_model())
-        self._target = Target(device, runtime, precision)
-        engine = f"{hello['engine']} {hello['version']}"
-        self._environment = {"engine": engine, **facts, **hello["settings"]}
+        device = device_name(hello["board"].get("gpu") or "gpu", board_model())
+        self._target = Target(device, f"{hello['engine']}-{hello['version']}", precision)
 
     @property
     def target(self) -> Target:
         return self._target
-
-    def environment(self) -> Mapping[str, str]:
-        return self._environment
 
     def lower(self, network: Network) -> Lowered:
         return tensorrt.lower(network, self.target)

@@ -9,21 +9,43 @@ point-wise operators in front of it and those behind it that run over the same e
 nothing: they are index arithmetic in whatever reads them. Nothing is folded into weights, so a
 batch normalisation is one more point-wise operator.
 
-:mod:`.module` says what is put back that an exporter folded, :mod:`.rules` what is joined.
+An exported file is not the module: the exporter folds a batch normalisation into the convolution
+in front of it, which neither does, and writes one ATen call as several operators.
+:func:`as_module` puts the normalisations and the separate bias additions back; :mod:`.rules` joins
+what was one call and says which views copy.
+
+Under automatic mixed precision (:func:`with_autocast`) the weights stay FP32 and are cast for every
+inference: a kernel's weights are left FP32 here, which says that their FP32 bytes are read.
+Activations are cast where an operator asks for another type, in a kernel of its own (eager) or on
+the way (compiled). The lists of operators are those of PyTorch's page on mixed precision.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from hybridlat.engines.fusion.groups import lowered_of
+from hybridlat.engines.fusion.groups import Groups, lowered_of
 from hybridlat.engines.fusion.rewriter import apply, code_hash, fuse, in_force, unknown_operators
-from hybridlat.engines.torch.module import as_module, to_file, with_autocast, with_channels_last
 from hybridlat.engines.torch.rules import COMPOSITES, INDUCTOR, LIBRARY, follow, free_views
-from hybridlat.graph.network import Lowered, Network
+from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
 from hybridlat.schema.target import Target
 
 _CPU = re.compile(r"(xeon|epyc|ryzen|core|i[3579]|cascade-lake)\b")
+MARK = ("memory_format", "channels_last")
+"""Of an operator that runs with channels innermost, as PyTorch calls it. Shapes stay as written."""
+_CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
+# Exporters name what they fold: onnx::Conv_123 (TorchScript), conv1.weight_bias (dynamo).
+_FOLDED_BIAS = re.compile(r"onnx::Conv(Transpose)?_\d+$|.*\bweight_bias$")
+_OWN_BIAS = re.compile(r"(.*[./])?bias$")
+HALF, FULL = "float16", "float32"
+_HALF_OPS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "PRelu"})
+_FULL_OPS = frozenset({
+    "LayerNormalization", "InstanceNormalization", "GroupNormalization", "Softmax", "LogSoftmax",
+    "Pow", "Exp", "Log", "ReduceSum", "ReduceL2", "Softplus", "Resize",
+})  # fmt: skip
+_OWN_PARAMETERS = frozenset({"BatchNormalization", "PRelu"})
 
 
 def lower(network: Network, target: Target, *, channels_last: bool = False) -> Lowered:
@@ -62,3 +84,207 @@ def identity(target: Target) -> str:
 def _is_cpu(target: Target) -> bool:
     """Whether the target's device is a CPU, by its threads or its name."""
     return target.threads is not None or _CPU.match(target.device) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """The network as a module runs it, and where each of its operators stands in the file.
+
+    ``origins[i]`` is the file's position of ``network.nodes[i]``, None for one that was put in.
+    """
+
+    network: Network
+    origins: tuple[int | None, ...]
+
+
+def as_module(network: Network, bias_apart: bool = True) -> Module:
+    """Put back what the exporter folded into convolutions.
+
+    A ``BatchNormalization`` goes behind those whose bias was folded (:func:`folded_norms`). Any
+    other bias becomes an ``Add`` (``bias_apart``): with cuDNN, PyTorch adds it in a call of its own
+    (ATen's ``Convolution.cpp``), and so does the code that inductor makes for a GPU. On a CPU the
+    convolution adds it.
+    """
+    normed = folded_norms(network)
+    nodes: list[Node] = []
+    origins: list[int | None] = []
+    types, constants = dict(network.types), dict(network.constants)
+    for position, node in enumerate(network.nodes):
+        bias = _bias(network, node)
+        if bias and (position in normed or bias_apart):
+            raw = f"{node.outputs[0]}__conv"
+            types[raw] = types[node.outputs[0]]
+            nodes.append(replace(node, inputs=node.inputs[:2], outputs=(raw,)))
+            nodes.append(_behind(node, raw, bias, position in normed, constants))
+            origins += [position, None]
+        else:
+            nodes.append(node)
+            origins.append(position)
+    read = {name for node in nodes for name in node.inputs}
+    kept = {name: c for name, c in constants.items() if name in read}
+    made = replace(network, nodes=tuple(nodes), types=types, constants=kept)
+    return Module(made, tuple(origins))
+
+
+def folded_norms(network: Network) -> frozenset[int]:
+    """Positions of the convolutions into which a batch normalisation was folded.
+
+    The name that the exporter gives a folded bias tells it. Where no name in the file tells either
+    way, the kind of network does: one that adds residuals or holds depthwise convolutions was not
+    trained without normalisation, unless it normalises otherwise; AlexNet, VGG, SqueezeNet were.
+    """
+    biased = {i: b for i, node in enumerate(network.nodes) if (b := _bias(network, node))}
+    folded = frozenset(i for i, name in biased.items() if _FOLDED_BIAS.match(name))
+    if folded or any(_OWN_BIAS.match(name) for name in biased.values()):
+        return folded
+    ops = {node.op for node in network.nodes}
+    if ops & {"LayerNormalization", "InstanceNormalization", "GroupNormalization"}:
+        return frozenset()
+    if not any(_is_modern(network, node) for node in network.nodes):
+        return frozenset()
+    return frozenset(i for i in biased if _pixels(network, network.nodes[i]) > 1)
+
+
+def with_channels_last(module: Module, positions: frozenset[int]) -> Module:
+    """The module with a mark on the operators at these positions: other kernels run them."""
+    nodes = list(module.network.nodes)
+    for position in positions:
+        marked = tuple(sorted((*nodes[position].attributes, MARK)))
+        nodes[position] = replace(nodes[position], attributes=marked)
+    return replace(module, network=replace(module.network, nodes=tuple(nodes)))
+
+
+def to_file(module: Module, lowered: Lowered) -> Lowered:
+    """The same kernels, traced to the operators of the file."""
+
+    def of_file(positions: Sequence[int]) -> tuple[int, ...]:
+        return tuple(i for p in positions if (i := module.origins[p]) is not None)
+
+    origins = tuple(map(of_file, lowered.origins))
+    return replace(lowered, origins=origins, removed=of_file(lowered.removed))
+
+
+def _bias(network: Network, node: Node) -> str:
+    if node.op not in _CONVOLUTIONS or node.domain or len(node.inputs) < 3:
+        return ""
+    return node.inputs[2] if node.inputs[2] in network.constants else ""
+
+
+def _behind(node: Node, raw: str, bias: str, normed: bool, constants: dict[str, Constant]) -> Node:
+    """The operator behind a convolution without its bias: a normalisation, or the bias alone."""
+    dtype, (channels,) = constants[bias].type.dtype, constants[bias].type.shape
+    if normed:
+        names = tuple(f"{bias}__{part}" for part in ("scale", "shift", "mean", "variance"))
+        constants.update((name, Constant(TensorType(dtype, (channels,)))) for name in names)
+        return Node(
+            f"{node.name}__norm", "BatchNormalization", (raw, *names), node.outputs, version=15
+        )
+    rank = len(constants[node.inputs[1]].type.shape) if node.inputs[1] in constants else 4
+    name = f"{bias}__apart"
+    constants[name] = Constant(TensorType(dtype, (channels, *[1] * (rank - 2))))
+    return Node(f"{node.name}__bias", "Add", (raw, name), node.outputs, version=14)
+
+
+def _is_modern(network: Network, node: Node) -> bool:
+    if node.op == "Add":
+        return sum(name in network.types for name in node.inputs) == 2
+    return node.op == "Conv" and node.attribute("group", 1) not in (1, 2)
+
+
+def _pixels(network: Network, node: Node) -> int:
+    shape = network.types[node.outputs[0]].shape
+    return shape[-1] * (shape[-2] if len(shape) > 3 else 1)
+
+
+def with_autocast(module: Module, groups: Groups, casts_apart: bool) -> tuple[Module, Groups]:
+    """The module with the types that it computes in under autocast, and the same kernels.
+
+    With ``casts_apart`` a cast of an activation is a kernel.
+    """
+    network = module.network
+    wanted, types = _wanted(network, groups), dict(network.types)
+    for position, node in enumerate(network.nodes):
+        for out in node.outputs:
+            if out and types[out].dtype == FULL:
+                element_type = wanted.get(position) or _widest(network, node, types)
+                types[out] = types[out]._replace(dtype=element_type)
+    if casts_apart:
+        return _with_casts(module, groups, wanted, types)
+    _narrow(network, groups, wanted, types)
+    return replace(module, network=replace(network, types=types)), groups
+
+
+def _wanted(network: Network, groups: Groups) -> dict[int, str]:
+    """The type that autocast demands of an operator, by what its kernel stands for."""
+    wanted: dict[int, str] = {}
+    for kernel in groups.kernels:
+        ops = {network.nodes[i].op for i in kernel}
+        if ops & _HALF_OPS:
+            wanted.update(dict.fromkeys(kernel, HALF))
+        elif ops & _FULL_OPS or ops == {"Sqrt", "Div"}:
+            wanted.update(dict.fromkeys(kernel, FULL))
+    return wanted
+
+
+def _widest(network: Network, node: Node, types: dict[str, TensorType]) -> str:
+    """The type that PyTorch promotes to: a parameter of the module counts, a number does not."""
+    read = [types[name].dtype for name in node.inputs if name in types]
+    if node.op not in _OWN_PARAMETERS and not node.name.endswith("__bias"):
+        constants = [network.constants[n].type for n in node.inputs if n in network.constants]
+        read += [c.dtype for c in constants if c.elements > 1]
+    return FULL if FULL in read or HALF not in read else HALF
+
+
+def _narrow(
+    network: Network, groups: Groups, wanted: dict[int, str], types: dict[str, TensorType]
+) -> None:
+    """A tensor that only FP16 operators read is stored so: the cast is done on the way out."""
+    removed, readers = set(groups.removed), network.consumers
+    half: dict[int, bool] = {}
+    for position in range(len(network.nodes) - 1, -1, -1):
+        node = network.nodes[position]
+        half[position] = wanted.get(position) == HALF
+        for out in node.outputs:
+            consumers = readers.get(out, []) if out not in network.outputs else []
+            narrow = bool(consumers) and all(half[r] for r in consumers)
+            if narrow and types[out].dtype == FULL:
+                types[out] = types[out]._replace(dtype=HALF)
+            if position in removed:
+                half[position] = narrow
+
+
+def _with_casts(
+    module: Module, groups: Groups, wanted: dict[int, str], types: dict[str, TensorType]
+) -> tuple[Module, Groups]:
+    """Put a kernel where an activation is cast for an operator; autocast keeps none for later."""
+    network, producers = module.network, module.network.producers
+    kernel_of = {i: k for k, kernel in enumerate(groups.kernels) for i in kernel}
+    nodes: list[Node] = []
+    origins: list[int | None] = []
+    position_of: list[int] = []
+    casts: list[tuple[int, ...]] = []
+    for position, node in enumerate(network.nodes):
+        inputs = list(node.inputs)
+        dtype = wanted.get(position)
+        for k, name in enumerate(inputs):
+            if dtype is None or name not in types or types[name].dtype not in (HALF, FULL):
+                continue
+            made_by = kernel_of.get(producers.get(name, -1))
+            is_own = name in producers and made_by == kernel_of.get(position)
+            if is_own or types[name].dtype == dtype:
+                continue
+            inputs[k] = f"{name}__{position}_{dtype}"
+            types[inputs[k]] = types[name]._replace(dtype=dtype)
+            casts.append((len(nodes),))
+            to = (("to", 10 if dtype == HALF else 1),)
+            nodes.append(
+                Node(f"{node.name}__cast{k}", "Cast", (name,), (inputs[k],), to, version=13)
+            )
+            origins.append(None)
+        position_of.append(len(nodes))
+        nodes.append(replace(node, inputs=tuple(inputs)))
+        origins.append(module.origins[position])
+    kernels = [tuple(position_of[i] for i in kernel) for kernel in groups.kernels]
+    removed = tuple(position_of[i] for i in groups.removed)
+    made = replace(network, nodes=tuple(nodes), types=types)
+    return Module(made, tuple(origins)), Groups((*kernels, *casts), removed)

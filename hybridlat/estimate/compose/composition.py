@@ -4,9 +4,8 @@ The two constants are fitted per target on whole networks that were measured, to
 and pulled towards 0 and 1 where there are few of them. The interval joins two sources: the cells'
 errors, whose shared part does not average out (see posterior.py), and what the composition itself
 gets wrong, known from networks left out of the fit. How many standard errors it reaches is read
-off the errors of held-out networks (see calibration.py). It starts from conformal quantiles; as
-they are smoothed and widened, their guarantee for errors of any shape is lost. Whether intervals
-hold what they say is therefore measured: ``evaluate`` reports it at each of ``CALIBRATED_AT``.
+off the errors of held-out networks (see calibration.py); ``evaluate`` reports how often intervals
+hold at each of ``CALIBRATED_AT``.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import TypeVar
 
@@ -43,7 +42,6 @@ class NetworkInterval:
     latency_us: float
     interval_us: tuple[float, float]
     half_width_share: float
-    sum_of_cells_us: float
 
     def covering(self, other: NetworkInterval) -> NetworkInterval:
         """The same latency with an interval that holds the other one's too."""
@@ -108,10 +106,9 @@ class Composition:
     def interval_factor(self, confidence: float) -> float:
         """How far an interval of that confidence reaches, in a unit of its own.
 
-        Between two ``levels`` by linear interpolation over the quantile of the normal distribution.
-        Beyond them, and where there are none (format 1, or too few networks), as the quantiles of
-        Student's distribution with the degrees of freedom of the cells' errors: no network left out
-        was judged there. Rises strictly with the confidence.
+        Between two ``levels`` by linear interpolation over the quantile of the normal distribution;
+        where there are none as the quantiles of Student's distribution with the degrees of freedom
+        of the cells' errors. Rises strictly with the confidence.
         """
         degrees = self.correlation.degrees
         if not self.levels:
@@ -168,23 +165,15 @@ class Composition:
         total = posterior.sum_us
         latency = self.latency_us(total)
         variance = variance_of(posterior.uses_us, posterior.covariance)
-        return self.around(latency, self.half_width_share(variance, total), total)
+        return self.around(latency, self.half_width_share(variance, total))
 
-    def around(
-        self, latency_us: float, half_width_share: float, sum_of_cells_us: float
-    ) -> NetworkInterval:
+    def around(self, latency_us: float, half_width_share: float) -> NetworkInterval:
         """The interval around a latency on the scale of records."""
         middle, reach = latency_us * self.shown_ratio, 1 + half_width_share
-        return NetworkInterval(
-            middle, (middle / reach, middle * reach), half_width_share, sum_of_cells_us
-        )
+        return NetworkInterval(middle, (middle / reach, middle * reach), half_width_share)
 
     def to_json(self) -> dict[str, object]:
-        return {
-            "format": COMPOSITION_FORMAT,
-            **asdict(self),
-            "correlation": self.correlation.to_json(),
-        }
+        return {"format": COMPOSITION_FORMAT, **msgspec.to_builtins(self)}
 
     @classmethod
     def from_json(cls, body: Mapping[str, object]) -> Composition:
@@ -195,15 +184,11 @@ class Composition:
                 f"({COMPOSITION_FORMAT}): train the target again with this version"
             )
         try:
-            composition = msgspec.convert(
-                {f.name: body[f.name] for f in fields(cls)}
-                | {"correlation": Correlation.as_fields(body["correlation"])},
-                cls,
-            )
+            composition = msgspec.convert({f.name: body[f.name] for f in fields(cls)}, cls)
             for a, b in itertools.pairwise(composition.levels):
                 if not (0 < a[0] < b[0] < 1 and 0 < a[1] < b[1]):
                     raise ValueError(f"levels {composition.levels} do not rise")
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, ValueError) as error:
             raise InputError(f"the composition is damaged: {error!r}") from error
         return composition
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from hybridlat.estimate.compose.composition import PRIOR_RESIDUAL
@@ -101,7 +101,7 @@ def fit_correlation(networks: Sequence[Sequence[tuple[CellPrior, float]]]) -> Co
         before = best
         for name, grid in _GRIDS.items():
             for value in grid:
-                tried = replace(best, **{name: value})
+                tried = structs.replace(best, **{name: value})
                 if tried.network + tried.kind + tried.near > _MOST_SHARED or tried == best:
                     continue
                 likelihood = score(tried)

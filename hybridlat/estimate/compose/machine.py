@@ -7,9 +7,8 @@ machine, and after a handful they are its own.
 
 Records are on the scale of one pace: that at which the reference network takes what it took when
 the machine was first measured, on the quick side of that run. Every visit's ``drift`` says how much
-slower or quicker the machine was then. Within a process drift is divided out; a run at another time
-is one process among those on record. So a latency is shown at their usual pace, and on the scale of
-the median of runs, where records hold a low quantile.
+slower or quicker the machine was then. A latency is shown at the usual pace of the processes on
+record, and on the scale of the median of runs, where records hold a low quantile.
 """
 
 from __future__ import annotations
@@ -73,9 +72,8 @@ def machine_composition(
     variance of the scatter is the lender's and the cost of borrowing with two degrees of freedom
     (the conjugate analysis of a normal variance), and the interval reaches as far as Student's
     distribution says. Networks far from the others count less in the constant (Huber's weights),
-    and as three times the usual distance in the scatter. The overhead is
-    the dispatch overhead, which was measured by itself: a few large networks would tell
-    it badly, and small ones would bear that.
+    and as three times the usual distance in the scatter. The overhead was measured by itself: a few
+    large networks would tell it badly.
     """
     confidence = lent.confidence if lent is not None else 0.9
     prior = math.hypot(lent.residual_share, BORROWING_SHARE) if lent is not None else _LONE_SHARE
@@ -120,8 +118,7 @@ def undisturbed(
     """The networks that may say how cells sum up on their machine.
 
     Left out is one that the composition of all others, and that of none, puts beyond their
-    intervals at ``SURE``, and one that is ``MOST_EXCESS_SHARE`` from its cells whatever the others
-    are.
+    intervals at ``SURE``, and one that is ``MOST_EXCESS_SHARE`` from its cells.
     """
     before = machine_composition((), dispatch_overhead_us, lent)
     quiet = []
@@ -152,16 +149,12 @@ class PaceDrift:
 
     ``share`` is the root mean square of ln(pace / usual) over ``processes`` of measuring, those far
     out clipped at three times the usual distance, pooled with two processes of 2 %; 0 without any.
-    ``slowest`` and ``quickest`` are the extremes (1.05: 5 % slower than usual), ``latest`` the
-    last. ``usual_pace`` is the median of the processes' paces in that of the records,
-    ``median_ratio`` how far the median of a visit's samples lies above the level of records.
+    ``usual_pace`` is the median of the processes' paces in that of the records, ``median_ratio``
+    how far the median of a visit's samples lies above the level of records.
     """
 
     share: float = 0.0
     processes: int = 0
-    quickest: float = 1.0
-    slowest: float = 1.0
-    latest: float = 1.0
     usual_pace: float = 1.0
     median_ratio: float = 1.0
 
@@ -170,33 +163,19 @@ class PaceDrift:
         """What is shown of a network, in what its record tells."""
         return self.usual_pace * self.median_ratio
 
-    @property
-    def is_large(self) -> bool:
-        return self.share > LARGE_SHARE
-
-    def sentence(self) -> str:
-        """The warning about it."""
-        percent = 100 * (self.latest - 1)
-        latest = f"{abs(percent):.0f} % {'slower' if percent > 0 else 'quicker'}"
-        return (
-            f"this machine's pace varies by ±{100 * self.share:.0f} % from run to run "
-            f"({100 * (self.quickest - 1):+.0f} to {100 * (self.slowest - 1):+.0f} % in "
-            f"{self.processes} measuring processes), and the interval includes that; the latency "
-            "is for its usual pace, and its last run was "
-            f"{'at that pace' if abs(percent) < 1 else latest}"
-        )
-
 
 class Paces:
-    """Collects the paces of measuring processes from records, as they come.
+    """The paces of measuring processes, from records as they come.
 
     Records of one run bear the time at which it ended, so a process is named by that time, to the
     minute, and its number.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, records: Iterable[Measurement] = ()) -> None:
         self._drifts: dict[tuple[str, int], list[float]] = {}
         self._median_ratios: list[float] = []
+        for record in records:
+            self.add(record)
 
     def add(self, record: Measurement) -> None:
         """Take the drifts of a record's visits.
@@ -234,23 +213,14 @@ class Paces:
         return min(max(statistics.median(ratios), 1.0), MOST_MEDIAN_RATIO) if ratios else 1.0
 
 
-def paces_of(records: Iterable[Measurement]) -> Paces:
-    """The paces in these records."""
-    paces = Paces()
-    for record in records:
-        paces.add(record)
-    return paces
-
-
 def pace_drift_of(paces: Sequence[float], median_ratio: float = 1.0) -> PaceDrift:
     """The drift that the paces of processes show."""
     if not paces:
         return PaceDrift(median_ratio=median_ratio)
     usual = statistics.median(paces)
-    values = [pace / usual for pace in paces]
-    sizes = [abs(math.log(pace)) for pace in values]
+    sizes = [abs(math.log(pace / usual)) for pace in paces]
     most = _FAR_OUT * max(1.4826 * statistics.median(sizes), _LEAST_USUAL)
     squares = math.fsum(min(size, most) ** 2 for size in sizes)
     squares += _USUAL_PROCESSES * _USUAL_SHARE**2
-    share = math.sqrt(squares / (len(values) + _USUAL_PROCESSES))
-    return PaceDrift(share, len(values), min(values), max(values), values[-1], usual, median_ratio)
+    share = math.sqrt(squares / (len(paces) + _USUAL_PROCESSES))
+    return PaceDrift(share, len(paces), usual, median_ratio)

@@ -21,9 +21,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -63,11 +64,10 @@ class CellPrior:
         return self.source != "measured" and (self.latency_us is None or not self.trusted)
 
 
-_KEYS = {"length_scale": "reach", "untrusted_factor": "strangeness"}  # their names on disk
+_NAMES_ON_DISK = {"length_scale": "reach", "untrusted_factor": "strangeness"}
 
 
-@dataclass(frozen=True, slots=True)
-class Correlation:
+class Correlation(msgspec.Struct, frozen=True, rename=_NAMES_ON_DISK):
     """How the standardised errors of the cells of one network go together.
 
     ``network``, ``kind`` and ``near`` are the shared parts (0..1, together at most 0.95),
@@ -84,12 +84,9 @@ class Correlation:
     untrusted_factor: float = 1.5
     degrees: float = 16.0
 
-    def matrix(self, priors: Sequence[CellPrior]) -> Matrix:
-        """Correlation of the errors of ``priors``: ones on the diagonal, positive definite."""
-        return self.between(kind_similarity(priors), squared_distances(priors))
-
     def between(self, kinds: Matrix, squared: Matrix) -> Matrix:
-        """The same from the cells' similarity by kind and their squared distances."""
+        """Correlation of the errors of cells, from their similarity by kind and their squared
+        distances: ones on the diagonal, positive definite."""
         near = np.exp(-squared / (2.0 * self.length_scale**2))
         shared: Matrix = self.network + kinds * (self.kind + self.near * near)
         np.fill_diagonal(shared, 1.0)
@@ -101,17 +98,6 @@ class Correlation:
             [f.spread_share * (1.0 if f.trusted else self.untrusted_factor) for f in priors],
             dtype=float,
         )
-
-    def to_json(self) -> dict[str, float]:
-        return {_KEYS.get(name, name): value for name, value in asdict(self).items()}
-
-    @staticmethod
-    def as_fields(body: object) -> dict[str, object]:
-        """The fields of a correlation as ``to_json`` writes it. TypeError for what is no object."""
-        if not isinstance(body, dict):
-            raise TypeError("the correlation is no JSON object")
-        names = {key: name for name, key in _KEYS.items()}
-        return {str(names.get(key, key)): value for key, value in body.items()}
 
 
 def kind_similarity(priors: Sequence[CellPrior]) -> Matrix:
@@ -163,7 +149,8 @@ class ErrorPosterior:
         chosen = correlation or Correlation()
         spread = chosen.spreads(priors)
         exact = np.array([f.source == "measured" for f in priors], dtype=bool)
-        shared = chosen.matrix(priors) * chosen.inflation
+        shared = chosen.between(kind_similarity(priors), squared_distances(priors))
+        shared *= chosen.inflation
         shared[exact, :] = 0.0
         shared[:, exact] = 0.0
         shared[exact, exact] = 1.0
@@ -195,9 +182,8 @@ class ErrorPosterior:
             factor = (degrees + surprise) / (degrees + len(seen))
             covariance = (self.prior_covariance - self.prior_covariance[:, seen] @ gain) * factor
             mean[seen] = ratios
-        exact = [i for i, f in enumerate(self.priors) if f.source == "measured"]
-        noises = {i: self.priors[i].spread_share for i in exact}
-        noises.update({i: noise for i, (_, noise) in known.items()})
+        noises = {i: f.spread_share for i, f in enumerate(self.priors) if f.source == "measured"}
+        noises |= {i: noise for i, (_, noise) in known.items()}
         covariance = covariance.copy()
         for position, noise in noises.items():
             covariance[position, :] = 0.0

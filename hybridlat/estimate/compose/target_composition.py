@@ -5,36 +5,30 @@ What a machine's own records say is worked out once for each state of the store,
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 from hybridlat.errors import InputError
 from hybridlat.estimate.compose import machine
 from hybridlat.estimate.compose.composition import Composition
-from hybridlat.estimate.compose.machine import PaceDrift, pace_drift_of, paces_of
+from hybridlat.estimate.compose.machine import PaceDrift, Paces, pace_drift_of
 from hybridlat.estimate.lookup.models import (
     COMPOSITION_FILE,
     damaged,
     first_readable,
     model_folders,
+    read_json,
     read_target,
     readable,
 )
-from hybridlat.estimate.lookup.target_data import TargetData
+from hybridlat.estimate.lookup.target_data import TargetData, per_state
 
 _MOST_NETWORKS = 200
 
 
+@per_state
 def composition_of(data: TargetData) -> Composition:
-    """The target's composition, the pace drift of its machine in it.
-
-    Both are known from the first measurement on: ask again after one.
-    """
-    return data.at_this_state("composition", lambda: _composed(data))
-
-
-def _composed(data: TargetData) -> Composition:
+    """The target's composition now, the pace drift of its machine in it."""
     lent = lent_composition(data)
     of_precision = None
     if lent is not None and lent[0] in map(str, data.related):
@@ -44,32 +38,28 @@ def _composed(data: TargetData) -> Composition:
 
 
 def own_composition(data: TargetData) -> Composition | None:
-    """The trained one, unless training had too few networks: those of the store tell more.
-
-    The store holds all that are measured afterwards.
-    """
+    """The trained one, unless training had too few networks: those of the store tell more."""
     trained = _trained_composition(data)
     return None if trained is None or trained.networks < machine.CALIBRATING else trained
 
 
+@per_state
+def _trained_composition(data: TargetData) -> Composition | None:
+    """What training fitted to whole networks of this very target, however few."""
+    return first_readable(read_composition, data.model_folders, data.model_warnings)
+
+
+@per_state
 def lent_composition(data: TargetData) -> tuple[str, Composition] | None:
     """Whose interval is used where this target has no composition: the same engine's.
 
-    How far the sum of measured cells is from the network depends on the engine and on how
-    cells are measured more than on the device, so the error of another target under the engine is
-    the best guess there is.
+    How far the sum of measured cells is from the network depends on the engine more than on the
+    device.
     """
-    return data.at_this_state("lent composition", lambda: _lent_composition(data))
-
-
-def _lent_composition(data: TargetData) -> tuple[str, Composition] | None:
     if own_composition(data) is not None:
         return None
-    for target in data.related:
-        related = first_readable(read_composition, model_folders(target), data.model_warnings)
-        if related is not None and related.networks:
-            return str(target), related
-    for folder in model_folders(None):
+    related = [folder for target in data.related for folder in model_folders(target)]
+    for folder in (*related, *model_folders(None)):
         other = readable(read_target, folder)
         if other is not None and other.engine == data.target.engine:
             composition = readable(read_composition, folder)
@@ -86,14 +76,15 @@ def on_this_machine(data: TargetData, composition: Composition) -> Composition:
     return replace(composition, wander_share=drift.share, shown_ratio=drift.shown_ratio)
 
 
+@per_state
 def pace_drift(data: TargetData) -> PaceDrift:
     """How the machine's own pace drifts, by its newest records."""
 
     def newest() -> PaceDrift:
-        paces = paces_of(data.store.recent(data.target))
+        paces = Paces(data.store.recent(data.target))
         return pace_drift_of(paces.by_process(), paces.median_ratio)
 
-    return data.at_this_state("pace drift", lambda: data.cached("wandering", PaceDrift, newest))
+    return data.cached("wandering", PaceDrift, newest)
 
 
 def is_calibrating(data: TargetData) -> bool:
@@ -127,22 +118,9 @@ def read_composition(folder: Path) -> Composition | None:
     """The composition of a model, None where it has none; StoreError where it is damaged."""
     path = folder / COMPOSITION_FILE
     try:
-        body = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(body, dict):
-            raise ValueError("it is no JSON object")
-        return Composition.from_json(body)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, InputError) as error:
+        return Composition.from_json(read_json(path)) if path.exists() else None
+    except InputError as error:
         raise damaged(path, error) from error
-
-
-def _trained_composition(data: TargetData) -> Composition | None:
-    """What training fitted to whole networks of this very target, however few."""
-    return data.at_this_state(
-        "trained composition",
-        lambda: first_readable(read_composition, data.model_folders, data.model_warnings),
-    )
 
 
 def _machine_composition(data: TargetData) -> Composition:

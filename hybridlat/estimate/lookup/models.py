@@ -5,10 +5,9 @@ A target's folder holds versions, each complete, and a file that names the one i
     models/<target>/current                     the name of a version
     models/<target>/versions/<name>/card.json, composition.json, model.json, ...
 
-Replacing that file is the whole of an installation (see training/train.py), so a reader meets
-the old version or the new one. A version's name begins with the hash of its files, which is checked
-before they are read: XGBoost ends the process over some damaged files. Files that lie in the
-target's folder itself, as those of shipped models do, are read where nothing is named.
+Replacing that file is the whole of an installation, so a reader meets the old version or the new
+one. A version's name begins with the hash of its files, which is checked before they are read:
+XGBoost ends the process over some damaged files. Shipped models lie in the target's folder itself.
 """
 
 from __future__ import annotations
@@ -43,6 +42,7 @@ COMPOSITION_FILE = "composition.json"
 CURRENT_FILE = "current"
 VERSIONS_FOLDER = "versions"
 _log = logging.getLogger(__name__)
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -92,7 +92,11 @@ def model_hash(folder: Path) -> str:
 
 def read_card(folder: Path) -> Mapping[str, object]:
     """What a model says of its training; StoreError where that cannot be read."""
-    path = folder / CARD_FILE
+    return read_json(folder / CARD_FILE)
+
+
+def read_json(path: Path) -> Mapping[str, object]:
+    """A JSON object of a model's folder; StoreError where it cannot be read."""
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -123,13 +127,13 @@ def read_model(folder: Path) -> CellModel:
         raise damaged(folder, error) from error
 
 
-def readable(read: Callable[[Path], T], folder: Path, seen: list[str] | None = None) -> T | None:
-    """What ``read`` finds in ``folder``; None with a warning where it cannot be read.
+def readable(read: Callable[[S], T], source: S, seen: list[str] | None = None) -> T | None:
+    """What ``read`` finds in ``source``; None with a warning where it cannot be read.
 
     The warning goes to the log, once per process, and to ``seen``.
     """
     try:
-        return read(folder)
+        return read(source)
     except HybridlatError as error:
         _warn_once(str(error))
         if seen is not None and str(error) not in seen:

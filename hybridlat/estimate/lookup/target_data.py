@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, partial, wraps
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
+
+import msgspec
 
 from hybridlat.engines import registry
 from hybridlat.errors import StoreError
@@ -34,7 +34,7 @@ from hybridlat.store.packs import PackLookup
 MAX_REMEMBERED = 200_000
 T = TypeVar("T")
 V = TypeVar("V")
-_CACHED_VERSION = 4
+_CACHED_VERSION = 5
 FEW_NETWORKS = 20
 """To sign so many takes less than to read what was measured."""
 
@@ -90,10 +90,6 @@ class TargetData:
     def _packs(self) -> list[PackLookup]:
         return [pack for target in (self.target, *self.related) for pack in packs.packs_for(target)]
 
-    @cached_property
-    def _own_packs(self) -> list[PackLookup]:
-        return [pack for pack in self._packs if pack.target == self.target]
-
     def known(self, hashes: Iterable[str]) -> dict[str, LatencyStats]:
         """The record of each cell, as far as there is one."""
         wanted = dict.fromkeys(hashes)
@@ -130,7 +126,7 @@ class TargetData:
     @property
     def networks(self) -> int:
         """How many records of whole networks there are of this target."""
-        shipped = sum(pack.counts()["network"] for pack in self._own_packs)
+        shipped = sum(p.counts()["network"] for p in self._packs if p.target == self.target)
         return shipped + self.at_this_state(
             "networks", lambda: self.store.count(self.target, "network")
         )
@@ -152,7 +148,7 @@ class TargetData:
         outlines: set[Outline] = set()
         sources: list[tuple[Store | PackLookup, list[str]]] = [
             (self.store, self.store.signatures(self.target, "network")),
-            *[(pack, pack.signatures("network")) for pack in self._own_packs],
+            *[(p, p.signatures("network")) for p in self._packs if p.target == self.target],
         ]
         for source, hashes in sources:
             texts = source.signature_texts(hashes)
@@ -218,8 +214,18 @@ class TargetData:
             return known
         made = work_out()
         with contextlib.suppress(StoreError):  # a store that takes nothing: worked out again
-            self.store.cache_put(key, json.dumps(asdict(cast(Any, made))))
+            self.store.cache_put(key, msgspec.json.encode(made).decode())
         return made
+
+
+def per_state(work_out: Callable[[TargetData], T]) -> Callable[[TargetData], T]:
+    """Decorates what follows from a target's records: worked out once until there are others."""
+
+    @wraps(work_out)
+    def remembered(data: TargetData) -> T:
+        return data.at_this_state(work_out, lambda: work_out(data))
+
+    return remembered
 
 
 def _outweighs(found: LatencyStats, known: LatencyStats | None) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from hybridlat.engines import device_sheets
 from hybridlat.engines.registry import resolve
-from hybridlat.errors import BackendUnavailable, TargetError
+from hybridlat.errors import BackendUnavailable
 from hybridlat.estimate.lookup.models import (
     model_folders,
     read_card,
@@ -73,7 +73,7 @@ def list_families() -> list[FamilyInfo]:
     heads = _heads()
     if not heads:
         return []
-    sheets = [_readable_sheet(name) for name in device_sheets.names()]
+    sheets = [readable(device_sheets.load, name) for name in device_sheets.names()]
     gpus = tuple(sheet for sheet in sheets if sheet is not None and sheet.kind == "gpu")
     return [
         FamilyInfo(
@@ -85,14 +85,6 @@ def list_families() -> list[FamilyInfo]:
         )
         for head in heads
     ]
-
-
-def _readable_sheet(name: str) -> Device | None:
-    """A device's data sheet; None where a user's own cannot be read."""
-    try:
-        return device_sheets.load(name)
-    except TargetError:
-        return None
 
 
 def list_targets(store: str | None = None) -> list[TargetInfo]:

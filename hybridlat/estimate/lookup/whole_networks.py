@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -20,9 +19,6 @@ LEAST_NOISE_SHARE = 0.01
 standard deviation 1.6 % over 114 networks of the shipped CPU pack, disturbed ones included."""
 UNSTATED_NOISE_SHARE = 0.05
 """Of a figure that comes without samples, as of a single visit."""
-MOST_AGE_DAYS = 3 * 365
-"""Drivers and firmware change: an older record is evidence, and no longer the answer."""
-AGED_NOISE_SHARE = 0.1
 Outline = frozenset[tuple[tuple[object, ...], int]]
 _NODE = re.compile(r"^node (?:\S+::)?(\S+)@\d+ \(([^)]*)\) -> \(([^)]*)\)", re.MULTILINE)
 _VERSION = re.compile(r"(\d+(?:\.\d+)*)\S*\s*$")
@@ -51,7 +47,7 @@ def whole_latency(
     """What is recorded of the network with this signature; None where nothing is that counts.
 
     Records that their origin doubts, and those of another version of the engine than the target's,
-    do not count; those older than three years, or of a busy machine, are evidence only.
+    do not count; those of a busy machine are evidence only.
     """
     records = [r for r in store.measurements(target, "network", signature) if tells_latency(r)]
     own = from_records(records)
@@ -101,24 +97,14 @@ def tells_latency(record: Measurement) -> bool:
     return _same_version(record.target.version, record.environment.get("engine", ""))
 
 
-def from_records(
-    records: Iterable[Measurement], today: datetime.datetime | None = None
-) -> WholeLatency | None:
-    """What records of one network that count say together.
-
-    The recent ones where there are any, and of these what a quiet machine measured.
-    """
-    now = today or datetime.datetime.now(datetime.UTC)
+def from_records(records: Iterable[Measurement]) -> WholeLatency | None:
+    """What records of one network that count say together: those of a quiet machine, if any are."""
     ordered = sorted(records, key=lambda r: (r.measured_at, r.id))
-    recent = [r for r in ordered if _age_days(r.measured_at, now) <= MOST_AGE_DAYS]
-    chosen = recent or ordered
-    chosen = [r for r in chosen if not was_busy(r.environment)] or chosen
+    chosen = [r for r in ordered if not was_busy(r.environment)] or ordered
     if not chosen:
         return None
     load = busiest(r.environment for r in chosen)
-    known = aggregate(
-        (r.latency_us, _noise(r), r.measured_at, r.failure) for r in chosen
-    )  # fmt: skip
+    known = aggregate((r.latency_us, _noise(r), r.measured_at, r.failure) for r in chosen)
     if known.latency_us is None:
         return None
     times = "once" if len(chosen) == 1 else f"{len(chosen)} times"
@@ -128,11 +114,8 @@ def from_records(
     else:
         when = f"according to {chosen[-1].labels.get('source', 'an imported table')}"
     noise = max(known.spread_share, LEAST_NOISE_SHARE)
-    if not recent:
-        noise = max(noise, AGED_NOISE_SHARE)
-    is_exact = bool(recent) and load is None
     basis = f"{times}, {when}"
-    return WholeLatency(known.latency_us, noise, is_exact, basis, known.records, load)
+    return WholeLatency(known.latency_us, noise, load is None, basis, known.records, load)
 
 
 def _noise(record: Measurement) -> float:
@@ -151,14 +134,3 @@ def _same_version(wanted: str, engine: str) -> bool:
         return True
     parts = wanted.split(".")
     return stated.group(1).split(".")[: len(parts)] == parts
-
-
-def _age_days(measured_at: str, now: datetime.datetime) -> float:
-    """Days since; 0 for a record without a date, whose target's version is all that dates it."""
-    try:
-        then = datetime.datetime.fromisoformat(measured_at)
-    except ValueError:
-        return 0.0
-    if then.tzinfo is None:
-        then = then.replace(tzinfo=datetime.UTC)
-    return (now - then).total_seconds() / 86400

@@ -5,8 +5,8 @@ source              answers for                         standard error of ln(lat
 ==================  ==================================  ==========================================
 records             what was measured on the target     that of the measurement
 own model           what resembles its training         as the model states it
-other version       records and model of the same       0.15 or 0.3 for a version, 0.75 for a
-                    device and engine                   precision, and the source's own
+other version       records and model of the same       0.15 or 0.3, and the source's own
+                    device, engine and precision
 family              GPUs of an engine with a family     calibrated on held-out networks
 other CPU           CPUs without a model of their own   0.74 and more, less once cells are measured
 own model           what is far from its training       as the model states it
@@ -25,13 +25,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.posterior import CellPrior
 from hybridlat.estimate.lookup.models import known_device
-from hybridlat.estimate.lookup.target_data import TargetData
+from hybridlat.estimate.lookup.target_data import TargetData, per_state
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
-from hybridlat.estimate.predict.other_targets import paced_cpu, versions_of
+from hybridlat.estimate.predict.other_targets import paced_cpu, relatives_of, versions_of
 from hybridlat.estimate.predict.source import (
     UNKNOWN_SPREAD,
     CellLatency,
@@ -101,7 +102,7 @@ class OwnModel(CellSource):
             stated(guess, self.model.confidence)
             if guess.latency_us is not None and (guess.trusted or self.untrusted)
             else None
-            for guess in self.model.predict(cells.texts_at(positions))
+            for guess in self.model.predict([cells.texts[i] for i in positions])
         ]
 
 
@@ -115,23 +116,25 @@ def sources_of(data: TargetData, can_measure: bool) -> Iterator[CellSource]:
 
     target, store, model = data.target, data.store, data.model
     device = _device(data)
-    is_in_family = family.has_family(target, device)
+    folder = family.folder_of(target, device)
     if model is not None:
         yield OwnModel(model, untrusted=can_measure)
-    if can_measure and not is_in_family:
+    if can_measure and folder is None:
         return
     versions = versions_of(data)
     shared: CellSource | None = None
-    if device is not None and is_in_family:
-        others, gpu = [version.target for version in versions], device
-        shared = data.at_this_state("family", lambda: family.family_of(target, store, gpu, others))
+    if device is not None and folder is not None:
+        others = relatives_of(data)
+        law = partial(family.family_of, folder, target, store, device, others)
+        shared = data.at_this_state("family", law)
     elif model is None:
         other = data.at_this_state("other CPU", lambda: paced_cpu(target, store))
         if other is not None and (device is None or device.kind == "cpu"):
             device, shared = device or other.model.device, other
     models_there = (version.data.model for version in versions)
     device = device or next((there.device for there in models_there if there is not None), None)
-    yield from [replace(version, device=device, rival=shared) for version in versions]
+    versions = [replace(version, rival=shared) for version in versions]
+    yield from versions
     if shared is not None:
         yield shared
     if can_measure:
@@ -139,7 +142,7 @@ def sources_of(data: TargetData, can_measure: bool) -> Iterator[CellSource]:
     if model is not None:
         yield OwnModel(model, untrusted=True)
     if shared is None:
-        yield from [replace(version, device=device, untrusted=True) for version in versions]
+        yield from [replace(version, untrusted=True) for version in versions]
     if device is not None:
         yield Roofline(device, target.precision)
 
@@ -211,8 +214,8 @@ def _left_over(
     }
 
 
+@per_state
 def _device(data: TargetData) -> Device | None:
     """The device as its data sheet, its model or a micro-benchmark describes it."""
-    model = data.model
-    known = data.at_this_state("device", lambda: known_device(data.target, data.store))
-    return known or (model.device if model is not None else None)
+    known = known_device(data.target, data.store)
+    return known or (data.model.device if data.model is not None else None)

@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -39,47 +40,44 @@ _FIRST_GUESS_SPREAD = 0.5  # of ln(latency) where no held-out error has calibrat
 
 @dataclass(frozen=True)
 class MeasuredNetwork:
-    """A whole network that was measured: its cells' texts, their counts, its latency.
+    """A whole network that was measured: where, its cells' texts, their counts, its latency."""
 
-    ``target`` is where, None for the target in question.
-    """
-
+    target: Target
     texts: tuple[str, ...]
     counts: tuple[int, ...]
     copied_bytes: float
     latency_us: float
-    target: Target | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Family(CellSource):
     """A family's law applied to one target, conditioned on what was measured there.
 
-    ``measured`` counts networks by where they were measured: empty for the target itself, else the
-    name of another version or precision of it.
+    ``measured`` counts networks by where they were measured: the target itself, or another version
+    or precision of it.
     """
 
     model: FamilyModel
     device: Device
-    precision: str
-    task: Task
+    target: Target
     adapted: AdaptedTask | None = None
-    measured: Mapping[str, int] = field(default_factory=dict)
+    measured: Mapping[Target, int] = field(default_factory=dict)
+
+    @cached_property
+    def task(self) -> Task:
+        """What the family knows the target as."""
+        return shipped.task_of(self.target, self.model.tasks)
 
     def after(self, measured: Sequence[MeasuredNetwork]) -> Family:
-        """The law corrected by networks measured on the target or on its other versions."""
+        """The law corrected by networks measured on the target or on its relatives."""
         if not measured:
             return self
         rows = []
         for one in measured:
-            target, task = one.target, self.task
-            there = self
-            if target is not None:
-                there = replace(self, precision=target.precision)
-                task = shipped.task_of(target, self.model.tasks)
+            there = replace(self, target=one.target)
             kernels, _ = there._set(one.texts, one.counts, one.copied_bytes)
-            rows.append(Observation(kernels, task, one.latency_us))
-        counts = Counter("" if one.target is None else str(one.target) for one in measured)
+            rows.append(Observation(kernels, there.task, one.latency_us))
+        counts = Counter(one.target for one in measured)
         return replace(self, adapted=adapt(self.model, self.task, rows), measured=counts)
 
     def predict(self, cells: NetworkCells, positions: Sequence[int]) -> list[CellLatency | None]:
@@ -89,18 +87,12 @@ class Family(CellSource):
 
     def law(self, cells: NetworkCells) -> NetworkLaw:
         """See ``CellSource``."""
+        return cells.law_of(self, partial(self.network, cells))
 
-        def work_out() -> NetworkLaw:
-            copied_bytes = cells.read_copied_bytes() if self.task.copies else 0.0
-            return self.network(cells.texts, cells.counts, copied_bytes, cells.confidence)
-
-        return cells.law_of(self, work_out)
-
-    def network(
-        self, texts: Sequence[str], counts: Sequence[int], copied_bytes: float, confidence: float
-    ) -> NetworkLaw:
-        """The latencies of these cells, each ``counts`` times in one network."""
-        kernels, cell = self._set(texts, counts, copied_bytes)
+    def network(self, cells: NetworkCells) -> NetworkLaw:
+        """The latencies of a network's cells."""
+        copied_bytes = cells.read_copied_bytes() if self.task.copies else 0.0
+        kernels, cell = self._set(cells.texts, cells.counts, copied_bytes)
         base = task_base(kernels, self.task)
         points = self.model.embedding(kernels.descriptors, kernels.classes)
         weights = self.adapted.coefficients if self.adapted else self.model.coefficients(self.task)
@@ -119,14 +111,14 @@ class Family(CellSource):
         factor = float(relative_point(np.array([spread]), seen)[0])
         each = each * factor
         beside = np.isin(kernels.classes, (HOST, COPY))
-        calibration, quantile = self.model.calibration, normal_quantile(confidence)
+        calibration, quantile = self.model.calibration, normal_quantile(cells.confidence)
         half_width = (
             quantile * math.hypot(spread, _FIRST_GUESS_SPREAD)
             if calibration is None
-            else calibration.half_width(spread, shipped.label_of(self.task), confidence)
+            else calibration.half_width(spread, shipped.label_of(self.task), cells.confidence)
         ) - math.log(factor)
         return NetworkLaw(
-            np.bincount(cell, each[: len(cell)], len(texts)).tolist(),
+            np.bincount(cell, each[: len(cell)], len(cells.texts)).tolist(),
             float(each[beside].sum()),
             half_width / quantile,
         )
@@ -141,15 +133,16 @@ class Family(CellSource):
         values[:, COLUMN["op"]] = 0.0
         each = np.asarray(counts, np.float64)[cells.cell]
         table = KernelTable(values, classes, each, copied_bytes)
-        return kernel_set(table, self.device, self.precision), cells.cell
+        return kernel_set(table, self.device, self.target.precision), cells.cell
 
     @property
     def basis(self) -> str:
         """Whose measurements the law rests on, nearest first."""
         task, known = self.task, self.model.tasks
         networks = [
-            f"{count} network{'' if count == 1 else 's'} measured on {name or 'it'}"
-            for name, count in sorted(self.measured.items())
+            f"{count} network{'' if count == 1 else 's'} measured on "
+            f"{'it' if there == self.target else there}"
+            for there, count in self.measured.items()
         ]
         own = "".join(f"{one} and " for one in networks)
         if task in known:
@@ -161,36 +154,23 @@ class Family(CellSource):
         return f"{own}other devices of the family, by this one's data sheet"
 
 
-def has_family(target: Target, device: Device | None) -> bool:
-    """Whether a family's law answers for a target on that ``device``; None is an unknown one."""
-    return device is not None and _folder(target, device) is not None
-
-
-def _folder(target: Target, device: Device) -> Path | None:
+def folder_of(target: Target, device: Device | None) -> Path | None:
+    """The model of the family that answers for a target on that ``device``; None without one."""
     name = shipped.FAMILY_OF.get(target.engine)
-    if name is None or device.kind != "gpu":
+    if name is None or device is None or device.kind != "gpu":
         return None
     return shipped.folder_of(name, user_models_folder())
 
 
 def family_of(
-    target: Target, store: Store, device: Device, others: Sequence[Target] = ()
-) -> Family | None:
-    """The law of the target's family, corrected by whole networks of it and of ``others``.
+    folder: Path, target: Target, store: Store, device: Device, others: Sequence[Target]
+) -> Family:
+    """The law of a target's family, corrected by whole networks of it and of ``others``.
 
-    Those are other versions and precisions of the target. None where no family answers for it.
-    Raises StoreError for a damaged family.
+    Those are other versions and precisions of the target. Raises StoreError for a damaged family.
     """
-    folder = _folder(target, device)
-    if folder is None:
-        return None
-    law = shipped.load(folder)
-    networks = measured_networks(store, target)
-    for other in others:
-        theirs = measured_networks(store, other)[: MOST_NETWORKS - len(networks)]
-        networks += [replace(network, target=other) for network in theirs]
-    plain = Family(law, device, target.precision, shipped.task_of(target, law.tasks))
-    return plain.after(networks)
+    networks = [one for there in (target, *others) for one in measured_networks(store, there)]
+    return Family(shipped.load(folder), device, target).after(networks[:MOST_NETWORKS])
 
 
 def measured_networks(store: Store, target: Target) -> list[MeasuredNetwork]:
@@ -212,5 +192,6 @@ def measured_networks(store: Store, target: Target) -> list[MeasuredNetwork]:
             copied_bytes = float(breakdown.labels.get("copied_bytes", "0"))
             counts = tuple(count for _, count in breakdown.cells)
             cells = tuple(texts[signature] for signature in hashes)
-            measured.append(MeasuredNetwork(cells, counts, copied_bytes, record_of.latency_us))
+            latency_us = record_of.latency_us
+            measured.append(MeasuredNetwork(target, cells, counts, copied_bytes, latency_us))
     return measured

@@ -74,10 +74,6 @@ class NetworkCells:
         texts = self.read_texts()
         return tuple([texts[signature] for signature in self.signatures])
 
-    def texts_at(self, positions: Sequence[int]) -> list[str]:
-        """The texts of the cells at these positions."""
-        return [self.texts[i] for i in positions]
-
     def law_of(self, source: object, work_out: Callable[[], NetworkLaw]) -> NetworkLaw:
         """What a source says of the network as a whole, worked out once."""
         if id(source) not in self._laws:
@@ -167,7 +163,9 @@ class Roofline(CellSource):
     def predict(self, cells: NetworkCells, positions: Sequence[int]) -> list[CellLatency | None]:
         """See ``CellSource``: what the device could do at best, with a wide spread."""
         reason = "guessed from the device's peak, bandwidth and launch time: no similar record"
-        each = roofline_us(cells.texts_at(positions), self.device, self.precision).tolist()
+        each = roofline_us(
+            [cells.texts[i] for i in positions], self.device, self.precision
+        ).tolist()
         return [CellLatency(us, ROOFLINE_SPREAD, reason) for us in each]
 
 

@@ -15,7 +15,7 @@ from hybridlat.errors import InputError
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.plugins import Plugins
 
-__all__ = ["ImportedRecords", "names", "read"]
+__all__ = ["ImportedRecords", "read"]
 
 
 @dataclass
@@ -37,11 +37,6 @@ TABLES = ("networks", "trtexec")
 IMPORTERS = Plugins("hybridlat.importers")
 
 
-def names() -> tuple[str, ...]:
-    """What can be imported: tables and logs, then what other packages read."""
-    return (*TABLES, *IMPORTERS.names())
-
-
 def read(name: str, path: Path) -> ImportedRecords:
     """Everything under ``path`` as another package's importer reads it.
 
@@ -50,7 +45,7 @@ def read(name: str, path: Path) -> ImportedRecords:
     try:
         importer: Any = IMPORTERS.load(name)
     except KeyError:
-        choices = ", ".join(names())
+        choices = ", ".join([*TABLES, *IMPORTERS.names()])
         raise InputError(f"{name!r} is not an importer: choose one of {choices}") from None
     imported: ImportedRecords = importer.read(path)
     return imported

@@ -48,8 +48,8 @@ class Refusal(Exception):
         self.reason, self.value, self.fix, self.where = reason, str(value), fix, ""
 
     def at(self, where: str) -> Refusal:
-        """The same, kept for the list of what was left out."""
-        self.where = where
+        """The same for a list of what was left out: it keeps no frame of the reading alive."""
+        self.where, self.__context__ = where, None
         return self.with_traceback(None)
 
 

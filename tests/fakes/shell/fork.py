@@ -45,7 +45,7 @@ def _load() -> None:
 
     short = schedule.MeasurementConfig(
         rounds=1, processes=1, max_processes=1, visit_ms=2.0, network_visit_ms=20.0,
-        network_visits=1, differential_rounds=1,
+        network_visits=1,
     )  # fmt: skip
     schedule.MeasurementConfig.__init__.__defaults__ = dataclasses.astuple(short)
     schedule.ON_DEMAND = short

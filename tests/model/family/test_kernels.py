@@ -11,17 +11,13 @@ from hypothesis import strategies as st
 
 from experiments.public_data.kernel_tables import at_batch, kernel_table
 from hybridlat.engines import registry
-from hybridlat.model.family.dataset import kernel_set
 from hybridlat.model.family.kernels import (
     CLASSES,
-    LAYOUT,
     KernelTable,
     describe,
-    parts_us,
     power_slowdown,
 )
-from hybridlat.model.family.law import Embedding, Hyper
-from hybridlat.model.geometry import COLUMN, Geometry, View
+from hybridlat.model.geometry import COLUMN
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
@@ -78,19 +74,6 @@ def test_power_is_limited_over_the_whole_network(
     assert slowdown >= power_slowdown(compute_us, memory_us, other_us + 1.0, share)
 
 
-def test_a_kernel_of_few_outputs_is_made_of_small_tiles() -> None:
-    """So on many units it is not as slow as one large tile would be, nor as quick as the peak."""
-    kernels = table(np.random.default_rng(7), 60)
-    wide = replace(GPU, units=160, peak_flops={"fp32": 4 * GPU.peak("fp32")})
-    count = len(kernels.values)
-    view = View(Geometry(kernels.values, np.arange(count), count, ("",)), wide, "fp32")
-    compute_us = parts_us(kernels, view)[:, 0]
-    tiled = kernels.classes < 2
-    assert (compute_us[tiled] >= view.compute_us[tiled] * (1 - 1e-9)).all()
-    assert (compute_us[tiled] <= view.wave_us((128, 128))[tiled] * (1 + 1e-9)).all()
-    assert (compute_us[tiled] > 1.5 * view.compute_us[tiled]).any()
-
-
 DEPTHWISE = CLASSES.index("conv depthwise")
 
 
@@ -114,23 +97,3 @@ def test_tensor_cores_do_not_serve_depthwise_convolutions() -> None:
     dense = np.append(kernels.classes == CLASSES.index("conv kxk"), [False, False])
     np.testing.assert_allclose(fast[deep], slow[deep])
     assert (fast[dense] < slow[dense]).all()
-
-
-KERNELS = kernel_set(table(np.random.default_rng(5)), GPU, "fp32")
-LAST = KERNELS.descriptors.copy()
-LAST[:, LAYOUT] = 1.0
-
-
-def likeness(hyper: Hyper) -> float:
-    """The prior correlation of a kernel with itself in the other layout, of all kernels the
-    least."""
-    embedding = Embedding(hyper, 200)
-    first = embedding(KERNELS.descriptors, KERNELS.classes)
-    last = embedding(LAST, KERNELS.classes)
-    lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(last, axis=1)
-    return float(np.min((first * last).sum(axis=1) / lengths))
-
-
-def test_layouts_are_as_far_apart_as_the_law_says() -> None:
-    said = [likeness(replace(Hyper(), layout_distance=d)) for d in (0.0, 0.5, 2.0)]
-    assert said[0] > 0.99999 > said[1] > said[2]

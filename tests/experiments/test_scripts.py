@@ -1,0 +1,17 @@
+"""Every script of the lab book can be loaded: what it imports is where it looks for it."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tests.experiments.scripts import FOLDER, load
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("[0-9]*.py")))
+def test_a_script_loads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for extra in ("matplotlib", "optuna", "pandas"):
+        pytest.importorskip(extra)
+    monkeypatch.setattr(sys, "path", [str(FOLDER), *sys.path])
+    assert callable(load(name).main)

@@ -1,0 +1,198 @@
+"""Cells behind their predecessors, in measuring processes and by a plan: the same latencies."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import hybridlat
+from hybridlat.graph.builder import null_network
+from hybridlat.graph.cells import cut
+from hybridlat.graph.network import Network
+from hybridlat.graph.signature import sign
+from hybridlat.measuring.measurer import BackendMeasurer, MeasureRequest
+from hybridlat.measuring.pairs import pairs_of, tapped, working_bytes
+from hybridlat.measuring.replicas import PROTOCOLS, measure
+from hybridlat.measuring.schedule import Job, MeasurementConfig
+from hybridlat.measuring.statistics import FLOOR_US
+from hybridlat.onnx_io import read_network, to_onnx
+from hybridlat.schema.measurement import Measurement
+from hybridlat.schema.progress import Progress
+from hybridlat.store import Store
+from tests.fakes.fake_backend import FakeBackend, FakeDifferentialBackend, Machine
+from tests.fakes.plan_backend import LayoutBackend, PlanBackend
+from tests.networks import classifier, residual_block
+
+SETTINGS = MeasurementConfig(
+    rounds=2, processes=1, max_processes=1, visit_ms=1.0, network_visit_ms=1.0, network_visits=1
+)
+BOTH = [LayoutBackend, PlanBackend]
+NEEDS_OPENVINO = pytest.mark.skipif(
+    importlib.util.find_spec("openvino") is None, reason="the extra openvino is not installed"
+)
+
+
+class NoGemm(FakeDifferentialBackend):
+    """An engine that refuses the last operator of a classifier."""
+
+    def __init__(self) -> None:
+        super().__init__(Machine(noise_share=0.0), refused_ops=("Gemm",))
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with Store("sqlite://") as opened:
+        yield opened
+
+
+def measured(backend: FakeBackend, network: Network, store: Store) -> list[Measurement]:
+    """The records of a network, whole and with its cells."""
+    cells = {sign(cell.network).hash: cell.network for cell in cut(backend.lower(network), network)}
+    request = MeasureRequest("net", network, cells, whole=True)
+    return BackendMeasurer(backend, {}).measure([request], store, SETTINGS)
+
+
+def test_every_distinct_cell_stands_behind_the_one_before() -> None:
+    network = residual_block(blocks=4)
+    lowered = FakeDifferentialBackend().lower(network)
+    jobs = pairs_of("net", network, lowered)
+    assert {job.signature.hash for job in jobs} == {sign(c.network).hash for c in cut(lowered)}
+    first, *others = jobs
+    assert first.predecessor is None and others
+    for job in others:
+        assert job.predecessor is not None
+        assert len(job.network.nodes) > len(job.predecessor.nodes)
+        assert job.room_bytes is not None and 0 <= job.room_bytes < working_bytes(network)
+
+
+def test_what_is_not_the_networks_own_result_ends_in_a_tap() -> None:
+    network = residual_block(blocks=2)
+    jobs = pairs_of("net", network, FakeDifferentialBackend().lower(network))
+    taps = 0
+    for part in (part for job in jobs for part in job.networks):
+        [out] = part.outputs
+        if out in network.outputs:
+            continue
+        tap = part.nodes[-1]
+        assert tap.op == "MaxPool" and tap.outputs == (out,)
+        assert part.types[out].shape[2:] == (1, 1)
+        read = read_network(to_onnx(part, seed=1))
+        assert read.types[read.outputs[0]].shape == part.types[out].shape
+        taps += 1
+    assert taps
+    assert tapped(network, frozenset(network.outputs)) == network
+    assert tapped(classifier(), frozenset()).outputs == classifier().outputs  # no feature map
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_no_cell_pays_for_its_borders_and_all_add_up_to_the_network(
+    kind: type[LayoutBackend], store: Store
+) -> None:
+    backend = kind()
+    network = classifier(16)
+    lowered = backend.lower(network)
+    ideal_us = {}  # with the taps in place of feature maps that are handed out
+    for job in pairs_of("net", network, lowered):
+        timed_us, *taken_off_us = map(backend.ideal_us, job.networks)
+        ideal_us[job.signature.hash] = timed_us - sum(taken_off_us)
+    conversions_us = [t.elements / backend.elements_per_us for t in network.types.values()]
+    assert max(conversions_us) > 5 * max(ideal_us.values())  # it would be seen
+    records = measured(backend, network, store)
+    cells = {r.signature: r.latency_us or math.nan for r in records if r.kind == "cell"}
+    assert cells.keys() == ideal_us.keys()
+    for hash_, latency_us in cells.items():
+        assert latency_us == pytest.approx(max(ideal_us[hash_], FLOOR_US), rel=0.005, abs=0.01)
+    [whole_us] = [r.latency_us for r in records if r.kind == "network"]
+    uses = [sign(cell.network).hash for cell in cut(lowered, network)]
+    assert math.fsum(cells[hash_] for hash_ in uses) == pytest.approx(whole_us, rel=0.01)
+
+
+def test_processes_and_plans_say_the_same_of_every_cell() -> None:
+    network = residual_block(blocks=3)
+    here, there = (
+        {(r.kind, r.signature): r for r in measured(kind(), network, Store("sqlite://"))}
+        for kind in BOTH
+    )
+    assert here.keys() == there.keys()
+    for thing, record in here.items():
+        assert record.latency_us == pytest.approx(there[thing].latency_us, rel=0.01, abs=0.02)
+        assert record.spread_share == pytest.approx(there[thing].spread_share, abs=0.01)
+        assert len(record.visits) == len(there[thing].visits) == 2
+
+
+def test_drift_between_the_rounds_of_a_plan_is_divided_out_of_pairs() -> None:
+    steady, drifting = PlanBackend(), PlanBackend()
+    drifting.slowness_of = lambda round_: 1.0 + 0.2 * round_
+    network = residual_block(blocks=2)
+    wanted = {r.signature: r.latency_us for r in measured(steady, network, Store("sqlite://"))}
+    for record in measured(drifting, network, Store("sqlite://")):
+        slow = {visit.drift for visit in record.visits}
+        assert max(slow) / min(slow) == pytest.approx(1.2, rel=0.01)
+        assert record.spread_share < 0.01
+        # The run's usual speed is the quicker round's, or next to it.
+        assert record.latency_us == pytest.approx(wanted[record.signature], rel=0.005)
+
+
+def test_the_entry_cost_is_kept_apart_and_only_what_is_wanted_is_measured(store: Store) -> None:
+    backend = FakeDifferentialBackend()
+    network = classifier()
+    seen: list[Progress] = []
+    hashes = [sign(cell.network).hash for cell in cut(backend.lower(network))]
+    request = MeasureRequest("net", network, dict.fromkeys(hashes[:1], network), whole=True)
+    nothing = MeasureRequest("other", residual_block())
+    measurer = BackendMeasurer(backend, {})
+    records = measurer.measure([request, nothing], store, SETTINGS, seen.append)
+    assert [(r.kind, r.signature) for r in records] == [
+        ("cell", hashes[0]), ("network", sign(network).hash),
+    ]  # fmt: skip
+    assert {r.protocol for r in records} == {PROTOCOLS[backend.method]}
+    assert not any(problem for record in records for problem in record.problems())
+    entry = sign(null_network(1)).hash
+    entry_us = store.latencies(backend.target, [entry])[entry].latency_us
+    assert entry_us == pytest.approx(Machine().session_us, rel=0.05)
+    assert records[0].overhead_us == entry_us and records[1].overhead_us == 0.0
+    assert seen and seen[-1].done == seen[-1].total
+
+
+def test_a_part_that_cannot_run_costs_only_the_cells_that_need_it(store: Store) -> None:
+    network = classifier()
+    jobs = pairs_of("net", network, FakeDifferentialBackend().lower(network))
+    records = measure(NoGemm(), {}, jobs, store, SETTINGS)
+    reasons = [record.failure for record in records if record.failure is not None]
+    assert 0 < len(reasons) < len(records)
+    assert all("no kernel for" in reason for reason in reasons)
+
+
+def test_a_cell_that_costs_nothing_has_the_smallest_latency(store: Store) -> None:
+    network = residual_block()
+    job = Job(sign(network), network, predecessor=replace(network, name="before"), room_bytes=80)
+    [record] = measure(LayoutBackend(), {}, [job], store, SETTINGS)
+    assert record.latency_us == FLOOR_US
+
+
+@NEEDS_OPENVINO
+def test_a_prediction_for_openvino_measures_cells_behind_their_predecessors(tmp_path: Path) -> None:
+    from hybridlat.engines.registry import open_backend
+
+    backend = open_backend("openvino")
+    network = residual_block(channels=16)
+    url = str(tmp_path / "store.sqlite")
+    quick = replace(SETTINGS, rounds=1)
+    with hybridlat.Predictor(
+        str(backend.target), store=url, measure="always", settings=quick
+    ) as predictor:
+        estimate = predictor.predict(to_onnx(network, seed=1), name="net")
+    assert {cell.source for cell in estimate.cells} == {"measured"}
+    with Store(url) as kept:
+        protocols = {r.protocol for r in kept.measurements(backend.target)}
+    assert protocols == {PROTOCOLS[backend.method], "reference-1"}

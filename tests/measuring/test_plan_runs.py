@@ -1,0 +1,86 @@
+"""Two that measure the same by a plan take turns, and measure it once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from hybridlat.errors import MeasurementError
+from hybridlat.measuring.plan_runs import measure_networks
+from hybridlat.measuring.plans import PlanRequest
+from hybridlat.schema.measurement import Measurement
+from hybridlat.schema.target import Target
+from hybridlat.store import Store
+from tests.board.conftest import add_fake_engine, lower
+from tests.networks import classifier
+
+NETWORK = classifier(8)
+REQUEST = PlanRequest(
+    [(NETWORK.name, NETWORK)], Target("board", "fake-1.0", "fp32"), lower=lower, rounds=1
+)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def work(folder: Path) -> None:
+    add_fake_engine(folder)
+    command = [sys.executable, str(folder / "worker.py"), "run", "--engine", "fake"]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def both(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, first_run: Callable[[Path], None]
+) -> tuple[list[Future[list[Measurement]]], int]:
+    """Measured twice, the second time while the first still runs; how often there was a run."""
+    running, go = threading.Event(), threading.Event()
+    runs: list[Path] = []
+
+    def run(folder: Path) -> None:
+        runs.append(folder)
+        running.set()
+        go.wait()
+        (work if len(runs) > 1 else first_run)(folder)
+
+    def measure() -> list[Measurement]:
+        with Store(tmp_path / "s.db") as store:
+            return measure_networks(REQUEST, store, run)
+
+    with ThreadPoolExecutor(2) as pool:
+        futures = [pool.submit(measure)]
+        running.wait()
+        futures.append(pool.submit(measure))
+        while f"another process measures {NETWORK.name} on board/fake-1.0/fp32" not in caplog.text:
+            time.sleep(0.02)
+        go.set()
+    assert not list((tmp_path / "cache" / "hybridlat" / "plans").iterdir())
+    return futures, len(runs)
+
+
+def test_the_second_waits_and_takes_what_the_first_measured(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (one, two), runs = both(tmp_path, caplog, work)
+    ids = {record.id for record in one.result()}
+    assert runs == 1 and len(ids) > 3
+    assert {record.id for record in two.result()} == ids
+
+
+def test_where_the_first_fails_the_second_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(_: Path) -> None:
+        raise MeasurementError("cut off")
+
+    (one, two), runs = both(tmp_path, caplog, fails)
+    assert runs == 2 and str(one.exception()) == "cut off"
+    assert len(two.result()) > 3
