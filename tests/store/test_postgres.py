@@ -18,7 +18,7 @@ from tests import postgres
 from tests.store.records import HASHES, TARGET, TEXTS, filled, measured
 from tests.store.test_processes import writer
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "shared-store.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "teams.md"
 
 
 @pytest.fixture

@@ -76,7 +76,7 @@ def test_parquet_is_read_as_csv_is(tmp_path: Path) -> None:
         read_networks([tmp_path], ColumnMap())
 
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "importing.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "importing.md"
 
 
 def test_the_mapping_of_the_documentation(tmp_path: Path) -> None:
