@@ -82,7 +82,6 @@ def read(path: Path) -> MeasuredSpace:
     names = list(body["cells"])
     space = BlockSpace(
         body["target"],
-        1,
         composition,
         ErrorPosterior.start(priors, composition.correlation),
         {

@@ -90,7 +90,6 @@ def _space(session: Session, order: Sequence[Block], examples: Sequence[_Example
     warnings = [w for example in examples for w in example.partition.warnings]
     return BlockSpace(
         str(session.target),
-        examples[0].partition.batch,
         composition,
         composition.start([replace(prior, count=1) for prior in priors.cells]),
         {block: cells.get(block, {}) for block in order},

@@ -73,8 +73,7 @@ def disagreement(
     """How a network measured whole differs from its cells, where it is more than both are unsure.
 
     ``cells`` must not know of the whole network. Where all of them were measured, a difference of
-    ``MOST_EXCESS_SHARE`` is too much even if the composition allows more. None where they agree,
-    or cells have no latency.
+    ``MOST_EXCESS_SHARE`` is too much even if the composition allows more. None where they agree.
     """
     if whole is None or not cells.complete or cells.sum_us <= 0:
         return None

@@ -64,9 +64,6 @@ class BlockTable:
     ``check`` compares sums with networks drawn at random; None where none was.
     """
 
-    target: str
-    batch: int
-    confidence: float
     constant_us: float
     rows: tuple[BlockLatency, ...]
     check: SumCheck | None = None
@@ -82,7 +79,6 @@ class BlockSpace:
     """
 
     target: str
-    batch: int
     composition: Composition
     posterior: ErrorPosterior
     blocks: Mapping[Block, CellCounts]
@@ -169,9 +165,6 @@ class BlockSpace:
     def table(self) -> BlockTable:
         """The latency of every block, with what all of them leave out."""
         return BlockTable(
-            self.target,
-            self.batch,
-            self.composition.confidence,
             self.composition.shown_ratio * self.composition.overhead_us,
             tuple(self._row(block) for block in self.blocks),
             self._check(),

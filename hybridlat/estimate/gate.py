@@ -95,7 +95,6 @@ def next_step(
 
     Unknown cells come alone, since the network cannot be judged without them; then the first
     ``fraction`` of the plan (at least one cell), since what it teaches may make the rest needless.
-
     ``network_s`` is the device time of measuring the network as a whole; None where it cannot be,
     or was. Where every cell has a latency, it is measured instead of cells when that costs no more
     than the cells that would be needed, or when no cells would do and it brings the interval

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
+import pickle
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import onnx
 import pytest
+from msgspec.structs import replace
 
 import hybridlat
 from hybridlat import Predictor, onnx_io, predict
@@ -19,9 +20,12 @@ from hybridlat.errors import InputError, TargetError
 from hybridlat.estimate.lookup.target_list import list_targets
 from hybridlat.graph.network import Network
 from hybridlat.onnx_io import to_onnx
+from hybridlat.schema.target import Target
 from hybridlat.store.packs import shipped_packs
+from tests.engines.test_quantised import FLOATS, PLAIN, QDQ, WEIGHTS
 from tests.fakes.fake_backend import FAKE, QUICK
 from tests.networks import Builder, classifier
+from tests.onnx_io.test_precision import model
 
 NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
 
@@ -117,17 +121,7 @@ def test_an_estimate_holds_plain_values(tmp_path: Path, target: str, origin: str
         estimate = predictor.predict(NETS / "squeezenet.onnx", describe=True)
     assert any(origin in cell.reason for cell in estimate.cells)
     assert json.loads(json.dumps(estimate.to_json()))["target"] == target
-    plain = {str, int, float, bool, type(None), tuple, list, dict}
-    assert {type(value) for value in _values(asdict(estimate))} <= plain
-
-
-def _values(value: object) -> Iterator[object]:
-    """A value and all that it holds."""
-    yield value
-    for part in value.values() if isinstance(value, dict) else ():
-        yield from _values(part)
-    for part in value if isinstance(value, tuple | list) else ():
-        yield from _values(part)
+    assert b"numpy" not in pickle.dumps(estimate)
 
 
 def test_bad_arguments_are_named() -> None:
@@ -207,3 +201,30 @@ def test_the_surer_the_wider_and_the_more_would_be_measured(tmp_path: Path) -> N
             assert outer[0] < inner[0] and inner[1] < outer[1]
     wanted = [len(e.to_measure) for e in estimates]
     assert wanted == sorted(wanted) and wanted[0] < wanted[-1]
+
+
+def test_a_quantised_file_has_a_target_of_its_own(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    with Predictor(store=store, settings=QUICK, tolerance=5.0) as predictor:
+        usual = str(predictor.target)
+        quantised = predictor.predict(model(QDQ, WEIGHTS))
+        plain = predictor.predict(model(PLAIN, FLOATS))
+        report = predictor.measure(model(QDQ, WEIGHTS))
+        stored = {str(stats.target) for stats in predictor.store.stats()}
+        made = list(predictor.store.measurements(Target.parse(quantised.target)))
+        texts = predictor.store.signature_texts([record.signature for record in made])
+        # Records that were made before files had a target of their own lie under fp32.
+        with Predictor(usual, store=f"{predictor.store.url}-old", settings=QUICK) as other:
+            other.store.add_signatures(dict(texts))
+            other.store.add([replace(record, target=Target.parse(usual)) for record in made])
+            again = other.predict(model(QDQ, WEIGHTS))
+    assert (again.measured_now, again.measured_share) == (0, 1.0)
+    assert again.target == quantised.target
+    assert any("computes in the precision of the file" in w for w in again.warnings)
+    assert "/fp32/" in usual
+    int8 = usual.replace("/fp32/", "/int8/")
+    assert (quantised.target, plain.target, report.target) == (int8, usual, int8)
+    assert quantised.supported and quantised.measured_now == len(quantised.cells)
+    assert not any("int8" in warning for warning in quantised.warnings if "interval" not in warning)
+    assert {int8, usual} <= stored
+    assert report.known == len(quantised.cells) and report.sum_of_cells_us is not None

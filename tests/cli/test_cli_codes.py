@@ -77,17 +77,6 @@ def test_exit_codes(
         json.loads(out)
 
 
-def test_debug_shows_where(
-    answering: Callable[..., Any],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    answering(NetworkError("n.onnx is empty"))
-    monkeypatch.setenv("HYBRIDLAT_DEBUG", "1")
-    assert cli.run(["predict", "n.onnx"]) == 2
-    assert "Traceback" in capsys.readouterr().err
-
-
 def test_options_arrive_as_written(answering: Callable[..., Any]) -> None:
     stand_in = answering(residual())
     code = cli.run(

@@ -53,8 +53,10 @@ def test_a_run_leaves_no_trace_in_the_program_that_made_it(
     assert cli.run(["--debug", "predict", "missing.onnx"]) == 2
     assert "Traceback" in capsys.readouterr().err
     assert (list(LOGGER.handlers), LOGGER.level, dict(os.environ)) == before
-    assert cli.run(["predict", "missing.onnx"]) == 2
-    assert "Traceback" not in capsys.readouterr().err
+    for value, shown in (("0", False), ("1", True)):
+        monkeypatch.setenv("HYBRIDLAT_DEBUG", value)
+        assert cli.run(["predict", "missing.onnx"]) == 2
+        assert ("Traceback" in capsys.readouterr().err) == shown
 
 
 def test_a_library_user_routes_messages_and_hears_nothing_before() -> None:

@@ -18,11 +18,9 @@ from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.graph.signature import sign
 from hybridlat.onnx_io import load, to_onnx
 from hybridlat.schema.measurement import Kind, MachineLoad, Measurement, Visit
-from hybridlat.schema.target import Target
 from hybridlat.store import Store
+from tests.estimate.test_whole_networks import TARGET as FAKE
 from tests.networks import Builder
-
-FAKE = Target.parse("fake/fake-1.0/fp32/1t")
 
 
 def run(minute: int, drifts: Sequence[float], signature: str = "0" * 32) -> Measurement:

@@ -8,11 +8,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 
 from hybridlat.schema.measurement import Breakdown, Measurement, Visit
 from hybridlat.schema.target import Target
+from hybridlat.schema.wire import decode_or_none
 from hybridlat.store.packs import shipped_packs
 from tests.strategies import breakdowns, measurements
 
@@ -138,3 +140,22 @@ def test_the_records_of_the_shipped_pack_are_written_as_they_were(
         for line in lines:
             body = read(json.loads(line)).to_json()
             assert json.dumps(body, separators=(",", ":")).encode() + b"\n" == line
+
+
+class Entry(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    counts: dict[str, int]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [None, "", "x", '{"name":"a","counts":{"b":1', "[]", '{"name":1,"counts":{}}', b"\xff",
+     "\ud800", '{"name":"a","counts":{},"more":1}'],
+)  # fmt: skip
+def test_a_damaged_document_counts_as_missing(text: str | bytes | None) -> None:
+    assert decode_or_none(text, Entry) is None
+
+
+def test_a_sound_document_is_read() -> None:
+    assert decode_or_none('{"name":"a","counts":{"b":1}}', Entry) == Entry("a", {"b": 1})
+    assert decode_or_none(b"[2,[1.5]]", tuple[int, list[float]]) == (2, [1.5])

@@ -1,4 +1,6 @@
-"""One name for a device, an engine and a precision, whatever calls it."""
+"""One name for a device, an engine and a precision; targets are read back as they were written."""
+
+from __future__ import annotations
 
 import pytest
 from hypothesis import given
@@ -50,7 +52,7 @@ NAMES = {
     "NVIDIA Jetson Orin Nano Developer Kit Super": "orin-nano-super",
     "NVIDIA Jetson Orin NX Engineering Reference Developer Kit": "orin-nx",
     # CPUs
-    "12th Gen Intel(R) Core(TM) i7-12700H": "i7-12700h", "CPU Intel i7-12700H": "i7-12700h",
+    "CPU Intel i7-12700H": "i7-12700h",
     "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz": "xeon-8481c", "AMD EPYC 9B14": "epyc-9b14",
     "AMD Ryzen 9 7950X 16-Core Processor": "ryzen-9-7950x",
     "Intel(R) Xeon(R) CPU E5-2690 v4 @ 2.60GHz": "xeon-e5-2690-v4",
@@ -172,3 +174,30 @@ def test_targets() -> None:
     assert str(target_named("Xeon 8481C/onnxruntime-1.31/fp32/1t")).endswith("/fp32/1t")
     with pytest.raises(TargetError, match="write it as device"):
         target_named("t4")
+
+
+parts = st.from_regex(r"[a-z0-9][a-z0-9._+-]{0,12}", fullmatch=True)
+
+
+@given(parts, parts, st.sampled_from(PRECISIONS), st.none() | st.integers(1, 9999))
+def test_what_is_written_is_read_back(
+    device: str, runtime: str, precision: str, threads: int | None
+) -> None:
+    target = Target(device, runtime, precision, threads)
+    assert Target.parse(str(target)) == target
+    assert "/" not in target.folder
+    assert target.runtime == target.engine + (f"-{target.version}" if target.version else "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "v100\n/tensorrt/fp16", "v100/tensorrt\n/fp16", "v100/tensorrt/fp16\n/1t",
+        "v100/tensorrt/fp16/1t\n/", "../x/fp16", "a b/c/fp32", "V100/tensorrt/fp16",
+        "v100/tensorrt", "v100/tensorrt/fp8", "v100/tensorrt/fp16/0t", "",
+    ],
+)  # fmt: skip
+def test_what_would_be_a_strange_folder_is_no_target(text: str) -> None:
+    with pytest.raises(TargetError) as caught:
+        Target.parse(text)
+    assert "\n" not in str(caught.value)
