@@ -118,9 +118,15 @@ def main() -> None:
     print(f"modules with one importer: {len(single)}")
     longest = max(files.values(), key=_count)
     print(f"longest file: {longest.relative_to(ROOT)} {_count(longest)}")
-    for title in ("README.md", "docs", "experiments"):
-        pages = [*ROOT.glob(title), *(ROOT / title).rglob("*.md")]
-        counts = [_count(page, words=True) for page in pages if page.is_file()]
+    inner = set((ROOT / "docs" / "contributing").glob("*.md"))
+    pages = {
+        f"README.md ({_count(ROOT / 'README.md')} lines)": {ROOT / "README.md"},
+        "docs, for users": set((ROOT / "docs").rglob("*.md")) - inner,
+        "docs, for contributors": inner,
+        "experiments": set((ROOT / "experiments").rglob("*.md")),
+    }
+    for title, paths in pages.items():
+        counts = [_count(page, words=True) for page in paths]
         print(f"{title}: {sum(counts):,} words on {len(counts)} pages, {max(counts):,} on one")
 
 
