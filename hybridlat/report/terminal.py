@@ -33,6 +33,8 @@ _LEAST_WHERE, _MOST_WHERE = 13, 28
 _LEAST_CELL = 16  # a chain of kernels cannot be read in less
 _SOURCE_FROM = 100  # narrower terminals have a mark for what is predicted
 _AT_LEAST = 12  # for the last column of a narrow terminal
+_BARS_FROM, _BAR_WIDTH = 96, 6
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 def print_estimate(
@@ -118,6 +120,9 @@ def cells_table(rows: Sequence[Row], others: Sequence[Row], width: int) -> table
             [_each(row, each_text(scale, row.latency_us), narrow) for row in rows],
         ),
     ]
+    if width >= _BARS_FROM:
+        top = max((row.share for row in rows), default=0.0)
+        shown.insert(0, (Column(most=_BAR_WIDTH), [bar(row.share, top) for row in rows]))
     if width >= 72:
         widths = [plus_minus_text(row.half_width_share).removeprefix("±") for row in rows]
         shown.append((Column("±", True), widths))
@@ -136,6 +141,14 @@ def cells_table(rows: Sequence[Row], others: Sequence[Row], width: int) -> table
         notes.append("≈ predicted, not measured")
     lines = [[cells[i] for _, cells in shown] for i in range(len(rows))]
     return Table([column for column, _ in shown], lines, caption="\n".join(notes)).terminal()
+
+
+def bar(share: float, top_share: float) -> str:
+    """A bar of block characters, full at ``top_share``; anything above zero shows."""
+    if top_share <= 0 or share <= 0:
+        return ""
+    eighths = max(1, round(8 * _BAR_WIDTH * min(share / top_share, 1.0)))
+    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
 
 
 def _each(row: Row, text: str, marked: bool) -> str | Cell:

@@ -171,3 +171,11 @@ def test_where_nothing_has_a_latency_no_sum_and_no_time_are_spoken_of() -> None:
     nothing = dataclasses.replace(untrusted(), cells=cells, sum_of_cells_us=0.0, **none)
     text = printed(nothing)
     assert "sum of cells" not in text and "the time above" not in text
+
+
+@pytest.mark.parametrize(
+    ("share", "top", "bar"),
+    [(0.5, 0.5, "██████"), (0.25, 0.5, "███"), (1e-9, 0.5, "▏"), (0.0, 0.5, ""), (0.1, 0.0, "")],
+)
+def test_bars(share: float, top: float, bar: str) -> None:
+    assert terminal.bar(share, top) == bar
