@@ -125,8 +125,8 @@ def main() -> None:
         "docs, for contributors": inner,
         "experiments": set((ROOT / "experiments").rglob("*.md")),
     }
-    for title, paths in pages.items():
-        counts = [_count(page, words=True) for page in paths]
+    for title, members in pages.items():
+        counts = [_count(page, words=True) for page in members]
         print(f"{title}: {sum(counts):,} words on {len(counts)} pages, {max(counts):,} on one")
 
 
