@@ -39,10 +39,6 @@ class MeasureRequest:
     whole: bool = False
     labels: Mapping[str, str] | None = None
 
-    @property
-    def is_empty(self) -> bool:
-        return not self.cells and not self.whole
-
 
 class Measurer(Protocol):
     """Measures on one target, in the way of its engine, on ``devices`` at the same time.
