@@ -4,6 +4,8 @@ import os
 import sys
 from pathlib import Path
 
+import onnx.parser
+import onnxruntime
 import pytest
 from hypothesis import settings
 
@@ -19,6 +21,19 @@ sys.path.append(str(PLUGIN))
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(PLUGIN)])
 # The machine counts as idle, whatever else runs on it beside the tests.
 os.environ["HYBRIDLAT_PROC"] = str(ROOT / "tests" / "fakes" / "proc")
+
+EMPTY = onnx.parser.parse_model(
+    '<ir_version: 8, opset_import: ["": 17]> empty (float[1] x) => (float[1] y) { y = Relu(x) }'
+)
+
+
+def pytest_sessionstart() -> None:
+    """Keep denormal numbers in this process: hypothesis draws them, and refuses to go without.
+
+    The first session of ONNX Runtime decides for its thread, and those that are measured take
+    denormals for zero. Which test is the first in a process is left to chance.
+    """
+    onnxruntime.InferenceSession(EMPTY.SerializeToString(), providers=["CPUExecutionProvider"])
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
