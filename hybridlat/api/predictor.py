@@ -46,8 +46,9 @@ class Predictor:
     ``target`` None is this machine's CPU under ONNX Runtime with ``threads`` threads. ``store`` is
     a URL or path (None: the default one). ``measure``: ``auto`` measures what the gate selects if
     the target is this machine, ``never`` looks up and predicts only, ``always`` measures every cell
-    anew. ``tolerance`` (0.05 = 5 %) and ``confidence`` are what the gate works towards. ``device``,
-    a data sheet's path or a ``Device``, replaces that of the target's device.
+    anew. The gate works towards an interval of ``tolerance`` (0.05 is ±5 %, as where none is given)
+    at this ``confidence``; an estimate that misses a tolerance that you give is not trusted.
+    ``device``, a data sheet's path or a ``Device``, replaces that of the target's device.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class Predictor:
         store: str | None = None,
         threads: int | None = None,
         measure: MeasureMode = "auto",
-        tolerance: float = 0.05,
+        tolerance: float | None = None,
         confidence: float = 0.9,
         progress: Callable[[Progress], None] | None = None,
         settings: MeasurementConfig | None = None,

@@ -20,6 +20,7 @@ from hybridlat.estimate.belief import Request
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.network_estimate import estimate_network
 from hybridlat.estimate.partition import Partition, Partitioner
+from hybridlat.estimate.warnings import sentences
 from hybridlat.model.steady_sums import steady_sums
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 Answer: TypeAlias = "Estimate | HybridlatError"
 MeasureMode = Literal["auto", "never", "always"]
 _log = logging.getLogger(__name__)
+DEFAULT_TOLERANCE = 0.05
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Options:
     InputError for a value that makes no sense.
     """
 
-    tolerance: float = 0.05
+    tolerance: float | None = None
     confidence: float = 0.9
     measure: MeasureMode = "auto"
     device: Device | None = None
@@ -53,7 +55,7 @@ class Options:
     progress: OnProgress | None = None
 
     def __post_init__(self) -> None:
-        if not _is_between_0_and(10, self.tolerance):
+        if self.tolerance is not None and not _is_between_0_and(10, self.tolerance):
             raise InputError(f"a tolerance of {self.tolerance!r} makes no sense: give 0.05 for 5 %")
         if not _is_between_0_and(1, self.confidence):
             raise InputError(
@@ -61,6 +63,11 @@ class Options:
             )
         if self.measure not in ("auto", "never", "always"):
             raise InputError(f"measure={self.measure!r}: choose auto, never or always")
+
+    @property
+    def aim(self) -> float:
+        """What the gate works towards: the tolerance, 5 % where none is given."""
+        return DEFAULT_TOLERANCE if self.tolerance is None else self.tolerance
 
 
 def _is_between_0_and(most: int, value: object) -> bool:
@@ -185,7 +192,8 @@ def estimate(session: Session, opened: Opened, started: float, describe: bool = 
     request = Request(
         file,
         partition,
-        tolerance=options.tolerance,
+        tolerance=options.aim,
+        tolerance_given=options.tolerance is not None,
         confidence=options.confidence,
         measure=session.measuring().for_gate(opened, partition) if may_measure else None,
         remeasure=options.measure == "always",
@@ -204,4 +212,4 @@ def estimate(session: Session, opened: Opened, started: float, describe: bool = 
     )  # fmt: skip
     precision = file.facts.precision
     notes = precision_notes(session.requested or session.target, precision.name, str(precision))
-    return replace(result, warnings=(*notes, *result.warnings)) if notes else result
+    return replace(result, warnings=(*sentences("precision", notes), *result.warnings))

@@ -93,7 +93,7 @@ def _space(session: Session, order: Sequence[Block], examples: Sequence[_Example
         composition,
         composition.start([replace(prior, count=1) for prior in priors.cells]),
         {block: cells.get(block, {}) for block in order},
-        options.tolerance,
+        options.aim,
         [(e.choice, sum(e.cells.values(), Counter())) for e in examples if e.is_drawn],
         {together.signatures[i]: reason for i, reason in priors.failures.items()},
         tuple(dict.fromkeys((*data.model_warnings, *warnings))),

@@ -34,7 +34,7 @@ def compare(
     as_json: bool,
     html: str | None,
     every_cell: bool,
-    tolerance: float,
+    tolerance: float | None,
     **chosen: Any,
 ) -> None:
     """Compare networks: which is faster, by how much, and which cells make the difference.

@@ -44,7 +44,7 @@ class _Run:
 
     table: PredictionTable
     limit_us: float | None
-    tolerance: float
+    tolerance: float | None
     codes: set[int] = field(default_factory=lambda: {0})
 
     def add(self, place: Place, result: Estimate | HybridlatError) -> None:
@@ -97,7 +97,7 @@ def predict(
     markdown: str | None,
     csv: str | None,
     every_cell: bool,
-    tolerance: float,
+    tolerance: float | None,
     **chosen: Any,
 ) -> None:
     """Predict the latency of networks, and where the time goes.
@@ -191,7 +191,9 @@ def worst(codes: set[int]) -> int:
     return next(code for code in (BAD_INPUT, UNTRUSTED, OVER, 0) if code in codes)
 
 
-def _verdict(estimate: Estimate, label: str, limit_us: float | None, tolerance: float) -> int:
+def _verdict(
+    estimate: Estimate, label: str, limit_us: float | None, tolerance: float | None
+) -> int:
     """The exit code of one estimate; its reason on standard error where it is not 0."""
     if not estimate.trusted:
         aside(f"{label}: {why_untrusted(estimate, tolerance)}")

@@ -36,7 +36,7 @@ class Request:
     ``measure`` None means that nothing may be measured, and ``why_not`` says why in the warnings;
     ``remeasure`` measures every cell, known or not. ``started`` is the ``time.perf_counter()`` at
     which the call began; ``network`` reads the file's network, where more than its cells is needed.
-    ``describe`` adds what the cells are made of.
+    ``describe`` adds what the cells are made of; ``tolerance_given``: the user chose the tolerance.
     """
 
     file: OnnxFile
@@ -49,6 +49,7 @@ class Request:
     why_not: str = ""
     started: float = 0.0
     describe: bool = False
+    tolerance_given: bool = False
 
     @property
     def signatures(self) -> tuple[str, ...]:

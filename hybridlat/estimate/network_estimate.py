@@ -31,8 +31,9 @@ from hybridlat.estimate.predict.other_targets import whole_network
 from hybridlat.estimate.predict.source import NetworkCells, copied_bytes, network_cost_s
 from hybridlat.estimate.structure import network_structure
 from hybridlat.estimate.warnings import warnings_of
-from hybridlat.schema.estimate import CellEstimate, Estimate, LatencySource, Structure
+from hybridlat.schema.estimate import CellEstimate, Estimate, LatencySource
 from hybridlat.schema.measurement import BUSY_SPREAD_SHARE, MachineLoad, busiest
+from hybridlat.schema.structure import Structure
 
 _log = logging.getLogger(__name__)
 MOST_NETWORK_RUNS = 3
@@ -151,7 +152,7 @@ def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate
         target=str(data.target),
         batch=partition.batch,
         latency_us=interval.latency_us if exact or posterior.sum_us > 0 else None,
-        interval_us=interval.interval_us if exact or posterior.complete else None,
+        interval_us=_shown_us(interval.interval_us, belief),
         confidence=request.confidence,
         within_tolerance=within,
         sum_of_cells_us=posterior.sum_us,
@@ -166,6 +167,7 @@ def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate
         if registry.refuses(data.target)
         else tuple([request.signatures[i] for i in wanted]),
         tolerance=request.tolerance,
+        tolerance_given=request.tolerance_given,
         structure=_structure(request, data) if request.describe else None,
         source="composed" if exact is None else "measured",
         reason="" if exact is None else f"measured whole {exact.basis}",
@@ -192,6 +194,14 @@ def _interval(belief: Belief) -> NetworkInterval:
     if belief.contradicted:
         return own.covering(composition.interval(belief.posterior))
     return own
+
+
+def _shown_us(interval_us: tuple[float, float], belief: Belief) -> tuple[float, float] | None:
+    """The interval without an upper end where a cell has no latency; None where none has."""
+    posterior = belief.posterior
+    if belief.exact is not None or posterior.complete:
+        return interval_us
+    return (interval_us[0], math.inf) if posterior.sum_us > 0 else None
 
 
 def _load_while_measured(
@@ -242,7 +252,7 @@ def _rows(request: Request, belief: Belief) -> tuple[CellEstimate, ...]:
                 signature=use.signature,
                 ops=use.ops,
                 nodes=tuple([names[n] for n in use.nodes]),
-                count=use.count,
+                uses=use.count,
                 latency_us=None if is_unknown else us,
                 interval_us=None if is_unknown else (us / factors[i], us * factors[i]),
                 share=uses_us[i] / total_us if total_us > 0 else 0.0,

@@ -16,7 +16,7 @@ from hybridlat.graph.network import Network
 from hybridlat.graph.operators import KINDS, kind_of
 from hybridlat.model.geometry import View, geometry
 from hybridlat.schema.device import Device
-from hybridlat.schema.estimate import CellPosition, CellStructure, Kernel, Roofs, Structure, Work
+from hybridlat.schema.structure import CellPosition, CellStructure, Kernel, Roofs, Structure, Work
 
 if TYPE_CHECKING:
     from hybridlat.onnx_io import OnnxFile

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from hybridlat.engines import device_sheets, registry
 from hybridlat.estimate.belief import Belief, Request
@@ -17,7 +17,7 @@ from hybridlat.estimate.compose.target_composition import (
     pace_drift,
 )
 from hybridlat.estimate.lookup.target_data import TargetData
-from hybridlat.schema.estimate import CellEstimate, Estimate
+from hybridlat.schema.estimate import CellEstimate, Estimate, EstimateWarning, WarningCode
 from hybridlat.schema.measurement import MachineLoad
 from hybridlat.schema.target import Target
 
@@ -34,38 +34,48 @@ def warnings_of(
     estimate: Estimate,
     load: MachineLoad | None,
     measuring_helps: bool,
-) -> tuple[str, ...]:
+) -> tuple[EstimateWarning, ...]:
     """All warnings of an estimate, the models' and the partition's first.
 
     ``load`` is how busy the machine was while it was measured, None if it was quiet.
     """
-    warnings = [*data.model_warnings, *request.partition.warnings]
+    warnings = [
+        *sentences("model-unreadable", data.model_warnings),
+        *sentences("file", request.partition.warnings),
+    ]
     if load is not None:
-        warnings.append(load.sentence)
+        warnings += sentences("busy", [load.sentence])
     if belief.exact is None:
-        warnings += _of_measuring(request, data.target) if measuring_helps else ()
-        warnings += _of_tolerance(request, estimate)
-        warnings += _of_missing_cells(estimate.cells)
+        if measuring_helps:
+            warnings += sentences("not-measured", _of_measuring(request, data.target))
+        warnings += sentences("as-narrow-as-can-be", _of_tolerance(request, estimate))
+        warnings += sentences("missing-cells", _of_missing_cells(estimate.cells))
         if belief.whole is not None:
             how = f"whole {belief.whole.basis}: this is evidence, not the answer"
-            warnings.append(f"the network was measured {how}")
-        warnings += _of_physics(belief, estimate.latency_us)
+            warnings += sentences("network-hint", [f"the network was measured {how}"])
+        warnings += sentences("beyond-physics", _of_physics(belief, estimate.latency_us))
     else:
-        warnings += _of_disagreement(belief, request, data.target)
-    warnings += _of_device(data.target.device, estimate.cells)
-    warnings += _of_origins(estimate.cells)
+        warnings += sentences("contradicted", _of_disagreement(belief, request, data.target))
+    warnings += sentences("no-data-sheet", _of_device(data.target.device, estimate.cells))
+    warnings += sentences("other-device", _of_origins(estimate.cells))
     # The family, or another target that answered, is named as the cells' origin.
     is_own = belief.priors.composition is None or own_composition(data) is not None
     if belief.exact is None and is_own:
-        warnings += _of_interval(data)
+        warnings += sentences("uncalibrated", _of_interval(data))
     drift = pace_drift(data)
     if drift.share > LARGE_SHARE:
-        warnings.append(
+        moves = (
             f"this machine's pace varies by ±{100 * drift.share:.0f} % from run to run "
             f"({drift.processes} measuring processes), and the interval includes that; the latency "
             "is for its usual pace"
         )
+        warnings += sentences("pace", [moves])
     return tuple(warnings)
+
+
+def sentences(code: WarningCode, texts: Iterable[str]) -> list[EstimateWarning]:
+    """A warning for each text, which becomes a sentence."""
+    return [EstimateWarning(code, f"{text[:1].upper()}{text[1:].rstrip('.')}.") for text in texts]
 
 
 def _of_measuring(request: Request, target: Target) -> list[str]:

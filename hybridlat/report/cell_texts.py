@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hybridlat.report.units import cell_half_width_share
-from hybridlat.schema.estimate import CellEstimate, CellStructure, Estimate, Kernel, LatencySource
+from hybridlat.schema.estimate import CellEstimate, Estimate, LatencySource
+from hybridlat.schema.structure import CellStructure, Kernel
 
 QUANTISING = ("QuantizeLinear", "DequantizeLinear")
 _DIGITS = re.compile(r"(\d+)")
@@ -201,7 +202,7 @@ class Row:
 
     @property
     def count(self) -> int:
-        return sum(cell.count for cell in self.cells)
+        return sum(cell.uses for cell in self.cells)
 
     @property
     def share(self) -> float:
@@ -211,7 +212,7 @@ class Row:
     def latency_us(self) -> float | None:
         if any(cell.latency_us is None for cell in self.cells):
             return None
-        total_us = sum(cell.count * (cell.latency_us or 0.0) for cell in self.cells)
+        total_us = sum(cell.uses * (cell.latency_us or 0.0) for cell in self.cells)
         return total_us / max(self.count, 1)
 
     def rank(self) -> tuple[bool, float]:

@@ -15,6 +15,7 @@ from hybridlat.report.terminal import notes
 from hybridlat.report.units import (
     RESOLUTION_US,
     Scale,
+    finite_interval_us,
     latency_text,
     part_text,
     scale_for,
@@ -78,8 +79,8 @@ def cell_differences(estimates: Sequence[Estimate], *, alike: bool = False) -> l
             if cell.latency_us is None:
                 row.total_us[number] = None
             elif (before := row.total_us[number]) is not None:
-                row.total_us[number] = before + cell.count * cell.latency_us
-            row.count[number] += cell.count
+                row.total_us[number] = before + cell.uses * cell.latency_us
+            row.count[number] += cell.uses
     least_us = RESOLUTION_US if alike else 0.0
     shown = [row for row in rows.values() if None in row.total_us or row.difference_us > least_us]
     return sorted(shown, key=lambda row: (None not in row.total_us, -row.difference_us))
@@ -103,8 +104,9 @@ def distinguishable(first: Estimate, other: Estimate) -> bool:
 
 
 def _interval_us(estimate: Estimate, without_pace: bool) -> tuple[float, float] | None:
-    if estimate.interval_us is None or not without_pace or not estimate.pace_share:
+    if finite_interval_us(estimate) is None or not without_pace or not estimate.pace_share:
         return estimate.interval_us
+    assert estimate.interval_us is not None
     # Both parts are added as squares of logarithms.
     middle = math.sqrt(estimate.interval_us[0] * estimate.interval_us[1])
     reach = math.log(estimate.interval_us[1] / middle)

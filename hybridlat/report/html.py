@@ -24,6 +24,7 @@ from hybridlat.report.html_section import asset, network_section
 from hybridlat.report.prediction_table import curve_table
 from hybridlat.report.units import (
     RESOLUTION_US,
+    finite_interval_us,
     latency_text,
     percent_text,
     plus_minus_text,
@@ -139,7 +140,7 @@ def _curve_data(curve: Sequence[Estimate]) -> dict[str, Any]:
             {
                 "batch": e.batch,
                 "latency_us": e.latency_us,
-                "interval_us": e.interval_us,
+                "interval_us": finite_interval_us(e),
                 "latency": latency_text(e.latency_us),
                 "throughput": throughput_text(e.throughput_per_s),
             }
@@ -174,7 +175,7 @@ def _network(estimate: Estimate) -> dict[str, Any]:
         "target": estimate.target,
         "batch": estimate.batch,
         "latency_us": estimate.latency_us,
-        "interval_us": estimate.interval_us,
+        "interval_us": finite_interval_us(estimate),
         "cells": [_cell(estimate, i, body) for i, body in enumerate(estimate.to_json()["cells"])],
         "places": [
             {"cell": p.cell, "reads": p.reads, "path": p.path, "names": p.names}

@@ -165,7 +165,7 @@ def _timeline(estimate: Estimate) -> str:
             paths = estimate.structure.paths(number)
             kernels, label = f"{where_text(paths)}\n{kernels}", where_text(paths, room) or label
         tip = (
-            f"{kernels}\n×{cell.count}, {latency_text(cell.latency_us)} each, "
+            f"{kernels}\n×{cell.uses}, {latency_text(cell.latency_us)} each, "
             f"{percent_text(cell.share)}, {cell.source}"
         )
         boxes.append(

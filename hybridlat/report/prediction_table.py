@@ -116,7 +116,7 @@ def comma_separated(table: PredictionTable) -> str:
 
 def _fields(estimate: Estimate) -> list[object]:
     return [
-        estimate.batch, estimate.latency_us, *(estimate.interval_us or (None, None)),
+        estimate.batch, estimate.latency_us, estimate.low_us, estimate.finite_high_us,
         estimate.confidence, estimate.throughput_per_s,
         *(estimate.throughput_interval_per_s or (None, None)),
         estimate.measured_share, estimate.trusted,

@@ -5,6 +5,7 @@ Latencies stand in the unit that fits, shares in percent.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -70,13 +71,21 @@ def cell_half_width_share(cell: CellEstimate) -> float | None:
 
 
 def interval_text(interval_us: tuple[float, float] | None) -> str:
-    """``7.99 – 8.26 ms``, both ends in one unit and with as many decimals as the larger needs."""
+    """``7.99 – 8.26 ms``, or ``at least 7.99 ms``; both ends with the decimals of the larger."""
     if interval_us is None:
         return "–"
     low_us, high_us = interval_us
+    if math.isinf(high_us):
+        return f"at least {latency_text(low_us)}"
     scale = scale_for(interval_us)
     decimals = _decimals(high_us / scale.unit_us)
     return f"{scale.number(low_us, decimals)} – {scale.number(high_us, decimals)} {scale.name}"
+
+
+def finite_interval_us(estimate: Estimate) -> tuple[float, float] | None:
+    """The interval to be drawn; None where there is none or it has no upper end."""
+    ends = estimate.interval_us
+    return ends if ends is not None and math.isfinite(ends[1]) else None
 
 
 def half_width_share(
@@ -86,7 +95,7 @@ def half_width_share(
 
     It is what a tolerance is held against. None where either is missing.
     """
-    if not latency_us or interval_us is None:
+    if not latency_us or interval_us is None or math.isinf(interval_us[1]):
         return None
     low_us, high_us = interval_us
     return max(high_us - latency_us, latency_us - low_us) / latency_us
@@ -181,13 +190,13 @@ def remarks(estimate: Estimate, tolerance: float | None = None) -> list[Cell]:
         left_out = "" if estimate.latency_us is None else ": the time above leaves them out"
         lines.append(f"{count_text(len(missing), 'cell')} without a latency{left_out}.")
         lines += dict.fromkeys(f"  {cell.reason}" for cell in missing if cell.reason)
-    elif not estimate.within_tolerance:
+    elif not estimate.trusted:
         lines.append(f"{first_upper(why_untrusted(estimate, tolerance))}.")
     cells = [Cell(line, "bad") for line in lines]
     if estimate.to_measure:
         wanted = count_text(len(estimate.to_measure), "cell")
         cells.append(Cell(f"To be sure, measure {wanted} on {estimate.target}.", "warn"))
-    return cells + [Cell(f"Note: {warning}", "warn") for warning in estimate.warnings]
+    return cells + [Cell(f"Note: {warning.text}", "warn") for warning in estimate.warnings]
 
 
 def why_untrusted(estimate: Estimate, tolerance: float | None = None) -> str:

@@ -1,152 +1,51 @@
-"""What a prediction says: the latency of a network, how sure it is, and where the time goes.
-
-``Structure.cells`` runs parallel to ``Estimate.cells``; ``Structure.places`` is the network's own
-order, one entry for each use of a cell.
-"""
+"""What a prediction says: the latency of a network, how sure it is, and where the time goes."""
 
 from __future__ import annotations
 
+import math
+import warnings
 from dataclasses import asdict, dataclass, field, fields
-from operator import itemgetter
 from typing import Any, Literal
 
-from hybridlat.schema.device import Device
+from hybridlat.schema.structure import Structure
 
 ESTIMATE_FORMAT = 1
 LatencySource = Literal["measured", "predicted", "unsupported"]
 NetworkSource = Literal["measured", "composed"]
-Limit = Literal["compute", "memory", "launch"]
-# A roof below a tenth of the latency explains nothing; one far above it does not bind, since the
-# data come from a cache, or the sheet's figure is too low.
-_LEAST_SHARE, _MOST_SHARE = 0.1, 1.15
+Grade = Literal["measured", "good", "rough", "order of magnitude"]
+WarningCode = Literal[
+    "missing-cells", "busy", "contradicted", "precision", "file", "model-unreadable",
+    "batch-outside", "unlike-known", "device-unmeasured", "other-version", "other-device",
+    "beyond-physics", "uncalibrated", "pace", "as-narrow-as-can-be", "network-hint",
+    "no-data-sheet", "cannot-measure", "not-measured",
+]  # fmt: skip
+"""What a warning is about; docs/reference/troubleshooting.md says what to do about each."""
+_GOOD_SHARE, _ROUGH_FACTOR = 0.2, 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What a kernel does, and what the device needs for it at least.
+class EstimateWarning:
+    """What a reader of an estimate must know besides its numbers.
 
-    ``flop`` counts a multiply-add as two, ``bytes`` all that is read and written once, at the
-    precision of the target. The times are None where nothing is known of the device.
+    ``code`` is for programs, ``text`` one sentence for people. ``fix`` is a command ready to copy
+    that would narrow the interval or end the doubt; empty where there is none.
     """
 
-    flop: float
-    bytes: float
-    compute_us: float | None = None
-    memory_us: float | None = None
-    launch_us: float | None = None
+    code: WarningCode
+    text: str
+    fix: str = ""
 
-
-@dataclass(frozen=True, slots=True)
-class Kernel:
-    """One kernel of a cell, in the order of the cell's signature.
-
-    ``op`` labels it (``Conv+Relu``); ``reads`` are the kernels of the cell whose results it takes,
-    -1 for what comes from outside. ``input_shape`` and ``output_shape`` are of its first tensors;
-    ``window`` is the kernel size of a convolution or pooling, None for what has none; ``contracts``
-    is true of convolutions and matrix products.
-    """
-
-    op: str
-    reads: tuple[int, ...]
-    input_shape: tuple[int, ...]
-    output_shape: tuple[int, ...]
-    window: tuple[int, int] | None
-    stride: int
-    groups: int
-    contracts: bool
-    work: Work
-
-
-@dataclass(frozen=True, slots=True)
-class CellStructure:
-    """One distinct cell: its kernels in the order of the signature."""
-
-    kernels: tuple[Kernel, ...]
-
-    @property
-    def flop(self) -> float:
-        return sum(kernel.work.flop for kernel in self.kernels)
-
-    @property
-    def bytes(self) -> float:
-        return sum(kernel.work.bytes for kernel in self.kernels)
-
-    def limit(self, latency_us: float | None) -> tuple[Limit, float] | None:
-        """The limit that the cell runs against, and the share of its time which that explains.
-
-        Kernels run one after another, each bound by one limit; the cell's is the one that binds for
-        longest, and the share (0..) is the sum of all bounds over the latency. None where the
-        device is not known, or where the bounds are too far from the latency to explain it.
-        """
-        sums: dict[Limit, float] = {"compute": 0.0, "memory": 0.0, "launch": 0.0}
-        for work in (kernel.work for kernel in self.kernels):
-            if work.compute_us is None or work.memory_us is None:
-                return None
-            times = (work.compute_us, work.memory_us, work.launch_us or 0.0)
-            limit, time_us = max(zip(sums, times, strict=True), key=itemgetter(1))
-            sums[limit] += time_us
-        share = sum(sums.values()) / latency_us if latency_us else 0.0
-        if not _LEAST_SHARE <= share <= _MOST_SHARE:
-            return None
-        return max(sums, key=sums.__getitem__), share
-
-
-@dataclass(frozen=True, slots=True)
-class CellPosition:
-    """One use of a cell, in the order of the network's schedule.
-
-    ``cell`` counts in ``Structure.cells``; ``reads`` are the places whose results it takes, -1 for
-    the network's inputs; ``path`` is the module path that its operators share, ``names`` are the
-    file's operators behind each kernel.
-    """
-
-    cell: int
-    reads: tuple[int, ...]
-    path: str
-    names: tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Roofs:
-    """What a device can do at best by its data sheet, and where the figures come from."""
-
-    title: str
-    peak_flop_per_s: float
-    bandwidth_bytes_per_s: float
-    launch_us: float | None
-    source: str
-
-    @classmethod
-    def of(cls, device: Device, precision: str) -> Roofs:
-        return cls(
-            device.title or device.name,
-            device.peak(precision),
-            device.bandwidth_bytes_per_s,
-            device.launch_us,
-            device.source,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Structure:
-    """A network as cells and kernels; ``roofs`` None where nothing is known of the device."""
-
-    cells: tuple[CellStructure, ...]
-    places: tuple[CellPosition, ...]
-    roofs: Roofs | None = None
-
-    def paths(self, cell: int) -> tuple[str, ...]:
-        """The module path of every use of a cell, in order."""
-        return tuple(place.path for place in self.places if place.cell == cell)
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True, slots=True)
 class CellEstimate:
     """One row of a report: all uses of one cell in the network.
 
-    ``latency_us`` and ``interval_us`` are of one use, ``count`` the number of uses, ``share`` the
-    part of the sum of cells that all uses take (0..1). ``nodes`` names every operator of the
-    file in any of the uses. An unsupported cell has no latency, and makes the whole untrusted.
+    ``latency_us`` and ``interval_us`` are of one use, ``uses`` is how often the network holds the
+    cell, ``share`` the part of the sum of cells that all uses take (0..1). ``nodes`` names every
+    operator of the file in any of the uses. An unsupported cell has no latency.
     ``trusted`` is False where the prediction is far from all that its model was trained on;
     ``reason`` says so then, and else what a prediction rests on if not on the target's own model.
     """
@@ -154,7 +53,7 @@ class CellEstimate:
     signature: str
     ops: tuple[str, ...]
     nodes: tuple[str, ...]
-    count: int
+    uses: int
     latency_us: float | None
     interval_us: tuple[float, float] | None
     share: float
@@ -162,14 +61,27 @@ class CellEstimate:
     reason: str = ""
     trusted: bool = True
 
+    @property
+    def total_us(self) -> float | None:
+        """The time of all uses; None where there is no latency."""
+        return None if self.latency_us is None else self.uses * self.latency_us
+
+    @property
+    def count(self) -> int:
+        """The old name of ``uses``."""
+        warnings.warn("CellEstimate.count is now uses", DeprecationWarning, stacklevel=2)
+        return self.uses
+
 
 @dataclass(frozen=True)
 class Estimate:
     """The answer for one network on one target; see the JSON of ``predict --json``.
 
     ``latency_us`` is None only when no cell of the network has a latency. ``interval_us`` holds
-    the true latency with probability ``confidence``. ``measured_share`` is the part of the time
-    that comes from measured cells; ``measured_now`` counts cells measured to answer this call.
+    the true latency with probability ``confidence``; it has no end (infinity) above where a cell
+    has no latency. ``tolerance`` is what the gate works towards, ``tolerance_given`` says whether
+    the user asked for it. ``measured_share`` is the part of the time that comes from measured
+    cells; ``measured_now`` counts cells measured to answer this call.
     ``removed`` names the operators of the file that the engine does not run, and the last
     ``constants`` of them only make constants; every other one is in exactly one cell.
     ``to_measure`` are the signatures that the gate would measure next, to come within
@@ -202,7 +114,8 @@ class Estimate:
     constants: int = 0
     to_measure: tuple[str, ...] = ()
     tolerance: float | None = None
-    warnings: tuple[str, ...] = ()
+    tolerance_given: bool = False
+    warnings: tuple[EstimateWarning, ...] = ()
     structure: Structure | None = field(default=None, compare=False, repr=False)
     source: NetworkSource = "composed"
     reason: str = ""
@@ -218,20 +131,45 @@ class Estimate:
 
     @property
     def trusted(self) -> bool:
-        """True when every cell has a latency, and they are measured or the interval suffices.
+        """False where a cell has no latency, or measurements are of no use, or a tolerance fails.
 
-        With every cell measured there is nothing left to do about an interval that is wide; so it
-        is with a network that was measured whole, unless its measured cells contradict it. What a
-        busy machine measured is never trusted.
+        Measurements are of no use where they contradict each other or were made by a busy machine.
+        A tolerance counts where the user gave one: the interval must keep it, and no cell may be
+        unlike all that its model was trained on. A network measured whole needs no cells.
         """
-        if self.busy:
+        if self.busy or self.contradicted or self.latency_us is None:
             return False
+        complete = self.supported or self.source == "measured"
+        return complete and (self.within_tolerance or not self.tolerance_given)
+
+    @property
+    def grade(self) -> Grade | None:
+        """How much the estimate is worth; None where a cell has no latency.
+
+        ``measured``: the network was, or all of its cells. Else by the interval: ``good`` within
+        20 % of the latency, ``rough`` within a factor of two, beyond it an order of magnitude.
+        """
         if self.source == "measured":
-            return not self.contradicted
-        if self.latency_us is None or not self.supported:
-            return False
-        measured = all(cell.source == "measured" for cell in self.cells)
-        return self.within_tolerance or measured
+            return "measured"
+        if not self.supported or not self.latency_us or self.interval_us is None:
+            return None
+        if all(cell.source == "measured" for cell in self.cells):
+            return "measured"
+        low, high = (end / self.latency_us for end in self.interval_us)
+        if low >= 1 - _GOOD_SHARE and high <= 1 + _GOOD_SHARE:
+            return "good"
+        rough = low >= 1 / _ROUGH_FACTOR and high <= _ROUGH_FACTOR
+        return "rough" if rough else "order of magnitude"
+
+    @property
+    def low_us(self) -> float | None:
+        """The lower end of the interval."""
+        return None if self.interval_us is None else self.interval_us[0]
+
+    @property
+    def high_us(self) -> float | None:
+        """The upper end of the interval, infinite where a cell has no latency."""
+        return None if self.interval_us is None else self.interval_us[1]
 
     @property
     def throughput_per_s(self) -> float | None:
@@ -250,14 +188,26 @@ class Estimate:
         """The fixed JSON object of ``predict --json`` (format 1)."""
         body: dict[str, Any] = {"format": ESTIMATE_FORMAT}
         body |= {f.name: getattr(self, f.name) for f in fields(self) if f.name != "structure"}
+        body["interval_us"] = (
+            None if self.interval_us is None else [self.low_us, self.finite_high_us]
+        )
+        body["warnings"] = [warning.text for warning in self.warnings]
         body["cells"] = [self._cell_json(position) for position in range(len(self.cells))]
         body["throughput_per_s"] = self.throughput_per_s
         body["throughput_interval_per_s"] = self.throughput_interval_per_s
+        body |= {"trusted": self.trusted, "grade": self.grade, "supported": self.supported}
+        body |= {"low_us": self.low_us, "high_us": self.finite_high_us}
+        body["remarks"] = [asdict(warning) for warning in self.warnings]
         return body
+
+    @property
+    def finite_high_us(self) -> float | None:
+        """The upper end for what knows no infinity: None there."""
+        return self.high_us if self.high_us is not None and math.isfinite(self.high_us) else None
 
     def _cell_json(self, position: int) -> dict[str, Any]:
         cell = self.cells[position]
-        body = asdict(cell)
+        body = {{"uses": "count"}.get(key, key): value for key, value in asdict(cell).items()}
         if not cell.reason:
             del body["reason"]
         if self.structure is not None:

@@ -45,7 +45,8 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         ([residual()], ["--max-latency", "8ms"], 1),
         ([untrusted()], [], 3),
         ([untrusted()], ["--max-latency", "1us"], 3),  # doubt comes before the limit
-        ([replace(residual(), within_tolerance=False)], [], 3),
+        ([replace(residual(), within_tolerance=False, tolerance_given=True)], [], 3),
+        ([replace(residual(), within_tolerance=False)], [], 0),
         ([NetworkError("n.onnx is empty")], [], 2),
         ([MeasurementError("the engine refuses it")], [], 3),
         ([BackendUnavailable("there is no GPU here")], [], 3),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hybridlat.estimate.structure import _kernels
 from hybridlat.model.geometry import geometry
 from hybridlat.report.cell_texts import what_text
-from hybridlat.schema.estimate import CellStructure
+from hybridlat.schema.structure import CellStructure
 
 # Turned round for an operator that has no quantised kernel, and back.
 TURNED = """hybridlat-signature 1

@@ -102,7 +102,7 @@ def test_an_answer_holds_the_wandering_and_says_so(tmp_path: Path) -> None:
             estimate = predictor.predict(data)
         assert estimate.latency_us is not None and estimate.interval_us is not None
         widths.append(estimate.interval_us[1] / estimate.latency_us)
-        sentences = [w for w in estimate.warnings if "pace varies" in w]
+        sentences = [w for w in map(str, estimate.warnings) if "pace varies" in w]
         assert len(sentences) == (1 if scale == 0.1 else 0)
     assert "±10 %" in sentences[0]
     assert widths[1] > widths[0] + 0.05

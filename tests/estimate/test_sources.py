@@ -136,7 +136,7 @@ def test_an_estimate_far_from_what_the_device_can_do_says_so(
 
     monkeypatch.setattr(family.Family, "network", wrong)
     estimate = predicted(str(tmp_path / "n.db"), "l4/tensorrt/fp16")
-    about = [w for w in estimate.warnings if "peak, bandwidth and launch time" in w]
+    about = [w for w in map(str, estimate.warnings) if "peak, bandwidth and launch time" in w]
     assert len(about) == (factor != 1)
 
 

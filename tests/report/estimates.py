@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
-from hybridlat.schema.estimate import (
-    CellEstimate,
+from hybridlat.schema.estimate import CellEstimate, Estimate, EstimateWarning, LatencySource
+from hybridlat.schema.structure import (
     CellPosition,
     CellStructure,
-    Estimate,
     Kernel,
-    LatencySource,
     Roofs,
     Structure,
     Work,
@@ -51,7 +50,7 @@ def residual() -> Estimate:
         network="resnet.onnx", target=TARGET, batch=1, latency_us=8123.4,
         interval_us=(7990.0, 8260.0), confidence=0.9, within_tolerance=True,
         sum_of_cells_us=8002.5, measured_share=0.725, measured_now=2, elapsed_s=0.41, cells=cells,
-        warnings=("Dropout_7 was removed by the engine",),
+        warnings=(EstimateWarning("file", "Dropout_7 was removed by the engine."),),
     )  # fmt: skip
 
 
@@ -63,7 +62,7 @@ def untrusted() -> Estimate:
     )
     return Estimate(
         network="odd <b>&.onnx", target=TARGET, batch=8, latency_us=61.0,
-        interval_us=(50.0, 72.0), confidence=0.9, within_tolerance=False, sum_of_cells_us=61.0,
+        interval_us=(50.0, math.inf), confidence=0.9, within_tolerance=False, sum_of_cells_us=61.0,
         measured_share=0.0, measured_now=0, elapsed_s=0.0123, cells=cells,
         to_measure=(cells[0].signature, cells[1].signature),
     )  # fmt: skip

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from hybridlat.report import compare, terminal
 from hybridlat.report.units import why_untrusted
-from hybridlat.schema.estimate import Estimate
+from hybridlat.schema.estimate import Estimate, EstimateWarning
 from tests.report.estimates import described, long_tail, residual, untrusted
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "report"
@@ -58,7 +58,7 @@ def test_rows_say_where_what_and_which_limit(width: int) -> None:
 def test_cells_that_read_the_same_are_one_row_unless_all_are_asked_for() -> None:
     estimate = described()
     assert estimate.structure is not None
-    cells = (*estimate.cells, dataclasses.replace(estimate.cells[2], signature="f" * 32, count=27))
+    cells = (*estimate.cells, dataclasses.replace(estimate.cells[2], signature="f" * 32, uses=27))
     places = (*estimate.structure.places, *(
         dataclasses.replace(estimate.structure.places[2], cell=6, path=f"layer1.{i}")
         for i in range(3, 30)
@@ -118,11 +118,13 @@ def strange() -> Estimate:
     """An interval of ±1.7 %, and a cell predicted where the model has never been."""
     cells = list(residual().cells)
     cells[3] = dataclasses.replace(cells[3], reason="far from every trained cell", trusted=False)
-    return dataclasses.replace(residual(), cells=tuple(cells), within_tolerance=False)
+    return dataclasses.replace(
+        residual(), cells=tuple(cells), within_tolerance=False, tolerance_given=True
+    )
 
 
 STRANGE = "1 cell is predicted outside what the model was trained on (far from every trained cell)"
-WIDE = dataclasses.replace(residual(), within_tolerance=False)
+WIDE = dataclasses.replace(residual(), within_tolerance=False, tolerance_given=True)
 TOO_WIDE = "the interval ±1.7 % is wider than the tolerance 1.0 %"
 
 
@@ -145,7 +147,9 @@ def test_why_an_estimate_is_not_trusted(
 
 def test_a_note_with_hundreds_of_names_takes_a_few_lines_and_says_where_the_rest_is() -> None:
     names = ", ".join(f"ConstantOfShape_{i}" for i in range(300))
-    many = dataclasses.replace(residual(), warnings=(f"removed by the engine: {names}",))
+    many = dataclasses.replace(
+        residual(), warnings=(EstimateWarning("file", f"Removed: {names}."),)
+    )
     text = printed(many, 100)
     assert "ConstantOfShape_0" in text and "ConstantOfShape_299" not in text
     assert "(--all shows all of it)" in " ".join(text.split())

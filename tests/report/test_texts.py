@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridlat.report import cell_texts, units
-from hybridlat.schema.estimate import CellStructure, Work
+from hybridlat.schema.structure import CellStructure, Work
 from tests.report.estimates import kernel
 
 
@@ -23,7 +24,8 @@ from tests.report.estimates import kernel
             999.4: "999 µs", 999.6: "1.00 ms", 8123.4: "8.12 ms", 81234.0: "81.2 ms",
             999_600.0: "1.00 s", 1.5e6: "1.50 s", 4.2e9: "4,200 s",
         }),
-        (units.interval_text, {(990.0, 1010.0): "0.99 – 1.01 ms", None: "–"}),
+        (units.interval_text, {(990.0, 1010.0): "0.99 – 1.01 ms", None: "–",
+                               (3990.0, math.inf): "at least 3.99 ms"}),
         (units.plus_minus_text, {None: "–", 0.013: "±1.3 %", 0.0996: "±10 %", 0.25: "±25 %"}),
         (units.part_text, {  # never rounded to all or nothing
             0.0: "0 %", 1e-6: "< 1 %", 0.0049: "< 1 %", 0.006: "1 %", 0.725: "72 %",

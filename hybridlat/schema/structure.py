@@ -1,0 +1,137 @@
+"""What a network consists of: its cells, the kernels of each, and where they stand.
+
+``Structure.cells`` runs parallel to ``Estimate.cells``; ``Structure.places`` is the network's own
+order, one entry for each use of a cell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Literal
+
+from hybridlat.schema.device import Device
+
+Limit = Literal["compute", "memory", "launch"]
+# A roof below a tenth of the latency explains nothing; one far above it does not bind, since the
+# data come from a cache, or the sheet's figure is too low.
+_LEAST_SHARE, _MOST_SHARE = 0.1, 1.15
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a kernel does, and what the device needs for it at least.
+
+    ``flop`` counts a multiply-add as two, ``bytes`` all that is read and written once, at the
+    precision of the target. The times are None where nothing is known of the device.
+    """
+
+    flop: float
+    bytes: float
+    compute_us: float | None = None
+    memory_us: float | None = None
+    launch_us: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One kernel of a cell, in the order of the cell's signature.
+
+    ``op`` labels it (``Conv+Relu``); ``reads`` are the kernels of the cell whose results it takes,
+    -1 for what comes from outside. ``input_shape`` and ``output_shape`` are of its first tensors;
+    ``window`` is the kernel size of a convolution or pooling, None for what has none; ``contracts``
+    is true of convolutions and matrix products.
+    """
+
+    op: str
+    reads: tuple[int, ...]
+    input_shape: tuple[int, ...]
+    output_shape: tuple[int, ...]
+    window: tuple[int, int] | None
+    stride: int
+    groups: int
+    contracts: bool
+    work: Work
+
+
+@dataclass(frozen=True, slots=True)
+class CellStructure:
+    """One distinct cell: its kernels in the order of the signature."""
+
+    kernels: tuple[Kernel, ...]
+
+    @property
+    def flop(self) -> float:
+        return sum(kernel.work.flop for kernel in self.kernels)
+
+    @property
+    def bytes(self) -> float:
+        return sum(kernel.work.bytes for kernel in self.kernels)
+
+    def limit(self, latency_us: float | None) -> tuple[Limit, float] | None:
+        """The limit that the cell runs against, and the share of its time which that explains.
+
+        Kernels run one after another, each bound by one limit; the cell's is the one that binds for
+        longest, and the share (0..) is the sum of all bounds over the latency. None where the
+        device is not known, or where the bounds are too far from the latency to explain it.
+        """
+        sums: dict[Limit, float] = {"compute": 0.0, "memory": 0.0, "launch": 0.0}
+        for work in (kernel.work for kernel in self.kernels):
+            if work.compute_us is None or work.memory_us is None:
+                return None
+            times = (work.compute_us, work.memory_us, work.launch_us or 0.0)
+            limit, time_us = max(zip(sums, times, strict=True), key=itemgetter(1))
+            sums[limit] += time_us
+        share = sum(sums.values()) / latency_us if latency_us else 0.0
+        if not _LEAST_SHARE <= share <= _MOST_SHARE:
+            return None
+        return max(sums, key=sums.__getitem__), share
+
+
+@dataclass(frozen=True, slots=True)
+class CellPosition:
+    """One use of a cell, in the order of the network's schedule.
+
+    ``cell`` counts in ``Structure.cells``; ``reads`` are the places whose results it takes, -1 for
+    the network's inputs; ``path`` is the module path that its operators share, ``names`` are the
+    file's operators behind each kernel.
+    """
+
+    cell: int
+    reads: tuple[int, ...]
+    path: str
+    names: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Roofs:
+    """What a device can do at best by its data sheet, and where the figures come from."""
+
+    title: str
+    peak_flop_per_s: float
+    bandwidth_bytes_per_s: float
+    launch_us: float | None
+    source: str
+
+    @classmethod
+    def of(cls, device: Device, precision: str) -> Roofs:
+        return cls(
+            device.title or device.name,
+            device.peak(precision),
+            device.bandwidth_bytes_per_s,
+            device.launch_us,
+            device.source,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """A network as cells and kernels; ``roofs`` None where nothing is known of the device."""
+
+    cells: tuple[CellStructure, ...]
+    places: tuple[CellPosition, ...]
+    roofs: Roofs | None = None
+
+    def paths(self, cell: int) -> tuple[str, ...]:
+        """The module path of every use of a cell, in order."""
+        return tuple(place.path for place in self.places if place.cell == cell)
