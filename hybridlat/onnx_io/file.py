@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Network, Shapes
 from hybridlat.onnx_io.facts import FileFacts
+from hybridlat.onnx_io.other_formats import other_format
 
 if TYPE_CHECKING:
     import onnx
@@ -150,18 +151,29 @@ def read_network(
 
 
 def _parsed(model: bytes | onnx.ModelProto, label: str) -> Parsed:
-    from hybridlat.onnx_io.parse import parse
+    from hybridlat.onnx_io.parse import NotOnnx, parse
     from hybridlat.onnx_io.read import naming
 
     with naming(label):
-        return parse(model)
+        try:
+            return parse(model)
+        except (NotOnnx, UnicodeDecodeError) as error:
+            kind = other_format(label, model) if isinstance(model, bytes) and model else ""
+            if not kind:
+                raise
+            raise NetworkError(f"this is not an ONNX model but {kind}") from error
 
 
 def _read_bytes(path: Path) -> bytes:
     try:
+        is_large = path.stat().st_size > MAX_INLINE_BYTES
+        if kind := other_format(path.name, b"") if is_large or path.is_dir() else "":
+            raise NetworkError(f"{path}: this is not an ONNX model but {kind}")
         if path.is_dir():
-            raise NetworkError(f"{path} is a directory: name the .onnx file in it")
-        if path.stat().st_size > MAX_INLINE_BYTES:
+            files = sorted(path.glob("*.onnx"))
+            example = f", as in {files[0]}" if files else ""
+            raise NetworkError(f"{path} is a directory: name the .onnx file in it{example}")
+        if is_large:
             raise NetworkError(
                 f"{path} is larger than 2 GB, which no ONNX parser can read: save it with "
                 "external data (onnx.save_model(..., save_as_external_data=True))"

@@ -80,15 +80,7 @@ def results_of(
     folded = fold_node(proto, inputs, (None,) * len(node.outputs), versions)
     if folded is not None:
         return folded, ""
-    graph = GraphProto(name="one", node=[proto])
-    for source, known in dict(zip(node.inputs, inputs, strict=True)).items():
-        if isinstance(known, Value):
-            graph.initializer.append(known.tensor(source))
-        elif known is not None:
-            graph.input.append(info_of(source, known))
-    graph.output.extend([ValueInfoProto(name=out) for out in node.outputs if out])
-    imports = [OperatorSetIdProto(domain=name, version=version) for name, version in opsets]
-    model = ModelProto(ir_version=8, graph=graph, opset_import=imports)
+    model = alone(proto, inputs, opsets)
     objection = ""
     try:
         model = shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
@@ -100,6 +92,19 @@ def results_of(
     inferred = types_of((*model.graph.output, *model.graph.value_info))
     types = [inferred.get(out, type_) for out, type_ in zip(node.outputs, stated, strict=True)]
     return fold_node(proto, inputs, types, versions) or tuple(types), objection
+
+
+def alone(node: NodeProto, inputs: Sequence[Known], opsets: Opsets) -> ModelProto:
+    """A model of one operator, with the types and values of what it reads."""
+    graph = GraphProto(name="one", node=[node])
+    for source, known in dict(zip(node.input, inputs, strict=True)).items():
+        if isinstance(known, Value):
+            graph.initializer.append(known.tensor(source))
+        elif known is not None:
+            graph.input.append(info_of(source, known))
+    graph.output.extend([ValueInfoProto(name=out) for out in node.output if out])
+    imports = [OperatorSetIdProto(domain=name, version=version) for name, version in opsets]
+    return ModelProto(ir_version=8, graph=graph, opset_import=imports)
 
 
 def _check_kernel(node: NodeProto, inputs: Sequence[Known]) -> None:

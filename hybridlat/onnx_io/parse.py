@@ -112,17 +112,20 @@ class Parsed:
         return structure_digest(self.frame, self.tensors, self.nodes)
 
 
+class NotOnnx(NetworkError):
+    """The bytes are no ONNX model at all."""
+
+
 def _decoded(data: bytes) -> ModelProto:
     if not data:
-        raise NetworkError("the file is empty: give a file with an ONNX model")
+        raise NotOnnx("the file is empty: give a file with an ONNX model")
     model = ModelProto()
     try:
         model.ParseFromString(data)
     except DecodeError as error:
-        hint = "it is cut off, damaged or of another format"
-        if data[:2] == b"PK":
-            hint = "it is a zip archive (a PyTorch file?): export it with torch.onnx.export"
-        raise NetworkError(f"this is not an ONNX model: {hint}") from error
+        raise NotOnnx(
+            "this is not an ONNX model: it is cut off, damaged or of another format"
+        ) from error
     return model
 
 
@@ -154,7 +157,7 @@ def parse(source: bytes | ModelProto) -> Parsed:
 
 def _validate(model: ModelProto, nodes: tuple[FileNode, ...]) -> None:
     if not nodes:
-        raise NetworkError("no operators in the file: it is empty, or not an ONNX model")
+        raise NotOnnx("no operators in the file: it is empty, or not an ONNX model")
     if not model.graph.output:
         raise NetworkError("the network has no outputs: export it with the results it computes")
     opset = next((o.version for o in model.opset_import if not domain_of(o.domain)), None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from hybridlat.onnx_io.infer import Opsets, results_of
 from hybridlat.onnx_io.nodes import FileNode, domain_of, in_order, node_of
 from hybridlat.onnx_io.parse import DATA_DEPENDENT, Parsed, parse
 from hybridlat.onnx_io.shapes import (
+    Misfit,
     check_network,
     check_weights,
     engine_types,
@@ -30,6 +32,7 @@ from hybridlat.onnx_io.shapes import (
     runtime_types,
     types_of,
 )
+from hybridlat.onnx_io.trial import types_tried
 from hybridlat.onnx_io.values import (
     MOST_BYTES,
     Known,
@@ -75,6 +78,23 @@ def engine_network(path: Path, name: str) -> Network:
 
 def network_of(parsed: Parsed, name: str, batch: int | None, shapes: Shapes) -> Network:
     """The network with every size bound; NetworkError says what is wrong or missing."""
+    try:
+        return _network_of(parsed, name, batch, shapes)
+    except Misfit as error:
+        if batch is None:
+            raise
+        try:
+            own = _network_of(parsed, name, None, shapes)
+        except NetworkError:
+            raise error from None
+        fixed, where = own.types[own.inputs[0]].shape[:1], re.search(r"\w+ '[^']*'", str(error))
+        raise NetworkError(
+            f"the file is fixed to batch {fixed[0] if fixed else 1} ({where and where[0]}): "
+            "export it again with a free batch dimension"
+        ) from error
+
+
+def _network_of(parsed: Parsed, name: str, batch: int | None, shapes: Shapes) -> Network:
     frame = _bound(parsed, batch, shapes)
     start: dict[str, Known] = {**frame.inputs, **parsed.tensors}
     try:
@@ -220,6 +240,9 @@ def _outcome(
     if any(value is None for source, value in zip(node.inputs, inputs, strict=True) if source):
         return False, stated
     results, objection = results_of(node, inputs, opsets, stated)
+    lacks = any(out and result is None for out, result in zip(node.outputs, results, strict=True))
+    if lacks and way.given and node.domain and not node.has_graph:
+        results = types_tried(node, inputs, opsets)
     if objection:
         way.objections[node.name] = objection
     outcome = any(isinstance(result, Value) for result in results), results

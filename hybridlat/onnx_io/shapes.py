@@ -32,15 +32,12 @@ def input_type(
             f"the input {info.name!r} is not a tensor: export the network with tensors alone"
         )
     if shape is None and not tensor.HasField("shape"):
-        raise NetworkError(
-            f"the input {info.name!r} has no shape: give it with --shape {info.name}:1x3x224x224"
-        )
+        raise NetworkError(f"the input {info.name!r} has no shape: {_request(info.name, ())}")
     dims = tensor.shape.dim
-    if shape is not None and tensor.HasField("shape") and len(shape) != len(dims):
-        raise NetworkError(
-            f"the input {info.name!r} has {len(dims)} sizes, but --shape gives {len(shape)}"
-        )
     written = [dim.dim_value if dim.HasField("dim_value") else None for dim in dims]
+    if shape is not None and tensor.HasField("shape") and len(shape) != len(dims):
+        wrong = f"the input {info.name!r} has {len(dims)} sizes, but the shape given has"
+        raise NetworkError(f"{wrong} {len(shape)}: {_request(info.name, written)}")
     sizes = list(written if shape is None else shape)
     is_batch = batch is not None and shape is None
     if sizes and (is_batch or sizes[0] in (None, 0, -1)):
@@ -50,16 +47,28 @@ def input_type(
         example = "x".join(n if s is None else str(s) for n, s in zip(named, sizes, strict=True))
         raise NetworkError(
             f"the size {named[sizes.index(None)]!r} of the input {info.name!r} ({example}) "
-            f"is open: give it with --shape {info.name}:1x3x224x224"
+            f"is open: {_request(info.name, sizes)}"
         )
     bound = [size for size in sizes if size is not None]
     for axis, size in enumerate(bound):
         if size <= 0:
             raise NetworkError(
                 f"the input {info.name!r} has the size {size} at axis {axis}: "
-                "give a whole shape with --shape"
+                + _request(info.name, sizes)
             )
     return TensorType(dtype_name(tensor.elem_type), tuple(bound))
+
+
+def _request(name: str, sizes: Sequence[int | None]) -> str:
+    """How to give an input's shape: with the sizes it has, and likely ones for those it lacks."""
+    known = [size if size and size > 0 else None for size in sizes] or [None] * 4
+    is_last = len(known) == 4 and known[3] in (1, 3, 4)  # channels, as TensorFlow has them
+    pixels = known[1:3] if is_last else known[2:]
+    side = max((max(256, size) for size in pixels if size), default=224)
+    likely = (1, side if is_last else 3, *[side] * len(known)) if len(known) > 3 else (1, 128, 128)
+    shape = [size or likely[axis] for axis, size in enumerate(known)]
+    text = "x".join(map(str, shape))
+    return f"give it with --shape {name}:{text} (in Python shapes={{{name!r}: {tuple(shape)}}})"
 
 
 def check_network(network: Network, batch: int | None = None) -> None:
@@ -113,7 +122,7 @@ def _check_node(network: Network, node: Node) -> None:
     if node.op == "Reshape":
         source, target = network.type_of(node.inputs[0]), network.type_of(node.outputs[0])
         if source.elements != target.elements:
-            raise NetworkError(
+            raise Misfit(
                 f"{where} makes {source.elements} elements ({source}) {target.elements} "
                 f"({target}): if the file was exported for other sizes, give those with --shape"
             )
@@ -177,7 +186,8 @@ def engine_types(
 ) -> dict[str, TensorType]:
     """ONNX Runtime's types of all results that it can say; none where it refuses the operators.
 
-    Weights become inputs, which leaves every shape as it is.
+    Weights become inputs, which leaves every shape as it is. The engine writes a tensor of unknown
+    rank like a scalar; no scalar needs its word, so such types are left out.
     """
     bare = ModelProto(ir_version=frame.ir_version, opset_import=frame.opset_import)
     bare.graph.name = "types"
@@ -194,7 +204,8 @@ def engine_types(
             type_ = source.type if isinstance(source, Value) else source
             bare.graph.input.append(info_of(name, type_))
     try:
-        return runtime_types(bare.SerializeToString())
+        types = runtime_types(bare.SerializeToString())
+        return {name: type_ for name, type_ in types.items() if type_.shape}
     except NetworkError as error:
         _log.debug("%s", error)
         return {}
@@ -224,6 +235,10 @@ def runtime_types(model: bytes | str) -> dict[str, TensorType]:
     return types
 
 
+class Misfit(NetworkError):
+    """Sizes that do not fit together: those that were asked for may not be the file's."""
+
+
 def refusal(words: str) -> NetworkError:
     """What to say of a network that onnx objects to with these words, and the engine as well."""
     if "bfloat16" in words:
@@ -236,7 +251,7 @@ def refusal(words: str) -> NetworkError:
             f"the types of the tensors do not fit together ({words}): the exporter mixed "
             "precisions; export the whole model in one, best in FP32 (model.float())"
         )
-    return NetworkError(
+    return Misfit(
         f"the shapes do not fit together ({words}): a file exported for other sizes may "
         "need those; give them with --shape"
     )

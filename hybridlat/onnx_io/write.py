@@ -95,12 +95,16 @@ def build(
         proto.output.extend(node.outputs)
         proto.attribute.extend(attribute_proto(key, value) for key, value in node.attributes)
         nodes.append(proto)
+    # An engine may not know what operators make that ONNX does not define.
+    foreign = {out for node in network.nodes if node.domain for out in node.outputs}
+    foreign.difference_update(network.outputs)
     graph = helper.make_graph(
         nodes,
         network.name or "network",
         [info_of(name, network.types[name]) for name in network.inputs],
         [info_of(name, network.types[name]) for name in network.outputs],
         initializer=[*tensors, *weights],
+        value_info=[info_of(name, network.types[name]) for name in sorted(foreign) if name],
     )
     imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
     model: ModelProto = helper.make_model(
