@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from hybridlat.cli import options
-from hybridlat.cli.output import aside, console, print_json
+from hybridlat.cli.output import aside, command_line, console, print_json
 from hybridlat.cli.predict import UNTRUSTED, opened
 from hybridlat.report.compare import comparison, print_comparison
 from hybridlat.report.html import page
@@ -56,7 +56,8 @@ def compare(
     else:
         print_comparison(console(), estimates, every_cell=every_cell)
     if html is not None:
-        Path(html).write_text(page(estimates, tolerance), encoding="utf-8")
+        text = page(estimates, tolerance, command=command_line())
+        Path(html).write_text(text, encoding="utf-8")
     doubtful = [estimate for estimate in estimates if not estimate.trusted]
     for estimate in doubtful:
         aside(f"{estimate.network}: {why_untrusted(estimate, tolerance)}")

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 import click
 
 from hybridlat import __version__
+from hybridlat.cli.output import WORDS
 from hybridlat.cli.param_types import known_targets
 from hybridlat.errors import HybridlatError, TargetError
 
@@ -59,6 +60,10 @@ class Commands(click.Group):
             importlib.import_module(f"hybridlat.cli.{module}"), attribute
         )
         return command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[WORDS] = tuple(args)
+        return super().parse_args(ctx, args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,8 @@ from hybridlat.schema.progress import OnMessage, Progress, silent
 if TYPE_CHECKING:
     from rich.console import Console
 
+WORDS = "hybridlat.words"
+"""Where a context keeps the words of the command line."""
 _SILENT_S = 1.0  # what is done by then needs no progress
 _LINE_EVERY_S = 5.0
 
@@ -33,6 +36,14 @@ def aside(sentence: str) -> None:
 def say(sentence: str) -> None:
     """Progress in words, on standard error."""
     click.echo(sentence, err=True)
+
+
+def command_line() -> str:
+    """The command that runs, ready to copy; passwords of databases are left out."""
+    from hybridlat.store.place import without_password
+
+    words = click.get_current_context().meta.get(WORDS, ())
+    return shlex.join(["hybridlat", *map(without_password, words)])
 
 
 def print_json(value: object) -> None:

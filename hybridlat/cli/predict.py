@@ -14,7 +14,7 @@ import click
 import hybridlat
 from hybridlat.cli import options
 from hybridlat.cli.options import Documents
-from hybridlat.cli.output import ProgressShown, aside, console, print_json
+from hybridlat.cli.output import ProgressShown, aside, command_line, console, print_json
 from hybridlat.cli.param_types import LATENCY
 from hybridlat.errors import HybridlatError
 from hybridlat.report import prediction_table
@@ -145,7 +145,8 @@ def predict(
     if html is not None and estimates:
         from hybridlat.report.html import page  # few ask for a page
 
-        Path(html).write_text(page(estimates, tolerance), encoding="utf-8")
+        text = page(estimates, tolerance, command=command_line())
+        Path(html).write_text(text, encoding="utf-8")
     documents.write_tables(
         lambda: prediction_table.markdown(table), lambda: prediction_table.comma_separated(table)
     )

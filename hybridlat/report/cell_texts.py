@@ -14,12 +14,12 @@ from hybridlat.schema.structure import CellStructure, Kernel
 
 QUANTISING = ("QuantizeLinear", "DequantizeLinear")
 _DIGITS = re.compile(r"(\d+)")
-# Only where the full name has no room; no two operators share a short one.
+# No two operators share a short name.
 _SHORT = {
     "BatchNormalization": "BN",
     "InstanceNormalization": "IN",
     "LayerNormalization": "LN",
-    "GlobalAveragePool": "GlobalAvg",
+    "GlobalAveragePool": "GlobalAvgPool",
     "AveragePool": "AvgPool",
     "ConvTranspose": "Deconv",
     "DequantizeLinear": "DQ",
@@ -30,15 +30,14 @@ _SHORT = {
 def chain(ops: Sequence[str], width: int = 1_000_000) -> str:
     """All kernels in order, repetitions counted: ``Conv+Relu ×2 → Conv+Add+Relu``.
 
-    In ``width`` characters long names are shortened and the middle gives way to a count of kernels:
+    Long names are shortened. In ``width`` characters the middle gives way to a count of kernels:
     cells differ most by their first and last ones.
     """
-    counts = [(op, len(list(run))) for op, run in itertools.groupby(ops)]
+    counts = [(op, len(list(run))) for op, run in itertools.groupby(map(abbreviated, ops))]
     texts = [op if count == 1 else f"{op} ×{count}" for op, count in counts]
     whole = " → ".join(texts)
     if len(whole) <= width:
         return whole
-    texts = [abbreviated(text) for text in texts]
     for shown in range(len(texts), 0, -1):
         first, last = (shown + 1) // 2, len(texts) - shown // 2
         hidden = sum(count for _, count in counts[first:last])
@@ -127,7 +126,7 @@ def kernel_text(kernel: Kernel) -> str:
         return text
     names = kernel.op.split("+")
     name = next((name for name in names if name not in QUANTISING), names[0])
-    return f"{name} {text}".strip()
+    return f"{abbreviated(name)} {text}".strip()
 
 
 def kernel_sizes(kernel: Kernel) -> str:

@@ -25,6 +25,7 @@ from hybridlat.schema.estimate import Estimate
 
 COMPARISON_FORMAT = 1
 ROWS = 12
+_PAGE_ROOM = 110  # characters for a cell on a page
 _AT_LEAST = 14  # characters for a chain of kernels beside what they do
 
 
@@ -197,11 +198,11 @@ def differences_table(
     estimates: Sequence[Estimate],
     rows: Sequence[CellDifference],
     most: int,
-    width: int = 1_000_000,
+    width: int | None = None,
 ) -> Table:
-    """The cells that set the networks apart, ``most`` of them, in ``width`` characters.
+    """The cells that set the networks apart, ``most`` of them; of two networks with the difference.
 
-    Of two networks with the difference.
+    ``width`` is the terminal's in characters; None is a page.
     """
     # One hidden row would take as many lines as the row that stands for it.
     shown = rows if len(rows) == most + 1 else rows[:most]
@@ -210,7 +211,9 @@ def differences_table(
     pair = len(estimates) == 2
     if pair:
         titles.append("B − A")
-    room = width - (19 if width >= 100 else 15) * len(estimates) - (12 if pair else 0)
+    room = _PAGE_ROOM
+    if width is not None:
+        room = width - (19 if width >= 100 else 15) * len(estimates) - (12 if pair else 0)
     lines: list[list[Cell | Text]] = []
     for row in shown:
         what = f"{row.what}  " if row.what and len(row.what) + _AT_LEAST <= room else ""
@@ -220,10 +223,10 @@ def differences_table(
         text = Text.assemble(what, (ops, "dim" if what else ""))
         lines.append([*row.cells(scale), *signed, text])
     if len(shown) < len(rows):
-        hint = "" if width > 1000 else " (--all shows them)"
+        hint = "" if width is None else " (--all shows them)"
         more = Cell(f"{len(rows) - len(shown)} more{hint}", "hint")
         lines.append([*[Cell("")] * len(titles), more])
-    cells = Column("cells that make the difference", wraps=width > 1000)
+    cells = Column("cells that make the difference", wraps=width is None)
     return Table([*titled(*titles, right=True), cells], lines)
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import date
 from functools import cache
 from html import escape
+from importlib.metadata import version
 from typing import Any
 
 from hybridlat.report.cell_texts import abbreviated, chain, kernel_sizes, row_of, where_text
@@ -24,7 +26,6 @@ from hybridlat.report.html_section import asset, network_section
 from hybridlat.report.prediction_table import curve_table
 from hybridlat.report.units import (
     RESOLUTION_US,
-    finite_interval_us,
     latency_text,
     percent_text,
     plus_minus_text,
@@ -38,8 +39,12 @@ _DIFFERENCES = 20  # cells that are shown
 _LABEL = 40  # letters of a chain of kernels; its whole is beside it
 
 
-def page(estimates: Sequence[Estimate], tolerance: float | None = None) -> str:
-    """The whole HTML document for one or several estimates; ``tolerance`` is the user's (0..1).
+def page(
+    estimates: Sequence[Estimate], tolerance: float | None = None, *, command: str = ""
+) -> str:
+    """The whole HTML document for one or several estimates.
+
+    ``tolerance`` is the user's (0..1), ``command`` what made the page, for its foot.
 
     Estimates of one network on one target at several batches are drawn as a curve of latency and
     throughput, estimates of several networks or targets are compared.
@@ -68,10 +73,17 @@ def page(estimates: Sequence[Estimate], tolerance: float | None = None) -> str:
         title=escape(title),
         style=asset("page.css").template,
         body="\n".join(parts),
+        foot=_foot(command),
         data=_script_json(data),
         libraries=_libraries(),
         scripts="".join(asset(name).template for name in _SCRIPTS),
     )
+
+
+def _foot(command: str) -> str:
+    """What made the page, when, and the command to make it again."""
+    made = f"hybridlat {version('hybridlat')} · {date.today().isoformat()}"
+    return f"{made} · <code>{escape(command)}</code>" if command else made
 
 
 @cache
@@ -140,7 +152,7 @@ def _curve_data(curve: Sequence[Estimate]) -> dict[str, Any]:
             {
                 "batch": e.batch,
                 "latency_us": e.latency_us,
-                "interval_us": finite_interval_us(e),
+                "interval_us": _ends(e),
                 "latency": latency_text(e.latency_us),
                 "throughput": throughput_text(e.throughput_per_s),
             }
@@ -168,6 +180,11 @@ def _script_json(value: Any) -> str:
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
+def _ends(estimate: Estimate) -> list[float | None] | None:
+    """The interval as JSON has it: null for an end that nothing bounds."""
+    return estimate.interval_us and [estimate.low_us, estimate.finite_high_us]
+
+
 def _network(estimate: Estimate) -> dict[str, Any]:
     structure = estimate.structure
     return {
@@ -175,7 +192,8 @@ def _network(estimate: Estimate) -> dict[str, Any]:
         "target": estimate.target,
         "batch": estimate.batch,
         "latency_us": estimate.latency_us,
-        "interval_us": finite_interval_us(estimate),
+        "latency": latency_text(estimate.latency_us),
+        "interval_us": _ends(estimate),
         "cells": [_cell(estimate, i, body) for i, body in enumerate(estimate.to_json()["cells"])],
         "places": [
             {"cell": p.cell, "reads": p.reads, "path": p.path, "names": p.names}
@@ -196,6 +214,7 @@ def _cell(estimate: Estimate, position: int, body: dict[str, Any]) -> dict[str, 
     return body | {
         "nodes": None,  # they stand in the places
         "label": chain(row.ops, _LABEL),
+        "operators": " ".join(sorted({*row.ops})),
         "ops": chain(row.ops),
         "latency": latency,
         "plus_minus": "" if half_width is None else plus_minus_text(half_width),

@@ -26,7 +26,9 @@ from hybridlat.report.units import (
 )
 from hybridlat.schema.estimate import Estimate
 
+_CHAIN = 60  # letters of a cell's kernels until it is opened
 _LETTERS, _LEAST = 150, 7  # that the whole line of time has room for; fewer say nothing
+_LIMITS = ("compute", "memory", "launch", "")  # the last: nothing explains the time
 _ASSETS = Path(__file__).parent / "assets"
 
 
@@ -95,7 +97,12 @@ def _roofline(estimate: Estimate) -> str:
         return ""
     roofs = structure.roofs
     source = f" Roofs: {escape(roofs.source)}." if roofs.source else ""
-    return asset("roofline.html").substitute(source=source)
+    shown = {row.limit.partition(" ")[0] for row in rows_of(estimate, fold=False)}
+    limits = "".join(
+        f'<span class="key-word {name or "none"}">{name or "not known"}</span>'
+        for name in _LIMITS if name in shown
+    )  # fmt: skip
+    return asset("roofline.html").substitute(source=source, limits=limits)
 
 
 def _table(estimate: Estimate) -> str:
@@ -136,8 +143,10 @@ def _opened(row: Row) -> str:
     cell = row.cells[0]
     names = ", ".join(name for name in cell.nodes if name)
     reason = f"<p>{escape(first_upper(cell.reason))}.</p>" if cell.reason else ""
+    whole, short = chain(row.ops), chain(row.ops, _CHAIN)
+    kernels = f"<p>{escape(whole)}</p>" if short != whole else ""
     return (
-        f"<details><summary>{escape(chain(row.ops))}</summary><p>{escape(names)}</p>"
+        f"<details><summary>{escape(short)}</summary>{kernels}<p>{escape(names)}</p>"
         f"{reason}<p><code>{escape(cell.signature)}</code></p></details>"
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import json
 import math
 import re
@@ -10,6 +11,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+import hybridlat
 from hybridlat.cli.output import json_text
 from hybridlat.report.compare import (
     cell_differences,
@@ -18,6 +20,7 @@ from hybridlat.report.compare import (
     speed_up,
 )
 from hybridlat.report.html import curves_of, headings, page
+from hybridlat.report.html_section import asset
 from hybridlat.schema.estimate import Estimate
 from tests.report.estimates import described, long_tail, residual, untrusted
 from tests.report.test_terminal import hold_against
@@ -82,6 +85,41 @@ def test_the_libraries_come_with_their_licences_and_the_page_stays_small() -> No
     text = page([described()])
     assert "Copyright 2010-2023 Mike Bostock" in text and "Copyright (c) 2012-2014 Chris" in text
     assert len(text.encode()) < 500_000
+
+
+def test_the_foot_says_what_made_the_page() -> None:
+    text = page([residual()], command="hybridlat predict 'a <b>.onnx' --html p.html")
+    (foot,) = re.findall("<footer>(.*)</footer>", text)
+    today = datetime.date.today().isoformat()
+    assert f"hybridlat {hybridlat.__version__} · {today} · <code>hybridlat predict" in foot
+    assert "&lt;b&gt;" in foot and "<code>" not in page([residual()]).partition("<footer>")[2]
+
+
+def luminance(colour: str) -> float:
+    """WCAG's relative luminance of #rrggbb."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize(
+    ("ink", "papers"),
+    [
+        ("ink", "paper card warn-paper bad-paper cool warm hot compute memory launch none"),
+        ("soft", "paper card"),
+        ("on-cell", "measured measured-2 predicted predicted-2"),
+        ("measured", "paper card"), ("predicted", "paper card"), ("unsupported", "paper bad-paper"),
+        ("accent", "paper"),
+    ],
+)  # fmt: skip
+def test_words_can_be_read_in_both_colour_schemes_and_on_paper(ink: str, papers: str) -> None:
+    schemes = re.findall(r":root \{(.*?)\}", asset("page.css").template, flags=re.DOTALL)
+    assert len(schemes) == 3
+    for scheme in schemes:
+        colours = dict(re.findall(r"--([\w-]+): (#\w{6})", scheme))
+        for paper in papers.split():
+            low, high = sorted(luminance(colours[n]) for n in (ink, paper))
+            assert (high + 0.05) / (low + 0.05) >= 4.5, (ink, paper)
 
 
 def test_no_name_ends_the_data_of_the_script() -> None:

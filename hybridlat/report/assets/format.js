@@ -1,11 +1,5 @@
 // Numbers as people read them, and small helpers that every drawing uses.
-const microseconds = (us) => {
-  if (us === null || us === undefined) return "–";
-  const [unit, name] = us >= 999500 ? [1e6, "s"] : us >= 999.5 ? [1e3, "ms"] : [1, "µs"];
-  const value = us / unit;
-  return `${value.toFixed(value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2)} ${name}`;
-};
-const percent = (share, digits = 1) => `${(100 * share).toFixed(digits)} %`;
+const percent = (share, digits = 1) => `${(100 * share).toFixed(digits)}\u00a0%`;
 const cut = (text, letters) =>
   text.length <= letters ? text : `${text.slice(0, Math.max(letters - 1, 0))}…`;
 const cutFront = (text, letters) =>
@@ -13,9 +7,6 @@ const cutFront = (text, letters) =>
 const quantity = (value, unit) => {
   const text = d3.format(".3~s")(value);
   return `${text.replace(/[^0-9.]+$/, "")} ${text.replace(/^[0-9.]+/, "")}${unit}`;
-};
-const LIMIT_WORDS = {
-  compute: "arithmetic", memory: "main memory", launch: "launching kernels",
 };
 const html = (tag, attributes = {}, ...children) => {
   const element = document.createElement(tag);

@@ -145,7 +145,7 @@ class CellGraph {
 
   words(place) {
     const cell = this.net.cells[place.cell];
-    const limit = cell.limit ? `, limited by ${LIMIT_WORDS[cell.limit]}` : "";
+    const limit = cell.limit ? `, limited by ${cell.limit}` : "";
     return `${place.path || cell.label}: ${cell.what || ""} ${cell.ops}, ${cell.latency} `
       + `${cell.plus_minus}, ${percent(cell.share / cell.count)} of the time, ${cell.source}${limit}`;
   }
@@ -176,7 +176,7 @@ class CellGraph {
     const wanted = this.search.value.trim().toLowerCase();
     const texts = this.texts ??= this.net.places.map((place) => {
       const cell = this.net.cells[place.cell];
-      return [place.path, cell.ops, cell.what, cell.signature, cell.limit, cell.source,
+      return [place.path, cell.ops, cell.operators, cell.what, cell.signature, cell.limit, cell.source,
         ...place.names.flat()].join(" ").toLowerCase();
     });
     this.found = wanted ? [...texts.keys()].filter((i) => texts[i].includes(wanted)) : [];
@@ -236,7 +236,7 @@ const legendOf = (mode, top) => {
   if (mode === "reach") return [...ramp("far from its limit", "at its limit"), html("i", { class: "key unknown" }, ""), html("span", {}, "not known")];
   if (mode === "doubt") return ramp("sure", "±50 % and more");
   const kinds = mode === "limit"
-    ? { compute: "arithmetic", memory: "main memory", launch: "launching", none: "not known" }
+    ? { compute: "compute", memory: "memory", launch: "launch", none: "not known" }
     : { measured: "measured", predicted: "predicted", unsupported: "no latency" };
   return Object.entries(kinds).flatMap(([kind, words]) =>
     [html("i", { class: `key ${kind}` }), html("span", {}, words)]);

@@ -7,7 +7,7 @@ const detailsOf = (net, place) => {
     ["time", `${cell.latency} ${cell.plus_minus}`],
     ["share", `${percent(cell.share / cell.count)}${cell.count > 1 ? ` (${cell.share_text} for all ${cell.count} uses)` : ""}`],
     ["source", cell.source],
-    ["limit", cell.limit ? `${LIMIT_WORDS[cell.limit]}, which explains ${percent(Math.min(cell.limit_share, 1), 0)} of the time` : null],
+    ["limit", cell.limit ? `${cell.limit}, which explains ${percent(Math.min(cell.limit_share, 1), 0)} of the time` : null],
     ["work", cell.flop !== undefined ? `${quantity(cell.flop, "FLOP")}, ${quantity(cell.bytes, "B")} moved` : null],
   ].filter(([, value]) => value);
   return [
@@ -67,11 +67,18 @@ const drawOnce = (section) => {
   drawn.add(section);
   drawNetwork(section);
 };
-// Of many networks only those that are looked at are laid out; paper shows all of them.
+// Of many networks the first ones are drawn while the page loads, the others one by one when the
+// browser has time, or as soon as somebody scrolls to them or prints.
+const LOADING_MS = 400;
+const idle = window.requestIdleCallback || setTimeout;
 const watcher = new IntersectionObserver((entries) => entries
-  .filter((entry) => entry.isIntersecting).forEach((entry) => drawOnce(entry.target)),
-{ rootMargin: "600px" });
-sections.forEach((section) => watcher.observe(section));
+  .filter((entry) => entry.isIntersecting).forEach((entry) => drawOnce(entry.target)));
+const drawNext = () => {
+  const next = sections.find((section) => !drawn.has(section));
+  if (!next) return;
+  drawOnce(next);
+  idle(drawNext);
+};
 window.addEventListener("beforeprint", () => sections.forEach(drawOnce));
 
 const drawOthers = () => {
@@ -86,6 +93,12 @@ const drawOthers = () => {
   }
 };
 drawOthers();
+const began = performance.now();
+for (const section of sections) {
+  if (performance.now() - began < LOADING_MS) drawOnce(section);
+  watcher.observe(section);
+}
+idle(drawNext);
 
 let waiting = null;
 let width = window.innerWidth;

@@ -98,8 +98,8 @@ const drawCurve = (panel, curve) => {
     const frame = frameOf(holder, label, 260, { left: 58, right: 18, top: 34, bottom: 44 });
     const batches = points.map((p) => p.batch);
     const x = d3.scaleLog(d3.extent(batches).map((b, i) => (i ? b * 1.15 : b / 1.15)), frame.x);
-    const top = d3.max(points, (p) => Math.max(value(p), ...ends(p)));
-    const y = d3.scaleLinear([0, top * 1.05], frame.y).nice(5);
+    const top = d3.max(points, (p) => Math.max(...[value(p), ...ends(p)].filter(Number.isFinite)));
+    const y = d3.scaleLinear([0, top * 1.05], frame.y).nice(5).clamp(true);
     axisBelow(frame, x, "batch", (axis) => axis.tickValues(batches).tickFormat(d3.format("d")));
     axisLeft(frame, y, title, (axis) => axis.ticks(5).tickFormat(format));
     const band = points.filter((p) => ends(p).length);
@@ -111,12 +111,13 @@ const drawCurve = (panel, curve) => {
       .attr("cx", (p) => x(p.batch)).attr("cy", (p) => y(value(p))).attr("r", 4)
       .append("title").text((p) => `batch ${p.batch}: ${p.latency}, ${p.throughput}`);
   };
+  const endsOf = (p) => (p.interval_us || []).map((us) => us ?? Infinity);
   const scale = d3.max(points, (p) => p.latency_us) >= 1000 ? [1e3, "ms"] : [1, "µs"];
   part(holders[0], `latency, ${scale[1]}`, `Latency over batch of ${curve.network}`, (p) => p.latency_us,
-    (p) => p.interval_us || [], (us) => d3.format("~g")(us / scale[0]));
+    endsOf, (us) => d3.format("~g")(us / scale[0]));
   const rate = (p, us) => p.batch / (us * 1e-6);
   part(holders[1], "inputs a second", `Throughput over batch of ${curve.network}`,
-    (p) => rate(p, p.latency_us), (p) => (p.interval_us || []).map((us) => rate(p, us)),
+    (p) => rate(p, p.latency_us), (p) => endsOf(p).map((us) => rate(p, us)),
     d3.format("~s"));
 };
 
@@ -137,9 +138,10 @@ const drawComparison = (panel, networks) => {
     .attr("height", 11).attr("width", (net) => x(net.latency_us) - frame.x[0]);
   groups.filter((net) => net.interval_us).append("path").attr("class", "whisker")
     .attr("d", (net) => {
-      const [low, high] = net.interval_us.map(x);
-      return `M${low},16v9M${low},20.5H${high}M${high},16v9`;
+      const [low, high] = net.interval_us.map((us) => (us === null ? frame.x[1] : x(us)));
+      const end = net.interval_us[1] === null ? "l-6,-4m6,4l-6,4" : `M${high},16v9`;
+      return `M${low},16v9M${low},20.5H${high}${end}`;
     });
   groups.append("text").attr("x", frame.x[0]).attr("y", 10)
-    .text((net) => `${net.letter}  ${net.heading}  ·  ${microseconds(net.latency_us)}`);
+    .text((net) => `${net.letter}  ${net.heading}  ·  ${net.latency}`);
 };
