@@ -11,7 +11,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx
@@ -22,6 +22,7 @@ from hybridlat.graph.network import Constant, Network, Node, Shapes, TensorType
 from hybridlat.onnx_io.infer import Opsets, results_of
 from hybridlat.onnx_io.nodes import FileNode, domain_of, in_order, node_of
 from hybridlat.onnx_io.parse import DATA_DEPENDENT, Parsed, parse
+from hybridlat.onnx_io.rebind import Rebinding, batch_change
 from hybridlat.onnx_io.shapes import (
     Misfit,
     check_network,
@@ -77,30 +78,58 @@ def engine_network(path: Path, name: str) -> Network:
 
 
 def network_of(parsed: Parsed, name: str, batch: int | None, shapes: Shapes) -> Network:
-    """The network with every size bound; NetworkError says what is wrong or missing."""
-    try:
-        return _network_of(parsed, name, batch, shapes)
-    except Misfit as error:
-        if batch is None:
-            raise
+    """The network with every size bound; NetworkError says what is wrong or missing.
+
+    Where a file was made for one batch and another is wanted, its constants are made for that one;
+    ``Network.rebound`` names the operators.
+    """
+    frame = _bound(parsed, batch, shapes)
+    rebinding = _rebinding(parsed, frame)
+    if rebinding is not None:
         try:
-            own = _network_of(parsed, name, None, shapes)
-        except NetworkError:
-            raise error from None
-        fixed, where = own.types[own.inputs[0]].shape[:1], re.search(r"\w+ '[^']*'", str(error))
+            network = _network(parsed, name, frame, batch, rebinding)
+            return replace(network, rebound=tuple(rebinding.changed))
+        except NetworkError as error:
+            _log.debug("%s is not made for another batch: %s", name, error)
+    try:
+        return _network(parsed, name, frame, batch)
+    except Misfit as error:
+        if rebinding is None:
+            raise
+        where = re.search(r"\w+ '[^']*'", str(error))
         raise NetworkError(
-            f"the file is fixed to batch {fixed[0] if fixed else 1} ({where and where[0]}): "
+            f"the file is fixed to batch {rebinding.old} ({where and where[0]}): "
             "export it again with a free batch dimension"
         ) from error
 
 
-def _network_of(parsed: Parsed, name: str, batch: int | None, shapes: Shapes) -> Network:
-    frame = _bound(parsed, batch, shapes)
+def _rebinding(parsed: Parsed, frame: _Frame) -> Rebinding | None:
+    """What changes with the batch; None where it is the file's own, or that one is not known."""
+    try:
+        own = _bound(parsed, None, {})
+        change = batch_change(own.inputs, frame.inputs)
+        return None if change is None else Rebinding(_way(parsed, own).known, *change)
+    except NetworkError:
+        return None
+
+
+def _way(parsed: Parsed, frame: _Frame, rebinding: Rebinding | None = None) -> _Walk:
     start: dict[str, Known] = {**frame.inputs, **parsed.tensors}
     try:
-        way = _walk(parsed.nodes, dict(start), frame)
+        return _walk(parsed.nodes, dict(start), frame, rebinding=rebinding)
     except _OutOfOrder:
-        way = _walk(in_order(parsed.nodes, start, frame.outputs), dict(start), frame)
+        nodes = in_order(parsed.nodes, start, frame.outputs)
+        return _walk(nodes, dict(start), frame, rebinding=rebinding)
+
+
+def _network(
+    parsed: Parsed,
+    name: str,
+    frame: _Frame,
+    batch: int | None,
+    rebinding: Rebinding | None = None,
+) -> Network:
+    way = _way(parsed, frame, rebinding)
     is_open = None in way.known.values()
     outputs, left_out = _leave_out(way, frame.outputs) if is_open else (frame.outputs, ())
     objections = [way.objections[n.name] for n in way.kept if n.name in way.objections]
@@ -195,12 +224,15 @@ def _walk(
     known: dict[str, Known],
     frame: _Frame,
     engine: Mapping[str, TensorType] | None = None,
+    rebinding: Rebinding | None = None,
 ) -> _Walk:
     """Look at each operator; ``engine`` are an engine's types of what is unknown here."""
     way = _Walk(known, given=engine is not None)
     given = {**frame.stated, **(engine or {})}
     known[""] = _LEFT_OUT
     for node in nodes:
+        if rebinding is not None:
+            node = rebinding.adapt(node, known)
         key = (frame.opsets, node.structure, *map(known.get, node.inputs))
         outcome = _remembered.get(key)
         if outcome is None:
