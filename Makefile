@@ -6,6 +6,8 @@
 # make docs    writes the site of the pages to build/site, without a network
 # make wheel-check  the wheel in an empty environment does all that the pages say (some minutes)
 # make matrix  the tests on every Python 3.11 to 3.13 there is (TESTS=tests/graph: only those)
+# make oldest  the tests with the lowest versions that pyproject.toml allows (TESTS= as above)
+# make newest  the same with the newest versions that the index has
 # make clean   removes .venv and what the tools left behind
 # PYTHON=/path/to/python chooses the interpreter (3.11 to 3.13).
 
@@ -26,7 +28,7 @@ TESTS ?= tests
 SEED ?= 0
 COUNT ?= 10000
 
-.PHONY: demo test install check style tests fuzz size docs wheel-check matrix clean
+.PHONY: demo test install check style tests fuzz size docs wheel-check matrix oldest newest clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.installed
@@ -92,6 +94,14 @@ matrix:
 	  fi; \
 	  OMP_NUM_THREADS=1 "$$folder/bin/python" -m pytest -n $(WORKERS) $(TESTS) || exit 1; \
 	done
+
+# The lowest and the newest versions of what hybridlat needs, each in an environment of its own.
+oldest newest: | $(BIN)/python
+	$(BIN)/python -m venv --clear $(VENV)/$@
+	$(BIN)/python tests/oldest.py > $(VENV)/$@/oldest.txt
+	$(VENV)/$@/bin/python -m pip --disable-pip-version-check --quiet install --upgrade \
+	  $(if $(filter oldest,$@),--constraint $(VENV)/$@/oldest.txt) --editable '.[dev]'
+	OMP_NUM_THREADS=1 $(VENV)/$@/bin/python -m pytest -n $(WORKERS) --dist worksteal $(TESTS)
 
 $(BIN)/python:
 	@for candidate in $(CANDIDATES); do \

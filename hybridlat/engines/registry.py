@@ -133,10 +133,16 @@ def _with_warnings(network: Network, lowered: Lowered) -> Lowered:
 def about(network: Network) -> tuple[str, ...]:
     """Warnings about a network whatever the engine; none for most.
 
-    Of operators behind a size that only data tell, and of weights that come with each inference,
-    which is hardly ever what was meant.
+    Of operators behind a size that only data tell, of weights that come with each inference, which
+    is hardly ever what was meant, and of a file that was made for another batch.
     """
     warnings = []
+    if network.rebound:
+        many = len(network.rebound)
+        sizes = "1 operator was" if many == 1 else f"{many} operators were"
+        warnings.append(
+            f"the file was made for another batch: constant sizes of {sizes} changed for this one"
+        )
     if network.left_out:
         (name, op), *others = network.left_out
         behind = f" and the {len(others)} operators behind it are" if others else " is"
@@ -154,7 +160,7 @@ def about(network: Network) -> tuple[str, ...]:
         names = ", ".join(sorted(fed)[:3]) + (", …" if len(fed) > 3 else "")
         warnings.append(
             f"the weights of convolutions are inputs of the network ({names}) and no constants: it "
-            "is answered for as it is, and would be quicker with constants; give weights as "
+            "is predicted so, and would be quicker with constants; give weights as "
             "initializers (a TensorProto with name, dims and data_type will do)"
         )
     return tuple(warnings)

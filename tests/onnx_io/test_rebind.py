@@ -5,6 +5,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from hybridlat.engines import registry
 from hybridlat.errors import NetworkError
 from hybridlat.graph.signature import sign
 from hybridlat.onnx_io import read_network
@@ -55,6 +56,14 @@ def test_a_file_for_one_batch_is_read_at_another(text: str, made_for: int) -> No
     assert network.types == right.types
     assert sign(network) == sign(right)
     assert network.rebound and not right.rebound
+
+
+def test_a_reader_hears_of_it() -> None:
+    network = read_network(_model(NETWORKS["shuffled channels"], 1), batch=8)
+    assert registry.about(network) == (
+        "the file was made for another batch: constant sizes of 2 operators were changed for this "
+        "one",
+    )
 
 
 def test_what_has_two_readings_is_refused() -> None:
