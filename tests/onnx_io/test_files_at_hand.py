@@ -87,19 +87,12 @@ def test_one_that_cannot_be_run_or_depends_on_data_is_named(body: str) -> None:
     assert "value_info" in str(caught.value) and "elements" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("body", "where"),
-    [
-        ("<int64[2] t = {1, 48}> { y = Reshape(x, t) }", "Reshape"),
-        ("<int64[2] t = {1, -1}, float[48,2] w> { r = Reshape(x, t)  y = Gemm(r, w) }", "Gemm"),
-    ],
-)
-def test_a_file_that_is_fixed_to_its_batch_says_so(body: str, where: str) -> None:
-    made = model(f"g (float[1,3,4,4] x) => (float[1,n] y) {body}")
-    if where == "Gemm":
-        made.graph.initializer.append(onnx.helper.make_tensor("w", 1, [48, 2], [0.5] * 96))
-    assert read_network(made, batch=1).types["y"].shape[0] == 1
-    expected = rf"^net.onnx: the file is fixed to batch 1 \({where} '.*'\): export it again with a"
+def test_a_file_that_is_fixed_to_its_batch_says_so() -> None:
+    """Behind other sizes a batch of 1 has left no trace: it may lie in either product."""
+    body = "<int64[2] s = {4,12}> { t = Transpose <perm = [2,0,1,3]> (x) y = Reshape(t, s) }"
+    made = model(f"g (float[1,3,4,4] x) => (float[m,n] y) {body}")
+    assert read_network(made, batch=1).types["y"].shape == (4, 12)
+    expected = r"^net.onnx: the file is fixed to batch 1 \(Reshape '.*'\): export it again with a"
     with pytest.raises(NetworkError, match=expected):
         read_network(made, batch=16, name="net.onnx")
 

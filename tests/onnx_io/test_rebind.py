@@ -66,14 +66,6 @@ def test_a_reader_hears_of_it() -> None:
     )
 
 
-def test_what_has_two_readings_is_refused() -> None:
-    """Behind the sequence a batch of 1 has left no trace: it may lie in either product."""
-    text = """net (float[@,8,6] x) => (float[a,b] y) <int64[2] s = {6,8}>
-        { t = Transpose <perm = [2,0,1]> (x) p = Reshape(t, s) y = Relu(p) }"""
-    with pytest.raises(NetworkError, match="Reshape"):
-        read_network(_model(text, 1), batch=8)
-
-
 def test_a_file_with_another_size_than_the_batch_stays_as_it_is() -> None:
     with pytest.raises(NetworkError, match="Reshape"):
         read_network(_model(NETWORKS["flatten"], 1), shapes={"x": (1, 8, 5, 5)})
