@@ -51,7 +51,10 @@ def _arguments(arguments: List[str]) -> argparse.Namespace:
     )
     parser.add_argument("--engine", default="tensorrt", help="default: tensorrt")
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--budget", type=_seconds, default=_seconds("24h"), help="90s, 8m or 2h")
+    parser.add_argument(
+        "--time-limit", "--budget", dest="budget", type=_seconds, default=_seconds("24h"),
+        help="90s, 8m or 2h",
+    )  # fmt: skip
     parser.add_argument("--results", default="", help="results file (default: PLAN/results.jsonl)")
     return parser.parse_args(arguments)
 

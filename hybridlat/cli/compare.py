@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from hybridlat.cli import options
+from hybridlat.cli.grouped import Grouped
 from hybridlat.cli.output import aside, command_line, console, print_json
 from hybridlat.cli.predict import UNTRUSTED, opened
 from hybridlat.report.compare import comparison, print_comparison
@@ -16,7 +17,7 @@ from hybridlat.report.html import page
 from hybridlat.report.units import why_untrusted
 
 
-@click.command()
+@click.command(cls=Grouped)
 @options.networks
 @options.where
 @options.sizes
@@ -47,10 +48,11 @@ def compare(
     """
     if len(networks) < 2:
         raise click.UsageError("Comparing takes two networks or more.")
-    with opened(tolerance=tolerance, **chosen) as (predictor, _):
-        estimates = [
-            predictor.predict(path, batch=batch, shapes=shapes, describe=True) for path in networks
-        ]
+    estimates = []
+    with opened(tolerance=tolerance, **chosen) as (predictor, shown):
+        for path in networks:
+            shown.at(f"predicting {path}")
+            estimates.append(predictor.predict(path, batch=batch, shapes=shapes, describe=True))
     if as_json:
         print_json(comparison(estimates))
     else:

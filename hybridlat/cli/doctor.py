@@ -15,6 +15,7 @@ import click
 from hybridlat import __version__
 from hybridlat.cli import options
 from hybridlat.cli.output import console, on_message, print_json
+from hybridlat.cli.param_types import SECONDS
 from hybridlat.engines import registry
 from hybridlat.engines.host import LoadMeter, cpu_device, cpu_environment
 from hybridlat.errors import BackendUnavailable, HybridlatError, StoreError
@@ -49,21 +50,21 @@ class _Problems(list[Facts]):
 
 
 @click.command()
-@click.option("--seconds", type=click.FloatRange(min=0, max=3600), default=20.0, show_default=True,
-              metavar="N", help="How long to time the machine; 0 leaves that out.")  # fmt: skip
+@options.time_limit("How long to time the machine; 0 leaves that out.", "--seconds",
+                    type=SECONDS, default="20s", show_default=True)  # fmt: skip
 @options.store
 @options.as_json
 @click.pass_context
-def doctor(ctx: click.Context, seconds: float, store: str | None, as_json: bool) -> None:
+def doctor(ctx: click.Context, time_limit: float, store: str | None, as_json: bool) -> None:
     """Say what this machine can measure, how steadily, what is held where, and what is wrong.
 
     \b
     hybridlat doctor
-    hybridlat doctor --seconds 0 --json
+    hybridlat doctor --time-limit 0 --json
 
     Exit codes: 0 it can measure, 3 something keeps it from measuring.
     """
-    checkup = _checkup(store, seconds, on_message(as_json))
+    checkup = _checkup(store, time_limit, on_message(as_json))
     if as_json:
         print_json(checkup)
     else:
@@ -239,7 +240,11 @@ def _print(checkup: Facts) -> None:
     for problem in checkup["problems"]:
         style = "bold red" if problem["severity"] == "error" else "yellow"
         out.print(f"{problem['severity']}: {problem['what']} – {problem['fix']}", style=style)
-    if checkup["can_measure"]:
-        out.print("This machine can measure.", style="green")
-    else:
+    if not checkup["can_measure"]:
         out.print("This machine cannot measure as it is.", style="bold red")
+    elif checkup["problems"]:
+        out.print(
+            "This machine can measure, but less surely while the warnings last.", style="yellow"
+        )
+    else:
+        out.print("This machine can measure.", style="green")

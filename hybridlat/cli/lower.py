@@ -39,7 +39,7 @@ def lower(
 
     \b
     hybridlat lower a.onnx --target l4/tensorrt/fp16
-    hybridlat lower a.onnx --target mine/tensorrt/fp16 --device mine.toml --json
+    hybridlat lower a.onnx --target mine/tensorrt/fp16 --device-sheet mine.toml --json
     """
     wanted = Target.parse(target)
     read = read_network(network, batch, shapes)

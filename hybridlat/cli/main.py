@@ -28,22 +28,39 @@ DEBUG_VARIABLE = "HYBRIDLAT_DEBUG"
 _LOGGER = logging.getLogger("hybridlat")
 
 
-COMMANDS: Mapping[str, tuple[str, str, str]] = {
-    "predict": ("predict", "predict", "Predict latencies, and where the time goes."),
-    "measure": ("measure", "measure", "Measure networks and their cells, here or on a board."),
-    "compare": ("compare", "compare", "Compare networks, cell by cell."),
-    "onboard": ("train", "onboard", "Measure a new device within a budget, then train."),
-    "train": ("train", "train", "Train a model; it is promoted only if it is not worse."),
-    "evaluate": ("evaluate", "evaluate", "Evaluate predictions on held-out networks."),
-    "targets": ("targets", "targets", "List the targets, and what is known of each."),
-    "store": ("store", "store", "Manage the measurements that are kept."),
-    "doctor": ("doctor", "doctor", "Say what this machine can measure, and what is wrong."),
-    "plan": ("plan", "plan", "Write a plan that measures on another device."),
-    "import": ("plan", "import_", "Import what a plan measured."),
-    "lower": ("lower", "lower", "Show the kernels that an engine makes of a network."),
-    "examples": ("targets", "examples", "Write ONNX files to try things with."),
+GROUPS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
+    "Ask": {
+        "predict": ("predict", "predict", "Predict latencies, and where the time goes."),
+        "compare": ("compare", "compare", "Compare networks, cell by cell."),
+        "targets": ("targets", "targets", "List the targets, and what is known of each."),
+    },
+    "Measure": {
+        "measure": ("measure", "measure", "Measure networks and their cells, here or on a board."),
+        "plan": ("plan", "plan", "Write a plan that measures on another device."),
+        "import": ("importing", "import_", "Import a plan's results, packs, tables or logs."),
+        "onboard": ("train", "onboard", "Measure a new device for so long, then train."),
+        "doctor": ("doctor", "doctor", "Say what this machine can measure, and what is wrong."),
+    },
+    "Models": {
+        "train": ("train", "train", "Train a model; it is promoted only if it is not worse."),
+        "evaluate": ("evaluate", "evaluate", "Evaluate predictions on held-out networks."),
+    },
+    "Data": {
+        "store": ("store", "store", "Show, exchange, check and forget measurements."),
+        "examples": ("targets", "examples", "Write ONNX files to try things with."),
+        "lower": ("lower", "lower", "Show the kernels that an engine makes of a network."),
+    },
 }
 """Of each command its module, its name there, and its summary."""
+COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
+_OTHER_WORDS = {"fusion": "lower", "inspect": "lower", "benchmark": "measure", "devices": "targets"}
+_OF_TARGET = "part of --target, as in --target l4/tensorrt/fp16"
+_OTHER_OPTIONS = {
+    **dict.fromkeys(("--precision", "--engine", "--runtime", "--dtype", "--gpu"), _OF_TARGET),
+    **dict.fromkeys(("--fp32", "--fp16", "--bf16", "--int8"), _OF_TARGET),
+    "--no-measure": "written --measure never",
+}
+"""What other tools call it, and what it is here."""
 
 
 class Commands(click.Group):
@@ -72,14 +89,16 @@ class Commands(click.Group):
         if word not in COMMANDS and not word.startswith("-") and not ctx.resilient_parsing:
             hint = "" if not word.endswith(".onnx") else f"hybridlat predict {word}"
             near = difflib.get_close_matches(word, COMMANDS, n=2, cutoff=0.6)
+            near = [_OTHER_WORDS[word]] if word in _OTHER_WORDS else near
             hint = hint or " or ".join(near)
             question = f" Did you mean {hint}?" if hint else " See hybridlat --help."
             raise click.UsageError(f"There is no command {word!r}.{question}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, entry[-1]) for name, entry in COMMANDS.items()])
+        for title, group in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(8), entry[-1]) for name, entry in group.items()])
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -92,9 +111,9 @@ def app(ctx: click.Context, verbose: bool, debug: bool) -> None:
     """The latency of a CNN: measured where it can be, predicted where it cannot.
 
     \b
-    hybridlat predict resnet50.onnx
-    hybridlat predict resnet50.onnx --target v100/tensorrt/fp16 --json
-    hybridlat compare a.onnx b.onnx
+    hybridlat examples -o nets resnet18 resnet50
+    hybridlat predict nets/resnet18.onnx
+    hybridlat compare nets/resnet18.onnx nets/resnet50.onnx --target l4/tensorrt/fp16
 
     \b
     eval "$(_HYBRIDLAT_COMPLETE=bash_source hybridlat)"   completes words in bash, zsh or fish
@@ -127,6 +146,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.ClickException as error:
+        name = getattr(error, "option_name", "")
+        if isinstance(error, click.NoSuchOption) and name in _OTHER_OPTIONS:
+            error = click.UsageError(f"{name} is {_OTHER_OPTIONS[name]}.", error.ctx)
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):

@@ -14,6 +14,7 @@ from hybridlat import onnx_io
 from hybridlat.api.measure import measure_on_fleet
 from hybridlat.api.predictor import Predictor
 from hybridlat.cli import options
+from hybridlat.cli.grouped import Grouped
 from hybridlat.cli.output import ProgressShown, aside, console, print_json, say
 from hybridlat.cli.predict import worst
 from hybridlat.errors import HybridlatError, InputError
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 FAILED = 3
 
 
-@click.command()
+@click.command(cls=Grouped)
 @options.networks
 @options.what
 @options.far
@@ -49,7 +50,7 @@ def measure(
     remeasure: bool,
     host: str | None,
     runner: Runner,
-    limit: float,
+    time_limit: float,
     fleet: Path | None,
     target: str | None,
     threads: int | None,
@@ -86,7 +87,7 @@ def measure(
                 f"--host {host} needs --target: device/runtime/precision, such as "
                 "orin/tensorrt/fp16"
             )
-        board = Board(host, runner, limit, say)
+        board = Board(host, runner, time_limit, say)
         with Store(store) as opened:
             far = measure_on_host(
                 read, Target.parse(target), opened, board, what=chosen, remeasure=remeasure

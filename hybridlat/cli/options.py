@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 import click
 
+from hybridlat.cli.grouped import INPUT, OUTPUT, SURE, WHAT, WHERE, option
 from hybridlat.cli.param_types import (
     BATCHES,
     DURATION,
@@ -19,6 +21,7 @@ from hybridlat.cli.param_types import (
     TOLERANCE,
     OutputFile,
     complete_target,
+    whole,
 )
 from hybridlat.engines import device_sheets
 from hybridlat.errors import TargetError
@@ -92,27 +95,37 @@ def _all_of(*decorators: Callable[[F], F]) -> Callable[[F], F]:
 
 
 def device(function: F) -> F:
-    """The option ``--device``: a data sheet stands for the targets' device in this command."""
+    """The option ``--device-sheet``: it stands for the targets' device in this command."""
 
-    @click.option(
-        "--device",
-        "device_sheet",
+    @option(
+        "--device-sheet",
+        group=WHERE,
+        also=["--device"],
         metavar="FILE.toml",
         type=click.Path(),
-        help="Data sheet that stands for the target's device in this command.",
+        help="Data sheet of the target's device, for this command.",
     )
     @wraps(function)
     def command(*arguments: Any, device_sheet: str | None, **options: Any) -> Any:
         if device_sheet is not None:
             ctx = click.get_current_context()
             try:
+                _check_is_file(device_sheet)
                 name = _device_of(ctx, options)
                 ctx.with_resource(device_sheets.with_sheet(device_sheets.read(device_sheet, name)))
             except TargetError as error:
-                raise click.BadParameter(str(error), ctx, param_hint="'--device'") from error
+                raise click.BadParameter(str(error), ctx, param_hint="'--device-sheet'") from error
         return function(*arguments, **options)
 
     return cast(F, command)
+
+
+def _check_is_file(sheet: str) -> None:
+    """TargetError for the name or number of a device, as other tools' ``--device`` has it."""
+    if re.fullmatch(r"[\w:-]+", sheet) and not Path(sheet).exists():
+        raise TargetError(
+            f"{sheet!r} is no TOML file; the device is part of --target, as in l4/tensorrt/fp16"
+        )
 
 
 def _device_of(ctx: click.Context, options: Mapping[str, Any]) -> str | None:
@@ -125,102 +138,113 @@ def _device_of(ctx: click.Context, options: Mapping[str, Any]) -> str | None:
     devices = sorted({Target.parse(target).device for target in targets})
     if not devices:
         raise click.UsageError(
-            "--device says what the device of --target is: give --target as well.", ctx
+            "--device-sheet describes the device of --target: give --target as well.", ctx
         )
     if len(devices) > 1:
         raise click.UsageError(
-            f"--device is one device, but --target names {' and '.join(devices)}.", ctx
+            f"--device-sheet is one device, but --target names {' and '.join(devices)}.", ctx
         )
     return devices[0]
 
 
 def target_option(words: str, *names: str, **more: Any) -> Callable[[F], F]:
     """``--target``, with these words of help."""
-    return click.option("--target", *names, metavar="TARGET", shell_complete=complete_target,
-                        help=words, **more)  # fmt: skip
+    return option("--target", *names, group=WHERE, metavar="TARGET",
+                  shell_complete=complete_target, help=words, **more)  # fmt: skip
+
+
+def time_limit(words: str, *also: str, **more: Any) -> Callable[[F], F]:
+    """``--time-limit``, with these words of help; ``also`` are names it had before."""
+    more = {"type": DURATION, "metavar": "10m", "also": also, **more}
+    return option("--time-limit", help=words, **more)
 
 
 networks = click.argument("networks", nargs=-1, required=True, metavar="NET.onnx...",
                           type=click.Path())  # fmt: skip
-_DEFAULT = "device/runtime/precision[/threads]; this machine's CPU under ONNX Runtime unless given."
+_DEFAULT = (
+    "device/runtime/precision[/threads], such as l4/tensorrt/fp16: `hybridlat targets` lists "
+    "them. This machine's CPU under ONNX Runtime unless given."
+)
 target = target_option(_DEFAULT)
-store = click.option(
+store = option(
     "--store",
+    group=WHERE,
     metavar="URL",
     help="Where measurements are kept: a file or a PostgreSQL URL; HYBRIDLAT_STORE unless given, "
     "else a file in the user's data folder.",
 )
-threads = click.option("--threads", type=click.IntRange(1, 1024), metavar="N",
-                       help="Threads that the engine computes with (1 unless given).")  # fmt: skip
-as_json = click.option("--json", "as_json", is_flag=True,
-                       help="Print one JSON document and nothing else.")  # fmt: skip
-as_page = click.option("--html", type=OutputFile(), metavar="FILE",
-                       help="Also write a page to look at: one file, no network.")  # fmt: skip
-as_markdown = click.option("--markdown", type=OutputFile(allow_dash=True), metavar="FILE",
-                           help="Also write a Markdown table; - for standard output.")  # fmt: skip
-as_csv = click.option("--csv", type=OutputFile(allow_dash=True), metavar="FILE",
-                      help="Also write its rows as CSV; - for standard output.")  # fmt: skip
-every_cell = click.option(
-    "--all", "every_cell", is_flag=True, help="Show every cell, and every operator that is not run."
-)
+threads = option("--threads", group=WHERE, type=whole(1, 1024), metavar="N",
+                 help="Threads that the engine computes with (1 unless given).")  # fmt: skip
+as_json = option("--json", "as_json", group=OUTPUT, is_flag=True,
+                 help="Print one JSON document and nothing else.")  # fmt: skip
+as_page = option("--html", group=OUTPUT, type=OutputFile(), metavar="FILE",
+                 help="Also write a page to look at: one file, no network.")  # fmt: skip
+as_markdown = option("--markdown", group=OUTPUT, type=OutputFile(allow_dash=True), metavar="FILE",
+                     help="Also write a Markdown table; - for standard output.")  # fmt: skip
+as_csv = option("--csv", group=OUTPUT, type=OutputFile(allow_dash=True), metavar="FILE",
+                help="Also write its rows as CSV; - for standard output.")  # fmt: skip
+every_cell = option("--all", "every_cell", group=OUTPUT, is_flag=True,
+                    help="Show every cell, and every operator that is not run.")  # fmt: skip
 
 far = _all_of(
-    click.option("--host", metavar="USER@BOARD", help="Measure there, over ssh. The board needs "
-                 "TensorRT and trtexec or Python 3.6, nothing else."),
-    click.option("--runner", type=click.Choice(["auto", "worker", "trtexec"]), default="auto",
-                 show_default=True, help="With --host: Python with TensorRT's module, or a shell "
-                 "with trtexec; auto takes the first that starts."),
-    click.option("--limit", type=DURATION, default="6h", show_default=True, metavar="TIME",
-                 help="With --host: how long the run may take; the next one goes on from there."),
+    option("--host", group=WHERE, metavar="USER@BOARD", help="Measure there, over ssh. The board "
+           "needs TensorRT and trtexec or Python 3.6, nothing else."),
+    option("--runner", group=WHERE, type=click.Choice(["auto", "worker", "trtexec"]),
+           default="auto", show_default=True, help="With --host: Python with TensorRT's module, or "
+           "a shell with trtexec; auto takes the first that starts."),
+    time_limit("With --host: how long the run may take; the next one goes on from there.",
+               "--limit", group=WHERE, default="6h", show_default=True),
 )  # fmt: skip
-fleet = click.option("--fleet", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-                     metavar="FILE.toml", help="Measure on many devices at once: hosts that ssh "
-                     "reaches, workers of Dask, this machine.")  # fmt: skip
+fleet = option("--fleet", group=WHERE, metavar="FILE.toml",
+               type=click.Path(exists=True, dir_okay=False, path_type=Path),
+               help="Measure on many devices at once: hosts that ssh reaches, workers of Dask, "
+                    "this machine.")  # fmt: skip
 targets = target_option(f"{_DEFAULT} Several give a table.", "targets", multiple=True)
 what = _all_of(
-    click.option("--cells", "what", flag_value="cells", help="Measure only the cells, one by one."),
-    click.option("--network", "what", flag_value="network", help="Measure only whole networks."),
-    click.option("--remeasure", "--anew", "remeasure", is_flag=True,
-                 help="Measure again what the store knows already."),
+    option("--cells", "what", group=WHAT, flag_value="cells",
+           help="Measure only the cells, one by one."),
+    option("--network", "what", group=WHAT, flag_value="network",
+           help="Measure only whole networks."),
+    option("--remeasure", group=WHAT, also=["--anew", "--refresh"], is_flag=True,
+           help="Measure again what the store knows already."),
 )  # fmt: skip
 
 
 def nets(words: str) -> Callable[[F], F]:
     """``--nets``, with these words of help."""
-    return click.option("--nets", type=click.Path(exists=True, file_okay=False, path_type=Path),
-                        metavar="DIR", help=words)  # fmt: skip
+    return option("--nets", type=click.Path(exists=True, file_okay=False, path_type=Path),
+                  metavar="DIR", help=words)  # fmt: skip
 
 
 where = _all_of(target, device, threads, store)
 anywhere = _all_of(targets, device, threads, store)
-batch = click.option("--batch", type=click.IntRange(min=1), metavar="N",
-                     help="Size of a free batch dimension (1 unless given).")  # fmt: skip
-batches = click.option("--batch", "batches", type=BATCHES, metavar="N[,N...]",
-                       help="Size of a free batch dimension (1 unless given). Several, as in "
-                            "1,2,4,8, give latency and throughput of each.")  # fmt: skip
-shape = click.option("--shape", "shapes", type=SHAPE, multiple=True, callback=_shapes,
-                     metavar="NAME:1x3x224x224",
-                     help="Shape of an input; may be repeated.")  # fmt: skip
+_BATCH = ("-b", "--batch-size")
+batch = option("--batch", group=INPUT, also=_BATCH, type=whole(1), metavar="N",
+               help="Size of a free batch dimension (1 unless given).")  # fmt: skip
+batches = option("--batch", "batches", group=INPUT, also=_BATCH, type=BATCHES, metavar="N[,N...]",
+                 help="Size of a free batch dimension (1 unless given). Several, as in 1,2,4,8, "
+                      "give latency and throughput of each.")  # fmt: skip
+shape = option("--shape", "shapes", group=INPUT, also=["--shapes", "--input-shapes"], type=SHAPE,
+               multiple=True, callback=_shapes, metavar="NAME:1x3x224x224",
+               help="Shape of an input; may be repeated.")  # fmt: skip
 sizes = _all_of(batch, shape)
-jobs = click.option("--jobs", type=click.IntRange(min=-1), default=1, show_default=True,
-                    callback=_not_zero, metavar="N",
-                    help="Processes that work at once; -1: one a core.")  # fmt: skip
+jobs = option("--jobs", type=whole(-1), default=1, show_default=True, callback=_not_zero,
+              metavar="N", help="Processes that work at once; -1: one a core.")  # fmt: skip
 trust = _all_of(
-    click.option("--tolerance", type=TOLERANCE, metavar="SHARE", help="Accept intervals up "
-                 "to ± this; narrower means more measuring, and exit code 3 if it cannot be "
-                 "reached. 5% is tried for unless given."),
-    click.option("--confidence", type=SHARE, default="90%", show_default=True, metavar="SHARE",
-                 help="Probability that the interval holds the true latency."),
-    click.option("--measure", type=click.Choice(["auto", "never", "always"]), default="auto",
-                 show_default=True, help="auto: what the tolerance needs, if the target is this "
-                 "machine; never: look up and predict only; always: every cell and the network "
-                 "again."),
+    option("--tolerance", group=SURE, type=TOLERANCE, metavar="SHARE", help="Accept intervals up "
+           "to ± this; narrower means more measuring, and exit code 3 if it cannot be reached. 5% "
+           "is tried for unless given."),
+    option("--confidence", group=SURE, type=SHARE, default="90%", show_default=True,
+           metavar="SHARE", help="Probability that the interval holds the true latency."),
+    option("--measure", group=SURE, type=click.Choice(["auto", "never", "always"]), default="auto",
+           show_default=True, help="auto: what the tolerance needs, if the target is this machine; "
+           "never: look up and predict only; always: every cell and the network again."),
 )  # fmt: skip
 
-untracked = click.option("--no-track", is_flag=True, help="Do not record this in MLflow.")
-models_folder = click.option("--out", type=click.Path(path_type=Path), metavar="DIR",
-                             help="Folder that models are written to; the user's own unless "
-                                  "given.")  # fmt: skip
-seed = click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
-                    help="Seed of all that is random: the same records and seed give the same "
-                         "result.")  # fmt: skip
+untracked = option("--no-track", is_flag=True, help="Do not record this in MLflow.")
+models_folder = option("--out", type=click.Path(path_type=Path), metavar="DIR",
+                       help="Folder that models are written to; the user's own unless "
+                            "given.")  # fmt: skip
+seed = option("--seed", type=whole(0), metavar="N", default=0, show_default=True,
+              help="Seed of all that is random: the same records and seed give the same "
+                   "result.")  # fmt: skip

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import sys
+import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,6 +16,7 @@ from hybridlat.schema.progress import OnMessage, Progress, silent
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.status import Status
 
 WORDS = "hybridlat.words"
 """Where a context keeps the words of the command line."""
@@ -30,12 +33,13 @@ def console() -> Console:
 
 def aside(sentence: str) -> None:
     """A sentence on standard error."""
-    click.echo(f"hybridlat: {sentence}", err=True)
+    say(f"hybridlat: {sentence}")
 
 
 def say(sentence: str) -> None:
     """Progress in words, on standard error."""
-    click.echo(sentence, err=True)
+    sys.stderr.write(f"{sentence}\n")  # click.echo would write over a line of progress
+    sys.stderr.flush()
 
 
 def command_line() -> str:
@@ -65,39 +69,67 @@ def on_message(as_json: bool) -> OnMessage:
 
 
 class ProgressShown:
-    """A callback for ``Predictor(progress=...)``; a context manager that clears up after itself."""
+    """A callback for ``Predictor(progress=...)``; a context manager that clears up after itself.
 
-    def __init__(self) -> None:
+    A terminal shows one line, the step or how far it is, once the work has taken a second.
+    Elsewhere only long work prints a line now and then. ``doing`` is the verb of what is counted.
+    """
+
+    def __init__(self, doing: str = "measuring") -> None:
+        self._doing = doing
         self._began = time.monotonic()
-        self._told = 0.0
-        self._line = ""
-        self._live: Any = None
+        self._told = -math.inf
+        self._line = self._step = ""
+        self._live: Status | None = None
+        self._timer: threading.Timer | None = None
+        self._lock = threading.RLock()
+
+    def at(self, step: str) -> ProgressShown:
+        """Name what begins now, as nothing may report how far it is."""
+        with self._lock:
+            self._step = step
+            if self._live is not None:
+                self._live.update(step)
+            elif self._timer is None and sys.stderr.isatty():
+                self._timer = threading.Timer(_SILENT_S, self._show_step)
+                self._timer.daemon = True
+                self._timer.start()
+        return self
 
     def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
         if now - self._began < _SILENT_S:
             return
+        text = line(progress, self._doing)
         if sys.stderr.isatty():
-            self._draw(progress)
+            self._draw(text)
         elif now - self._told >= _LINE_EVERY_S or progress.done >= progress.total:
-            text = line(progress)
             if text != self._line:
-                click.echo(text, err=True)
+                say(text)
             self._told, self._line = now, text
 
-    def _draw(self, progress: Progress) -> None:
-        if self._live is None:
-            from rich.console import Console
+    def _show_step(self) -> None:
+        with self._lock:
+            if self._timer is not None and self._live is None:  # not closed meanwhile
+                self._draw(self._step)
 
-            self._live = Console(stderr=True, markup=False, highlight=False).status("")
-            self._live.start()
-        self._live.update(line(progress))
+    def _draw(self, text: str) -> None:
+        with self._lock:
+            if self._live is None:
+                from rich.console import Console
+
+                self._live = Console(stderr=True, markup=False, highlight=False).status("")
+                self._live.start()
+            self._live.update(text)
 
     def close(self) -> None:
         """Take the line off the terminal."""
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+            if self._live is not None:
+                self._live.stop()
+            self._live = self._timer = None
         self._began, self._line = time.monotonic(), ""
 
     def __enter__(self) -> ProgressShown:
@@ -107,14 +139,14 @@ class ProgressShown:
         self.close()
 
 
-def line(progress: Progress) -> str:
-    """``12/40, 35 s left: Conv+Relu``."""
+def line(progress: Progress, doing: str = "measuring") -> str:
+    """``measuring 12/40, about 35 s left``."""
     seconds, left = progress.seconds_left, ""
-    if seconds is not None:
+    if seconds is not None and progress.done < progress.total:
         minutes = round(seconds / 60)
-        left = f", {minutes // 60} h {minutes % 60} min left"
+        left = f", about {minutes // 60} h {minutes % 60} min left"
         if seconds < 60:
-            left = f", {max(seconds, 0):.0f} s left"
+            left = f", about {max(seconds, 0):.0f} s left"
         elif minutes < 60:
-            left = f", {minutes} min left"
-    return f"{progress.done}/{progress.total}{left}: {progress.label}"
+            left = f", about {minutes} min left"
+    return f"{doing} {progress.done}/{progress.total}{left}"

@@ -49,20 +49,38 @@ def _moment(text: str) -> datetime.datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
 
 
+def whole(least: int, most: int = 2**31) -> Value:
+    """Whole numbers from ``least`` to ``most``."""
+
+    def read(text: str) -> int:
+        if not re.fullmatch(r"-?[0-9]{1,10}", text.strip()) or not least <= int(text) <= most:
+            to = f" to {most}" if most < 2**31 else " up"
+            raise ValueError(f"{text!r} is not a whole number from {least}{to}")
+        return int(text)
+
+    return Value("N", read)
+
+
 def _share(text: str, most: float = 1.0) -> float:
     match = re.fullmatch(rf"({_NUMBER})\s*(%?)", text.strip())
     if match is None:
         raise ValueError(f"{text!r} is not a share: write it as 5% or 0.05")
     value = float(match[1]) / (100 if match[2] else 1)
-    if not 0 < value <= (most if match[2] else 1):
+    if not match[2] and 1 < value <= 100 * most:
+        raise ValueError(f"{text!r} lacks its sign: write {value:g}% (or {value / 100:g})")
+    if not 0 < value <= most:
         raise ValueError(
             f"{text!r} is not above 0 and at most {100 * most:.0f}%: write it as 5% or 0.05"
         )
     return value
 
 
-def _duration(text: str) -> float:
+def _duration(text: str, plain: bool = False) -> float:
     word = text.strip().lower()
+    if re.fullmatch(_NUMBER, word):
+        if plain:
+            return float(word)
+        raise ValueError(f"{text!r} lacks its unit: write {word}s, {word}m or {word}h")
     terms = re.findall(rf"({_NUMBER})\s*([a-z]+)", word)
     units = {unit for _, unit in terms}
     total = math.nan
@@ -109,6 +127,8 @@ TOLERANCE = Value("share", partial(_share, most=9.0))
 """The farther end of an interval may be more than the latency itself away from it."""
 DURATION = Value("duration", _duration)
 """``90s``, ``10m``, ``1h30m``, in seconds."""
+SECONDS = Value("duration", lambda text: _duration(text, plain=True))
+"""The same, and a plain number for seconds, 0 included."""
 LATENCY = Value("latency", _latency)
 """``8ms``, ``800us``, ``0.01s``, in microseconds."""
 SHAPE = Value("name:shape", _shape)

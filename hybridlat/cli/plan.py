@@ -1,4 +1,4 @@
-"""``hybridlat plan`` and ``import``: measure on another device, with or without this one's help."""
+"""``hybridlat plan``: measure on another device, with or without this one's help."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from pathlib import Path
 import click
 
 from hybridlat.cli import options
+from hybridlat.cli.grouped import Grouped
+from hybridlat.cli.importing import print_results
 from hybridlat.cli.output import print_json, say
 from hybridlat.measuring.plan_runs import import_results, unknown_to
 from hybridlat.measuring.plans import PlanRequest, draft_for
 from hybridlat.measuring.report import What
 from hybridlat.measuring.ssh import Board, Runner, check_target
 from hybridlat.onnx_io import load
-from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
 
-@click.command()
+@click.command(cls=Grouped)
 @options.networks
 @click.option("-o", "--output", "folder", required=True, metavar="DIR",
               type=click.Path(file_okay=False), help="Folder to write the plan to.")  # fmt: skip
@@ -40,7 +41,7 @@ def plan(
     remeasure: bool,
     host: str | None,
     runner: Runner,
-    limit: float,
+    time_limit: float,
     store: str | None,
     as_json: bool,
 ) -> None:
@@ -53,7 +54,7 @@ def plan(
     hybridlat import a-plan
     """
     wanted = Target.parse(target)
-    board = None if host is None else Board(host, runner, limit, say)
+    board = None if host is None else Board(host, runner, time_limit, say)
     if board is not None:
         check_target(wanted)
     files = [load(path) for path in networks]
@@ -64,7 +65,7 @@ def plan(
         draft.write(Path(folder))
         if board is not None:
             board.measure(Path(folder))
-            _print_imported(*import_results(Path(folder), opened), as_json)
+            print_results(*import_results(Path(folder), opened), as_json)
             return
     tasks = len(draft.manifest()["tasks"])
     if as_json:
@@ -73,30 +74,3 @@ def plan(
     click.echo(f"{tasks} measurements planned in {folder} for {target}")
     click.echo(f"On the device:  sh {folder}/run.sh   (or python3 {folder}/worker.py run)")
     click.echo(f"Back here:      hybridlat import {folder}")
-
-
-@click.command(name="import")
-@click.argument("folder", metavar="DIR", type=click.Path())
-@click.option("--board", "board_id", metavar="ID", help="Import only the results of this board.")
-@options.store
-@options.as_json
-def import_(folder: str, board_id: str | None, store: str | None, as_json: bool) -> None:
-    """Check what the plan in DIR has measured, and add it to the store.
-
-    \b
-    hybridlat import a-plan
-    hybridlat import a-plan --store team.db
-    """
-    with Store(store) as opened:
-        _print_imported(*import_results(Path(folder), opened, board_id), as_json)
-
-
-def _print_imported(records: Sequence[Measurement], new: int, as_json: bool) -> None:
-    """The number of records of a plan, and of those that are new."""
-    failures = sum(record.failure is not None for record in records)
-    targets = sorted({str(record.target) for record in records})
-    if as_json:
-        print_json({"targets": targets, "records": len(records), "new": new, "failures": failures})
-        return
-    failed = f", {failures} of them failures" if failures else ""
-    click.echo(f"{new} of {len(records)} records are new{failed}: {', '.join(targets)}")

@@ -13,6 +13,7 @@ import click
 
 import hybridlat
 from hybridlat.cli import options
+from hybridlat.cli.grouped import SURE, Grouped, option
 from hybridlat.cli.options import Documents
 from hybridlat.cli.output import ProgressShown, aside, command_line, console, print_json
 from hybridlat.cli.param_types import LATENCY
@@ -32,7 +33,7 @@ def opened(
 ) -> Iterator[tuple[hybridlat.Predictor, ProgressShown]]:
     """The predictor that the options of a command describe, and what shows its progress."""
     with (
-        ProgressShown() as shown,
+        ProgressShown().at("reading what is known") as shown,
         hybridlat.Predictor(target, progress=shown, **chosen) as predictor,
     ):
         yield predictor, shown
@@ -68,14 +69,14 @@ class _Run:
         self.codes.add(_verdict(result, label, self.limit_us, self.tolerance))
 
 
-@click.command()
+@click.command(cls=Grouped)
 @options.networks
 @options.anywhere
 @options.batches
 @options.shape
 @options.trust
-@click.option("--max-latency", type=LATENCY, metavar="8ms",
-              help="End with exit code 1 if the latency is over this.")  # fmt: skip
+@option("--max-latency", group=SURE, type=LATENCY, metavar="8ms",
+        help="End with exit code 1 if the latency is over this.")  # fmt: skip
 @options.jobs
 @options.as_json
 @options.as_page
@@ -122,8 +123,11 @@ def predict(
             with opened(target, tolerance=tolerance, **chosen) as (predictor, shown):
                 for j, batch in enumerate(table.batches):
                     results = _results(predictor, networks, batch, shapes, jobs)
-                    for i, result in enumerate(results):
-                        shown.close()
+                    for i in range(len(networks)):
+                        shown.at(table.step((i, j, k)))
+                        result = next(results)
+                        if shows_cells or not isinstance(result, Estimate):
+                            shown.close()
                         run.add((i, j, k), result)
                         if isinstance(result, Estimate) and shows_cells and not quiet:
                             if len(table.answers) > 1:
@@ -136,6 +140,8 @@ def predict(
                 raise
             for i, j in itertools.product(range(len(networks)), range(len(table.batches))):
                 run.add((i, j, k), error)
+    if table.reasons:
+        aside(f"{len(table.reasons)} of {table.size} predictions failed, the others are complete")
     if not quiet and not shows_cells:
         _show_table(table)
     estimates = table.estimates()

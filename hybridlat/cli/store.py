@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import datetime
 from dataclasses import asdict
 
 import click
 
 from hybridlat.cli import options
-from hybridlat.cli.output import console, print_json
-from hybridlat.cli.param_types import DURATION, MOMENT
-from hybridlat.cli.store_import import import_
+from hybridlat.cli.importing import import_
+from hybridlat.cli.output import ProgressShown, console, print_json
+from hybridlat.cli.param_types import DURATION, MOMENT, whole
 from hybridlat.errors import StoreError
 from hybridlat.report.table import Column, Table, titled
 from hybridlat.report.units import count_text
@@ -23,15 +24,17 @@ DAMAGED = 2
 
 @click.group()
 def store() -> None:
-    """Manage the measurements that are kept: show, exchange and check them.
+    """Show, exchange, check and forget the measurements that are kept.
 
     \b
     hybridlat store stats
-    hybridlat store import a-pack
+    hybridlat store export packs
     """
 
 
-store.add_command(import_)
+_import_here = copy.copy(import_)  # it was a command of the store
+_import_here.hidden = True
+store.add_command(_import_here)
 
 
 @store.command()
@@ -83,7 +86,7 @@ def export(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Write the records of each target as a pack, a folder of its own in FOLDER.
+    """Write the records as packs, a folder for each target.
 
     \b
     hybridlat store export packs
@@ -107,22 +110,27 @@ def export(
 @options.as_json
 @click.pass_context
 def check(ctx: click.Context, packs: tuple[str, ...], store: str | None, as_json: bool) -> None:
-    """Check every hash, format and range of the store, or of the folders PACKS.
+    """Check the store, or the packs in the folders PACKS, for damage.
 
-    Ends with 2 if anything is wrong, and says what.
+    Every hash, format and range is checked. Ends with 2 if anything is wrong, and says what.
 
     \b
     hybridlat store check
     hybridlat store check a-pack
     """
-    if packs:
-        problems = [problem for pack in packs for problem in check_pack(pack)]
-        checked = count_text(len(packs), "pack")
-    else:
-        with Store(store) as opened:
-            problems = opened.check()
-            records = sum(row.records for row in opened.stats()) if not problems else 0
-            checked = f"{count_text(records, 'record')} in {opened.place.address}"
+    with ProgressShown() as shown:
+        if packs:
+            problems = []
+            for pack in packs:
+                shown.at(f"checking {pack}")
+                problems += check_pack(pack)
+            checked = count_text(len(packs), "pack")
+        else:
+            shown.at("checking the store")
+            with Store(store) as opened:
+                problems = opened.check()
+                records = sum(row.records for row in opened.stats()) if not problems else 0
+                checked = f"{count_text(records, 'record')} in {opened.place.address}"
     if as_json:
         print_json([asdict(problem) for problem in problems])
     else:
@@ -148,9 +156,10 @@ def forget(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Take records of a target or a time back, as those of a busy hour.
+    """Remove the records of a target or a time, as those of a busy hour.
 
-    Whole networks, cells and layers go for good, and what was cached of their targets.
+    It says how many, and asks. Whole networks, cells and layers go for good, and what was cached
+    of their targets.
 
     \b
     hybridlat store forget --target v100/tensorrt/fp16
@@ -183,8 +192,8 @@ def _removal_text(removal: Removal) -> str:
 
 @store.command()
 @click.option("--older-than", type=DURATION, default="90d", show_default=True,
-              help="Drop what was kept longer ago than this.")  # fmt: skip
-@click.option("--max-mb", type=click.IntRange(min=0), help="Drop the oldest beyond this size.")
+              metavar="90d", help="Drop what was kept longer ago than this.")  # fmt: skip
+@click.option("--max-mb", type=whole(0), metavar="MB", help="Drop the oldest beyond this size.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be dropped.")
 @options.store
 @options.as_json

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hybridlat.cli import options
-from hybridlat.cli.output import console, print_json
+from hybridlat.cli.output import ProgressShown, console, print_json
 from hybridlat.errors import InputError
 from hybridlat.estimate.lookup.target_list import (
     FAMILY,
@@ -41,7 +41,8 @@ def targets(store: str | None, as_json: bool, every_device: bool) -> None:
     hybridlat targets
     hybridlat targets --all --json
     """
-    known = list_targets(store)
+    with ProgressShown().at("looking at what is known"):
+        known = list_targets(store)
     if as_json:
         named = {info.target for info in known}
         families = list_families() if every_device else []

@@ -10,7 +10,6 @@ import click
 from hybridlat.cli import options
 from hybridlat.cli.measure import opened_fleet, print_devices, refuse_beside_fleet
 from hybridlat.cli.output import ProgressShown, aside, console, on_message, print_json
-from hybridlat.cli.param_types import DURATION
 from hybridlat.cli.predict import worst
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import BackendUnavailable
@@ -99,8 +98,8 @@ def json_object(value: Trained | Onboarded) -> dict[str, object]:
 
 
 @click.command()
-@click.option("--budget", type=DURATION, required=True, metavar="10m",
-              help="How long to measure, training included: 10m, 1h30m.")  # fmt: skip
+@options.time_limit("How long to measure, training included: 10m, 1h30m.", "--budget",
+                    required=True)  # fmt: skip
 @options.nets("ONNX files to measure; those shipped with hybridlat unless given.")
 @options.fleet
 @options.where
@@ -111,7 +110,7 @@ def json_object(value: Trained | Onboarded) -> dict[str, object]:
 @click.pass_context
 def onboard(
     ctx: click.Context,
-    budget: float,
+    time_limit: float,
     nets: Path | None,
     fleet: Path | None,
     target: str | None,
@@ -122,20 +121,20 @@ def onboard(
     no_track: bool,
     as_json: bool,
 ) -> None:
-    """Learn this machine within a budget: measure what there is time for, then train.
+    """Learn this machine within a time limit: measure what there is time for, then train.
 
     Networks with their cells and random kernels are measured once each, in the order they are
     drawn. The start is the model of another device with the same engine, where there is one. One
     network in five is held out, and judges the model at the end. Run it again and it goes on where
     it stopped: nothing is measured twice. With --fleet many devices are learned at once, those of
-    one target together, each target within the budget.
+    one target together, each target within the limit.
 
     \b
-    hybridlat onboard --budget 30m
-    hybridlat onboard --budget 1h30m --nets DIR --threads 4
-    hybridlat onboard --budget 1h --fleet fleet.toml
+    hybridlat onboard --time-limit 30m
+    hybridlat onboard --time-limit 1h30m --nets DIR --threads 4
+    hybridlat onboard --time-limit 1h --fleet fleet.toml
     """
-    chosen = OnboardingOptions(budget, store, nets, seed=seed)
+    chosen = OnboardingOptions(time_limit, store, nets, seed=seed)
     training = TrainingOptions(out, seed=seed, track=not no_track)
     if fleet is not None:
         refuse_beside_fleet(ctx, target=target, threads=threads)

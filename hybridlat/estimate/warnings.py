@@ -154,7 +154,7 @@ def _of_device(device: str, cells: Sequence[CellEstimate]) -> list[str]:
     question = f": did you mean {' or '.join(near)}? If it is right, describe it" if near else (
         ": describe it"
     )  # fmt: skip
-    return [f"{device} has no data sheet{question} with --device FILE.toml, or measure on it"]
+    return [f"{device} has no data sheet{question} with --device-sheet FILE.toml, or measure on it"]
 
 
 def _of_interval(data: TargetData) -> list[str]:

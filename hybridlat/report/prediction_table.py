@@ -59,6 +59,14 @@ class PredictionTable:
         """The answers of one row, by target."""
         return [self.answers.get((network, batch, i)) for i in range(len(self.targets))]
 
+    def step(self, place: Place) -> str:
+        """``predicting a.onnx on l4/tensorrt/fp16 (3 of 24)``: one after the other, by target."""
+        network, batch, target = place
+        size = (len(self.networks), len(self.batches))
+        number = (target * size[1] + batch) * size[0] + network + 1
+        of = f" ({number} of {self.size})" if self.size > 1 else ""
+        return f"predicting {self.networks[network]} on {self.targets[target]}{of}"
+
     def batch_text(self, network: int, batch: int) -> str:
         """The batch of a row: that of its estimates where none was given."""
         asked = self.batches[batch]

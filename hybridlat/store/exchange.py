@@ -134,10 +134,7 @@ def read(path: Path) -> Iterator[ImportedRecords]:
         info.parent for info in path.glob(f"*/{INFO_FILE}")
     )  # fmt: skip
     if not folders:
-        raise StoreError(
-            f"{path} is not a pack and holds none: there is no {INFO_FILE} (a table or a log is "
-            "read with --from)"
-        )
+        raise StoreError(f"{path} is not a pack and holds none: there is no {INFO_FILE}")
     for pack in map(PackLookup, folders):
         for name, problem in pack.altered_files().items():
             raise pack.damaged(name, problem)

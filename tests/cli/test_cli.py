@@ -72,12 +72,13 @@ def test_targets_and_stats(nets: Path) -> None:
     assert row["target"] == FAKE and row["networks"] >= 2  # tests before may have measured more
 
 
-def test_what_is_no_plan_is_said_without_a_number_of_the_system(tmp_path: Path) -> None:
+def test_what_cannot_be_imported_is_said_without_a_number_of_the_system(tmp_path: Path) -> None:
     store = str(tmp_path / "s.db")
-    for name, why in (("nowhere", "there is no such folder"), (".", "it has no manifest.json")):
+    for name, why in (("nowhere", "there is no such file"), (".", "it is no folder of a plan, no")):
         done = process("import", name, "--store", store, cwd=tmp_path)
         assert done.returncode == 2 and "Errno" not in done.stderr
-        assert f"is no plan: {why}" in done.stderr and len(done.stderr.splitlines()) == 1
+        assert f"{name} cannot be imported: {why}" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
 
 
 def test_all_examples_are_written(tmp_path: Path) -> None:

@@ -97,6 +97,51 @@ def test_options_arrive_as_written(answering: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "like"),
+    [
+        (["--shapes", "x:4", "-b", "4"], ["--shape", "x:4", "--batch", "4"]),
+        (["--input-shapes", "x:4", "--batch-size", "4"], ["--shape", "x:4", "--batch", "4"]),
+    ],
+)
+def test_names_of_other_tools_are_understood(
+    answering: Callable[..., Any], words: list[str], like: list[str]
+) -> None:
+    stand_in = answering(residual(), residual())
+    assert cli.run(["predict", "n.onnx", *words]) == cli.run(["predict", "n.onnx", *like]) == 0
+    first, second = stand_in.return_value.predict.call_args_list
+    assert first == second and first.kwargs["batch"] == 4 and first.kwargs["shapes"] == {"x": (4,)}
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "old"),
+    [("onboard", "--time-limit", "--budget"), ("measure", "--time-limit", "--limit"),
+     ("plan", "--time-limit", "--limit"), ("doctor", "--time-limit", "--seconds"),
+     ("measure", "--remeasure", "--anew"), ("lower", "--device-sheet", "--device")],
+)  # fmt: skip
+def test_old_names_work_unseen(command: str, option: str, old: str) -> None:
+    found = cli.app.get_command(click.Context(cli.app), command)
+    assert found is not None
+    text = CliRunner().invoke(cli.app, [command, "--help"]).stdout
+    assert option in text and f"{old} " not in text
+    parser = found.make_parser(click.Context(found))
+    assert parser._long_opt[option].obj is parser._long_opt[old].obj
+
+
+def test_help_is_in_groups_and_cuts_nothing() -> None:
+    def shown(*words: str) -> str:
+        return CliRunner().invoke(cli.app, [*words, "--help"], env={"COLUMNS": "80"}).stdout
+
+    assert re.findall(r"(?m)^(\w+):$", shown())[1:] == ["Ask", "Measure", "Models", "Data"]
+    assert re.findall(r"(?m)^([\w ]+):$", shown("predict")) == [
+        "Where", "Input", "How sure", "Output", "Other"
+    ]  # fmt: skip
+    assert "`hybridlat targets` lists" in " ".join(shown("predict").split())
+    for name in cli.COMMANDS:
+        text = shown(name)
+        assert not re.search(r"(?m)^  .*\.\.\.$|RANGE|x<=", text), text
+
+
+@pytest.mark.parametrize(
     ("words", "hint"),
     [
         (["predct", "n.onnx"], "Did you mean predict?"),
@@ -104,7 +149,15 @@ def test_options_arrive_as_written(answering: Callable[..., Any]) -> None:
         (["frobnicate"], "hybridlat --help"),
         (["predict", "n.onnx", "--tolerence", "5%"], "--tolerance"),
         (["predict"], "NET.onnx"),
-        (["predict", "n.onnx", "--tolerance", "5"], "5% or 0.05"),
+        (["predict", "n.onnx", "--tolerance", "5"], "write 5% (or 0.05)"),
+        (["predict", "n.onnx", "--fp16"], "--fp16 is part of --target, as in"),
+        (["compare", "n.onnx", "--precision", "fp16"], "l4/tensorrt/fp16"),
+        (["predict", "n.onnx", "--device", "l4"], "'l4' is no TOML file; the device is part of"),
+        (["predict", "n.onnx", "--device", "0", "--target", FAKE], "part of --target, as in l4/"),
+        (["predict", "n.onnx", "--no-measure"], "--measure never"),
+        (["predict", "n.onnx", "--threads", "0"], "whole number from 1 to 1024"),
+        (["fusion", "n.onnx"], "Did you mean lower?"),
+        (["onboard", "--time-limit", "10"], "write 10s, 10m or 10h"),
         (["predict", "n.onnx", "--batch", "0"], "--batch"),
         (["predict", "n.onnx", "--measure", "maybe"], "never"),
         (["predict", "n.onnx", "--shape", "a:1", "--shape", "a:2"], "two shapes"),
@@ -113,7 +166,8 @@ def test_options_arrive_as_written(answering: Callable[..., Any]) -> None:
         (["compare", "n.onnx"], "two networks"),
         (["store", "import", "nowhere"], "nowhere"),
         (["store", "import", ".", "--from", "nonsense"], "networks, trtexec"),
-        (["store", "import", ".", "--nets", "."], "--nets is for tables"),
+        (["import", "data/nets"], "no pack of hybridlat store export, no table (.csv,"),
+        (["import", "data/packs", "--nets", "."], "--nets is for tables and logs of trtexec"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_sentence(
@@ -140,8 +194,9 @@ def test_every_command_has_an_example_and_every_option_a_sentence() -> None:
         command = cli.app.get_command(context, name)
         assert command is not None
         assert CliRunner().invoke(cli.app, [name, "--help"]).exit_code == 0
-        several = command.commands.items() if isinstance(command, click.Group) else ()
-        for full, one in ((name, command), *((f"{name} {sub}", one) for sub, one in several)):
+        several = command.commands if isinstance(command, click.Group) else {}
+        shown = [(f"{name} {sub}", one) for sub, one in several.items() if not one.hidden]
+        for full, one in ((name, command), *shown):
             assert re.search(rf"(?m)^\s*hybridlat {full}\b", one.help or ""), full
             for parameter in one.params:
                 assert isinstance(parameter, click.Argument) or parameter.help, (full, parameter)

@@ -64,7 +64,7 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(
     out, err = capsys.readouterr()
     assert out == ""
     assert 3 <= len(err.splitlines()) <= 6
-    assert err.splitlines()[-1] == "100/100, 0 s left: Conv+Relu"
+    assert err.splitlines()[-1] == "measuring 100/100"
 
 
 def test_what_is_quick_shows_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,8 +74,27 @@ def test_what_is_quick_shows_no_progress(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_time_left_is_readable() -> None:
-    texts = {None: "1/2: x", 7400.0: "1/2, 2 h 3 min left: x", 90.0: "1/2, 2 min left: x"}
-    assert {seconds: line(Progress(1, 2, "x", seconds)) for seconds in texts} == texts
+    texts = {None: "", 7400.0: ", about 2 h 3 min left", 90.0: ", about 2 min left"}
+    assert {s: line(Progress(1, 2, "x", s)) for s in texts} == {
+        seconds: f"measuring 1/2{left}" for seconds, left in texts.items()
+    }
+
+
+def test_a_terminal_shows_the_step_that_takes_long(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setattr("hybridlat.cli.output._SILENT_S", 0.05)
+    with ProgressShown().at("predicting a.onnx") as shown:
+        deadline = time.monotonic() + 20
+        while "predicting a.onnx" not in (err := capsys.readouterr().err):
+            assert time.monotonic() < deadline, err
+            time.sleep(0.05)
+        shown.close()
+        shown.at("nobody sees this")
+        shown.close()
+        time.sleep(0.1)
+    assert "nobody" not in capsys.readouterr().err
 
 
 def test_targets_complete(nets: Path) -> None:

@@ -1,4 +1,4 @@
-"""``--device``: a data sheet from anywhere stands for the target's device, for one command."""
+"""``--device-sheet``: a file from anywhere describes the target's device, for one command."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def latency(capsys: pytest.CaptureFixture[str], *words: str) -> float:
 def test_the_sheet_is_the_device_of_the_target(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    quick = latency(capsys, "--device", "quick.toml")
-    assert latency(capsys, "--device", "slow.toml") > quick
+    quick = latency(capsys, "--device-sheet", "quick.toml")
+    assert latency(capsys, "--device-sheet", "slow.toml") > quick
     assert predict(folder / "a.onnx", TARGET, device="quick.toml").latency_us == quick
     slow = device_sheets.read(folder / "slow.toml")
     with Predictor(TARGET, device=slow) as predictor:
@@ -62,11 +62,11 @@ def test_the_sheet_is_the_device_of_the_target(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--target", TARGET, "--device", "no.toml"], "no.toml"),
-        (["--target", TARGET, "--device", "a.onnx"], "it is not TOML"),
-        (["--target", TARGET, "--device", "."], "it cannot be read"),
-        (["--device", "quick.toml"], "give --target as well"),
-        (["--target", "v100", "--device", "quick.toml"], "is not a target"),
+        (["--target", TARGET, "--device-sheet", "no.toml"], "no.toml"),
+        (["--target", TARGET, "--device-sheet", "a.onnx"], "it is not TOML"),
+        (["--target", TARGET, "--device-sheet", "."], "it cannot be read"),
+        (["--device-sheet", "quick.toml"], "give --target as well"),
+        (["--target", "v100", "--device-sheet", "quick.toml"], "is not a target"),
     ],
 )
 @pytest.mark.parametrize("command", ["predict", "compare", "measure"])
@@ -82,6 +82,6 @@ def test_what_is_wrong_is_one_sentence(
 
 def test_one_sheet_is_one_device(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = cli.run(["evaluate", "--target", TARGET, "--target", "v100/tensorrt/fp16",
-                    "--device", "quick.toml"])  # fmt: skip
+                    "--device-sheet", "quick.toml"])  # fmt: skip
     assert code == 2
-    assert "--device is one device" in capsys.readouterr().err
+    assert "--device-sheet is one device" in capsys.readouterr().err

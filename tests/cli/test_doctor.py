@@ -41,7 +41,7 @@ def test_it_says_what_is_here_where_things_lie_and_what_is_held(tmp_path: Path) 
         visits = tuple(Visit((5.0,), 1.0 + 0.2 * process, process) for process in (0, 0, 1, 1))
         at = "2026-11-01T10:00:00+00:00"
         store.add([Measurement(FAKE, "0" * 32, "network", 5.0, 0.01, visits, measured_at=at)])
-    result = run("--seconds", "0.2", "--json", "--store", str(path))
+    result = run("--time-limit", "0.2s", "--json", "--store", str(path))
     found = json.loads(result.stdout)
     assert result.exit_code == 0 and found["can_measure"] and found["format"] == 1
     engines = {engine["name"]: engine for engine in found["engines"]}
@@ -59,7 +59,7 @@ def test_it_says_what_is_here_where_things_lie_and_what_is_held(tmp_path: Path) 
 
 @pytest.mark.usefixtures("fake_default")
 def test_people_are_shown_the_same_and_progress_goes_to_standard_error(tmp_path: Path) -> None:
-    result = run("--seconds", "0", "--store", str(tmp_path / "none.db"))
+    result = run("--time-limit", "0", "--store", str(tmp_path / "none.db"))
     assert result.exit_code == 0
     for words in ("onnxruntime", "not made yet", "This machine can measure"):
         assert words in result.stdout
@@ -84,7 +84,7 @@ def test_without_an_engine_it_ends_with_3_and_says_how_to_get_one(
 def test_a_store_that_cannot_be_read_is_a_problem_and_no_end(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     path.write_bytes(b"no database at all, but long enough to be read as one" * 40)
-    result = run("--seconds", "0", "--json", "--store", str(path))
+    result = run("--time-limit", "0", "--json", "--store", str(path))
     assert result.exit_code == 3
     [problem] = [p for p in json.loads(result.stdout)["problems"] if p["severity"] == "error"]
     assert "store" in problem["what"] and "store check" in problem["fix"]
@@ -107,6 +107,8 @@ def test_an_unsteady_busy_throttled_machine_is_told(
     for words in ("powersave", "150000 100000", "busy: a load of", "visits differ", "wandered"):
         assert words in said
     assert found["can_measure"]
+    last = run("--time-limit", "0", "--store", str(tmp_path / "none.db")).stdout.splitlines()[-1]
+    assert last == "This machine can measure, but less surely while the warnings last."
 
 
 def test_noise_is_from_visit_to_visit_and_pace_is_over_all() -> None:

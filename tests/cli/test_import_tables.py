@@ -1,4 +1,4 @@
-"""``store import --from`` as users call it: tables, and what another package reads."""
+"""``import`` as users call it: each kind by its look, and what another package reads."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from hybridlat.cli.store import store
+from hybridlat.cli.importing import import_
 from hybridlat.errors import InputError
 from hybridlat.onnx_io import to_onnx
 from hybridlat.store import Store, importers
@@ -24,7 +24,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*words: str) -> Result:
-    return CliRunner().invoke(store, ["import", "--from", "networks", "--store", "s.db", *words])
+    return CliRunner().invoke(import_, ["--store", "s.db", *words])
 
 
 def table(*names: str) -> None:
@@ -94,3 +94,25 @@ def test_what_another_package_reads_is_imported_once(folder: Path) -> None:
 def test_an_unknown_name_gives_the_choices(folder: Path) -> None:
     with pytest.raises(InputError, match="networks, trtexec, fake"):
         importers.read("imagenet", folder)
+
+
+def test_each_kind_is_known_by_its_look(folder: Path) -> None:
+    table("net")
+    words = ("t.csv", "--nets", "nets")
+    assert run(*words).stdout.startswith("1 of 1 records are new")
+    assert run("--from", "networks", *words).stdout.startswith("0 of 1 records")
+    with Store("s.db") as opened:
+        opened.export("packs", source="a page", licence="")
+    (pack,) = (folder / "packs").iterdir()
+    for path in ("packs", str(pack)):
+        assert run(path, "--json").exit_code == 0
+    (folder / "net.log").write_text("no times")
+    assert "1 row left out: the log states no median" in run("net.log").stderr
+    refused = run("packs", "t.csv").exception
+    assert "these are packs (packs) and tables (t.csv): import each kind" in str(refused)
+    planning = ("plan", "nets/net.onnx", "--target", "t4/tensorrt-8.6/fp16", "-o", "plan")
+    assert process(*planning, cwd=folder).returncode == 0
+    assert "results" in str(run("plan", "--board", "b").exception)
+    assert "--columns is for tables, not for plans" in run("plan", "--columns", "c.toml").stderr
+    old = process("store", "import", "packs", "--store", "t.db", cwd=folder)
+    assert old.stdout.startswith("1 new record, with")

@@ -43,10 +43,10 @@ def test_values_are_read_as_people_write_them(
 @pytest.mark.parametrize(
     ("kind", "text", "hint"),
     [
-        *((SHARE, text, "5% or 0.05") for text in ("5", "-1%", "nan", "")),
+        *((SHARE, text, "5% or 0.05") for text in ("-1%", "nan", "0")),
         (SHARE, "0", "above 0"),
         (SHARE, "101%", "at most 100%"),
-        (TOLERANCE, "5", "5% or 0.05"),
+        (TOLERANCE, "5", "write 5% (or 0.05)"),
         (TOLERANCE, "901%", "at most 900%"),
         *((LATENCY, text, "8ms") for text in ("8", "8 parsecs", "0ms", "-3ms", "9" * 400 + "ms")),
         *((DURATION, text, "90s") for text in ("90", "10m10m", "1w", "0s", "")),

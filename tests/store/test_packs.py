@@ -108,7 +108,7 @@ def test_the_frozen_pack_of_format_1_reads_for_ever() -> None:
 def test_what_is_no_pack_is_not_imported(store: Store, pack: Path, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("network,latency_ms")
     for path in (tmp_path / "nowhere", tmp_path / "t.csv", tmp_path):
-        with pytest.raises(StoreError, match=r"is not a pack and holds none: .* --from"):
+        with pytest.raises(StoreError, match=r"is not a pack and holds none"):
             store.import_(path)
 
 

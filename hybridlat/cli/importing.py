@@ -1,4 +1,4 @@
-"""``hybridlat store import``: packs, and what others measured."""
+"""``hybridlat import``: plans that were measured, packs, and what others measured."""
 
 from __future__ import annotations
 
@@ -15,28 +15,38 @@ from hybridlat.cli import options
 from hybridlat.cli.output import ProgressShown, aside, print_json
 from hybridlat.errors import InputError
 from hybridlat.measuring import tables
+from hybridlat.measuring.plan_runs import import_results
 from hybridlat.report.units import count_text
+from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.progress import Progress
 from hybridlat.schema.target import Target
 from hybridlat.store import Store, importers
+from hybridlat.store.importers import table, trtexec_log
 from hybridlat.store.importers.columns import ColumnMap, read_column_map
 from hybridlat.store.importers.table import Refusal, Rows, read_networks
 from hybridlat.store.importers.trtexec_log import read_logs
+from hybridlat.store.packs import INFO_FILE
 
 _SHOWN = 5  # values named for each reason
+PLAN, PACKS = "plan", "packs"
+_OF = {"board_id": (PLAN,), "nets": importers.TABLES, "columns": ("networks",),
+       "target": importers.TABLES}  # fmt: skip
+"""Which contents an option is for."""
+_NAMES = {PLAN: "plans", PACKS: "packs", "networks": "tables", "trtexec": "logs of trtexec"}
 
 
 @click.command(name="import")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...",
                 type=click.Path(path_type=Path))  # fmt: skip
 @click.option("--from", "data_set", metavar="NAME",
-              help="PATH is a table of whole networks (networks), logs of trtexec (trtexec), or "
-                   "what an importer of another package reads.")  # fmt: skip
+              help="What PATH is, if its look does not say: networks (a table of whole networks), "
+                   "trtexec (its logs), or what an importer of another package reads.")  # fmt: skip
 @click.option("--nets", metavar="DIR", type=click.Path(path_type=Path),
-              help="ONNX files of a table's networks.")  # fmt: skip
+              help="ONNX files of a table's or log's networks.")  # fmt: skip
 @click.option("--columns", metavar="FILE", type=click.Path(path_type=Path),
               help="A table's columns, as TOML.")  # fmt: skip
 @click.option("--target", metavar="TARGET", help="Target of what a table or log does not state.")
+@click.option("--board", "board_id", metavar="ID", help="Only the results of this board of a plan.")
 @options.store
 @options.as_json
 def import_(
@@ -45,29 +55,37 @@ def import_(
     nets: Path | None,
     columns: Path | None,
     target: str | None,
+    board_id: str | None,
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Add the records of packs, tables or logs.
+    """Import the results of a plan, packs, tables of latencies or logs of trtexec.
 
-    What the store has already is not added twice. See docs/guides/importing.md for tables.
+    What lies at PATH decides how it is read. What the store has already is not added twice. See
+    docs/guides/importing.md for tables.
 
     \b
-    hybridlat store import a-pack
-    hybridlat store import latencies.csv --from networks --nets DIR --target t4/tensorrt/fp16
+    hybridlat import a-plan
+    hybridlat import a-pack --store team.db
+    hybridlat import latencies.csv --nets DIR --target t4/tensorrt/fp16
     """
-    given = {"nets": nets, "columns": columns, "target": target}
-    of_tables = [name for name, value in given.items() if value is not None]
-    if of_tables and data_set not in importers.TABLES:
-        raise click.UsageError(
-            f"--{of_tables[0]} is for tables: use it with --from {' or '.join(importers.TABLES)}"
-        )
-    if columns is not None and data_set == "trtexec":
-        raise click.UsageError("--columns is for tables: --target gives what a log does not state")
+    kind = data_set or _kind_of_all(paths)
+    given = {"board_id": board_id, "nets": nets, "columns": columns, "target": target}
+    for name, value in given.items():
+        if value is not None and kind not in _OF[name]:
+            wanted = " and ".join(_NAMES[one] for one in _OF[name])
+            raise click.UsageError(
+                f"--{name.removesuffix('_id')} is for {wanted}, not for {_NAMES.get(kind, kind)}"
+            )
     with Store(store) as opened:
-        if data_set in importers.TABLES:
+        if kind == PLAN:
+            read_plans = [import_results(_plan_of(path), opened, board_id) for path in paths]
+            records = [record for plan, _ in read_plans for record in plan]
+            print_results(records, sum(new for _, new in read_plans), as_json)
+            return
+        if kind in importers.TABLES:
             default = None if target is None else Target.parse(target)
-            if data_set == "trtexec":
+            if kind == "trtexec":
                 read = read_logs(paths, default)
             else:
                 column_map = ColumnMap() if columns is None else read_column_map(columns)
@@ -78,19 +96,65 @@ def import_(
     if as_json:
         print_json(document)
     else:
+        new = count_text(document["measurements"], "new record")
+        if kind in importers.TABLES:
+            new = f"{document['measurements']:,} of {document['read']:,} records are new"
         click.echo(
-            f"{document['measurements']:,} of {document['read']:,} records are new, with "
-            f"{count_text(document['signatures'], 'signature')} and "
+            f"{new}, with {count_text(document['signatures'], 'signature')} and "
             f"{count_text(document['breakdowns'], 'breakdown')}"
         )
         for name in document["targets"]:
             click.echo(f"  {name}")
         for sentence in asides:
             aside(sentence)
-    if data_set in importers.TABLES and not document["read"]:
+    if kind in importers.TABLES and not document["read"]:
         raise InputError(
             f"none of {document['rows']:,} rows could be imported: see what was left out"
         )
+
+
+def _kind_of_all(paths: Sequence[Path]) -> str:
+    kinds = {_kind_of(path): path for path in paths}
+    if len(kinds) > 1:
+        found = " and ".join(f"{_NAMES[kind]} ({path})" for kind, path in kinds.items())
+        raise InputError(f"these are {found}: import each kind by a command of its own")
+    return next(iter(kinds))
+
+
+def _kind_of(path: Path) -> str:
+    """What lies at a path, by its files' names; InputError where nothing of it is known."""
+    if not path.exists():
+        raise InputError(f"{path} cannot be imported: there is no such file or folder")
+    if (_plan_of(path) / "manifest.json").exists():
+        return PLAN
+    if (path / INFO_FILE).exists() or any(path.glob(f"*/{INFO_FILE}")):
+        return PACKS
+    files = path.rglob("*") if path.is_dir() else [path]
+    endings = {file.suffix.lower() for file in files}
+    for kind, known in (("networks", table.ENDINGS), ("trtexec", trtexec_log.ENDINGS)):
+        if endings.intersection(known):
+            return kind
+    raise InputError(
+        f"{path} cannot be imported: it is no folder of a plan, no pack of hybridlat store export, "
+        f"no table ({', '.join(table.ENDINGS)}) and no log of trtexec "
+        f"({', '.join(trtexec_log.ENDINGS)})"
+    )
+
+
+def _plan_of(path: Path) -> Path:
+    """The plan's folder, where its results are given."""
+    return path.parent if path.suffix == ".jsonl" else path
+
+
+def print_results(records: Sequence[Measurement], new: int, as_json: bool) -> None:
+    """The number of records of a plan, and of those that are new."""
+    failures = sum(record.failure is not None for record in records)
+    targets = sorted({str(record.target) for record in records})
+    if as_json:
+        print_json({"targets": targets, "records": len(records), "new": new, "failures": failures})
+        return
+    failed = f", {failures} of them failures" if failures else ""
+    click.echo(f"{new} of {len(records)} records are new{failed}: {', '.join(targets)}")
 
 
 def _import_records(
@@ -100,14 +164,16 @@ def _import_records(
     counts: Counter[str] = Counter()
     skipped: Counter[str] = Counter()
     targets: set[str] = set()
-    for path in paths:
-        if data_set is None:
-            counts.update(asdict(opened.import_(path)))
-            continue
-        imported = importers.read(data_set, path)
-        counts.update(asdict(opened.add_all(imported)))
-        skipped.update(imported.skipped)
-        targets |= {str(record.target) for record in imported.measurements}
+    with ProgressShown() as shown:
+        for path in paths:
+            shown.at(f"importing {path}")
+            if data_set is None:
+                counts.update(asdict(opened.import_(path)))
+                continue
+            imported = importers.read(data_set, path)
+            counts.update(asdict(opened.add_all(imported)))
+            skipped.update(imported.skipped)
+            targets |= {str(record.target) for record in imported.measurements}
     asides = [f"{number:,} rows left out: {reason}" for reason, number in skipped.items()]
     return {**counts, "skipped": skipped, "targets": sorted(targets)}, asides
 
@@ -119,7 +185,7 @@ def _import_rows(opened: Store, read: Rows, nets: Path | None) -> tuple[dict[str
     targets: set[Target] = set()
     files = None if nets is None else tables.NetworkFiles(nets)
     began, done = time.monotonic(), 0
-    with ProgressShown() as shown:
+    with ProgressShown("lowering networks:") as shown:
         for imported, left_out in tables.take(read.rows, files):
             new = replace(opened.add_all(imported), read=len(imported.measurements))
             counts.update(asdict(new))
