@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePath
 
 from rich.console import Console
 from rich.text import Text
@@ -12,22 +13,23 @@ from hybridlat.report.table import Cell, Column, Table, titled
 from hybridlat.report.units import (
     interval_text,
     latency_text,
-    part_text,
     throughput_text,
-    width_text,
 )
 from hybridlat.schema.estimate import Estimate
 
 COLUMNS = (
     "network", "target", "batch", "latency_us", "low_us", "high_us", "confidence",
     "throughput_per_s", "throughput_low_per_s", "throughput_high_per_s", "measured_share",
-    "trusted", "error",
+    "trusted", "grade", "error",
 )  # fmt: skip
 """Of the CSV: one row for each network, target and batch, empty where there is nothing to say."""
-_FIGURES = ("interval", "throughput", "measured")
+_FIGURES = ("interval", "throughput", "grade")
 DOUBT = "?"
 NOTHING = "–"
-_DOUBTFUL = f"{DOUBT} not to be trusted: wider than the tolerance, or cells are missing."
+_DOUBTFUL = (
+    f"{DOUBT} not to be trusted: a cell has no latency, the measurements are doubtful, or the "
+    "tolerance is not kept."
+)
 
 
 Place = tuple[int, int, int]
@@ -76,10 +78,8 @@ class PredictionTable:
 
 
 def print_table(console: Console, table: PredictionTable) -> None:
-    """Networks × targets; what is doubtful carries a question mark."""
-    # A target's parts stand below each other: its name is wider than its figures.
-    names = [name.replace("/", "/\n") for name in table.targets]
-    console.print(_by_target(table, names).terminal())
+    """One row for each network, batch and target; what is doubtful carries a question mark."""
+    console.print(_of_targets(table, blank=True).terminal())
     if note := _note(table):
         console.print(Text(note, "dim"))
 
@@ -100,8 +100,8 @@ def curve_table(estimates: Sequence[Estimate]) -> Table:
 
 
 def markdown(table: PredictionTable) -> str:
-    """A table of GitHub's Markdown: networks × targets, or of one target what is known of each."""
-    shown = _by_target(table, table.targets) if len(table.targets) > 1 else _of_one_target(table)
+    """A table of GitHub's Markdown, one row for each network, batch and target."""
+    shown = _of_targets(table) if len(table.targets) > 1 else _of_one_target(table)
     note = _note(table)
     return shown.markdown() + "\n" + (f"\n{note}\n" if note else "")
 
@@ -127,19 +127,26 @@ def _fields(estimate: Estimate) -> list[object]:
         estimate.batch, estimate.latency_us, estimate.low_us, estimate.finite_high_us,
         estimate.confidence, estimate.throughput_per_s,
         *(estimate.throughput_interval_per_s or (None, None)),
-        estimate.measured_share, estimate.trusted,
+        estimate.measured_share, estimate.trusted, estimate.grade,
     ]  # fmt: skip
 
 
-def _by_target(table: PredictionTable, names: Sequence[str]) -> Table:
+def _of_targets(table: PredictionTable, blank: bool = False) -> Table:
+    """The targets of a network one below the other; ``blank`` where the row above says it."""
     several = len(table.batches) > 1
-    rows = [
-        [network, *([table.batch_text(i, j)] if several else []), *map(_short, table.of(i, j))]
-        for i, network in enumerate(table.networks)
-        for j in range(len(table.batches))
-    ]
-    columns = [Column("network", wraps=True), *titled(*(["batch"] if several else []), right=True)]
-    return Table([*columns, *titled(*names, right=True, wraps=True)], rows)
+    rows = []
+    files = [PurePath(network).stem for network in table.networks]
+    short = blank and len(set(files)) == len(files)
+    for i, network in enumerate(files if short else table.networks):
+        for j in range(len(table.batches)):
+            for k, estimate in enumerate(table.of(i, j)):
+                latency, interval, _, grade = _figures(estimate)
+                batch = ["" if blank and k else table.batch_text(i, j)] if several else []
+                name = "" if blank and (j or k) else network
+                rows.append([name, *batch, table.targets[k], latency, interval, grade])
+    columns = [Column("network"), *titled(*(["batch"] if several else []), right=True),
+               Column("target"), *titled("latency", "interval", right=True)]  # fmt: skip
+    return Table([*columns, Column("grade", wraps=True)], rows)
 
 
 def _of_one_target(table: PredictionTable) -> Table:
@@ -157,17 +164,19 @@ def _figures(estimate: Estimate | None) -> list[str | Cell]:
         return [_short(None), *[NOTHING] * len(_FIGURES)]
     return [
         _short(estimate),
-        interval_text(estimate.interval_us),
+        interval_text(estimate.interval_us) if estimate.supported else NOTHING,
         throughput_text(estimate.throughput_per_s),
-        part_text(estimate.measured_share),
+        estimate.grade or NOTHING,
     ]
 
 
 def _short(estimate: Estimate | None) -> Cell:
-    """``8.12 ms ±1.6 %``, with a question mark where it is not to be trusted."""
+    """``8.12 ms``, with a question mark where it is not to be trusted."""
     if estimate is None or estimate.latency_us is None:
         return Cell(NOTHING, "bad")
-    text = f"{latency_text(estimate.latency_us)} {width_text(estimate)}"
+    text = latency_text(estimate.latency_us)
+    if not estimate.supported:
+        text = interval_text(estimate.interval_us)
     return Cell(text, "latency") if estimate.trusted else Cell(f"{text} {DOUBT}", "warn")
 
 
