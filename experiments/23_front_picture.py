@@ -1,163 +1,235 @@
-"""The picture on the front page: networks that were never seen, predicted beside measured.
+"""Every figure of accuracy that README and pages name, in one file, and the picture of the README.
 
-    python experiments/23_front_picture.py [--target T ...] [--draw]
+    python experiments/23_front_picture.py [--draw]
 
-Judges every network of the targets' committed packs as ``hybridlat evaluate`` does: held out in one
-of five folds by its name, no cell of it and no kernel of its cells among what was learned from. The
-answers are kept in ``figures/predicted_measured.json``; ``--draw`` only draws them again. One row
-of the picture per target: on the left what is said before anything is measured, on the right the
-error of every network, before (``unseen``) and after the gate has measured what it asks for
-(``gated@5%``). Bars are the 90 % intervals; the grey band is ±10 %.
+Judges every network of the CPU's committed pack as ``hybridlat evaluate`` does: held out in one of
+five folds by its name, no cell of it and no kernel of its cells among what was learned from. The
+answers and every method's score are kept in ``figures/predicted_measured.json``. From those and
+from what other scripts wrote (``SOURCES``) come ``docs/figures.json`` and ``figures/rivals.svg``:
+errors of hybridlat beside those of other methods, trained and tested on the same data. ``--draw``
+judges nothing anew.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import math
+import re
+import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
 
-FIGURES = ROOT / "experiments" / "figures"
-ANSWERS = FIGURES / "predicted_measured.json"
-PICTURE = FIGURES / "predicted_measured.png"
-NAMED_PERCENT = 12  # networks that are further off are named
-DEFAULT = "epyc-26-2/onnxruntime-1.31/fp32/1t"
-REGIMES = {"unseen": ("nothing measured", "#c8553d"), "gated@5%": ("gate at 5 %", "#0b6e4f")}
+from hybridlat.model.family.shipped import head_of
+
+ANSWERS = HERE / "figures" / "predicted_measured.json"
+FIGURES = HERE.parent / "docs" / "figures.json"
+PICTURE = HERE / "figures" / "rivals.svg"
+TARGET = "epyc-26-2/onnxruntime-1.31/fp32/1t"
+BASELINES = ("kernel_forest", "roofline", "flops_linear", "layerwise_learned", "layerwise_measured")
+REGIMES = ("measured", "unseen", "gated@5%")
+VM = "two cores of a virtual AMD EPYC"
+SOURCES = {
+    "cpu": ("23_front_picture.py", "2026-11-23", f"{VM}, from records of another, epyc-26-2"),
+    "networks": ("13_whole_networks.py", "2026-11-22", "two cores of a virtual Intel Xeon"),
+    "sheet": ("13_whole_networks.py --models models", "2026-11-23", VM),
+    "cells": ("09_replay_gpus.py", "2026-11-21", VM),
+    "sum": ("01_sum_of_cells.py report", "2026-11-21", VM),
+    "onboarding": ("21_onboarding_here.py judge", "2026-11-23", "two cores of a virtual Xeon"),
+}
+"""Script, date of the last run, and machine."""
+GPUS = {
+    "v100": "v100/paddle-tensorrt-8.0/fp32", "t4": "t4/paddle-tensorrt-2020/fp32",
+    "rtx-4090": "rtx-4090/torch-compile-2.9/amp nchw", "rtx-3090": "rtx-3090/torch-2.4/amp nchw",
+}  # fmt: skip
+LEFT_OUT = {"": "", "/pytorch": "rtx-[34]090/torch-2", "/v100-tensorrt": "v100/paddle-tensorrt"}
+# Of the lab book's tables: key, page, what the row begins with, and columns by their names.
+_CELLS = {4: "hybridlat/rmspe", 5: "hybridlat/holds", 6: "kernel_forest/rmspe",
+          7: "wave_model/rmspe"}  # fmt: skip
+TABLES = (
+    ("cells/cells@300", "replay_gpus.md", "| v100/tensorrt/fp16 | 12,851 |", _CELLS),
+    ("cells/four-fifths", "replay_gpus.md", "|  | 2,631 | cells@10520 |", _CELLS),
+    ("cells/gated", "replay_gpus.md", "|  | 2,631 | gated_cells@20% |", _CELLS),
+    ("sum/nets", "sum_of_cells.md", "| data/nets | layers, unfused |", {4: "rmspe"}),
+    ("sum/nasbench201", "sum_of_cells.md", "| NAS-Bench-201 | layers, unfused |", {4: "rmspe"}),
+    ("onboarding/first", "onboarding.md", "| virtual Xeon", {3: "unseen", 4: "gated"}),
+    ("onboarding/second", "onboarding.md", "| the same, 2026-11-23", {3: "unseen", 4: "gated"}),
+)
 
 
-def judge(targets: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Target → its noise floor, and per regime the RMSPE and every network's answer."""
+def judge() -> dict[str, Any]:
+    """The noise floor, each method's score in each regime, and our answer for every network."""
     from hybridlat.evaluation.evaluate import EvaluationOptions, evaluate_targets
 
     # A store of its own, so that only committed records count.
     evaluation = evaluate_targets(
-        targets,
-        EvaluationOptions(baselines=(), track=False),
+        [TARGET],
+        EvaluationOptions(baselines=BASELINES, track=False),
         store="sqlite://",
         on_message=lambda sentence: print(sentence, file=sys.stderr),
     )
-    kept: dict[str, dict[str, Any]] = {}
-    for report in evaluation.reports:
-        regimes = {
-            j.regime: {
-                "rmspe": j.score.rmspe,
-                "networks": [
-                    {"name": a.name, "measured_us": a.true_us, "predicted_us": a.predicted_us,
-                     "interval_us": a.interval_us, "measured_share": a.measured_share}
-                    for a in sorted(j.predictions, key=lambda prediction: prediction.name)
-                ],
-            }
-            for j in report.results
-            if j.method == "hybridlat" and j.regime in REGIMES
-        }  # fmt: skip
-        kept[str(report.target)] = {"noise_floor": report.noise_floor, "regimes": regimes}
-    return kept
+    (report,) = evaluation.reports
+    judged = [j for j in report.results if j.regime in REGIMES]
+    regimes = {
+        j.regime: {
+            "rmspe": j.score.rmspe,
+            "networks": [
+                {"name": a.name, "measured_us": a.true_us, "predicted_us": a.predicted_us,
+                 "interval_us": a.interval_us, "measured_share": a.measured_share}
+                for a in sorted(j.predictions, key=lambda prediction: prediction.name)
+            ],
+        }
+        for j in judged
+        if j.method == "hybridlat" and j.regime != "measured"
+    }  # fmt: skip
+    scores = [
+        {"regime": j.regime, "method": j.method, **_score(j.score, j.predictions)}
+        for j in judged
+        if j.method in ("hybridlat", *BASELINES)
+    ]
+    return {"noise_floor": report.noise_floor, "scores": scores, "regimes": regimes}
 
 
-def draw(judged: dict[str, dict[str, Any]], path: Path) -> None:
-    """One row of two panels per target."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9.6, 3.9 * len(judged)), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
-    rows = figure.subplots(len(judged), 2, squeeze=False, width_ratios=(1, 1.35))
-    for (target, said), (left, right) in zip(judged.items(), rows, strict=True):
-        for axes in (left, right):
-            axes.grid(visible=True, color="#e8e8e8", linewidth=0.7)
-            axes.set_axisbelow(True)
-            axes.spines[["top", "right"]].set_visible(False)
-            axes.set_xscale("log")
-            axes.set_xlabel("measured, ms")
-        _parity(left, said)
-        left.set_title(f"{target}\nnetworks never seen, nothing measured", loc="left", fontsize=9.5)
-        _errors(right, said)
-        right.set_title("the same networks: error", loc="left", fontsize=9.5)
-    figure.savefig(path)
+def _score(score: Any, predictions: Sequence[Any]) -> dict[str, Any]:
+    errors = [100 * abs(p.error_share) for p in predictions if math.isfinite(p.predicted_us)]
+    return {
+        "tested": score.answered,
+        "rmspe": score.rmspe,
+        "median": statistics.median(errors) if errors else None,
+        "within_10": None if score.within_10 is None else 100 * score.within_10,
+        "holds": None if score.coverage is None else 100 * score.coverage,
+    }
 
 
-def _parity(axes: Any, said: dict[str, Any]) -> None:
-    answers = _known(said["regimes"]["unseen"])
-    x = [a["measured_us"] / 1e3 for a in answers]
-    y = [a["predicted_us"] / 1e3 for a in answers]
-    low = [(a["predicted_us"] - a["interval_us"][0]) / 1e3 for a in answers]
-    high = [(a["interval_us"][1] - a["predicted_us"]) / 1e3 for a in answers]
-    ends = [min(x + y) / 1.25, max(x + y) * 1.25]
-    axes.fill_between(
-        ends, [e * 0.9 for e in ends], [e * 1.1 for e in ends], color="#555555", alpha=0.12,
-        linewidth=0,
-    )  # fmt: skip
-    axes.plot(ends, ends, color="#777777", linewidth=0.8)
-    colour = REGIMES["unseen"][1]
-    axes.errorbar(x, y, yerr=(low, high), fmt="o", markersize=3.2, color=colour, elinewidth=0.8,
-                  alpha=0.75, markeredgewidth=0)  # fmt: skip
-    axes.set_yscale("log")
-    axes.set_xlim(*ends)
-    axes.set_ylim(*ends)
-    axes.set_ylabel("predicted, ms (bar: 90 % interval)")
+def figures() -> dict[str, float]:
+    """Key → value: ``cpu/unseen/hybridlat/rmspe``, in percent; ``tested`` counts."""
+    found: dict[str, float] = {}
+    cpu = json.loads(ANSWERS.read_text(encoding="utf-8"))[TARGET]
+    found["cpu/noise-floor"] = round(cpu["noise_floor"], 1)
+    for score in cpu["scores"]:
+        for name in ("tested", "rmspe", "median", "within_10", "holds"):
+            if score[name] is not None:
+                digits = 1 if name in ("rmspe", "median") else None
+                value = round(score[name], digits)
+                found[f"cpu/{score['regime']}/{score['method']}/{name}"] = value
+    with (HERE / "figures" / "whole_networks.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    for gpu, target in GPUS.items():
+        for row in rows:
+            if (row["target"], row["regime"]) == (target, "unseen"):
+                key = f"{gpu}/unseen/{row['method']}"
+                found[f"{key}/tested"] = int(row["latencies"])
+                found[f"{key}/rmspe"] = float(row["rmspe_percent"])
+                found[f"{key}/median"] = float(row["median_percent"])
+                if row["coverage_percent"]:
+                    found[f"{key}/holds"] = int(row["coverage_percent"])
+    left_out = [row for row in rows if row["regime"] == "zero_shot"]
+    for name, begin in LEFT_OUT.items():
+        of_these = [row for row in left_out if re.match(begin, row["target"])]
+        medians = [float(row["median_percent"]) for row in of_these]
+        found[f"left-out{name}/least"], found[f"left-out{name}/most"] = min(medians), max(medians)
+    for family in ("tensorrt", "torch"):
+        width = head_of(HERE.parent / "models" / f"family_{family}").half_width_share(None)
+        assert width is not None
+        found[f"sheet/{family}"] = round(100 * width)
+    for key, page, begin, columns in TABLES:
+        lines = (HERE / page).read_text(encoding="utf-8").splitlines()
+        cells = next(line for line in lines if line.startswith(begin)).split("|")
+        for column, name in columns.items():
+            match = re.search(r"\d+\.\d", cells[column])
+            assert match is not None
+            found[f"{key}/{name}"] = float(match[0])
+    return found
 
 
-def _errors(axes: Any, said: dict[str, Any]) -> None:
-    axes.axhspan(-10, 10, color="#555555", alpha=0.1, linewidth=0)
-    axes.axhline(0, color="#777777", linewidth=0.8)
-    for regime, (words, colour) in REGIMES.items():
-        if regime not in said["regimes"]:
-            continue
-        answers = _known(said["regimes"][regime])
-        error = said["regimes"][regime]["rmspe"]
-        share = sum(a["measured_share"] for a in answers) / len(answers)
-        spent = f", {100 * share:.0f} % of the time measured" if share else ""
-        axes.scatter(
-            [a["measured_us"] / 1e3 for a in answers],
-            [100 * (a["predicted_us"] / a["measured_us"] - 1) for a in answers],
-            s=14, color=colour, alpha=0.75, linewidths=0,
-            label=f"{words}{spent}: RMSPE {error:.1f} %",
-        )  # fmt: skip
-        for answer in answers:
-            percent = 100 * (answer["predicted_us"] / answer["measured_us"] - 1)
-            if abs(percent) > NAMED_PERCENT:
-                axes.annotate(
-                    answer["name"], (answer["measured_us"] / 1e3, percent), xytext=(5, -3),
-                    textcoords="offset points", fontsize=7, color=colour,
-                )  # fmt: skip
-    floor = said["noise_floor"]
-    if floor is not None:
-        for sign in (-1, 1):
-            axes.axhline(
-                sign * floor, color="#2b2d42", linewidth=0.9, linestyle=":",
-                label=f"the same network measured again: {floor:.1f} %" if sign > 0 else None,
-            )  # fmt: skip
-    axes.set_ylabel("predicted − measured, %")
-    axes.legend(frameon=False, fontsize=8, loc="lower left")
+METHODS = {
+    "flops_linear": "a line over FLOPs", "roofline": "roofline",
+    "kernel_forest": "nn-Meter's method", "hybridlat": "hybridlat",
+}  # fmt: skip
+PLACES = {
+    "cpu": ("EPYC core", "ONNX Runtime, FP32"), "v100": ("V100", "Paddle-TensorRT 8.0, FP32"),
+    "t4": ("T4", "Paddle-TensorRT, FP32"), "rtx-4090": ("RTX 4090", "torch.compile, AMP"),
+}  # fmt: skip
+LEFT, TOP, ROW, SCALE = 340, 64, 19, 13.0
+STYLE = """<style>
+text { font: 13px system-ui, 'Segoe UI', Helvetica, Arial, sans-serif; fill: #1f2328 }
+.ground { fill: #ffffff; stroke: #d1d9e0 } .small { fill: #59636e; font-size: 12px }
+.bold { font-weight: 600 } .bar { fill: #a9b6c4 } .ours { fill: #0b7a55 } .dot { fill: #1f2328 }
+@media (prefers-color-scheme: dark) {
+text { fill: #f0f6fc } .ground { fill: #0d1117; stroke: #3d444d } .small { fill: #9198a1 }
+.bar { fill: #4f5b69 } .ours { fill: #2ea97c } .dot { fill: #f0f6fc } }
+</style>"""
 
 
-def _known(regime: dict[str, Any]) -> list[dict[str, Any]]:
-    return [a for a in regime["networks"] if math.isfinite(a["predicted_us"]) and a["interval_us"]]
+def picture(found: dict[str, float]) -> str:
+    """Bars of the mean-square error with a dot at the median, by target and method."""
+    parts, y = [], TOP
+    for place, (device, engine) in PLACES.items():
+        tested = found[f"{place}/unseen/hybridlat/tested"]
+        what = "networks" if place == "cpu" else "latencies"
+        lines = ((device, "bold"), (engine, "small"), (f"{tested:.0f} {what}", "small"))
+        for number, (text, kind) in enumerate(lines):
+            parts.append(_text(24, y + 14 + 18 * number, text, kind))
+        bars = [(f"{place}/unseen/{method}", words) for method, words in METHODS.items()]
+        if place == "cpu":
+            bars.append(("cpu/gated@5%/hybridlat", "… once it measured"))
+        for key, words in bars:
+            error, ours = found[f"{key}/rmspe"], "hybridlat" in key
+            parts.append(_text(LEFT - 10, y + 13, words, "bold" if ours else "", "end"))
+            kind = "ours" if ours else "bar"
+            parts.append(f'<rect class="{kind}" x="{LEFT}" y="{y + 2}" width="{error * SCALE:.1f}" '
+                         f'height="{ROW - 5}" rx="2"/>')  # fmt: skip
+            middle = LEFT + found[f"{key}/median"] * SCALE
+            parts.append(f'<circle class="dot" cx="{middle:.1f}" cy="{y + 9}" r="3"/>')
+            end = LEFT + error * SCALE + 6
+            parts.append(_text(end, y + 13, f"{error} %", "bold" if ours else "small"))
+            y += ROW
+        y += 16
+    title = "Error on networks that were held out: every method learned from the same data"
+    note = "Bar: root mean square of the relative error. Dot: its median."
+    head = [_text(24, 28, title, "bold"), _text(24, 47, note, "small")]
+    size = f'width="880" height="{y + 2}" viewBox="0 0 880 {y + 2}"'
+    ground = f'<rect class="ground" x="0.5" y="0.5" width="879" height="{y + 1}" rx="8"/>'
+    opening = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{title}">'
+    return "\n".join([opening, STYLE, ground, *head, *parts, "</svg>\n"])
+
+
+def _text(x: float, y: float, text: str, kind: str, anchor: str = "start") -> str:
+    return f'<text x="{x:.1f}" y="{y}" class="{kind}" text-anchor="{anchor}">{text}</text>'
 
 
 def main() -> None:
-    """Judge and draw, or draw what was judged before."""
+    """Judge, unless that was done before, and write both files."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument(
-        "--target", action="append", help=f"may be repeated; {DEFAULT} unless given"
-    )
-    parser.add_argument("--draw", action="store_true", help="only draw the answers kept before")
-    arguments = parser.parse_args()
-    if arguments.draw:
-        judged = json.loads(ANSWERS.read_text(encoding="utf-8"))
-    else:
-        judged = judge(arguments.target or [DEFAULT])
-        ANSWERS.write_text(json.dumps(judged, indent=1) + "\n", encoding="utf-8")
-    draw(judged, PICTURE)
-    for target, said in judged.items():
-        figures = ", ".join(f"{r} {v['rmspe']:.1f} %" for r, v in said["regimes"].items())
-        print(f"{target}: noise {said['noise_floor']:.1f} %, RMSPE {figures}")
+    parser.add_argument("--draw", action="store_true", help="judge nothing anew")
+    if not parser.parse_args().draw:
+        ANSWERS.write_text(json.dumps({TARGET: judge()}, indent=1) + "\n", encoding="utf-8")
+    found = figures()
+    named: dict[str, Any] = {
+        name: {"command": f"python experiments/{script}", "date": date, "machine": machine}
+        for name, (script, date, machine) in SOURCES.items()
+    }
+    made = {key: {"value": value, "source": source_of(key)} for key, value in found.items()}
+    document = {
+        "made_by": "python experiments/23_front_picture.py",
+        "sources": named,
+        "figures": made,
+    }
+    FIGURES.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    PICTURE.write_text(picture(found), encoding="utf-8")
+    print(f"{len(found)} figures in {FIGURES.name}, {len(PLACES)} targets in {PICTURE.name}")
+
+
+def source_of(key: str) -> str:
+    """The name in SOURCES of what wrote a figure."""
+    first = key.partition("/")[0]
+    return first if first in SOURCES else "networks"
 
 
 if __name__ == "__main__":

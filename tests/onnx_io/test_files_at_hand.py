@@ -14,20 +14,14 @@ from hybridlat.onnx_io import load, read_network, to_onnx
 from hybridlat.schema.target import Target
 from tests.onnx_io.test_reading_shapes import model, ops
 
+OPEN = (
+    ("1,1,64,W", "1x1x64x256"), ("N,3,H,W", "1x3x224x224"), ("N,C,H,W", "1x3x224x224"),
+    ("1,3,416,W", "1x3x416x416"), ("N,H,W,3", "1x224x224x3"), ("N,L", "1x128"),
+    ("N,L,80", "1x128x80"), ("N,3,T,112,112", "1x3x256x112x112"),
+)  # fmt: skip
 
-@pytest.mark.parametrize(
-    ("written", "asked"),
-    [
-        ("1,1,64,W", "1x1x64x256"),
-        ("N,3,H,W", "1x3x224x224"),
-        ("N,C,H,W", "1x3x224x224"),
-        ("1,3,416,W", "1x3x416x416"),
-        ("N,H,W,3", "1x224x224x3"),
-        ("N,L", "1x128"),
-        ("N,L,80", "1x128x80"),
-        ("N,3,T,112,112", "1x3x256x112x112"),
-    ],
-)
+
+@pytest.mark.parametrize(("written", "asked"), OPEN)
 def test_an_open_size_is_asked_for_with_the_inputs_own_sizes(written: str, asked: str) -> None:
     made = model(f"g (float[{written}] input1) => (float[{written}] y) {{ y = Relu(input1) }}")
     with pytest.raises(NetworkError) as caught:
@@ -97,30 +91,27 @@ def test_a_file_that_is_fixed_to_its_batch_says_so() -> None:
         read_network(made, batch=16, name="net.onnx")
 
 
+BY_ENDING = {
+    "pt": "a PyTorch file: export it with torch.onnx.export, or pass the module to hybridlat.pred",
+    "pth": "a PyTorch file", "h5": "a Keras file: convert it with tf2onnx", "keras": "a Keras file",
+    "tflite": "a TensorFlow Lite file", "pb": "a TensorFlow graph: convert it with tf2onnx",
+    "engine": "a TensorRT engine: give the ONNX file that it was made from", "xml": "an OpenVINO",
+    "plan": "a TensorRT engine", "safetensors": "a file of weights: load them into their module",
+    "mlmodel": "a Core ML model", "ort": "in ONNX Runtime's own format", "gz": "an archive: unpack",
+}  # fmt: skip
+BY_BYTES = {
+    b"PK\3\4 archive/data.pkl": "a PyTorch file", b"\x89HDF\r\n": "a Keras file",
+    b"\x1c\0\0\0TFL3": "a TensorFlow Lite file", b"ftrt\0\0": "a TensorRT engine",
+    b"version https://git-lfs.github.com/spec/v1": "a Git LFS pointer: fetch the file itself with",
+    b"<!DOCTYPE html>": "a web page: download the file itself", b"hello, text\n": "a text file",
+    b"\xff\xfe\0\1": "cut off, damaged or of another format", b"": "is empty: give a file with",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("name", "data", "expected"),
-    [
-        ("model.pt", b"PK\3\4 archive/data.pkl", "a PyTorch file: export it with torch.onnx.exp"),
-        ("model.pth", b"\x80\x02}q", "pass the module to hybridlat.predict"),
-        ("model.onnx", b"PK\3\4 archive/data.pkl", "a PyTorch file"),
-        ("model.h5", b"\x89HDF\r\n\x1a\n", "a Keras file: convert it with tf2onnx"),
-        ("model.keras", b"PK\3\4 config.json", "a Keras file"),
-        ("model.tflite", b"\x1c\0\0\0TFL3", "a TensorFlow Lite file: convert it with tf2onnx"),
-        ("net", b"\x1c\0\0\0TFL3", "a TensorFlow Lite file"),
-        ("model.pb", b"\x0a\xff\xff", "a TensorFlow graph: convert it with tf2onnx"),
-        ("model.engine", b"ftrt\0\0", "a TensorRT engine: give the ONNX file that it was made"),
-        ("model.plan", b"\xff\0", "a TensorRT engine"),
-        ("model.safetensors", b'\x10\0\0\0\0\0\0\0{"a":1}', "a file of weights: load them"),
-        ("model.mlmodel", b"\xff\0", "a Core ML model"),
-        ("model.xml", b"<net>", "an OpenVINO model"),
-        ("model.ort", b"\0\0\0\0ORTM", "in ONNX Runtime's own format"),
-        ("model.onnx.gz", b"\x1f\x8b\x08", "an archive: unpack it"),
-        ("model.onnx", b"version https://git-lfs.github.com/spec/v1", "git lfs pull"),
-        ("model.onnx", b"<!DOCTYPE html>", "a web page: download the file itself"),
-        ("model.onnx", b"hello, this is some text\n", "a text file: give the .onnx file"),
-        ("model.onnx", b"\xff\xfe\0\1", "cut off, damaged or of another format"),
-        ("model.onnx", b"", "is empty: give a file with an ONNX model"),
-    ],
+    [(f"net.{ending}", b"\xff\0", kind) for ending, kind in BY_ENDING.items()]
+    + [("net.onnx", data, kind) for data, kind in BY_BYTES.items()],
 )
 def test_a_file_of_another_format_is_named(
     name: str, data: bytes, expected: str, tmp_path: Path
