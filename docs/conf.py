@@ -15,7 +15,7 @@ author = "The hybridlat authors"
 project_copyright = author
 version = release = hybridlat.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_click"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_click"]
 root_doc = "docs/index"
 include_patterns = [
     "docs/**.md", "experiments/*.md", "data/**README.md",
@@ -32,6 +32,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
+autodoc_default_options = {"members": True, "no-value": True}
 
 html_theme = "furo"
 html_title = "hybridlat"

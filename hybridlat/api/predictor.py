@@ -1,15 +1,16 @@
-"""``Predictor`` and ``predict``: a network in, an estimate out."""
+"""``Predictor``: a network in, an estimate out."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from hybridlat.api.calls import front_door
 from hybridlat.api.session import Answer, MeasureMode, Options, Session, Sessions, answer_of
 from hybridlat.api.sources import (
     Item,
@@ -25,11 +26,12 @@ from hybridlat.errors import HybridlatError, InputError
 from hybridlat.estimate.partition import known_file
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
-from hybridlat.schema.progress import Progress
+from hybridlat.schema.progress import OnProgress
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
 if TYPE_CHECKING:
+    from hybridlat.api.comparison import Comparison
     from hybridlat.api.sources import ManySource, Source
     from hybridlat.api.space import Blocks
     from hybridlat.engines.base import Backend
@@ -43,14 +45,12 @@ if TYPE_CHECKING:
 class Predictor:
     """Predicts latencies on one target; keeps what it has loaded, so later calls are quick.
 
-    ``target`` None is this machine's CPU under ONNX Runtime with ``threads`` threads. ``store`` is
-    a URL or path (None: the default one). ``measure``: ``auto`` measures what the gate selects if
-    the target is this machine, ``never`` looks up and predicts only, ``always`` measures every cell
-    anew. The gate works towards an interval of ``tolerance`` (0.05 is ±5 %, as where none is given)
-    at this ``confidence``; an estimate that misses a tolerance that you give is not trusted.
-    ``device``, a data sheet's path or a ``Device``, replaces that of the target's device.
+    The arguments are those of ``hybridlat.predict``: ``target`` (None is this machine's CPU under
+    ONNX Runtime), ``store``, ``threads``, ``measure`` (``auto``, ``never`` or ``always``),
+    ``tolerance`` and ``confidence`` (0.05 is 5 %), ``progress``, ``settings`` and ``device``.
     """
 
+    @front_door
     def __init__(
         self,
         target: str | Target | None = None,
@@ -60,7 +60,7 @@ class Predictor:
         measure: MeasureMode = "auto",
         tolerance: float | None = None,
         confidence: float = 0.9,
-        progress: Callable[[Progress], None] | None = None,
+        progress: OnProgress | None = None,
         settings: MeasurementConfig | None = None,
         device: str | Path | Device | None = None,
     ) -> None:
@@ -68,9 +68,7 @@ class Predictor:
             raise InputError(
                 f"{target!r} is no target: give its name, such as 'v100/tensorrt/fp16', or a Target"
             )
-        if device is not None and target is None:
-            raise InputError("device says what the target's device is: give a target as well")
-        sheet = read(device) if isinstance(device, str | Path) else device
+        sheet = _sheet(device, target)
         self.options = Options(tolerance, confidence, measure, sheet, settings, progress)
         self.store = Store(store)
         engine = resolve(target, threads)
@@ -100,6 +98,7 @@ class Predictor:
         """Close the store, and stop what the backend has started."""
         self.sessions.close()
 
+    @front_door
     def predict(
         self,
         source: Source,
@@ -110,15 +109,11 @@ class Predictor:
         name: str | None = None,
         describe: bool = False,
     ) -> Estimate | Any:
-        """The estimate of one network: a path, the bytes of a file, a ModelProto or a module.
+        """The estimate of one network; for a list of batches, a list of estimates.
 
-        A ``torch.nn.Module`` is exported without its weights for ``input``: a tensor, a shape, or a
-        tuple with one of them for each input. A list of batch sizes gives a list of estimates.
-        ``describe`` fills in the estimate's ``structure``, at the cost of some milliseconds.
-
-        Raises NetworkError for a file that makes no sense, MeasurementError when the engine refuses
-        it. An estimate that is not within the tolerance is returned all the same: see its
-        ``within_tolerance``, ``to_measure`` and ``warnings``.
+        The arguments are those of ``hybridlat.predict``: ``source`` (a path, the bytes of a file,
+        a ModelProto or a module), the ``input`` of a module, ``batch``, ``shapes``, ``name`` and
+        ``describe``. It raises the same errors.
         """
         several = isinstance(batch, Sequence) and not isinstance(batch, str | bytes)
         if several and not batch:
@@ -129,6 +124,7 @@ class Predictor:
         estimates = list(_raising(answer_of(self.sessions, item, q, recall) for q in queries))
         return estimates if several else estimates[0]
 
+    @front_door
     def predict_many(
         self,
         sources: Iterable[ManySource],
@@ -153,12 +149,7 @@ class Predictor:
             raise InputError(f"errors={errors!r}: choose raise or return")
         if jobs == 0 or isinstance(jobs, bool):
             raise InputError(f"jobs={jobs!r}: give a number of workers, or -1 for one a core")
-        if isinstance(sources, str | bytes | bytearray | os.PathLike) or not isinstance(
-            sources, Iterable
-        ):
-            raise InputError(
-                "predict_many takes a list of networks: for a single one there is predict"
-            )
+        _check_many(sources, "predict_many")
         query = Query(one_batch(batch), checked_shapes(shapes), input, describe)
         items, sessions = items_of(sources), self.sessions
         if jobs == 1 or sessions.first.may_measure or self.store.place.is_in_memory:
@@ -169,6 +160,29 @@ class Predictor:
             answers = answers_by_workers(sessions, items, query, jobs, self._token)
         return _raising(answers) if errors == "raise" else answers
 
+    @front_door
+    def compare(
+        self,
+        sources: Iterable[ManySource],
+        input: Example | None = None,
+        *,
+        batch: int | None = None,
+        shapes: Shapes | None = None,
+    ) -> Comparison:
+        """Two networks or more side by side; the first is what the others are compared with.
+
+        The arguments are those of ``predict_many``; InputError for fewer than two networks.
+        """
+        from hybridlat.api.comparison import Comparison  # loads the reports
+
+        _check_many(sources, "compare")
+        found = self.predict_many(sources, input, batch=batch, shapes=shapes, describe=True)
+        estimates = tuple(found)
+        if len(estimates) < 2:
+            raise InputError("compare takes two networks or more")
+        return Comparison(estimates)
+
+    @front_door
     def space(
         self,
         blocks: Mapping[str, Blocks],
@@ -195,6 +209,7 @@ class Predictor:
         query = Query(one_batch(batch), checked_shapes(shapes), input)
         return space_of(self.sessions, blocks, query)
 
+    @front_door
     def measure(
         self,
         source: Source,
@@ -226,33 +241,19 @@ def _raising(answers: Generator[Answer]) -> Iterator[Estimate]:
             yield answer
 
 
-def predict(
-    source: Source,
-    *target_or_input: str | Target | Example | None,
-    target: str | Target | None = None,
-    input: Example | None = None,
-    batch: int | Sequence[int] | None = None,
-    shapes: Shapes | None = None,
-    name: str | None = None,
-    describe: bool = False,
-    **options: Any,
-) -> Estimate | Any:
-    """The estimate of one network: ``Predictor(target, ...).predict(source, ...)`` in one call.
+def _check_many(sources: object, name: str) -> None:
+    one = isinstance(sources, str | bytes | bytearray | os.PathLike)
+    if one or not isinstance(sources, Iterable):
+        raise InputError(f"{name} takes a list of networks: for a single one there is predict")
 
-        predict("resnet50.onnx")
-        predict("resnet50.onnx", "v100/tensorrt/fp16", batch=[1, 2, 4])
-        predict(module, torch.zeros(1, 3, 224, 224))
-        predict(module, (1, 3, 224, 224), "v100/tensorrt/fp16")
 
-    Behind the source stand, in any order and by keyword if you like, the target and the ``input``
-    of a ``torch.nn.Module``. ``options`` are the keywords of ``Predictor``.
-    """
-    for value in target_or_input:
-        if isinstance(value, str | Target):
-            target = value
-        elif value is not None:
-            input = value
-    with Predictor(target, **options) as predictor:
-        return predictor.predict(
-            source, input, batch=batch, shapes=shapes, name=name, describe=describe
+def _sheet(device: str | Path | Device | None, target: object) -> Device | None:
+    """The data sheet that was given; InputError for what is none."""
+    if isinstance(device, str) and not device.endswith(".toml") and not Path(device).exists():
+        raise InputError(
+            f"device={device!r}: device takes a data sheet (a TOML file); the device's name is "
+            f"part of target, as in target='{device}/tensorrt/fp16'"
         )
+    if device is not None and target is None:
+        raise InputError("device says what the target's device is: give a target as well")
+    return read(device) if isinstance(device, str | Path) else device

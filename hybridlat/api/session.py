@@ -57,6 +57,11 @@ class Options:
     def __post_init__(self) -> None:
         if self.tolerance is not None and not _is_between_0_and(10, self.tolerance):
             raise InputError(f"a tolerance of {self.tolerance!r} makes no sense: give 0.05 for 5 %")
+        percent: object = self.tolerance  # 5.0 is 500 %, but who writes 5 means 5 %
+        if isinstance(percent, int) and percent >= 1:
+            raise InputError(
+                f"tolerance={percent} is {100 * percent} %: give {percent / 100:g} for {percent} %"
+            )
         if not _is_between_0_and(1, self.confidence):
             raise InputError(
                 f"a confidence of {self.confidence!r} makes no sense: give 0.9 for 90 %"

@@ -60,12 +60,12 @@ def open_source(
     if shapes:
         raise InputError(
             f"shapes name the inputs of an ONNX model: give the sizes of {called} as its input, "
-            "as in predict(model, (1, 3, 224, 224))"
+            "as in predict(model, input=(1, 3, 224, 224))"
         )
     if example is None:
         raise InputError(
             f"{called} is a torch.nn.Module, exported for an example input: give one or its shape, "
-            "as in predict(model, (1, 3, 224, 224))"
+            "as in predict(model, input=(1, 3, 224, 224))"
         )
     # The module is called with that batch: what was exported for another may have it baked in.
     return Opened(onnx_io.load(torch_export.export(source, example, batch), name or called))

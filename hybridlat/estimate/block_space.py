@@ -28,12 +28,13 @@ CellCounts = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class BlockLatency:
-    """A block at a position of a search space.
+    """A ``block`` at a ``position`` of a search space.
 
     ``latency_us`` is what it adds to a network, with the layout changes before it; None where one
     of its cells has no latency, and ``reason`` says why. ``interval_us`` is that of the block
-    alone: the interval of a sum is narrower than the sum of these. ``trusted`` is False where the
-    interval is wider than the tolerance and not all is measured.
+    alone: the interval of a sum is narrower than the sum of these. ``measured_share`` (0..1) is
+    the part of the time that comes from measured cells. ``trusted`` is False where the interval is
+    wider than the tolerance and not all is measured.
     """
 
     position: str
@@ -49,7 +50,8 @@ class BlockLatency:
 class SumCheck:
     """Networks of the space, drawn at random: the sum of their blocks beside their own cells.
 
-    Shares are of the network's own latency, 0..1.
+    ``mean_share`` and ``worst_share`` say how far off the sum is, on average and at worst over so
+    many ``networks``, as a share of their own latency (0..1).
     """
 
     networks: int
@@ -59,9 +61,10 @@ class SumCheck:
 
 @dataclass(frozen=True)
 class BlockTable:
-    """An additive table: a network takes ``constant_us`` and the rows of its blocks, summed.
+    """An additive table: a network takes ``constant_us`` and the ``rows`` of its blocks, summed.
 
-    ``check`` compares sums with networks drawn at random; None where none was.
+    ``check`` compares sums with networks drawn at random; None where none was. ``warnings`` are
+    sentences.
     """
 
     constant_us: float
@@ -72,10 +75,11 @@ class BlockTable:
 
 @dataclass(frozen=True)
 class BlockSpace:
-    """Blocks by position and name, each with the cells that it adds to a network.
+    """``blocks`` by position and name, each with the cells that it adds to a network on ``target``.
 
-    ``posterior`` is over all distinct cells of the space; ``drawn`` are networks drawn at random,
-    with all of their cells, to hold sums against. ``reasons`` say why cells have no latency.
+    ``posterior`` is over all distinct cells of the space, which ``composition`` sums; ``drawn`` are
+    networks drawn at random, with all of their cells, to hold sums against. ``reasons`` say why
+    cells have no latency, ``warnings`` what else to know; ``tolerance`` is that of ``Predictor``.
     """
 
     target: str

@@ -19,10 +19,19 @@ What = Literal["cells", "network", "both"]
 
 @dataclass(frozen=True)
 class MeasureReport:
-    """The result of ``measure``: new records, the number of known cells, and failures.
+    """The result of ``measure``.
 
-    ``sum_of_cells_us`` is the dispatch overhead and every use of every cell, None where a cell has
-    no latency. ``warnings`` name the parts of the file that were not measured, and a busy machine.
+    Attributes:
+        network: its name.
+        target: what it was measured on.
+        records: what is new.
+        known: the number of cells that were known before.
+        latency_us: of the whole network, in microseconds; None where it was not measured.
+        sum_of_cells_us: the dispatch overhead and every use of every cell, in microseconds; None
+            where a cell has no latency.
+        elapsed_s: what measuring took, in seconds.
+        failures: a sentence by the signature of what could not be measured.
+        warnings: the parts of the file that were not measured, and a busy machine.
     """
 
     network: str

@@ -57,9 +57,10 @@ class MeasurementConfig:
     """How much measuring.
 
     ``rounds`` visits of every job in each of ``processes`` processes, ``network_visits`` a round of
-    a whole network, which is one session and varies more. A job whose spread is still above
-    ``spread_share`` is visited by up to ``max_processes``. ``budget_s`` ends the run early; visits
-    made by then count. Plans have ``rounds`` too, at least two, and no processes.
+    a whole network, which is one session and varies more. A visit takes ``visit_ms``, that of a
+    network ``network_visit_ms``. A job whose spread is still above ``spread_share`` is visited by
+    up to ``max_processes``. ``budget_s`` ends the run early; visits made by then count. ``seed`` is
+    that of their order. Plans have ``rounds`` too, at least two, and no processes.
     """
 
     rounds: int = 3

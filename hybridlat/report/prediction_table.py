@@ -118,14 +118,15 @@ def comma_separated(table: PredictionTable) -> str:
                     nothing = [None] * (len(COLUMNS) - 4)
                     rows.append([network, target, batch or None, *nothing, reason])
                 else:
-                    rows.append([network, target, *_fields(estimate), None])
+                    rows.append([network, target, *values_of(estimate)[2:], None])
     return Table(titled(*COLUMNS), rows).csv()
 
 
-def _fields(estimate: Estimate) -> list[object]:
+def values_of(estimate: Estimate) -> list[object]:
+    """The row of an estimate in the CSV, all but the error."""
     return [
-        estimate.batch, estimate.latency_us, estimate.low_us, estimate.finite_high_us,
-        estimate.confidence, estimate.throughput_per_s,
+        estimate.network, estimate.target, estimate.batch, estimate.latency_us,
+        estimate.low_us, estimate.finite_high_us, estimate.confidence, estimate.throughput_per_s,
         *(estimate.throughput_interval_per_s or (None, None)),
         estimate.measured_share, estimate.trusted, estimate.grade,
     ]  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from rich import table
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
@@ -48,7 +47,7 @@ def print_estimate(
     console.print(headline(estimate))
     if estimate.cells:
         console.print()
-        console.print(cells_table(*shown_rows(estimate, every_cell), console.width))
+        console.print(cells_table(*shown_rows(estimate, every_cell), console.width).terminal())
     for note in notes(estimate, tolerance, everything=every_cell):
         console.print(note)
 
@@ -107,7 +106,7 @@ def notes(
 _Shown: TypeAlias = tuple[Column, Sequence[str | Cell]]
 
 
-def cells_table(rows: Sequence[Row], others: Sequence[Row], width: int) -> table.Table:
+def cells_table(rows: Sequence[Row], others: Sequence[Row], width: int) -> Table:
     """Where the time goes: ``rows`` in their order, and how much the ``others`` take."""
     scale = scale_for(row.latency_us for row in (*rows, *others))
     narrow = width < _SOURCE_FROM
@@ -140,7 +139,7 @@ def cells_table(rows: Sequence[Row], others: Sequence[Row], width: int) -> table
     if narrow and any(row.source == "predicted" for row in rows):
         notes.append("≈ predicted, not measured")
     lines = [[cells[i] for _, cells in shown] for i in range(len(rows))]
-    return Table([column for column, _ in shown], lines, caption="\n".join(notes)).terminal()
+    return Table([column for column, _ in shown], lines, caption="\n".join(notes))
 
 
 def bar(share: float, top_share: float) -> str:

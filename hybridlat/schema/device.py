@@ -19,8 +19,10 @@ class Device:
     highest clock; ``cache_bytes`` from the nearest cache to the last (per unit, shared last).
     ``launch_us`` is what one small kernel of many enqueued ones takes, None where it is unknown (a
     CPU launches nothing). ``sustained_flops`` is what large matrix products reach by precision,
-    where it was measured: less than the peak where the power limit lowers the clock. ``source``
-    says where the numbers come from.
+    where it was measured: less than the peak where the power limit lowers the clock. ``name`` is
+    that of targets, ``title`` the maker's; ``kind`` is ``gpu`` or ``cpu``. ``architecture``,
+    ``compute_capability`` and ``memory_bytes`` are stated where they are known; ``source`` says
+    where the numbers come from.
     """
 
     name: str

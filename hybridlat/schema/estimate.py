@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
+from hybridlat.schema.shown import Shown, renamed
 from hybridlat.schema.structure import Structure
 
 ESTIMATE_FORMAT = 1
@@ -27,8 +27,10 @@ _GOOD_SHARE, _ROUGH_FACTOR = 0.2, 2.0
 class EstimateWarning:
     """What a reader of an estimate must know besides its numbers.
 
-    ``code`` is for programs, ``text`` one sentence for people. ``fix`` is a command ready to copy
-    that would narrow the interval or end the doubt; empty where there is none.
+    Attributes:
+        code: a word for programs.
+        text: one sentence for people.
+        fix: a command ready to copy that would narrow the interval or end the doubt, or empty.
     """
 
     code: WarningCode
@@ -38,21 +40,31 @@ class EstimateWarning:
     def __str__(self) -> str:
         return self.text
 
+    def __contains__(self, part: str) -> bool:
+        renamed("a part of a warning, which was a sentence", "a part of EstimateWarning.text")
+        return part in self.text
+
 
 @dataclass(frozen=True, slots=True)
 class CellEstimate:
     """One row of a report: all uses of one cell in the network.
 
-    ``latency_us`` and ``interval_us`` are of one use, ``uses`` is how often the network holds the
-    cell, ``share`` the part of the sum of cells that all uses take (0..1). ``nodes`` names every
-    operator of the file in any of the uses. An unsupported cell has no latency.
-    ``trusted`` is False where the prediction is far from all that its model was trained on;
-    ``reason`` says so then, and else what a prediction rests on if not on the target's own model.
+    Attributes:
+        signature: 32 hex digits of what the cell computes, without names and weights.
+        ops: its kernels in order, such as ``Conv+Relu``.
+        nodes: every operator of the file in any of the uses.
+        uses: how often the network runs it.
+        latency_us: of one use, in microseconds; None where it is unsupported.
+        interval_us: the ends of the interval of one use, in microseconds.
+        share: the part of the sum of cells that all uses take, 0..1.
+        source: ``measured``, ``predicted`` or ``unsupported``.
+        reason: what a prediction rests on, if not on the target's own model, or why it is doubtful.
+        trusted: False where the prediction is far from all that its model was trained on.
     """
 
     signature: str
     ops: tuple[str, ...]
-    nodes: tuple[str, ...]
+    nodes: tuple[str, ...] = field(repr=False)
     uses: int
     latency_us: float | None
     interval_us: tuple[float, float] | None
@@ -63,39 +75,49 @@ class CellEstimate:
 
     @property
     def total_us(self) -> float | None:
-        """The time of all uses; None where there is no latency."""
+        """The time of all uses in microseconds; None where there is no latency."""
         return None if self.latency_us is None else self.uses * self.latency_us
 
     @property
     def count(self) -> int:
         """The old name of ``uses``."""
-        warnings.warn("CellEstimate.count is now uses", DeprecationWarning, stacklevel=2)
+        renamed("CellEstimate.count", "uses")
         return self.uses
 
 
-@dataclass(frozen=True)
-class Estimate:
+@dataclass(frozen=True, repr=False)
+class Estimate(Shown):
     """The answer for one network on one target; see the JSON of ``predict --json``.
 
-    ``latency_us`` is None only when no cell of the network has a latency. ``interval_us`` holds
-    the true latency with probability ``confidence``; it has no end (infinity) above where a cell
-    has no latency. ``tolerance`` is what the gate works towards, ``tolerance_given`` says whether
-    the user asked for it. ``measured_share`` is the part of the time that comes from measured
-    cells; ``measured_now`` counts cells measured to answer this call.
-    ``removed`` names the operators of the file that the engine does not run, and the last
-    ``constants`` of them only make constants; every other one is in exactly one cell.
-    ``to_measure`` are the signatures that the gate would measure next, to come within
-    ``tolerance``. ``structure`` says what the cells are made of and where they stand, where that
-    was asked for.
-
-    ``source`` is ``measured`` where the latency is that of the network itself, measured whole, and
-    ``reason`` says when; then all of the time counts as measured, and the cells are what is
-    believed of them given that sum. It is ``composed`` where the latency is made of the cells.
-    ``network_measured_now`` says that the whole network was measured to answer this call.
-    ``pace_share`` is how far the interval would reach if nothing but the machine's own pace were
-    unsure: what all latencies on it share, so that it tells no two of them apart. ``contradicted``
-    says that the network and its cells were both measured and cannot both be right, ``busy`` that
-    the machine had other work while it measured what the answer rests on.
+    Attributes:
+        network: the name of the file or the class.
+        target: device, engine and precision.
+        batch: items that are computed at once.
+        latency_us: of one batch, in microseconds; None where no cell has a latency.
+        interval_us: the ends of the interval in microseconds; the upper one is infinite where a
+            cell has no latency.
+        confidence: the probability that the interval holds the true latency, 0..1.
+        within_tolerance: whether the interval is as narrow as ``tolerance``, and no cell strange.
+        sum_of_cells_us: all uses of all cells, in microseconds.
+        measured_share: the part of the time that comes from measurements, 0..1.
+        measured_now: cells that were measured to answer this call.
+        elapsed_s: what the answer took, in seconds.
+        cells: every distinct cell.
+        removed: operators of the file that the engine does not run, those of constants last; every
+            other operator is in exactly one cell.
+        constants: how many of ``removed`` only make constants.
+        to_measure: signatures of the cells to measure next; see ``cells_to_measure``.
+        tolerance: the half width that measuring works towards, as a share of the latency.
+        tolerance_given: whether the user asked for it.
+        warnings: what a reader must know besides the numbers.
+        structure: what the cells are made of and where they stand, after ``describe=True``.
+        source: ``measured`` where the whole network was measured, else ``composed`` of its cells.
+        reason: when it was measured as a whole.
+        network_measured_now: whether the whole network was measured to answer this call.
+        pace_share: the part of the half width that all latencies of the machine have in common,
+            since its pace is unsure, as a share of the latency; it tells no two networks apart.
+        contradicted: whether network and cells were measured and cannot both be right.
+        busy: whether the machine had other work while it measured.
     """
 
     network: str
@@ -116,7 +138,7 @@ class Estimate:
     tolerance: float | None = None
     tolerance_given: bool = False
     warnings: tuple[EstimateWarning, ...] = ()
-    structure: Structure | None = field(default=None, compare=False, repr=False)
+    structure: Structure | None = field(default=None, compare=False)
     source: NetworkSource = "composed"
     reason: str = ""
     network_measured_now: bool = False
@@ -170,6 +192,12 @@ class Estimate:
     def high_us(self) -> float | None:
         """The upper end of the interval, infinite where a cell has no latency."""
         return None if self.interval_us is None else self.interval_us[1]
+
+    @property
+    def cells_to_measure(self) -> tuple[CellEstimate, ...]:
+        """The cells that measuring next would bring the interval within ``tolerance``."""
+        wanted = set(self.to_measure)
+        return tuple(cell for cell in self.cells if cell.signature in wanted)
 
     @property
     def throughput_per_s(self) -> float | None:

@@ -78,11 +78,13 @@ class Visit(Struct, frozen=True, forbid_unknown_fields=True):
 class Measurement(_Record, frozen=True, forbid_unknown_fields=True):
     """One record. Never edited: a newer measurement of the same thing is a further record.
 
-    ``signature`` is the hash of what was measured, ``kind`` whether it was a cell (a kernel is a
-    cell of one), a whole network, or a single unfused layer of the file. ``latency_us`` is the
-    protocol's result, drift divided out and overhead taken off; None with a ``failure``.
+    ``signature`` is the hash of what was measured on ``target``, ``kind`` whether it was a cell (a
+    kernel is a cell of one), a whole network, or a single unfused layer of the file. ``latency_us``
+    is the protocol's result, drift divided out and overhead taken off; None with a ``failure``.
     ``spread_share`` is the relative standard error of ``latency_us`` as the protocol sees it.
     ``labels`` says where the thing was met (``{"network": "resnet18"}``) for splits by network.
+    ``visits`` hold the raw samples, taken by ``protocol`` in ``environment`` (versions, clocks,
+    load) at ``measured_at`` (UTC); ``overhead_us`` is the overhead that was taken off.
     """
 
     PARTS: ClassVar[Mapping[str, type[Struct]]] = {"visits": Visit}

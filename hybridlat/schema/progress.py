@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a long call is; ``seconds_left`` None while it is unknown."""
+    """How far a long call is: ``done`` of ``total`` steps; ``label`` says what runs now.
+
+    ``seconds_left`` is None while it is unknown.
+    """
 
     done: int
     total: int

@@ -1,8 +1,4 @@
-"""What a network consists of: its cells, the kernels of each, and where they stand.
-
-``Structure.cells`` runs parallel to ``Estimate.cells``; ``Structure.places`` is the network's own
-order, one entry for each use of a cell.
-"""
+"""What a network consists of: its cells, the kernels of each, and where they stand."""
 
 from __future__ import annotations
 
@@ -23,7 +19,8 @@ class Work:
     """What a kernel does, and what the device needs for it at least.
 
     ``flop`` counts a multiply-add as two, ``bytes`` all that is read and written once, at the
-    precision of the target. The times are None where nothing is known of the device.
+    precision of the target. ``compute_us``, ``memory_us`` and ``launch_us`` are the microseconds of
+    the arithmetic, the memory traffic and the start; None where nothing is known of the device.
     """
 
     flop: float
@@ -39,8 +36,9 @@ class Kernel:
 
     ``op`` labels it (``Conv+Relu``); ``reads`` are the kernels of the cell whose results it takes,
     -1 for what comes from outside. ``input_shape`` and ``output_shape`` are of its first tensors;
-    ``window`` is the kernel size of a convolution or pooling, None for what has none; ``contracts``
-    is true of convolutions and matrix products.
+    ``window`` is the kernel size of a convolution or pooling, None for what has none, ``stride``
+    and ``groups`` are its own; ``contracts`` is true of convolutions and matrix products. ``work``
+    is what it does.
     """
 
     op: str
@@ -56,7 +54,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class CellStructure:
-    """One distinct cell: its kernels in the order of the signature."""
+    """One distinct cell: its ``kernels`` in the order of the signature."""
 
     kernels: tuple[Kernel, ...]
 
@@ -105,7 +103,12 @@ class CellPosition:
 
 @dataclass(frozen=True, slots=True)
 class Roofs:
-    """What a device can do at best by its data sheet, and where the figures come from."""
+    """What a device can do at best by its data sheet.
+
+    ``title`` names it, and ``source`` says where the figures come from. ``peak_flop_per_s`` is at
+    the precision of the target, ``bandwidth_bytes_per_s`` of the main memory; ``launch_us`` is the
+    time of a kernel that does nothing, None where it is unknown.
+    """
 
     title: str
     peak_flop_per_s: float
@@ -126,7 +129,11 @@ class Roofs:
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """A network as cells and kernels; ``roofs`` None where nothing is known of the device."""
+    """A network as cells and kernels.
+
+    ``cells`` runs parallel to ``Estimate.cells``; ``places`` is the network's own order, one entry
+    for each use of a cell. ``roofs`` is None where nothing is known of the device.
+    """
 
     cells: tuple[CellStructure, ...]
     places: tuple[CellPosition, ...]

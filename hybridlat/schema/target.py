@@ -20,7 +20,7 @@ class Target:
     """``h100/tensorrt-8.6/fp16`` or ``xeon-8481c/onnxruntime-1.31/fp32/1t``.
 
     ``runtime`` carries its version where it is known (``tensorrt-8.6``, or just ``tensorrt``);
-    ``threads`` is None where the device decides.
+    ``threads`` is None where the ``device`` decides. ``precision`` is that of the arithmetic.
     """
 
     device: str

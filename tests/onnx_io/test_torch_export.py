@@ -39,7 +39,7 @@ class Net(Stub):
 def test_without_torch_a_module_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingExtra) as caught:
-        hybridlat.predict(Net(), (1, 3, 8, 8), FAKE, store="sqlite://")
+        hybridlat.predict(Net(), input=(1, 3, 8, 8), target=FAKE, store="sqlite://")
     assert str(caught.value) == (
         "a torch.nn.Module as a network needs the package 'torch': install it with "
         '`pip install "hybridlat[torch]"`'
@@ -132,7 +132,7 @@ def test_a_module_is_predicted_for_with_its_batches(capfd: pytest.CaptureFixture
     torch = importlib.import_module("torch")
     net = module(torch)
     found: Any = hybridlat.predict(
-        net, torch.zeros(1, 3, 8, 8), target=FAKE, store="sqlite://", measure="never", batch=[1, 4]
+        net, FAKE, torch.zeros(1, 3, 8, 8), store="sqlite://", measure="never", batch=[1, 4]
     )
     assert [(e.network, e.batch) for e in found] == [("Small", 1), ("Small", 4)]
     with hybridlat.Predictor(FAKE, store="sqlite://", measure="never") as predictor:

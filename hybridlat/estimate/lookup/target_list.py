@@ -27,11 +27,13 @@ FROM_SHEET = "family: data sheet"
 
 @dataclass(frozen=True)
 class TargetInfo:
-    """One target that can be predicted for, and what there is of it.
+    """One ``target`` that can be predicted for, and what there is of it.
 
-    ``noise_floor`` is that of the networks that its model was trained with, RMSPE in percent;
-    ``half_width_share`` (0..) how far off the farther end of a 90 % interval typically is where the
-    family of its engine answers, from whole networks that were held out.
+    ``source`` says where from. ``cells`` and ``networks`` count what was measured, ``model`` says
+    whether there is a model of the target alone. ``noise_floor`` is that of the networks that its
+    model was trained with, RMSPE in percent; ``half_width_share`` (0..) how far off the farther end
+    of a 90 % interval typically is where the family of its engine answers, from whole networks that
+    were held out.
     """
 
     target: str

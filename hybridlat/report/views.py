@@ -1,0 +1,132 @@
+"""Estimates as Python shows them: a line, a terminal's table, a notebook, a data frame, a page."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from hybridlat.errors import MissingExtra
+from hybridlat.report import compare, terminal
+from hybridlat.report.html import page
+from hybridlat.report.html_section import asset
+from hybridlat.report.prediction_table import COLUMNS, values_of
+from hybridlat.report.table import Table
+from hybridlat.report.units import (
+    confidence_text,
+    count_text,
+    interval_text,
+    latency_text,
+    part_text,
+)
+from hybridlat.schema.estimate import Estimate
+
+if TYPE_CHECKING:
+    from _typeshed import StrPath
+
+_WIDTH = 100
+"""Characters of a line where there is no terminal."""
+_DIFFERENCES = 12
+_OF_THE_COMMAND = re.compile(r"\s*\(--all[^)]*\)")
+
+
+def line(estimate: Estimate) -> str:
+    """``Estimate(a.onnx on l4/tensorrt/fp16, batch 1: 547 µs, 369–810 µs (90 %), rough, …)``."""
+    said = [latency_text(estimate.latency_us) if estimate.latency_us else "no latency"]
+    if estimate.interval_us is not None:
+        sure = confidence_text(estimate.confidence)
+        said.append(f"{interval_text(estimate.interval_us).replace(' – ', '–')} ({sure})")
+    if estimate.grade is not None:
+        said.append(estimate.grade)
+    if estimate.grade != "measured":
+        said.append(f"{part_text(estimate.measured_share)} measured")
+    said.append(count_text(len(estimate.cells), "cell"))
+    of = f"{estimate.network} on {estimate.target}, batch {estimate.batch}"
+    return f"Estimate({of}: {', '.join(said)})"
+
+
+def text(estimate: Estimate) -> str:
+    """What ``hybridlat predict`` prints, without colours."""
+    return printed(lambda console: terminal.print_estimate(console, estimate))
+
+
+def printed(show: Callable[[Console], None]) -> str:
+    """What ``show`` prints, without colours; as wide as the terminal, if there is one."""
+    out = io.StringIO()
+    width = shutil.get_terminal_size((_WIDTH, 24)).columns
+    show(Console(file=out, width=width, color_system=None, force_jupyter=False,
+                 highlight=False, markup=False, emoji=False))  # fmt: skip
+    shown = _OF_THE_COMMAND.sub("", out.getvalue())
+    return "\n".join(part.rstrip() for part in shown.splitlines())
+
+
+def notebook(estimate: Estimate) -> str:
+    """A piece of a page for a notebook, light or dark: the answer and the slowest cells."""
+    head = printed(lambda console: console.print(terminal.headline(estimate)))
+    notes = [_OF_THE_COMMAND.sub("", note.plain) for note in terminal.notes(estimate)]
+    shown = [terminal.cells_table(*terminal.shown_rows(estimate, False), _WIDTH)]
+    return _in_notebook(head.splitlines(), shown if estimate.cells else [], notes)
+
+
+def comparison_in_notebook(estimates: Sequence[Estimate]) -> str:
+    """The same of a comparison: the networks, and the cells that make the difference."""
+    shown = [compare.networks_table(estimates)]
+    if rows := compare.cell_differences(estimates, alike=True):
+        shown.append(compare.differences_table(estimates, rows, _DIFFERENCES))
+    return _in_notebook([str(shown[0].caption)] if shown[0].caption else [], shown, [])
+
+
+def _in_notebook(head: Sequence[str], tables: Sequence[Table], notes: Sequence[str]) -> str:
+    first = "".join(f"<b>{escape(shown)}</b><br>" for shown in head[:1])
+    after = "<br>".join(map(escape, head[1:]))
+    said = "<br>".join(map(escape, notes))
+    shown = [replace(t, columns=[replace(c, wraps=not c.right) for c in t.columns]).page()
+             for t in tables]  # fmt: skip
+    return asset("notebook.html").substitute(head=first + after, tables="".join(shown), notes=said)
+
+
+def to_html(estimates: Iterable[Estimate], path: StrPath | None = None) -> str | None:
+    """One page about all estimates: its text, or None where it was written to ``path``.
+
+    Several batches of one network become a curve, several networks or targets are compared. The
+    graph of cells and the roofline need ``predict(..., describe=True)``.
+    """
+    text = page(tuple(estimates))
+    if path is None:
+        return text
+    Path(path).write_text(text, encoding="utf-8")
+    return None
+
+
+def to_frame(estimates: Iterable[Estimate]) -> Any:
+    """A pandas data frame with one row for each estimate, in the columns of ``predict --csv``.
+
+    Raises MissingExtra where pandas is not installed.
+    """
+    return _frame([dict(zip(COLUMNS, values_of(one), strict=False)) for one in estimates])
+
+
+def frame_of_cells(estimate: Estimate) -> Any:
+    """One row for each cell, in the order of ``estimate.cells``, as the JSON has it."""
+    rows = []
+    for cell, body in zip(estimate.cells, estimate.to_json()["cells"], strict=True):
+        low_us, high_us = body.pop("interval_us") or (None, None)
+        sizes = {"low_us": low_us, "high_us": high_us, "total_us": cell.total_us}
+        ops = " → ".join(body.pop("ops"))
+        rows.append({"ops": ops, "uses": body.pop("count"), **sizes, **body})
+    return _frame(rows)
+
+
+def _frame(rows: Sequence[dict[str, object]]) -> Any:
+    try:
+        import pandas
+    except ImportError:
+        raise MissingExtra("pandas", "train", "to_frame") from None
+    return pandas.DataFrame(rows)

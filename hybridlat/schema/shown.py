@@ -1,0 +1,53 @@
+"""How an estimate shows itself in Python, and how an old name says what it is called now.
+
+``Shown`` is the one door from values to reports. It finds ``hybridlat.report.views`` by name and
+only when it is used: values need neither rich nor pandas, and who shows nothing loads neither.
+"""
+
+from __future__ import annotations
+
+import warnings
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from _typeshed import StrPath
+
+
+class Shown:
+    """``repr`` is one line, ``str`` the table of a terminal, a notebook shows the top cells."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(_views().line(self))
+
+    def __str__(self) -> str:
+        return str(_views().text(self))
+
+    def _repr_html_(self) -> str:
+        return str(_views().notebook(self))
+
+    def to_frame(self) -> Any:
+        """A pandas data frame with one row for each cell, times in microseconds.
+
+        Raises MissingExtra where pandas is not installed.
+        """
+        return _views().frame_of_cells(self)
+
+    def to_html(self, path: StrPath | None = None) -> str | None:
+        """The page of ``predict --html``: its text, or None where it was written to ``path``.
+
+        The graph of cells and the roofline need ``predict(..., describe=True)``.
+        """
+        page: str | None = _views().to_html((self,), path)
+        return page
+
+
+def _views() -> Any:
+    return import_module("hybridlat.report.views")
+
+
+def renamed(old: str, new: str) -> None:
+    """Warn the caller of the caller that ``old`` is called ``new`` now."""
+    warnings.warn(f"{old} is now {new}", DeprecationWarning, stacklevel=3)
