@@ -36,8 +36,9 @@ BASELINES = ("kernel_forest", "roofline", "flops_linear", "layerwise_learned", "
 REGIMES = ("measured", "unseen", "gated@5%")
 VM = "two cores of a virtual AMD EPYC"
 SOURCES = {
-    "cpu": ("23_front_picture.py", "2026-11-23", f"{VM}, from records of another, epyc-26-2"),
-    "networks": ("13_whole_networks.py", "2026-11-22", "two cores of a virtual Intel Xeon"),
+    "cpu": ("23_front_picture.py", "2026-11-23", f"{VM}; records of another, epyc-26-2"),
+    "networks": ("13_whole_networks.py", "2026-11-23", f"a virtual Intel Xeon; TensorRT's on {VM}"),
+    "few-shot": ("20_few_shot_nas.py", "2026-11-22", "not noted"),
     "sheet": ("13_whole_networks.py --models models", "2026-11-23", VM),
     "cells": ("09_replay_gpus.py", "2026-11-21", VM),
     "sum": ("01_sum_of_cells.py report", "2026-11-21", VM),
@@ -58,9 +59,20 @@ TABLES = (
     ("cells/gated", "replay_gpus.md", "|  | 2,631 | gated_cells@20% |", _CELLS),
     ("sum/nets", "sum_of_cells.md", "| data/nets | layers, unfused |", {4: "rmspe"}),
     ("sum/nasbench201", "sum_of_cells.md", "| NAS-Bench-201 | layers, unfused |", {4: "rmspe"}),
+    ("few-shot/least", "few_shot_nas.md", "| nasbench201 | rtx-2080-ti, 32 |", {4: "rmspe"}),
+    ("few-shot/most", "few_shot_nas.md", "| nasbench201 | rtx-2080-ti, 1 |", {4: "rmspe"}),
     ("onboarding/first", "onboarding.md", "| virtual Xeon", {3: "unseen", 4: "gated"}),
     ("onboarding/second", "onboarding.md", "| the same, 2026-11-23", {3: "unseen", 4: "gated"}),
 )
+
+
+SENTENCES = (
+    (r"V100's 8.0 ([\d.]+) and ([\d.]+) %, the T4's FP32 ([\d.]+) and ([\d.]+)\.",
+     "draws/v100/1", "draws/v100/2", "draws/t4/1", "draws/t4/2"),
+    (r"Two versions of TensorRT on one V100 differ by (\d+) to (\d+) %",
+     "versions/1", "versions/2"),
+)  # fmt: skip
+"""Of whole_networks.md."""
 
 
 def judge() -> dict[str, Any]:
@@ -134,6 +146,15 @@ def figures() -> dict[str, float]:
         of_these = [row for row in left_out if re.match(begin, row["target"])]
         medians = [float(row["median_percent"]) for row in of_these]
         found[f"left-out{name}/least"], found[f"left-out{name}/most"] = min(medians), max(medians)
+    here = {row["target"]: float(row["median_percent"]) for row in left_out}
+    ten = [float(row["median_percent"]) / here[row["target"]] for row in rows
+           if (row["regime"], row["method"]) == ("few@10 networks", "chosen")]  # fmt: skip
+    found["ten/least"], found["ten/most"] = round(100 - 100 * max(ten)), round(100 - 100 * min(ten))
+    lab_book = (HERE / "whole_networks.md").read_text(encoding="utf-8")
+    for pattern, *keys in SENTENCES:
+        match = re.search(pattern, lab_book)
+        assert match is not None, pattern
+        found.update(zip(keys, map(float, match.groups()), strict=True))
     for family in ("tensorrt", "torch"):
         width = head_of(HERE.parent / "models" / f"family_{family}").half_width_share(None)
         assert width is not None
