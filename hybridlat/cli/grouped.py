@@ -40,14 +40,9 @@ class Grouped(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write each group that has options."""
+        options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
         for group in _GROUPS:
-            own = [
-                parameter
-                for parameter in self.get_params(ctx)
-                if isinstance(parameter, click.Option)
-                and getattr(parameter, "group", OTHER) == group
-            ]
-            records = [record for p in own if (record := p.get_help_record(ctx)) is not None]
-            if records:
+            own = [one for one in options if getattr(one, "group", OTHER) == group]
+            if records := [*filter(None, (one.get_help_record(ctx) for one in own))]:
                 with formatter.section(group):
                     formatter.write_dl(records)

@@ -77,22 +77,22 @@ def import_(
             raise click.UsageError(
                 f"--{name.removesuffix('_id')} is for {wanted}, not for {_NAMES.get(kind, kind)}"
             )
-    with Store(store) as opened:
+    default = None if target is None else Target.parse(target)
+    with Store(store) as opened, ProgressShown("lowering networks:").at("importing") as shown:
         if kind == PLAN:
-            read_plans = [import_results(_plan_of(path), opened, board_id) for path in paths]
-            records = [record for plan, _ in read_plans for record in plan]
-            print_results(records, sum(new for _, new in read_plans), as_json)
-            return
-        if kind in importers.TABLES:
-            default = None if target is None else Target.parse(target)
-            if kind == "trtexec":
-                read = read_logs(paths, default)
-            else:
-                column_map = ColumnMap() if columns is None else read_column_map(columns)
-                read = read_networks(paths, column_map, default)
-            document, asides = _import_rows(opened, read, nets)
+            results = [import_results(_plan_of(path), opened, board_id) for path in paths]
+        elif kind == "trtexec":
+            document, asides = _import_rows(opened, read_logs(paths, default), nets, shown)
+        elif kind == "networks":
+            column_map = ColumnMap() if columns is None else read_column_map(columns)
+            read = read_networks(paths, column_map, default)
+            document, asides = _import_rows(opened, read, nets, shown)
         else:
             document, asides = _import_records(opened, data_set, paths)
+    if kind == PLAN:
+        records = [record for plan, _ in results for record in plan]
+        print_results(records, sum(new for _, new in results), as_json)
+        return
     if as_json:
         print_json(document)
     else:
@@ -164,36 +164,35 @@ def _import_records(
     counts: Counter[str] = Counter()
     skipped: Counter[str] = Counter()
     targets: set[str] = set()
-    with ProgressShown() as shown:
-        for path in paths:
-            shown.at(f"importing {path}")
-            if data_set is None:
-                counts.update(asdict(opened.import_(path)))
-                continue
-            imported = importers.read(data_set, path)
-            counts.update(asdict(opened.add_all(imported)))
-            skipped.update(imported.skipped)
-            targets |= {str(record.target) for record in imported.measurements}
+    for path in paths:
+        if data_set is None:
+            counts.update(asdict(opened.import_(path)))
+            continue
+        imported = importers.read(data_set, path)
+        counts.update(asdict(opened.add_all(imported)))
+        skipped.update(imported.skipped)
+        targets |= {str(record.target) for record in imported.measurements}
     asides = [f"{number:,} rows left out: {reason}" for reason, number in skipped.items()]
     return {**counts, "skipped": skipped, "targets": sorted(targets)}, asides
 
 
-def _import_rows(opened: Store, read: Rows, nets: Path | None) -> tuple[dict[str, Any], list[str]]:
+def _import_rows(
+    opened: Store, read: Rows, nets: Path | None, shown: ProgressShown
+) -> tuple[dict[str, Any], list[str]]:
     """Import whole networks of tables or logs; the JSON document, and what is said."""
     counts = Counter(read=0, measurements=0, signatures=0, breakdowns=0)
     refused = list(read.refused)
     targets: set[Target] = set()
     files = None if nets is None else tables.NetworkFiles(nets)
     began, done = time.monotonic(), 0
-    with ProgressShown("lowering networks:") as shown:
-        for imported, left_out in tables.take(read.rows, files):
-            new = replace(opened.add_all(imported), read=len(imported.measurements))
-            counts.update(asdict(new))
-            targets |= {record.target for record in imported.measurements}
-            refused += left_out
-            done += new.read + len(left_out)
-            left_s = (time.monotonic() - began) * (len(read.rows) / done - 1)
-            shown(Progress(done, len(read.rows), "lowering", left_s))
+    for imported, left_out in tables.take(read.rows, files):
+        new = replace(opened.add_all(imported), read=len(imported.measurements))
+        counts.update(asdict(new))
+        targets |= {record.target for record in imported.measurements}
+        refused += left_out
+        done += new.read + len(left_out)
+        left_s = (time.monotonic() - began) * (len(read.rows) / done - 1)
+        shown(Progress(done, len(read.rows), "lowering", left_s))
     notes = tables.notes(sorted(targets))
     reasons: dict[tuple[str, str], list[Refusal]] = {}
     for refusal in refused:

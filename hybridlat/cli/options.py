@@ -8,11 +8,11 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, cast
 
 import click
 
-from hybridlat.cli.grouped import INPUT, OUTPUT, SURE, WHAT, WHERE, option
+from hybridlat.cli.grouped import INPUT, OUTPUT, SURE, WHAT, WHERE, F, option
 from hybridlat.cli.param_types import (
     BATCHES,
     DURATION,
@@ -27,7 +27,6 @@ from hybridlat.engines import device_sheets
 from hybridlat.errors import TargetError
 from hybridlat.schema.target import Target
 
-F = TypeVar("F", bound=Callable[..., Any])
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 
 
@@ -39,12 +38,6 @@ def _shapes(
         if shapes.setdefault(name, shape) != shape:
             raise click.BadParameter(f"the input {name!r} is given two shapes")
     return shapes
-
-
-def _not_zero(_context: click.Context, _parameter: click.Parameter, count: int) -> int:
-    if count == 0:
-        raise click.BadParameter("must be 1 or more, or -1 for one process a core")
-    return count
 
 
 def at_once(count: int) -> AbstractContextManager[object]:
@@ -109,8 +102,12 @@ def device(function: F) -> F:
     def command(*arguments: Any, device_sheet: str | None, **options: Any) -> Any:
         if device_sheet is not None:
             ctx = click.get_current_context()
+            if re.fullmatch(r"[\w:-]+", device_sheet) and not Path(device_sheet).exists():
+                raise click.UsageError(
+                    f"{device_sheet!r} is no TOML file: --device-sheet takes one. The device is "
+                    "part of --target, as in --target l4/tensorrt/fp16.", ctx
+                )  # fmt: skip
             try:
-                _check_is_file(device_sheet)
                 name = _device_of(ctx, options)
                 ctx.with_resource(device_sheets.with_sheet(device_sheets.read(device_sheet, name)))
             except TargetError as error:
@@ -118,14 +115,6 @@ def device(function: F) -> F:
         return function(*arguments, **options)
 
     return cast(F, command)
-
-
-def _check_is_file(sheet: str) -> None:
-    """TargetError for the name or number of a device, as other tools' ``--device`` has it."""
-    if re.fullmatch(r"[\w:-]+", sheet) and not Path(sheet).exists():
-        raise TargetError(
-            f"{sheet!r} is no TOML file; the device is part of --target, as in l4/tensorrt/fp16"
-        )
 
 
 def _device_of(ctx: click.Context, options: Mapping[str, Any]) -> str | None:
@@ -228,8 +217,8 @@ shape = option("--shape", "shapes", group=INPUT, also=["--shapes", "--input-shap
                multiple=True, callback=_shapes, metavar="NAME:1x3x224x224",
                help="Shape of an input; may be repeated.")  # fmt: skip
 sizes = _all_of(batch, shape)
-jobs = option("--jobs", type=whole(-1), default=1, show_default=True, callback=_not_zero,
-              metavar="N", help="Processes that work at once; -1: one a core.")  # fmt: skip
+jobs = option("--jobs", type=whole(1, also=-1), metavar="N", default=1, show_default=True,
+              help="Processes that work at once; -1: one a core.")  # fmt: skip
 trust = _all_of(
     option("--tolerance", group=SURE, type=TOLERANCE, metavar="SHARE", help="Accept intervals up "
            "to ± this; narrower means more measuring, and exit code 3 if it cannot be reached. 5% "

@@ -91,7 +91,7 @@ class ProgressShown:
             if self._live is not None:
                 self._live.update(step)
             elif self._timer is None and sys.stderr.isatty():
-                self._timer = threading.Timer(_SILENT_S, self._show_step)
+                self._timer = threading.Timer(_SILENT_S, self._draw)
                 self._timer.daemon = True
                 self._timer.start()
         return self
@@ -108,19 +108,17 @@ class ProgressShown:
                 say(text)
             self._told, self._line = now, text
 
-    def _show_step(self) -> None:
+    def _draw(self, text: str | None = None) -> None:
+        """Show a text; without one the step, unless all was closed before its time came."""
         with self._lock:
-            if self._timer is not None and self._live is None:  # not closed meanwhile
-                self._draw(self._step)
-
-    def _draw(self, text: str) -> None:
-        with self._lock:
+            if text is None and (self._timer is None or self._live is not None):
+                return
             if self._live is None:
                 from rich.console import Console
 
                 self._live = Console(stderr=True, markup=False, highlight=False).status("")
                 self._live.start()
-            self._live.update(text)
+            self._live.update(text or self._step)
 
     def close(self) -> None:
         """Take the line off the terminal."""

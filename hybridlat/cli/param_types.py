@@ -49,14 +49,15 @@ def _moment(text: str) -> datetime.datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
 
 
-def whole(least: int, most: int = 2**31) -> Value:
-    """Whole numbers from ``least`` to ``most``."""
+def whole(least: int, most: int = 2**31, also: int | None = None) -> Value:
+    """Whole numbers from ``least`` to ``most``, and one more."""
 
     def read(text: str) -> int:
-        if not re.fullmatch(r"-?[0-9]{1,10}", text.strip()) or not least <= int(text) <= most:
+        number = int(text) if re.fullmatch(r"\s*-?[0-9]{1,10}\s*", text) else None
+        if number is None or (number != also and not least <= number <= most):
             to = f" to {most}" if most < 2**31 else " up"
             raise ValueError(f"{text!r} is not a whole number from {least}{to}")
-        return int(text)
+        return number
 
     return Value("N", read)
 

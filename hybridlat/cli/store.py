@@ -118,15 +118,11 @@ def check(ctx: click.Context, packs: tuple[str, ...], store: str | None, as_json
     hybridlat store check
     hybridlat store check a-pack
     """
-    with ProgressShown() as shown:
+    with ProgressShown().at("checking every record"):
         if packs:
-            problems = []
-            for pack in packs:
-                shown.at(f"checking {pack}")
-                problems += check_pack(pack)
+            problems = [problem for pack in packs for problem in check_pack(pack)]
             checked = count_text(len(packs), "pack")
         else:
-            shown.at("checking the store")
             with Store(store) as opened:
                 problems = opened.check()
                 records = sum(row.records for row in opened.stats()) if not problems else 0

@@ -23,7 +23,10 @@ COLUMNS = (
     "trusted", "grade", "error",
 )  # fmt: skip
 """Of the CSV: one row for each network, target and batch, empty where there is nothing to say."""
-_FIGURES = ("interval", "throughput", "grade")
+_COLUMNS = [
+    Column("network"), Column("batch", right=True), Column("target"),
+    *titled("latency", "interval", "throughput", right=True), Column("grade", wraps=True),
+]  # fmt: skip
 DOUBT = "?"
 NOTHING = "–"
 _DOUBTFUL = (
@@ -79,7 +82,7 @@ class PredictionTable:
 
 def print_table(console: Console, table: PredictionTable) -> None:
     """One row for each network, batch and target; what is doubtful carries a question mark."""
-    console.print(_of_targets(table, blank=True).terminal())
+    console.print(_brief(table).terminal())
     if note := _note(table):
         console.print(Text(note, "dim"))
 
@@ -96,14 +99,13 @@ def print_curve(console: Console, estimates: Sequence[Estimate]) -> None:
 def curve_table(estimates: Sequence[Estimate]) -> Table:
     """One network on one target over batches: latency and throughput of each."""
     rows = [[f"{e.batch:,}", *_figures(e)] for e in estimates]
-    return Table(titled("batch", "latency", *_FIGURES, right=True), rows)
+    return Table([_COLUMNS[1], *_COLUMNS[3:]], rows)
 
 
 def markdown(table: PredictionTable) -> str:
     """A table of GitHub's Markdown, one row for each network, batch and target."""
-    shown = _of_targets(table) if len(table.targets) > 1 else _of_one_target(table)
     note = _note(table)
-    return shown.markdown() + "\n" + (f"\n{note}\n" if note else "")
+    return _whole(table).markdown() + "\n" + (f"\n{note}\n" if note else "")
 
 
 def comma_separated(table: PredictionTable) -> str:
@@ -132,37 +134,34 @@ def values_of(estimate: Estimate) -> list[object]:
     ]  # fmt: skip
 
 
-def _of_targets(table: PredictionTable, blank: bool = False) -> Table:
-    """The targets of a network one below the other; ``blank`` where the row above says it."""
-    several = len(table.batches) > 1
-    rows = []
-    files = [PurePath(network).stem for network in table.networks]
-    short = blank and len(set(files)) == len(files)
-    for i, network in enumerate(files if short else table.networks):
-        for j in range(len(table.batches)):
-            for k, estimate in enumerate(table.of(i, j)):
-                latency, interval, _, grade = _figures(estimate)
-                batch = ["" if blank and k else table.batch_text(i, j)] if several else []
-                name = "" if blank and (j or k) else network
-                rows.append([name, *batch, table.targets[k], latency, interval, grade])
-    columns = [Column("network"), *titled(*(["batch"] if several else []), right=True),
-               Column("target"), *titled("latency", "interval", right=True)]  # fmt: skip
-    return Table([*columns, Column("grade", wraps=True)], rows)
-
-
-def _of_one_target(table: PredictionTable) -> Table:
+def _whole(table: PredictionTable) -> Table:
     rows = [
-        [network, table.batch_text(i, j), *_figures(table.of(i, j)[0])]
+        [network, table.batch_text(i, j), table.targets[k], *_figures(estimate)]
         for i, network in enumerate(table.networks)
         for j in range(len(table.batches))
+        for k, estimate in enumerate(table.of(i, j))
     ]
-    titles = ("batch", table.targets[0], *_FIGURES)
-    return Table([Column("network"), *titled(*titles, right=True)], rows)
+    return Table(_COLUMNS, rows)
+
+
+def _brief(table: PredictionTable) -> Table:
+    """The same for a terminal: short names, without throughput and what the row above says."""
+    names = [PurePath(network).stem for network in table.networks]
+    short = names if len(set(names)) == len(names) else table.networks
+    whole = _whole(table)
+    kept = [i for i, column in enumerate(whole.columns) if column.title != "throughput"
+            and (column.title != "batch" or len(table.batches) > 1)]  # fmt: skip
+    rows = []
+    for number, row in enumerate(whole.rows):
+        network, above = divmod(number, len(table.batches) * len(table.targets))
+        repeats = ["" if above else short[network], "" if above % len(table.targets) else row[1]]
+        rows.append([[*repeats, *row[2:]][i] for i in kept])
+    return Table([whole.columns[i] for i in kept], rows)
 
 
 def _figures(estimate: Estimate | None) -> list[str | Cell]:
     if estimate is None:
-        return [_short(None), *[NOTHING] * len(_FIGURES)]
+        return [_short(None), *[NOTHING] * 3]
     return [
         _short(estimate),
         interval_text(estimate.interval_us) if estimate.supported else NOTHING,
@@ -182,11 +181,5 @@ def _short(estimate: Estimate | None) -> Cell:
 
 
 def _note(table: PredictionTable) -> str:
-    notes = []
-    if any(not e.trusted and e.latency_us is not None for e in table.estimates()):
-        notes.append(_DOUBTFUL)
-    if any(e is None or e.latency_us is None
-           for i in range(len(table.networks)) for j in range(len(table.batches))
-           for e in table.of(i, j)):  # fmt: skip
-        notes.append(f"{NOTHING} no answer.")
-    return " ".join(notes)
+    doubtful = any(not e.trusted and e.latency_us is not None for e in table.estimates())
+    return _DOUBTFUL if doubtful else ""

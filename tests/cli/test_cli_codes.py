@@ -152,8 +152,14 @@ def test_help_is_in_groups_and_cuts_nothing() -> None:
         (["predict", "n.onnx", "--tolerance", "5"], "write 5% (or 0.05)"),
         (["predict", "n.onnx", "--fp16"], "--fp16 is part of --target, as in"),
         (["compare", "n.onnx", "--precision", "fp16"], "l4/tensorrt/fp16"),
-        (["predict", "n.onnx", "--device", "l4"], "'l4' is no TOML file; the device is part of"),
-        (["predict", "n.onnx", "--device", "0", "--target", FAKE], "part of --target, as in l4/"),
+        (
+            ["predict", "n.onnx", "--device", "l4"],
+            "'l4' is no TOML file: --device-sheet",
+        ),
+        (
+            ["predict", "n.onnx", "--device", "0", "--target", FAKE],
+            "of --target, as in --target l4",
+        ),
         (["predict", "n.onnx", "--no-measure"], "--measure never"),
         (["predict", "n.onnx", "--threads", "0"], "whole number from 1 to 1024"),
         (["fusion", "n.onnx"], "Did you mean lower?"),
