@@ -85,7 +85,7 @@ def write_page(network: Path, folder: Path) -> Path:
         predictor.predict(network)  # the engine is asked once; what is drawn is a later answer
         estimate = predictor.predict(network, name=network.name, describe=True)
     file = folder / f"{network.stem}.html"
-    file.write_text(page([estimate], 0.05), encoding="utf-8")
+    file.write_text(page([estimate]), encoding="utf-8")
     return file
 
 

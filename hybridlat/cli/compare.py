@@ -58,9 +58,9 @@ def compare(
     else:
         print_comparison(console(), estimates, every_cell=every_cell)
     if html is not None:
-        text = page(estimates, tolerance, command=command_line())
+        text = page(estimates, command=command_line())
         Path(html).write_text(text, encoding="utf-8")
     doubtful = [estimate for estimate in estimates if not estimate.trusted]
-    for estimate in doubtful:
+    for estimate in doubtful if as_json else ():  # people have read it beside the table
         aside(f"{estimate.network}: {why_untrusted(estimate, tolerance)}")
     ctx.exit(UNTRUSTED if doubtful else 0)

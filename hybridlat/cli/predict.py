@@ -151,7 +151,7 @@ def predict(
     if html is not None and estimates:
         from hybridlat.report.html import page  # few ask for a page
 
-        text = page(estimates, tolerance, command=command_line())
+        text = page(estimates, command=command_line())
         Path(html).write_text(text, encoding="utf-8")
     documents.write_tables(
         lambda: prediction_table.markdown(table), lambda: prediction_table.comma_separated(table)

@@ -16,10 +16,9 @@ from hybridlat.report.units import (
     RESOLUTION_US,
     Scale,
     finite_interval_us,
+    interval_text,
     latency_text,
-    part_text,
     scale_for,
-    width_text,
 )
 from hybridlat.schema.estimate import Estimate
 
@@ -88,8 +87,13 @@ def cell_differences(estimates: Sequence[Estimate], *, alike: bool = False) -> l
 
 
 def speed_up(first: Estimate, other: Estimate) -> float | None:
-    """How many times faster ``other`` is than ``first``; None where either has no latency."""
+    """How many times faster ``other`` is than ``first``; None where either lacks a cell.
+
+    A network with a cell without a latency takes longer than its other cells do.
+    """
     if not first.latency_us or not other.latency_us:
+        return None
+    if first.finite_high_us is None or other.finite_high_us is None:
         return None
     return first.latency_us / other.latency_us
 
@@ -146,9 +150,12 @@ def print_comparison(
         most = len(rows) if every_cell else ROWS
         console.print()
         console.print(differences_table(estimates, rows, most, console.width).terminal())
+    found: dict[str, tuple[list[str], Text]] = {}
     for number, estimate in enumerate(estimates):
         for note in notes(estimate, everything=every_cell):
-            console.print(Text(f"{letter_of(number)}: ", "bold") + note)
+            found.setdefault(note.plain, ([], note))[0].append(letter_of(number))
+    for letters, note in found.values():
+        console.print(Text(f"{', '.join(letters)}: ", "bold") + note)
 
 
 def letter_of(number: int) -> str:
@@ -168,28 +175,29 @@ def networks_table(estimates: Sequence[Estimate]) -> Table:
             *([estimate.target] if targets else []),
             *([str(estimate.batch)] if batches else []),
             Cell(latency_text(estimate.latency_us), "latency"),
-            width_text(estimate).removeprefix("±"),
+            interval_text(estimate.interval_us),
             *([] if batches else ["" if estimate is first else against(first, estimate)]),
-            part_text(estimate.measured_share),
+            estimate.grade or "–",
         ]
         for number, estimate in enumerate(estimates)
     ]
     columns = [
         Column(), *titled("network", *(["target"] if targets else []), wraps=True),
-        *titled(*(["batch"] if batches else []), "latency", "±",
-                *([] if batches else ["against A"]), "measured", right=True),
+        *titled(*(["batch"] if batches else []), "latency", "interval",
+                *([] if batches else ["against A"]), right=True),
+        Column("grade"),
     ]  # fmt: skip
     return Table(columns, rows, caption="" if targets else f"on {first.target}")
 
 
 def against(first: Estimate, other: Estimate) -> Cell:
-    """``1.52× faster`` or ``slower``, where that is sure."""
+    """``1.52× faster`` or ``slower``, where that is sure; no number where cells have no latency."""
     factor = speed_up(first, other)
-    if factor is None:
-        return Cell("–")
     if not distinguishable(first, other):
-        return Cell("same within intervals", "sameness")
-    kind = "faster" if factor >= 1 else "slower"
+        return Cell("–") if factor is None else Cell("same within intervals", "sameness")
+    kind = "faster" if (other.latency_us or 0) <= (first.latency_us or 0) else "slower"
+    if factor is None:
+        return Cell(kind, kind)
     times = factor if factor >= 1 else 1 / factor
     return Cell(f"{times:.{2 if times < 10 else 0}f}× {kind}", kind)
 
@@ -214,11 +222,14 @@ def differences_table(
     room = _PAGE_ROOM
     if width is not None:
         room = width - (19 if width >= 100 else 15) * len(estimates) - (12 if pair else 0)
+    between = " · " if width is None else "  "
     lines: list[list[Cell | Text]] = []
     for row in shown:
-        what = f"{row.what}  " if row.what and len(row.what) + _AT_LEAST <= room else ""
-        named = row.what.startswith(chain(row.ops, max(room, 12)))
-        ops = "" if named else chain(row.ops, max(room, 12) - len(what))
+        what = f"{row.what}{between}" if row.what and len(row.what) + _AT_LEAST <= room else ""
+        ops = chain(row.ops, max(room, 12) - len(what))
+        # Beside what a cell does, a part of its kernels says nothing on a narrow terminal.
+        if row.what.startswith(ops) or (what and width is not None and "…" in ops):
+            ops = ""
         signed = [_signed(row, scale)] if pair else []
         text = Text.assemble(what, (ops, "dim" if what else ""))
         lines.append([*row.cells(scale), *signed, text])

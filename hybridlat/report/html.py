@@ -28,7 +28,6 @@ from hybridlat.report.units import (
     RESOLUTION_US,
     latency_text,
     percent_text,
-    plus_minus_text,
     throughput_text,
 )
 from hybridlat.schema.estimate import Estimate
@@ -39,12 +38,10 @@ _DIFFERENCES = 20  # cells that are shown
 _LABEL = 40  # letters of a chain of kernels; its whole is beside it
 
 
-def page(
-    estimates: Sequence[Estimate], tolerance: float | None = None, *, command: str = ""
-) -> str:
+def page(estimates: Sequence[Estimate], *, command: str = "") -> str:
     """The whole HTML document for one or several estimates.
 
-    ``tolerance`` is the user's (0..1), ``command`` what made the page, for its foot.
+    ``command`` is what made the page, for its foot.
 
     Estimates of one network on one target at several batches are drawn as a curve of latency and
     throughput, estimates of several networks or targets are compared.
@@ -61,7 +58,7 @@ def page(
         parts.append(_comparison(estimates))
     parts += [_curve(curve, number) for number, curve in enumerate(curves)]
     parts += [
-        network_section(estimate, number, named[number], tolerance)
+        network_section(estimate, number, named[number])
         for number, estimate in enumerate(estimates)
     ]
     networks = [
@@ -206,7 +203,6 @@ def _network(estimate: Estimate) -> dict[str, Any]:
 def _cell(estimate: Estimate, position: int, body: dict[str, Any]) -> dict[str, Any]:
     """What the JSON of an estimate says of a cell, and the same in words."""
     cell, row = estimate.cells[position], row_of(estimate, position)
-    half_width = row.half_width_share
     latency = latency_text(cell.latency_us)
     if cell.latency_us is not None and cell.latency_us < RESOLUTION_US:
         latency = f"< {RESOLUTION_US:g} µs"
@@ -217,8 +213,8 @@ def _cell(estimate: Estimate, position: int, body: dict[str, Any]) -> dict[str, 
         "operators": " ".join(sorted({*row.ops})),
         "ops": chain(row.ops),
         "latency": latency,
-        "plus_minus": "" if half_width is None else plus_minus_text(half_width),
-        "half_width_share": half_width,
+        "reach": "" if row.half_width_share is None else row.reach(),
+        "half_width_share": row.half_width_share,
         "share_text": percent_text(cell.share if cell.latency_us is not None else None),
         "where": where_text(row.paths),
         "what": row.what,

@@ -7,11 +7,12 @@ from html import escape
 from pathlib import Path
 from string import Template
 
-from hybridlat.report.cell_texts import Row, chain, rows_of, where_text
+from hybridlat.report.cell_texts import Row, chain, reach_text, rows_of, where_text
 from hybridlat.report.table import Html, Table, titled
 from hybridlat.report.units import (
     basis_text,
     confidence_text,
+    count_text,
     each_text,
     first_upper,
     interval_text,
@@ -19,16 +20,16 @@ from hybridlat.report.units import (
     measured_now_text,
     not_run_text,
     percent_text,
-    plus_minus_text,
-    remarks,
     scale_for,
-    width_text,
+    why_untrusted,
 )
-from hybridlat.schema.estimate import Estimate
+from hybridlat.schema.estimate import CellEstimate, Estimate
 
 _CHAIN = 60  # letters of a cell's kernels until it is opened
 _LETTERS, _LEAST = 150, 7  # that the whole line of time has room for; fewer say nothing
 _LIMITS = ("compute", "memory", "launch", "")  # the last: nothing explains the time
+_FAULTS = ("missing-cells", "contradicted", "busy")
+_REASONS = (*_FAULTS, "beyond-physics", "batch-outside", "unlike-known", "device-unmeasured")
 _ASSETS = Path(__file__).parent / "assets"
 
 
@@ -38,50 +39,74 @@ def asset(name: str) -> Template:
     return Template((_ASSETS / name).read_text(encoding="utf-8"))
 
 
-def network_section(estimate: Estimate, number: int, heading: str, tolerance: float | None) -> str:
-    """The section of the ``number``-th estimate; ``tolerance`` is the user's (0..1)."""
+def network_section(estimate: Estimate, number: int, heading: str) -> str:
+    """The section of the ``number``-th estimate."""
     parts = [
         f'<section id="n{number}" data-network="{number}" aria-label="{escape(heading)}">',
-        _header(estimate, heading), _remarks(estimate, tolerance), _timeline(estimate),
+        _header(estimate, heading), _notes(estimate), _timeline(estimate),
         _graph(estimate), _roofline(estimate), _table(estimate), _removed(estimate), "</section>",
     ]  # fmt: skip
     return "\n".join(part for part in parts if part)
 
 
 def _header(estimate: Estimate, heading: str) -> str:
-    interval = ""
+    interval, answer = "", latency_text(estimate.latency_us)
     if estimate.interval_us is not None:
-        interval = (
-            f'<span class="interval">{width_text(estimate)} · '
-            f"{interval_text(estimate.interval_us)} · {confidence_text(estimate.confidence)} sure"
-            "</span>"
-        )
+        sure = f"{confidence_text(estimate.confidence)} sure"
+        width = reach_text(estimate.latency_us, estimate.interval_us)
+        parts = [width] if width.startswith("±") else []
+        if estimate.finite_high_us is None:
+            answer = interval_text(estimate.interval_us)
+        else:
+            parts.append(interval_text(estimate.interval_us))
+        interval = f'<span class="interval">{" · ".join([*parts, sure])}</span>'
     doubt = "" if estimate.trusted else '<span class="doubt">not to be trusted</span>'
+    grade = ""
+    if estimate.grade:
+        grade = f'<span class="grade {estimate.grade}">{estimate.grade}</span>'
     facts = {
         "target": estimate.target,
         "batch": str(estimate.batch),
         "rests on": basis_text(estimate),
-        "measured just now": measured_now_text(estimate) or "nothing",
+        "measured just now": measured_now_text(estimate),
         "sum of cells": latency_text(estimate.sum_of_cells_us),
         "answered in": latency_text(estimate.elapsed_s * 1e6),
     }
     items = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
         for name, value in facts.items()
+        if value
     )
     return (
         f"<h1>{escape(heading)}</h1>\n"
-        f'<p class="answer"><span class="latency">{latency_text(estimate.latency_us)}</span>'
-        f'{interval}{doubt}</p>\n<dl class="facts">{items}</dl>'
+        f'<p class="answer"><span class="latency">{answer}</span>'
+        f'{interval}{grade}{doubt}</p>\n<dl class="facts">{items}</dl>'
     )
 
 
-def _remarks(estimate: Estimate, tolerance: float | None) -> str:
-    items = "".join(
-        f'<li class="{remark.kind}">{escape(remark.text)}</li>'
-        for remark in remarks(estimate, tolerance)
-    )
-    return f'<ul class="notes">{items}</ul>' if items else ""
+def _notes(estimate: Estimate) -> str:
+    """One box: why the answer is doubtful or wide, commands that mend it, the rest folded."""
+    first = [w for w in estimate.warnings if w.code in _REASONS]
+    others = [w.text for w in estimate.warnings if w.code not in _REASONS]
+    lines = [w.text for w in sorted(first, key=lambda w: _REASONS.index(w.code))]
+    if not estimate.trusted and not any(w.code in _FAULTS for w in first):
+        lines.insert(0, f"{first_upper(why_untrusted(estimate))}.")
+    missing = (c.reason for c in estimate.cells if c.source == "unsupported" and c.reason)
+    lines += [f"{first_upper(reason)}." for reason in dict.fromkeys(missing)]
+    parts = [f"<p>{escape(line)}</p>" for line in dict.fromkeys(lines)]
+    fixes = dict.fromkeys(w.fix for w in estimate.warnings if w.fix)
+    if fixes:
+        commands = "".join(f"<pre><code>{escape(fix)}</code></pre>" for fix in fixes)
+        parts.append(f"<p>To be surer:</p>{commands}")
+    if others:
+        items = "".join(f"<li>{escape(text)}</li>" for text in dict.fromkeys(others))
+        count = count_text(len(set(others)), "note")
+        opened = "" if parts else " open"
+        parts.append(f"<details{opened}><summary>{count}</summary><ul>{items}</ul></details>")
+    if not parts:
+        return ""
+    kind = "" if estimate.trusted else " bad"
+    return f'<div class="notes{kind}" role="note">{"".join(parts)}</div>'
 
 
 def _graph(estimate: Estimate) -> str:
@@ -113,9 +138,12 @@ def _table(estimate: Estimate) -> str:
     scale = scale_for(row.latency_us for row in rows)
     number_of = {cell.signature: i for i, cell in enumerate(estimate.cells)}
     limits = any(row.limit for row in rows)
+    reaches = {_sides(row.cells[0]) for row in rows if row.half_width_share is not None}
+    alike = reaches.pop() if len(reaches) == 1 else ""
     words = estimate.structure is not None
     columns = [
-        *titled("", "share", "uses", f"each, {scale.name}", "interval", right=True),
+        *titled("", "share", "uses", f"each, {scale.name}", right=True),
+        *titled(*([] if alike else ["interval"]), right=True),
         *titled("source", *(["limit"] if limits else []), *(["where", "what"] if words else []),
                 "cell", wraps=True),
     ]  # fmt: skip
@@ -128,14 +156,23 @@ def _table(estimate: Estimate) -> str:
         )
         lines.append([
             Html(meter, "meter"), percent_text(row.share), f"×{row.count}",
-            each_text(scale, row.latency_us), plus_minus_text(row.half_width_share),
+            each_text(scale, row.latency_us), *([] if alike else [row.reach()]),
             Html(row.source, f"source word tight {row.source}"),
             *([Html(row.limit, "word tight")] if limits else []),
             *([Html(place, "word tight"), Html(escape(row.what), "word tight")] if words else []),
             Html(_opened(row), "word ops"),
         ])  # fmt: skip
     attributes = [f' data-cell="{number_of[row.cells[0].signature]}"' for row in rows]
-    return f"<h2>Cells, slowest first</h2>\n{Table(columns, lines).page(attributes)}"
+    hint = f'<p class="hint">The interval of each is {alike} of its latency.</p>\n' if alike else ""
+    return f"<h2>Cells, slowest first</h2>\n{hint}{Table(columns, lines).page(attributes)}"
+
+
+def _sides(cell: CellEstimate) -> str:
+    """``53 to 187 %``: the ends of the interval in per cent of the latency."""
+    if not cell.latency_us or cell.interval_us is None:
+        return ""
+    low, high = (100 * end / cell.latency_us for end in cell.interval_us)
+    return f"{low:.0f} to {high:.0f} %"
 
 
 def _opened(row: Row) -> str:

@@ -56,7 +56,7 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Open]:
 
     def go(*estimates: Any, dark: bool = False, width: int = 1280, media: str = "") -> Any:
         path = tmp_path / "page.html"
-        path.write_text(page(estimates, 0.05), encoding="utf-8")
+        path.write_text(page(estimates), encoding="utf-8")
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia",
                                 {"media": media, "features": [scheme]})  # fmt: skip

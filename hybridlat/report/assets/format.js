@@ -1,5 +1,6 @@
 // Numbers as people read them, and small helpers that every drawing uses.
 const percent = (share, digits = 1) => `${(100 * share).toFixed(digits)}\u00a0%`;
+const reachOf = ({ reach }) => (reach && !reach.startsWith("±") ? `(${reach})` : reach);
 const cut = (text, letters) =>
   text.length <= letters ? text : `${text.slice(0, Math.max(letters - 1, 0))}…`;
 const cutFront = (text, letters) =>

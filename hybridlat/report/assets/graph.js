@@ -147,7 +147,7 @@ class CellGraph {
     const cell = this.net.cells[place.cell];
     const limit = cell.limit ? `, limited by ${cell.limit}` : "";
     return `${place.path || cell.label}: ${cell.what || ""} ${cell.ops}, ${cell.latency} `
-      + `${cell.plus_minus}, ${percent(cell.share / cell.count)} of the time, ${cell.source}${limit}`;
+      + `${reachOf(cell)}, ${percent(cell.share / cell.count)} of the time, ${cell.source}${limit}`;
   }
 
   heat(cell) {

@@ -4,7 +4,7 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const detailsOf = (net, place) => {
   const cell = net.cells[place.cell];
   const facts = [
-    ["time", `${cell.latency} ${cell.plus_minus}`],
+    ["time", `${cell.latency} ${reachOf(cell)}`],
     ["share", `${percent(cell.share / cell.count)}${cell.count > 1 ? ` (${cell.share_text} for all ${cell.count} uses)` : ""}`],
     ["source", cell.source],
     ["limit", cell.limit ? `${cell.limit}, which explains ${percent(Math.min(cell.limit_share, 1), 0)} of the time` : null],
