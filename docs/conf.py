@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from sphinx.ext.napoleon import Config, GoogleDocstring
+from sphinx.pycode import ModuleAnalyzer
+
 import hybridlat
 
 project = "hybridlat"
@@ -15,7 +18,7 @@ author = "The hybridlat authors"
 project_copyright = author
 version = release = hybridlat.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_click"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_click"]
 root_doc = "docs/index"
 include_patterns = [
     "docs/**.md", "experiments/*.md", "data/**README.md",
@@ -52,6 +55,18 @@ def _examples_are_code(_app: Any, _what: str, _name: str, _thing: Any, _options:
             lines[place : place + 1] = ["", "::", ""]
 
 
+def _sections_and_aliases(_app: Any, what: str, name: str, _thing: Any, _options: Any,
+                          lines: list[str]) -> None:  # fmt: skip
+    """``Args:`` and ``Attributes:`` become entries; an alias says what stands below it."""
+    if what in ("class", "function", "method"):
+        lines[:] = GoogleDocstring(lines, Config(), what=what, name=name).lines()
+    elif what == "data":
+        alias = name.rpartition(".")[2]
+        documented = ModuleAnalyzer.for_module(hybridlat._HOMES[alias]).find_attr_docs()
+        lines[:] = documented["", alias]
+
+
 def setup(app: Any) -> None:
     """Sphinx calls this."""
+    app.connect("autodoc-process-docstring", _sections_and_aliases)
     app.connect("autodoc-process-docstring", _examples_are_code)

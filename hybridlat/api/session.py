@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 Answer: TypeAlias = "Estimate | HybridlatError"
 MeasureMode = Literal["auto", "never", "always"]
+"""Whether a call measures; see ``predict``."""
 _log = logging.getLogger(__name__)
 DEFAULT_TOLERANCE = 0.05
 

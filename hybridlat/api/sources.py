@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hybridlat.onnx_io.torch_export import Example
 
 Source: TypeAlias = "ModelSource | torch.nn.Module"
+"""A path, the bytes of an ONNX file, an ``onnx.ModelProto``, or a ``torch.nn.Module``."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,7 @@ def checked_shapes(shapes: object) -> Shapes | None:
 # ---- many of them ------------------------------------------------------------------------------
 
 ManySource: TypeAlias = "Source | tuple[torch.nn.Module, Example]"
+"""A ``Source``, or a module with the input that it is exported for."""
 
 
 @dataclass(frozen=True)
