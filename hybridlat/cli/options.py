@@ -90,14 +90,9 @@ def _all_of(*decorators: Callable[[F], F]) -> Callable[[F], F]:
 def device(function: F) -> F:
     """The option ``--device-sheet``: it stands for the targets' device in this command."""
 
-    @option(
-        "--device-sheet",
-        group=WHERE,
-        also=["--device"],
-        metavar="FILE.toml",
-        type=click.Path(),
-        help="Data sheet of the target's device, for this command.",
-    )
+    @option("--device-sheet", group=WHERE, also=["--device"], metavar="FILE.toml",
+            type=click.Path(), help="Data sheet of the target's device, for this command."
+    )  # fmt: skip
     @wraps(function)
     def command(*arguments: Any, device_sheet: str | None, **options: Any) -> Any:
         if device_sheet is not None:
@@ -155,13 +150,9 @@ _DEFAULT = (
     "them. This machine's CPU under ONNX Runtime unless given."
 )
 target = target_option(_DEFAULT)
-store = option(
-    "--store",
-    group=WHERE,
-    metavar="URL",
-    help="Where measurements are kept: a file or a PostgreSQL URL; HYBRIDLAT_STORE unless given, "
-    "else a file in the user's data folder.",
-)
+store = option("--store", group=WHERE, metavar="URL",
+               help="Where measurements are kept: a file or a PostgreSQL URL; HYBRIDLAT_STORE "
+                    "unless given, else a file in the user's data folder.")  # fmt: skip
 threads = option("--threads", group=WHERE, type=whole(1, 1024), metavar="N",
                  help="Threads that the engine computes with (1 unless given).")  # fmt: skip
 as_json = option("--json", "as_json", group=OUTPUT, is_flag=True,

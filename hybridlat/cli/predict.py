@@ -124,7 +124,7 @@ def predict(
                 for j, batch in enumerate(table.batches):
                     results = _results(predictor, networks, batch, shapes, jobs)
                     for i in range(len(networks)):
-                        shown.at(table.step((i, j, k)))
+                        shown.at(f"predicting {networks[i]} on {names[k]}{table.next_text()}")
                         result = next(results)
                         if shows_cells or not isinstance(result, Estimate):
                             shown.close()
@@ -143,7 +143,7 @@ def predict(
     if table.reasons:
         aside(f"{len(table.reasons)} of {table.size} predictions failed, the others are complete")
     if not quiet and not shows_cells:
-        _show_table(table)
+        prediction_table.print_table(console(), table)
     estimates = table.estimates()
     if as_json and (estimates or table.size > 1):
         objects = [estimate.to_json() for estimate in estimates]
@@ -177,20 +177,6 @@ def _results(
             yield predictor.predict(path, batch=batch, shapes=shapes, describe=True)
         except HybridlatError as error:
             yield error
-
-
-def _show_table(table: PredictionTable) -> None:
-    if len(table.targets) > 1:
-        prediction_table.print_table(console(), table)
-        return
-    curves = [
-        [e for j in range(len(table.batches)) for e in table.of(i, j) if e is not None]
-        for i in range(len(table.networks))
-    ]
-    for number, curve in enumerate(filter(None, curves)):
-        if number:
-            click.echo()
-        prediction_table.print_curve(console(), curve)
 
 
 def worst(codes: set[int]) -> int:

@@ -64,13 +64,10 @@ class PredictionTable:
         """The answers of one row, by target."""
         return [self.answers.get((network, batch, i)) for i in range(len(self.targets))]
 
-    def step(self, place: Place) -> str:
-        """``predicting a.onnx on l4/tensorrt/fp16 (3 of 24)``: one after the other, by target."""
-        network, batch, target = place
-        size = (len(self.networks), len(self.batches))
-        number = (target * size[1] + batch) * size[0] + network + 1
-        of = f" ({number} of {self.size})" if self.size > 1 else ""
-        return f"predicting {self.networks[network]} on {self.targets[target]}{of}"
+    def next_text(self) -> str:
+        """``, 3 of 24``: the number of the next answer; empty for a single one."""
+        number = len(self.answers) + len(self.reasons) + 1
+        return f", {number} of {self.size}" if self.size > 1 else ""
 
     def batch_text(self, network: int, batch: int) -> str:
         """The batch of a row: that of its estimates where none was given."""
@@ -82,18 +79,11 @@ class PredictionTable:
 
 def print_table(console: Console, table: PredictionTable) -> None:
     """One row for each network, batch and target; what is doubtful carries a question mark."""
+    if len(table.targets) == 1:
+        console.print(Text(f"on {table.targets[0]}", "bold"))
     console.print(_brief(table).terminal())
     if note := _note(table):
         console.print(Text(note, "dim"))
-
-
-def print_curve(console: Console, estimates: Sequence[Estimate]) -> None:
-    """``curve_table`` with its heading."""
-    first = estimates[0]
-    console.print(Text.assemble((first.network, "bold"), f"  on {first.target}"))
-    console.print(curve_table(estimates).terminal())
-    if any(not estimate.trusted for estimate in estimates):
-        console.print(Text(_DOUBTFUL, "dim"))
 
 
 def curve_table(estimates: Sequence[Estimate]) -> Table:
@@ -145,18 +135,18 @@ def _whole(table: PredictionTable) -> Table:
 
 
 def _brief(table: PredictionTable) -> Table:
-    """The same for a terminal: short names, without throughput and what the row above says."""
+    """The same for a terminal: short names, and nothing that all rows or the one above say."""
     names = [PurePath(network).stem for network in table.networks]
     short = names if len(set(names)) == len(names) else table.networks
-    whole = _whole(table)
-    kept = [i for i, column in enumerate(whole.columns) if column.title != "throughput"
-            and (column.title != "batch" or len(table.batches) > 1)]  # fmt: skip
+    left_out = {"throughput" if len(table.targets) > 1 else "target"}
+    left_out |= {"batch"} if len(table.batches) == 1 else set()
+    kept = [i for i, column in enumerate(_COLUMNS) if column.title not in left_out]
     rows = []
-    for number, row in enumerate(whole.rows):
+    for number, row in enumerate(_whole(table).rows):
         network, above = divmod(number, len(table.batches) * len(table.targets))
         repeats = ["" if above else short[network], "" if above % len(table.targets) else row[1]]
         rows.append([[*repeats, *row[2:]][i] for i in kept])
-    return Table([whole.columns[i] for i in kept], rows)
+    return Table([_COLUMNS[i] for i in kept], rows)
 
 
 def _figures(estimate: Estimate | None) -> list[str | Cell]:
