@@ -11,8 +11,8 @@ from hybridlat.cli import options
 from hybridlat.cli.options import Documents
 from hybridlat.cli.output import aside, console, on_message, print_json
 from hybridlat.cli.param_types import TOLERANCE
+from hybridlat.evaluation import comparison, leaderboard
 from hybridlat.evaluation import evaluate as evaluation
-from hybridlat.evaluation import leaderboard
 from hybridlat.evaluation.metrics import ResultRow, TargetReport
 
 
@@ -29,6 +29,8 @@ from hybridlat.evaluation.metrics import ResultRow, TargetReport
 @click.option("--where", multiple=True, metavar="NAME=VALUE",
               help="Only cells with this size (batch=1, groups=1, has_add=0) or label; may be "
                    "repeated.")  # fmt: skip
+@click.option("--all", "everything", is_flag=True,
+              help="Show every regime, method and figure.")  # fmt: skip
 @options.as_markdown
 @options.device
 @options.store
@@ -42,6 +44,7 @@ def evaluate(
     tolerances: Sequence[float],
     baselines: Sequence[str],
     where: Sequence[str],
+    everything: bool,
     markdown: str | None,
     store: str | None,
     seed: int,
@@ -49,18 +52,18 @@ def evaluate(
     no_track: bool,
     as_json: bool,
 ) -> None:
-    """Evaluate predictions on held-out networks, beside every baseline, from the records alone.
+    """Evaluate predictions on held-out networks, beside other methods, from the records alone.
 
-    Targets of which whole networks were measured are judged by network: `measured` (all cells
-    known), `unseen` (none), `gated@T` (the gate asks for cells until the tolerance is met). Others
-    are judged by cell: `cells@N` (learned from N of them). Where only whole networks are recorded,
-    all targets of the engine's family are learned together: `unseen`, `unseen_family` (nor any
-    variant of its architecture), `zero_shot` (nothing of the device).
-    Everything is logged in MLflow.
+    Each regime says what is known of the networks that are tested: `measured` (all cells),
+    `unseen` (none), `gated@T` (what the gate measures until the interval is within T). With fewer
+    than ten whole networks, single cells are tested: `cells@N` (learned from N of them). Where only
+    whole networks are recorded, all targets of the engine's family are learned together: `unseen`,
+    `unseen_family` (nor any variant of the architecture), `zero_shot` (nothing of the device).
+    All figures are logged in MLflow, which `hybridlat mlflow` opens.
 
     \b
-    hybridlat evaluate --target v100/tensorrt/fp16 --where batch=1 --where groups=1
-    hybridlat evaluate --baseline no --json
+    hybridlat evaluate --target epyc-26-2/onnxruntime-1.31/fp32/1t --nets DIR
+    hybridlat evaluate --all --where batch=1 --where groups=1
     """
     documents = Documents(as_json, markdown)
     chosen = evaluation.EvaluationOptions(
@@ -76,7 +79,7 @@ def evaluate(
     def judged(new: Sequence[ResultRow], report: TargetReport | None) -> None:
         rows.extend(new)
         if not documents.fill_standard_output:
-            _show(new, report)
+            _show(new, report, everything)
 
     try:
         with options.at_once(jobs):
@@ -85,25 +88,25 @@ def evaluate(
             )
     finally:
         # What was judged before an interruption or a failure is not lost.
+        judged_any = any(not row.reason for row in rows)
+        if judged_any and not everything and not documents.fill_standard_output:
+            console().print(comparison.legend(rows), style="dim")
         if rows:
             documents.write_tables(lambda: leaderboard.markdown(rows) + "\n")
         if rows and as_json:
             print_json([row.to_json() for row in rows])
 
 
-def _show(rows: Sequence[ResultRow], report: TargetReport | None) -> None:
+def _show(rows: Sequence[ResultRow], report: TargetReport | None, everything: bool) -> None:
     """One target's figures, for people."""
     out = console()
-    leaderboard.show(rows, out)
-    leaderboard.show_calibration(rows, out)
-    if report is None:
-        return
-    for regime, share in report.device_time_share.items():
-        out.print(
-            f"{report.target} {regime}: {100 * share:.0f} % of the device time that "
-            "measuring everything takes"
-        )
-    for note in report.notes:
+    if everything or report is None:
+        leaderboard.show(rows, out)
+    else:
+        for table in comparison.tables(rows):
+            out.print(table.terminal())
+            out.print()
+    for note in () if report is None else report.notes:
         aside(note)
 
 

@@ -44,6 +44,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
     "Models": {
         "train": ("train", "train", "Train a model; it is promoted only if it is not worse."),
         "evaluate": ("evaluate", "evaluate", "Evaluate predictions on held-out networks."),
+        "mlflow": ("mlflow", "mlflow", "Show in a browser what evaluate and train recorded."),
     },
     "Data": {
         "store": ("store", "store", "Show, exchange, check and forget measurements."),

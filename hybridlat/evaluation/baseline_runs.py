@@ -88,12 +88,13 @@ def evaluate_baselines(
         ),
     )
     results = []
-    for kind, task in runs:
+    for number, (kind, task) in enumerate(runs, start=1):
         trials: dict[str, dict[int, list[Prediction]]] = {}
         took_s: dict[str, list[float]] = {}
-        for split in task.splits:
-            if split.label:
-                on_message(f"{kind.name}, {split.label}")
+        for first, split in enumerate(task.splits):
+            if split.label or not first:
+                label = f", {split.label}" if split.label else ""
+                on_message(f"baseline {number} of {len(runs)}: {kind.name}{label}")
             values, spent_s = next(answers)
             each_s = spent_s if task.per_cell else spent_s / max(len(split.judged), 1)
             for regime, measured in split.regimes.items():

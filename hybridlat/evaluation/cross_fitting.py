@@ -130,9 +130,13 @@ def cross_fit(
     }
 
     def calls() -> Iterator[tuple[object, ...]]:
-        for number, members in enumerate(folds.values()):
-            what = f"model {number + 1} of {len(folds)}, without {len(members)} networks"
-            on_message(f"{dataset.target}: {what}")
+        done = 0
+        for number, members in enumerate(folds.values(), start=1):
+            done += len(members)
+            on_message(
+                f"{dataset.target}: model {number} of {len(folds)}, for {len(members)} networks "
+                f"that it has not seen ({done} of {len(networks)})"
+            )
             yield dataset, members, dataset.forbidden(members) | set(also_forbidden), config
 
     fitted = list(at_once(_fit_fold, calls()))

@@ -14,11 +14,13 @@ from msgspec import structs
 
 from hybridlat.errors import InputError
 from hybridlat.estimate.compose.machine import Paces, pace_drift_of
+from hybridlat.estimate.lookup.models import model_folders, read_card, user_models_folder
 from hybridlat.estimate.predict.source import measuring_cost_s
 from hybridlat.graph.cells import kernels
 from hybridlat.graph.network import Lowered
 from hybridlat.graph.signature import sign
 from hybridlat.graph.signature_reading import read
+from hybridlat.model.family import shipped
 from hybridlat.model.geometry import COLUMN, geometry
 from hybridlat.schema.measurement import Breakdown, Kind, Measurement
 from hybridlat.schema.target import Target
@@ -27,6 +29,10 @@ from hybridlat.store.packs import PackLookup
 from hybridlat.store.records import aggregate
 
 RecordSource = Store | PackLookup
+_IN_MODEL = (
+    "the {count} behind {target} are inside the shipped model; to judge it or to train on them, "
+    "import the table that they come from (docs/guides/importing)"
+)
 
 
 class OnlyNetworks(InputError):
@@ -172,12 +178,27 @@ def load(
                 f"of {target} only whole networks are recorded ({len(networks):,}), and none of "
                 "their cells: there is nothing to learn from or to judge cell by cell"
             )
-        raise InputError(
-            f"there are no measured cells of {target}{limits}: measure some, onboard the target "
-            "or import a pack first"
-        )
+        if limits:
+            raise InputError(f"there are no measured cells of {target}{limits}")
+        raise InputError(_what_is_missing(target))
     drift = pace_drift_of(paces.by_process(), paces.median_ratio)
     return Dataset(target, cells, layers, tuple(networks.values()), drift.share, drift.shown_ratio)
+
+
+def _what_is_missing(target: Target) -> str:
+    """Why a target that predictions are made for has no records here, and what to do."""
+    for folder in model_folders(target):
+        rows = read_card(folder).get("rows")
+        if isinstance(rows, int):
+            return _IN_MODEL.format(target=target, count=f"{rows:,} cells")
+    for folder in shipped.folders(user_models_folder()):
+        head = shipped.head_of(folder)
+        if target in {Target(task.device, task.engine, task.precision) for task in head.tasks}:
+            return _IN_MODEL.format(target=target, count=f"{head.networks(target):,} networks")
+    return (
+        f"nothing measured on {target} is in the store: measure networks there, or import a table "
+        "of their latencies (docs/guides/importing)"
+    )
 
 
 def _chosen(cell: MeasuredCell, where: Mapping[str, str]) -> bool:

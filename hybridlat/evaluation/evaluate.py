@@ -8,28 +8,35 @@ row with its reason, and costs the others nothing. Every row is a flat MLflow ru
 
 from __future__ import annotations
 
+import math
+import shlex
 import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
+from importlib import metadata
 
 from hybridlat.errors import HybridlatError, InputError
-from hybridlat.evaluation import leaderboard, tracking
+from hybridlat.evaluation import comparison, leaderboard, tracking
 from hybridlat.evaluation.cross_fitting import FOLDS, device_of
 from hybridlat.evaluation.dataset import Dataset, OnlyNetworks, RecordSource, load
 from hybridlat.evaluation.families import family_records
 from hybridlat.evaluation.family_regimes import Regimes
 from hybridlat.evaluation.metrics import ResultRow, TargetReport, score
-from hybridlat.evaluation.regimes import evaluate_cells, evaluate_networks
+from hybridlat.evaluation.regimes import LARGEST_SHARE, evaluate_cells, evaluate_networks
 from hybridlat.model import baselines as all_baselines
 from hybridlat.model.family.shipped import FAMILY_OF
 from hybridlat.model.steady_sums import steady_fits
-from hybridlat.model.training_problem import FitConfig
+from hybridlat.model.training_problem import LEAST_ROWS, FitConfig
+from hybridlat.report.units import count_text
 from hybridlat.schema.progress import OnMessage, silent
 from hybridlat.schema.target import Target
 from hybridlat.store import Store, packs
+from hybridlat.store.place import StorePlace
 
 LEAST_NETWORKS = 2 * FOLDS
+LEAST_CELLS = math.ceil(LEAST_ROWS / LARGEST_SHARE)
 OnEvaluated = Callable[[Sequence[ResultRow], TargetReport | None], None]
 
 
@@ -90,10 +97,16 @@ def evaluate_targets(
         named = [Target.parse(t) if isinstance(t, str) else t for t in targets]
         order = named or known_targets(opened)
         judge = _Judge(order, chosen, opened, on_message)
-        if chosen.track:
-            on_message("opening the experiment in MLflow")
-        tracker = tracking.open_tracker(opened.url) if chosen.track else tracking.Tracker()
         call = uuid.uuid4().hex[:8]
+
+        @cache
+        def tracker() -> tracking.Tracker:
+            """Opened once there is something to judge: loading MLflow takes seconds."""
+            if not chosen.track:
+                return tracking.Tracker()
+            on_message("opening MLflow")
+            return tracking.open_tracker(opened.url)
+
         rows: list[ResultRow] = []
         reports: list[TargetReport] = []
         refused: list[HybridlatError] = []
@@ -104,27 +117,29 @@ def evaluate_targets(
                     on_message(f"target {index + 1} of {len(order)}: {target}{after}")
                 report = None
                 try:
-                    config, report = judge.report(target)
+                    config, ready = judge.prepare(target)
+                    tracker()
+                    report = ready()
+                except tracking.TrackingError:
+                    raise
                 except HybridlatError as error:
                     refused.append(error)
-                    reason = str(error)
-                    with leaderboard.run_of(tracker, call, str(target)) as run:
-                        run.log({"target": target}, tags={"reason": reason})
-                    none = score(())
+                    reason, none = str(error), score(())
                     new = [ResultRow(str(target), "", "", none, None, None, 0, 0, reason=reason)]
                     if len(order) == 1:
                         break  # it is the error that ends it all
                     on_message(f"{target} is left out: {reason}")
                 else:
-                    about = _about(report, config, chosen.where)
-                    new = leaderboard.log(tracker, call, opened.place.address, report, about)
+                    about: dict[str, object] = {"store": opened.place.address}
+                    about |= _about(report, config, chosen.where)
+                    new = leaderboard.log(tracker(), call, report, about)
                     reports.append(report)
                 if on_evaluated is not None:
                     on_evaluated(new, report)
                 rows += new
         finally:
-            if reports and tracker.page():
-                on_message(f"the figures in MLflow: {tracker.page()}")
+            if reports and tracker().uri:
+                on_message(f"the figures are in MLflow:\n{_compared(tracker(), call, rows, store)}")
         if not reports:
             if len(refused) == 1:
                 raise refused[0]
@@ -148,22 +163,23 @@ class _Judge:
         self.kin = sorted({*order, *(s.target for s in store.stats() if s.networks)})
         self.families: dict[str | None, Regimes] = {}
 
-    def report(self, target: Target) -> tuple[FitConfig, TargetReport]:
-        """All regimes of a target: cell by cell, or beside its kin where it has no cells."""
+    def prepare(self, target: Target) -> tuple[FitConfig, Callable[[], TargetReport]]:
+        """All regimes of a target, cell by cell or beside its kin where it has no cells; the call
+        takes minutes. InputError where too little is recorded of it."""
         options = self.options
         try:
             dataset = load(target, sources_of(target, self.store), options.where)
         except OnlyNetworks:
             self.on_message(f"{target}: reading the whole networks of its family")
             regimes = self._regimes(target)  # says why not, before a device is looked for
-            config = self._config(target)
-            report = regimes.evaluate(target, config, options.methods, options.networks)
-        else:
-            if options.networks is not None:
-                dataset = dataset.only(options.networks)
-            config = self._config(target)
-            report = evaluate_dataset(dataset, config, options, self.on_message)
-        return config, report
+            regimes.places(target, options.networks)
+            config, names = self._config(target), options.networks
+            return config, partial(regimes.evaluate, target, config, options.methods, names)
+        if options.networks is not None:
+            dataset = dataset.only(options.networks)
+        refuse_few(dataset)
+        config = self._config(target)
+        return config, partial(evaluate_dataset, dataset, config, options, self.on_message)
 
     def _config(self, target: Target) -> FitConfig:
         return FitConfig(device_of(target, self.store), target.precision, self.options.seed)
@@ -176,6 +192,15 @@ class _Judge:
             records = family_records(target, self.kin, lambda t: sources_of(t, self.store))
             known = self.families[family] = Regimes(records, self.on_message)
         return known
+
+
+def refuse_few(dataset: Dataset) -> None:
+    """InputError where there are too few cells to fit any model."""
+    if len(dataset.cells) < LEAST_CELLS:
+        raise InputError(
+            f"{count_text(len(dataset.cells), 'cell')} of {dataset.target} were measured, and "
+            f"{LEAST_CELLS} are needed to fit a model: measure more networks there"
+        )
 
 
 def evaluate_dataset(
@@ -214,9 +239,24 @@ def sources_of(target: Target, store: Store) -> list[RecordSource]:
     return [store, *packs.packs_for(target)]
 
 
+def _compared(
+    tracker: tracking.Tracker, call: str, rows: Sequence[ResultRow], store: str | None
+) -> str:
+    """Log the comparison of all targets; its address, else the command that shows it."""
+    targets = list(dict.fromkeys(row.target for row in rows if not row.reason))
+    name = targets[0] if len(targets) == 1 else f"{len(targets)} targets"
+    text = comparison.markdown(rows)
+    tags = {tracking.KIND: tracking.COMPARISON, "call": call, tracking.DESCRIPTION: text}
+    with tracker.run(f"{tracking.COMPARISON} · {name}", tags) as run:
+        run.artifact("leaderboard.md", leaderboard.markdown(rows))
+    where = "" if store is None else f" --store {shlex.quote(StorePlace(store).address)}"
+    return tracker.address(run.id) or f"hybridlat mlflow{where}"
+
+
 def _about(report: TargetReport, config: FitConfig, where: Mapping[str, str]) -> dict[str, object]:
     """The parameters that all runs of a target have."""
     return {
+        "hybridlat": metadata.version("hybridlat"),
         "data_hash": report.data_hash,
         "seed": config.seed,
         "confidence": config.confidence,

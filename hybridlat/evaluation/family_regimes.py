@@ -80,17 +80,19 @@ class Regimes:
         InputError where there are too few networks.
         """
         records = self.records
-        places = _places(target, records, networks)
+        places = self.places(target, networks)
         folds = [regime for regime in HELD_OUT if self.held_out(regime) is not None]
         results = [
             MethodResult(regime, OWN, [self.unseen(regime, places, config.confidence)])
             for regime in folds
         ]
         results += self.zero_shot(places, config.confidence)
-        self.on_message(f"{target}: fitting baselines")
+        tasks = self._tasks(places, config.seed)
         results += [
             replace(result, predict_ms=None)  # our own is not timed either
-            for result in evaluate_baselines(baselines, self._tasks(places, config.seed), config)
+            for result in evaluate_baselines(
+                baselines, tasks, config, lambda text: self.on_message(f"{target}: {text}")
+            )
         ]
         rows = [records.rows[i] for i in places]
         return TargetReport(
@@ -103,6 +105,21 @@ class Regimes:
             calibration={regime: levels(partial(self.unseen, regime, places)) for regime in folds},
             notes=_notes(target, records, results, baselines),
         )
+
+    def places(self, target: Target, networks: Sequence[str] | None = None) -> list[int]:
+        """Positions of the rows of ``target`` that are judged; InputError where they are few."""
+        own = [
+            i for i, row in enumerate(self.records.rows)
+            if row.target == target and not row.suspect
+            and (networks is None or row.network in networks)
+        ]  # fmt: skip
+        if len(own) < LEAST_ROWS:
+            which = "of those named " if networks is not None else ""
+            raise InputError(
+                f"of {target} only whole networks are recorded, and {len(own)} {which}that can be "
+                f"used: {LEAST_ROWS} are needed to hold some out; measure or import more"
+            )
+        return own
 
     def held_out(self, regime: str) -> HeldOut | None:
         """Five folds of a regime; None where there are too few groups to hold any out."""
@@ -233,22 +250,6 @@ def _prediction(
         interval = (float(median_us) / factor, float(median_us) * factor)
     point_us = median_us if point_us is None else point_us
     return Prediction(row.name, row.latency_us, float(point_us), interval, cells=len(row.cells))
-
-
-def _places(target: Target, records: FamilyRecords, networks: Sequence[str] | None) -> list[int]:
-    """Positions of the rows of the target that are judged."""
-    own = [
-        i for i, row in enumerate(records.rows)
-        if row.target == target and not row.suspect
-        and (networks is None or row.network in networks)
-    ]  # fmt: skip
-    if len(own) < LEAST_ROWS:
-        which = "of those named " if networks is not None else ""
-        raise InputError(
-            f"of {target} only whole networks are recorded, and {len(own)} {which}that can be "
-            f"used: {LEAST_ROWS} are needed to hold some out"
-        )
-    return own
 
 
 def _notes(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from hybridlat.evaluation import tracking
 from hybridlat.evaluation.metrics import OWN, ResultRow, TargetReport
-from hybridlat.report.table import GAP, Column, Table, titled
+from hybridlat.report.table import GAP, Table, titled
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,17 +28,17 @@ def _cells(row: ResultRow) -> tuple[str, ...]:
     return (
         row.regime,
         row.method,
-        _number(s.rmspe, 2),
-        _number(s.mape, 2),
+        number_text(s.rmspe, 2),
+        number_text(s.mape, 2),
         _answered(row),
         _percent(s.coverage),
         _percent(s.within_10),
         _percent(s.width),
         _percent(s.measured_share),
         _percent(s.within_5),
-        _number(s.device_s, 1),
-        _number(s.spearman, 3),
-        _number(row.predict_ms, 2),
+        number_text(s.device_s, 1),
+        number_text(s.spearman, 3),
+        number_text(row.predict_ms, 2),
     )
 
 
@@ -51,7 +50,8 @@ def _answered(row: ResultRow) -> str:
     return str(row.networks or f"{row.cells:,} cells")
 
 
-def _number(value: float | None, digits: int) -> str:
+def number_text(value: float | None, digits: int) -> str:
+    """A figure, or a dash where there is none."""
     return "–" if value is None else f"{value:.{digits}f}"
 
 
@@ -86,16 +86,16 @@ def _comparable(rows: Sequence[ResultRow]) -> list[ResultRow]:
     return [row for row in rows if row.score.answered >= enough(row)]
 
 
-def best(rows: Sequence[ResultRow]) -> list[ResultRow]:
-    """The method with the least error in each regime of each target that has one to compare."""
+def best(rows: Sequence[ResultRow], among: Collection[str] | None = None) -> list[ResultRow]:
+    """The method, ``among`` those named, with the least error in each regime of each target."""
     best_of: dict[tuple[str, str], ResultRow] = {}
     for row in ordered(_comparable(rows)):
-        if row.score.rmspe is not None:
+        if row.score.rmspe is not None and (among is None or row.method in among):
             best_of.setdefault((row.target, row.regime), row)
     return list(best_of.values())
 
 
-def _by_target(rows: Sequence[ResultRow]) -> Iterable[tuple[str, list[ResultRow], float | None]]:
+def by_target(rows: Sequence[ResultRow]) -> Iterable[tuple[str, list[ResultRow], float | None]]:
     """Every judged target, its rows in order, and its noise floor."""
     judged = [r for r in rows if not r.reason]
     for target in dict.fromkeys(r.target for r in judged):
@@ -109,7 +109,7 @@ def markdown(rows: Sequence[ResultRow]) -> str:
     for row in rows:
         if row.reason:
             text += [f"### {row.target}", "", f"Not judged: {row.reason}.", ""]
-    for target, own, floor in _by_target(rows):
+    for target, own, floor in by_target(rows):
         noise = "" if floor is None else f" (noise floor: RMSPE {floor:.2f} %)"
         marked = best(own)
         lines = []
@@ -125,7 +125,7 @@ def show(rows: Sequence[ResultRow], console: Console) -> None:
     for row in rows:
         if row.reason:
             console.print(f"{row.target} · not judged: {row.reason}\n")
-    for target, own, floor in _by_target(rows):
+    for target, own, floor in by_target(rows):
         title = target if floor is None else f"{target} · noise floor {floor:.2f} % RMSPE"
         lines = [_cells(row) for row in own]
         shown = _fitting(lines, console.width)
@@ -142,24 +142,6 @@ def show(rows: Sequence[ResultRow], console: Console) -> None:
         console.print()
 
 
-def show_calibration(rows: Sequence[ResultRow], console: Console) -> None:
-    """Per target: how often our intervals hold the truth, and how wide they are, by confidence."""
-    for target in dict.fromkeys(r.target for r in rows if r.calibration):
-        own = [r for r in rows if r.target == target and r.calibration]
-        confidences = list(dict.fromkeys(level.confidence for r in own for level in r.calibration))
-        lines = []
-        for row in own:
-            of = {level.confidence: level for level in row.calibration}
-            lines.append([row.regime] + [
-                f"{100 * of[c].coverage:.0f} / {100 * of[c].width:.0f}" if c in of else "–"
-                for c in confidences
-            ])  # fmt: skip
-        columns = titled(*(f"{100 * c:g} %" for c in confidences), right=True)
-        title = f"{target} · truths inside the interval, and its mean width, by confidence"
-        console.print(Table([Column("regime"), *columns], lines, title).terminal())
-        console.print()
-
-
 def _fitting(lines: Sequence[Sequence[str]], width: int) -> int:
     """How many columns fit."""
     titles = [column.title for column in _COLUMNS]
@@ -167,48 +149,33 @@ def _fitting(lines: Sequence[Sequence[str]], width: int) -> int:
     return max(3, sum(total - GAP <= width for total in accumulate(sizes)))
 
 
-def run_of(
-    tracker: tracking.Tracker, call: str, target: str, regime: str = "", method: str = ""
-) -> AbstractContextManager[tracking.TrackedRun]:
-    """The run of one row; its tags say what it is of."""
-    tags = {"regime": regime, "method": method, "target": target}
-    given = {name: value for name, value in tags.items() if value}
-    about = {tracking.KIND: _EVALUATION, "call": call, **given}
-    return tracker.run(" · ".join(given.values()), about)
-
-
 def log(
     tracker: tracking.Tracker,
     call: str,
-    source: str,
     report: TargetReport,
     about: Mapping[str, object],
 ) -> list[ResultRow]:
     """The rows of a report, each with the run that it is logged in, beside parameters ``about``."""
-    size = {"networks": report.networks, "cells": report.cells}
-    rows = report.rows()
     logged: list[ResultRow] = []
-    for row in rows:
-        with run_of(tracker, call, row.target, row.regime, row.method) as run:
-            what = {"target": row.target, "regime": row.regime, "method": row.method}
-            run.log({**what, **about}, _metrics(row, report))
-            run.dataset(row.target, report.data_hash, source, _EVALUATION, **size)
+    for row in report.rows():
+        what = {"regime": row.regime, "method": row.method, "target": row.target}
+        tags = {tracking.KIND: _EVALUATION, "call": call, **what}
+        with tracker.run(" · ".join(what.values()), tags) as run:
+            run.log({**what, **about}, _metrics(row))
             if row.method == OWN and run.id:
-                _log_behind(run, row, report, rows)
+                _log_behind(run, row, report)
             logged.append(dataclasses.replace(row, mlflow_run=run.id))
     return logged
 
 
-def _metrics(row: ResultRow, report: TargetReport) -> dict[str, float | None]:
+def _metrics(row: ResultRow) -> dict[str, float | None]:
     """The figures, shares and errors to four digits: MLflow shows all that it is given."""
-    share = report.device_time_share.get(row.regime) if row.method == OWN else None
     figures: dict[str, float | None] = {
         **dataclasses.asdict(row.score),
         "answered_share": row.answered_share,
         "noise_floor": row.noise_floor,
-        "networks": float(row.networks),
+        "networks": row.networks or None,  # none in a regime of single cells
         "cells": float(row.cells),
-        "device_time_share": share,
     }
     return {
         name: value if value is None or float(value).is_integer() else float(f"{value:.4g}")
@@ -216,10 +183,8 @@ def _metrics(row: ResultRow, report: TargetReport) -> dict[str, float | None]:
     }
 
 
-def _log_behind(
-    run: tracking.TrackedRun, row: ResultRow, report: TargetReport, rows: Sequence[ResultRow]
-) -> None:
-    """Single predictions, calibration and the target's table, for those who look."""
+def _log_behind(run: tracking.TrackedRun, row: ResultRow, report: TargetReport) -> None:
+    """Single predictions and calibration, for those who look."""
     result = report.find(row.regime)
     lines = []
     for p in result.predictions[:_MOST_LINES] if result is not None else ():
@@ -236,4 +201,3 @@ def _log_behind(
     ):
         if of:
             run.artifact(f"{name}.json", {key: [each[key] for each in of] for key in of[0]})
-    run.artifact("leaderboard.md", markdown(rows))

@@ -18,6 +18,8 @@ from hybridlat.estimate.compose.composition import CALIBRATED_AT
 from hybridlat.schema.target import Target
 
 OWN = "hybridlat"
+PARTS = ("lookup_only", "model_only")
+"""Baselines that are a part of hybridlat; all others are its rivals."""
 _DIGITS = {
     "rmspe": 3, "mape": 3, "within_5": 4, "within_10": 4, "spearman": 4, "coverage": 4, "width": 4,
     "measured_share": 4, "device_s": 2,
@@ -236,8 +238,7 @@ class MethodResult:
 class TargetReport:
     """One target judged.
 
-    ``calibration`` maps our own regimes to what holds at each confidence. ``device_time_share`` is
-    the part of the time to measure everything that each gated regime spent.
+    ``calibration`` maps our own regimes to what holds at each confidence.
     """
 
     target: Target
@@ -247,7 +248,6 @@ class TargetReport:
     networks: int
     cells: int
     calibration: Mapping[str, Sequence[ConfidenceLevel]] = field(default_factory=dict)
-    device_time_share: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def rows(self) -> list[ResultRow]:

@@ -56,7 +56,7 @@ from hybridlat.schema.progress import OnMessage
 CELL_SHARES = (0.05, 0.1, 0.2, 0.3)
 SIZES = (300, 3000)
 _GATED_SHARE = 0.2
-_LARGEST_SHARE = 0.8
+LARGEST_SHARE = 0.8
 _MEASURED = "measured"
 States = Mapping[str, Sequence[ErrorPosterior]]
 Pairs = Sequence[tuple[HeldOutNetwork, Composition]]
@@ -90,17 +90,17 @@ def evaluate_networks(
     results = [MethodResult(r, OWN, [given], fitted.predict_ms) for r, given in by_regime.items()]
     lone = [cell_predictions(cells, config.confidence)]
     results.append(MethodResult("unseen_cells", OWN, lone, fitted.predict_ms, per_cell=True))
-    on_message(f"{dataset.target}: fitting baselines")
     units: tuple[Unit, ...] = ("cell", "layer") if dataset.layers else ("cell",)
     tasks = {unit: _task(dataset, fitted, unit, states, config) for unit in units}
-    results += evaluate_baselines(names, tasks, config)
+    results += evaluate_baselines(
+        names, tasks, config, lambda text: on_message(f"{dataset.target}: {text}")
+    )
     on_message(f"{dataset.target}: intervals at other confidences")
     calibration = {
         regime: levels(partial(_predictions, pairs, given, gates.get(regime)))
         for regime, given in states.items()
     }
     calibration["unseen_cells"] = levels(partial(cell_predictions, cells))
-    total_s = [math.fsum(c.cost_s for c in network.cells) for network, _ in pairs]
     missing = len(dataset.networks) - len(networks)
     left_out = f"{missing} network{' is' if missing == 1 else 's are'} left out"
     return TargetReport(
@@ -111,11 +111,6 @@ def evaluate_networks(
         networks=len(networks),
         cells=len(dataset.cells),
         calibration=calibration,
-        device_time_share={
-            regime: sum(p.device_s / s for p, s in zip(by_regime[regime], total_s, strict=True))
-            / len(pairs)
-            for regime in gates
-        },
         notes=(f"{left_out}: some of their cells could not be measured",) if missing else (),
     )
 
@@ -211,7 +206,7 @@ def evaluate_cells(
     records = [dataset.cells[h] for h in hashes]
     truth = np.array([r.latency_us for r in records])
     costs_s = np.array([r.cost_s for r in records])
-    largest = int(len(hashes) * _LARGEST_SHARE)
+    largest = int(len(hashes) * LARGEST_SHARE)
     sizes = [n for n in SIZES if n < largest] + [largest]
     problem = Problem(Sums.of_texts([r.text for r in records]), truth, tuple(hashes))
     gated = f"gated_cells@{_GATED_SHARE * 100:g}%"

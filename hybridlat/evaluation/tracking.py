@@ -9,11 +9,9 @@ use.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import re
-import subprocess
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,12 +28,18 @@ from hybridlat.store.place import StorePlace, without_password
 EXPERIMENT = "hybridlat"
 CHAMPION = "champion"
 KIND = "kind"
-"""The tag that says whether a run is an evaluation or a training."""
-_MOST_DIGEST = 36
+"""The tag that says whether a run is an evaluation, a comparison or a training."""
+COMPARISON = "comparison"
+DESCRIPTION = "mlflow.note.content"
 _MOST_PARAMETER = 500
-_EXPERIMENT_TAGS = {
-    "mlflow.experimentKind": "custom_model_development",  # else it opens for language models
-    "mlflow.experiment.primaryMetric.name": "rmspe",
+
+
+QUIET = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "DO_NOT_TRACK": "true",
+    "GIT_PYTHON_REFRESH": "quiet",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
 
 
@@ -93,19 +97,6 @@ class TrackedRun:
                 text = isinstance(content, str)
                 (self.client.log_text if text else self.client.log_table)(self.id, content, name)
 
-    def dataset(self, name: str, digest: str, source: str, context: str, **size: int) -> None:
-        """What the run was judged on or learned from: name, hash, where it lies, what for, size."""
-        if self.client is not None:
-            from mlflow.entities import Dataset, DatasetInput, InputTag
-
-            body = Dataset(
-                name, digest[:_MOST_DIGEST], "local", json.dumps({"uri": source}),
-                profile=json.dumps(size),
-            )  # fmt: skip
-            tags = [InputTag("mlflow.data.context", context)]
-            with _calling(f"keep the data set {name}"):
-                self.client.log_inputs(self.id, [DatasetInput(body, tags)])
-
 
 class Tracker:
     """Runs and the registry at ``uri``, nothing without one; TrackingError if it does not open."""
@@ -130,8 +121,6 @@ class Tracker:
                 return
             made = self._client.create_experiment(EXPERIMENT, artifact_location=location)
             self._experiment = str(made)
-            for name, value in _EXPERIMENT_TAGS.items():
-                self._client.set_experiment_tag(self._experiment, name, value)
 
     @contextlib.contextmanager
     def run(self, name: str, tags: Mapping[str, str] | None = None) -> Iterator[TrackedRun]:
@@ -140,9 +129,6 @@ class Tracker:
             yield TrackedRun()
             return
         given = {"mlflow.source.name": "hybridlat", "mlflow.source.type": "LOCAL", **(tags or {})}
-        commit = git_commit()
-        if commit:
-            given["mlflow.source.git.commit"] = commit
         with _calling("start a run"):
             made = self._client.create_run(self._experiment, run_name=name, tags=given)
         run = TrackedRun(self._client, made.info.run_id)
@@ -153,15 +139,22 @@ class Tracker:
             raise
         self._client.set_terminated(run.id)
 
-    def page(self) -> str:
-        """Where people find the figures; empty where none are logged."""
-        if self._client is None:
-            return ""
-        link = f"#/experiments/{self._experiment}/runs?workflowType=machine_learning"
-        if self.uri.startswith(("http://", "https://")):
-            return f"{without_password(self.uri).rstrip('/')}/{link}"
-        command = f"mlflow ui --backend-store-uri {without_password(self.uri)}"
-        return f"http://127.0.0.1:5000/{link} while `{command}` runs"
+    def address(self, run: str, server: str = "") -> str:
+        """The page of a run (else of all) at ``server``; empty where no server keeps the runs."""
+        if not server and self.uri.startswith(("http://", "https://")):
+            server = without_password(self.uri).rstrip("/")
+        page = f"{server}/#/experiments/{self._experiment}/runs{'/' if run else ''}{run}"
+        # Where MLflow knows the word, what stands beside the page is not for language models.
+        return f"{page}?workflowType=machine_learning" if server else ""
+
+    def newest_comparison(self) -> str:
+        """The run that the last evaluation is compared in; empty where there is none."""
+        with _calling("look for a run"):
+            found = self._client.search_runs(
+                [self._experiment], f"tags.{KIND} = '{COMPARISON}'", max_results=1,
+                order_by=["attributes.start_time DESC"],
+            )  # fmt: skip
+        return str(found[0].info.run_id) if found else ""
 
     def register(self, target: Target, run: TrackedRun, folder: Path, device: str) -> str:
         """Keep the model files of ``folder`` as a new version of the target's model; its number."""
@@ -185,13 +178,7 @@ class Tracker:
 
 def _quiet_mlflow() -> Any:
     """Load MLflow so that it writes nothing to the terminal and makes no requests of its own."""
-    for name, value in (
-        ("MLFLOW_DISABLE_TELEMETRY", "true"),
-        ("DO_NOT_TRACK", "true"),
-        ("GIT_PYTHON_REFRESH", "quiet"),
-        ("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false"),
-        ("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true"),
-    ):
+    for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -220,16 +207,6 @@ def tracking_uri(store_url: str) -> str:
 def open_tracker(store_url: str) -> Tracker:
     """A tracker for the store; one that keeps nothing where MLflow is not installed."""
     return Tracker(tracking_uri(store_url) if find_spec("mlflow") is not None else "")
-
-
-def git_commit() -> str:
-    """The commit of the source tree this runs from; empty without git or outside a repository."""
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        return subprocess.run(
-            command, capture_output=True, text=True, timeout=10, check=True
-        ).stdout.strip()
-    return ""
 
 
 def model_name(target: Target) -> str:

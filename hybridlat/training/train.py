@@ -34,7 +34,7 @@ from hybridlat.estimate.predict import family
 from hybridlat.evaluation import tracking
 from hybridlat.evaluation.cross_fitting import FOLDS, device_of
 from hybridlat.evaluation.dataset import Dataset, OnlyNetworks, load
-from hybridlat.evaluation.evaluate import sources_of
+from hybridlat.evaluation.evaluate import refuse_few, sources_of
 from hybridlat.evaluation.metrics import Score
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.steady_sums import steady_fits
@@ -112,10 +112,7 @@ def train_target(
         tracker = tracking.open_tracker(opened.url) if options.track else tracking.Tracker()
         about = {tracking.KIND: "training", "target": str(target)}
         with tracker.run(f"train {target}", about) as run:
-            run.dataset(
-                str(target), dataset.data_hash, opened.place.address, "training",
-                cells=len(dataset.cells), networks=len(dataset.complete_networks),
-            )  # fmt: skip
+            run.log({"store": opened.place.address})
             candidate = Candidate(dataset, config, on_message)
             folder = Path(scratch) / "new"
             candidate.save(folder)
@@ -139,7 +136,9 @@ def train_target(
 
 def _dataset(target: Target, store: Store) -> Dataset:
     try:
-        return load(target, sources_of(target, store))
+        dataset = load(target, sources_of(target, store))
+        refuse_few(dataset)
+        return dataset
     except OnlyNetworks:
         folder = family.folder_of(target, known_device(target, store))
         count = 0 if folder is None else len(family.measured_networks(store, target))

@@ -236,7 +236,7 @@ def test_a_target_that_cannot_be_judged_costs_the_others_nothing(
     assert came == [({str(FEW)}, False), ({str(TARGET)}, True)]
     assert said[0] == f"target 1 of 2: {FEW}, then {TARGET}"
     [lost] = [row for row in evaluation.to_json() if row["target"] == str(FEW)]
-    assert "too few to fit a model" in str(lost["reason"])
+    assert "10 cells of few/maker-1.0/fp32/1t were measured, and 25" in str(lost["reason"])
     assert {name for name, value in lost.items() if value is not None} == {
         "target", "reason", "mlflow_run"
     }  # fmt: skip
@@ -251,7 +251,9 @@ def test_a_target_that_cannot_be_judged_costs_the_others_nothing(
 
 
 def test_where_no_target_can_be_judged_every_reason_is_given(two_targets: str) -> None:
-    with pytest.raises(InputError, match=r"none of the 2 targets.*too few.*no measured cells of x"):
+    with pytest.raises(
+        InputError, match=r"none of the 2 targets.*25 are needed.*nothing measured on x"
+    ):
         _judge(two_targets, (FEW, Target("x", "maker-1.0", "fp32", 1)), baselines=[])
 
 
@@ -266,6 +268,7 @@ def test_what_was_judged_before_an_interruption_is_printed(
         return evaluate_dataset(dataset, *rest)
 
     monkeypatch.setattr(evaluate, "evaluate_dataset", interrupted)
+    monkeypatch.setattr(evaluate, "refuse_few", lambda _: None)
     monkeypatch.setattr(evaluate, "device_of", lambda *_: DEVICE)
     words = ["evaluate", "--target", str(TARGET), "--target", str(FEW), "--store", two_targets,
              "--baseline", "no", "--no-track"]  # fmt: skip

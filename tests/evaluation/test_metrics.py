@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import math
 
 import pytest
 
-from hybridlat.evaluation import leaderboard
+from hybridlat.evaluation import comparison, leaderboard
 from hybridlat.evaluation.cross_fitting import even_folds, fold_of
 from hybridlat.evaluation.metrics import (
-    ConfidenceLevel,
     Prediction,
     ResultRow,
     noise_floor,
@@ -131,20 +131,40 @@ def test_the_table_fits_the_terminal(width: int) -> None:
     assert text.count("gated_cells@20%") == 1
 
 
-def test_the_calibration_table_has_a_column_a_confidence() -> None:
-    from rich.console import Console
+def _row(regime: str, method: str, error: float, answered: int = 1) -> ResultRow:
+    given = [Prediction("a", 100.0, 100.0 + error)] * answered + [Prediction("b", 1.0, math.nan)]
+    figures = score(given[:2])
+    return ResultRow("t", regime, method, figures, 0.1, 2.0, answered, 1, asked=2)
 
-    levels = (ConfidenceLevel(0.5, 0.48, 0.021, 24), ConfidenceLevel(0.9, 0.92, 0.06, 24))
-    figures = score([Prediction("a", 100.0, 101.0)])
-    rows = [
-        ResultRow("t", "unseen", "hybridlat", figures, 0.1, None, 1, 1, calibration=levels),
-        ResultRow("t", "unseen", "roofline", figures, 0.1, None, 1, 1),
+
+def test_a_comparison_shows_what_matters_and_counts_rivals_only() -> None:
+    regimes = ["measured", "unseen", "gated@5%", "gated_cells@20%", "unseen_cells"]
+    errors = {
+        "hybridlat": 3.0, "model_only": 1.0, "lookup_only": 1.0, "flops_linear": 40.0,
+        "roofline": 9.0,
+    }  # fmt: skip
+    rows = [_row(r, m, e, answered=2) for r in regimes for m, e in errors.items()]
+    rows += [_row(regime, "kernel_forest", 5.0) for regime in regimes]
+    [table] = comparison.tables(rows)
+    assert table.title == "t · noise floor 2.0 %"
+    assert list(table.rows) == [
+        [regime, "2 networks", "3.0", "9.0 roofline", "5.0 (of 1)", "40.0"]
+        for regime in regimes[:3]
     ]
-    console = Console(width=80, record=True, file=io.StringIO())
-    leaderboard.show_calibration(rows, console)
-    lines = console.export_text().split("\n")
-    assert [line.split() for line in lines if line][-2:] == [
-        ["regime", "50", "%", "90", "%"],
-        ["unseen", "48", "/", "2", "92", "/", "6"],
-    ]
-    assert rows[0].to_json()["calibration"] == [level.to_json() for level in levels]
+    text = comparison.markdown([*rows, dataclasses.replace(rows[0], target="u", reason="too few")])
+    assert "u was not judged: too few." in text
+    assert all(f"{regime}: " in text for regime in regimes[:3])
+
+
+@pytest.mark.parametrize(
+    ("regimes", "main"),
+    [
+        ("cells@300 cells@3000 cells@9000 gated_cells@20%", "cells@300 cells@9000 gated_cells@20%"),
+        ("unseen unseen_family zero_shot", "unseen unseen_family zero_shot"),
+        ("measured unseen gated@5% gated@1%", "measured unseen gated@5% gated@1%"),
+    ],
+)
+def test_three_regimes_matter(regimes: str, main: str) -> None:
+    rows = [_row(regime, "hybridlat", 1.0) for regime in regimes.split()]
+    assert comparison.main_regimes(rows) == main.split()
+    assert all(f"{regime}: " in comparison.legend(rows) for regime in main.split())

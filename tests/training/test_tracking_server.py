@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -88,13 +87,8 @@ def test_a_team_trains_and_judges(
     client: Any = mlflow.MlflowClient()
     [name] = [model.name for model in client.search_registered_models()]
     assert name == tracking.model_name(TARGET)
-    for run_id, context in ((trained.mlflow_run, "training"),
-                            (evaluation.rows[0].mlflow_run, "evaluation")):  # fmt: skip
-        [given] = client.get_run(run_id).inputs.dataset_inputs
-        assert {tag.key: tag.value for tag in given.tags} == {"mlflow.data.context": context}
-        assert (given.dataset.name, json.loads(given.dataset.profile)["networks"]) == (
-            str(TARGET), 14,
-        )  # fmt: skip
+    for run_id in (trained.mlflow_run, evaluation.rows[0].mlflow_run):
+        assert client.get_run(run_id).data.params["target"] == str(TARGET)
     kept = [path.name for path in (tmp_path / "artifacts").rglob("*") if path.is_file()]
     assert {"model.json", "composition.json", "held_out.json"} <= set(kept)
     assert not [name for name in kept if name.endswith(".pkl")]

@@ -73,7 +73,7 @@ def test_poisoned_records_are_refused(trained: train.Trained, tmp_path: Path) ->
 
 def test_too_few_records_say_so(tmp_path: Path) -> None:
     url = made_store(tmp_path, networks=0, sweep=8)
-    with pytest.raises(InputError, match="too few"):
+    with pytest.raises(InputError, match="25 are needed"):
         _train(url, tmp_path / "models")
 
 

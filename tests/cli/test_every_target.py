@@ -1,0 +1,94 @@
+"""Every target that ``targets`` lists is judged and trained, or a sentence says what is missing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from hybridlat.cli.main import run
+from hybridlat.errors import InputError
+from hybridlat.estimate.lookup.target_list import list_targets
+from hybridlat.evaluation import evaluate, tracking
+from hybridlat.schema.measurement import Measurement
+from hybridlat.schema.target import Target
+from hybridlat.store import Store
+from hybridlat.training import train
+from tests.cli.test_cli_streams import NEEDLESS, loaded_by
+from tests.evaluation.made_networks import HERE, THERE, fill, networks
+from tests.evaluation.made_pack import DEVICE, TARGET, conv, made_store
+
+PACK = "epyc-26-2/onnxruntime-1.31/fp32/1t"
+FEW, OTHER = Target.parse("few/maker-1.0/fp32/1t"), Target.parse("t4/openvino-2025.0/fp32")
+BEGINS = {str(TARGET), str(HERE)}
+INSIDE = "behind .* are inside the shipped model; to judge it or to train .* import the table"
+MISSING = {
+    "jetson-nano/tensorrt/fp16": (f"the 12 networks {INSIDE}",) * 2,
+    "v100/tensorrt/fp16": (f"the 89,759 cells {INSIDE}",) * 2,
+    "l4/tensorrt/fp16": ("nothing measured on l4/tensorrt/fp16 is in the store: measure",) * 2,
+    str(FEW): ("1 cell of few.* 25 are needed to fit a model: measure more",) * 2,
+    str(OTHER): ("openvino has no family model", "nothing to learn from"),
+    str(THERE): ("3 that can be used: 10 are needed", "nothing has to be trained|nothing to learn"),
+}
+"""Of what cannot be done at once, what evaluate and train say."""
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Records of every kind that a store may hold."""
+    url = made_store(tmp_path_factory.mktemp("every"), networks=0, sweep=40)
+    with Store(url) as opened:
+        for target, count in ((HERE, 12), (THERE, 3), (OTHER, 12)):
+            fill(opened, [target], networks(count))
+        cell = conv(16, 7, 16, 3)
+        opened.add_signatures({cell.hash: cell.text})
+        opened.add([Measurement(FEW, cell.hash, "cell", 5.0, 0.01)])
+        yield url
+
+
+@pytest.fixture(autouse=True)
+def _nothing_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLflow is opened before what takes minutes, and not before what is missing is said."""
+
+    def begin(_: str) -> tracking.Tracker:
+        raise tracking.TrackingError("it begins")
+
+    monkeypatch.setattr(tracking, "open_tracker", begin)
+    for module in (evaluate, train):
+        monkeypatch.setattr(module, "device_of", lambda *_: DEVICE)
+
+
+@pytest.mark.parametrize("target", MISSING)
+def test_what_is_missing_is_one_sentence(
+    target: str, store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command, words in zip(("evaluate", "train"), MISSING[target], strict=True):
+        code = run([command, "--target", target, "--store", store])
+        out, err = capsys.readouterr()
+        assert re.search(words, " ".join((out + err).split())), out + err
+        assert code == (0 if "nothing has to be trained" in out else 2)
+
+
+def test_every_row_begins_or_is_missing(store: str) -> None:
+    said: dict[str, str] = {}
+    chosen = evaluate.EvaluationOptions()
+    for name in {info.target for info in list_targets(store)} - {PACK}:  # seconds to read
+        with pytest.raises((InputError, tracking.TrackingError)) as caught:
+            evaluate.evaluate_targets([name], chosen, store=store)
+        said[name] = str(caught.value)
+    assert len(said) > 30 and {name for name in said if said[name] == "it begins"} == BEGINS
+    for name in set(said) - BEGINS:
+        assert name in said[name] and ("import" in said[name] or "measure" in said[name])
+
+
+def test_training_begins(store: str) -> None:
+    with pytest.raises(tracking.TrackingError, match="it begins"):
+        train.train_target(TARGET, train.TrainingOptions(), store=store)
+
+
+@pytest.mark.parametrize("command", ["evaluate", "train"])
+def test_what_is_missing_is_said_before_anything_heavy_is_loaded(command: str) -> None:
+    words = [command, "--target", "jetson-nano/tensorrt/fp16", "--store", "sqlite://"]
+    loaded = loaded_by(f"from hybridlat.cli import main as c; assert c.run({words}) == 2")
+    assert loaded & NEEDLESS <= {"scipy", "onnx"}
