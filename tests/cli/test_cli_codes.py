@@ -78,6 +78,21 @@ def test_exit_codes(
         json.loads(out)
 
 
+def test_compare_says_each_note_once_and_ends_as_predict_does(
+    answering: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for answers, options, code in (
+        ([residual(), residual()], [], 0),
+        ([residual(), untrusted()], [], 3),
+        ([residual(), untrusted()], ["--json"], 3),
+    ):
+        answering(*answers)
+        assert cli.run(["compare", "a.onnx", "b.onnx", *options]) == code
+        out, err = capsys.readouterr()
+        assert bool(err) == bool(options)  # what stands beside the table is not said again
+        assert options or out.count("Dropout_7 was removed") == 1
+
+
 def test_options_arrive_as_written(answering: Callable[..., Any]) -> None:
     stand_in = answering(residual())
     code = cli.run(

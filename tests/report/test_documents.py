@@ -21,7 +21,7 @@ from hybridlat.report.compare import (
 )
 from hybridlat.report.html import curves_of, headings, page
 from hybridlat.report.html_section import asset
-from hybridlat.schema.estimate import Estimate
+from hybridlat.schema.estimate import Estimate, EstimateWarning
 from tests.report.estimates import described, long_tail, residual, untrusted
 from tests.report.test_terminal import hold_against
 
@@ -154,11 +154,13 @@ def odd_names() -> Estimate:
     ("estimate", "words"),
     [
         (residual(), ["8.12 ms", "7.99 – 8.26 ms", "Conv+Relu ×2 → Conv+Add+Relu", "56.2 %", "×3",
-                      "Dropout_7 was removed by the engine"]),
-        (untrusted(), ["odd <b>&.onnx", "no model has seen an Einsum", "not to be trusted"]),
+                      "Dropout_7 was removed by the engine", "GlobalAvgPool → Flatten",
+                      "BN+Relu → Conv"]),
+        (untrusted(), ["odd <b>&.onnx", "at least 50.0 µs", "No model has seen an Einsum.",
+                       "not to be trusted"]),
         (described(), ["layer1.0–2", "64→128, 3×3/2, 28×28", "compute 100 %", "memory 80 %",
                        "< 0.001", "Not run: 1 operator without a kernel, 40 operators that only "
-                       "make constants"]),
+                       "make constants", "what limits it:computememorynot known"]),
         (odd_names(), ["Not run: 1 operator without a kernel, 1 operator that only makes constants",
                        "Dropout_7, odd <name>", "Predicted from <its> kin."]),
     ],
@@ -169,6 +171,43 @@ def test_the_page_without_a_script_says_all_of_it(estimate: Estimate, words: lis
     assert ("Not run" in parsed.text) == bool(estimate.removed)
     # A name is text, not markup.
     assert not any(tag == "b" and text.startswith("&.onnx") for tag, text in parsed.pieces)
+
+
+COMMAND = "hybridlat plan a.onnx --target l4/tensorrt/fp16 -o plan"
+
+
+def rough() -> Estimate:
+    """A guess for a GPU: lopsided, every cell alike, with remarks of each kind."""
+    cells = tuple(dataclasses.replace(c, interval_us=(0.53 * us, 1.87 * us))
+                  for c in residual().cells if (us := c.latency_us))  # fmt: skip
+    warnings = (
+        EstimateWarning("file", "No fusion rule covers MaxPool."),
+        EstimateWarning("batch-outside", "Batch 1 is outside what is known.", COMMAND),
+        EstimateWarning("device-unmeasured", "No network of this GPU is known.", COMMAND),
+    )
+    return dataclasses.replace(
+        residual(), interval_us=(4400.0, 15e3), warnings=warnings, cells=cells
+    )
+
+
+def test_notes_are_one_box_with_what_to_do_and_the_rest_folded() -> None:
+    text = page([rough()])
+    (box,) = re.findall(r'<div class="notes.*?</div>', text)
+    assert box.count(f"<pre><code>{COMMAND}</code></pre>") == 1
+    order = ["Batch 1 is", "No network of", "</pre>", "<details><summary>1 note", "MaxPool"]
+    assert sorted(order, key=box.index) == order
+    assert '<span class="grade rough">rough</span>' in text and "not to be trusted" not in text
+    assert '<div class="notes' not in page([long_tail(3)])
+
+
+def test_lopsided_intervals_are_ranges_and_a_column_that_says_one_thing_is_left_out() -> None:
+    text = page([rough()])
+    assert ">4.4 – 15.0 ms · 90 % sure<" in text and ">interval</th>" not in text
+    assert "53 to 187 % of its latency" in text
+    first, *others = rough().cells
+    first = dataclasses.replace(first, interval_us=(890.0, 910.0))
+    text = page([dataclasses.replace(rough(), cells=(first, *others))])
+    assert all(words in text for words in (">interval</th>", "±1.1 %", "0.80 – 2.81 ms"))
 
 
 def test_the_timeline_holds_every_cell_in_proportion() -> None:
