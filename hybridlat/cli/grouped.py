@@ -9,7 +9,7 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 WHAT, WHERE, INPUT, SURE, OUTPUT, OTHER = (
-    "What", "Where", "Input", "How sure", "Output", "Other",
+    "What to measure", "Where", "Input", "How sure", "Output", "Other",
 )  # fmt: skip
 _GROUPS = (WHAT, WHERE, INPUT, SURE, OUTPUT, OTHER)
 

@@ -112,6 +112,6 @@ def _print(
         out.print(Text(f"{len(lowered.removed)} removed: {names}", "dim"))
     if differing is not None and read.nodes:
         share = 1 - len(differing) / len(read.nodes)
-        out.print(Text(f"{percent_text(share)} of the operators in the engine's own groups"))
+        out.print(f"agrees with TensorRT-RTX's compiler on {percent_text(share)} of the operators")
     for warning in lowered.warnings:
         out.print(Text(f"Note: {warning}", "yellow"))

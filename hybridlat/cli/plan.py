@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from hybridlat.cli import options
-from hybridlat.cli.grouped import Grouped
+from hybridlat.cli.grouped import OUTPUT, Grouped, option
 from hybridlat.cli.importing import print_results
 from hybridlat.cli.output import print_json, say
 from hybridlat.measuring.plan_runs import import_results, unknown_to
@@ -22,8 +22,8 @@ from hybridlat.store import Store
 
 @click.command(cls=Grouped)
 @options.networks
-@click.option("-o", "--output", "folder", required=True, metavar="DIR",
-              type=click.Path(file_okay=False), help="Folder to write the plan to.")  # fmt: skip
+@option("-o", "--output", "folder", group=OUTPUT, required=True, metavar="DIR",
+        type=click.Path(file_okay=False), help="Folder to write the plan to.")  # fmt: skip
 @options.target_option("What the other device is: device/runtime/precision.", required=True)
 @options.what
 @options.far

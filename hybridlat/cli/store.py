@@ -10,7 +10,7 @@ import click
 
 from hybridlat.cli import options
 from hybridlat.cli.importing import import_
-from hybridlat.cli.output import ProgressShown, console, print_json
+from hybridlat.cli.output import ProgressShown, aside, console, print_json
 from hybridlat.cli.param_types import DURATION, MOMENT, whole
 from hybridlat.errors import StoreError
 from hybridlat.report.table import Column, Table, titled
@@ -172,7 +172,9 @@ def forget(
             raise StoreError("the store has no such records: see hybridlat store stats")
         if not yes:
             words = _removal_text(planned)
-            click.confirm(f"Remove {words} from {opened.place.address} for good?", abort=True)
+            if not click.confirm(f"Remove {words} from {opened.place.address} for good?"):
+                aside("nothing was removed")
+                return
         removed = opened.forget(chosen, since, until)
     if as_json:
         print_json({**asdict(removed), "records": removed.records})

@@ -28,7 +28,8 @@ REFUSED = 3
 
 
 @click.command()
-@options.target_option("device/runtime/precision[/threads].", required=True)
+@options.target_option("device/runtime/precision[/threads]: `hybridlat targets` lists them.",
+                       required=True)  # fmt: skip
 @options.device
 @options.store
 @options.models_folder
