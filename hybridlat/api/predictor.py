@@ -115,6 +115,8 @@ class Predictor:
         a ModelProto or a module), the ``input`` of a module, ``batch``, ``shapes``, ``name`` and
         ``describe``. It raises the same errors.
         """
+        if isinstance(source, list | tuple):
+            raise InputError("predict takes one network: for several there is predict_many")
         several = isinstance(batch, Sequence) and not isinstance(batch, str | bytes)
         if several and not batch:
             raise InputError("the list of batch sizes is empty: give at least one")
@@ -149,7 +151,7 @@ class Predictor:
             raise InputError(f"errors={errors!r}: choose raise or return")
         if jobs == 0 or isinstance(jobs, bool):
             raise InputError(f"jobs={jobs!r}: give a number of workers, or -1 for one a core")
-        _check_many(sources, "predict_many")
+        check_many(sources, "predict_many")
         query = Query(one_batch(batch), checked_shapes(shapes), input, describe)
         items, sessions = items_of(sources), self.sessions
         if jobs == 1 or sessions.first.may_measure or self.store.place.is_in_memory:
@@ -175,7 +177,7 @@ class Predictor:
         """
         from hybridlat.api.comparison import Comparison  # loads the reports
 
-        _check_many(sources, "compare")
+        check_many(sources, "compare")
         found = self.predict_many(sources, input, batch=batch, shapes=shapes, describe=True)
         estimates = tuple(found)
         if len(estimates) < 2:
@@ -241,7 +243,8 @@ def _raising(answers: Generator[Answer]) -> Iterator[Estimate]:
             yield answer
 
 
-def _check_many(sources: object, name: str) -> None:
+def check_many(sources: object, name: str) -> None:
+    """InputError where ``sources`` is no list of networks; ``name`` is what was called."""
     one = isinstance(sources, str | bytes | bytearray | os.PathLike)
     if one or not isinstance(sources, Iterable):
         raise InputError(f"{name} takes a list of networks: for a single one there is predict")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from hybridlat import onnx_io
 from hybridlat.errors import InputError
 from hybridlat.onnx_io import torch_export
+from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
     import torch
@@ -47,6 +48,8 @@ def open_source(
     """
     shapes = checked_shapes(shapes)
     if not torch_export.is_module(source):
+        if isinstance(example, str | Target):
+            raise InputError(f"'{example}' is no example input: a target is given to Predictor")
         if isinstance(example, int | float):
             raise InputError(
                 f"{example!r} is no example input: a batch size is given with batch={example!r}"
