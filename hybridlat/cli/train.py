@@ -51,8 +51,8 @@ def train(
     """Train a model of a target on its records, and promote it if it is not worse than the old.
 
     Both are judged on the same held-out networks. A model that is refused is kept in MLflow, and
-    the command ends with 3. Where only whole networks are recorded, nothing has to be trained: they
-    correct the law of the engine's family at every prediction.
+    the command ends with 3. Where only whole networks are recorded, nothing has to be trained:
+    every prediction uses them already.
 
     \b
     hybridlat train --target v100/tensorrt/fp16

@@ -176,7 +176,7 @@ def load(
         if networks and not where:
             raise OnlyNetworks(
                 f"of {target} only whole networks are recorded ({len(networks):,}), and none of "
-                "their cells: there is nothing to learn from or to judge cell by cell"
+                "their cells: there is nothing to learn from; measure networks there"
             )
         if limits:
             raise InputError(f"there are no measured cells of {target}{limits}")

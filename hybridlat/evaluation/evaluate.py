@@ -33,7 +33,7 @@ from hybridlat.report.units import count_text
 from hybridlat.schema.progress import OnMessage, silent
 from hybridlat.schema.target import Target
 from hybridlat.store import Store, packs
-from hybridlat.store.place import StorePlace
+from hybridlat.store.place import without_password
 
 LEAST_NETWORKS = 2 * FOLDS
 LEAST_CELLS = math.ceil(LEAST_ROWS / LARGEST_SHARE)
@@ -130,8 +130,7 @@ def evaluate_targets(
                         break  # it is the error that ends it all
                     on_message(f"{target} is left out: {reason}")
                 else:
-                    about: dict[str, object] = {"store": opened.place.address}
-                    about |= _about(report, config, chosen.where)
+                    about = _about(report, config, chosen.where, opened.place.address)
                     new = leaderboard.log(tracker(), call, report, about)
                     reports.append(report)
                 if on_evaluated is not None:
@@ -249,14 +248,17 @@ def _compared(
     tags = {tracking.KIND: tracking.COMPARISON, "call": call, tracking.DESCRIPTION: text}
     with tracker.run(f"{tracking.COMPARISON} · {name}", tags) as run:
         run.artifact("leaderboard.md", leaderboard.markdown(rows))
-    where = "" if store is None else f" --store {shlex.quote(StorePlace(store).address)}"
+    where = "" if store is None else f" --store {shlex.quote(without_password(store))}"
     return tracker.address(run.id) or f"hybridlat mlflow{where}"
 
 
-def _about(report: TargetReport, config: FitConfig, where: Mapping[str, str]) -> dict[str, object]:
+def _about(
+    report: TargetReport, config: FitConfig, where: Mapping[str, str], store: str
+) -> dict[str, object]:
     """The parameters that all runs of a target have."""
     return {
         "hybridlat": metadata.version("hybridlat"),
+        "store": store,
         "data_hash": report.data_hash,
         "seed": config.seed,
         "confidence": config.confidence,

@@ -111,8 +111,8 @@ def load_networks(target: Target, sources: Sequence[RecordSource]) -> list[Measu
         )  # fmt: skip
     if not known:
         raise InputError(
-            f"no whole network of {target} is recorded with its partition: import a table of them "
-            "with their ONNX files, or measure some"
+            f"no whole network of {target} is recorded with its cells: measure some, or import a "
+            "table of them with their ONNX files"
         )
     known.sort(key=lambda one: (one[0].network, sorted(one[1][0].labels.items())))
     several = len({same[0].labels.get("layout", "") for _, same in known}) > 1

@@ -39,6 +39,7 @@ from hybridlat.evaluation.metrics import Score
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.steady_sums import steady_fits
 from hybridlat.model.training_problem import FitConfig
+from hybridlat.report.units import count_text
 from hybridlat.schema.device import Device
 from hybridlat.schema.progress import OnMessage, silent
 from hybridlat.schema.target import Target
@@ -102,7 +103,7 @@ def train_target(
     """Train ``target`` from the store and its shipped packs; see the module.
 
     Raises InputError where there are too few records to learn from, NothingToTrain where whole
-    networks alone are recorded: they correct the law of the engine's family at every prediction.
+    networks alone are recorded: every prediction uses them already.
     """
     with Store(store) as opened, tempfile.TemporaryDirectory() as scratch:
         dataset = _dataset(target, opened)
@@ -145,8 +146,8 @@ def _dataset(target: Target, store: Store) -> Dataset:
         if not count:
             raise
         raise NothingToTrain(
-            f"{target}: nothing has to be trained: the law of the engine's family is corrected by "
-            f"{count} whole network{'s' * (count > 1)} of the store at every prediction"
+            f"{target}: nothing has to be trained: every prediction uses the "
+            f"{count_text(count, 'whole network')} of the store already"
         ) from None
 
 

@@ -167,7 +167,7 @@ def test_a_store_of_networks_alone_is_judged_without_naming_its_targets(tmp_path
 
 
 def test_networks_alone_need_no_training(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(NothingToTrain, match=f"corrected by {COUNT} whole networks"):
+    with pytest.raises(NothingToTrain, match=f"uses the {COUNT} whole networks"):
         train_target(HERE, TrainingOptions(track=False), store=url)
     arguments = ["train", "--target", str(HERE), "--store", url, "--no-track"]
     assert run(arguments) == 0
