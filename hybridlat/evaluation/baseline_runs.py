@@ -24,6 +24,8 @@ from hybridlat.model.steady_sums import steady_fits
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.progress import OnMessage, silent
 
+_SILENT_S = 10.0
+
 
 @dataclass(frozen=True, slots=True)
 class Judged:
@@ -87,14 +89,15 @@ def evaluate_baselines(
             for split in task.splits
         ),
     )
-    results = []
+    results, said_at_s = [], 0.0
     for number, (kind, task) in enumerate(runs, start=1):
         trials: dict[str, dict[int, list[Prediction]]] = {}
         took_s: dict[str, list[float]] = {}
-        for first, split in enumerate(task.splits):
-            if split.label or not first:
-                label = f", {split.label}" if split.label else ""
-                on_message(f"baseline {number} of {len(runs)}: {kind.name}{label}")
+        for index, split in enumerate(task.splits):
+            if split.label or not index or time.monotonic() - said_at_s > _SILENT_S:
+                said_at_s = time.monotonic()
+                label = split.label or f"fit {index + 1} of {len(task.splits)}"
+                on_message(f"baseline {number} of {len(runs)}: {kind.name}, {label}")
             values, spent_s = next(answers)
             each_s = spent_s if task.per_cell else spent_s / max(len(split.judged), 1)
             for regime, measured in split.regimes.items():
