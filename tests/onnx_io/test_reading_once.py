@@ -11,10 +11,11 @@ import onnx
 import pytest
 from hypothesis import given
 
+import hybridlat.onnx_io.walk as walk
 from experiments import nasbench201
 from experiments.block_spaces import SPACES
 from hybridlat.graph.network import Network
-from hybridlat.onnx_io import load, read, read_network, to_onnx
+from hybridlat.onnx_io import load, read_network, to_onnx
 from tests.strategies import networks
 
 NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
@@ -46,7 +47,7 @@ def fields(network: Network) -> list[Any]:
 
 
 def test_the_types_are_those_of_the_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read, "_remembered", {})
+    monkeypatch.setattr(walk, "remembered", {})
     for path in sorted(NETS.glob("*.onnx"))[::2]:
         types = read_network(path).types
         expected = inferred(onnx.load(path))
@@ -58,7 +59,7 @@ def test_the_types_are_those_of_the_whole_graph(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_is_remembered_of_operators_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read, "_remembered", {})
+    monkeypatch.setattr(walk, "remembered", {})
     rng = random.Random(2)
     models = [space.build(space.sample(rng)) for space in SPACES.values()]
     models.append(nasbench201.build(ARCH, cells_per_stage=1))
@@ -66,9 +67,9 @@ def test_what_is_remembered_of_operators_changes_nothing(monkeypatch: pytest.Mon
     for batch in (None, 4):
         first = [fields(file.network(batch)) for file in files]
         assert [fields(file.network(batch)) for file in files] == first
-    known = len(read._remembered)
+    known = len(walk.remembered)
     [file.network(4) for file in files]
-    assert len(read._remembered) == known > 100
+    assert len(walk.remembered) == known > 100
 
 
 @given(networks())

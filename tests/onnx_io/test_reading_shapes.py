@@ -6,9 +6,10 @@ import onnx
 import pytest
 from onnx import parser
 
+import hybridlat.onnx_io.walk as walk
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Network, TensorType
-from hybridlat.onnx_io import read, read_network
+from hybridlat.onnx_io import read_network
 
 HEAD = '<ir_version: 8, opset_import: ["" : {opset}]>\n'
 
@@ -96,7 +97,7 @@ def test_the_engine_decides_where_onnx_objects(
         return honest(made, **options)
 
     monkeypatch.setattr(onnx.shape_inference, "infer_shapes", too_strict)
-    monkeypatch.setattr(read, "_remembered", {})
+    monkeypatch.setattr(walk, "remembered", {})
     with caplog.at_level("INFO", logger="hybridlat"):
         network = read_network(same_padding("N"))
     assert network.types["y"] == TensorType("float32", (1, 3, 3, 3))

@@ -1,0 +1,170 @@
+"""One way through the operators of a file: what each makes of its inputs, in order.
+
+What an operator makes of inputs of these types and values is worked out once for all networks:
+those of a search space share most of their operators.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from onnx import ModelProto
+
+from hybridlat.graph.network import TensorType
+from hybridlat.onnx_io.infer import Opsets, results_of
+from hybridlat.onnx_io.nodes import FileNode
+from hybridlat.onnx_io.parse import DATA_DEPENDENT
+from hybridlat.onnx_io.rebind import Rebinding
+from hybridlat.onnx_io.trial import types_tried
+from hybridlat.onnx_io.values import MOST_BYTES, Known, Value
+
+remembered: dict[tuple[object, ...], tuple[bool, tuple[Known, ...]]] = {}
+"""By operator sets, operator and inputs: whether the operator is folded, and its results."""
+MOST_REMEMBERED = 100_000
+
+
+def remember(fresh: Mapping[tuple[object, ...], tuple[bool, tuple[Known, ...]]]) -> None:
+    """Keep what operators of a network make, once that is known to be right."""
+    if len(remembered) > MOST_REMEMBERED:
+        remembered.clear()
+    remembered.update(fresh)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What a file says besides operators and constants; ``stated`` are types of foreign results."""
+
+    model: ModelProto
+    opsets: Opsets
+    inputs: Mapping[str, TensorType]
+    outputs: tuple[str, ...]
+    stated: Mapping[str, TensorType]
+
+
+class OutOfOrder(Exception):
+    """An operator reads what has not been made, or makes what there is."""
+
+
+@dataclass(slots=True)
+class Walk:
+    """A way through the operators: what is kept, the names of what is folded, and what is known.
+
+    ``known`` is None for a tensor of unknown type; ``objections`` are onnx's by operator, ``fresh``
+    what may be remembered once it is checked, ``given`` says that types came from elsewhere.
+    """
+
+    known: dict[str, Known]
+    kept: list[FileNode] = field(default_factory=list)
+    folded: list[str] = field(default_factory=list)
+    objections: dict[str, str] = field(default_factory=dict)
+    fresh: dict[tuple[object, ...], tuple[bool, tuple[Known, ...]]] = field(default_factory=dict)
+    given: bool = False
+
+    @property
+    def open(self) -> bool:
+        """Whether an operator that is kept makes a tensor of unknown type."""
+        return any(self.known[o] is None for node in self.kept for o in node.outputs if o)
+
+
+def walk(
+    nodes: Sequence[FileNode],
+    known: dict[str, Known],
+    frame: Frame,
+    engine: Mapping[str, TensorType] | None = None,
+    rebinding: Rebinding | None = None,
+) -> Walk:
+    """Look at each operator; ``engine`` are an engine's types of what is unknown here."""
+    way = Walk(known, given=engine is not None)
+    given = {**frame.stated, **(engine or {})}
+    known[""] = _LEFT_OUT
+    for node in nodes:
+        if rebinding is not None:
+            node = rebinding.adapt(node, known)
+        key = (frame.opsets, node.structure, *map(known.get, node.inputs))
+        outcome = remembered.get(key)
+        if outcome is None:
+            outcome = _outcome(node, key, way, frame.opsets, given)
+        is_folded, results = outcome
+        if is_folded:
+            way.folded.append(node.name)
+        else:
+            way.kept.append(node)
+        for out, result in zip(node.outputs, results, strict=True):
+            if out not in known:
+                known[out] = result
+            elif out:
+                raise OutOfOrder
+    if not known.keys() >= set(frame.outputs):
+        raise OutOfOrder
+    del known[""]
+    return way
+
+
+_LEFT_OUT = TensorType("", ())
+
+
+def _outcome(
+    node: FileNode,
+    key: tuple[object, ...],
+    way: Walk,
+    opsets: Opsets,
+    given: Mapping[str, TensorType],
+) -> tuple[bool, tuple[Known, ...]]:
+    """Whether an operator that was not met before is folded, and its results."""
+    known = way.known
+    if not known.keys() >= set(node.inputs):
+        raise OutOfOrder
+    inputs = [known[source] if source else None for source in node.inputs]
+    stated = tuple([given.get(out) for out in node.outputs])
+    if any(value is None for source, value in zip(node.inputs, inputs, strict=True) if source):
+        return False, stated
+    results, objection = results_of(node, inputs, opsets, stated)
+    lacks = any(out and result is None for out, result in zip(node.outputs, results, strict=True))
+    if lacks and way.given and node.domain and not node.has_graph:
+        results = types_tried(node, inputs, opsets)
+    if objection:
+        way.objections[node.name] = objection
+    outcome = any(isinstance(result, Value) for result in results), results
+    values = [value for value in (*inputs, *results) if isinstance(value, Value)]
+    is_known = all(results[i] is not None for i, out in enumerate(node.outputs) if out)
+    is_light = all(len(value.data) <= MOST_BYTES for value in values)
+    if is_known and is_light and not objection and not any(stated):
+        way.fresh[key] = outcome
+    return outcome
+
+
+def leave_out(
+    way: Walk, outputs: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """Take out the operators whose sizes depend on data, and all that are behind them.
+
+    Returns the outputs of the rest, to which what they read is added, and the name and operator of
+    those that went. Nothing happens where nothing else would stay.
+    """
+    known, gone = way.known, {}
+    unknown: set[str] = set()
+    for node in way.kept:
+        starts = not node.domain and node.op in DATA_DEPENDENT
+        starts = starts and any(out and known[out] is None for out in node.outputs)
+        if starts or unknown.intersection(node.reads):
+            gone[node.name] = node
+            unknown.update(out for out in node.outputs if out)
+    read = Counter(name for node in way.kept if node.name not in gone for name in node.reads)
+    read.update(outputs)
+    for node in reversed(way.kept):  # what is empty, and read by those alone, is no work
+        types = [known[out] for out in node.outputs if out]
+        empty = all(isinstance(t, TensorType) and not t.elements for t in types)
+        if empty and node.name not in gone and not any(read[out] for out in node.outputs):
+            gone[node.name] = node
+            unknown.update(node.outputs)
+            read.subtract(node.inputs)
+    kept = [node for node in way.kept if node.name not in gone]
+    made = {out for node in kept for out in node.outputs if out}
+    ends = dict.fromkeys([name for name in outputs if name not in unknown])
+    ends |= dict.fromkeys([r for node in gone.values() for r in node.reads if r in made])
+    if not gone or made.isdisjoint(ends):
+        return outputs, ()
+    way.kept = kept
+    return tuple(ends), tuple([(name, node.op) for name, node in gone.items()])
