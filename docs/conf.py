@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from docutils.nodes import Text
 from sphinx.ext.napoleon import Config, GoogleDocstring
 from sphinx.pycode import ModuleAnalyzer
 
@@ -66,7 +67,25 @@ def _sections_and_aliases(_app: Any, what: str, name: str, _thing: Any, _options
         lines[:] = documented["", alias]
 
 
+def _commands_are_code(_app: Any, _ctx: Any, lines: list[str]) -> None:
+    """A block of commands in a help text is code, not verse."""
+    for place in range(len(lines) - 1, -1, -1):
+        if lines[place].startswith("| "):
+            lines[place] = f"    {lines[place][2:]}"
+            if place == 0 or not lines[place - 1].startswith("| "):
+                lines[place:place] = [".. code-block:: sh", ""]
+
+
+def _dashes(_app: Any, doctree: Any, _name: str) -> None:
+    """Between a parameter and its words stands a dash."""
+    for text in doctree.findall(Text):
+        if text == " -- ":
+            text.parent.replace(text, Text(" – "))
+
+
 def setup(app: Any) -> None:
     """Sphinx calls this."""
+    app.connect("sphinx-click-process-description", _commands_are_code)
+    app.connect("doctree-resolved", _dashes)
     app.connect("autodoc-process-docstring", _sections_and_aliases)
     app.connect("autodoc-process-docstring", _examples_are_code)
