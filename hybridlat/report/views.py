@@ -118,9 +118,9 @@ def frame_of_cells(estimate: Estimate) -> Any:
     rows = []
     for cell, body in zip(estimate.cells, estimate.to_json()["cells"], strict=True):
         low_us, high_us = body.pop("interval_us") or (None, None)
-        sizes = {"low_us": low_us, "high_us": high_us, "total_us": cell.total_us}
-        ops = " → ".join(body.pop("ops"))
-        rows.append({"ops": ops, "uses": body.pop("count"), **sizes, **body})
+        first = {"ops": " → ".join(body.pop("ops")), "uses": body.pop("count")}
+        first |= {"latency_us": cell.latency_us, "low_us": low_us, "high_us": high_us}
+        rows.append(first | {"total_us": cell.total_us, **body, "reason": cell.reason})
     return _frame(rows)
 
 
