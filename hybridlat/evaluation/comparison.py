@@ -85,9 +85,11 @@ def legend(rows: Sequence[ResultRow]) -> str:
 
 def markdown(rows: Sequence[ResultRow]) -> str:
     """One table of all targets, then the legend and the targets that were not judged."""
-    compared = Table(
-        [Column("target"), *_COLUMNS],
-        [[t.title.replace(" · ", ", "), *line] for t in tables(rows) for line in t.rows],
-    )
+    lines = [
+        [target, *_line(own, regime), number_text(floor, 1)]
+        for target, own, floor in by_target(rows)
+        for regime in main_regimes(own)
+    ]
+    columns = [Column("target"), *_COLUMNS, Column("noise floor", right=True)]
     refused = [f"\n\n{row.target} was not judged: {row.reason}." for row in rows if row.reason]
-    return f"{compared.markdown()}\n\n{legend(rows)}{''.join(refused)}"
+    return f"{Table(columns, lines).markdown()}\n\n{legend(rows)}{''.join(refused)}"

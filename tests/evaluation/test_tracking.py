@@ -78,7 +78,7 @@ def test_every_row_of_an_evaluation_is_a_run(tracked: str, monkeypatch: pytest.M
     newest = tracking.open_tracker(tracked).newest_comparison()
     assert runs[newest].info.run_name == f"comparison · {TARGET}"
     table = runs[newest].data.tags["mlflow.note.content"]
-    assert f"| {TARGET}, noise floor" in table and "| unseen | 14 networks |" in table
+    assert f"| {TARGET} | unseen | 14 networks |" in table and "| noise floor |" in table
     assert set(runs) == {newest, *(row.mlflow_run for row in evaluation.rows)}
     for row in evaluation.rows:
         run = runs[row.mlflow_run]
