@@ -194,7 +194,7 @@ def against(first: Estimate, other: Estimate) -> Cell:
     """``1.52× faster`` or ``slower``, where that is sure; no number where cells have no latency."""
     factor = speed_up(first, other)
     if not distinguishable(first, other):
-        return Cell("–") if factor is None else Cell("same within intervals", "sameness")
+        return Cell("–") if factor is None else Cell("too close to tell", "sameness")
     kind = "faster" if (other.latency_us or 0) <= (first.latency_us or 0) else "slower"
     if factor is None:
         return Cell(kind, kind)
