@@ -225,13 +225,13 @@ def differences_table(
     between = " · " if width is None else "  "
     lines: list[list[Cell | Text]] = []
     for row in shown:
-        what = f"{row.what}{between}" if row.what and len(row.what) + _AT_LEAST <= room else ""
-        ops = chain(row.ops, max(room, 12) - len(what))
+        what = row.what if len(row.what) + _AT_LEAST <= room else ""
+        ops = chain(row.ops, max(room, 12) - len(what + between if what else ""))
         # Beside what a cell does, a part of its kernels says nothing on a narrow terminal.
         if row.what.startswith(ops) or (what and width is not None and "…" in ops):
             ops = ""
         signed = [_signed(row, scale)] if pair else []
-        text = Text.assemble(what, (ops, "dim" if what else ""))
+        text = Text.assemble(what, between if what and ops else "", (ops, "dim" if what else ""))
         lines.append([*row.cells(scale), *signed, text])
     if len(shown) < len(rows):
         hint = "" if width is None else " (--all shows them)"
