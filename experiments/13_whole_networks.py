@@ -14,6 +14,7 @@ import statistics
 import sys
 import tarfile
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -235,7 +236,11 @@ def save(world: World, folder: Path, kin: Path) -> None:
     lent = {name: spread for name, spread in found.spreads.items() if name == ELSEWHERE}
     calibration = replace(calibration, pooled=found.pooled, spreads=calibration.spreads | lent)
     folder.mkdir(parents=True, exist_ok=True)
-    replace(world.learn(known), calibration=calibration).save(folder)
+    sizes = defaultdict(list)
+    for i in np.flatnonzero(known):
+        sizes[str(world.rows[i].target)].append(world.rows[i].batch)
+    batches = {target: (min(some), max(some)) for target, some in sorted(sizes.items())}
+    replace(world.learn(known), calibration=calibration, batches=batches).save(folder)
 
 
 def load(name: str, folder: Path, cache: Path) -> World:

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,6 +24,7 @@ from hybridlat.api.sources import (
 from hybridlat.engines.device_sheets import read
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import HybridlatError, InputError
+from hybridlat.estimate.lookup.asked_target import asked_target, newest_on_record
 from hybridlat.estimate.partition import known_file
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
@@ -71,7 +73,12 @@ class Predictor:
         sheet = _sheet(device, target)
         self.options = Options(tolerance, confidence, measure, sheet, settings, progress)
         self.store = Store(store)
-        engine = resolve(target, threads)
+        wanted = asked_target(target, self.store) if isinstance(target, str) else target
+        engine = resolve(wanted, threads)
+        if engine.backend is None and isinstance(target, str):
+            newest = newest_on_record(engine.target, self.store, threads)
+            why_not = engine.why_not.replace(str(engine.target), str(newest), 1)
+            engine = replace(engine, target=newest, why_not=why_not)
         first = Session.open(
             engine, None if target is None else engine.target, self.options, self.store
         )

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from numbers import Real
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -17,6 +17,7 @@ from hybridlat.engines.device_sheets import with_sheet
 from hybridlat.engines.registry import ResolvedEngine, precision_notes
 from hybridlat.errors import BackendUnavailable, HybridlatError, InputError
 from hybridlat.estimate.belief import Request
+from hybridlat.estimate.lookup.asked_target import refuse_unknown
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.network_estimate import estimate_network
 from hybridlat.estimate.partition import Partition, Partitioner
@@ -160,8 +161,11 @@ class Sessions:
         self._by_target = {first.target: first}
 
     def of(self, file: OnnxFile) -> Session:
-        """The session for a file: the first one, or that at the precision of the file."""
-        first = self.first
+        """The session for a file: the first one, or that at the precision of the file.
+
+        TargetError where nothing is known of the target's device.
+        """
+        first = self._known
         target = registry.at_precision(first.target, file.facts.precision.name)
         session = self._by_target.get(target)
         if session is None:
@@ -169,6 +173,13 @@ class Sessions:
             session = Session.open(engine, first.requested, first.options, first.store)
             self._by_target[target] = session
         return session
+
+    @cached_property
+    def _known(self) -> Session:
+        first = self.first
+        if first.backend is None and first.options.device is None:
+            refuse_unknown(first.target, first.store)
+        return first
 
     def close(self) -> None:
         """Close the store, and stop what the backends have started."""

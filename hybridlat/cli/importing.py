@@ -18,6 +18,7 @@ from hybridlat.measuring import tables
 from hybridlat.measuring.plan_runs import import_results
 from hybridlat.report.units import count_text
 from hybridlat.schema.measurement import Measurement
+from hybridlat.schema.names import target_named
 from hybridlat.schema.progress import Progress
 from hybridlat.schema.target import Target
 from hybridlat.store import Store, importers
@@ -77,7 +78,7 @@ def import_(
             raise click.UsageError(
                 f"--{name.removesuffix('_id')} is for {wanted}, not for {_NAMES.get(kind, kind)}"
             )
-    default = None if target is None else Target.parse(target)
+    default = None if target is None else target_named(target)
     with Store(store) as opened, ProgressShown("lowering networks:").at("importing") as shown:
         if kind == PLAN:
             results = [import_results(_plan_of(path), opened, board_id) for path in paths]

@@ -11,6 +11,7 @@ from hybridlat.engines import tensorrt_rtx as compiler
 from hybridlat.engines.fusion.groups import Groups
 from hybridlat.engines.fusion.groups import differing as differing_operators
 from hybridlat.errors import MeasurementError
+from hybridlat.estimate.lookup.asked_target import asked_target
 from hybridlat.graph.cells import cut_positions, label
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.onnx_io import read_network
@@ -41,7 +42,7 @@ def lower(
     hybridlat lower a.onnx --target l4/tensorrt/fp16
     hybridlat lower a.onnx --target mine/tensorrt/fp16 --device-sheet mine.toml --json
     """
-    wanted = Target.parse(target)
+    wanted = asked_target(target)
     read = read_network(network, batch, shapes)
     lowered = registry.lower(read, wanted)
     cells = cut_positions(lowered.network)

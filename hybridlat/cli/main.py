@@ -20,8 +20,7 @@ import click
 
 from hybridlat import __version__
 from hybridlat.cli.output import WORDS
-from hybridlat.cli.param_types import known_targets
-from hybridlat.errors import HybridlatError, TargetError
+from hybridlat.errors import HybridlatError
 
 DEFECT, INTERRUPTED, BROKEN_PIPE = 70, 130, 141
 DEBUG_VARIABLE = "HYBRIDLAT_DEBUG"
@@ -156,7 +155,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _end("interrupted; what was measured until now is kept", INTERRUPTED)
     except HybridlatError as error:
         _show_where()
-        return _end(f"{error}{_near_target(error, words)}", error.exit_code)
+        return _end(str(error), error.exit_code)
     except BrokenPipeError:
         return _silence()
     except OSError as error:
@@ -187,16 +186,6 @@ def _end(sentence: str, code: int) -> int:
     except OSError:  # standard error is closed too: the exit code must do
         return code
     return code
-
-
-def _near_target(error: HybridlatError, words: list[str]) -> str:
-    """A question with the known targets that look like the one on the command line."""
-    if not isinstance(error, TargetError) or "--target" not in words[:-1]:
-        return ""
-    name, known = words[words.index("--target") + 1], known_targets()
-    # A known target was not misspelt: something else is wrong with it.
-    near = [] if name in known else difflib.get_close_matches(name, known, n=2, cutoff=0.6)
-    return f". Did you mean {' or '.join(near)}?" if near else ""
 
 
 def _silence() -> int:

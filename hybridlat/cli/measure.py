@@ -18,12 +18,12 @@ from hybridlat.cli.grouped import Grouped
 from hybridlat.cli.output import ProgressShown, aside, console, print_json, say
 from hybridlat.cli.predict import worst
 from hybridlat.errors import HybridlatError, InputError
+from hybridlat.estimate.lookup.asked_target import asked_target
 from hybridlat.measuring.plan_runs import measure_on_host
 from hybridlat.measuring.report import MeasureReport, What
 from hybridlat.measuring.ssh import Board, Runner
 from hybridlat.report.table import Column, Table, titled
 from hybridlat.report.units import count_text, latency_text
-from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def measure(
         board = Board(host, runner, time_limit, say)
         with Store(store) as opened:
             far = measure_on_host(
-                read, Target.parse(target), opened, board, what=chosen, remeasure=remeasure
+                read, asked_target(target, opened), opened, board, what=chosen, remeasure=remeasure
             )
         reports = [replace(one, network=file.name) for one, file in zip(far, files, strict=True)]
         codes |= {_print(report, as_json) for report in reports}

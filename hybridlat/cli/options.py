@@ -25,7 +25,8 @@ from hybridlat.cli.param_types import (
 )
 from hybridlat.engines import device_sheets
 from hybridlat.errors import TargetError
-from hybridlat.schema.target import Target
+from hybridlat.estimate.lookup.asked_target import asked_target
+from hybridlat.store import Store
 
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 
@@ -119,7 +120,11 @@ def _device_of(ctx: click.Context, options: Mapping[str, Any]) -> str | None:
         targets = () if options["target"] is None else (options["target"],)
     if targets is None:
         return None
-    devices = sorted({Target.parse(target).device for target in targets})
+    try:
+        with Store(options.get("store")) as store:
+            devices = sorted({asked_target(target, store).device for target in targets})
+    except TargetError as error:
+        raise click.BadParameter(str(error), ctx, param_hint="'--target'") from error
     if not devices:
         raise click.UsageError(
             "--device-sheet describes the device of --target: give --target as well.", ctx

@@ -11,12 +11,12 @@ from hybridlat.cli import options
 from hybridlat.cli.grouped import OUTPUT, Grouped, option
 from hybridlat.cli.importing import print_results
 from hybridlat.cli.output import print_json, say
+from hybridlat.estimate.lookup.asked_target import asked_target
 from hybridlat.measuring.plan_runs import import_results, unknown_to
 from hybridlat.measuring.plans import PlanRequest, draft_for
 from hybridlat.measuring.report import What
 from hybridlat.measuring.ssh import Board, Runner, check_target
 from hybridlat.onnx_io import load
-from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
 
@@ -53,7 +53,8 @@ def plan(
     hybridlat plan a.onnx b.onnx --target orin-nano/tensorrt/fp16 -o a-plan
     hybridlat import a-plan
     """
-    wanted = Target.parse(target)
+    with Store(store) as opened:
+        wanted = asked_target(target, opened)
     board = None if host is None else Board(host, runner, time_limit, say)
     if board is not None:
         check_target(wanted)
@@ -69,8 +70,8 @@ def plan(
             return
     tasks = len(draft.manifest()["tasks"])
     if as_json:
-        print_json({"folder": folder, "target": target, "tasks": tasks})
+        print_json({"folder": folder, "target": str(wanted), "tasks": tasks})
         return
-    click.echo(f"{tasks} measurements planned in {folder} for {target}")
+    click.echo(f"{tasks} measurements planned in {folder} for {wanted}")
     click.echo(f"On the device:  sh {folder}/run.sh   (or python3 {folder}/worker.py run)")
     click.echo(f"Back here:      hybridlat import {folder}")

@@ -13,9 +13,9 @@ from hybridlat.cli.importing import import_
 from hybridlat.cli.output import ProgressShown, aside, console, print_json
 from hybridlat.cli.param_types import DURATION, MOMENT, whole
 from hybridlat.errors import StoreError
+from hybridlat.estimate.lookup.asked_target import asked_target
 from hybridlat.report.table import Column, Table, titled
 from hybridlat.report.units import count_text
-from hybridlat.schema.target import Target
 from hybridlat.store import Removal, Store
 from hybridlat.store.integrity import check_pack
 
@@ -92,8 +92,8 @@ def export(
     hybridlat store export packs
     hybridlat store export packs --target v100/tensorrt/fp16
     """
-    chosen = None if target is None else Target.parse(target)
     with Store(store) as opened:
+        chosen = None if target is None else asked_target(target, opened)
         packs = opened.export(folder, chosen, source=source, licence=licence)
     if not packs:
         raise StoreError("the store holds nothing to export: see hybridlat store stats")
@@ -165,8 +165,8 @@ def forget(
         raise click.UsageError("say which records: give --target, --since or --until")
     if as_json and not yes:
         raise click.UsageError("--json needs --yes: it cannot ask for confirmation")
-    chosen = None if target is None else Target.parse(target)
     with Store(store) as opened:
+        chosen = None if target is None else asked_target(target, opened)
         planned = opened.forget(chosen, since, until, dry_run=True)
         if not planned.records:
             raise StoreError("the store has no such records: see hybridlat store stats")

@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -15,8 +14,8 @@ from hybridlat.cli.output import ProgressShown, console, print_json
 from hybridlat.errors import InputError
 from hybridlat.estimate.lookup.target_list import (
     FAMILY,
-    FamilyInfo,
     TargetInfo,
+    by_data_sheet,
     list_families,
     list_targets,
 )
@@ -24,71 +23,79 @@ from hybridlat.report.table import Column, Table, titled
 from hybridlat.report.units import count_text, plus_minus_text
 from hybridlat.schema.plugins import shipped
 
-if TYPE_CHECKING:
-    from rich.console import Console
+NONE = plus_minus_text(None)
 
 
 @click.command()
+@click.argument("device", required=False)
 @options.device
 @options.store
 @options.as_json
 @click.option("--all", "every_device", is_flag=True,
-              help="Also list the devices that are answered for by their data sheet.")  # fmt: skip
-def targets(store: str | None, as_json: bool, every_device: bool) -> None:
-    """List what is known of which targets: store, packs, models, families and this machine.
+              help="Also list the GPUs that are predicted by data sheet alone.")  # fmt: skip
+def targets(device: str | None, store: str | None, as_json: bool, every_device: bool) -> None:
+    """List the targets that can be predicted: all that are known, or those of DEVICE.
 
     \b
     hybridlat targets
+    hybridlat targets "RTX 4090"
     hybridlat targets --all --json
     """
     with ProgressShown().at("looking at what is known"):
-        known = list_targets(store)
+        known, families = list_targets(store, device), [] if device else list_families()
     if as_json:
-        named = {info.target for info in known}
-        families = list_families() if every_device else []
-        known += [t for f in families for t in f.targets() if t.target not in named]
-        print_json([asdict(info) for info in known])
+        every = by_data_sheet(families, known) if every_device else []
+        print_json([asdict(info) for info in (*known, *every)])
         return
     out = console()
-    out.print(_table(known).terminal())
-    for family in list_families():
-        out.print()
-        _print_family(out, family, every_device)
+    for basis in ("measurements", "public tables", "a model", "the data sheet"):
+        if rows := [info for info in known if _basis(info) == basis]:
+            out.print(_table(f"Targets that rest on {basis}", rows).terminal(), "")
+    if not known:
+        out.print("Only the data sheet of this device is known: predictions are rough.")
+    if families:
+        gpus = [device.name for device in families[0].devices]
+        widths = [[", ".join(f.engines), plus_minus_text(f.half_width_share)] for f in families]
+        columns = [Column("engine, any version"), Column("typical interval", right=True)]
+        caption = ", ".join(gpus) if every_device else "--all names them."
+        title = f"{count_text(len(gpus), 'GPU')} predicted by their data sheets"
+        out.print(Table(columns, widths, title, caption).terminal())
 
 
-def _table(known: Sequence[TargetInfo]) -> Table:
+def _basis(info: TargetInfo) -> str:
+    """What the predictions of a target rest on, in the words of the table's title."""
+    if {"store", "pack", "this machine"} & set(info.source.split(", ")):
+        return "measurements"
+    if FAMILY in info.source:
+        return "public tables"
+    return "a model" if info.model else "the data sheet"
+
+
+def _table(title: str, known: Sequence[TargetInfo]) -> Table:
+    """Of these targets; a column that is empty for all of them is left out."""
     from rich.text import Text
 
-    rows = []
-    for info in known:
-        here = "this machine" in info.source
-        rows.append([
-            Text(info.target, "bold" if here else ""),
-            f"{info.cells:,}",
-            f"{info.networks:,}",
-            plus_minus_text(None if info.noise_floor is None else info.noise_floor / 100),
-            plus_minus_text(info.half_width_share),
-            Text(info.source.replace(FAMILY, "family"), "green" if here else ""),
-        ])  # fmt: skip
-    figures = titled("cells", "networks", "noise", "90 % sure", right=True)
-    return Table([Column("target"), *figures, Column("known from", wraps=True)], rows)
+    here = [info.target for info in known if "this machine" in info.source]
+    noises = [info.noise_floor for info in known]
+    trained = [info.trained_on if _basis(info) == "a model" else None for info in known]
+    columns = {
+        "cells": [f"{info.cells:,}" if info.cells else NONE for info in known],
+        "networks": [f"{info.networks:,}" if info.networks else NONE for info in known],
+        "batches": [_range_text(info.batches) for info in known],
+        "typical interval": [plus_minus_text(info.half_width_share) for info in known],
+        "repeatability": [plus_minus_text(None if n is None else n / 100) for n in noises],
+        "trained on": [f"{rows:,} cells" if rows else NONE for rows in trained],
+    }
+    shown = {name: texts for name, texts in columns.items() if set(texts) != {NONE}}
+    names = [Text(i.target, "bold green" if i.target in here else "") for i in known]
+    caption = f"{here[0]} is this machine." if here else ""
+    return Table([Column("target"), *titled(*shown, right=True)],
+                 list(zip(names, *shown.values(), strict=True)), title, caption)  # fmt: skip
 
 
-def _print_family(out: Console, family: FamilyInfo, every_device: bool) -> None:
-    """One line of a family, and the names of its devices for ``--all``."""
-    from rich.text import Text
-
-    width = family.half_width_share
-    typically = "" if width is None else f", typically {plus_minus_text(width)} (90 % sure)"
-    line = Text.assemble(
-        ("family ", "dim"), (family.name, "bold"),
-        f": {', '.join(family.engines)} of any version. {count_text(len(family.devices), 'GPU')} "
-        f"with a data sheet can be predicted for, measured or not{typically}",
-    )  # fmt: skip
-    line.append(":" if every_device else "; --all lists them.")
-    out.print(line)
-    if every_device:
-        out.print(Text(", ".join(device.name for device in family.devices), "dim"))
+def _range_text(batches: tuple[int, int] | None) -> str:
+    """``128–1024``, or one batch."""
+    return NONE if batches is None else "–".join(map(str, dict.fromkeys(batches)))
 
 
 @click.command()

@@ -13,9 +13,10 @@ from hybridlat.cli.output import ProgressShown, aside, console, on_message, prin
 from hybridlat.cli.predict import worst
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import BackendUnavailable
+from hybridlat.estimate.lookup.asked_target import asked_target, known_target
 from hybridlat.measuring.measurer import BackendMeasurer
 from hybridlat.report.units import count_text
-from hybridlat.schema.target import Target
+from hybridlat.store import Store
 from hybridlat.training.onboarding import (
     Onboarded,
     OnboardingOptions,
@@ -58,13 +59,17 @@ def train(
     hybridlat train --target v100/tensorrt/fp16
     hybridlat train --target v100/tensorrt/fp16 --out models --no-track
     """
-    chosen, wanted = TrainingOptions(out, seed=seed, track=not no_track), Target.parse(target)
+    chosen = TrainingOptions(out, seed=seed, track=not no_track)
+    with Store(store) as opened:
+        wanted = known_target(target, opened)
     try:
         with options.at_once(jobs):
             trained = train_target(wanted, chosen, store=store, on_message=on_message(as_json))
     except NothingToTrain as reason:
         if as_json:
-            print_json({"format": 1, "target": target, "accepted": False, "reason": str(reason)})
+            print_json(
+                {"format": 1, "target": str(wanted), "accepted": False, "reason": str(reason)}
+            )
         else:
             console().print(str(reason))
         return
@@ -140,7 +145,7 @@ def onboard(
     if fleet is not None:
         refuse_beside_fleet(ctx, target=target, threads=threads)
         ctx.exit(_onboard_fleet(fleet, chosen, training, as_json))
-    engine = resolve(target, threads)
+    engine = resolve(None if target is None else asked_target(target), threads)
     if engine.backend is None:
         raise BackendUnavailable(engine.why_not)
     measurer = BackendMeasurer(engine.backend, engine.options)

@@ -222,8 +222,9 @@ class ResolvedEngine:
 def resolve(target: str | Target | None, threads: int | None = None) -> ResolvedEngine:
     """The engine of what a user calls a target (None: this machine's CPU under ONNX Runtime).
 
-    Raises TargetError for a target that makes no sense, BackendUnavailable where not even the
-    default engine starts.
+    This machine's own version and threads stand for those that the target leaves open. Raises
+    TargetError for a target that makes no sense, BackendUnavailable where not even the default
+    engine starts.
     """
     wanted = Target.parse(target) if isinstance(target, str) else target
     if wanted is not None and threads is not None and wanted.threads not in (None, threads):
@@ -239,14 +240,20 @@ def resolve(target: str | Target | None, threads: int | None = None) -> Resolved
                 raise
             why_not = str(error)
         else:
-            if wanted in (None, backend.target):
-                return ResolvedEngine(backend.target, backend, options)
+            here = backend.target
+            if wanted is None or _filled(wanted, here) == here:
+                return ResolvedEngine(here, backend, options)
             backend.close()
-            why_not = f"this machine is {backend.target}"
+            why_not = f"this machine is {here}"
     assert wanted is not None
     why_not = f"{wanted} cannot be measured here: {why_not}"
     _log.info("%s", why_not)
     return ResolvedEngine(wanted, why_not=why_not)
+
+
+def _filled(target: Target, here: Target) -> Target:
+    runtime = target.runtime if target.version else here.runtime
+    return replace(target, runtime=runtime, threads=target.threads or here.threads)
 
 
 def precision_notes(requested: Target, precision: str, stated: str) -> list[str]:

@@ -18,6 +18,7 @@ from functools import cache, partial
 from importlib import metadata
 
 from hybridlat.errors import HybridlatError, InputError
+from hybridlat.estimate.lookup.asked_target import known_target
 from hybridlat.evaluation import comparison, leaderboard, tracking
 from hybridlat.evaluation.cross_fitting import FOLDS, device_of
 from hybridlat.evaluation.dataset import Dataset, OnlyNetworks, RecordSource, load
@@ -94,7 +95,7 @@ def evaluate_targets(
     for name in chosen.methods:
         all_baselines.load(name)  # says which there are
     with Store(store) as opened:
-        named = [Target.parse(t) if isinstance(t, str) else t for t in targets]
+        named = [known_target(target, opened) for target in targets]
         order = named or known_targets(opened)
         judge = _Judge(order, chosen, opened, on_message)
         call = uuid.uuid4().hex[:8]

@@ -160,7 +160,7 @@ def engine_name(raw: str, version: str = "") -> str:
     ``version`` is the engine's where it is stated apart. Two numbers of a version are kept: patches
     do not change which kernels run. Raises TargetError where no letter is left.
     """
-    text = raw.strip().lower()
+    text = re.sub(r"(trt|tensorrt|torch|runtime|ort)(?=[0-9])", r"\1 ", raw.strip().lower())
     stated = _NUMBER.search(version.lower()) or _NUMBER.search(text.split(",")[0])
     words = re.findall(r"[a-z][a-z0-9]*", re.sub(_NUMBER, " ", text.split(",")[0]))
     known = (name for pattern, name in _ENGINES if pattern.search(text))

@@ -9,7 +9,7 @@ from hybridlat.errors import TargetError
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "amp", "int8")
 """``amp`` is a framework's automatic mix: FP32 weights, products in FP16."""
-_PART = re.compile(r"[a-z0-9][a-z0-9._+-]*")
+PART = re.compile(r"[a-z0-9][a-z0-9._+-]*")
 # A version begins with a digit (2.4, 8.0, 2020), or is the container that an engine came in.
 VERSION = re.compile(r"-([0-9][0-9.]*|ngc)$")
 _HINT = "write it as device/runtime[-version]/precision[/Nt], for example h100/tensorrt-8.6/fp16"
@@ -32,7 +32,7 @@ class Target:
     def parse(cls, text: str) -> Target:
         """Read a target as written by ``str(target)``; TargetError says what is wrong."""
         parts = text.strip().split("/")
-        if len(parts) not in (3, 4) or not all(_PART.fullmatch(part) for part in parts[:2]):
+        if len(parts) not in (3, 4) or not all(PART.fullmatch(part) for part in parts[:2]):
             raise TargetError(f"{text!r} is not a target: {_HINT}")
         if parts[2] not in PRECISIONS:
             raise TargetError(

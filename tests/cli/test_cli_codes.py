@@ -206,7 +206,7 @@ def test_a_misspelt_target_is_answered_with_those_alike(nets: Path) -> None:
     done = process("predict", "a.onnx", "--target", "fake/fake-1.0/fp23/1t", "--store", "known.db",
                    cwd=nets, HYBRIDLAT_STORE="known.db")  # fmt: skip
     assert done.returncode == 2
-    assert f"Did you mean {FAKE}" in done.stderr
+    assert f"did you mean {FAKE}?" in done.stderr
 
 
 def test_every_command_has_an_example_and_every_option_a_sentence() -> None:

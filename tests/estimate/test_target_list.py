@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
 from hybridlat import Predictor
+from hybridlat.cli import main as cli
 from hybridlat.engines import device_sheets
 from hybridlat.estimate.lookup import models as model_folders
 from hybridlat.estimate.lookup import target_list
@@ -103,7 +105,7 @@ def test_the_command_lists_families_and_on_demand_their_devices(tmp_path: Path) 
     store = str(tmp_path / "s.db")
     short = process("targets", "--store", store, COLUMNS="80")
     assert short.returncode == 0, short.stderr
-    assert "family tensorrt: paddle-tensorrt, tensorrt, tensorrt-rtx" in short.stdout
+    assert "paddle-tensorrt, tensorrt, tensorrt-rtx" in short.stdout
     # A target is printed in one piece, so that it can be copied.
     assert "epyc-26-2/onnxruntime-1.31/fp32/1t" in short.stdout
     assert max(map(len, short.stdout.splitlines())) <= 80
@@ -117,3 +119,29 @@ def test_the_command_lists_families_and_on_demand_their_devices(tmp_path: Path) 
     assert many[: len(few)] == few
     names = [item["target"] for item in many]
     assert len(set(names)) == len(names) and "rtx-5090/tensorrt/fp16" in names
+
+
+@pytest.mark.parametrize(
+    ("device", "shown"),
+    [
+        ("RTX 4090", r"rest on public tables\n.*batches +typical interval\n(.*\n)*"
+                     r"rtx-4090/torch-2.9/amp +456 +128–1024 +±5.4 %"),
+        ("l4", r"rest on the data sheet\n.*\n(.*\n)*l4/tensorrt/fp16 +±59 %"),
+        ("v100", r"rest on a model\n.*\nv100/tensorrt/fp16 +89,759 cells"),
+        ("epyc-26-2", r"rest on measurements\n.*repeatability\n.*10,715 +114 +±2.0 %"),
+        ("i7-12700h", "Only the data sheet of this device is known"),
+    ],
+)  # fmt: skip
+def test_the_targets_of_one_device(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], device: str, shown: str
+) -> None:
+    store = ["--store", str(tmp_path / "s.db")]
+    assert cli.run(["targets", device, *store]) == 0
+    assert re.search(shown, re.sub(" +\n", "\n", capsys.readouterr().out))
+    assert cli.run(["targets", device, "--json", *store]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    # A name without a version is no row of its own beside the version that it stands for.
+    assert "rtx-4090/torch/amp" not in {row["target"] for row in rows}
+    assert all({"batches", "trained_on"} <= set(row) for row in rows)
+    assert cli.run(["targets", f"{device}x", *store]) == 2
+    assert "unknown device" in capsys.readouterr().err

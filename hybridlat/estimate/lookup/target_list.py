@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from hybridlat.engines import device_sheets
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import BackendUnavailable
+from hybridlat.estimate.lookup.asked_target import asked_device
 from hybridlat.estimate.lookup.models import (
     model_folders,
     read_card,
@@ -33,7 +35,8 @@ class TargetInfo:
     whether there is a model of the target alone. ``noise_floor`` is that of the networks that its
     model was trained with, RMSPE in percent; ``half_width_share`` (0..) how far off the farther end
     of a 90 % interval typically is where the family of its engine answers, from whole networks that
-    were held out.
+    were held out; ``batches`` the least and the largest batch of those. ``trained_on`` counts the
+    cells that its model learned from.
     """
 
     target: str
@@ -43,6 +46,8 @@ class TargetInfo:
     model: bool
     noise_floor: float | None = None
     half_width_share: float | None = None
+    batches: tuple[int, int] | None = None
+    trained_on: int | None = None
 
 
 @dataclass(frozen=True)
@@ -89,10 +94,19 @@ def list_families() -> list[FamilyInfo]:
     ]
 
 
-def list_targets(store: str | None = None) -> list[TargetInfo]:
+def by_data_sheet(families: Iterable[FamilyInfo], known: Iterable[TargetInfo]) -> list[TargetInfo]:
+    """What families predict by data sheet alone: neither known nor short for a known version."""
+    named = {Target.parse(info.target) for info in known}
+    taken = {str(t) for t in (*named, *(replace(t, runtime=t.engine) for t in named))}
+    targets = (info for family in families for info in family.targets())
+    return [info for info in targets if info.target not in taken]
+
+
+def list_targets(store: str | None = None, device: str | None = None) -> list[TargetInfo]:
     """Every target that the store, packs, models or families know, and this machine.
 
-    Of families those that whole networks were measured on; `list_families` tells the others.
+    Of families those that whole networks were measured on; `list_families` tells the others. Of one
+    ``device``, in any wording, all of them; TargetError where nothing is known of it.
     """
     by_name: dict[str, TargetInfo] = {}
 
@@ -116,18 +130,27 @@ def list_targets(store: str | None = None) -> list[TargetInfo]:
     for folder in model_folders(None):
         target = readable(read_target, folder)
         if target is not None:
-            noise = read_card(folder).get("noise_floor")
-            add(target, "model", noise_floor=noise if isinstance(noise, int | float) else None)
+            card = read_card(folder)
+            noise, rows = card.get("noise_floor"), card.get("rows")
+            add(target, "model", noise_floor=noise if isinstance(noise, int | float) else None,
+                trained_on=rows if isinstance(rows, int) else None)  # fmt: skip
     for head in _heads():
         for target in sorted(
             {Target(task.device, task.engine, task.precision) for task in head.tasks}
         ):
             width = head.half_width_share(target)
-            add(target, FAMILY, 0, head.networks(target), half_width_share=width)
+            add(target, FAMILY, 0, head.networks(target), half_width_share=width,
+                batches=head.batches.get(str(target)))  # fmt: skip
     with contextlib.suppress(BackendUnavailable):
         engine = resolve(None)
         if engine.backend is not None:
             add(engine.target, "this machine")
+    if device is not None:
+        with Store(store) as opened:
+            device = asked_device(device, opened)
+        others = by_data_sheet(list_families(), list(by_name.values()))
+        by_name |= {info.target: info for info in others}
+        by_name = {name: i for name, i in by_name.items() if name.split("/")[0] == device}
     return sorted(by_name.values(), key=lambda info: info.target)
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from hybridlat.estimate.compose.target_composition import composition_of
+from hybridlat.estimate.lookup.asked_target import recorded
 from hybridlat.estimate.lookup.models import model_folders, read_model, read_target, readable
 from hybridlat.estimate.lookup.target_data import TargetData, per_state
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
@@ -30,7 +31,7 @@ from hybridlat.estimate.predict.source import (
 )
 from hybridlat.model.cell_model import CellModel
 from hybridlat.schema.target import Target
-from hybridlat.store import Store, packs
+from hybridlat.store import Store
 
 VERSION_SPREAD = {"torch": 0.15, "torch-compile": 0.15}
 OTHER_VERSION_SPREAD = 0.3
@@ -126,13 +127,10 @@ def relatives_of(data: TargetData) -> tuple[Target, ...]:
     that share their cells anyway (see `registry.same_cell_targets`) are none.
     """
     here = data.target
-    known = {*data.store.targets(), *(pack.target for pack in packs.shipped_packs())}
-    models = (readable(read_target, folder) for folder in model_folders(None))
-    known.update(one for one in models if one is not None)
     same = (here.device, here.engine, here.threads)
     others = [
         other
-        for other in sorted(known - {here, *data.related})
+        for other in sorted(recorded(data.store) - {here, *data.related})
         if (other.device, other.engine, other.threads) == same
     ]
     return tuple(

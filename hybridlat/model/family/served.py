@@ -110,7 +110,7 @@ class FamilyModel:
     ``sums[t]`` is the dual-weighted sum of the equations of task ``t``; a task's coefficients are
     their mixture by what tasks share. ``anchors`` are equations kept to tell how far the knowledge
     reaches, ``anchor_factor`` the inverse of the Cholesky factor of their covariance. ``seen``
-    counts the observations of each task.
+    counts the observations of each task, ``batches`` are the least and the largest by target.
     """
 
     embedding: Embedding
@@ -121,6 +121,7 @@ class FamilyModel:
     anchor_factor: Float32
     seen: NDArray[np.intp]
     calibration: Calibration | None = None
+    batches: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def seen_of(self, task: Task) -> int:
         """How many observations of a task were learned from."""
@@ -184,7 +185,7 @@ class FamilyModel:
         calibration = self.calibration.rounded() if self.calibration else None
         head = ModelHead(
             FORMAT, self.embedding.size, self.embedding.seed, self.embedding.hyper, self.tasks,
-            self.seen.tolist(), calibration,
+            self.seen.tolist(), calibration, self.batches,
         )  # fmt: skip
         arrays = io.BytesIO()
         np.savez(
@@ -205,6 +206,7 @@ class FamilyModel:
                     Embedding(head.hyper, head.size, head.seed), head.tasks, arrays["sums"],
                     arrays["anchors"].astype(np.float32), arrays["anchor_task"].astype(np.intp),
                     arrays["anchor_factor"], np.array(head.seen, np.intp), head.calibration,
+                    head.batches,
                 )  # fmt: skip
         except (OSError, KeyError, TypeError, ValueError) as error:
             raise _unreadable(folder, error) from None
@@ -220,6 +222,7 @@ class ModelHead(msgspec.Struct):
     tasks: tuple[Task, ...]
     seen: list[int]
     calibration: Calibration | None
+    batches: dict[str, tuple[int, int]] = {}
 
     @classmethod
     def read(cls, folder: Path) -> ModelHead:

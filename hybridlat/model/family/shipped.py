@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -58,11 +58,12 @@ def load(folder: Path) -> FamilyModel:
 
 @dataclass(frozen=True)
 class FamilyHead:
-    """A family's tasks and calibration, without reading what it learned."""
+    """A family's tasks, calibration and batches by target, without reading what it learned."""
 
     name: str
     tasks: tuple[Task, ...]
     calibration: Calibration | None
+    batches: Mapping[str, tuple[int, int]]
 
     @property
     def engines(self) -> tuple[str, ...]:
@@ -101,7 +102,9 @@ def folders(user_folder: Path) -> list[Path]:
 def head_of(folder: Path) -> FamilyHead:
     """The head of a family's model; StoreError for a damaged one."""
     head = ModelHead.read(folder)
-    return FamilyHead(folder.name.removeprefix("family_"), head.tasks, head.calibration)
+    return FamilyHead(
+        folder.name.removeprefix("family_"), head.tasks, head.calibration, head.batches
+    )
 
 
 def label_of(task: Task) -> str:

@@ -1,0 +1,161 @@
+"""Which target a user means: parts in any wording, typos mended part by part, newest versions."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import re
+from collections.abc import Collection
+from dataclasses import replace
+
+from hybridlat.engines import device_sheets, host, registry
+from hybridlat.errors import TargetError
+from hybridlat.schema.names import device_name, engine_name, precision_name
+from hybridlat.schema.target import PART, PRECISIONS, VERSION, Target
+from hybridlat.store import Store, packs
+
+
+def asked_target(text: str, store: Store | None = None) -> Target:
+    """The target that a text names, its parts in any wording: ``Tesla T4/TensorRT 8.6/FP16``.
+
+    A name on record stays as it is; the device may be one that nothing describes. TargetError for
+    an engine or a precision that does not exist, with the target mended, and for a device alone.
+    """
+    known = on_record(store)
+    with contextlib.suppress(TargetError):
+        if (written := Target.parse(text)) in known:
+            return written
+    device, *rest = (part.strip() for part in text.split("/"))
+    if len(rest) > 3 or not all((device, *rest)):
+        return Target.parse(text)  # says how a target is written
+    device = _device(device, known)
+    if not rest:
+        raise _incomplete(described(device, known), "", known)
+    engines = {*registry.ENGINES.names(), *(t.engine for t in known if t.device == device)}
+    runtime = rest[0] if VERSION.sub("", rest[0]) in engines else engine_name(rest[0])
+    engine, precision = VERSION.sub("", runtime), (rest[1:] or ["fp16"])[0].lower()
+    with contextlib.suppress(TargetError):
+        precision = precision_name(precision)
+    (near_engine, *_) = (*difflib.get_close_matches(engine, sorted(engines), 1), "")
+    (near_precision, *_) = (*difflib.get_close_matches(precision, PRECISIONS, 1), "")
+    mended = [device, near_engine + runtime[len(engine) :], near_precision, *rest[2:]]
+    whole = "/".join(mended).lower()
+    question = f"did you mean {whole}? " if near_engine and near_precision else ""
+    if engine not in engines:
+        listed = ", ".join(registry.lowerings())
+        raise TargetError(f"unknown engine {rest[0]!r}; {question}Engines: {listed}")
+    if len(rest) == 1:
+        raise _incomplete(device, runtime, known)
+    if precision not in PRECISIONS:
+        listed = ", ".join(PRECISIONS)
+        raise TargetError(f"unknown precision {rest[1]!r}; {question}Precisions: {listed}")
+    return Target.parse(whole)
+
+
+def asked_device(text: str, store: Store) -> str:
+    """The device that a text names, in any wording; TargetError where nothing is known of it."""
+    known = on_record(store)
+    return described(_device(text, known), known)
+
+
+def known_target(text: str | Target, store: Store) -> Target:
+    """The target of a known device that a text means, the newest on record without a version.
+
+    A Target is taken as it is. TargetError as for ``asked_target`` and ``refuse_unknown``.
+    """
+    if isinstance(text, Target):
+        return text
+    target = newest_on_record(asked_target(text, store), store)
+    refuse_unknown(target, store)
+    return target
+
+
+def newest_on_record(target: Target, store: Store, threads: int | None = None) -> Target:
+    """The newest target on record that differs by what this one leaves open, if not on record.
+
+    A version may be open, and on a CPU the number of ``threads``: 1 unless given.
+    """
+    known = on_record(store)
+    likes = [
+        like
+        for like in known
+        if like.threads == (target.threads or (like.threads and (threads or 1)))
+        and target.version in ("", like.version)
+        and replace(like, runtime=target.runtime, threads=target.threads) == target
+        and like.engine == target.engine
+    ]
+    return target if target in known else max(likes, key=_age, default=target)
+
+
+def _age(target: Target) -> tuple[bool, bool, list[int]]:
+    """Sorts versions by age: containers without a number, then years alone, then numbers."""
+    version = target.version
+    numbers = [int(number) for number in re.findall(r"[0-9]+", version)]
+    return bool(numbers), not re.fullmatch("20[0-9]{2}", version), numbers
+
+
+def refuse_unknown(target: Target, store: Store) -> None:
+    """TargetError for a device without sheet or record, unless another CPU's model stands in."""
+    if not any(model.threads and model.engine == target.engine for model in _modelled()):
+        described(target.device, on_record(store))
+
+
+def described(device: str, known: Collection[Target]) -> str:
+    """The device itself; TargetError with those alike where neither sheet nor target knows it."""
+    names = _devices(known)
+    near = difflib.get_close_matches(device, sorted(names), n=2)
+    if device not in names:
+        question = f": did you mean {' or '.join(near)}?" if near else ""
+        raise TargetError(
+            f"unknown device {device!r}{question} (describe your own: --device-sheet FILE.toml)"
+        )
+    return device
+
+
+def recorded(store: Store | None) -> set[Target]:
+    """The targets that the store has records of, and those with a model or a shipped pack."""
+    stored = [] if store is None else store.targets()
+    return {*stored, *(pack.target for pack in packs.shipped_packs()), *_modelled()}
+
+
+def _modelled() -> set[Target]:
+    from hybridlat.estimate.lookup.models import model_folders, read_target, readable  # heavy
+
+    return set(filter(None, (readable(read_target, folder) for folder in model_folders(None))))
+
+
+def on_record(store: Store | None) -> set[Target]:
+    """Those, and the targets of public tables that families of engines learned from."""
+    from hybridlat.estimate.lookup.models import readable, user_models_folder  # heavy
+    from hybridlat.model.family import shipped
+
+    heads = (readable(shipped.head_of, f) for f in shipped.folders(user_models_folder()))
+    tasks = (task for head in heads if head is not None for task in head.tasks)
+    return recorded(store) | {Target(t.device, t.engine, t.precision) for t in tasks}
+
+
+def _devices(known: Collection[Target]) -> set[str]:
+    return {*device_sheets.names(), *(target.device for target in known), host.cpu_device()}
+
+
+def _device(text: str, known: Collection[Target]) -> str:
+    """The name of a device that is known, else the text if it can be one, else a clean one."""
+    names = _devices(known)
+    if text not in names:
+        with contextlib.suppress(TargetError):
+            if (name := device_name(text)) in names:
+                return name
+    return text if PART.fullmatch(text) else device_name(text)
+
+
+def _incomplete(device: str, runtime: str, known: Collection[Target]) -> TargetError:
+    """What a target lacks, with an example: TensorRT on a GPU with a sheet, else what is known."""
+    own = sorted(str(target) for target in known if target.device == device)
+    own = [name for name in own if f"/{runtime}" in name]
+    example = own[0] if own else f"{device}/{runtime or 'onnxruntime'}/fp32/1t"
+    if device in device_sheets.names() and (sheet := device_sheets.load(device)).kind == "gpu":
+        precision = "fp16" if "fp16" in sheet.peak_flops else "fp32"
+        example = f"{device}/{runtime or 'tensorrt'}/{precision}"
+    lacks = "a precision" if runtime else "an engine and a precision"
+    start = f"{device}/{runtime}".removesuffix("/")
+    return TargetError(f"{start} needs {lacks}, e.g. {example} (hybridlat targets {device})")

@@ -1,0 +1,167 @@
+"""Targets as people write them: any wording, typos mended part by part, versions left open."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybridlat import Predictor
+from hybridlat.cli import main as cli
+from hybridlat.engines.registry import resolve
+from hybridlat.errors import TargetError
+from hybridlat.estimate.lookup.asked_target import asked_target, known_target, on_record
+from hybridlat.onnx_io import to_onnx
+from hybridlat.schema.measurement import Measurement
+from hybridlat.schema.target import Target
+from hybridlat.store import Store
+from tests.networks import classifier
+
+MEANT = {
+    "L4/TensorRT/FP16": "l4/tensorrt/fp16",
+    "rtx4090/torch-compile-2.9/amp": "rtx-4090/torch-compile-2.9/amp",
+    "4090/torch.compile 2.9/AMP FP16": "rtx-4090/torch-compile-2.9/amp",
+    "NVIDIA GeForce RTX 4090/trt8.6/half": "rtx-4090/tensorrt-8.6/fp16",
+    "Tesla T4/TensorRT 8.6/fp16": "t4/tensorrt-8.6/fp16",
+    "jetson-orin-nano/trt/fp16": "orin-nano/tensorrt/fp16",
+    "a100 80gb/TensorRT 10.3.0/int8": "a100-80gb/tensorrt-10.3/int8",
+    "EPYC 26-2/ORT 1.31/fp32/1T": "epyc-26-2/onnxruntime-1.31/fp32/1t",
+    # a new device keeps the name that it is given, as far as that is one
+    "my_board/TensorRT/fp16": "my_board/tensorrt/fp16",
+    "My Board/tensorrt/fp16": "my-board/tensorrt/fp16",
+}
+NEWEST = {
+    "rtx-4090/torch-compile/amp": "rtx-4090/torch-compile-2.9/amp",
+    "4090/torch/amp": "rtx-4090/torch-2.9/amp",
+    "epyc-26-2/onnxruntime/fp32/1t": "epyc-26-2/onnxruntime-1.31/fp32/1t",
+    "epyc-26-2/onnxruntime/fp32": "epyc-26-2/onnxruntime-1.31/fp32/1t",
+    # a number is newer than a year alone, and that than a container without either
+    "v100/paddle-tensorrt/fp32": "v100/paddle-tensorrt-8.5/fp32",
+    "v100/torch/fp32": "v100/torch-1.6/fp32",
+    # on record without a version, or with none at all: itself
+    "v100/tensorrt/fp16": "v100/tensorrt/fp16",
+    "T4/TensorRT/FP16": "t4/tensorrt/fp16",
+    "l4/tensorrt/fp16": "l4/tensorrt/fp16",
+    "rtx-4090/torch-compile-2.4/amp": "rtx-4090/torch-compile-2.4/amp",
+}
+WRONG = {
+    "l4/tensort/fp16": "unknown engine 'tensort'; did you mean l4/tensorrt/fp16? Engines: ",
+    "Tesla T4/tensort-8.6/FP16": "did you mean t4/tensorrt-8.6/fp16?",
+    "l4/tensort": "did you mean l4/tensorrt/fp16?",
+    "h100/tensorrt/fp17": "unknown precision 'fp17'; did you mean h100/tensorrt/fp16?",
+    "l4/tensort/fp17": "did you mean l4/tensorrt/fp16?",
+    "l4/nonsense/fp16": "unknown engine 'nonsense'; Engines: ",
+    "l4": "l4 needs an engine and a precision, e.g. l4/tensorrt/fp16 (hybridlat targets l4)",
+    "RTX 4090": "rtx-4090 needs an engine and a precision, e.g. rtx-4090/tensorrt/fp16",
+    "epyc-26-2": "e.g. epyc-26-2/onnxruntime-1.31/fp32/1t",
+    "l4/torch": "l4/torch needs a precision, e.g. l4/torch/fp16",
+    "l44/tensorrt/fp16": "unknown device 'l44': did you mean l4 or l40? "
+    "(describe your own: --device-sheet FILE.toml)",
+    "l44": "unknown device 'l44': did you mean l4 or l40?",
+    "l4//fp16": "is not a target: write it as device/",
+    "l4/tensorrt/fp16/many": "write 1t, 2t",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    with Store(str(tmp_path_factory.mktemp("store") / "s.db")) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("text", MEANT)
+def test_parts_in_any_wording(text: str, store: Store) -> None:
+    assert str(asked_target(text, store)) == MEANT[text]
+
+
+@pytest.mark.parametrize("text", NEWEST)
+def test_an_open_version_is_the_newest_on_record(text: str, store: Store) -> None:
+    assert str(known_target(text, store)) == NEWEST[text]
+
+
+parts = st.from_regex(r"[a-z0-9][a-z0-9._+-]{0,12}", fullmatch=True)
+
+
+@given(parts, parts, st.sampled_from(["fp32", "amp"]), st.none() | st.integers(1, 64))
+def test_names_on_record_stay_to_the_letter(
+    device: str, runtime: str, precision: str, threads: int | None
+) -> None:
+    target = Target(device, runtime, precision, threads)
+
+    class Known(Store):
+        def __init__(self) -> None: ...
+
+        def targets(self) -> list[Target]:
+            return [target]
+
+    assert asked_target(f" {target} ", Known()) == target == known_target(str(target), Known())
+
+
+def test_names_that_are_shipped_stay_to_the_letter(store: Store) -> None:
+    for target in on_record(None):
+        assert known_target(str(target), store) == target
+
+
+def test_records_make_a_device_known(tmp_path: Path) -> None:
+    with Store(str(tmp_path / "s.db")) as store:
+        older, newer = (Target("pixel9", f"tensorrt-{v}", "fp16") for v in ("9.2", "10.0"))
+        store.add([Measurement(one, "0" * 32, "cell", 1.0, 0.01) for one in (newer, older)])
+        assert known_target("Pixel9/TRT/fp16", store) == newer
+        with pytest.raises(TargetError, match="pixel9 needs an engine"):
+            known_target("pixel9", store)
+
+
+def test_this_machine_stands_for_what_a_target_leaves_open() -> None:
+    own = resolve(None).target
+    for less in (replace(own, runtime=own.engine), replace(own, threads=None)):
+        engine = resolve(less)
+        assert engine.backend is not None and engine.target == own
+        engine.backend.close()
+
+
+@pytest.fixture
+def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "a.onnx").write_bytes(to_onnx(classifier(8), seed=1))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HYBRIDLAT_STORE", str(tmp_path / "s.db"))
+    return tmp_path
+
+
+@pytest.mark.parametrize("typed", [*list(MEANT)[:7], "4090/torch-compile/amp"])
+def test_predict_says_which_target_was_meant(
+    nets: Path, capsys: pytest.CaptureFixture[str], typed: str
+) -> None:
+    assert cli.run(["predict", "a.onnx", "--json", "--target", typed]) in (0, 3)
+    meant = json.loads(capsys.readouterr().out)["target"]
+    assert meant == MEANT.get(typed, NEWEST["rtx-4090/torch-compile/amp"])
+    with Predictor(typed) as predictor:
+        assert str(predictor.target) == meant
+
+
+@pytest.mark.parametrize("typed", WRONG)
+def test_predict_refuses_in_one_line(
+    nets: Path, capsys: pytest.CaptureFixture[str], typed: str
+) -> None:
+    assert cli.run(["predict", "a.onnx", "--target", typed]) == 2
+    out, err = capsys.readouterr()
+    assert not out and len(err.splitlines()) == 1 and WRONG[typed] in err
+
+
+def test_who_needs_a_known_device_says_so(nets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("compare a.onnx a.onnx", "evaluate --no-track", "train --no-track"):
+        assert cli.run([*command.split(), "--target", "l44/TensorRT/FP16"]) == 2
+        assert "unknown device 'l44': did you mean l4" in capsys.readouterr().err
+
+
+def test_any_device_can_be_planned_and_a_machine_that_cannot_measure_says_why(
+    nets: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["plan", "a.onnx", "-o", "p", "--target", "l44/TensorRT 8.6/FP16"]) == 0
+    assert "planned in p for l44/tensorrt-8.6/fp16" in capsys.readouterr().out
+    assert cli.run(["measure", "a.onnx", "--target", "l44/TensorRT/FP16"]) == 3
+    assert "cannot be measured here" in capsys.readouterr().err
