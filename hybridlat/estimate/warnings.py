@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -145,16 +144,11 @@ def _of_disagreement(belief: Belief, request: Request, target: Target) -> list[s
 
 def _of_device(device: str, cells: Sequence[CellEstimate]) -> list[str]:
     """That the device has no data sheet, where that leaves cells without a latency."""
-    if all(cell.source != "unsupported" for cell in cells):
+    if device in device_sheets.names() or all(cell.source != "unsupported" for cell in cells):
         return []
-    known = device_sheets.names()
-    if device in known:
-        return []
-    near = difflib.get_close_matches(device, known, n=2, cutoff=0.6)
-    question = f": did you mean {' or '.join(near)}? If it is right, describe it" if near else (
-        ": describe it"
-    )  # fmt: skip
-    return [f"{device} has no data sheet{question} with --device-sheet FILE.toml, or measure on it"]
+    return [
+        f"{device} has no data sheet: describe it with --device-sheet FILE.toml, or measure on it"
+    ]
 
 
 def _of_interval(data: TargetData) -> list[str]:
