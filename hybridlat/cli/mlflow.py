@@ -20,7 +20,8 @@ def mlflow(store: str | None) -> None:
     """Show in a browser what evaluate and train recorded, the newest comparison first.
 
     Starts MLflow on the runs of MLFLOW_TRACKING_URI, else on those of the file beside the store,
-    and prints the address of the page. A server at MLFLOW_TRACKING_URI has that page already.
+    and prints the address of the page to open; Ctrl-C stops it. A server at MLFLOW_TRACKING_URI
+    has that page already: its address is printed, and nothing is started.
 
     \b
     hybridlat mlflow

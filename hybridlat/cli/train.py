@@ -56,8 +56,8 @@ def train(
     every prediction uses them already.
 
     \b
-    hybridlat train --target v100/tensorrt/fp16
-    hybridlat train --target v100/tensorrt/fp16 --out models --no-track
+    hybridlat train --target epyc-26-2/onnxruntime-1.31/fp32/1t
+    hybridlat train --target epyc-26-2/onnxruntime-1.31/fp32/1t --out models --no-track
     """
     chosen = TrainingOptions(out, seed=seed, track=not no_track)
     with Store(store) as opened:
