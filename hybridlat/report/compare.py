@@ -15,9 +15,8 @@ from hybridlat.report.terminal import notes
 from hybridlat.report.units import (
     RESOLUTION_US,
     Scale,
+    answer_text,
     finite_interval_us,
-    interval_text,
-    latency_text,
     scale_for,
 )
 from hybridlat.schema.estimate import Estimate
@@ -174,12 +173,13 @@ def networks_table(estimates: Sequence[Estimate]) -> Table:
             Cell(estimate.network, "name" if estimate.trusted else "doubtful"),
             *([estimate.target] if targets else []),
             *([str(estimate.batch)] if batches else []),
-            Cell(latency_text(estimate.latency_us), "latency"),
-            interval_text(estimate.interval_us),
+            Cell(latency, "latency"),
+            interval,
             *([] if batches else ["" if estimate is first else against(first, estimate)]),
             estimate.grade or "–",
         ]
         for number, estimate in enumerate(estimates)
+        for latency, interval in [answer_text(estimate)]
     ]
     columns = [
         Column(), *titled("network", *(["target"] if targets else []), wraps=True),

@@ -26,6 +26,7 @@ from hybridlat.report.html_section import asset, network_section
 from hybridlat.report.prediction_table import curve_table
 from hybridlat.report.units import (
     RESOLUTION_US,
+    answer_text,
     latency_text,
     percent_text,
     throughput_text,
@@ -189,7 +190,7 @@ def _network(estimate: Estimate) -> dict[str, Any]:
         "target": estimate.target,
         "batch": estimate.batch,
         "latency_us": estimate.latency_us,
-        "latency": latency_text(estimate.latency_us),
+        "latency": answer_text(estimate)[0],
         "interval_us": _ends(estimate),
         "cells": [_cell(estimate, i, body) for i, body in enumerate(estimate.to_json()["cells"])],
         "places": [

@@ -10,12 +10,12 @@ from string import Template
 from hybridlat.report.cell_texts import Row, chain, reach_text, rows_of, where_text
 from hybridlat.report.table import Html, Table, titled
 from hybridlat.report.units import (
+    answer_text,
     basis_text,
     confidence_text,
     count_text,
     each_text,
     first_upper,
-    interval_text,
     latency_text,
     measured_now_text,
     not_run_text,
@@ -50,15 +50,12 @@ def network_section(estimate: Estimate, number: int, heading: str) -> str:
 
 
 def _header(estimate: Estimate, heading: str) -> str:
-    interval, answer = "", latency_text(estimate.latency_us)
+    interval, (answer, ends) = "", answer_text(estimate)
     if estimate.interval_us is not None:
         sure = f"{confidence_text(estimate.confidence)} sure"
         width = reach_text(estimate.latency_us, estimate.interval_us)
         parts = [width] if width.startswith("±") else []
-        if estimate.finite_high_us is None:
-            answer = interval_text(estimate.interval_us)
-        else:
-            parts.append(interval_text(estimate.interval_us))
+        parts += [ends] if estimate.finite_high_us is not None else []
         interval = f'<span class="interval">{" · ".join([*parts, sure])}</span>'
     doubt = "" if estimate.trusted else '<span class="doubt">not to be trusted</span>'
     grade = ""

@@ -82,6 +82,14 @@ def interval_text(interval_us: tuple[float, float] | None) -> str:
     return f"{scale.number(low_us, decimals)} – {scale.number(high_us, decimals)} {scale.name}"
 
 
+def answer_text(estimate: Estimate) -> tuple[str, str]:
+    """The latency and its interval; ``at least 7.99 ms`` and a dash where a cell has no latency."""
+    interval = interval_text(estimate.interval_us)
+    if estimate.interval_us is not None and estimate.finite_high_us is None:
+        return interval, "–"
+    return latency_text(estimate.latency_us), interval
+
+
 def finite_interval_us(estimate: Estimate) -> tuple[float, float] | None:
     """The interval to be drawn; None where there is none or it has no upper end."""
     ends = estimate.interval_us
