@@ -70,7 +70,11 @@ def import_(
     hybridlat import a-pack --store team.db
     hybridlat import latencies.csv --nets DIR --target t4/tensorrt/fp16
     """
-    kind = data_set or _kind_of_all(paths)
+    kinds = {data_set or _kind_of(path): path for path in paths}
+    if len(kinds) > 1:
+        found = " and ".join(f"{_NAMES[kind]} ({path})" for kind, path in kinds.items())
+        raise InputError(f"these are {found}: import each kind by a command of its own")
+    (kind,) = kinds
     given = {"board_id": board_id, "nets": nets, "columns": columns, "target": target}
     for name, value in given.items():
         if value is not None and kind not in _OF[name]:
@@ -81,7 +85,7 @@ def import_(
     default = None if target is None else target_named(target)
     with Store(store) as opened, ProgressShown("lowering networks:").at("importing") as shown:
         if kind == PLAN:
-            results = [import_results(_plan_of(path), opened, board_id) for path in paths]
+            results = [import_results(path, opened, board_id) for path in paths]
         elif kind == "trtexec":
             document, asides = _import_rows(opened, read_logs(paths, default), nets, shown)
         elif kind == "networks":
@@ -114,19 +118,11 @@ def import_(
         )
 
 
-def _kind_of_all(paths: Sequence[Path]) -> str:
-    kinds = {_kind_of(path): path for path in paths}
-    if len(kinds) > 1:
-        found = " and ".join(f"{_NAMES[kind]} ({path})" for kind, path in kinds.items())
-        raise InputError(f"these are {found}: import each kind by a command of its own")
-    return next(iter(kinds))
-
-
 def _kind_of(path: Path) -> str:
     """What lies at a path, by its files' names; InputError where nothing of it is known."""
     if not path.exists():
         raise InputError(f"{path} cannot be imported: there is no such file or folder")
-    if (_plan_of(path) / "manifest.json").exists():
+    if (path / "manifest.json").exists():
         return PLAN
     if (path / INFO_FILE).exists() or any(path.glob(f"*/{INFO_FILE}")):
         return PACKS
@@ -140,11 +136,6 @@ def _kind_of(path: Path) -> str:
         f"no table ({', '.join(table.ENDINGS)}) and no log of trtexec "
         f"({', '.join(trtexec_log.ENDINGS)})"
     )
-
-
-def _plan_of(path: Path) -> Path:
-    """The plan's folder, where its results are given."""
-    return path.parent if path.suffix == ".jsonl" else path
 
 
 def print_results(records: Sequence[Measurement], new: int, as_json: bool) -> None:

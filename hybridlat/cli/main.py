@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 import click
 
 from hybridlat import __version__
-from hybridlat.cli.output import WORDS
+from hybridlat.cli.output import WORDS, say
 from hybridlat.errors import HybridlatError
 
 DEFECT, INTERRUPTED, BROKEN_PIPE = 70, 130, 141
@@ -101,6 +101,13 @@ class Commands(click.Group):
                 formatter.write_dl([(name.ljust(8), entry[-1]) for name, entry in group.items()])
 
 
+class _Messages(logging.Handler):
+    """Messages of the library, above the line of progress while one is shown."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say(self.format(record))
+
+
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="hybridlat", message="%(prog)s %(version)s")
 @click.option("-v", "--verbose", is_flag=True, help="Log to standard error what is being done.")
@@ -118,7 +125,7 @@ def app(ctx: click.Context, verbose: bool, debug: bool) -> None:
     \b
     eval "$(_HYBRIDLAT_COMPLETE=bash_source hybridlat)"   completes words in bash, zsh or fish
     """
-    handler = ctx.ensure_object(logging.StreamHandler)
+    handler = ctx.ensure_object(_Messages)
     form = "%(name)s: %(message)s" if debug or verbose else "hybridlat: %(message)s"
     handler.setFormatter(logging.Formatter(form))
     quiet = logging.INFO if verbose else logging.WARNING
@@ -140,7 +147,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     Nothing outlives the run: a program that runs commands has its logging back as it was.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    handler, level_before = logging.StreamHandler(sys.stderr), _LOGGER.level
+    handler, level_before = _Messages(), _LOGGER.level
     try:
         code = app.main(words, prog_name="hybridlat", standalone_mode=False, obj=handler)
         sys.stdout.flush()

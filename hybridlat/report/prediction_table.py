@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -100,17 +101,16 @@ def markdown(table: PredictionTable) -> str:
 
 def comma_separated(table: PredictionTable) -> str:
     """CSV with ``COLUMNS``; numbers as they are, times in microseconds."""
+    sizes = (len(table.networks), len(table.batches), len(table.targets))
     rows: list[list[object]] = []
-    for i, network in enumerate(table.networks):
-        for j, batch in enumerate(table.batches):
-            for k, target in enumerate(table.targets):
-                estimate = table.answers.get((i, j, k))
-                if estimate is None:
-                    reason = table.reasons.get((i, j, k), "")
-                    nothing = [None] * (len(COLUMNS) - 4)
-                    rows.append([network, target, batch or None, *nothing, reason])
-                else:
-                    rows.append([network, target, *values_of(estimate)[2:], None])
+    for i, j, k in itertools.product(*map(range, sizes)):
+        asked, estimate = [table.networks[i], table.targets[k]], table.answers.get((i, j, k))
+        if estimate is None:
+            nothing = [None] * (len(COLUMNS) - 4)
+            reason = table.reasons.get((i, j, k), "")
+            rows.append([*asked, table.batches[j], *nothing, reason])
+        else:
+            rows.append([*asked, *values_of(estimate)[2:], None])
     return Table(titled(*COLUMNS), rows).csv()
 
 
