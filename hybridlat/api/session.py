@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from numbers import Real
+from shlex import quote
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from hybridlat.api.sources import Item, Opened, Query
@@ -16,7 +17,7 @@ from hybridlat.engines import registry
 from hybridlat.engines.device_sheets import with_sheet
 from hybridlat.engines.registry import ResolvedEngine, precision_notes
 from hybridlat.errors import BackendUnavailable, HybridlatError, InputError
-from hybridlat.estimate.belief import Request
+from hybridlat.estimate.belief import SWITCHED_OFF, Request
 from hybridlat.estimate.lookup.asked_target import refuse_unknown
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.network_estimate import estimate_network
@@ -124,7 +125,7 @@ class Session:
     def why_not(self) -> str:
         """Why nothing is measured; empty where the gate may measure."""
         switched_off = self.options.measure == "never"
-        return "measuring is switched off" if switched_off else self.engine.why_not
+        return SWITCHED_OFF if switched_off else self.engine.why_not
 
     def device_sheet(self) -> AbstractContextManager[object]:
         """Puts the given data sheet in force for the target's device."""
@@ -218,6 +219,7 @@ def estimate(session: Session, opened: Opened, started: float, describe: bool = 
         started=started,
         network=partial(file.network, opened.batch, opened.shapes),
         describe=describe,
+        sizes=_sizes(opened),
     )
     with session.device_sheet(), steady_sums(alone=not may_measure):
         result = estimate_network(request, session.data)
@@ -230,3 +232,13 @@ def estimate(session: Session, opened: Opened, started: float, describe: bool = 
     precision = file.facts.precision
     notes = precision_notes(session.requested or session.target, precision.name, str(precision))
     return replace(result, warnings=(*sentences("precision", notes), *result.warnings))
+
+
+def _sizes(opened: Opened) -> str:
+    """The options that bind the sizes of a file as this call did: `` --batch 4``."""
+    batch = "" if opened.batch is None else f" --batch {opened.batch}"
+    shapes = [
+        f" --shape {quote(name)}:{'x'.join(map(str, sizes))}"
+        for name, sizes in (opened.shapes or {}).items()
+    ]
+    return "".join([batch, *shapes])

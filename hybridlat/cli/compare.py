@@ -62,5 +62,5 @@ def compare(
         Path(html).write_text(text, encoding="utf-8")
     doubtful = [estimate for estimate in estimates if not estimate.trusted]
     for estimate in doubtful if as_json else ():  # people have read it beside the table
-        aside(f"{estimate.network}: {why_untrusted(estimate, tolerance)}")
+        aside(f"{estimate.network}: {why_untrusted(estimate)}")
     ctx.exit(UNTRUSTED if doubtful else 0)

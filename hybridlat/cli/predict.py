@@ -21,10 +21,12 @@ from hybridlat.errors import HybridlatError
 from hybridlat.report import prediction_table
 from hybridlat.report.prediction_table import Place, PredictionTable
 from hybridlat.report.terminal import print_estimate
-from hybridlat.report.units import latency_text, percent_text, why_untrusted
+from hybridlat.report.units import interval_text, latency_text, why_untrusted
 from hybridlat.schema.estimate import Estimate
 
 OVER, BAD_INPUT, UNTRUSTED = 1, 2, 3
+UNSURE = "not to be trusted"
+MOST_SAID = 3
 
 
 @contextmanager
@@ -41,12 +43,16 @@ def opened(
 
 @dataclass
 class _Run:
-    """The estimates of networks × batches × targets, and the exit codes."""
+    """The estimates of networks × batches × targets, the exit codes, and whose they are.
+
+    ``shown``: standard output says of each estimate whether it is to be trusted.
+    """
 
     table: PredictionTable
     limit_us: float | None
-    tolerance: float | None
+    shown: bool
     codes: set[int] = field(default_factory=lambda: {0})
+    doubts: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, place: Place, result: Estimate | HybridlatError) -> None:
         """One more estimate or error; an error of one of several is printed once."""
@@ -61,12 +67,22 @@ class _Run:
             return
         table.answers[place] = result
         table.targets[place[2]] = result.target
-        label = result.network
-        if len(table.batches) > 1:
-            label += f" at batch {result.batch}"
-        if len(table.targets) > 1:
-            label += f" on {result.target}"
-        self.codes.add(_verdict(result, label, self.limit_us, self.tolerance))
+        verdict = verdict_of(result, self.limit_us)
+        self.codes.add(verdict.code)
+        if verdict.code and not (self.shown and verdict.kind == UNSURE):
+            label = result.network if table.size > 1 else ""
+            label += f" at batch {result.batch}" if len(table.batches) > 1 else ""
+            label += f" on {result.target}" if len(table.targets) > 1 else ""
+            said = ": ".join(filter(None, [label, verdict.kind, verdict.why]))
+            self.doubts.setdefault(verdict.kind, []).append(said)
+
+    def say_doubts(self) -> None:
+        """What is wrong with the estimates on standard error, those of a kind counted."""
+        for kind, said in self.doubts.items():
+            for sentence in said[:MOST_SAID]:
+                aside(sentence)
+            if len(said) > MOST_SAID:
+                aside(f"{kind}: {len(said)} of {self.table.size}")
 
 
 @click.command(cls=Grouped)
@@ -109,15 +125,17 @@ def predict(
     hybridlat predict a.onnx b.onnx --target l4/tensorrt/fp16 --target t4/tensorrt/fp16 --csv t.csv
     hybridlat predict a.onnx --batch 1,2,4,8
 
-    Exit codes: 0 done, 1 over --max-latency, 2 bad input, 3 no trustworthy estimate.
+    Exit codes: 0 done, 1 over --max-latency (the whole interval), 2 bad input, 3 not sure enough:
+    --max-latency lies within the interval, --tolerance is not kept, a cell has no latency, or
+    measurements are of no use.
     """
     documents = Documents(as_json, markdown, csv)
     wanted = tuple(dict.fromkeys(targets)) or (None,)
     names = [target or "this machine" for target in wanted]
     table = PredictionTable(networks, batches or (None,), names)
-    run = _Run(table, max_latency, tolerance)
     shows_cells = len(table.batches) * len(wanted) == 1
     quiet = documents.fill_standard_output
+    run = _Run(table, max_latency, shown=shows_cells and not quiet)
     for k, target in enumerate(wanted):
         try:
             with opened(target, tolerance=tolerance, **chosen) as (predictor, shown):
@@ -132,9 +150,7 @@ def predict(
                         if isinstance(result, Estimate) and shows_cells and not quiet:
                             if len(table.answers) > 1:
                                 click.echo()
-                            print_estimate(
-                                console(), result, every_cell=every_cell, tolerance=tolerance
-                            )
+                            print_estimate(console(), result, every_cell=every_cell)
         except HybridlatError as error:
             if len(wanted) == 1:
                 raise
@@ -156,6 +172,7 @@ def predict(
     documents.write_tables(
         lambda: prediction_table.markdown(table), lambda: prediction_table.comma_separated(table)
     )
+    run.say_doubts()
     ctx.exit(worst(run.codes))
 
 
@@ -184,19 +201,28 @@ def worst(codes: set[int]) -> int:
     return next(code for code in (BAD_INPUT, UNTRUSTED, OVER, 0) if code in codes)
 
 
-def _verdict(
-    estimate: Estimate, label: str, limit_us: float | None, tolerance: float | None
-) -> int:
-    """The exit code of one estimate; its reason on standard error where it is not 0."""
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The exit code of one estimate; where it is not 0, what is wrong and why."""
+
+    code: int = 0
+    kind: str = ""
+    why: str = ""
+
+
+def verdict_of(estimate: Estimate, limit_us: float | None) -> Verdict:
+    """Whether an estimate is sure enough for what was asked.
+
+    With a budget of ``limit_us`` the interval decides: all of it above is over for sure, and a
+    budget within it leaves the answer open.
+    """
+    low_us, high_us = estimate.interval_us or (None, None)
+    limit = latency_text(limit_us)
+    against = f"{interval_text(estimate.interval_us)} against {limit}"
+    if limit_us is not None and low_us is not None and low_us > limit_us:
+        return Verdict(OVER, "over", against)
     if not estimate.trusted:
-        aside(f"{label}: {why_untrusted(estimate, tolerance)}")
-        return UNTRUSTED
-    assert estimate.latency_us is not None
-    if limit_us is not None and estimate.latency_us > limit_us:
-        over = percent_text(estimate.latency_us / limit_us - 1)
-        aside(
-            f"{label} takes {latency_text(estimate.latency_us)}, "
-            f"{over} over --max-latency {latency_text(limit_us)}"
-        )
-        return OVER
-    return 0
+        return Verdict(UNTRUSTED, UNSURE, why_untrusted(estimate))
+    if limit_us is not None and high_us is not None and high_us > limit_us:
+        return Verdict(UNTRUSTED, "may be over", against)
+    return Verdict()

@@ -159,9 +159,8 @@ def about(network: Network) -> tuple[str, ...]:
     if fed:
         names = ", ".join(sorted(fed)[:3]) + (", …" if len(fed) > 3 else "")
         warnings.append(
-            f"the weights of convolutions are inputs of the network ({names}) and no constants: it "
-            "is predicted so, and would be quicker with constants; give weights as "
-            "initializers (a TensorProto with name, dims and data_type will do)"
+            f"the weights of convolutions are inputs of the network ({names}), which is slower "
+            "than constants: write them as initializers (name, dims and data_type will do)"
         )
     return tuple(warnings)
 
@@ -272,6 +271,6 @@ def precision_notes(requested: Target, precision: str, stated: str) -> list[str]
     elif precision == "int8" and requested.precision != "int8":
         notes.append(
             f"the file is quantised, and {requested} computes all of it in {requested.precision}: "
-            f"for int8 give --target {replace(requested, precision='int8')}"
+            f"for int8 the target is {replace(requested, precision='int8')}"
         )
     return notes

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 MeasureNow = Callable[[Sequence[str], bool], None]
 """Measures these cells of the network, and whether the network as a whole as well."""
+SWITCHED_OFF = "measuring is switched off"
 _MOSTLY = 0.5  # of the time measured: predictions are not to blame
 _FULLY = 0.99  # of the time measured: the sum is a measurement
 
@@ -37,6 +38,7 @@ class Request:
     ``remeasure`` measures every cell, known or not. ``started`` is the ``time.perf_counter()`` at
     which the call began; ``network`` reads the file's network, where more than its cells is needed.
     ``describe`` adds what the cells are made of; ``tolerance_given``: the user chose the tolerance.
+    ``sizes`` are the options of a command that bind the file's sizes as this call did.
     """
 
     file: OnnxFile
@@ -50,6 +52,7 @@ class Request:
     started: float = 0.0
     describe: bool = False
     tolerance_given: bool = False
+    sizes: str = ""
 
     @property
     def signatures(self) -> tuple[str, ...]:

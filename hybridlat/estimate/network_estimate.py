@@ -141,10 +141,11 @@ def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate
     tight = interval.half_width_share <= request.tolerance and not belief.contradicted
     known = exact is not None or (posterior.complete and not posterior.required)
     within = tight and load is None and known
-    wanted: tuple[int, ...] = ()
+    plan = None
     if not within and exact is None and request.measure is None:
         refused = belief.failures.keys()
-        wanted = gate.plan(posterior, belief.composition, request.tolerance, refused).positions
+        plan = gate.plan(posterior, belief.composition, request.tolerance, refused)
+    wanted = () if plan is None else plan.positions
     cells, names = _rows(request, belief), request.file.facts.node_names
     constants = request.file.facts.constant_nodes.intersection(partition.removed)
     estimate = Estimate(
@@ -170,14 +171,15 @@ def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate
         tolerance_given=request.tolerance_given,
         structure=_structure(request, data) if request.describe else None,
         source="composed" if exact is None else "measured",
-        reason="" if exact is None else f"measured whole {exact.basis}",
+        reason="" if exact is None else exact.basis,
         network_measured_now=belief.network_runs > 0,
         pace_share=belief.composition.measured_half_width_share(0.0),
         contradicted=belief.contradicted,
         busy=load is not None,
     )
     return replace(
-        estimate, warnings=warnings_of(request, data, belief, estimate, load, bool(wanted))
+        estimate,
+        warnings=warnings_of(request, data, belief, estimate, load, plan if wanted else None),
     )
 
 

@@ -1,13 +1,19 @@
-"""The warnings of an estimate: what a reader must know besides its numbers, a sentence each."""
+"""The warnings of an estimate: what a reader must know besides its numbers, a sentence each.
+
+Only what one can act on, the worst first: what is wrong, why the interval is wide, and the command
+that would narrow it.
+"""
 
 from __future__ import annotations
 
 import math
+import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from hybridlat.engines import device_sheets, registry
-from hybridlat.estimate.belief import Belief, Request
+from hybridlat.engines.host import cpu_device
+from hybridlat.estimate.belief import SWITCHED_OFF, Belief, Request
 from hybridlat.estimate.compose.machine import LARGE_SHARE
 from hybridlat.estimate.compose.target_composition import (
     composition_of,
@@ -15,8 +21,10 @@ from hybridlat.estimate.compose.target_composition import (
     own_composition,
     pace_drift,
 )
+from hybridlat.estimate.gate import MeasurementPlan
 from hybridlat.estimate.lookup.target_data import TargetData
-from hybridlat.schema.estimate import CellEstimate, Estimate, EstimateWarning, WarningCode
+from hybridlat.estimate.predict.source import Origin
+from hybridlat.schema.estimate import Estimate, EstimateWarning, WarningCode
 from hybridlat.schema.measurement import MachineLoad
 from hybridlat.schema.target import Target
 
@@ -24,6 +32,9 @@ MOST_RATIO = 10.0
 """Estimates farther than this from the roofline, either way, are warned of."""
 ENOUGH_NETWORKS = 10
 """With as many of its own a machine's interval no longer says whose it is."""
+_NARROW = ("measured", "good")
+_UNLIKE = 2.0  # so many times as wide as is typical of the target
+_BUILD_S = 20.0  # of a cell under TensorRT, and of getting started there: a guess
 
 
 def warnings_of(
@@ -32,81 +43,161 @@ def warnings_of(
     belief: Belief,
     estimate: Estimate,
     load: MachineLoad | None,
-    measuring_helps: bool,
+    plan: MeasurementPlan | None,
 ) -> tuple[EstimateWarning, ...]:
-    """All warnings of an estimate, the models' and the partition's first.
+    """All warnings of an estimate.
 
-    ``load`` is how busy the machine was while it was measured, None if it was quiet.
+    ``load`` is how busy the machine was while it was measured, None if it was quiet; ``plan`` what
+    the gate would measure next, None where that would not help or nothing can.
     """
-    warnings = [
+    return (
+        *_of_missing_cells(request, data.target, estimate),
+        *_of_measurements(request, data.target, belief, load),
+        *sentences("file", filter(_matters, request.partition.warnings)),
         *sentences("model-unreadable", data.model_warnings),
-        *sentences("file", request.partition.warnings),
-    ]
-    if load is not None:
-        warnings += sentences("busy", [load.sentence])
-    if belief.exact is None:
-        if measuring_helps:
-            warnings += sentences("not-measured", _of_measuring(request, data.target))
-        warnings += sentences("as-narrow-as-can-be", _of_tolerance(request, estimate))
-        warnings += sentences("missing-cells", _of_missing_cells(estimate.cells))
-        if belief.whole is not None:
-            how = f"whole {belief.whole.basis}: this is evidence, not the answer"
-            warnings += sentences("network-hint", [f"the network was measured {how}"])
-        warnings += sentences("beyond-physics", _of_physics(belief, estimate.latency_us))
-    else:
-        warnings += sentences("contradicted", _of_disagreement(belief, request, data.target))
-    warnings += sentences("no-data-sheet", _of_device(data.target.device, estimate.cells))
-    warnings += sentences("other-device", _of_origins(estimate.cells))
-    # The family, or another target that answered, is named as the cells' origin.
-    is_own = belief.priors.composition is None or own_composition(data) is not None
-    if belief.exact is None and is_own:
-        warnings += sentences("uncalibrated", _of_interval(data))
-    drift = pace_drift(data)
-    if drift.share > LARGE_SHARE:
-        moves = (
-            f"this machine's pace varies by ±{100 * drift.share:.0f} % from run to run "
-            f"({drift.processes} measuring processes), and the interval includes that; the latency "
-            "is for its usual pace"
-        )
-        warnings += sentences("pace", [moves])
-    return tuple(warnings)
+        *([] if belief.exact is not None else _of_predictions(request, data, belief, estimate)),
+        *_of_pace(data),
+        *(_ways_to_measure(request, data.target, plan) if plan is not None else ()),
+    )  # fmt: skip
 
 
-def sentences(code: WarningCode, texts: Iterable[str]) -> list[EstimateWarning]:
+def sentences(code: WarningCode, texts: Iterable[str], fix: str = "") -> list[EstimateWarning]:
     """A warning for each text, which becomes a sentence."""
-    return [EstimateWarning(code, f"{text[:1].upper()}{text[1:].rstrip('.')}.") for text in texts]
+    whole = [text if text.endswith((".", "?")) else f"{text}." for text in texts]
+    return [EstimateWarning(code, text[:1].upper() + text[1:], fix) for text in whole]
 
 
-def _of_measuring(request: Request, target: Target) -> list[str]:
-    """Why nothing was measured, and where it can be."""
-    warnings = [f"nothing was measured: {request.why_not}"]
-    if registry.can_measure(target):
-        plan = ", or hybridlat plan here" if target.precision in registry.PLANNED else ""
-        warnings.append(f"to measure what is needed: --measure auto on that machine{plan}")
-    return warnings
+def _matters(of_lowering: str) -> bool:
+    """An operator of ONNX without a fusion rule (pooling, softmax) is its own kernel anyway."""
+    return "no fusion rule covers" not in of_lowering or "::" in of_lowering
 
 
-def _of_tolerance(request: Request, estimate: Estimate) -> list[str]:
-    """That measuring more cells cannot bring the interval within its tolerance."""
+def _command(verb: str, request: Request, target: Target, more: str = "") -> str:
+    name = shlex.quote(request.file.name)
+    return f"hybridlat {verb} {name}{request.sizes} --target {target}{more}"
+
+
+# ---- what is wrong -------------------------------------------------------------------------------
+
+
+def _of_missing_cells(
+    request: Request, target: Target, estimate: Estimate
+) -> Iterator[EstimateWarning]:
+    """That cells have no latency, why, and that the device is unknown where it is."""
+    missing = [cell for cell in estimate.cells if cell.source == "unsupported"]
+    if not missing or estimate.source == "measured":
+        return
+    have = "1 cell has" if len(missing) == 1 else f"{len(missing)} cells have"
+    reasons = "; ".join(dict.fromkeys(cell.reason for cell in missing if cell.reason))
+    why = f" ({reasons})" if reasons else ""
+    rest = "" if estimate.latency_us is None else ", so the network takes longer than the others do"
+    yield from sentences("missing-cells", [f"{have} no latency{why}{rest}"])
+    if target.device not in device_sheets.names():
+        fix = _command("predict", request, target, " --device-sheet FILE.toml")
+        text = f"no data sheet describes {target.device}"
+        yield from sentences("no-data-sheet", [text], fix)
+
+
+def _of_measurements(
+    request: Request, target: Target, belief: Belief, load: MachineLoad | None
+) -> Iterator[EstimateWarning]:
+    """That a busy machine measured, or the network and its cells are too far apart."""
+    again = ""
+    if _is_planned(target):
+        again = _command("measure", request, target, " --remeasure --host USER@HOST")
+    elif registry.can_measure(target):
+        again = _command("predict", request, target, " --measure always")
+    if load is not None:
+        yield from sentences("busy", [load.sentence], again)
+    conflict, exact = belief.disagreement, belief.exact
+    if belief.contradicted and conflict is not None and exact is not None and load is None:
+        cells_us = exact.latency_us / (1 + conflict.excess_share)
+        text = (
+            f"the network took {_latency_text(exact.latency_us)} as a whole and "
+            f"{_latency_text(cells_us)} by its cells, so one of the two was disturbed"
+        )
+        yield from sentences("contradicted", [text], again)
+
+
+def _is_planned(target: Target) -> bool:
+    """Whether a plan or ssh measures it on another machine."""
+    return target.engine == "tensorrt" and target.precision in registry.PLANNED
+
+
+def _latency_text(latency_us: float) -> str:
+    return f"{latency_us / 1e3:.3g} ms" if latency_us >= 999.5 else f"{latency_us:.3g} µs"
+
+
+# ---- why the interval is wide --------------------------------------------------------------------
+
+
+def _of_predictions(
+    request: Request, data: TargetData, belief: Belief, estimate: Estimate
+) -> Iterator[EstimateWarning]:
+    """What predictions rest on, and what makes them doubtful."""
+    predicted = [i for i, cell in enumerate(estimate.cells) if cell.source == "predicted"]
+    origins = [one for i in predicted if (one := belief.priors.origins.get(i)) is not None]
+    for origin, _ in Counter(origins).most_common():
+        yield EstimateWarning(origin.code, origin.text)
+    if estimate.grade not in _NARROW:
+        yield from _of_distance(request, estimate, origins)
+    strange = [c for c in map(estimate.cells.__getitem__, predicted) if not c.trusted]
+    if strange:
+        are = "1 cell is" if len(strange) == 1 else f"{len(strange)} cells are"
+        text = f"{are} unlike all that was measured ({strange[0].reason})"
+        yield from sentences("unlike-known", [text])
+    if belief.whole is not None:
+        text = f"a measurement of this network is used as a hint only ({belief.whole.basis})"
+        yield from sentences("network-hint", [text])
+    yield from _of_physics(belief, estimate.latency_us)
+    # The family, or another target that answered, is named as the cells' origin.
+    if belief.priors.composition is None or own_composition(data) is not None:
+        yield from sentences("uncalibrated", _of_interval(data))
+    yield from _of_tolerance(request, estimate)
+
+
+def _of_distance(
+    request: Request, estimate: Estimate, origins: Sequence[Origin]
+) -> Iterator[EstimateWarning]:
+    """That batch or kernels are not what predictions were learned from."""
+    batch, ranges = request.partition.batch, {origin.batches for origin in origins}
+    known = next(iter(ranges)) if len(ranges) == 1 else None
+    if known is not None and not known[0] <= batch <= known[1]:
+        there = str(known[0]) if known[0] == known[1] else f"{known[0]} – {known[1]}"
+        text = f"the interval is wide because measurements are known at batch {there}, not {batch}"
+        yield from sentences("batch-outside", [text])
+        return
+    typical = min((o.typical_share for o in origins if o.typical_share is not None), default=None)
+    width = _half_width_share(estimate)
+    if typical is not None and width > _UNLIKE * typical:
+        text = (
+            "the interval is wide because the kernels are unlike those of networks known here, "
+            f"where ±{100 * typical:.0f} % is typical"
+        )
+        yield from sentences("unlike-known", [text])
+
+
+def _half_width_share(estimate: Estimate) -> float:
+    """How far the farther end of the interval is from the latency (0..), NaN without one."""
+    if estimate.interval_us is None or not estimate.latency_us:
+        return math.nan
+    low_us, high_us = estimate.interval_us
+    return max(high_us - estimate.latency_us, estimate.latency_us - low_us) / estimate.latency_us
+
+
+def _of_tolerance(request: Request, estimate: Estimate) -> list[EstimateWarning]:
+    """That measuring more cells cannot bring the interval within the tolerance asked for."""
     sources = {cell.source for cell in estimate.cells}
     if estimate.within_tolerance or request.measure is None or "unsupported" in sources:
         return []
-    high_us = estimate.interval_us[1] if estimate.interval_us else math.nan
-    width = f"±{100 * (high_us / (estimate.latency_us or math.nan) - 1):.1f} %"
-    tolerance = f"the tolerance is {100 * request.tolerance:.1f} %"
-    return [f"no further cell measurement can narrow the interval below {width}, {tolerance}"]
-
-
-def _of_missing_cells(cells: Sequence[CellEstimate]) -> list[str]:
-    missing = sum(cell.source == "unsupported" for cell in cells)
-    if not missing:
+    if not request.tolerance_given:
         return []
-    have = "cell has" if missing == 1 else "cells have"
-    rest = "" if missing == len(cells) else ": the latency is that of the others"
-    return [f"{missing} {have} no latency{rest}"]
+    width = f"±{100 * _half_width_share(estimate):.1f} %"
+    text = f"measuring more cells cannot narrow the interval below {width}"
+    return sentences("tolerance-out-of-reach", [text])
 
 
-def _of_physics(belief: Belief, latency_us: float | None) -> list[str]:
+def _of_physics(belief: Belief, latency_us: float | None) -> list[EstimateWarning]:
     """That the estimate is far from what the device's data sheet allows."""
     best_us = belief.priors.best_us
     if not best_us or latency_us is None or not math.isfinite(latency_us):
@@ -115,40 +206,11 @@ def _of_physics(belief: Belief, latency_us: float | None) -> list[str]:
     if 1 / MOST_RATIO <= ratio <= MOST_RATIO:
         return []
     times = f"{ratio:.0f} times" if ratio > 1 else f"only {100 * ratio:.2g} % of"
-    return [
-        f"the estimate is {times} the {best_us / 1e3:.3g} ms that the device needs by its peak, "
+    text = (
+        f"the estimate is {times} the {_latency_text(best_us)} that the device needs by its peak, "
         "bandwidth and launch time: do not rely on it without a measurement"
-    ]
-
-
-def _of_disagreement(belief: Belief, request: Request, target: Target) -> list[str]:
-    """That the network measured whole and its cells are too far apart, and what to do about it."""
-    conflict = belief.disagreement
-    if conflict is None:
-        return []
-    more = "more" if conflict.excess_share > 0 else "less"
-    size = f"{100 * abs(conflict.excess_share):.0f} % {more}"
-    if not conflict.is_measured:
-        return [f"the whole network took {size} than is predicted of its cells"]
-    again = "measure it again with --measure always"
-    if request.measure is None:
-        again += f" on {target.device}"
-    elif request.remeasure:
-        again = "measure it again when the machine has nothing else to do"
-    advice = f": {again}" if registry.can_measure(target) else ""
-    return [
-        f"the whole network took {size} than its cells, so one of the two was disturbed{advice}; "
-        "the interval covers both, rows and shares are of the cells"
-    ]
-
-
-def _of_device(device: str, cells: Sequence[CellEstimate]) -> list[str]:
-    """That the device has no data sheet, where that leaves cells without a latency."""
-    if device in device_sheets.names() or all(cell.source != "unsupported" for cell in cells):
-        return []
-    return [
-        f"{device} has no data sheet: describe it with --device-sheet FILE.toml, or measure on it"
-    ]
+    )
+    return sentences("beyond-physics", [text])
 
 
 def _of_interval(data: TargetData) -> list[str]:
@@ -167,12 +229,47 @@ def _of_interval(data: TargetData) -> list[str]:
     return ["the interval is not calibrated on whole networks of this target yet"]
 
 
-def _of_origins(cells: Sequence[CellEstimate]) -> list[str]:
-    """What predictions rest on that are not the target's own model's, and how many they are."""
-    others = Counter(
-        cell.reason for cell in cells if cell.source == "predicted" and cell.trusted and cell.reason
+def _of_pace(data: TargetData) -> list[EstimateWarning]:
+    """That the machine's own pace changes from run to run."""
+    drift = pace_drift(data)
+    if drift.share <= LARGE_SHARE:
+        return []
+    text = (
+        f"this machine's pace varies by ±{100 * drift.share:.0f} % from run to run, which the "
+        "interval includes"
     )
-    return [
-        f"{count} {'cell is' if count == 1 else 'cells are'} {reason}"
-        for reason, count in others.items()
-    ]
+    return sentences("pace", [text])
+
+
+# ---- what would narrow it ------------------------------------------------------------------------
+
+
+def _ways_to_measure(
+    request: Request, target: Target, plan: MeasurementPlan
+) -> Iterator[EstimateWarning]:
+    """The commands that would narrow the interval, with what they cost."""
+    if not registry.can_measure(target):
+        at = f" at {target.precision}" if registry.refuses(target) else ""
+        text = f"nothing measures {target.engine}{at} yet: import timings of your own"
+        fix = f"hybridlat import TABLE.csv --nets DIR --target {target}"
+        yield from sentences("cannot-measure", [text], fix)
+        return
+    count = len(plan.positions)
+    cells = "1 cell" if count == 1 else f"{count} cells"
+    boards = _is_planned(target)
+    seconds = plan.cost_s + (_BUILD_S * (count + 1) if boards else 0.0)
+    cost = f"about {seconds / 60:.0f} min" if seconds >= 30 else "some seconds"
+    narrower = f"would narrow this to about ±{max(100 * plan.half_width_share, 1):.0f} %"
+    here = target.device == cpu_device()
+    if boards:
+        text = f"measuring {cells} over ssh, {cost}, {narrower}"
+        fix = _command("measure", request, target, " --host USER@HOST")
+        yield from sentences("to-measure", [text], fix)
+        folder = _command("plan", request, target, " -o plan")
+        yield from sentences("plan", ["or take a folder there and run it"], folder)
+    elif here and request.why_not != SWITCHED_OFF:
+        yield from sentences("cannot-measure", [f"nothing was measured: {request.why_not}"])
+    else:
+        there = "" if here else f" on {target.device}"
+        text = f"measuring {cells}{there}, {cost}, {narrower}"
+        yield from sentences("to-measure", [text], _command("predict", request, target))

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from hybridlat.report.cell_texts import chain, what_text
-from hybridlat.report.table import Cell, Column, Table, titled
+from hybridlat.report.table import STYLES, Cell, Column, Table, titled
 from hybridlat.report.terminal import notes
 from hybridlat.report.units import (
     RESOLUTION_US,
@@ -18,6 +18,7 @@ from hybridlat.report.units import (
     answer_text,
     finite_interval_us,
     scale_for,
+    verdict_text,
 )
 from hybridlat.schema.estimate import Estimate
 
@@ -151,7 +152,8 @@ def print_comparison(
         console.print(differences_table(estimates, rows, most, console.width).terminal())
     found: dict[str, tuple[list[str], Text]] = {}
     for number, estimate in enumerate(estimates):
-        for note in notes(estimate, everything=every_cell):
+        doubt = [] if estimate.trusted else [Text(f"{verdict_text(estimate)}.", STYLES["bad"])]
+        for note in (*doubt, *notes(estimate, everything=every_cell)):
             found.setdefault(note.plain, ([], note))[0].append(letter_of(number))
     for letters, note in found.values():
         console.print(Text(f"{', '.join(letters)}: ", "bold") + note)

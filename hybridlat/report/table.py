@@ -19,7 +19,7 @@ STYLES = {
     "name": "bold", "doubtful": "bold red", "latency": "bold cyan",
     "faster": "green", "slower": "red", "sameness": "dim", "hint": "dim",
     "measured": "green", "predicted": "yellow", "unsupported": "bold red",
-    "bad": "bold red", "warn": "yellow",
+    "bad": "bold red", "warn": "yellow", "command": "cyan",
 }  # fmt: skip
 """How a terminal shows each kind of cell; a page has the bold letters, and these classes:"""
 _CLASSES = ("faster", "slower")

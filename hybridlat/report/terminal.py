@@ -11,22 +11,21 @@ from rich.text import Text
 from hybridlat.report.cell_texts import Row, rows_of
 from hybridlat.report.table import GAP, STYLES, Cell, Column, Table
 from hybridlat.report.units import (
-    basis_text,
     confidence_text,
     each_text,
     interval_text,
     latency_text,
-    measured_now_text,
-    not_run_text,
     percent_text,
     plus_minus_text,
     remarks,
     scale_for,
+    verdict_text,
     width_text,
 )
 from hybridlat.schema.estimate import Estimate
 
 ROWS = 15  # cells shown without --all
+_LEAST_SHARE = 0.0005  # rows below it would read 0.0 %
 _NOTE_LENGTH = 240  # about three lines
 _LEAST_WHERE, _MOST_WHERE = 13, 28
 _LEAST_CELL = 16  # a chain of kernels cannot be read in less
@@ -36,41 +35,38 @@ _BARS_FROM, _BAR_WIDTH = 96, 6
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
-def print_estimate(
-    console: Console,
-    estimate: Estimate,
-    *,
-    every_cell: bool = False,
-    tolerance: float | None = None,
-) -> None:
-    """Print one estimate; ``tolerance`` is the user's (0..1), where known."""
-    console.print(headline(estimate))
+def print_estimate(console: Console, estimate: Estimate, *, every_cell: bool = False) -> None:
+    """Print one estimate."""
+    console.print(headline(estimate, everything=every_cell))
     if estimate.cells:
         console.print()
         console.print(cells_table(*shown_rows(estimate, every_cell), console.width).terminal())
-    for note in notes(estimate, tolerance, everything=every_cell):
-        console.print(note)
+    for note in notes(estimate, everything=every_cell):
+        # A command that is broken into lines cannot be copied.
+        console.print(note, soft_wrap=str(note).startswith(" "))
 
 
-def headline(estimate: Estimate) -> RenderableType:
-    """Name, latency with its interval, target, and what the answer rests on."""
+def headline(estimate: Estimate, *, everything: bool = False) -> RenderableType:
+    """Name and target; latency, interval and what the answer is worth in one line."""
     first = Text.assemble(
-        (estimate.network, "bold"), "  ", (latency_text(estimate.latency_us), "bold cyan")
+        (estimate.network, "bold"), f"  on {estimate.target}, batch {estimate.batch}"
     )
-    if estimate.interval_us is not None:
-        sure = confidence_text(estimate.confidence)
-        first.append(
-            f"  {width_text(estimate)}  ({interval_text(estimate.interval_us)}, {sure} sure)"
-        )
-    if not estimate.trusted:
-        first.append("  not to be trusted", style="bold red")
-    now = measured_now_text(estimate)
-    basis = [basis_text(estimate) + (f", {now} just now" if now else "")]
-    if estimate.latency_us is not None:
-        basis.append(f"sum of cells {latency_text(estimate.sum_of_cells_us)}")
-    basis.append(f"answered in {latency_text(estimate.elapsed_s * 1e6)}")
-    where = Text(f"on {estimate.target} · batch {estimate.batch}")
-    return Group(first, where, Text(" · ".join(basis), "dim"))
+    interval, width = interval_text(estimate.interval_us), width_text(estimate)
+    sure = f"({confidence_text(estimate.confidence)})"
+    figures = [latency_text(estimate.latency_us), width if width != interval else "",
+               f"{interval} {sure}" if estimate.interval_us else ""]  # fmt: skip
+    if estimate.high_us is not None and estimate.finite_high_us is None:
+        figures = [interval]
+    answer, *others = filter(None, figures)
+    verdict = (verdict_text(estimate), "" if estimate.trusted else "bold red")
+    second = Text.assemble((answer, "bold cyan"), "   ", "   ".join([*others, ""]), verdict)
+    lines = [first, second]
+    if everything:
+        facts = [f"answered in {latency_text(estimate.elapsed_s * 1e6)}"]
+        if estimate.latency_us is not None:
+            facts.insert(0, f"sum of cells {latency_text(estimate.sum_of_cells_us)}")
+        lines.append(Text(" · ".join(facts), "dim"))
+    return Group(*lines)
 
 
 def shown_rows(estimate: Estimate, every_cell: bool) -> tuple[list[Row], list[Row]]:
@@ -78,28 +74,25 @@ def shown_rows(estimate: Estimate, every_cell: bool) -> tuple[list[Row], list[Ro
     rows = rows_of(estimate, fold=not every_cell)
     missing = [row for row in rows if row.latency_us is None]
     known = rows[len(missing) :]
+    told = len(known) if every_cell else sum(row.share >= _LEAST_SHARE for row in known)
     # One hidden row would take as many lines as the row that stands for it.
-    limit = len(known) if every_cell or len(known) == ROWS + 1 else ROWS
+    limit = told if every_cell or told == ROWS + 1 else min(ROWS, told)
     return missing + known[:limit], known[limit:]
 
 
-def notes(
-    estimate: Estimate, tolerance: float | None = None, *, everything: bool = False
-) -> list[Text]:
-    """What the reader must know before using the number, one line each.
+def notes(estimate: Estimate, *, everything: bool = False) -> list[Text]:
+    """What the reader must know or can do, one line each.
 
     ``everything``: at any length, and with all operators that do not run.
     """
     lines = []
-    for remark in remarks(estimate, tolerance):
+    for remark in remarks(estimate):
         text = remark.text
-        if len(text) > _NOTE_LENGTH and not everything:
+        if len(text) > _NOTE_LENGTH and not everything and remark.kind != "command":
             text = f"{text[:_NOTE_LENGTH].rpartition(' ')[0]} … (--all shows all of it)"
         lines.append(Text(text, STYLES[remark.kind]))
-    if estimate.removed:
-        counts = f"{not_run_text(estimate)} (--all names them)"
-        text = ", ".join(estimate.removed) if everything else counts
-        lines.append(Text(f"Not run: {text}", "dim"))
+    if everything and estimate.removed:
+        lines.append(Text(f"Not run: {', '.join(estimate.removed)}", "dim"))
     return lines
 
 
@@ -109,23 +102,26 @@ _Shown: TypeAlias = tuple[Column, Sequence[str | Cell]]
 def cells_table(rows: Sequence[Row], others: Sequence[Row], width: int) -> Table:
     """Where the time goes: ``rows`` in their order, and how much the ``others`` take."""
     scale = scale_for(row.latency_us for row in (*rows, *others))
-    narrow = width < _SOURCE_FROM
+    narrow, sources = width < _SOURCE_FROM, {row.source for row in (*rows, *others)}
     shares = [percent_text(None if row.latency_us is None else row.share) for row in rows]
     shown: list[_Shown] = [
         (Column("share", True), shares),
         (Column("uses", True), [f"×{row.count}" for row in rows]),
         (
             Column(f"each [{scale.name}]", True),
-            [_each(row, each_text(scale, row.latency_us), narrow) for row in rows],
+            [
+                _each(row, each_text(scale, row.latency_us), narrow and len(sources) > 1)
+                for row in rows
+            ],
         ),
     ]
     if width >= _BARS_FROM:
         top = max((row.share for row in rows), default=0.0)
         shown.insert(0, (Column(most=_BAR_WIDTH), [bar(row.share, top) for row in rows]))
-    if width >= 72:
-        widths = [plus_minus_text(row.half_width_share).removeprefix("±") for row in rows]
+    widths = [plus_minus_text(row.half_width_share).removeprefix("±") for row in rows]
+    if width >= 72 and len(set(widths)) > 1:  # one width for all is the answer's own
         shown.append((Column("±", True), widths))
-    if not narrow:
+    if not narrow and len(sources) > 1:
         shown.append((Column("source"), [Cell(row.source, row.source) for row in rows]))
     if width >= 72 and any(row.limit for row in rows):
         limits = [row.limit.partition(" ")[0] if narrow else row.limit for row in rows]
@@ -133,10 +129,10 @@ def cells_table(rows: Sequence[Row], others: Sequence[Row], width: int) -> Table
     fixed = sum(max(map(len, [c.title, *map(str, cells)])) + GAP for c, cells in shown)
     shown += _words(rows, max(width - fixed, _AT_LEAST))
     notes = []
-    if others:
-        rest = percent_text(sum(row.share for row in others))
+    rest = percent_text(sum(row.share for row in others))
+    if others and rest != percent_text(0.0):
         notes.append(f"{len(others)} more rows with {rest} of the time (--all)")
-    if narrow and any(row.source == "predicted" for row in rows):
+    if narrow and "predicted" in sources and len(sources) > 1:
         notes.append("≈ predicted, not measured")
     lines = [[cells[i] for _, cells in shown] for i in range(len(rows))]
     return Table([column for column, _ in shown], lines, caption="\n".join(notes))

@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final, get_args
 
 from hybridlat.report.table import Cell
-from hybridlat.schema.estimate import CellEstimate, Estimate
+from hybridlat.schema.estimate import CellEstimate, Estimate, EstimateWarning, OriginCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,11 @@ RESOLUTION_US = 1.0
 
 _ALL = 0.995  # from here on whole percents would read 100
 _ALMOST = 1e-9  # what summing up leaves of nothing
+
+ORIGIN_CODES: Final = get_args(OriginCode)
+_BAD = ("missing-cells", "busy", "contradicted", "beyond-physics")
+_LOPSIDED = 1.2  # sides that differ by more are shown as a range
+_NARROW = 0.02  # below it nobody minds
 
 MICROSECONDS = Scale("µs", 1.0)
 MILLISECONDS = Scale("ms", 1e3)
@@ -134,7 +140,13 @@ def plus_minus_text(share: float | None) -> str:
 
 
 def width_text(estimate: Estimate) -> str:
-    """``±1.3 %``: the half width of an estimate's interval."""
+    """``±1.3 %``: the half width of an interval; its range where the two sides differ much."""
+    if estimate.latency_us is None or estimate.interval_us is None:
+        return "–"
+    low, high = (end / estimate.latency_us for end in estimate.interval_us)
+    short, long = sorted((1 - low, high - 1))
+    if long > _LOPSIDED * short and long >= _NARROW:
+        return interval_text(estimate.interval_us)
     return plus_minus_text(half_width_share(estimate.latency_us, estimate.interval_us))
 
 
@@ -163,10 +175,34 @@ def throughput_text(per_s: float | None) -> str:
 
 
 def basis_text(estimate: Estimate) -> str:
-    """``82 % of the time measured``, or when the whole network was."""
+    """``measured (2 runs, shipped data)``, ``82 % of the time measured``, ``predicted``."""
     if estimate.source == "measured":
-        return estimate.reason
-    return f"{part_text(estimate.measured_share)} of the time measured"
+        return f"measured ({estimate.reason})" if estimate.reason else "measured"
+    share = estimate.measured_share
+    return f"{part_text(share)} of the time measured" if share > _ALMOST else "predicted"
+
+
+def verdict_text(estimate: Estimate) -> str:
+    """``rough: learned from other GPUs``, ``measured (2 runs, shipped data)``.
+
+    Or ``not to be trusted: …`` and why.
+    """
+    if not estimate.trusted:
+        return f"not to be trusted: {why_untrusted(estimate)}"
+    now = measured_now_text(estimate)
+    now = f"{now} just now" if now else ""
+    if estimate.grade == "measured":
+        facts = ", ".join(filter(None, [estimate.reason or "cell by cell", now]))
+        return f"measured ({facts})"
+    basis = basis_text(estimate)
+    if basis == "predicted" and (origin := _origin(estimate)):
+        basis = f"{origin.text[:1].lower()}{origin.text[1:].rstrip('.')}"
+    return f"{estimate.grade}: {', '.join(filter(None, [basis, now]))}"
+
+
+def _origin(estimate: Estimate) -> EstimateWarning | None:
+    """The warning that the verdict tells: where all predictions come from, or most of them."""
+    return next((w for w in estimate.warnings if w.code in ORIGIN_CODES), None)
 
 
 def measured_now_text(estimate: Estimate) -> str:
@@ -187,56 +223,39 @@ def not_run_text(estimate: Estimate) -> str:
     return ", ".join(counts)
 
 
-def remarks(estimate: Estimate, tolerance: float | None = None) -> list[Cell]:
-    """What the reader must know before using the number, the worst first.
+def remarks(estimate: Estimate) -> list[Cell]:
+    """What the reader must know or can do, the worst first: texts, and commands to copy."""
+    told = _origin(estimate) if estimate.trusted and basis_text(estimate) == "predicted" else None
+    cells = []
+    for warning in estimate.warnings:
+        if warning is told:
+            continue
+        kind = "bad" if warning.code in _BAD else "warn"
+        cells.append(Cell(warning.text, "hint" if warning.fix and kind == "warn" else kind))
+        if warning.fix:
+            cells.append(Cell(f"  {warning.fix}", "command"))
+    return cells
 
-    ``tolerance`` (0..1) is the user's, the estimate's own unless given.
+
+def why_untrusted(estimate: Estimate) -> str:
+    """A few words; empty for an estimate that is trusted.
+
+    An interval can be narrow enough and the estimate doubtful all the same: a cell unlike all that
+    the model was trained on has an interval that means little.
     """
-    lines = []
-    missing = [cell for cell in estimate.cells if cell.source == "unsupported"]
-    if missing:
-        left_out = "" if estimate.latency_us is None else ": the time above leaves them out"
-        lines.append(f"{count_text(len(missing), 'cell')} without a latency{left_out}.")
-        lines += dict.fromkeys(f"  {cell.reason}" for cell in missing if cell.reason)
-    elif not estimate.trusted:
-        lines.append(f"{first_upper(why_untrusted(estimate, tolerance))}.")
-    cells = [Cell(line, "bad") for line in lines]
-    if estimate.to_measure:
-        wanted = count_text(len(estimate.to_measure), "cell")
-        cells.append(Cell(f"To be sure, measure {wanted} on {estimate.target}.", "warn"))
-    return cells + [Cell(f"Note: {warning.text}", "warn") for warning in estimate.warnings]
-
-
-def why_untrusted(estimate: Estimate, tolerance: float | None = None) -> str:
-    """One sentence without its full stop; empty for an estimate that keeps its tolerance.
-
-    ``tolerance`` (0..1) is the user's, the estimate's own unless given. An interval can be
-    narrow enough and the estimate doubtful all the same: a cell unlike all that the model was
-    trained on has an interval that means little.
-    """
+    if estimate.trusted:
+        return ""
     missing = sum(cell.source == "unsupported" for cell in estimate.cells)
-    if missing or estimate.latency_us is None:
-        return f"{count_text(missing, 'cell')} without a latency on {estimate.target}"
-    if estimate.contradicted:
-        return "the whole network and its cells were measured, and cannot both be right"
+    if (missing and estimate.source != "measured") or estimate.latency_us is None:
+        return f"{count_text(missing, 'cell')} without a latency"
     if estimate.busy:
         return "the machine was busy while measuring"
-    if estimate.within_tolerance:
-        return ""
-    if tolerance is None:
-        tolerance = estimate.tolerance
+    if estimate.contradicted:
+        return "the network and its cells contradict each other"
     width = half_width_share(estimate.latency_us, estimate.interval_us)
-    too_wide = width is None or tolerance is None or width > tolerance
-    strange = [cell for cell in estimate.cells if cell.source == "predicted" and not cell.trusted]
-    if strange and (tolerance is None or not too_wide):
-        are = "is" if len(strange) == 1 else "are"
-        return (
-            f"{count_text(len(strange), 'cell')} {are} predicted outside what the model was "
-            f"trained on ({strange[0].reason})"
-        )
-    if tolerance is None:
-        return "the interval is wider than the tolerance"
-    return (
-        f"the interval {plus_minus_text(width)} is wider than the tolerance "
-        f"{percent_text(tolerance)}"
-    )
+    asked = estimate.tolerance
+    if asked is not None and width is not None and width <= asked:
+        strange = [c for c in estimate.cells if c.source == "predicted" and not c.trusted]
+        are = "1 cell is" if len(strange) == 1 else f"{len(strange)} cells are"
+        return f"{are} unlike all that was measured"
+    return f"you asked for ±{percent_text(asked)}, this is {plus_minus_text(width)}"

@@ -13,11 +13,15 @@ ESTIMATE_FORMAT = 1
 LatencySource = Literal["measured", "predicted", "unsupported"]
 NetworkSource = Literal["measured", "composed"]
 Grade = Literal["measured", "good", "rough", "order of magnitude"]
+OriginCode = Literal[
+    "public-timings", "other-precision", "other-version", "other-device", "device-unmeasured",
+    "data-sheet-only",
+]  # fmt: skip
+"""Where predictions come from that are not the target's own model's."""
 WarningCode = Literal[
-    "missing-cells", "busy", "contradicted", "precision", "file", "model-unreadable",
-    "batch-outside", "unlike-known", "device-unmeasured", "other-version", "other-device",
-    "beyond-physics", "uncalibrated", "pace", "as-narrow-as-can-be", "network-hint",
-    "no-data-sheet", "cannot-measure", "not-measured",
+    OriginCode, "missing-cells", "no-data-sheet", "busy", "contradicted", "beyond-physics",
+    "precision", "file", "model-unreadable", "tolerance-out-of-reach", "batch-outside",
+    "unlike-known", "uncalibrated", "pace", "network-hint", "cannot-measure", "to-measure", "plan",
 ]  # fmt: skip
 """What a warning is about; docs/reference/troubleshooting.md says what to do about each."""
 _GOOD_SHARE, _ROUGH_FACTOR = 0.2, 2.0

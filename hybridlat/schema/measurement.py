@@ -203,7 +203,7 @@ class MachineLoad:
         facts = f"load {self.load:.1f} on {self.cores} core{'' if self.cores == 1 else 's'}"
         if self.steal_share > BUSY_STEAL_SHARE:
             facts += f", {100 * self.steal_share:.0f} % of the CPU time stolen by the hypervisor"
-        return f"the machine was busy while measuring ({facts}): repeat when it is idle"
+        return f"the machine was busy while measuring ({facts}). Run again when it is idle"
 
     def environment(self) -> dict[str, str]:
         """The entries for the environment of a record."""

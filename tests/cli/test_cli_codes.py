@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +17,7 @@ from click.testing import CliRunner
 
 from hybridlat import Predictor
 from hybridlat.cli import main as cli
+from hybridlat.cli.predict import verdict_of
 from hybridlat.errors import BackendUnavailable, MeasurementError, NetworkError
 from hybridlat.schema.estimate import Estimate
 from tests.cli.shell import FAKE, process
@@ -42,16 +44,18 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     [
         ([residual()], [], 0),
         ([residual()], ["--max-latency", "9ms"], 0),
-        ([residual()], ["--max-latency", "8ms"], 1),
+        ([residual()], ["--max-latency", "7.9ms"], 1),
+        ([residual()], ["--max-latency", "8ms"], 3),  # within the interval
         ([untrusted()], [], 3),
-        ([untrusted()], ["--max-latency", "1us"], 3),  # doubt comes before the limit
+        ([untrusted()], ["--max-latency", "1us"], 1),  # whatever the missing cell takes
+        ([untrusted()], ["--max-latency", "1s"], 3),
         ([replace(residual(), within_tolerance=False, tolerance_given=True)], [], 3),
         ([replace(residual(), within_tolerance=False)], [], 0),
         ([NetworkError("n.onnx is empty")], [], 2),
         ([MeasurementError("the engine refuses it")], [], 3),
         ([BackendUnavailable("there is no GPU here")], [], 3),
-        ([residual(), residual()], ["--max-latency", "8ms"], 1),
-        ([residual(), untrusted()], ["--max-latency", "8ms"], 3),
+        ([residual(), residual()], ["--max-latency", "7ms"], 1),
+        ([residual(), untrusted()], ["--max-latency", "7ms"], 3),
         ([untrusted(), NetworkError("n.onnx is empty"), residual()], [], 2),
         ([PermissionError(13, "Permission denied", "n.onnx")], [], 2),
         ([KeyboardInterrupt()], [], 130),
@@ -73,7 +77,9 @@ def test_exit_codes(
     assert cli.run(["predict", *nets, *options, *flags]) == code
     out, err = capsys.readouterr()
     assert "Traceback" not in err
-    assert bool(err) == (code != 0)
+    # What standard output says already is not said again.
+    said = code == 3 and "not to be trusted" in out and len(answers) == 1
+    assert bool(err) == (code != 0 and not said)
     if as_json and out:
         json.loads(out)
 
@@ -91,6 +97,46 @@ def test_compare_says_each_note_once_and_ends_as_predict_does(
         out, err = capsys.readouterr()
         assert bool(err) == bool(options)  # what stands beside the table is not said again
         assert options or out.count("Dropout_7 was removed") == 1
+
+
+def at(latency_us: float, low_us: float, high_us: float, **more: Any) -> Estimate:
+    """An estimate as it is where 5 % were aimed at and not reached."""
+    return replace(
+        residual(), latency_us=latency_us, interval_us=(low_us, high_us), within_tolerance=False,
+        tolerance=0.05, **more,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("estimate", "limit_us", "code", "said"),
+    [
+        (at(15900.0, 13200.0, 19100.0), 1e6, 0, ""),  # ±20 %, sixty times inside
+        (at(15900.0, 13200.0, 19100.0), 1e3, 1, "over: 13.2 – 19.1 ms against 1.00 ms"),
+        (at(16300.0, 15700.0, 16900.0), 16400.0, 3, "may be over: 15.7 – 16.9 ms against 16.4 ms"),
+        (at(5250.0, 2700.0, 10200.0, busy=True), None, 3, "busy"),
+        (at(547.0, 369.0, 810.0), None, 0, ""),  # a guess from a data sheet, nothing asked
+        (at(547.0, 369.0, 810.0, tolerance_given=True), None, 3, "you asked for ±5.0 %, this is"),
+        (at(547.0, 369.0, 810.0, contradicted=True), 1e6, 3, "contradict"),
+        (at(547.0, 369.0, math.inf), 500.0, 3, "may be over: at least 369 µs against 500 µs"),
+    ],
+)
+def test_the_exit_code_answers_what_was_asked(
+    estimate: Estimate, limit_us: float | None, code: int, said: str
+) -> None:
+    verdict = verdict_of(estimate, limit_us)
+    sentence = f"{verdict.kind}: {verdict.why}" if verdict.kind else ""
+    assert verdict.code == code and said in sentence and bool(said) == bool(sentence)
+
+
+def test_a_table_says_each_kind_of_doubt_a_few_times_and_counts_it(
+    answering: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    answering(*[residual()] * 10)
+    nets = [f"net{i}.onnx" for i in range(5)]
+    assert cli.run(["predict", *nets, "--batch", "1,2", "--max-latency", "8ms"]) == 3
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 4 and lines[-1] == "hybridlat: may be over: 10 of 10"
+    assert "7.99 – 8.26 ms against 8.00 ms" in lines[0]
 
 
 def test_options_arrive_as_written(answering: Callable[..., Any]) -> None:

@@ -89,7 +89,7 @@ def test_one_document_goes_to_standard_output(nets: Path) -> None:
 def test_the_limit_holds_for_every_cell_of_the_table(nets: Path) -> None:
     done = predict(nets, "a.onnx", "--target", FAKE, "--batch", "1,4", "--tolerance", "50%",
                    "--max-latency", "1us", code=1)  # fmt: skip
-    assert "a.onnx at batch 4 takes" in done.stderr
+    assert "a.onnx at batch 4: over: " in done.stderr
 
 
 def test_several_processes_print_what_one_prints(nets: Path) -> None:

@@ -94,7 +94,7 @@ def test_a_cell_far_from_training_is_told_by_the_family_and_keeps_no_network_bac
     with Predictor(target, store=str(tmp_path / "n.db"), measure="never", tolerance=5.0) as own:
         estimate = own.predict(NETS / "bvlc_alexnet.onnx")  # its first kernel is 11x11
     first = next(cell for cell in estimate.cells if "n0" in cell.nodes)
-    assert "predicted from" in first.reason
+    assert "learned from paddle-tensorrt-2020" in first.reason
     assert all(cell.trusted for cell in estimate.cells)
     assert estimate.within_tolerance and not estimate.to_measure
 

@@ -110,7 +110,7 @@ def test_what_records_say_together() -> None:
     ]
     found = from_records(dated)
     assert found is not None and found.latency_us == 102.0 and found.is_exact
-    assert found.basis == "2 times, last on 2025-06-01"
+    assert found.basis == "2 runs, last on 2025-06-01"
     bare = from_records([replace(record, spread_share=0.0, visits=())])
     assert bare is not None and bare.noise_share == 0.05  # a figure without samples
     assert from_records([]) is None
@@ -160,7 +160,7 @@ def test_measuring_always_takes_the_network_too(store: str) -> None:
         predictor.predict(data)
         estimate = predictor.predict(data)
     assert estimate.network_measured_now and estimate.measured_now == len(estimate.cells)
-    assert "2 times" in estimate.reason
+    assert "2 runs" in estimate.reason
 
 
 def test_a_machines_own_networks_take_over_from_what_was_lent() -> None:

@@ -65,6 +65,9 @@ def untrusted() -> Estimate:
         interval_us=(50.0, math.inf), confidence=0.9, within_tolerance=False, sum_of_cells_us=61.0,
         measured_share=0.0, measured_now=0, elapsed_s=0.0123, cells=cells,
         to_measure=(cells[0].signature, cells[1].signature),
+        warnings=(EstimateWarning("missing-cells", "1 cell has no latency (an Einsum)."),
+                  EstimateWarning("to-measure", "Measuring 2 cells would narrow this.",
+                                  "hybridlat predict 'odd <b>&.onnx'")),
     )  # fmt: skip
 
 

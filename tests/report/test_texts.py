@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridlat.report import cell_texts, units
+from hybridlat.schema.estimate import WarningCode
 from hybridlat.schema.structure import CellStructure, Work
+from tests.pages import ROOT
 from tests.report.estimates import kernel
 
 
@@ -146,3 +149,13 @@ def test_nothing_is_said_where_no_roof_explains_the_time() -> None:
     assert limit(10.0, Work(1, 1, 8.0, 1.0), Work(1, 1, None, 1.0)) is None
     assert limit(1000.0, Work(1, 1, 9.0, 3.0)) is None  # far from any roof
     assert limit(10.0, Work(1, 1, 1.0, 30.0)) is None  # quicker than main memory: from a cache
+
+
+def test_the_page_of_help_lists_every_exit_code_and_every_code_of_a_warning() -> None:
+    page = (ROOT / "docs/reference/troubleshooting.md").read_text(encoding="utf-8")
+    table = page.split("## Warnings")[1].split("##")[0]
+    codes = [
+        c for row in re.findall(r"(?m)^\| (`.*?) \|", table) for c in re.findall("`(.*?)`", row)
+    ]
+    assert sorted(codes) == sorted(get_args(WarningCode))
+    assert {re.split(" ", row)[0] for row in re.findall(r"(?m)^\| (\d+ )\|", page)} >= set("0123")

@@ -56,9 +56,8 @@ def whole_latency(
     for pack in packs:
         stats = pack.latencies(target, [signature], "network").get(signature)
         if stats is not None and stats.latency_us is not None:
-            times = "once" if stats.records == 1 else f"{stats.records} times"
             noise = max(stats.spread_share, LEAST_NOISE_SHARE)
-            basis = f"{times}, in the shipped pack"
+            basis = f"{_runs(stats.records)}, shipped data"
             return WholeLatency(stats.latency_us, noise, True, basis, stats.records)
     return own
 
@@ -107,15 +106,16 @@ def from_records(records: Iterable[Measurement]) -> WholeLatency | None:
     known = aggregate((r.latency_us, _noise(r), r.measured_at, r.failure) for r in chosen)
     if known.latency_us is None:
         return None
-    times = "once" if len(chosen) == 1 else f"{len(chosen)} times"
     day = chosen[-1].measured_at[:10]
-    if day:
-        when = f"on {day}" if len(chosen) == 1 else f"last on {day}"
-    else:
-        when = f"according to {chosen[-1].labels.get('source', 'an imported table')}"
+    when = f"last on {day}" if day and len(chosen) > 1 else day
+    when = when or f"from {chosen[-1].labels.get('source', 'an imported table')}"
     noise = max(known.spread_share, LEAST_NOISE_SHARE)
-    basis = f"{times}, {when}"
+    basis = f"{_runs(len(chosen))}, {when}"
     return WholeLatency(known.latency_us, noise, load is None, basis, known.records, load)
+
+
+def _runs(times: int) -> str:
+    return "1 run" if times == 1 else f"{times} runs"
 
 
 def _noise(record: Measurement) -> float:

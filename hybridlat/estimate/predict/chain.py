@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from hybridlat.estimate.compose.composition import Composition
@@ -38,6 +38,7 @@ from hybridlat.estimate.predict.source import (
     CellLatency,
     CellSource,
     NetworkCells,
+    Origin,
     Roofline,
     prior_of,
     roofline_us,
@@ -57,13 +58,15 @@ class CellPriors:
 
     ``failures`` are reasons, by position, of cells that could not be measured. ``composition`` is
     that of a source other than the target, where one answered for a cell, and ``best_us`` what the
-    device's data sheet allows for the network then; None without.
+    device's data sheet allows for the network then; None without. ``origins`` says, by position,
+    where such answers come from.
     """
 
     cells: tuple[CellPrior, ...]
     failures: Mapping[int, str]
     composition: Composition | None = None
     best_us: float | None = None
+    origins: Mapping[int, Origin] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -157,6 +160,7 @@ def cell_priors(
     """
     answers: dict[int, CellLatency] = {}
     elsewhere: dict[int, CellLatency] = {}
+    origins: dict[int, Origin] = {}
     law = None
     missing: Sequence[int] = range(len(cells.signatures))
     for source in sources_of(data, can_measure):
@@ -165,6 +169,7 @@ def cell_priors(
         answers |= answered
         if answered and not isinstance(source, Records | OwnModel):
             elsewhere |= answered
+            origins |= {i: origin for i in answered if (origin := source.origin) is not None}
             law = law or source.law(cells)
         missing = [i for i in missing if i not in answers]
         if not missing:
@@ -182,6 +187,7 @@ def cell_priors(
         failures,
         None if law is None else law.composition(cells, elsewhere),
         best_us,
+        origins,
     )
 
 

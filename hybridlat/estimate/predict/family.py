@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -20,7 +20,13 @@ from numpy.typing import NDArray
 from hybridlat.estimate.compose.composition import normal_quantile
 from hybridlat.estimate.lookup.models import user_models_folder
 from hybridlat.estimate.lookup.whole_networks import tells_latency
-from hybridlat.estimate.predict.source import CellLatency, CellSource, NetworkCells, NetworkLaw
+from hybridlat.estimate.predict.source import (
+    CellLatency,
+    CellSource,
+    NetworkCells,
+    NetworkLaw,
+    Origin,
+)
 from hybridlat.model.family import shipped
 from hybridlat.model.family.adapt import AdaptedTask, adapt
 from hybridlat.model.family.dataset import KernelSet, Observation, Task, kernel_set, task_base
@@ -29,6 +35,7 @@ from hybridlat.model.family.law import LOWEST, log_sum
 from hybridlat.model.family.served import FamilyModel, relative_point
 from hybridlat.model.geometry import COLUMN, geometry
 from hybridlat.schema.device import Device
+from hybridlat.schema.estimate import OriginCode
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
@@ -82,7 +89,7 @@ class Family(CellSource):
 
     def predict(self, cells: NetworkCells, positions: Sequence[int]) -> list[CellLatency | None]:
         """See ``CellSource``: the sums of their kernels, as sure as the whole network is."""
-        law, reason = self.law(cells), f"predicted from {self.basis}"
+        law, reason = self.law(cells), self.origin.text.rstrip(".")
         return [CellLatency(law.cells_us[i], law.spread_share, reason) for i in positions]
 
     def law(self, cells: NetworkCells) -> NetworkLaw:
@@ -135,23 +142,42 @@ class Family(CellSource):
         table = KernelTable(values, classes, each, copied_bytes)
         return kernel_set(table, self.device, self.target.precision), cells.cell
 
-    @property
-    def basis(self) -> str:
-        """Whose measurements the law rests on, nearest first."""
-        task, known = self.task, self.model.tasks
-        networks = [
-            f"{count} network{'' if count == 1 else 's'} measured on "
-            f"{'it' if there == self.target else there}"
-            for there, count in self.measured.items()
-        ]
-        own = "".join(f"{one} and " for one in networks)
+    @cached_property
+    def origin(self) -> Origin:
+        """Whose measurements the law rests on, the nearest first."""
+        task, known, head = self.task, self.model.tasks, self.model
+        title = (self.device.title or self.device.name).removeprefix("NVIDIA ")
+        label = shipped.label_of(task)
+        count = sum(head.seen_of(t) for t in known if shipped.label_of(t) == label)
+        here = [t for t in known if t.device == task.device]
+        code: OriginCode = "device-unmeasured"
         if task in known:
-            return f"{own}whole networks that others measured on it"
-        if any(t.device == task.device and t.engine == task.engine for t in known):
-            return f"{own}this device and engine at another precision"
-        if any(t.device == task.device for t in known):
-            return f"{own}this device under other engines or versions of the family"
-        return f"{own}other devices of the family, by this one's data sheet"
+            code, text = "public-timings", f"learned from {count} public timings of this GPU"
+        elif any(t.engine == task.engine for t in here):
+            precisions = sorted({t.precision for t in here if t.engine == task.engine})
+            text = f"learned from this GPU at {' and '.join(precisions)}"
+            code, text = "other-precision", f"{text}, none known at {task.precision}"
+        elif here:
+            engines = ", ".join(sorted({t.engine for t in here}))
+            code, text = "other-version", f"no data for {task.engine}, learned from {engines}"
+        else:
+            text = f"learned from other GPUs, no {title} measured"
+        own = [
+            f"{n} network{'' if n == 1 else 's'} measured on "
+            f"{'it' if there == self.target else there}"
+            for there, n in self.measured.items()
+        ]
+        text = ", and ".join([text, *own])
+        batches = head.batches.get(label.partition(" ")[0]) or _outermost(head.batches.values())
+        stated = shipped.FamilyHead("", known, head.calibration, dict(head.batches))
+        typical = stated.half_width_share(self.target if task in known else None)
+        return Origin(code, f"{text[:1].upper()}{text[1:]}.", batches, typical)
+
+
+def _outermost(ranges: Collection[tuple[int, int]]) -> tuple[int, int] | None:
+    """The smallest and the largest of all ranges; None without any."""
+    lows, highs = zip(*ranges, strict=True) if ranges else ((), ())
+    return (min(lows), max(highs)) if ranges else None
 
 
 def folder_of(target: Target, device: Device | None) -> Path | None:

@@ -27,6 +27,7 @@ from hybridlat.estimate.predict.source import (
     CellSource,
     NetworkCells,
     NetworkLaw,
+    Origin,
     stated,
 )
 from hybridlat.model.cell_model import CellModel
@@ -74,6 +75,11 @@ class OtherVersion(CellSource):
         """Standard error of ln(latency here / latency there), which all cells share."""
         return VERSION_SPREAD.get(self.target.engine, OTHER_VERSION_SPREAD)
 
+    @property
+    def origin(self) -> Origin:
+        text = f"No data for this version, taken from {self.target}."
+        return Origin("other-version", text)
+
     def predict(self, cells: NetworkCells, positions: Sequence[int]) -> list[CellLatency | None]:
         """See ``CellSource``: the records there, and for the rest the model there."""
         law = None if self.rival is None else self.rival.law(cells)
@@ -115,7 +121,7 @@ class OtherVersion(CellSource):
         if latency is None:
             return None
         noise = math.hypot(latency.noise_share, self.spread)
-        basis = f"{latency.basis} as {self.target}"
+        basis = f"{latency.basis}, {self.target}"
         return replace(latency, noise_share=noise, is_exact=False, basis=basis)
 
 
@@ -171,6 +177,11 @@ class OtherCpu(CellSource):
     model: CellModel
     threads: int
     pace: tuple[float, float] = PACE
+
+    @property
+    def origin(self) -> Origin:
+        text = f"Learned from another CPU, {self.target.device}: how the two compare is a guess."
+        return Origin("other-device", text)
 
     def predict(self, cells: NetworkCells, positions: Sequence[int]) -> list[CellLatency | None]:
         """See ``CellSource``: every cell errs with the machine's pace."""

@@ -16,7 +16,7 @@ from hybridlat.graph.network import Network
 from hybridlat.graph.operators import KINDS
 from hybridlat.model.geometry import Geometry, View, geometry
 from hybridlat.schema.device import Device
-from hybridlat.schema.estimate import CellPrediction, LatencySource
+from hybridlat.schema.estimate import CellPrediction, LatencySource, OriginCode
 
 SHARED = 0.95
 """Part of a cell's error variance that it shares with all other cells of its network, where what
@@ -51,6 +51,21 @@ class CellLatency:
     reason: str = ""
     trusted: bool = True
     source: LatencySource = "predicted"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What predictions rest on, for the reader; ``text`` is a sentence.
+
+    ``batches`` are the smallest and largest batch among the measurements behind it, and
+    ``typical_share`` how far off the farther end of an interval is for networks like those; None
+    where that is not known.
+    """
+
+    code: OriginCode
+    text: str
+    batches: tuple[int, int] | None = None
+    typical_share: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +137,14 @@ class NetworkLaw:
 
 
 class CellSource:
-    """Something that knows latencies of cells."""
+    """Something that knows latencies of cells.
+
+    ``origin`` is where they come from, None for the target's own records and model.
+    """
+
+    @property
+    def origin(self) -> Origin | None:
+        return None
 
     def predict(
         self, cells: NetworkCells, positions: Sequence[int]
@@ -159,6 +181,12 @@ class Roofline(CellSource):
 
     device: Device
     precision: str
+
+    @property
+    def origin(self) -> Origin:
+        return Origin(
+            "data-sheet-only", "Guessed from the data sheet: nothing like it was measured."
+        )
 
     def predict(self, cells: NetworkCells, positions: Sequence[int]) -> list[CellLatency | None]:
         """See ``CellSource``: what the device could do at best, with a wide spread."""
