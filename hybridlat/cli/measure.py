@@ -85,7 +85,7 @@ def measure(
         if target is None:
             raise InputError(
                 f"--host {host} needs --target: device/runtime/precision, such as "
-                "orin/tensorrt/fp16"
+                "orin-agx/tensorrt/fp16"
             )
         board = Board(host, runner, time_limit, say)
         with Store(store) as opened:

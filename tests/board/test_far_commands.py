@@ -13,8 +13,8 @@ from tests.board.conftest import RunScript
 from tests.networks import classifier
 
 ROOT = Path(__file__).resolve().parents[2]
-TARGET = "orin/tensorrt/fp16"
-THERE = "orin/tensorrt-8.6/fp16"
+TARGET = "orin-agx/tensorrt/fp16"
+THERE = "orin-agx/tensorrt-8.6/fp16"
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_plan_run_import_predict_by_hand(
         (["--host", "user@elsewhere", "--target", TARGET], 3, "user@elsewhere cannot be reached"),
         (["--host", "user@board"], 2, "needs --target"),
         (["--host", "-oProxyCommand=x", "--target", TARGET], 2, "is no host"),
-        (["--host", "user@board", "--target", "orin/tensorrt/fp16", "--runner", "worker"], 3,
+        (["--host", "user@board", "--target", "orin-agx/tensorrt/fp16", "--runner", "worker"], 3,
          "cannot run worker.py: there is no NVIDIA driver"),
         (["--host", "user@board", "--target", "cpu/onnxruntime/fp32"], 2, "plans are for tensorrt"),
     ],
