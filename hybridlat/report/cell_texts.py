@@ -8,16 +8,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hybridlat.report.units import (
-    cell_half_width_share,
-    half_width_share,
-    interval_text,
-    plus_minus_text,
-)
+from hybridlat.report.units import cell_half_width_share, plus_minus_text, reach_text
 from hybridlat.schema.estimate import CellEstimate, Estimate, LatencySource
 from hybridlat.schema.structure import CellStructure, Kernel
 
-_LOPSIDED = 1.2
 QUANTISING = ("QuantizeLinear", "DequantizeLinear")
 _DIGITS = re.compile(r"(\d+)")
 # No two operators share a short name.
@@ -52,20 +46,6 @@ def chain(ops: Sequence[str], width: int = 1_000_000) -> str:
         if len(text) <= width:
             return text
     return " → ".join(texts)[: max(width - 1, 0)] + "…"
-
-
-def reach_text(latency_us: float | None, interval_us: tuple[float, float] | None) -> str:
-    """``±1.3 %``; the range where its sides differ by more than a fifth: ``24.0 – 53.0 µs``."""
-    width = half_width_share(latency_us, interval_us)
-    if latency_us and interval_us and (width is None or is_lopsided(latency_us, interval_us)):
-        return interval_text(interval_us)
-    return plus_minus_text(width)
-
-
-def is_lopsided(latency_us: float, interval_us: tuple[float, float]) -> bool:
-    """Whether one side of the interval is longer than the other by more than a fifth."""
-    sides = sorted((latency_us - interval_us[0], interval_us[1] - latency_us))
-    return sides[1] > _LOPSIDED * max(sides[0], 0.0)
 
 
 def first_and_more(names: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 from string import Template
 
-from hybridlat.report.cell_texts import Row, chain, reach_text, rows_of, where_text
+from hybridlat.report.cell_texts import Row, chain, rows_of, where_text
 from hybridlat.report.table import Html, Table, titled
 from hybridlat.report.units import (
     answer_text,
@@ -20,16 +20,16 @@ from hybridlat.report.units import (
     measured_now_text,
     not_run_text,
     percent_text,
+    remarks,
     scale_for,
-    why_untrusted,
+    verdict_text,
+    width_text,
 )
 from hybridlat.schema.estimate import CellEstimate, Estimate
 
 _CHAIN = 60  # letters of a cell's kernels until it is opened
 _LETTERS, _LEAST = 150, 7  # that the whole line of time has room for; fewer say nothing
 _LIMITS = ("compute", "memory", "launch", "")  # the last: nothing explains the time
-_FAULTS = ("missing-cells", "contradicted", "busy")
-_REASONS = (*_FAULTS, "beyond-physics", "batch-outside", "unlike-known", "device-unmeasured")
 _ASSETS = Path(__file__).parent / "assets"
 
 
@@ -53,7 +53,7 @@ def _header(estimate: Estimate, heading: str) -> str:
     interval, (answer, ends) = "", answer_text(estimate)
     if estimate.interval_us is not None:
         sure = f"{confidence_text(estimate.confidence)} sure"
-        width = reach_text(estimate.latency_us, estimate.interval_us)
+        width = width_text(estimate)
         parts = [width] if width.startswith("±") else []
         parts += [ends] if estimate.finite_high_us is not None else []
         interval = f'<span class="interval">{" · ".join([*parts, sure])}</span>'
@@ -82,26 +82,20 @@ def _header(estimate: Estimate, heading: str) -> str:
 
 
 def _notes(estimate: Estimate) -> str:
-    """One box: why the answer is doubtful or wide, commands that mend it, the rest folded."""
-    first = [w for w in estimate.warnings if w.code in _REASONS]
-    others = [w.text for w in estimate.warnings if w.code not in _REASONS]
-    lines = [w.text for w in sorted(first, key=lambda w: _REASONS.index(w.code))]
-    if not estimate.trusted and not any(w.code in _FAULTS for w in first):
-        lines.insert(0, f"{first_upper(why_untrusted(estimate))}.")
-    missing = (c.reason for c in estimate.cells if c.source == "unsupported" and c.reason)
-    lines += [f"{first_upper(reason)}." for reason in dict.fromkeys(missing)]
-    parts = [f"<p>{escape(line)}</p>" for line in dict.fromkeys(lines)]
-    fixes = dict.fromkeys(w.fix for w in estimate.warnings if w.fix)
-    if fixes:
-        commands = "".join(f"<pre><code>{escape(fix)}</code></pre>" for fix in fixes)
-        parts.append(f"<p>To be surer:</p>{commands}")
-    if others:
-        items = "".join(f"<li>{escape(text)}</li>" for text in dict.fromkeys(others))
-        count = count_text(len(set(others)), "note")
-        opened = "" if parts else " open"
-        parts.append(f"<details{opened}><summary>{count}</summary><ul>{items}</ul></details>")
-    if not parts:
+    """One box: what the answer is worth, what one can do about it, the rest folded."""
+    told = remarks(estimate)
+    if not told and estimate.trusted and estimate.grade in ("measured", "good"):
         return ""
+    parts = [f"<p><b>{escape(first_upper(verdict_text(estimate)))}.</b></p>"]
+    for remark in told:
+        text = escape(remark.text.strip())
+        if remark.kind == "command":
+            parts.append(f"<pre><code>{text}</code></pre>")
+        elif remark.kind != "warn":
+            parts.append(f"<p>{text}</p>")
+    if others := [f"<li>{escape(cell.text)}</li>" for cell in told if cell.kind == "warn"]:
+        count = count_text(len(others), "note")
+        parts.append(f"<details><summary>{count}</summary><ul>{''.join(others)}</ul></details>")
     kind = "" if estimate.trusted else " bad"
     return f'<div class="notes{kind}" role="note">{"".join(parts)}</div>'
 

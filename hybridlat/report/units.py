@@ -141,13 +141,18 @@ def plus_minus_text(share: float | None) -> str:
 
 def width_text(estimate: Estimate) -> str:
     """``±1.3 %``: the half width of an interval; its range where the two sides differ much."""
-    if estimate.latency_us is None or estimate.interval_us is None:
+    return reach_text(estimate.latency_us, estimate.interval_us)
+
+
+def reach_text(latency_us: float | None, interval_us: tuple[float, float] | None) -> str:
+    """The same of a network or of a cell."""
+    if not latency_us or interval_us is None:
         return "–"
-    low, high = (end / estimate.latency_us for end in estimate.interval_us)
+    low, high = (end / latency_us for end in interval_us)
     short, long = sorted((1 - low, high - 1))
     if long > _LOPSIDED * short and long >= _NARROW:
-        return interval_text(estimate.interval_us)
-    return plus_minus_text(half_width_share(estimate.latency_us, estimate.interval_us))
+        return interval_text(interval_us)
+    return plus_minus_text(half_width_share(latency_us, interval_us))
 
 
 def count_text(number: int, noun: str) -> str:

@@ -183,7 +183,6 @@ def rough() -> Estimate:
     warnings = (
         EstimateWarning("file", "No fusion rule covers MaxPool."),
         EstimateWarning("batch-outside", "Batch 1 is outside what is known.", COMMAND),
-        EstimateWarning("device-unmeasured", "No network of this GPU is known.", COMMAND),
     )
     return dataclasses.replace(
         residual(), interval_us=(4400.0, 15e3), warnings=warnings, cells=cells
@@ -194,7 +193,7 @@ def test_notes_are_one_box_with_what_to_do_and_the_rest_folded() -> None:
     text = page([rough()])
     (box,) = re.findall(r'<div class="notes.*?</div>', text)
     assert box.count(f"<pre><code>{COMMAND}</code></pre>") == 1
-    order = ["Batch 1 is", "No network of", "</pre>", "<details><summary>1 note", "MaxPool"]
+    order = ["<b>Rough", "Batch 1 is", "</pre>", "<details><summary>1 note", "MaxPool"]
     assert sorted(order, key=box.index) == order
     assert '<span class="grade rough">rough</span>' in text and "not to be trusted" not in text
     assert '<div class="notes' not in page([long_tail(3)])
