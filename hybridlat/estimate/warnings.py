@@ -146,12 +146,13 @@ def _of_predictions(
         are = "1 cell is" if len(strange) == 1 else f"{len(strange)} cells are"
         text = f"{are} unlike all that was measured ({strange[0].reason})"
         yield from sentences("unlike-known", [text])
-    if belief.whole is not None:
+    if belief.whole is not None and not estimate.busy:
         text = f"a measurement of this network is used as a hint only ({belief.whole.basis})"
         yield from sentences("network-hint", [text])
     yield from _of_physics(belief, estimate.latency_us)
     # The family, or another target that answered, is named as the cells' origin.
-    if belief.priors.composition is None or own_composition(data) is not None:
+    is_own = belief.priors.composition is None or own_composition(data) is not None
+    if is_own and not estimate.busy:
         yield from sentences("uncalibrated", _of_interval(data))
     yield from _of_tolerance(request, estimate)
 
