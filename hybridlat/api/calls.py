@@ -34,6 +34,8 @@ def front_door(function: _Call) -> _Call:
         if takes_input and len(args) > 1 and not isinstance(args[1], str | Target | None):
             source, example, *others = args
             args, keywords = (source, *others), {"input": example, **keywords}
+        if len(args) > 1 and known[1] in keywords:
+            raise TypeError(f"{name}() got {known[1]} twice: give several networks as one list")
         return function(*args, **keywords)
 
     return cast(_Call, call)

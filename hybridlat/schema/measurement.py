@@ -200,7 +200,8 @@ class MachineLoad:
     @property
     def sentence(self) -> str:
         """What a reader must know of a busy machine."""
-        facts = f"load {self.load:.1f} on {self.cores} core{'' if self.cores == 1 else 's'}"
+        cores = "1 core" if self.cores == 1 else f"{self.cores} cores"
+        facts = f"{self.load:.1f} other tasks on {cores}"
         if self.steal_share > BUSY_STEAL_SHARE:
             facts += f", {100 * self.steal_share:.0f} % of the CPU time stolen by the hypervisor"
         return f"the machine was busy while measuring ({facts}). Run again when it is idle"

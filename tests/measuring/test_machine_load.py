@@ -62,7 +62,7 @@ def test_the_load_stands_in_an_environment_and_says_who_was_busy() -> None:
     assert mean_load([]) is None and mean_load([None, QUIET, BUSY]) == MachineLoad(5.05, 0.0, 2)
     assert busiest([QUIET.environment(), {}]) is None
     assert busiest([QUIET.environment(), BUSY.environment()]) == BUSY
-    assert "(load 9.7 on 2 cores)" in BUSY.sentence
+    assert "(9.7 other tasks on 2 cores)" in BUSY.sentence
     assert "12 % of the CPU time stolen" in MachineLoad(0.0, 0.12, 1).sentence
 
 
