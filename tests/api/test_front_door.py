@@ -91,8 +91,10 @@ def test_wrong_arguments_say_what_to_write(arguments: Any, keywords: Any, messag
 
 def test_networks_are_compared_and_measured(tmp_path: Path) -> None:
     options: Any = {"store": str(tmp_path / "s.db"), "settings": QUICK}
+    both: Any = ("a.onnx", "b.onnx")
+    target: Any = {"target": FAKE}
     with pytest.raises(TypeError, match="target twice: give several networks as one list"):
-        hybridlat.compare(NET, NET, target=FAKE)
+        hybridlat.compare(*both, **target)
     other = to_onnx(small_network(channels=16), seed=1)
     found = hybridlat.compare([NET, other], FAKE, **options)
     assert found.speed_up[0] == 1 and found.speed_up[1] not in (None, 1)

@@ -152,7 +152,9 @@ def test_a_busy_machine_is_named_and_what_it_measured_is_outweighed(
         assert estimate.busy and not estimate.trusted and not estimate.within_tolerance
         assert why_untrusted(estimate) == "the machine was busy while measuring"
         [warning] = [w for w in map(str, estimate.warnings) if "busy" in w]
-        assert f"load {5 * usable_cores():.1f} on" in warning and "when it is idle" in warning
+        assert (
+            f"({5 * usable_cores():.1f} other tasks on" in warning and "when it is idle" in warning
+        )
     with Store(url) as opened:
         records = list(opened.measurements(TARGET))
         data = TargetData(TARGET, opened)
