@@ -1,9 +1,11 @@
-"""CUDA in five calls, through the driver's libcuda.so.1 alone.
+"""CUDA in five calls: allocate, upload, capture, elapsed_us, release.
 
-The driver is loaded before TensorRT, whose runtime takes the process down where there is none.
+``CtypesCuda`` needs the driver's libcuda.so.1 alone; ``PyCuda`` goes through pycuda. The driver is
+loaded before TensorRT, whose runtime takes the process down where there is none.
 """
 
 import ctypes
+import importlib
 import os
 from typing import Any, Callable, Dict, List, Optional
 
@@ -42,11 +44,44 @@ def load_driver() -> Any:
     return library
 
 
+class Cuda(object):
+    """The interface that adapters fill in; addresses and the stream are plain integers."""
+
+    stream: int = 0
+
+    def allocate(self, size: int) -> int:
+        """Device memory of at least ``size`` bytes; its address."""
+        raise NotImplementedError
+
+    def upload(self, address: int, data: bytes) -> None:
+        """Copy ``data`` to the device, and wait for it."""
+        raise NotImplementedError
+
+    def capture(self, enqueue: Work) -> Work:
+        """What ``enqueue`` puts on the stream as a graph, to replay. Raises EngineError."""
+        raise NotImplementedError
+
+    def elapsed_us(self, works: List[Work], during: Optional[Work] = None) -> List[float]:
+        """Enqueue all works back to back with an event between each two; microseconds of each.
+
+        ``during`` is called once everything is enqueued and before waiting: the device is busy.
+        """
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Give back every allocation, graph and event that this object made."""
+        raise NotImplementedError
+
+    def describe(self) -> Dict[str, str]:
+        """Name, bus and driver of the device, where known."""
+        return {}
+
+
 _streams: List[Any] = []
 
 
-class Cuda(object):
-    """The primary context of the first device; addresses and the stream are plain integers."""
+class CtypesCuda(Cuda):
+    """The driver API through ctypes, on the primary context of the first device."""
 
     def __init__(self) -> None:
         self._lib = load_driver()
@@ -77,7 +112,6 @@ class Cuda(object):
             raise kind("CUDA refused %s with status %d%s" % (name, status, why))
 
     def allocate(self, size: int) -> int:
-        """Device memory of at least ``size`` bytes, all zero; its address."""
         address = ctypes.c_void_p()
         size = max(int(size), 256)
         self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
@@ -89,13 +123,11 @@ class Cuda(object):
         return value
 
     def upload(self, address: int, data: bytes) -> None:
-        """Copy ``data`` to the device, and wait for it."""
         source, size = ctypes.c_char_p(data), ctypes.c_size_t(len(data))
         self._call("cuMemcpyHtoD_v2", ctypes.c_void_p(address), source, size)
         self._call("cuCtxSynchronize")
 
     def capture(self, enqueue: Work) -> Work:
-        """What ``enqueue`` puts on the stream as a graph, to replay. Raises EngineError."""
         graph = ctypes.c_void_p()
         self._call("cuStreamBeginCapture_v2", self._stream, ctypes.c_int(_CAPTURE_THREAD_LOCAL))
         try:
@@ -118,10 +150,6 @@ class Cuda(object):
         return self._events[position]
 
     def elapsed_us(self, works: List[Work], during: Optional[Work] = None) -> List[float]:
-        """Enqueue all works back to back with an event between each two; microseconds of each.
-
-        ``during`` is called once everything is enqueued and before waiting: the device is busy.
-        """
         events = [self._event(i) for i in range(len(works) + 1)]
         self._call("cuEventRecord", events[0], self._stream)
         for position, work in enumerate(works):
@@ -138,7 +166,6 @@ class Cuda(object):
         return times_us
 
     def release(self) -> None:
-        """Give back every allocation, graph and event that this object made."""
         self._lib.cuCtxSynchronize()
         for executable in self._graphs:
             self._lib.cuGraphExecDestroy(executable)
@@ -149,7 +176,6 @@ class Cuda(object):
         self._graphs, self._memory, self._events = [], [], []
 
     def describe(self) -> Dict[str, str]:
-        """Name, bus and driver of the device."""
         name = ctypes.create_string_buffer(128)
         self._call("cuDeviceGetName", name, ctypes.c_int(128), self._device)
         bus = ctypes.create_string_buffer(32)
@@ -161,3 +187,62 @@ class Cuda(object):
             "pci_bus": bus.value.decode("ascii", "replace"),
             "cuda_driver": "%d.%d" % (version.value // 1000, version.value % 1000 // 10),
         }
+
+
+class PyCuda(Cuda):
+    """pycuda's driver module. It has no graphs: work that is captured is enqueued anew instead."""
+
+    def __init__(self) -> None:
+        load_driver()
+        self._driver = importlib.import_module("pycuda.driver")
+        self._driver.init()
+        self._context = self._driver.Device(0).retain_primary_context()
+        self._context.push()
+        self._stream = self._driver.Stream()
+        self.stream = int(self._stream.handle)
+        self._memory: List[Any] = []
+
+    def allocate(self, size: int) -> int:
+        size = max(int(size), 256)
+        block = self._driver.mem_alloc(size)
+        self._driver.memset_d8(int(block), 0, size)
+        self._memory.append(block)
+        return int(block)
+
+    def upload(self, address: int, data: bytes) -> None:
+        self._driver.memcpy_htod(address, data)
+
+    def capture(self, enqueue: Work) -> Work:
+        return enqueue
+
+    def elapsed_us(self, works: List[Work], during: Optional[Work] = None) -> List[float]:
+        events = [self._driver.Event() for _ in range(len(works) + 1)]
+        events[0].record(self._stream)
+        for position, work in enumerate(works):
+            work()
+            events[position + 1].record(self._stream)
+        if during is not None:
+            during()
+        events[-1].synchronize()
+        return [before.time_till(after) * 1e3 for before, after in zip(events, events[1:])]
+
+    def release(self) -> None:
+        for block in self._memory:
+            block.free()
+        self._memory = []
+
+    def describe(self) -> Dict[str, str]:
+        device = self._context.get_device()
+        return {"gpu": device.name(), "pci_bus": device.pci_bus_id()}
+
+
+def open_cuda() -> Cuda:
+    """The CUDA that HYBRIDLAT_CUDA names; ctypes, which needs nothing, without it."""
+    choice = os.environ.get("HYBRIDLAT_CUDA") or "ctypes"
+    makers = {"ctypes": CtypesCuda, "pycuda": PyCuda}
+    if choice not in makers:
+        raise NoDevice("%r is no way to reach CUDA: choose ctypes or pycuda" % choice)
+    try:
+        return makers[choice]()
+    except ImportError:
+        raise NoDevice("pycuda is not installed: leave HYBRIDLAT_CUDA unset to use ctypes")

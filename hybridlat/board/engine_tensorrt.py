@@ -1,12 +1,13 @@
 """TensorRT under CUDA graphs, several copies in turn."""
 
 import itertools
+import json
 import random
 import struct
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from . import DeviceLost, EngineError
-from .cuda import Cuda, Work
+from .cuda import Cuda, Work, open_cuda
 from .engines import Engine, Request
 from .nvml import Reading, Sensors
 from .trt_builder import EngineBuilder
@@ -64,7 +65,7 @@ class TensorRtEngine(Engine):
     def __init__(self, timing_cache: str) -> None:
         self._builder = EngineBuilder(timing_cache)
         self.version = self._builder.version
-        self._about = Cuda().describe()
+        self._about = open_cuda().describe()
         self._sensors = Sensors(self._about.get("pci_bus", ""))
         self._models: Dict[str, _Model] = {}
 
@@ -82,7 +83,7 @@ class TensorRtEngine(Engine):
     def build(self, request: Request) -> Dict[str, Any]:
         plan = self._builder.build(request.path, request.precision, request.typed_path)
         self.drop(request.key)
-        cuda = Cuda()
+        cuda = open_cuda()
         try:
             engines = [self._builder.load(plan) for _ in range(max(1, request.copies))]
             contexts = _CONTEXTS if len(engines) == 1 else 1
@@ -104,6 +105,14 @@ class TensorRtEngine(Engine):
         model = self._model(key)
         times = model.cuda.elapsed_us([model.replay] * count, during)
         return [t / model.inferences for t in times]
+
+    def layers(self, key: str) -> Any:
+        inspector = self._model(key).loaded[0].engine.create_engine_inspector()
+        text = inspector.get_engine_information(self._builder.trt.LayerInformationFormat.JSON)
+        try:
+            return {"engine": json.loads(text, strict=False)}  # 8.6 writes raw control characters
+        except ValueError:
+            return {"engine": text}
 
     def drop(self, key: str) -> None:
         model = self._models.pop(key, None)

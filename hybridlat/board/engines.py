@@ -47,6 +47,10 @@ class Engine(object):
         """Microseconds per inference, ``count`` samples taken back to back."""
         raise NotImplementedError
 
+    def layers(self, key: str) -> Any:
+        """What the engine made of the model, as JSON; None where it does not say."""
+        return None
+
     def drop(self, key: str) -> None:
         """Forget a model and give back its memory."""
 

@@ -30,7 +30,7 @@ find_trtexec() {
 }
 TRTEXEC=$(find_trtexec)
 [ -n "$TRTEXEC" ] && [ -x "$TRTEXEC" ] || die 3 "trtexec is not here: set TRTEXEC to its path"
-mkdir -p logs engines
+mkdir -p logs layers engines
 "$TRTEXEC" --help >logs/help.txt 2>&1
 code=$(sed -n 's/.*\[TensorRT v\([0-9][0-9]*\)\].*/\1/p' logs/help.txt | head -n 1)
 [ -n "$code" ] || die 3 "$TRTEXEC does not say its version (see logs/help.txt)"
@@ -46,6 +46,8 @@ flags_for() { # precision
         "--duration=$SECONDS_EACH" --iterations=20 --avgRuns=1
     if knows memPoolSize; then echo --memPoolSize=workspace:1024; else echo --workspace=1024; fi
     if knows maxAuxStreams; then echo --maxAuxStreams=0; fi
+    if knows profilingVerbosity; then echo --profilingVerbosity=detailed
+    elif knows nvtxMode; then echo --nvtxMode=verbose; fi
     if knows timingCacheFile; then echo "--timingCacheFile=timing.cache"; fi
     case $1 in
         fp32) if knows noTF32; then echo --noTF32; fi ;;
@@ -193,6 +195,9 @@ measure() { # item precision file typed round visit (a shell's variables are glo
         else echo "--onnx=models/$m_file"; echo "--saveEngine=$engine.part"; fi
         flags_for "$m_precision"
         echo --exportTimes=logs/times.json
+        if [ ! -s "layers/$m_item.json" ]; then
+            echo "--exportLayerInfo=logs/layers.json"
+        fi
     } | call "logs/$m_item.log"
     status=$?
     if [ "$status" -ne 0 ]; then
@@ -203,6 +208,10 @@ measure() { # item precision file typed round visit (a shell's variables are glo
         return
     fi
     if [ -f "$engine.part" ]; then mv "$engine.part" "$engine"; fi
+    if [ ! -s "layers/$m_item.json" ] && [ -s logs/layers.json ]; then
+        printf '{"engine": %s}\n' "$(cat logs/layers.json)" >"layers/$m_item.json"
+    fi
+    rm -f logs/layers.json
     samples=$(samples_of logs/times.json) || samples=$(summary_of "logs/$m_item.log")
     [ -n "$samples" ] || {
         fail "$m_item" "$m_round" "trtexec printed no GPU compute time (see logs/$m_item.log)"

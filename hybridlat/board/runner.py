@@ -1,6 +1,7 @@
 """Work through a plan's tasks: build, visit, write a line; continue an interrupted run."""
 
 import json
+import os
 import sys
 import time
 from typing import Any, Callable, Dict, List, Optional
@@ -52,6 +53,7 @@ class Runner(object):
             self._close()
             raise
         make_files(plan.file("blocks"), plan.file("models"), plan.noise)
+        os.makedirs(plan.file("layers"), exist_ok=True)
 
     def _start(self) -> Worker:
         self._worker = self._make()
@@ -163,4 +165,19 @@ class Runner(object):
             copies=spec.get("copies", 1), alone=spec.get("alone", False),
         )  # fmt: skip
         self._loaded.append(item)
+        self._keep_layers(worker, item)
         return about
+
+    def _keep_layers(self, worker: Worker, item: str) -> None:
+        path = self._plan.file(os.path.join("layers", item + ".json"))
+        if os.path.exists(path):
+            return
+        try:
+            layers = worker.ask(60, "layers", key=item)["layers"]
+        except EngineError as error:  # a latency without a dump is worth more than none
+            _say("no layers of %s: %s" % (item, error))
+            return
+        if layers is not None:
+            with open(path + ".part", "w") as sink:
+                json.dump(layers, sink)
+            os.replace(path + ".part", path)

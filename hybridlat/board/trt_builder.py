@@ -1,4 +1,4 @@
-"""TensorRT 8.5 to 11 through its Python module: build an engine, load it.
+"""TensorRT 8.5 to 11 through its Python module: build an engine, look into it, run it.
 
 The module itself shows what a version lacks; there is no table of versions.
 """
@@ -151,6 +151,7 @@ class EngineBuilder(object):
         trt = self.trt
         config = builder.create_builder_config()
         config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, _WORKSPACE_BYTES)
+        config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
         if flag is not None:
             config.set_flag(getattr(trt.BuilderFlag, flag))
         if precision == "fp32" and has_member(trt, "BuilderFlag", "TF32"):

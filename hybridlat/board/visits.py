@@ -156,6 +156,8 @@ def _do(engine: Engine, request: Dict[str, Any]) -> Dict[str, Any]:
             engine, request["keys"], request["samples"], request["warm_s"], request["limit_s"],
             request["reference"],
         )  # fmt: skip
+    if what == "layers":
+        return {"layers": engine.layers(request["key"])}
     if what == "drop":
         engine.drop(request["key"])
         return {}

@@ -160,7 +160,7 @@ class Board:
         with tempfile.TemporaryFile() as archive:
             with tarfile.open(fileobj=archive, mode="w") as packed:
                 for path in sorted(plan.iterdir()):
-                    if not path.name.startswith("results") and path.name != "logs":
+                    if not path.name.startswith("results") and path.name not in ("layers", "logs"):
                         packed.add(path, path.name)
             self._say(f"copying {archive.tell() / 1e6:.1f} MB")
             archive.seek(0)

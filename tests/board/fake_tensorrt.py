@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "tensorrt_api.json"
 ENUMS = (
     "BuilderFlag", "NetworkDefinitionCreationFlag", "MemoryPoolType", "DataType", "TensorIOMode",
-    "TacticSource", "PreviewFeature",
+    "ProfilingVerbosity", "TacticSource", "PreviewFeature", "LayerInformationFormat",
 )  # fmt: skip
 
 
@@ -129,7 +129,7 @@ def make_module(version: str) -> Any:
                 ),
                 "set_timing_cache": set_cache,
                 "get_timing_cache": lambda: made._values["cache"],
-                "max_aux_streams": None,
+                "profiling_verbosity": None, "max_aux_streams": None,
             },
         )  # fmt: skip
         recorded["config"] = made
@@ -162,6 +162,10 @@ def make_module(version: str) -> Any:
 
     def engine(plan: bytes) -> _Strict:
         shapes = {"x": (1, 3, 8, 8), "y": (1, 10)}
+        inspector = _Strict(
+            api, "EngineInspector",
+            {"get_engine_information": lambda kind: '{"Layers": [{"Name": "a\x1eb"}]}'},
+        )  # fmt: skip
         return _Strict(
             api, "ICudaEngine",
             {
@@ -171,6 +175,7 @@ def make_module(version: str) -> Any:
                 "get_tensor_shape": shapes.get,
                 "get_tensor_mode": lambda name: trt.TensorIOMode.INPUT if name == "x" else 99,
                 "create_execution_context": context,
+                "create_engine_inspector": lambda: inspector,
             },
         )  # fmt: skip
 

@@ -6,6 +6,7 @@ above zero the number is lowered, and at zero the stand-in kills its caller, as 
 """
 
 import hashlib
+import json
 import os
 import random
 import signal
@@ -71,6 +72,8 @@ def run(version: str, flags: dict[str, str]) -> bool:
     times = [base_ms * (1 + 0.01 * draw.random()) for _ in range(400)]
     if "--exportTimes" in flags:
         export_times(version, flags["--exportTimes"], times)
+    if "--exportLayerInfo" in flags:
+        export_layers(version, flags)
     print(f"{STAMP} [I] GPU Compute Time: min = {min(times):g} ms, median = {base_ms:g} ms")
     return True
 
@@ -88,6 +91,20 @@ def export_times(version: str, path: str, times: list[float]) -> None:
             inner = ", ".join(f'"{key}" : {value:g}' for key, value in row.items())
             sink.write(("  " if place == 0 else ", ") + "{ " + inner + " }\n")
         sink.write("]\n")
+
+
+def export_layers(version: str, flags: dict[str, str]) -> None:
+    layers: list[object] = ["conv1 + relu1", "Reformatting CopyNode for Output"]
+    if flags.get("--profilingVerbosity") == "detailed" or "--nvtxMode" in flags:
+        conv = {"Name": "conv1 + relu1", "LayerType": "CaskConvolution", "Inputs": []}
+        if version in ("8.6", "10", "11"):
+            conv["Metadata"] = "[ONNX Layer: conv1]\x1e[ONNX Layer: relu1]"
+        layers = [conv, {"Name": "Reformatting CopyNode for Output", "LayerType": "Reformat"}]
+    text = json.dumps({"Layers": layers, "Bindings": ["x", "y"]})
+    if version == "8.6":  # which leaves control characters as they are
+        text = text.replace("\\u001e", "\x1e")
+    with open(flags["--exportLayerInfo"], "w") as sink:
+        sink.write(text)
 
 
 def _die_if_asked() -> None:

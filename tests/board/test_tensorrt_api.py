@@ -54,6 +54,8 @@ def test_every_call_exists_in_the_version(
     about = engine.build(request(precision=precision, typed_path="typed.onnx", copies=3))
     assert about["launch"] == "graph"
     assert len(engine.run_us("k", 7)) == 7
+    layers = engine.layers("k")
+    assert layers["engine"]["Layers"][0]["Name"] == "a\x1eb"
     recorded = module.recorded
     old = version in ("8.5", "8.6")
     explicit = [i for i, n in enumerate(sorted(API[version]["NetworkDefinitionCreationFlag"]))

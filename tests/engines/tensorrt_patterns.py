@@ -200,6 +200,17 @@ PATTERNS = (
         "Conv+Sigmoid+Mul+Mul | Conv",
     ),
     Pattern(
+        "a group's variance is one kernel, what it scales another",
+        f"{W3} {number('eps', 0.001)} i = Constant<value = int64[5] {{1,8,8,28,28}}>() "
+        "e = Constant<value = int64[5] {1,8,8,28,28}>() o = Constant<value = int64[4] "
+        f"{{1,64,28,28}}>() axes = Constant<value = int64[3] {{2,3,4}}>() a = {CONV}(x, w) "
+        "g = Reshape(a, i) m = ReduceMean(g, axes) d = Sub(g, m) q = Mul(d, d) "
+        "n = ReduceMean(q, axes) t = Add(n, eps) r = Sqrt(t) b = Expand(r, e) f = Reshape(b, o) "
+        f"k = Mul(a, ch) l = Sigmoid(k) h = Mul(a, l) z = Div(h, f) y = {CONV}(z, w2)",
+        "Conv | Reshape+ReduceMean+Sub+Mul+ReduceMean+Add+Sqrt "
+        "| Expand+Reshape+Mul+Sigmoid+Mul+Div | Conv",
+    ),
+    Pattern(
         "a gate is made where the other part of a split comes back",
         f"{weights(k=(16, 96), b=(96,), u=(16, 1, 7, 7), l=(48, 16), q=(16,))} "
         "t = Transpose<perm=[0,2,3,1]>(x) n = LayerNormalization<axis=-1>(t, q, q) "

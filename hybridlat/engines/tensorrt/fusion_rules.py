@@ -64,6 +64,7 @@ RULES: tuple[Rule, ...] = (
     # name, upper operators or kinds, lower ones, reason, condition, kind that it makes
     eliminate("inference", "Identity Dropout", "do nothing at inference"),
     eliminate("own type", "Cast", "changes nothing", when.keeps_type),
+    eliminate("single concat", "Concat", "nothing to put together", when.reads_one),
     eliminate("padding", "Pad", "zeros around a convolution's input are its own padding", all_of(when.pads_zeros, when.only_convolutions_read), since="10"),
     eliminate("whole slice", "Slice", "keeps everything", when.keeps_all),
 
@@ -94,6 +95,14 @@ RULES: tuple[Rule, ...] = (
     fuse("gate in a product", CONV, "HardSigmoid", "epilogue of a matrix product", all_of(when.is_fully_connected, when.only_reader), since="10"),
     fuse("hard gate", "HardSigmoid", "Mul", "the gate is made where it is used", when.only_reader, "Gate", since="10"),
     fuse("gate, mean", "Gate", MEAN, "the reduction applies the gate", when.only_reader, "Reduction", since="10"),
+
+    # Statistics of groups of channels: small groups in one pass, large ones in a pass for each mean.
+    fuse("group mean", VIEW, "ReduceMean", "read as groups", when.reduces_groups, "Moment", since="10"),
+    fuse("group deviation", "Moment", "Sub", "one pass over a small group", when.of_small_groups, since="10"),
+    fuse("group deviation", "Moment Sub", "Mul", "squared in the same pass", all_of(when.only_reader, when.feeds_a_group_mean), "Moment", since="10"),
+    fuse("group variance", "Moment", "ReduceMean", "the mean of squares", when.reduces_groups, since="10"),
+    fuse("group variance", "Moment", "Add", "its root in the same pass", all_of(when.of_small_groups, when.by_scalar), since="10"),
+    fuse("group variance", "Moment", "Sqrt", "its root in the same pass", when.of_small_groups, since="10"),
     fuse("mean, root", "ReduceMean", "Add", "the root of a mean", all_of(when.is_global, when.by_scalar, when.read_by("Sqrt")), since="10"),
     fuse("mean, root", "ReduceMean", "Sqrt", "the root of a mean", all_of(when.is_global, when.only_reader), since="10"),
     fuse("mean, root", "ReduceMean", "Div", "the root of a mean", all_of(when.is_global, when.holds("Sqrt")), since="10"),
@@ -111,6 +120,7 @@ RULES: tuple[Rule, ...] = (
     fuse("conv, scale", CONV, "Mul", "epilogue", all_of(when.by_constant, unless(_scale_apart)), since="10"),
     fuse("conv, shift", CONV, "Add", "epilogue", all_of(when.by_scalar, when.holds("Mul")), since="10"),
     fuse("conv, product", CONV, "Mul", "the branch with the activation multiplies", all_of(when.only_reader, when.reads_two, when.same_shape, when.holds("Clip", "Relu", "Sigmoid", "Tanh")), match_policy="first", since="10"),
+    fuse("conv, grouped sum", CONV, "Add", "residual: a grouped 1x1 branch adds", all_of(when.only_reader, when.adds_a_grouped_branch), match_policy="first", since="10"),
     fuse("conv, bare sum", CONV, "Add Sum", "residual: a branch without epilogue adds", all_of(when.only_reader, when.same_shape, unless(when.holds("Mul")), when.adds_a_scaled_branch), since="10"),
     fuse("conv, scaled sum", CONV, "Add Sum", "residual: the first branch adds when scales are not folded", all_of(when.only_reader, when.holds("BatchNormalization"), unless(when.is_fully_connected)), match_policy="first"),
     fuse("conv, sum", CONV, "Add Sum", "residual: the last branch adds; a matrix product with an epilogue does not", all_of(when.only_reader, when.same_shape, unless(_sum_apart))),

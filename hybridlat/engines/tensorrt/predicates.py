@@ -107,6 +107,11 @@ def gates_itself(s: FusionState, producer: int, consumer: int) -> bool:
     return only_reader(s, producer, consumer) and source in s.only(consumer).inputs
 
 
+def reads_one(s: FusionState, producer: int, consumer: int) -> bool:
+    """The consuming operator has one input."""
+    return len(s.only(consumer).inputs) == 1
+
+
 def reads_two(s: FusionState, producer: int, consumer: int) -> bool:
     """Both operands of the lower operator are activations."""
     return len({i for i in s.only(consumer).inputs if i in s.network.types}) == 2
@@ -127,6 +132,28 @@ def reduces_rows(s: FusionState, producer: int, consumer: int) -> bool:
     node = s.only(consumer)
     shape = s.network.types[node.inputs[0]].shape
     return _axes(s, node) in ((-1,), (len(shape) - 1,)) and math.prod(shape[:-1]) > 1
+
+
+def reduces_groups(s: FusionState, producer: int, consumer: int) -> bool:
+    """The lower reduction is over groups of channels with their feature maps."""
+    node = s.only(consumer)
+    shape = s.network.types[node.inputs[0]].shape
+    return len(shape) == 5 and _axes(s, node) == (2, 3, 4)
+
+
+def feeds_a_group_mean(s: FusionState, producer: int, consumer: int) -> bool:
+    """A mean over groups of channels reads the consumer."""
+    means = [r for r in s.consumers_of(consumer) if s.kind[r] == "ReduceMean"]
+    return any(reduces_groups(s, consumer, mean) for mean in means)
+
+
+def of_small_groups(s: FusionState, producer: int, consumer: int) -> bool:
+    """The producer's mean is over so few numbers that one block of threads holds them."""
+    mean = next((node for node in s.nodes(producer) if node.op == "ReduceMean"), None)
+    if mean is None:
+        return False
+    types = s.network.types
+    return types[mean.inputs[0]].elements <= _SMALL_ELEMENTS * types[mean.outputs[0]].elements
 
 
 def squares(s: FusionState, producer: int, consumer: int) -> bool:
@@ -208,6 +235,12 @@ def is_winograd(s: FusionState, producer: int, consumer: int) -> bool:
 def made_by_grouped(s: FusionState, producer: int, consumer: int) -> bool:
     """What the producer reads is made by a grouped convolution that is not depthwise."""
     return any(_is_grouped(s, maker) for maker in s.producers_of(producer))
+
+
+def adds_a_grouped_branch(s: FusionState, producer: int, consumer: int) -> bool:
+    """The consuming Add adds two grouped convolutions that are not depthwise."""
+    makers = s.producers_of(consumer)
+    return len(makers) == 2 and all(_is_grouped(s, maker) for maker in makers)
 
 
 def adds_a_scaled_branch(s: FusionState, producer: int, consumer: int) -> bool:

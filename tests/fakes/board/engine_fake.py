@@ -71,6 +71,9 @@ class FakeEngine(Engine):
             during()
         return [self._cost[key] * (1.0 + 0.01 * self._random.random()) for _ in range(count)]
 
+    def layers(self, key: str) -> Any:
+        return {"engine": {"Layers": []}}
+
     def drop(self, key: str) -> None:
         self._cost.pop(key, None)
 
