@@ -30,11 +30,10 @@ from hybridlat.engines import device_sheets
 from hybridlat.evaluation.metrics import spearman
 from hybridlat.model.baselines import Problem, Sums
 from hybridlat.model.baselines.methods import FlopsLinear
-from hybridlat.model.family.adapt import adapt
 from hybridlat.model.family.dataset import KernelSet, Observation, Task, kernel_set
 from hybridlat.model.family.kernels import KernelTable, table_of_texts
 from hybridlat.model.family.law import embedding_of
-from hybridlat.model.family.learn import fit
+from hybridlat.model.family.learn import adapt, fit
 from hybridlat.model.family.served import FamilyModel
 from hybridlat.schema.target import Target
 from hybridlat.store.importers import ImportedRecords

@@ -14,7 +14,7 @@ from whole_networks_lines import Line, line, mean_line
 
 from experiments.family_choice import choose
 from hybridlat.evaluation.families import FamilyRecords
-from hybridlat.model.family.adapt import adapt
+from hybridlat.model.family.learn import adapt
 from hybridlat.model.family.served import FamilyModel
 
 Array = NDArray[np.float64]

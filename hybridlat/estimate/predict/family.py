@@ -28,10 +28,10 @@ from hybridlat.estimate.predict.source import (
     Origin,
 )
 from hybridlat.model.family import shipped
-from hybridlat.model.family.adapt import AdaptedTask, adapt
 from hybridlat.model.family.dataset import KernelSet, Observation, Task, kernel_set, task_base
 from hybridlat.model.family.kernels import COPY, HOST, KernelTable, class_of
 from hybridlat.model.family.law import LOWEST, log_sum
+from hybridlat.model.family.learn import AdaptedTask, adapt
 from hybridlat.model.family.served import FamilyModel, relative_point
 from hybridlat.model.geometry import COLUMN, geometry
 from hybridlat.schema.device import Device

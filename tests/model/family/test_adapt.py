@@ -8,10 +8,9 @@ import pytest
 from numpy.typing import NDArray
 
 from experiments.family_choice import choose
-from hybridlat.model.family.adapt import adapt
 from hybridlat.model.family.dataset import Array, Observation
 from hybridlat.model.family.law import Embedding, Hyper
-from hybridlat.model.family.learn import fit
+from hybridlat.model.family.learn import adapt, fit
 from hybridlat.model.family.served import FamilyModel, calibrate
 from tests.model.family.worlds import THERE, observations, true_us
 
