@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from hybridlat.evaluation import tracking
 from hybridlat.evaluation.metrics import OWN, ResultRow, TargetReport
-from hybridlat.report.table import GAP, Table, titled
+from hybridlat.report.table import Table, titled
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,7 +19,7 @@ _COLUMNS = (*titled("regime", "method"), *titled(
     "RMSPE %", "MAPE %", "answered", "coverage", "≤10 %", "width", "measured", "≤5 %", "device s",
     "ρ", "predict ms", right=True,
 ))  # fmt: skip
-"""What a narrow terminal keeps longest comes first."""
+_NARROW = 7  # columns on a terminal
 
 
 def _cells(row: ResultRow) -> tuple[str, ...]:
@@ -121,32 +120,15 @@ def markdown(rows: Sequence[ResultRow]) -> str:
 
 
 def show(rows: Sequence[ResultRow], console: Console) -> None:
-    """One table per target, for people; what does not fit the terminal's width is named below."""
+    """One table per target with the figures that 80 characters hold; JSON has the others."""
     for row in rows:
         if row.reason:
             console.print(f"{row.target} · not judged: {row.reason}\n")
     for target, own, floor in by_target(rows):
         title = target if floor is None else f"{target} · noise floor {floor:.2f} % RMSPE"
-        lines = [_cells(row) for row in own]
-        shown = _fitting(lines, console.width)
-        table = Table(_COLUMNS[:shown], [], title).terminal()
-        before = ""
-        for row, (regime, *cells) in zip(own, lines, strict=True):
-            style = "bold" if row.method == OWN else ""
-            table.add_row("" if regime == before else regime, *cells[: shown - 1], style=style)
-            before = regime
-        console.print(table)
-        hidden = [column.title for column in _COLUMNS[shown:]]
-        if hidden:
-            console.print(f"(a wider terminal or --json also has: {', '.join(hidden)})")
+        lines = [_cells(row)[:_NARROW] for row in own]
+        console.print(Table(_COLUMNS[:_NARROW], lines, title).terminal())
         console.print()
-
-
-def _fitting(lines: Sequence[Sequence[str]], width: int) -> int:
-    """How many columns fit."""
-    titles = [column.title for column in _COLUMNS]
-    sizes = [max(map(len, column)) + GAP for column in zip(titles, *lines, strict=True)]
-    return max(3, sum(total - GAP <= width for total in accumulate(sizes)))
 
 
 def log(
