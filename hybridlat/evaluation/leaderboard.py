@@ -19,7 +19,7 @@ _COLUMNS = (*titled("regime", "method"), *titled(
     "RMSPE %", "MAPE %", "answered", "coverage", "≤10 %", "width", "measured", "≤5 %", "device s",
     "ρ", "predict ms", right=True,
 ))  # fmt: skip
-_NARROW = 7  # columns on a terminal
+_NARROW = 6  # columns on a terminal
 
 
 def _cells(row: ResultRow) -> tuple[str, ...]:
