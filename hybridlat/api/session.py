@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -58,17 +58,13 @@ class Options:
     progress: OnProgress | None = None
 
     def __post_init__(self) -> None:
-        if self.tolerance is not None and not _is_between_0_and(10, self.tolerance):
-            raise InputError(f"a tolerance of {self.tolerance!r} makes no sense: give 0.05 for 5 %")
-        percent: object = self.tolerance  # 5.0 is 500 %, but who writes 5 means 5 %
-        if isinstance(percent, int) and percent >= 1:
-            raise InputError(
-                f"tolerance={percent} is {100 * percent} %: give {percent / 100:g} for {percent} %"
-            )
-        if not _is_between_0_and(1, self.confidence):
-            raise InputError(
-                f"a confidence of {self.confidence!r} makes no sense: give 0.9 for 90 %"
-            )
+        shares: Mapping[str, tuple[object, str]] = {
+            "tolerance": (self.tolerance, "0.05 for 5 %"),
+            "confidence": (self.confidence, "0.9 for 90 %"),
+        }
+        for name, (share, example) in shares.items():
+            if share is not None and not (isinstance(share, Real) and 0 < float(share) < 1):
+                raise InputError(f"{name}={share!r} is no share between 0 and 1: write {example}")
         if self.measure not in ("auto", "never", "always"):
             raise InputError(f"measure={self.measure!r}: choose auto, never or always")
 
@@ -76,10 +72,6 @@ class Options:
     def aim(self) -> float:
         """What the gate works towards: the tolerance, 5 % where none is given."""
         return DEFAULT_TOLERANCE if self.tolerance is None else self.tolerance
-
-
-def _is_between_0_and(most: int, value: object) -> bool:
-    return isinstance(value, Real) and 0 < float(value) < most
 
 
 @dataclass(frozen=True)

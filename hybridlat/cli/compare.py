@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from hybridlat.cli import options
-from hybridlat.cli.grouped import Grouped
+from hybridlat.cli.options import Grouped
 from hybridlat.cli.output import aside, command_line, console, print_json
 from hybridlat.cli.predict import UNTRUSTED, opened
 from hybridlat.report.compare import comparison, print_comparison

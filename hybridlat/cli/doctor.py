@@ -50,8 +50,8 @@ class _Problems(list[Facts]):
 
 
 @click.command()
-@options.time_limit("How long to time the machine; 0 leaves that out.", "--seconds",
-                    type=SECONDS, default="20s", show_default=True)  # fmt: skip
+@options.time_limit("How long to time the machine; 0 leaves that out.", type=SECONDS,
+                    default="20s", show_default=True)  # fmt: skip
 @options.store
 @options.as_json
 @click.pass_context
@@ -127,7 +127,6 @@ def _engines(problems: _Problems) -> Iterator[Facts]:
 
 
 def _conditions(problems: _Problems) -> dict[str, str]:
-    """What decides how steadily a CPU runs, as far as the system shows it."""
     facts = {}
     load = LoadMeter().load()
     if load is not None:
@@ -178,7 +177,6 @@ def _timed(seconds: float, say: OnMessage, problems: _Problems) -> Steadiness | 
 
 
 def _held(store: Store, problems: _Problems) -> Iterator[Facts]:
-    """What the store holds of each target, and how the machine's pace wandered."""
     try:
         for stats in store.stats():
             drift = pace_drift(TargetData(stats.target, store))

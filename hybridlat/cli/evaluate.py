@@ -10,7 +10,7 @@ import click
 from hybridlat.cli import options
 from hybridlat.cli.options import Documents
 from hybridlat.cli.output import aside, console, on_message, print_json
-from hybridlat.cli.param_types import TOLERANCE
+from hybridlat.cli.param_types import SHARE
 from hybridlat.evaluation import comparison, leaderboard
 from hybridlat.evaluation import evaluate as evaluation
 from hybridlat.evaluation.metrics import ResultRow, TargetReport
@@ -20,7 +20,7 @@ from hybridlat.evaluation.metrics import ResultRow, TargetReport
 @options.target_option("Evaluate this target; may be repeated. Every target with records unless "
                        "given.", "targets", multiple=True)  # fmt: skip
 @options.nets("Evaluate only the networks named as the ONNX files of DIR.")
-@click.option("--tolerance", "tolerances", type=TOLERANCE, multiple=True, default=("5%",),
+@click.option("--tolerance", "tolerances", type=SHARE, multiple=True, default=("5%",),
               metavar="SHARE", show_default=True,
               help="Tolerance that the gate works towards; may be repeated.")  # fmt: skip
 @click.option("--baseline", "baselines", multiple=True, metavar="NAME",
@@ -98,7 +98,6 @@ def evaluate(
 
 
 def _show(rows: Sequence[ResultRow], report: TargetReport | None, everything: bool) -> None:
-    """One target's figures, for people."""
     out = console()
     if everything or report is None:
         leaderboard.show(rows, out)

@@ -14,7 +14,7 @@ from hybridlat import onnx_io
 from hybridlat.api.measure import measure_on_fleet
 from hybridlat.api.predictor import Predictor
 from hybridlat.cli import options
-from hybridlat.cli.grouped import Grouped
+from hybridlat.cli.options import Grouped
 from hybridlat.cli.output import ProgressShown, aside, console, print_json, say
 from hybridlat.cli.predict import worst
 from hybridlat.errors import HybridlatError, InputError
@@ -127,7 +127,6 @@ def _print_fleet(
     devices: Sequence[DeviceReport],
     as_json: bool,
 ) -> int:
-    """Print what a fleet measured; the exit code."""
     codes = {0, *(_print(report, as_json) for report in reports), *(code for _, code in problems)}
     for problem, _ in problems:
         aside(problem)
@@ -203,7 +202,6 @@ def as_object(report: MeasureReport) -> dict[str, object]:
 
 
 def _print(report: MeasureReport, as_json: bool) -> int:
-    """Print a report, its failures on standard error; its exit code."""
     for signature, reason in report.failures.items():
         aside(f"{report.network}: {signature[:8]} could not be measured: {reason}")
     if not as_json:

@@ -1,4 +1,7 @@
-"""Options that several commands share, so that they read and mean the same everywhere."""
+"""Options that several commands share, so that they read and mean the same everywhere.
+
+Each knows its group of the help, and other names of its own that work unseen.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,15 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import click
 
-from hybridlat.cli.grouped import INPUT, OUTPUT, SURE, WHAT, WHERE, F, option
 from hybridlat.cli.param_types import (
     BATCHES,
     DURATION,
     SHAPE,
     SHARE,
-    TOLERANCE,
     OutputFile,
     complete_target,
     whole,
@@ -29,6 +30,45 @@ from hybridlat.estimate.lookup.asked_target import asked_target
 from hybridlat.store import Store
 
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
+F = TypeVar("F", bound=Callable[..., Any])
+WHAT, WHERE, INPUT, SURE, OUTPUT, OTHER = (
+    "What to measure", "Where", "Input", "How sure", "Output", "Other",
+)  # fmt: skip
+_GROUPS = (WHAT, WHERE, INPUT, SURE, OUTPUT, OTHER)
+
+
+class Option(click.Option):
+    """An option of a group; ``also`` are names that are understood, and stand in no help."""
+
+    def __init__(
+        self, names: Sequence[str], *, group: str = OTHER, also: Sequence[str] = (), **more: Any
+    ) -> None:
+        super().__init__(names, **more)
+        self.group, self._also = group, also
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Register all names; messages and help use those that are shown."""
+        shown, self.opts = self.opts, [*self.opts, *self._also]
+        super().add_to_parser(parser, ctx)
+        self.opts = shown
+
+
+def option(*names: str, **more: Any) -> Callable[[F], F]:
+    """``click.option`` with ``group`` and ``also``."""
+    return click.option(*names, cls=Option, **more)
+
+
+class Grouped(click.Command):
+    """A command whose help has its options in groups."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write each group that has options."""
+        options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+        for group in _GROUPS:
+            own = [one for one in options if getattr(one, "group", OTHER) == group]
+            if records := [*filter(None, (one.get_help_record(ctx) for one in own))]:
+                with formatter.section(group):
+                    formatter.write_dl(records)
 
 
 def _shapes(
@@ -114,7 +154,6 @@ def device(function: F) -> F:
 
 
 def _device_of(ctx: click.Context, options: Mapping[str, Any]) -> str | None:
-    """The one device of a command's targets; None where it has no such option."""
     targets = options.get("targets")
     if "target" in options:
         targets = () if options["target"] is None else (options["target"],)
@@ -142,10 +181,9 @@ def target_option(words: str, *names: str, **more: Any) -> Callable[[F], F]:
                   shell_complete=complete_target, help=words, **more)  # fmt: skip
 
 
-def time_limit(words: str, *also: str, **more: Any) -> Callable[[F], F]:
-    """``--time-limit``, with these words of help; ``also`` are names it had before."""
-    more = {"type": DURATION, "metavar": "10m", "also": also, **more}
-    return option("--time-limit", help=words, **more)
+def time_limit(words: str, **more: Any) -> Callable[[F], F]:
+    """``--time-limit``, with these words of help."""
+    return option("--time-limit", help=words, **{"type": DURATION, "metavar": "10m", **more})
 
 
 networks = click.argument("networks", nargs=-1, required=True, metavar="NET.onnx...",
@@ -178,7 +216,7 @@ far = _all_of(
            default="auto", show_default=True, help="With --host: Python with TensorRT's module, or "
            "a shell with trtexec; auto takes the first that starts."),
     time_limit("With --host: how long the run may take; the next one goes on from there.",
-               "--limit", group=WHERE, default="6h", show_default=True),
+               group=WHERE, default="6h", show_default=True),
 )  # fmt: skip
 fleet = option("--fleet", group=WHERE, metavar="FILE.toml",
                type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -190,7 +228,7 @@ what = _all_of(
            help="Measure only the cells, one by one."),
     option("--network", "what", group=WHAT, flag_value="network",
            help="Measure only whole networks."),
-    option("--remeasure", group=WHAT, also=["--anew", "--refresh"], is_flag=True,
+    option("--remeasure", group=WHAT, is_flag=True,
            help="Measure again what the store knows already."),
 )  # fmt: skip
 
@@ -216,7 +254,7 @@ sizes = _all_of(batch, shape)
 jobs = option("--jobs", type=whole(1, also=-1), metavar="N", default=1, show_default=True,
               help="Processes that work at once; -1: one a core.")  # fmt: skip
 trust = _all_of(
-    option("--tolerance", group=SURE, type=TOLERANCE, metavar="SHARE", help="Accept intervals up "
+    option("--tolerance", group=SURE, type=SHARE, metavar="SHARE", help="Accept intervals up "
            "to ± this; narrower means more measuring, and exit code 3 if it cannot be reached. 5% "
            "is tried for unless given."),
     option("--confidence", group=SURE, type=SHARE, default="90%", show_default=True,

@@ -7,7 +7,6 @@ import math
 import os
 import re
 from collections.abc import Callable
-from functools import partial
 
 import click
 from click.shell_completion import CompletionItem
@@ -62,17 +61,15 @@ def whole(least: int, most: int = 2**31, also: int | None = None) -> Value:
     return Value("N", read)
 
 
-def _share(text: str, most: float = 1.0) -> float:
+def _share(text: str) -> float:
     match = re.fullmatch(rf"({_NUMBER})\s*(%?)", text.strip())
     if match is None:
         raise ValueError(f"{text!r} is not a share: write it as 5% or 0.05")
     value = float(match[1]) / (100 if match[2] else 1)
-    if not match[2] and 1 < value <= 100 * most:
+    if not match[2] and 1 < value < 100:
         raise ValueError(f"{text!r} lacks its sign: write {value:g}% (or {value / 100:g})")
-    if not 0 < value <= most:
-        raise ValueError(
-            f"{text!r} is not above 0 and at most {100 * most:.0f}%: write it as 5% or 0.05"
-        )
+    if not 0 < value < 1:
+        raise ValueError(f"{text!r} is not above 0 and below 100%: write it as 5% or 0.05")
     return value
 
 
@@ -123,9 +120,7 @@ def _batches(text: str) -> tuple[int, ...]:
 MOMENT = Value("time", _moment)
 """``2026-11-21`` or ``2026-11-21T14:30``, in UTC unless it names another zone."""
 SHARE = Value("share", _share)
-"""``5%`` or ``0.05``: above 0, more than 1 only in percent, for a plain 5 lacks its sign."""
-TOLERANCE = Value("share", partial(_share, most=9.0))
-"""The farther end of an interval may be more than the latency itself away from it."""
+"""``5%`` or ``0.05``: above 0 and below 100 %; a plain 5 lacks its sign."""
 DURATION = Value("duration", _duration)
 """``90s``, ``10m``, ``1h30m``, in seconds."""
 SECONDS = Value("duration", lambda text: _duration(text, plain=True))
@@ -158,18 +153,14 @@ class OutputFile(click.Path):
         return super().convert(value, param, ctx)
 
 
-def known_targets() -> list[str]:
-    """Targets to complete or suggest; none where even the store cannot be read."""
-    from hybridlat.estimate.lookup.target_list import list_targets
-
-    try:
-        return [info.target for info in list_targets()]
-    except HybridlatError:
-        return []
-
-
 def complete_target(
     _context: click.Context, _parameter: click.Parameter, typed: str
 ) -> list[CompletionItem]:
-    """The known targets that begin as typed, for the shell."""
-    return [CompletionItem(name) for name in known_targets() if name.startswith(typed)]
+    """The known targets that begin as typed; none where even the store cannot be read."""
+    from hybridlat.estimate.lookup.target_list import list_targets
+
+    try:
+        names = [info.target for info in list_targets()]
+    except HybridlatError:
+        names = []
+    return [CompletionItem(name) for name in names if name.startswith(typed)]

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from hybridlat.cli import options
-from hybridlat.cli.grouped import OUTPUT, Grouped, option
 from hybridlat.cli.importing import print_results
+from hybridlat.cli.options import OUTPUT, Grouped, option
 from hybridlat.cli.output import print_json, say
 from hybridlat.estimate.lookup.asked_target import asked_target
 from hybridlat.measuring.plan_runs import import_results, unknown_to

@@ -13,8 +13,7 @@ import click
 
 import hybridlat
 from hybridlat.cli import options
-from hybridlat.cli.grouped import SURE, Grouped, option
-from hybridlat.cli.options import Documents
+from hybridlat.cli.options import SURE, Documents, Grouped, option
 from hybridlat.cli.output import ProgressShown, aside, command_line, console, print_json
 from hybridlat.cli.param_types import LATENCY
 from hybridlat.errors import HybridlatError

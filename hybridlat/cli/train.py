@@ -81,7 +81,6 @@ def train(
 
 
 def _print_trained(trained: Trained) -> None:
-    """What a training came to, for people."""
     out = console()
     out.print(f"{trained.target}: {trained.reason}")
     for regime, score in trained.scores.items():
@@ -104,7 +103,7 @@ def json_object(value: Trained | Onboarded) -> dict[str, object]:
 
 
 @click.command()
-@options.time_limit("How long to measure, training included: 10m, 1h30m.", "--budget",
+@options.time_limit("How long to measure, training included: 10m, 1h30m.", also=["--budget"],
                     required=True)  # fmt: skip
 @options.nets("ONNX files to measure; those shipped with hybridlat unless given.")
 @options.fleet
@@ -162,7 +161,6 @@ def onboard(
 def _onboard_fleet(
     file: Path, chosen: OnboardingOptions, training: TrainingOptions, as_json: bool
 ) -> int:
-    """Onboard all targets of a fleet, and print what came of them; the exit code."""
     with opened_fleet(file) as fleet:
         outcomes = onboard_fleet(fleet, chosen, training, aside)
         devices = list(fleet.reports.values())
@@ -187,7 +185,6 @@ def _onboard_fleet(
 
 
 def _print_onboarded(onboarded: Onboarded, as_json: bool) -> int:
-    """Print an onboarding, its notes on standard error; its exit code."""
     for note in onboarded.notes:
         aside(note)
     if not as_json:

@@ -24,7 +24,7 @@ from hybridlat.schema.target import Target
 from hybridlat.store.packs import shipped_packs
 from tests.engines.test_quantised import FLOATS, PLAIN, QDQ, WEIGHTS
 from tests.fakes.fake_backend import FAKE, QUICK
-from tests.networks import Builder, classifier
+from tests.networks import Builder
 from tests.onnx_io.test_precision import model
 
 NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
@@ -127,14 +127,16 @@ def test_an_estimate_holds_plain_values(tmp_path: Path, target: str, origin: str
 def test_bad_arguments_are_named() -> None:
     with pytest.raises(InputError, match="choose auto, never or always"):
         Predictor(FAKE, measure="sometimes")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="5 is no target"):
+        Predictor(5)  # type: ignore[arg-type]
     with pytest.raises(TargetError, match="unknown precision"):
         predict("net.onnx", "gpu/tensorrt/fp31")
     with pytest.raises(InputError, match="tolerance"):
         Predictor(FAKE, tolerance=0)
     for told in ("abc", "5%", 0):
-        with pytest.raises(InputError, match=r"give 0\.05 for 5 %"):
+        with pytest.raises(InputError, match=r"write 0\.05 for 5 %"):
             Predictor(FAKE, tolerance=told)  # type: ignore[arg-type]
-        with pytest.raises(InputError, match=r"give 0\.9 for 90 %"):
+        with pytest.raises(InputError, match=r"write 0\.9 for 90 %"):
             Predictor(FAKE, confidence=told)  # type: ignore[arg-type]
 
 
@@ -147,17 +149,6 @@ def test_shapes_that_are_none_are_named(fake: Predictor, shapes: Any) -> None:
         fake.predict_many([data], shapes=shapes)
 
 
-def test_a_number_behind_the_network_is_taken_for_a_batch_size(fake: Predictor) -> None:
-    data: Any = to_onnx(small_network(), seed=1)
-    number: Any = 5
-    with pytest.raises(InputError, match="given with batch=5"):
-        predict(data, number)
-    with pytest.raises(InputError, match="given with batch=5"):
-        fake.predict(data, number)
-    with pytest.raises(InputError, match="5 is no target"):
-        Predictor(number)
-
-
 def test_only_public_names_are_listed() -> None:
     assert set(dir(hybridlat)) == set(hybridlat.__all__)
 
@@ -167,14 +158,6 @@ def test_every_name_of_a_door_is_where_the_door_says(door: ModuleType) -> None:
     assert door.__all__
     for name in door.__all__:
         assert getattr(door, name) is not None
-
-
-def test_an_unknown_device_is_named_with_what_it_may_have_meant(tmp_path: Path) -> None:
-    with (
-        Predictor("h1000/tensorrt/fp16", store=str(tmp_path / "s.db")) as predictor,
-        pytest.raises(TargetError, match="unknown device 'h1000': did you mean h100"),
-    ):
-        predictor.predict(to_onnx(classifier(8), seed=1))
 
 
 def test_the_surer_the_wider_and_the_more_would_be_measured(tmp_path: Path) -> None:
@@ -201,7 +184,7 @@ def test_the_surer_the_wider_and_the_more_would_be_measured(tmp_path: Path) -> N
 
 def test_a_quantised_file_has_a_target_of_its_own(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'store.db'}"
-    with Predictor(store=store, settings=QUICK, tolerance=5.0) as predictor:
+    with Predictor(store=store, settings=QUICK, tolerance=0.99) as predictor:
         usual = str(predictor.target)
         quantised = predictor.predict(model(QDQ, WEIGHTS))
         plain = predictor.predict(model(PLAIN, FLOATS))

@@ -81,7 +81,8 @@ def test_an_unknown_keyword_is_told_by_the_function_called(
         (({"x": (1, 3, 8, 8)},), {"target": FAKE}, "an example input goes with"),
         ((), {"device": "l4"}, "part of target, as in target='l4/tensorrt/fp16'"),
         ((FAKE,), {"device": "cuda"}, "device takes a data sheet"),
-        ((FAKE,), {"tolerance": 5}, "tolerance=5 is 500 %: give 0.05 for 5 %"),
+        ((FAKE,), {"tolerance": 5}, "tolerance=5 is no share .*: write 0.05 for 5 %"),
+        ((FAKE,), {"tolerance": 2.5}, "tolerance=2.5 is no share .*: write 0.05 for 5 %"),
     ],
 )
 def test_wrong_arguments_say_what_to_write(arguments: Any, keywords: Any, message: str) -> None:

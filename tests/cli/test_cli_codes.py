@@ -42,15 +42,10 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 @pytest.mark.parametrize(
     ("answers", "options", "code"),
     [
-        ([residual()], [], 0),
         ([residual()], ["--max-latency", "9ms"], 0),
-        ([residual()], ["--max-latency", "7.9ms"], 1),
-        ([residual()], ["--max-latency", "8ms"], 3),  # within the interval
         ([untrusted()], [], 3),
         ([untrusted()], ["--max-latency", "1us"], 1),  # whatever the missing cell takes
         ([untrusted()], ["--max-latency", "1s"], 3),
-        ([replace(residual(), within_tolerance=False, tolerance_given=True)], [], 3),
-        ([replace(residual(), within_tolerance=False)], [], 0),
         ([NetworkError("n.onnx is empty")], [], 2),
         ([MeasurementError("the engine refuses it")], [], 3),
         ([BackendUnavailable("there is no GPU here")], [], 3),
@@ -157,28 +152,21 @@ def test_options_arrive_as_written(answering: Callable[..., Any]) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("words", "like"),
-    [
-        (["--shapes", "x:4", "-b", "4"], ["--shape", "x:4", "--batch", "4"]),
-        (["--input-shapes", "x:4", "--batch-size", "4"], ["--shape", "x:4", "--batch", "4"]),
-    ],
-)
+@pytest.mark.parametrize("shape", ["--shapes", "--input-shapes"])
+@pytest.mark.parametrize("batch", ["-b", "--batch-size"])
 def test_names_of_other_tools_are_understood(
-    answering: Callable[..., Any], words: list[str], like: list[str]
+    answering: Callable[..., Any], shape: str, batch: str
 ) -> None:
-    stand_in = answering(residual(), residual())
-    assert cli.run(["predict", "n.onnx", *words]) == cli.run(["predict", "n.onnx", *like]) == 0
-    first, second = stand_in.return_value.predict.call_args_list
-    assert first == second and first.kwargs["batch"] == 4 and first.kwargs["shapes"] == {"x": (4,)}
+    stand_in = answering(residual())
+    assert cli.run(["predict", "n.onnx", shape, "x:4", batch, "4"]) == 0
+    asked = stand_in.return_value.predict.call_args.kwargs
+    assert asked["batch"] == 4 and asked["shapes"] == {"x": (4,)}
 
 
 @pytest.mark.parametrize(
     ("command", "option", "old"),
-    [("onboard", "--time-limit", "--budget"), ("measure", "--time-limit", "--limit"),
-     ("plan", "--time-limit", "--limit"), ("doctor", "--time-limit", "--seconds"),
-     ("measure", "--remeasure", "--anew"), ("lower", "--device-sheet", "--device")],
-)  # fmt: skip
+    [("onboard", "--time-limit", "--budget"), ("lower", "--device-sheet", "--device")],
+)
 def test_old_names_work_unseen(command: str, option: str, old: str) -> None:
     found = cli.app.get_command(click.Context(cli.app), command)
     assert found is not None
@@ -209,29 +197,18 @@ def test_help_is_in_groups_and_cuts_nothing() -> None:
         (["n.onnx"], "Did you mean hybridlat predict n.onnx?"),
         (["frobnicate"], "hybridlat --help"),
         (["predict", "n.onnx", "--tolerence", "5%"], "--tolerance"),
-        (["predict"], "NET.onnx"),
         (["predict", "n.onnx", "--tolerance", "5"], "write 5% (or 0.05)"),
         (["predict", "n.onnx", "--fp16"], "--fp16 is part of --target, as in"),
         (["compare", "n.onnx", "--precision", "fp16"], "l4/tensorrt/fp16"),
-        (
-            ["predict", "n.onnx", "--device", "l4"],
-            "'l4' is no TOML file: --device-sheet",
-        ),
-        (
-            ["predict", "n.onnx", "--device", "0", "--target", FAKE],
-            "of --target, as in --target l4",
-        ),
+        (["predict", "n.onnx", "--device", "l4"], "'l4' is no TOML file: --device-sheet"),
         (["predict", "n.onnx", "--no-measure"], "--measure never"),
         (["predict", "n.onnx", "--threads", "0"], "whole number from 1 to 1024"),
         (["fusion", "n.onnx"], "Did you mean lower?"),
-        (["onboard", "--time-limit", "10"], "write 10s, 10m or 10h"),
         (["predict", "n.onnx", "--batch", "0"], "--batch"),
-        (["predict", "n.onnx", "--measure", "maybe"], "never"),
         (["predict", "n.onnx", "--shape", "a:1", "--shape", "a:2"], "two shapes"),
         (["predict", "missing.onnx"], "missing.onnx does not exist"),
         (["predict", "n.onnx", "--target", "v100"], "v100/tensorrt"),
         (["compare", "n.onnx"], "two networks"),
-        (["store", "import", "nowhere"], "nowhere"),
         (["store", "import", ".", "--from", "nonsense"], "networks, trtexec"),
         (["import", "data/nets"], "no pack of hybridlat store export, no table (.csv,"),
         (["import", "data/packs", "--nets", "."], "--nets is for tables and logs of trtexec"),

@@ -40,7 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def latency(capsys: pytest.CaptureFixture[str], *words: str) -> float:
     code = cli.run(["predict", "a.onnx", "--target", TARGET, "--measure", "never", "--json",
-                    "--tolerance", "900%", *words])  # fmt: skip
+                    *words])  # fmt: skip
     document = json.loads(capsys.readouterr().out)
     assert code == 0
     return float(document["latency_us"])

@@ -108,7 +108,7 @@ def test_the_estimate_says_so_and_the_machine_learns_nothing_of_it(
         other.add_breakdowns(list(opened.breakdowns(TARGET)))
         networks = composition_of(TargetData(TARGET, other)).networks
     assert networks == (0 if first else 3)
-    with Predictor(FAKE, store=slow, measure="never", tolerance=5.0) as predictor:
+    with Predictor(FAKE, store=slow, measure="never", tolerance=0.99) as predictor:
         after = predictor.predict(data)
     assert after.source == "measured"
     [warning] = [w for w in after.warnings if w.code == "contradicted"]
