@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 from hybridlat.schema.plugins import loader
 
 if TYPE_CHECKING:
-    from hybridlat.api.comparison import Comparison as Comparison
     from hybridlat.api.functions import compare as compare
     from hybridlat.api.functions import measure as measure
     from hybridlat.api.functions import predict as predict
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from hybridlat.measuring.report import MeasureReport as MeasureReport
     from hybridlat.measuring.schedule import MeasurementConfig as MeasurementConfig
     from hybridlat.onnx_io.torch_export import Example as Example
+    from hybridlat.report.views import Comparison as Comparison
     from hybridlat.report.views import to_frame as to_frame
     from hybridlat.report.views import to_html as to_html
     from hybridlat.schema.device import Device as Device
@@ -61,7 +61,6 @@ __version__ = "0.2.0"
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _NAMES = {
-    "hybridlat.api.comparison": "Comparison",
     "hybridlat.api.functions": "compare measure predict",
     "hybridlat.api.predictor": "Predictor",
     "hybridlat.api.session": "MeasureMode",
@@ -73,7 +72,7 @@ _NAMES = {
     "hybridlat.measuring.report": "MeasureReport",
     "hybridlat.measuring.schedule": "MeasurementConfig",
     "hybridlat.onnx_io.torch_export": "Example",
-    "hybridlat.report.views": "to_frame to_html",
+    "hybridlat.report.views": "Comparison to_frame to_html",
     "hybridlat.schema.device": "Device",
     "hybridlat.schema.estimate": "CellEstimate Estimate EstimateWarning",
     "hybridlat.schema.measurement": "Measurement",

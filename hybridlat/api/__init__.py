@@ -1,4 +1,1 @@
-"""Behind the front door, which is ``hybridlat`` itself: a network in, an estimate out.
-
-A ``Predictor`` holds sessions, one for each precision; free functions estimate, measure and read.
-"""
+"""Behind the front door, which is ``hybridlat`` itself: a network in, an estimate out."""

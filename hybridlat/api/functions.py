@@ -14,13 +14,13 @@ from hybridlat.schema.progress import OnProgress
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
-    from hybridlat.api.comparison import Comparison
     from hybridlat.api.session import MeasureMode
     from hybridlat.api.sources import ManySource, Source
     from hybridlat.measuring.report import MeasureReport, What
     from hybridlat.measuring.schedule import MeasurementConfig
     from hybridlat.onnx_io import Shapes
     from hybridlat.onnx_io.torch_export import Example
+    from hybridlat.report.views import Comparison
 
 
 @front_door

@@ -111,7 +111,6 @@ class MeasureService:
         return MeasureRequest(opened.file.label, network, self.cells(partition, hashes), whole)
 
     def _keep_breakdown(self, file: OnnxFile, partition: Partition) -> None:
-        """The cells of a network: by them a measurement of the whole teaches about each."""
         cells = tuple((use.signature, use.count) for use in partition.uses)
         labels = {"network": file.label}
         breakdown = Breakdown(self.target, file.label, partition.whole, cells, labels=labels)

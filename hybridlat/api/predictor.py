@@ -33,7 +33,6 @@ from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
 if TYPE_CHECKING:
-    from hybridlat.api.comparison import Comparison
     from hybridlat.api.sources import ManySource, Source
     from hybridlat.api.space import Blocks
     from hybridlat.engines.base import Backend
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from hybridlat.measuring.schedule import MeasurementConfig
     from hybridlat.onnx_io import Shapes
     from hybridlat.onnx_io.torch_export import Example
+    from hybridlat.report.views import Comparison
 
 
 class Predictor:
@@ -182,7 +182,7 @@ class Predictor:
 
         The arguments are those of ``predict_many``; InputError for fewer than two networks.
         """
-        from hybridlat.api.comparison import Comparison  # loads the reports
+        from hybridlat.report.views import Comparison  # loads the reports
 
         check_many(sources, "compare")
         found = self.predict_many(sources, input, batch=batch, shapes=shapes, describe=True)
@@ -258,7 +258,6 @@ def check_many(sources: object, name: str) -> None:
 
 
 def _sheet(device: str | Path | Device | None, target: object) -> Device | None:
-    """The data sheet that was given; InputError for what is none."""
     if isinstance(device, str) and not device.endswith(".toml") and not Path(device).exists():
         raise InputError(
             f"device={device!r}: device takes a data sheet (a TOML file); the device's name is "

@@ -141,7 +141,6 @@ def _chained(
     choices: Mapping[str, Mapping[str, Network | None]],
     choice: Mapping[str, str],
 ) -> _Example:
-    """The network with these blocks."""
     standing = {p: one for p, name in choice.items() if (one := choices[p][name]) is not None}
     # As a file, so that the store keeps its partition.
     file = onnx_io.load(onnx_io.to_onnx(chain(list(standing.values())), seed=None), "space")
@@ -190,7 +189,6 @@ def chain(blocks: Sequence[Network]) -> Network:
 
 
 def _ends(block: Network) -> tuple[str, str]:
-    """The tensor that a block reads and the one that it gives."""
     if len(block.inputs) != 1 or len(block.outputs) != 1:
         raise NetworkError(
             f"{block.name} has {len(block.inputs)} inputs and {len(block.outputs)} outputs: a "

@@ -12,11 +12,12 @@ import click
 from hybridlat.cli import options
 from hybridlat.cli.output import ProgressShown, console, print_json
 from hybridlat.errors import InputError
+from hybridlat.estimate.lookup.models import family_heads
 from hybridlat.estimate.lookup.target_list import (
     FAMILY,
     TargetInfo,
     by_data_sheet,
-    list_families,
+    gpus,
     list_targets,
 )
 from hybridlat.report.table import Column, Table, titled
@@ -42,9 +43,9 @@ def targets(device: str | None, store: str | None, as_json: bool, every_device: 
     hybridlat targets --all --json
     """
     with ProgressShown().at("looking at what is known"):
-        known, families = list_targets(store, device), [] if device else list_families()
+        known, families = list_targets(store, device), [] if device else family_heads()
     if as_json:
-        every = by_data_sheet(families, known) if every_device else []
+        every = by_data_sheet(known) if every_device and not device else []
         print_json([asdict(info) for info in (*known, *every)])
         return
     out = console()
@@ -54,11 +55,13 @@ def targets(device: str | None, store: str | None, as_json: bool, every_device: 
     if not known:
         out.print("Only the data sheet of this device is known: predictions are rough.")
     if families:
-        gpus = [device.name for device in families[0].devices]
-        widths = [[", ".join(f.engines), plus_minus_text(f.half_width_share)] for f in families]
+        names = [gpu.name for gpu in gpus()]
+        widths = [
+            [", ".join(f.engines), plus_minus_text(f.half_width_share(None))] for f in families
+        ]
         columns = [Column("engine, any version"), Column("typical interval", right=True)]
-        caption = ", ".join(gpus) if every_device else "--all names them."
-        title = f"{count_text(len(gpus), 'GPU')} predicted by their data sheets"
+        caption = ", ".join(names) if every_device else "--all names them."
+        title = f"{count_text(len(names), 'GPU')} predicted by their data sheets"
         out.print(Table(columns, widths, title, caption).terminal())
 
 
@@ -94,7 +97,6 @@ def _table(title: str, known: Sequence[TargetInfo]) -> Table:
 
 
 def _range_text(batches: tuple[int, int] | None) -> str:
-    """``128–1024``, or one batch."""
     return NONE if batches is None else "–".join(map(str, dict.fromkeys(batches)))
 
 

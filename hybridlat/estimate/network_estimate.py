@@ -51,7 +51,6 @@ def estimate_network(request: Request, data: TargetData) -> Estimate:
 
 
 def _first_belief(request: Request, data: TargetData) -> Belief:
-    """What records and sources state of a network, its cells measured anew where that is wanted."""
     measured_now: frozenset[str] = frozenset()
     if request.remeasure and request.measure is not None:
         request.measure(request.signatures, True)
@@ -107,7 +106,6 @@ def _next_step(request: Request, data: TargetData, belief: Belief) -> gate.Step:
 def _measured(
     request: Request, measure: MeasureNow, data: TargetData, belief: Belief, step: gate.Step
 ) -> Belief:
-    """The belief after a step of the gate was measured."""
     wanted = [request.signatures[i] for i in step.positions]
     measure(wanted, step.network)
     records = data.known(wanted)
@@ -134,7 +132,6 @@ def _measured(
 
 
 def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate:
-    """The estimate that a belief comes to, with what the gate would measure next."""
     posterior, partition, exact = belief.posterior, request.partition, belief.exact
     interval = _interval(belief)
     load = _load_while_measured(data, request.signatures, posterior, belief.whole)
@@ -234,7 +231,6 @@ def _load_while_measured(
 
 
 def _rows(request: Request, belief: Belief) -> tuple[CellEstimate, ...]:
-    """One row for each distinct cell, in the order of the partition."""
     posterior, names = belief.posterior, request.file.facts.node_names
     z, total_us = normal_quantile(request.confidence), posterior.sum_us
     uses_us = posterior.uses_us.tolist()

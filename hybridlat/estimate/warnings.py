@@ -24,7 +24,7 @@ from hybridlat.estimate.compose.target_composition import (
 from hybridlat.estimate.gate import MeasurementPlan
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.predict.source import Origin
-from hybridlat.schema.estimate import Estimate, EstimateWarning, WarningCode
+from hybridlat.schema.estimate import Estimate, EstimateWarning, WarningCode, half_width_share
 from hybridlat.schema.measurement import MachineLoad
 from hybridlat.schema.target import Target
 
@@ -83,7 +83,6 @@ def _command(verb: str, request: Request, target: Target, more: str = "") -> str
 def _of_missing_cells(
     request: Request, target: Target, estimate: Estimate
 ) -> Iterator[EstimateWarning]:
-    """That cells have no latency, why, and that the device is unknown where it is."""
     missing = [cell for cell in estimate.cells if cell.source == "unsupported"]
     if not missing or estimate.source == "measured":
         return
@@ -101,7 +100,6 @@ def _of_missing_cells(
 def _of_measurements(
     request: Request, target: Target, belief: Belief, load: MachineLoad | None
 ) -> Iterator[EstimateWarning]:
-    """That a busy machine measured, or the network and its cells are too far apart."""
     again = ""
     if _is_planned(target):
         again = _command("measure", request, target, " --remeasure --host USER@HOST")
@@ -120,7 +118,6 @@ def _of_measurements(
 
 
 def _is_planned(target: Target) -> bool:
-    """Whether a plan or ssh measures it on another machine."""
     return target.engine == "tensorrt" and target.precision in registry.PLANNED
 
 
@@ -134,7 +131,6 @@ def _latency_text(latency_us: float) -> str:
 def _of_predictions(
     request: Request, data: TargetData, belief: Belief, estimate: Estimate
 ) -> Iterator[EstimateWarning]:
-    """What predictions rest on, and what makes them doubtful."""
     predicted = [i for i, cell in enumerate(estimate.cells) if cell.source == "predicted"]
     origins = [one for i in predicted if (one := belief.priors.origins.get(i)) is not None]
     for origin, _ in Counter(origins).most_common():
@@ -160,7 +156,6 @@ def _of_predictions(
 def _of_distance(
     request: Request, estimate: Estimate, origins: Sequence[Origin]
 ) -> Iterator[EstimateWarning]:
-    """That batch or kernels are not what predictions were learned from."""
     batch, ranges = request.partition.batch, {origin.batches for origin in origins}
     known = next(iter(ranges)) if len(ranges) == 1 else None
     if known is not None and not known[0] <= batch <= known[1]:
@@ -169,8 +164,8 @@ def _of_distance(
         yield from sentences("batch-outside", [text])
         return
     typical = min((o.typical_share for o in origins if o.typical_share is not None), default=None)
-    width = _half_width_share(estimate)
-    if typical is not None and width > _UNLIKE * typical:
+    width = half_width_share(estimate.latency_us, estimate.interval_us)
+    if typical is not None and width is not None and width > _UNLIKE * typical:
         text = (
             "the interval is wide because the kernels are unlike those of networks known here, "
             f"where ±{100 * typical:.0f} % is typical"
@@ -178,28 +173,17 @@ def _of_distance(
         yield from sentences("unlike-known", [text])
 
 
-def _half_width_share(estimate: Estimate) -> float:
-    """How far the farther end of the interval is from the latency (0..), NaN without one."""
-    if estimate.interval_us is None or not estimate.latency_us:
-        return math.nan
-    low_us, high_us = estimate.interval_us
-    return max(high_us - estimate.latency_us, estimate.latency_us - low_us) / estimate.latency_us
-
-
 def _of_tolerance(request: Request, estimate: Estimate) -> list[EstimateWarning]:
-    """That measuring more cells cannot bring the interval within the tolerance asked for."""
-    sources = {cell.source for cell in estimate.cells}
-    if estimate.within_tolerance or request.measure is None or "unsupported" in sources:
+    width = half_width_share(estimate.latency_us, estimate.interval_us)
+    if estimate.within_tolerance or request.measure is None or not request.tolerance_given:
         return []
-    if not request.tolerance_given:
+    if width is None or not estimate.supported:
         return []
-    width = f"±{100 * _half_width_share(estimate):.1f} %"
-    text = f"measuring more cells cannot narrow the interval below {width}"
+    text = f"measuring more cells cannot narrow the interval below ±{100 * width:.1f} %"
     return sentences("tolerance-out-of-reach", [text])
 
 
 def _of_physics(belief: Belief, latency_us: float | None) -> list[EstimateWarning]:
-    """That the estimate is far from what the device's data sheet allows."""
     best_us = belief.priors.best_us
     if not best_us or latency_us is None or not math.isfinite(latency_us):
         return []
@@ -231,7 +215,6 @@ def _of_interval(data: TargetData) -> list[str]:
 
 
 def _of_pace(data: TargetData) -> list[EstimateWarning]:
-    """That the machine's own pace changes from run to run."""
     drift = pace_drift(data)
     if drift.share <= LARGE_SHARE:
         return []

@@ -47,7 +47,6 @@ def best_rivals(rows: Sequence[ResultRow]) -> dict[tuple[str, str], ResultRow]:
 
 
 def _line(rows: Sequence[ResultRow], regime: str) -> list[str]:
-    """One regime of one target: how many were tested, and the error of each method."""
     of = {row.method: row for row in rows if row.regime == regime}
     rival = best_rivals(rows).get((rows[0].target, regime))
     ours, theirs, flops = (_error(of.get(name)) for name in (OWN, NN_METER, FLOPS))

@@ -186,7 +186,6 @@ def load(
 
 
 def _what_is_missing(target: Target) -> str:
-    """Why a target that predictions are made for has no records here, and what to do."""
     for folder in model_folders(target):
         rows = read_card(folder).get("rows")
         if isinstance(rows, int):

@@ -186,7 +186,6 @@ class _Judge:
         return FitConfig(device_of(target, self.store), target.precision, self.options.seed)
 
     def _regimes(self, target: Target) -> Regimes:
-        """The regimes of a target's family; InputError as ``family_records``."""
         family = FAMILY_OF.get(target.engine)
         known = self.families.get(family)
         if known is None or not any(row.target == target for row in known.records.rows):
@@ -243,7 +242,6 @@ def sources_of(target: Target, store: Store) -> list[RecordSource]:
 def _compared(
     tracker: tracking.Tracker, call: str, rows: Sequence[ResultRow], store: str | None
 ) -> str:
-    """Log the comparison of all targets; its address, else the command that shows it."""
     targets = list(dict.fromkeys(row.target for row in rows if not row.reason))
     name = targets[0] if len(targets) == 1 else f"{len(targets)} targets"
     text = comparison.markdown(rows)
@@ -257,7 +255,6 @@ def _compared(
 def _about(
     report: TargetReport, config: FitConfig, where: Mapping[str, str], store: str
 ) -> dict[str, object]:
-    """The parameters that all runs of a target have."""
     return {
         "hybridlat": metadata.version("hybridlat"),
         "store": store,

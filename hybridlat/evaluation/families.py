@@ -163,7 +163,6 @@ def _partitions(target: Target, sources: Sequence[RecordSource]) -> dict[str, di
 
 
 def _batch(partition: Breakdown, texts: Mapping[str, str]) -> int:
-    """As stated, else what the first cell reads."""
     stated = partition.labels.get("batch", "")
     if stated.isdigit():
         return int(stated)

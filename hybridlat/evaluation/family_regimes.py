@@ -155,7 +155,6 @@ class Regimes:
     def _calibration(
         self, places: NDArray[np.bool_], medians_us: Array, spreads: Array
     ) -> Calibration:
-        """Intervals from the errors of held-out rows at these places."""
         chosen = np.flatnonzero(places & self.records.counted)
         rows = [self.records.rows[i] for i in chosen]
         errors = np.log([row.latency_us for row in rows]) - np.log(medians_us[chosen])
@@ -190,7 +189,6 @@ class Regimes:
         return [MethodResult("zero_shot", OWN, [predictions])]
 
     def _without(self, device: str) -> FamilyModel | None:
-        """The law of all other devices; None where the store knows no other."""
         if device not in self._without_device:
             outside = np.array([row.target.device != device for row in self.records.rows])
             if (outside & self.records.counted).any():
@@ -207,7 +205,6 @@ class Regimes:
         return self._calibration(others, held_out.medians_us, held_out.spreads)
 
     def _tasks(self, places: Sequence[int], seed: int) -> dict[Unit, Task]:
-        """The baselines on the same folds, each learning from the target's own networks."""
         rows = [self.records.rows[i] for i in places]
         truth = np.array([row.latency_us for row in rows])
         names = tuple(row.architecture for row in rows)

@@ -166,7 +166,6 @@ def _metrics(row: ResultRow) -> dict[str, float | None]:
 
 
 def _log_behind(run: tracking.TrackedRun, row: ResultRow, report: TargetReport) -> None:
-    """Single predictions and calibration, for those who look."""
     result = report.find(row.regime)
     lines = []
     for p in result.predictions[:_MOST_LINES] if result is not None else ():

@@ -116,7 +116,6 @@ def evaluate_networks(
 
 
 def _states(pairs: Pairs, gates: Mapping[str, float]) -> States:
-    """What is known of each network in every regime."""
     starts = [composition.start(network.cells) for network, composition in pairs]
     states = {_MEASURED: [all_measured(*pair) for pair in pairs], "unseen": starts}
     for regime, tolerance in gates.items():

@@ -190,7 +190,6 @@ def behind_data(nodes: Iterable[FileNode]) -> set[str]:
 
 
 def _without_weights(node: FileNode) -> FileNode:
-    """A Constant less its weights."""
     lean = node.proto()
     for attribute in lean.attribute:
         if attribute.HasField("t"):
@@ -244,7 +243,6 @@ def _inlined(model: ModelProto) -> ModelProto:
 
 
 def _calls(nodes: Iterable[NodeProto], places: Mapping[tuple[str, str], int]) -> list[int]:
-    """The functions that these operators call, those in their branches too."""
     called = []
     for node in nodes:
         if (node.domain, node.op_type) in places:

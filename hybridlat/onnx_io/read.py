@@ -116,7 +116,6 @@ def _network(parsed: Parsed, name: str, batch: int | None, shapes: Shapes) -> Ne
 
 
 def _bound(parsed: Parsed, batch: int | None, shapes: Shapes) -> Frame:
-    """The frame with static shapes for its inputs."""
     model = parsed.frame
     infos = [info for info in model.graph.input if info.name not in parsed.tensors]
     sizes = {name: tuple(shape) for name, shape in shapes.items()}
@@ -145,7 +144,6 @@ def _assembled(
     folded: tuple[str, ...] = (),
     left_out: tuple[tuple[str, str], ...] = (),
 ) -> Network:
-    """The network of operators whose tensors all have a known type."""
     types: dict[str, TensorType] = {}
     keeps: dict[str, bool] = {}
     for name in inputs:
@@ -180,7 +178,6 @@ def _assembled(
 
 
 def _no_shape(node: FileNode, tensor: str) -> str:
-    """Why a result has no static shape, and what would help."""
     if not node.domain and node.op in DATA_DEPENDENT:
         return (
             f"the shape of {tensor!r} depends on data ({node.op} {node.name!r}): "

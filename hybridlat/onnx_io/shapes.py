@@ -99,7 +99,6 @@ def check_weights(network: Network) -> None:
 
 
 def _less_than(batch: int | None, network: Network) -> str:
-    """What to do about tensors that a batch made so large."""
     largest = max(type_.elements for type_ in network.types.values())
     most = 0 if batch is None else batch * MAX_TENSOR_ELEMENTS // largest
     return f": give a --batch of at most {most}" if most else ""

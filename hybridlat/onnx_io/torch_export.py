@@ -109,7 +109,6 @@ def _exported(
 def _arguments(
     module: torch.nn.Module, example: Example, batch: int | None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional and keyword arguments of the module, shapes made tensors."""
     import torch
 
     every = (*module.parameters(), *module.buffers())

@@ -6,22 +6,28 @@ those of a search space share most of their operators.
 
 from __future__ import annotations
 
+import functools
+import json
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from onnx import ModelProto
+import numpy as np
+from onnx import ModelProto, helper
 
 from hybridlat.graph.network import TensorType
-from hybridlat.onnx_io.infer import Opsets, results_of
+from hybridlat.onnx_io.infer import Opsets, alone, results_of
 from hybridlat.onnx_io.nodes import FileNode
 from hybridlat.onnx_io.parse import DATA_DEPENDENT
-from hybridlat.onnx_io.trial import types_tried
-from hybridlat.onnx_io.values import MOST_BYTES, Known, Value
+from hybridlat.onnx_io.shapes import types_of
+from hybridlat.onnx_io.values import MOST_BYTES, Known, Value, data_type
 
 remembered: dict[tuple[object, ...], tuple[bool, tuple[Known, ...]]] = {}
 """By operator sets, operator and inputs: whether the operator is folded, and its results."""
 MOST_REMEMBERED = 100_000
+_MOST_MEMORY_BYTES = 4 << 30
 
 
 def remember(fresh: Mapping[tuple[object, ...], tuple[bool, tuple[Known, ...]]]) -> None:
@@ -108,7 +114,6 @@ def _outcome(
     opsets: Opsets,
     given: Mapping[str, TensorType],
 ) -> tuple[bool, tuple[Known, ...]]:
-    """Whether an operator that was not met before is folded, and its results."""
     known = way.known
     if not known.keys() >= set(node.inputs):
         raise OutOfOrder
@@ -119,7 +124,7 @@ def _outcome(
     results, objection = results_of(node, inputs, opsets, stated)
     lacks = any(out and result is None for out, result in zip(node.outputs, results, strict=True))
     if lacks and way.given and node.domain and not node.has_graph:
-        results = types_tried(node, inputs, opsets)
+        results = _types_tried(node, inputs, opsets)
     if objection:
         way.objections[node.name] = objection
     outcome = any(isinstance(result, Value) for result in results), results
@@ -164,3 +169,47 @@ def leave_out(
         return outputs, ()
     way.kept = kept
     return tuple(ends), tuple([(name, node.op) for name, node in gone.items()])
+
+
+# ---- what only a run tells -----------------------------------------------------------------------
+
+
+def _types_tried(
+    node: FileNode, inputs: Sequence[Known], opsets: Opsets
+) -> tuple[TensorType | None, ...]:
+    """The types of its outputs; None for each where it does not run, or they depend on data."""
+    fed = [v.type if isinstance(v, Value) and v.array is None else v for v in inputs]
+    types = iter(_tried(alone(node.proto(), fed, opsets).SerializeToString()))
+    return tuple([next(types, None) if out else None for out in node.outputs])
+
+
+@functools.lru_cache(maxsize=1024)
+def _tried(model: bytes) -> tuple[TensorType, ...]:
+    command = [sys.executable, "-c", f"from {__name__} import run; run()"]
+    try:
+        done = subprocess.run(command, input=model, capture_output=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    first, second = json.loads(done.stdout)
+    return tuple([TensorType(d, tuple(s)) for d, s in first]) if first == second else ()
+
+
+def run() -> None:
+    """Run the model of standard input on zeros and on numbers that differ; write their types."""
+    import resource
+
+    import onnxruntime
+
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY_BYTES, _MOST_MEMORY_BYTES))
+    model = sys.stdin.buffer.read()
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    types = types_of(ModelProto.FromString(model).graph.input)
+    made = []
+    for step in (0, 1):
+        feeds = {}
+        for name, type_ in types.items():
+            numbers = np.arange(type_.elements).reshape(type_.shape) * step % 100
+            feeds[name] = numbers.astype(helper.tensor_dtype_to_np_dtype(data_type(type_.dtype)))
+        arrays = session.run(None, feeds)
+        made.append([(str(array.dtype), array.shape) for array in arrays])
+    sys.stdout.write(json.dumps(made))

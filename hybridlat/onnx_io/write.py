@@ -194,7 +194,6 @@ def _weight(type_: TensorType, seed: int, positive: bool = False) -> NDArray[Any
 
 
 def _drawn(seed: int, count: int) -> NDArray[np.float32]:
-    """So many of the pool's numbers, round and round, from where the seed says."""
     start = (seed * 7919) % _POOL_ELEMENTS
     return np.resize(_pool()[start : start + min(count, _POOL_ELEMENTS)], count)
 

@@ -16,7 +16,6 @@ from hybridlat.report.units import (
     RESOLUTION_US,
     Scale,
     answer_text,
-    finite_interval_us,
     scale_for,
     verdict_text,
 )
@@ -109,7 +108,8 @@ def distinguishable(first: Estimate, other: Estimate) -> bool:
 
 
 def _interval_us(estimate: Estimate, without_pace: bool) -> tuple[float, float] | None:
-    if finite_interval_us(estimate) is None or not without_pace or not estimate.pace_share:
+    is_open = estimate.interval_us is None or estimate.finite_high_us is None
+    if is_open or not without_pace or not estimate.pace_share:
         return estimate.interval_us
     assert estimate.interval_us is not None
     # Both parts are added as squares of logarithms.

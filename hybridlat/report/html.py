@@ -79,7 +79,6 @@ def page(estimates: Sequence[Estimate], *, command: str = "") -> str:
 
 
 def _foot(command: str) -> str:
-    """What made the page, when, and the command to make it again."""
     made = f"hybridlat {version('hybridlat')} · {date.today().isoformat()}"
     return f"{made} · <code>{escape(command)}</code>" if command else made
 
@@ -109,7 +108,6 @@ def headings(estimates: Sequence[Estimate]) -> list[str]:
 
 
 def _comparison(estimates: Sequence[Estimate]) -> str:
-    """The estimates side by side; the first is what the others are compared with."""
     table = networks_table(estimates)
     where = f'<p class="hint">{escape(str(table.caption))}</p>\n' if table.caption else ""
     return (
@@ -143,14 +141,13 @@ def curves_of(estimates: Sequence[Estimate]) -> list[tuple[Estimate, ...]]:
 
 
 def _curve_data(curve: Sequence[Estimate]) -> dict[str, Any]:
-    """What the curve is drawn from."""
     return {
         "network": curve[0].network,
         "points": [
             {
                 "batch": e.batch,
                 "latency_us": e.latency_us,
-                "interval_us": _ends(e),
+                "interval_us": e.to_json()["interval_us"],
                 "latency": latency_text(e.latency_us),
                 "throughput": throughput_text(e.throughput_per_s),
             }
@@ -160,7 +157,6 @@ def _curve_data(curve: Sequence[Estimate]) -> dict[str, Any]:
 
 
 def _curve(curve: Sequence[Estimate], number: int) -> str:
-    """The frame of the curve's drawing, and a table with its figures."""
     return (
         f"<section>\n<h1>{escape(curve[0].network)} over batches</h1>\n"
         f'<p class="hint">on {escape(curve[0].target)}</p>\n'
@@ -178,21 +174,12 @@ def _script_json(value: Any) -> str:
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-def _ends(estimate: Estimate) -> list[float | None] | None:
-    """The interval as JSON has it: null for an end that nothing bounds."""
-    return estimate.interval_us and [estimate.low_us, estimate.finite_high_us]
-
-
 def _network(estimate: Estimate) -> dict[str, Any]:
-    structure = estimate.structure
-    return {
-        "network": estimate.network,
-        "target": estimate.target,
-        "batch": estimate.batch,
-        "latency_us": estimate.latency_us,
+    structure, body = estimate.structure, estimate.to_json()
+    names = ("network", "target", "batch", "latency_us", "interval_us")
+    return {name: body[name] for name in names} | {
         "latency": answer_text(estimate)[0],
-        "interval_us": _ends(estimate),
-        "cells": [_cell(estimate, i, body) for i, body in enumerate(estimate.to_json()["cells"])],
+        "cells": [_cell(estimate, i, cell) for i, cell in enumerate(body["cells"])],
         "places": [
             {"cell": p.cell, "reads": p.reads, "path": p.path, "names": p.names}
             for p in structure.places
@@ -202,7 +189,6 @@ def _network(estimate: Estimate) -> dict[str, Any]:
 
 
 def _cell(estimate: Estimate, position: int, body: dict[str, Any]) -> dict[str, Any]:
-    """What the JSON of an estimate says of a cell, and the same in words."""
     cell, row = estimate.cells[position], row_of(estimate, position)
     latency = latency_text(cell.latency_us)
     if cell.latency_us is not None and cell.latency_us < RESOLUTION_US:

@@ -20,10 +20,10 @@ from hybridlat.report.units import (
     measured_now_text,
     not_run_text,
     percent_text,
+    reach_text,
     remarks,
     scale_for,
     verdict_text,
-    width_text,
 )
 from hybridlat.schema.estimate import CellEstimate, Estimate
 
@@ -53,7 +53,7 @@ def _header(estimate: Estimate, heading: str) -> str:
     interval, (answer, ends) = "", answer_text(estimate)
     if estimate.interval_us is not None:
         sure = f"{confidence_text(estimate.confidence)} sure"
-        width = width_text(estimate)
+        width = reach_text(estimate.latency_us, estimate.interval_us)
         parts = [width] if width.startswith("±") else []
         parts += [ends] if estimate.finite_high_us is not None else []
         interval = f'<span class="interval">{" · ".join([*parts, sure])}</span>'
@@ -101,7 +101,6 @@ def _notes(estimate: Estimate) -> str:
 
 
 def _graph(estimate: Estimate) -> str:
-    """The frame that the script draws the graph of cells into, hidden where there is no script."""
     if estimate.structure is None or not estimate.structure.places:
         return ""
     return asset("graph.html").template
@@ -167,7 +166,6 @@ def _sides(cell: CellEstimate) -> str:
 
 
 def _opened(row: Row) -> str:
-    """The kernels, opened to the operators of the file and the cell's signature."""
     cell = row.cells[0]
     names = ", ".join(name for name in cell.nodes if name)
     reason = f"<p>{escape(first_upper(cell.reason))}.</p>" if cell.reason else ""
@@ -180,7 +178,6 @@ def _opened(row: Row) -> str:
 
 
 def _removed(estimate: Estimate) -> str:
-    """All operators that the engine does not run, folded until they are opened."""
     if not estimate.removed:
         return ""
     names = escape(", ".join(estimate.removed))

@@ -11,11 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from hybridlat.report.table import Cell, Column, Table, titled
-from hybridlat.report.units import (
-    interval_text,
-    latency_text,
-    throughput_text,
-)
+from hybridlat.report.units import NOTHING, answer_text, throughput_text
 from hybridlat.schema.estimate import Estimate
 
 COLUMNS = (
@@ -29,7 +25,6 @@ _COLUMNS = [
     *titled("latency", "interval", "throughput", right=True), Column("grade", wraps=True),
 ]  # fmt: skip
 DOUBT = "?"
-NOTHING = "–"
 _DOUBTFUL = (
     f"{DOUBT} not to be trusted: a cell has no latency, the measurements are doubtful, or the "
     "tolerance is not kept."
@@ -151,23 +146,13 @@ def _brief(table: PredictionTable) -> Table:
 
 def _figures(estimate: Estimate | None) -> list[str | Cell]:
     if estimate is None:
-        return [_short(None), *[NOTHING] * 3]
-    return [
-        _short(estimate),
-        interval_text(estimate.interval_us) if estimate.supported else NOTHING,
-        throughput_text(estimate.throughput_per_s),
-        estimate.grade or NOTHING,
-    ]
-
-
-def _short(estimate: Estimate | None) -> Cell:
-    """``8.12 ms``, with a question mark where it is not to be trusted."""
-    if estimate is None or estimate.latency_us is None:
-        return Cell(NOTHING, "bad")
-    text = latency_text(estimate.latency_us)
-    if not estimate.supported:
-        text = interval_text(estimate.interval_us)
-    return Cell(text, "latency") if estimate.trusted else Cell(f"{text} {DOUBT}", "warn")
+        return [Cell(NOTHING, "bad"), *[NOTHING] * 3]
+    answer, interval = answer_text(estimate)
+    latency = Cell(answer, "latency" if answer != NOTHING else "bad")
+    if answer != NOTHING and not estimate.trusted:
+        latency = Cell(f"{answer} {DOUBT}", "warn")
+    throughput = throughput_text(estimate.throughput_per_s)
+    return [latency, interval, throughput, estimate.grade or NOTHING]
 
 
 def _note(table: PredictionTable) -> str:

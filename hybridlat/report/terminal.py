@@ -11,16 +11,17 @@ from rich.text import Text
 from hybridlat.report.cell_texts import Row, rows_of
 from hybridlat.report.table import GAP, STYLES, Cell, Column, Table
 from hybridlat.report.units import (
+    NOTHING,
+    answer_text,
     confidence_text,
     each_text,
-    interval_text,
     latency_text,
     percent_text,
     plus_minus_text,
+    reach_text,
     remarks,
     scale_for,
     verdict_text,
-    width_text,
 )
 from hybridlat.schema.estimate import Estimate
 
@@ -51,13 +52,11 @@ def headline(estimate: Estimate, *, everything: bool = False) -> RenderableType:
     first = Text.assemble(
         (estimate.network, "bold"), f"  on {estimate.target}, batch {estimate.batch}"
     )
-    interval, width = interval_text(estimate.interval_us), width_text(estimate)
-    sure = f"({confidence_text(estimate.confidence)})"
-    figures = [latency_text(estimate.latency_us), width if width != interval else "",
-               f"{interval} {sure}" if estimate.interval_us else ""]  # fmt: skip
-    if estimate.high_us is not None and estimate.finite_high_us is None:
-        figures = [interval]
-    answer, *others = filter(None, figures)
+    answer, interval = answer_text(estimate)
+    width = reach_text(estimate.latency_us, estimate.interval_us)
+    others = [] if width in (answer, interval) else [width]
+    if interval != NOTHING:
+        others.append(f"{interval} ({confidence_text(estimate.confidence)})")
     verdict = (verdict_text(estimate), "" if estimate.trusted else "bold red")
     second = Text.assemble((answer, "bold cyan"), "   ", "   ".join([*others, ""]), verdict)
     lines = [first, second]
@@ -147,7 +146,6 @@ def bar(share: float, top_share: float) -> str:
 
 
 def _each(row: Row, text: str, marked: bool) -> str | Cell:
-    """The latency, on a narrow terminal with a mark before what is predicted."""
     if not marked or row.source == "measured":
         return text
     return Cell(f"{'≈ ' if row.source == 'predicted' else ''}{text}", row.source)

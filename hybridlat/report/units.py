@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from typing import Final, get_args
 
 from hybridlat.report.table import Cell
-from hybridlat.schema.estimate import CellEstimate, Estimate, EstimateWarning, OriginCode
+from hybridlat.schema.estimate import (
+    CellEstimate,
+    Estimate,
+    EstimateWarning,
+    OriginCode,
+    half_width_share,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,7 @@ class Scale:
 RESOLUTION_US = 1.0
 """No clock resolves cells below this; their intervals mean nothing."""
 
+NOTHING = "–"
 _ALL = 0.995  # from here on whole percents would read 100
 _ALMOST = 1e-9  # what summing up leaves of nothing
 
@@ -92,27 +99,8 @@ def answer_text(estimate: Estimate) -> tuple[str, str]:
     """The latency and its interval; ``at least 7.99 ms`` and a dash where a cell has no latency."""
     interval = interval_text(estimate.interval_us)
     if estimate.interval_us is not None and estimate.finite_high_us is None:
-        return interval, "–"
+        return interval, NOTHING
     return latency_text(estimate.latency_us), interval
-
-
-def finite_interval_us(estimate: Estimate) -> tuple[float, float] | None:
-    """The interval to be drawn; None where there is none or it has no upper end."""
-    ends = estimate.interval_us
-    return ends if ends is not None and math.isfinite(ends[1]) else None
-
-
-def half_width_share(
-    latency_us: float | None, interval_us: tuple[float, float] | None
-) -> float | None:
-    """The farther end of the interval from the latency, over the latency (0..).
-
-    It is what a tolerance is held against. None where either is missing.
-    """
-    if not latency_us or interval_us is None or math.isinf(interval_us[1]):
-        return None
-    low_us, high_us = interval_us
-    return max(high_us - latency_us, latency_us - low_us) / latency_us
 
 
 def percent_text(share: float | None, decimals: int = 1) -> str:
@@ -139,13 +127,8 @@ def plus_minus_text(share: float | None) -> str:
     return f"±{100 * share:.{0 if share >= 0.0995 else 1}f} %"
 
 
-def width_text(estimate: Estimate) -> str:
-    """``±1.3 %``: the half width of an interval; its range where the two sides differ much."""
-    return reach_text(estimate.latency_us, estimate.interval_us)
-
-
 def reach_text(latency_us: float | None, interval_us: tuple[float, float] | None) -> str:
-    """The same of a network or of a cell."""
+    """``±1.3 %``: the half width of an interval; its range where the two sides differ much."""
     if not latency_us or interval_us is None:
         return "–"
     low, high = (end / latency_us for end in interval_us)

@@ -6,7 +6,7 @@ import io
 import re
 import shutil
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,12 +75,33 @@ def notebook(estimate: Estimate) -> str:
     return _in_notebook(head.splitlines(), shown if estimate.cells else [], notes)
 
 
-def comparison_in_notebook(estimates: Sequence[Estimate]) -> str:
-    """The same of a comparison: the networks, and the cells that make the difference."""
-    shown = [compare.networks_table(estimates)]
-    if rows := compare.cell_differences(estimates, alike=True):
-        shown.append(compare.differences_table(estimates, rows, _DIFFERENCES))
-    return _in_notebook([str(shown[0].caption)] if shown[0].caption else [], shown, [])
+@dataclass(frozen=True)
+class Comparison:
+    """Networks side by side; the first is what the others are compared with.
+
+    ``str`` is the table of ``hybridlat compare``; ``estimates`` are in the order of the networks.
+    ``hybridlat.to_frame`` and ``to_html`` take them.
+    """
+
+    estimates: tuple[Estimate, ...]
+
+    @property
+    def speed_up(self) -> tuple[float | None, ...]:
+        """How many times faster each network is than the first; None without a latency."""
+        return tuple(compare.speed_up(self.estimates[0], one) for one in self.estimates)
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object of ``hybridlat compare --json``."""
+        return compare.comparison(self.estimates)
+
+    def __str__(self) -> str:
+        return printed(lambda console: compare.print_comparison(console, self.estimates))
+
+    def _repr_html_(self) -> str:
+        shown = [compare.networks_table(self.estimates)]
+        if rows := compare.cell_differences(self.estimates, alike=True):
+            shown.append(compare.differences_table(self.estimates, rows, _DIFFERENCES))
+        return _in_notebook([str(shown[0].caption)] if shown[0].caption else [], shown, [])
 
 
 def _in_notebook(head: Sequence[str], tables: Sequence[Table], notes: Sequence[str]) -> str:

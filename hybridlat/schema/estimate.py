@@ -268,3 +268,16 @@ class CellPrediction:
     interval_us: tuple[float, float] | None
     trusted: bool
     reason: str = ""
+
+
+def half_width_share(
+    latency_us: float | None, interval_us: tuple[float, float] | None
+) -> float | None:
+    """The farther end of the interval from the latency, over the latency (0..).
+
+    It is what a tolerance is held against. None where either is missing.
+    """
+    if not latency_us or interval_us is None or math.isinf(interval_us[1]):
+        return None
+    low_us, high_us = interval_us
+    return max(high_us - latency_us, latency_us - low_us) / latency_us

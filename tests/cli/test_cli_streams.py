@@ -118,12 +118,6 @@ def loaded_by(code: str, *words: str) -> set[str]:
     return set(done.stdout.splitlines()[-1].split())
 
 
-def test_importing_hybridlat_loads_nothing_heavy() -> None:
-    result = loaded_by("import hybridlat")
-    assert "hybridlat" in result
-    assert not result & {*NEEDLESS, "rich", "click"}
-
-
 def test_listing_targets_loads_no_model() -> None:
     code = "import numpy; numpy.load = None  # no array is read"
     loaded = loaded_by(code, "targets", "--store", "sqlite://")

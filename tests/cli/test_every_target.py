@@ -21,6 +21,7 @@ from tests.evaluation.made_pack import DEVICE, TARGET, conv, made_store
 
 PACK = "epyc-26-2/onnxruntime-1.31/fp32/1t"
 FEW, OTHER = Target.parse("few/maker-1.0/fp32/1t"), Target.parse("t4/openvino-2025.0/fp32")
+CPU = Target.parse("i7-12700h/torch-2.4/fp32")
 BEGINS = {str(TARGET), str(HERE)}
 INSIDE = "behind .* are inside the shipped model; to judge it or to train .* import the table"
 MISSING = {
@@ -29,6 +30,7 @@ MISSING = {
     "l4/tensorrt/fp16": ("nothing measured on l4/tensorrt/fp16 is in the store: measure",) * 2,
     str(FEW): ("1 cell of few.* 25 are needed to fit a model: measure more",) * 2,
     str(OTHER): ("openvino has no family model", "nothing to learn from"),
+    str(CPU): ("i7-12700h is a CPU", "nothing to learn from|nothing has to be trained"),
     str(THERE): ("3 that can be used: 10 are needed", "nothing has to be trained|nothing to learn"),
 }
 """Of what cannot be done at once, what evaluate and train say."""
@@ -39,7 +41,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Records of every kind that a store may hold."""
     url = made_store(tmp_path_factory.mktemp("every"), networks=0, sweep=40)
     with Store(url) as opened:
-        for target, count in ((HERE, 12), (THERE, 3), (OTHER, 12)):
+        for target, count in ((HERE, 12), (THERE, 3), (OTHER, 12), (CPU, 3)):
             fill(opened, [target], networks(count))
         cell = conv(16, 7, 16, 3)
         opened.add_signatures({cell.hash: cell.text})

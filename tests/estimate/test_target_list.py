@@ -13,10 +13,10 @@ from hybridlat import Predictor
 from hybridlat.cli import main as cli
 from hybridlat.engines import device_sheets
 from hybridlat.estimate.lookup import models as model_folders
-from hybridlat.estimate.lookup import target_list
-from hybridlat.estimate.lookup.target_list import list_families, list_targets
+from hybridlat.estimate.lookup.models import family_heads
+from hybridlat.estimate.lookup.target_list import by_data_sheet, gpus, list_targets
 from hybridlat.model.family import shipped
-from hybridlat.report.units import half_width_share
+from hybridlat.schema.estimate import half_width_share
 from hybridlat.schema.plugins import shipped as shipped_path
 from tests.cli.shell import process
 
@@ -36,7 +36,6 @@ def own_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The user's own folder of models, in place of the real one."""
     folder = tmp_path / "models"
     folder.mkdir()
-    monkeypatch.setattr(target_list, "user_models_folder", lambda: folder)
     monkeypatch.setattr(model_folders, "user_models_folder", lambda: folder)
     return folder
 
@@ -66,17 +65,16 @@ def test_the_width_that_is_listed_is_like_the_one_that_is_predicted(
 
 
 def test_a_family_answers_for_every_gpu_with_a_sheet(tmp_path: Path) -> None:
-    (family,) = [one for one in list_families() if one.name == "tensorrt"]
+    (family,) = [one for one in family_heads() if one.name == "tensorrt"]
     assert family.engines == ("paddle-tensorrt", "tensorrt", "tensorrt-rtx")
-    names = {device.name for device in family.devices}
+    names = {device.name for device in gpus()}
     assert "l4" in names and "i7-12700h" not in names
-    assert family.half_width_share is not None and family.half_width_share > 0.3
-    targets = {info.target: info for info in family.targets()}
-    assert targets["l4/tensorrt/fp16"].source == "family: data sheet"
+    targets = {info.target: info for info in by_data_sheet(())}
+    listed = targets["l4/tensorrt/fp16"]
+    assert listed.source == "family: data sheet" and (listed.half_width_share or 0) > 0.3
     (tmp_path / "board.toml").write_text(SHEET)
     with device_sheets.with_sheet(device_sheets.read(tmp_path / "board.toml")):
-        (family,) = [one for one in list_families() if one.name == "tensorrt"]
-    targets = {info.target: info for info in family.targets()}
+        targets = {info.target: info for info in by_data_sheet(())}
     assert "board/tensorrt/fp32" in targets and "board/tensorrt/fp16" not in targets
 
 
@@ -97,7 +95,7 @@ def test_a_damaged_family_costs_only_itself(
     (own_models / "family_tensorrt" / "family.json").write_text(damage)
     targets = {info.target for info in list_targets(str(tmp_path / "s.db"))}
     assert "v100/tensorrt/fp16" in targets and "t4/tensorrt/fp16" not in targets
-    assert "tensorrt" not in {family.name for family in list_families()}
+    assert "tensorrt" not in {family.name for family in family_heads()}
     assert "family_tensorrt" in caplog.text
 
 

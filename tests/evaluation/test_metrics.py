@@ -78,20 +78,6 @@ def test_random_split_is_a_partition() -> None:
     assert list(random_split(50, 20, seed=3)[0]) == list(train)
 
 
-def test_markdown_marks_the_best_of_each_regime() -> None:
-    good, bad = score([Prediction("a", 100.0, 101.0)]), score([Prediction("a", 100.0, 120.0)])
-    rows = [
-        ResultRow("t", "unseen", "roofline", bad, 0.1, 2.0, 1, 1),
-        ResultRow("t", "unseen", "hybridlat", good, 0.1, 2.0, 1, 1),
-        ResultRow("t", "unseen", "lookup_only", score([]), None, 2.0, 0, 0),
-    ]
-    lines = leaderboard.markdown(rows).splitlines()
-    assert lines[0] == "### t (noise floor: RMSPE 2.00 %)"
-    assert "| hybridlat | **1.00** |" in lines[4]
-    assert "| roofline | 20.00 |" in lines[5]
-    assert "| lookup_only | – |" in lines[6]
-
-
 def test_who_leaves_answers_out_is_not_the_best() -> None:
     every = score([Prediction("a", 100.0, 110.0), Prediction("b", 100.0, 90.0)])
     one = score([Prediction("a", 100.0, 100.0), Prediction("b", 100.0, math.nan)])

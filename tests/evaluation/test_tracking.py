@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from hybridlat.evaluation import evaluate, tracking, tracking_page
+from hybridlat.cli import mlflow as page
+from hybridlat.evaluation import evaluate, tracking
 from tests.evaluation.made_pack import DEVICE, TARGET, FlatModel
 
 
@@ -132,7 +133,7 @@ child = subprocess.Popen(["sleep", "600"])
 open("children", "w").write(str(child.pid))
 http.server.HTTPServer(("127.0.0.1", int(sys.argv[-1])), Healthy).serve_forever()
 """
-SERVE = "from hybridlat.evaluation.tracking_page import serve; serve('x', lambda a: print(a, 1))"
+SERVE = "from hybridlat.cli.mlflow import serve; serve('x', lambda a: print(a, 1))"
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
@@ -159,4 +160,4 @@ def test_a_page_that_does_not_start_says_why(
     (tmp_path / "mlflow.py").write_text("raise SystemExit('no such database')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(tracking.TrackingError, match="has ended: no such database"):
-        tracking_page.serve("x", lambda _: None)
+        page.serve("x", lambda _: None)

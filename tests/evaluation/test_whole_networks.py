@@ -11,14 +11,12 @@ import numpy as np
 import pytest
 
 from hybridlat.cli.main import run
-from hybridlat.errors import InputError
 from hybridlat.evaluation import evaluate
 from hybridlat.evaluation.families import FamilyRecords, family_records
 from hybridlat.model import baselines
 from hybridlat.model.family.dataset import architecture_of, family_of
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
-from hybridlat.training.train import NothingToTrain, TrainingOptions, train_target
 from tests.evaluation.made_networks import HERE, THERE, fill, networks
 
 COUNT = 24
@@ -134,28 +132,6 @@ def test_figures_of_several_tables_are_one_row(url: str) -> None:
     assert records.rows == family_records(HERE, [THERE, HERE], lambda _: [Store(url)]).rows
 
 
-@pytest.mark.parametrize(
-    ("target", "words"),
-    [
-        (Target("t4", "openvino-2025.0", "fp32"), "openvino has no family model"),
-        (Target("i7-12700h", "torch-2.4", "fp32"), "i7-12700h is a CPU"),
-        (HERE, "9 that can be used: 10 are needed"),
-    ],
-)
-def test_who_cannot_be_judged_is_told_why(target: Target, words: str, tmp_path: Path) -> None:
-    with Store(tmp_path / "s.db") as store:
-        fill(store, [target], networks(9))
-    said: list[str] = []
-    with pytest.raises(InputError, match=words):
-        evaluate.evaluate_targets(
-            [target],
-            evaluate.EvaluationOptions(track=False),
-            store=store.url,
-            on_message=said.append,
-        )
-    assert said == [f"{target}: reading the whole networks of its family"]  # the reason once
-
-
 def test_a_store_of_networks_alone_is_judged_without_naming_its_targets(tmp_path: Path) -> None:
     other = Target("t4", "openvino-2025.0", "fp32")
     with Store(tmp_path / "s.db") as store:
@@ -167,22 +143,8 @@ def test_a_store_of_networks_alone_is_judged_without_naming_its_targets(tmp_path
 
 
 def test_networks_alone_need_no_training(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(NothingToTrain, match=f"uses the {COUNT} whole networks"):
-        train_target(HERE, TrainingOptions(track=False), store=url)
-    arguments = ["train", "--target", str(HERE), "--store", url, "--no-track"]
-    assert run(arguments) == 0
-    assert "nothing has to be trained" in capsys.readouterr().out.replace("\n", " ")
-    assert run([*arguments, "--json"]) == 0
+    assert run(["train", "--target", str(HERE), "--store", url, "--no-track", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["accepted"] is False
-
-
-def test_networks_that_no_family_uses_are_nothing_to_learn_from(tmp_path: Path) -> None:
-    target = Target("t4", "openvino-2025.0", "fp32")
-    with Store(tmp_path / "s.db") as store:
-        fill(store, [target], networks(3))
-    with pytest.raises(InputError, match="nothing to learn from") as refused:
-        train_target(target, TrainingOptions(track=False), store=store.url)
-    assert not isinstance(refused.value, NothingToTrain)
 
 
 @pytest.mark.parametrize(

@@ -198,16 +198,12 @@ def test_broken_graphs_are_refused_in_a_sentence(name: str) -> None:
 
 
 def test_files_that_are_no_models(tmp_path: Path) -> None:
-    empty, text, cut = (tmp_path / n for n in ("empty.onnx", "text.onnx", "cut.onnx"))
-    empty.write_bytes(b"")
-    text.write_text("this is not a model" * 10)
+    cut = tmp_path / "cut.onnx"
     cut.write_bytes(to_onnx(read_network(conv_model()), seed=1)[:-200])
-    for path, expected in ((empty, "is empty"), (text, "not an ONNX model|no operators"),
-                           (cut, "not an ONNX model|no operators|no outputs"),
-                           (tmp_path, "is a directory"),
-                           (tmp_path / "none.onnx", "does not exist")):  # fmt: skip
-        with pytest.raises(NetworkError, match=expected):
-            read_network(path)
+    with pytest.raises(NetworkError, match=r"not an ONNX model|no operators|no outputs"):
+        read_network(cut)
+    with pytest.raises(NetworkError, match="does not exist"):
+        read_network(tmp_path / "none.onnx")
 
 
 def test_opsets_out_of_range_and_control_flow() -> None:

@@ -218,12 +218,6 @@ def test_grades(interval_us: tuple[float, float], source: LatencySource, grade: 
     assert dataclasses.replace(estimate, source="measured").grade == "measured"
 
 
-def test_nothing_is_said_of_an_interval_that_nobody_asked_to_be_narrower() -> None:
-    measured = dataclasses.replace(long_tail(4), within_tolerance=False, tolerance=0.05)
-    assert measured.trusted and measured.grade == "measured"
-    assert "tolerance" not in printed(measured) and "trusted" not in printed(measured)
-
-
 @pytest.mark.parametrize(
     ("share", "top", "bar"),
     [(0.5, 0.5, "██████"), (0.25, 0.5, "███"), (1e-9, 0.5, "▏"), (0.0, 0.5, ""), (0.1, 0.0, "")],

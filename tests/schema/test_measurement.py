@@ -46,12 +46,8 @@ def test_the_id_is_of_the_content_and_stays() -> None:
     sound = Measurement.from_json(record())
     assert sound.id == "70279d929c200bc77123dd2f2ffec1d7"
     assert Measurement(TARGET, HASH, "cell", 3).id == Measurement(TARGET, HASH, "cell", 3.0).id
-    changes: list[dict[str, Any]] = [
-        {"latency_us": 9.6},
-        {"measured_at": "x"},
-        {"labels": {}},
-        {"visits": []},
-    ]
+    changes: tuple[dict[str, Any], ...]
+    changes = {"latency_us": 9.6}, {"measured_at": "x"}, {"labels": {}}, {"visits": []}
     for change in changes:
         assert Measurement.from_json(record(**change)).id != sound.id
 
@@ -80,20 +76,14 @@ def test_the_id_is_of_the_content_and_stays() -> None:
         ({"spread_share": math.nan}, "spread_share nan"),
         ({"overhead_us": math.inf}, "overhead_us inf"),
         ({"visits": {}}, "visits"),
-        (
-            {"visits": [{"samples_us": [1.0], "drift": 1.0}]},
-            "missing required field process",
-        ),
+        ({"visits": [{"samples_us": [1.0], "drift": 1.0}]}, "missing required field process"),
         ({"visits": [{"samples_us": [1.0], "drift": 0.0, "process": 0}]}, "drift 0.0"),
         ({"visits": [{"samples_us": [math.nan], "drift": 1.0, "process": 0}]}, "not finite"),
         (
             {"visits": [{"samples_us": ["1"], "drift": 1.0, "process": 0}]},
             "samples_us[0]: expected float",
         ),
-        (
-            {"visits": [{"samples_us": [1.0], "drift": 1.0, "process": 0.5}]},
-            "process: expected",
-        ),
+        ({"visits": [{"samples_us": [1.0], "drift": 1.0, "process": 0.5}]}, "process: expected"),
         ({"environment": {"threads": 1}}, "environment"),
         ({"environment": None}, "environment"),
         ({"protocol": 1}, "protocol: expected str"),

@@ -126,11 +126,9 @@ def _modelled() -> set[Target]:
 
 def on_record(store: Store | None) -> set[Target]:
     """Those, and the targets of public tables that families of engines learned from."""
-    from hybridlat.estimate.lookup.models import readable, user_models_folder  # heavy
-    from hybridlat.model.family import shipped
+    from hybridlat.estimate.lookup.models import family_heads  # heavy
 
-    heads = (readable(shipped.head_of, f) for f in shipped.folders(user_models_folder()))
-    tasks = (task for head in heads if head is not None for task in head.tasks)
+    tasks = (task for head in family_heads() for task in head.tasks)
     return recorded(store) | {Target(t.device, t.engine, t.precision) for t in tasks}
 
 

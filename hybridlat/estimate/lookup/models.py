@@ -25,6 +25,7 @@ from typing import TypeVar
 from hybridlat.engines import device_sheets
 from hybridlat.errors import HybridlatError, InputError, StoreError, TargetError
 from hybridlat.model.cell_model import CellModel
+from hybridlat.model.family.shipped import FamilyHead, folders, head_of
 from hybridlat.model.model_files import (
     CARD_FILE,
     MODEL_FILES,
@@ -62,6 +63,12 @@ def model_folders(target: Target | None) -> list[Path]:
         for entry in sorted(root.glob(pattern))
     ]
     return [folder for folder in folders if folder is not None]
+
+
+def family_heads() -> list[FamilyHead]:
+    """What the families of engines that can be read say of themselves."""
+    heads = (readable(head_of, folder) for folder in folders(user_models_folder()))
+    return [head for head in heads if head is not None]
 
 
 def folder_in_use(parent: Path) -> Path | None:

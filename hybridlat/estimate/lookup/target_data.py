@@ -237,5 +237,4 @@ def _outweighs(found: LatencyStats, known: LatencyStats | None) -> bool:
 
 @cache
 def _entry_cost_signature() -> str:
-    """The signature of the cost of entering the engine."""
     return sign(null_network(1)).hash

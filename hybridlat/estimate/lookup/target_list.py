@@ -12,13 +12,12 @@ from hybridlat.engines.registry import resolve
 from hybridlat.errors import BackendUnavailable
 from hybridlat.estimate.lookup.asked_target import asked_device
 from hybridlat.estimate.lookup.models import (
+    family_heads,
     model_folders,
     read_card,
     read_target,
     readable,
-    user_models_folder,
 )
-from hybridlat.model.family import shipped
 from hybridlat.schema.device import Device
 from hybridlat.schema.target import Target
 from hybridlat.store import Store, packs
@@ -50,62 +49,34 @@ class TargetInfo:
     trained_on: int | None = None
 
 
-@dataclass(frozen=True)
-class FamilyInfo:
-    """Engines that learn from each other, and the devices that they answer for by data sheet alone.
-
-    ``half_width_share`` as in `TargetInfo`, from devices that were left out.
-    """
-
-    name: str
-    engines: tuple[str, ...]
-    precisions: tuple[str, ...]
-    devices: tuple[Device, ...]
-    half_width_share: float | None
-
-    def targets(self) -> list[TargetInfo]:
-        """Every device under every engine, at the precisions that the family and its sheet know."""
-        return [
-            TargetInfo(f"{device.name}/{engine}/{precision}", FROM_SHEET, 0, 0, False,
-                       half_width_share=self.half_width_share)
-            for device in self.devices
-            for engine in self.engines
-            for precision in self.precisions
-            if precision in ("fp32", "amp") or precision in device.peak_flops
-        ]  # fmt: skip
-
-
-def list_families() -> list[FamilyInfo]:
-    """The families of engines that have a model, and the GPUs that have a data sheet."""
-    heads = _heads()
-    if not heads:
-        return []
+def gpus() -> list[Device]:
+    """The GPUs that have a data sheet."""
     sheets = [readable(device_sheets.load, name) for name in device_sheets.names()]
-    gpus = tuple(sheet for sheet in sheets if sheet is not None and sheet.kind == "gpu")
-    return [
-        FamilyInfo(
-            head.name,
-            head.engines,
-            tuple(sorted({task.precision for task in head.tasks})),
-            gpus,
-            head.half_width_share(None),
-        )
-        for head in heads
-    ]
+    return [sheet for sheet in sheets if sheet is not None and sheet.kind == "gpu"]
 
 
-def by_data_sheet(families: Iterable[FamilyInfo], known: Iterable[TargetInfo]) -> list[TargetInfo]:
-    """What families predict by data sheet alone: neither known nor short for a known version."""
+def by_data_sheet(known: Iterable[TargetInfo]) -> list[TargetInfo]:
+    """What families predict by data sheet alone: neither known nor short for a known version.
+
+    Every GPU under every engine, at the precisions that the family and the sheet know.
+    """
     named = {Target.parse(info.target) for info in known}
     taken = {str(t) for t in (*named, *(replace(t, runtime=t.engine) for t in named))}
-    targets = (info for family in families for info in family.targets())
-    return [info for info in targets if info.target not in taken]
+    return [
+        TargetInfo(name, FROM_SHEET, 0, 0, False, half_width_share=head.half_width_share(None))
+        for head in family_heads()
+        for device in gpus()
+        for engine in head.engines
+        for precision in sorted({task.precision for task in head.tasks})
+        if precision in ("fp32", "amp") or precision in device.peak_flops
+        if (name := f"{device.name}/{engine}/{precision}") not in taken
+    ]
 
 
 def list_targets(store: str | None = None, device: str | None = None) -> list[TargetInfo]:
     """Every target that the store, packs, models or families know, and this machine.
 
-    Of families those that whole networks were measured on; `list_families` tells the others. Of one
+    Of families those that whole networks were measured on; `by_data_sheet` lists the others. Of one
     ``device``, in any wording, all of them; TargetError where nothing is known of it.
     """
     by_name: dict[str, TargetInfo] = {}
@@ -134,7 +105,7 @@ def list_targets(store: str | None = None, device: str | None = None) -> list[Ta
             noise, rows = card.get("noise_floor"), card.get("rows")
             add(target, "model", noise_floor=noise if isinstance(noise, int | float) else None,
                 trained_on=rows if isinstance(rows, int) else None)  # fmt: skip
-    for head in _heads():
+    for head in family_heads():
         for target in sorted(
             {Target(task.device, task.engine, task.precision) for task in head.tasks}
         ):
@@ -148,13 +119,7 @@ def list_targets(store: str | None = None, device: str | None = None) -> list[Ta
     if device is not None:
         with Store(store) as opened:
             device = asked_device(device, opened)
-        others = by_data_sheet(list_families(), list(by_name.values()))
+        others = by_data_sheet(by_name.values())
         by_name |= {info.target: info for info in others}
         by_name = {name: i for name, i in by_name.items() if name.split("/")[0] == device}
     return sorted(by_name.values(), key=lambda info: info.target)
-
-
-def _heads() -> list[shipped.FamilyHead]:
-    """What the families that can be read say of themselves."""
-    heads = (readable(shipped.head_of, f) for f in shipped.folders(user_models_folder()))
-    return [head for head in heads if head is not None]

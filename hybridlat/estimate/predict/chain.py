@@ -222,6 +222,5 @@ def _left_over(
 
 @per_state
 def _device(data: TargetData) -> Device | None:
-    """The device as its data sheet, its model or a micro-benchmark describes it."""
     known = known_device(data.target, data.store)
     return known or (data.model.device if data.model is not None else None)

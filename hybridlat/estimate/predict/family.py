@@ -133,7 +133,6 @@ class Family(CellSource):
     def _set(
         self, texts: Sequence[str], counts: Sequence[int], copied_bytes: float
     ) -> tuple[KernelSet, NDArray[np.intp]]:
-        """The kernels of the cells, and the cell of each."""
         cells = geometry(texts)
         values = cells.values.copy()
         classes = class_of(cells)
@@ -175,7 +174,6 @@ class Family(CellSource):
 
 
 def _outermost(ranges: Collection[tuple[int, int]]) -> tuple[int, int] | None:
-    """The smallest and the largest of all ranges; None without any."""
     lows, highs = zip(*ranges, strict=True) if ranges else ((), ())
     return (min(lows), max(highs)) if ranges else None
 
