@@ -103,7 +103,6 @@ def _space(session: Session, order: Sequence[Block], examples: Sequence[_Example
 def _examples(
     sessions: Sessions, choices: Mapping[str, Mapping[str, Network | None]]
 ) -> list[_Example]:
-    """Networks that hold every block once or more, and some that are drawn at random."""
     standing = {p: [name for name, one in named.items() if one] for p, named in choices.items()}
     examples = [
         _chained(sessions, choices, {p: names[i % len(names)] for p, names in standing.items()})

@@ -203,7 +203,6 @@ def _place(store: StorePlace, problems: _Problems) -> str:
 
 
 def _print(checkup: Facts) -> None:
-    """For people: what is in the way comes last."""
     out = console()
     engines = sorted(
         checkup["engines"], key=lambda e: (not e["target"], not e["measures"], e["name"])

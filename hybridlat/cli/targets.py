@@ -66,7 +66,6 @@ def targets(device: str | None, store: str | None, as_json: bool, every_device: 
 
 
 def _basis(info: TargetInfo) -> str:
-    """What the predictions of a target rest on, in the words of the table's title."""
     if {"store", "pack", "this machine"} & set(info.source.split(", ")):
         return "measurements"
     if FAMILY in info.source:

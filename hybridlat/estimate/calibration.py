@@ -137,7 +137,6 @@ def fit_composition(networks: Sequence[HeldOutNetwork], confidence: float = 0.9)
 def _calibrated(
     networks: Sequence[HeldOutNetwork], base: Composition, without: Sequence[tuple[float, float]]
 ) -> Composition:
-    """The composition with its multipliers and levels, from networks left out of its constants."""
     parts: dict[float, list[float]] = {stage: [] for stage in STAGES}
     scores: dict[float, list[float]] = {stage: [] for stage in STAGES}
     for network, (overhead, scale) in zip(networks, without, strict=True):

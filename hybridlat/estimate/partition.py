@@ -218,7 +218,6 @@ class Partitioner:
         return partition
 
     def _keep(self, key: str, partition: Partition) -> None:
-        """For the next process, with the texts of its cells where they are at hand."""
         if not partition.texts:
             return
         try:

@@ -168,7 +168,6 @@ def _channels_first(shape: tuple[int, ...], channels_last: bool) -> tuple[int, .
 
 
 def _works(text: str, device: Device | None, precision: str) -> list[Work]:
-    """FLOP and bytes of each kernel, and what ``device`` needs for them at least."""
     view = View(geometry([text]), device or _UNKNOWN_DEVICE, precision)
     flop, size = view.flop.tolist(), view.size.tolist()
     if device is None:

@@ -56,7 +56,6 @@ def _line(rows: Sequence[ResultRow], regime: str) -> list[str]:
 
 
 def _error(row: ResultRow | None) -> str:
-    """The RMSPE, and of how many it is where a method does not answer all."""
     if row is None or row.score.rmspe is None:
         return "–"
     few = row.score.answered < row.asked

@@ -148,7 +148,6 @@ def _order(row: MeasuredRow) -> tuple[str, Task, int, bool]:
 
 
 def _partitions(target: Target, sources: Sequence[RecordSource]) -> dict[str, dict[str, Breakdown]]:
-    """By the network's hash, then its name: of the rules in force first, then with layers."""
     try:
         rules = registry.lowering_identity(target)
     except HybridlatError:

@@ -42,7 +42,6 @@ def _cells(row: ResultRow) -> tuple[str, ...]:
 
 
 def _answered(row: ResultRow) -> str:
-    """On how many networks or cells the figures stand, and of how many that is a part."""
     share = row.answered_share
     if share is not None and share < 1:
         return f"{100 * share:.0f} % of {row.asked:,}"

@@ -205,7 +205,6 @@ def _tensor(tensor: TensorProto) -> tuple[str, Value]:
 
 
 def _dense(sparse: SparseTensorProto) -> TensorProto:
-    """What stands for a sparse tensor: its type."""
     values = sparse.values
     return TensorProto(name=values.name, dims=sparse.dims, data_type=values.data_type)
 

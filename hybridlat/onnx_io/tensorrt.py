@@ -159,7 +159,6 @@ def block(name: str, seed: int = 0) -> bytes:
 
 
 def _noise_class(network: Network, weight: str, shape: tuple[int, ...]) -> str:
-    """Which noise suits a weight, by the operator that reads it first."""
     node = network.nodes[network.consumers[weight][0]]
     index = node.inputs.index(weight)
     if node.op in _MATRIX_OPS and index < 2 and len(shape) > 1:

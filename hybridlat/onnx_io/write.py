@@ -203,7 +203,6 @@ def _dtype(type_: TensorType) -> Any:
 
 
 def _quantisation_constants(network: Network) -> dict[str, Constant]:
-    """The scales and zero points of a network that have no values, with values."""
     made: dict[str, Constant] = {}
     for node in network.nodes:
         if node.op not in ("QuantizeLinear", "DequantizeLinear") and not is_quantised(node.op):

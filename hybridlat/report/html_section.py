@@ -158,7 +158,6 @@ def _table(estimate: Estimate) -> str:
 
 
 def _sides(cell: CellEstimate) -> str:
-    """``53 to 187 %``: the ends of the interval in per cent of the latency."""
     if not cell.latency_us or cell.interval_us is None:
         return ""
     low, high = (100 * end / cell.latency_us for end in cell.interval_us)

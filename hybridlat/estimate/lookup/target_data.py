@@ -144,7 +144,6 @@ class TargetData:
         return outlines is None or outline(partition.network) in outlines
 
     def _outlines(self) -> frozenset[Outline] | None:
-        """The outlines of all networks on record; None where the text of one is lost."""
         outlines: set[Outline] = set()
         sources: list[tuple[Store | PackLookup, list[str]]] = [
             (self.store, self.store.signatures(self.target, "network")),
