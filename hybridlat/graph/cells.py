@@ -1,10 +1,11 @@
-"""Cut a lowered network into cells: maximal runs of kernels between single live tensors."""
+"""Cut a lowered network into cells: small runs of kernels with few tensors across their borders."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from hybridlat.graph.blocks import MOST_KERNELS, block_positions
 from hybridlat.graph.network import Lowered, Network, Node
 from hybridlat.graph.operators import is_quantised
 from hybridlat.graph.signature import canonical_order
@@ -29,6 +30,22 @@ class Cell:
 
 def cut_positions(network: Network) -> tuple[tuple[int, ...], ...]:
     """Positions of the kernels of each cell, in order.
+
+    Cells are runs between single live tensors; one of many kernels is cut on into blocks.
+    """
+    return tuple([cell for run in run_positions(network) for cell in cells_of_run(network, run)])
+
+
+def cells_of_run(network: Network, run: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The cells of a run: itself, or its blocks if it has more than ``MOST_KERNELS`` kernels."""
+    if len(run) <= MOST_KERNELS:
+        return [run]
+    blocks = block_positions(network.subnetwork(run))
+    return [tuple([run[position] for position in block]) for block in blocks]
+
+
+def run_positions(network: Network) -> tuple[tuple[int, ...], ...]:
+    """Positions of the kernels of each run between two places where a single tensor is live.
 
     A border lies after a kernel when exactly one activation is still to be read. Kernels are taken
     in the order of ``schedule``, which does not depend on the order they are listed in.

@@ -1,4 +1,4 @@
-"""Cells partition a network, and their borders are where a single tensor is live."""
+"""Cells partition a network: where a single tensor is live, and between blocks in between."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridlat.graph.cells import Cell, cut, cut_positions, kernels
+from hybridlat.graph.blocks import MOST_KERNELS, MOST_TENSORS
+from hybridlat.graph.cells import Cell, cut, cut_positions, kernels, run_positions
 from hybridlat.graph.network import Lowered, Network
+from hybridlat.graph.signature import sign
 from tests.fakes.fake_backend import FakeBackend
 from tests.networks import branches, classifier, conv_relu, in_order, residual_block
 from tests.strategies import networks, orders
@@ -49,9 +51,9 @@ def test_a_cell_is_a_network_that_computes_what_the_others_read(network: Network
 
 
 @given(networks(ends=1))
-def test_a_border_has_one_live_tensor(network: Network) -> None:
-    cells = cut_positions(network)
-    for before, after in itertools.pairwise(cells):
+def test_a_border_of_a_run_has_one_live_tensor(network: Network) -> None:
+    runs = run_positions(network)
+    for before, after in itertools.pairwise(runs):
         assert before[-1] + 1 == after[0]
         border = after[0]
         made = {o for node in network.nodes[:border] for o in node.outputs} | set(network.inputs)
@@ -59,13 +61,29 @@ def test_a_border_has_one_live_tensor(network: Network) -> None:
         assert len(made & read_later) <= 1
 
 
+@given(networks(max_nodes=40))
+def test_a_run_of_many_kernels_is_cut_on_and_no_other(network: Network) -> None:
+    runs, cells = run_positions(network), cut_positions(network)
+    assert all(len(cell) <= MOST_KERNELS for cell in cells)
+    assert {run for run in runs if len(run) <= MOST_KERNELS} <= set(cells)
+    assert sorted(p for cell in cells for p in cell) == list(range(len(network.nodes)))
+    made = {*network.inputs}
+    for cell in cells:  # each can run when those before it have
+        part = network.subnetwork(cell)
+        assert made.issuperset(part.inputs)
+        made.update(part.outputs)
+
+
 @given(st.data())
 def test_cells_do_not_depend_on_the_order_of_nodes(data: st.DataObject) -> None:
-    network = data.draw(networks(ends=1))
+    network = data.draw(networks(max_nodes=40, ends=data.draw(st.integers(1, 3))))
     order = data.draw(orders(network))
     moved = replace(network, nodes=tuple(network.nodes[i] for i in order))
-    groups = {frozenset(c) for c in cut_positions(network)}
-    assert {frozenset(order[p] for p in c) for c in cut_positions(moved)} == groups
+    assert _hashes(moved) == _hashes(network)
+
+
+def _hashes(network: Network) -> list[str]:
+    return sorted(sign(network.subnetwork(cell)).hash for cell in cut_positions(network))
 
 
 def test_chains_are_cut_everywhere_and_blocks_are_kept_whole() -> None:
