@@ -17,6 +17,7 @@ from hybridlat.estimate.belief import Belief, MeasureNow, Request
 from hybridlat.estimate.compose.composition import Composition, NetworkInterval, normal_quantile
 from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE
 from hybridlat.estimate.compose.posterior import ErrorPosterior
+from hybridlat.estimate.compose.sums import sums_of_runs
 from hybridlat.estimate.compose.target_composition import (
     composition_of,
     is_calibrating,
@@ -66,10 +67,13 @@ def _first_belief(request: Request, data: TargetData) -> Belief:
     )
     priors = cell_priors(data, cells, request.measure is not None, whole)
     composition = composition_for(data, priors, request.confidence)
+    known = data.known([run for run, _ in partition.runs])
+    measured = {h: (s.latency_us, s.spread_share) for h, s in known.items() if s.latency_us}
+    sums = sums_of_runs(partition.runs, measured, request.signatures)
     belief = Belief(
         priors,
         composition,
-        composition.start(priors.cells),
+        composition.start(priors.cells).given_sums(sums),
         priors.failures,
         measured_now=measured_now,
         network_runs=1 if measured_now and whole is not None else 0,

@@ -18,7 +18,7 @@ import msgspec
 
 from hybridlat.engines import registry
 from hybridlat.errors import HybridlatError, StoreError
-from hybridlat.graph.cells import cut_positions, file_rank, labels
+from hybridlat.graph.cells import cells_of_run, file_rank, labels, run_positions
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import sign, sign_part
 from hybridlat.onnx_io.facts import FACTS_FORMAT, FileFacts
@@ -29,7 +29,7 @@ from hybridlat.store import Store
 if TYPE_CHECKING:
     from hybridlat.onnx_io import OnnxFile, Shapes
 
-PARTITION_FORMAT = 4
+PARTITION_FORMAT = 5
 MAX_REMEMBERED = 2048
 FILE_SCOPE = f"file/{FACTS_FORMAT}"
 _log = logging.getLogger(__name__)
@@ -68,12 +68,17 @@ class CellUse(msgspec.Struct, frozen=True, array_like=True):
         return tuple(positions)
 
 
+Runs = tuple[tuple[str, tuple[str, ...]], ...]
+
+
 @dataclass(frozen=True)
 class Partition:
     """A network as cells: ``removed`` are positions of operators that the engine does not run.
 
-    ``texts`` are the signature texts of the cells, where they are at hand. ``hash`` is that of the
-    network itself where it has been signed, else ``network`` is there to be signed: see ``whole``.
+    ``runs`` are the signatures of runs that were cut on, each with those of its cells: such a run
+    was one cell once, and may be on record. ``texts`` are the signature texts of the cells, where
+    they are at hand. ``hash`` is that of the network itself where it has been signed, else
+    ``network`` is there to be signed: see ``whole``.
     """
 
     uses: tuple[CellUse, ...]
@@ -81,6 +86,7 @@ class Partition:
     batch: int
     by: str
     warnings: tuple[str, ...] = ()
+    runs: Runs = ()
     texts: Mapping[str, str] = field(default_factory=dict)
     hash: str = ""
     network: Network | None = field(default=None, repr=False, compare=False)
@@ -99,20 +105,22 @@ class Partition:
 
     def to_text(self) -> str:
         """JSON for the store's cache; the store itself holds the signature texts."""
-        own = (self.uses, self.removed, self.batch, self.by, self.warnings, self.whole)
-        return msgspec.json.encode((PARTITION_FORMAT, *own)).decode()
+        about = (self.batch, self.by, self.warnings, self.runs, self.whole)
+        body = (PARTITION_FORMAT, self.uses, self.removed, *about)
+        return msgspec.json.encode(body).decode()
 
     @classmethod
     def from_text(cls, text: str) -> Partition | None:
         """Read ``to_text``; None for another format, and for what is damaged."""
         # Format, fields, and the hash of the network.
         body = wire.decode_or_none(
-            text, tuple[int, tuple[CellUse, ...], tuple[int, ...], int, str, tuple[str, ...], str]
+            text,
+            tuple[int, tuple[CellUse, ...], tuple[int, ...], int, str, tuple[str, ...], Runs, str],
         )
         if body is None or body[0] != PARTITION_FORMAT:
             return None
-        _, uses, removed, batch, by, warnings, whole = body
-        return cls(uses, removed, batch, by, warnings, hash=whole)
+        _, uses, removed, batch, by, warnings, runs, whole = body
+        return cls(uses, removed, batch, by, warnings, runs, hash=whole)
 
 
 def partition_network(network: Network, lowered: Lowered, file_names: tuple[str, ...]) -> Partition:
@@ -126,20 +134,29 @@ def partition_network(network: Network, lowered: Lowered, file_names: tuple[str,
     places: dict[str, list[CellPlace]] = {}
     texts: dict[str, str] = {}
     maker: dict[str, int] = {}
-    for order, positions in enumerate(cut_positions(lowered.network)):
-        signature, signed = sign_part(lowered.network, positions)
-        hash_ = signature.hash
-        if hash_ not in ops:
-            texts[hash_] = signature.text
-            ops[hash_] = labels(lowered, positions, network, rank)
-            places[hash_] = []
-        read = set()
-        for node in [nodes[position] for position in positions]:
-            read.update([maker.get(name, -1) for name in node.inputs if name in types])
-            maker.update(dict.fromkeys(node.outputs, order))
-        read.discard(order)
-        computed = tuple([kernels[positions[kernel]] for kernel in signed])
-        places[hash_].append(CellPlace(order, tuple(sorted(read)), computed))
+    runs: dict[str, tuple[str, ...]] = {}
+    order = 0
+    for run in run_positions(lowered.network):
+        cells = cells_of_run(lowered.network, run)
+        of_run = []
+        for positions in cells:
+            signature, signed = sign_part(lowered.network, positions)
+            hash_ = signature.hash
+            of_run.append(hash_)
+            if hash_ not in ops:
+                texts[hash_] = signature.text
+                ops[hash_] = labels(lowered, positions, network, rank)
+                places[hash_] = []
+            read = set()
+            for node in [nodes[position] for position in positions]:
+                read.update([maker.get(name, -1) for name in node.inputs if name in types])
+                maker.update(dict.fromkeys(node.outputs, order))
+            read.discard(order)
+            computed = tuple([kernels[positions[kernel]] for kernel in signed])
+            places[hash_].append(CellPlace(order, tuple(sorted(read)), computed))
+            order += 1
+        if len(cells) > 1:
+            runs[sign_part(lowered.network, run)[0].hash] = tuple(of_run)
     uses = tuple(
         CellUse(hash_, ops[hash_], tuple(cell_place)) for hash_, cell_place in places.items()
     )
@@ -149,7 +166,9 @@ def partition_network(network: Network, lowered: Lowered, file_names: tuple[str,
     first = network.types[network.inputs[0]].shape if network.inputs else ()
     batch = first[0] if first else 1
     gone = tuple(sorted(removed))
-    return Partition(uses, gone, batch, lowered.by, lowered.warnings, texts, network=network)
+    return Partition(
+        uses, gone, batch, lowered.by, lowered.warnings, tuple(runs.items()), texts, network=network
+    )
 
 
 class Partitioner:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridlat.graph.blocks import MOST_KERNELS, MOST_TENSORS
+from hybridlat.graph.blocks import MOST_KERNELS
 from hybridlat.graph.cells import Cell, cut, cut_positions, kernels, run_positions
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import sign

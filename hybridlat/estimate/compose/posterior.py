@@ -28,6 +28,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from hybridlat.estimate.compose.sums import CellSum
 from hybridlat.schema.estimate import LatencySource
 
 Matrix = NDArray[np.float64]
@@ -131,7 +132,8 @@ class ErrorPosterior:
     """Mean and covariance of ln(true / stated) of every cell of one network.
 
     ``priors`` are what was stated at the start, ``measured`` what was learned since: position →
-    (latency in µs, relative noise). Immutable: ``observe`` and ``observe_total`` give new ones.
+    (latency in µs, relative noise); ``sums`` are of cells together. Immutable: ``observe``,
+    ``observe_total`` and ``given_sums`` give new ones.
     """
 
     priors: tuple[CellPrior, ...]
@@ -140,6 +142,7 @@ class ErrorPosterior:
     prior_covariance: Matrix
     mean: Matrix
     covariance: Matrix
+    sums: tuple[CellSum, ...] = ()
 
     @classmethod
     def start(
@@ -189,7 +192,15 @@ class ErrorPosterior:
             covariance[position, :] = 0.0
             covariance[:, position] = 0.0
             covariance[position, position] = noise**2
-        return replace(self, measured=known, mean=mean, covariance=covariance)
+        cells_alone = replace(self, measured=known, mean=mean, covariance=covariance)
+        return cells_alone.given_sums(self.sums)
+
+    def given_sums(self, sums: Sequence[CellSum]) -> ErrorPosterior:
+        """The posterior given what some of the cells took together; ``observe`` keeps to that."""
+        after = self
+        for known in sums:
+            after = after._given_sum(known)
+        return replace(after, sums=tuple(sums))
 
     def observe_total(self, sum_us: float, noise: float) -> ErrorPosterior:
         """The posterior given that all uses of all cells sum to that, give or take ``noise``.
@@ -197,11 +208,15 @@ class ErrorPosterior:
         ``noise`` is the standard error of ln(sum). The last of all observations: ``observe``
         forgets it. Beside a cell of which nothing is known it says nothing about the others.
         """
-        if not self.complete:
+        return self._given_sum(CellSum(tuple([f.count for f in self.priors]), sum_us, noise))
+
+    def _given_sum(self, known: CellSum) -> ErrorPosterior:
+        counts, noise = np.array(known.uses, dtype=float), known.noise_share
+        if np.isnan(self.latencies_us[counts > 0]).any():
             return self
         moves = np.array([not self.is_measured(i) for i in range(len(self.priors))])
         start, mean = self.mean, self.mean
-        uses_us = self.uses_us
+        uses_us = np.nan_to_num(self.latencies_us) * counts
         for _ in range(_MOST_STEPS):
             weights = uses_us / uses_us.sum()
             reach = self.covariance @ weights
@@ -209,7 +224,7 @@ class ErrorPosterior:
             expected = math.log(float(uses_us.sum())) + float(weights @ (start - mean))
             variance = float(weights @ reach) + noise**2
             gain = reach / variance if variance > 0 else np.zeros_like(reach)
-            moved = start + np.where(moves, gain * (math.log(sum_us) - expected), 0.0)
+            moved = start + np.where(moves, gain * (math.log(known.latency_us) - expected), 0.0)
             step = float(np.abs(moved - mean).max(initial=0.0))
             uses_us, mean = uses_us * np.exp(moved - mean), moved
             if step < _STILL:
