@@ -85,6 +85,23 @@ def two_outputs(size: int = 8) -> Network:
     return b.network(y, b.relu(b.conv(y, 4)))
 
 
+def encoder_decoder(channels: int = 8, size: int = 16, stages: int = 2) -> Network:
+    """A U-Net, and the mean of what it makes: hardly anywhere is a single tensor live."""
+    b = Builder("encoder_decoder")
+    x, parked = b.input((1, 3, size, size)), []
+    for _ in range(stages):
+        x = b.relu(b.conv(b.relu(b.conv(x, channels)), channels))
+        parked.append(x)
+        x = b.pool(x)
+    x = b.relu(b.conv(x, channels))
+    for skip in reversed(parked):
+        weight = b.weight((channels, channels, 2, 2))
+        windows = {"kernel_shape": (2, 2), "strides": (2, 2)}
+        up = b.op("ConvTranspose", [x, weight], b.shape(skip), 11, windows)
+        x = b.relu(b.conv(b.relu(b.conv(b.concat([up, skip]), channels)), channels))
+    return b.network(b.global_pool(x))
+
+
 SMALL = (conv_relu, residual_block, branches, classifier, two_outputs)
 
 

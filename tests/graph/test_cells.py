@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import itertools
+import json
 from dataclasses import replace
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hybridlat.engines.tensorrt import lower
 from hybridlat.graph.blocks import MOST_KERNELS
 from hybridlat.graph.cells import Cell, cut, cut_positions, kernels, run_positions
 from hybridlat.graph.network import Lowered, Network
-from hybridlat.graph.signature import sign
+from hybridlat.graph.signature import hash_of, sign
+from hybridlat.onnx_io import load
+from hybridlat.schema.target import Target
 from tests.fakes.fake_backend import FakeBackend
-from tests.networks import branches, classifier, conv_relu, in_order, residual_block
+from tests.networks import (
+    Builder,
+    branches,
+    classifier,
+    conv_relu,
+    encoder_decoder,
+    in_order,
+    residual_block,
+)
 from tests.strategies import networks, orders
 
 
@@ -111,3 +125,65 @@ def test_kernels_are_told_in_the_order_of_the_file() -> None:
     shuffled = Lowered(in_order(network, other), tuple((i,) for i in other), (), "test")
     plain = cut(identity(network), network)
     assert [cell.ops for cell in cut(shuffled, network)] == [cell.ops for cell in plain]
+
+
+def test_an_encoder_decoder_falls_into_its_layers() -> None:
+    """What is parked holds nothing together; what reads it has two inputs."""
+    network = encoder_decoder(stages=3)
+    cells = cut(identity(network))
+    assert len(run_positions(network)) < len(cells) / 2
+    wide = [cell for cell in cells if len(cell.network.inputs) > 1]
+    assert [cell.ops for cell in wide] == [("Concat",)] * 2
+    assert all(len(cell.network.outputs) == 1 for cell in cells)
+    assert max(len(cell.ops) for cell in cells) == 5  # of the innermost stage
+
+
+def branched(heads: int, blocks: int) -> Network:
+    b = Builder("branched")
+    x = b.conv(b.input((1, 3, 16, 16)), 4)
+    for _ in range(blocks):
+        x = b.add(b.conv(b.relu(b.conv(x, 4)), 4), x)
+    ends = []
+    for head in range(heads):
+        y = x
+        for _ in range(3):
+            y = b.relu(b.conv(y, 4))
+        ends.append(b.conv(y, 1 + head))
+    return b.network(b.concat(ends))
+
+
+def test_branches_that_end_side_by_side_are_cells_of_their_own() -> None:
+    network = branched(heads=3, blocks=2)
+    block = ("Conv", "Relu", "Conv", "Add")
+    heads = [*[("Conv",), ("Relu",)] * 3, ("Conv",)] * 3
+    assert ops(cut(identity(network))) == [("Conv",), block, block, *heads, ("Concat",)]
+
+
+def test_a_concatenation_that_is_written_in_place_is_one_tensor() -> None:
+    """Blocks of branches are cells of one input and one output, as in the file."""
+    b = Builder("inception")
+    x = b.relu(b.conv(b.input((1, 3, 16, 16)), 8))
+    for _ in range(4):
+        left = [b.relu(b.conv(x, 4, 1)), b.relu(b.conv(b.relu(b.conv(x, 4, 1)), 4))]
+        x = b.concat([*left, b.relu(b.conv(b.pool(x, 1), 4, 1))])
+    network = b.network(b.relu(b.conv(x, 8)))
+    lowered = lower(network, Target.parse("t4/tensorrt/fp16"))
+    assert not any(node.op == "Concat" for node in lowered.network.nodes)
+    assert len(run_positions(lowered.network)) < 4
+    cells = [set(cell.origins) for cell in cut(lowered, network)]
+    fused = [i for i, node in enumerate(network.nodes) if node.op == "Concat"]
+    for before, after in itertools.pairwise(fused):
+        assert set(range(before + 1, after)) in cells
+
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "single_tensor_cells.json"
+NETS = Path(__file__).parents[2] / "data" / "nets"
+
+
+@pytest.mark.parametrize(("name", "hashes"), json.loads(GOLDEN.read_text()).items())
+def test_cells_between_single_tensors_keep_their_signatures(name: str, hashes: str) -> None:
+    network = load(NETS / f"{name}.onnx").network(None, None)
+    lowered = lower(network, Target.parse("t4/tensorrt-8.6/fp16")).network
+    runs = set(run_positions(lowered)).intersection(cut_positions(lowered))
+    kept = sorted(sign(lowered.subnetwork(run)).hash for run in runs)
+    assert hash_of(" ".join(kept)) == hashes

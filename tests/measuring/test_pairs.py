@@ -26,7 +26,7 @@ from hybridlat.schema.progress import Progress
 from hybridlat.store import Store
 from tests.fakes.fake_backend import FakeBackend, FakeDifferentialBackend, Machine
 from tests.fakes.plan_backend import LayoutBackend, PlanBackend
-from tests.networks import classifier, residual_block
+from tests.networks import classifier, encoder_decoder, residual_block
 
 SETTINGS = MeasurementConfig(
     rounds=2, processes=1, max_processes=1, visit_ms=1.0, network_visit_ms=1.0, network_visits=1
@@ -95,11 +95,11 @@ def test_what_is_not_the_networks_own_result_ends_in_a_tap() -> None:
 
 
 @pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize("network", [classifier(16), encoder_decoder(8)], ids=lambda n: n.name)
 def test_no_cell_pays_for_its_borders_and_all_add_up_to_the_network(
-    kind: type[LayoutBackend], store: Store
+    kind: type[LayoutBackend], network: Network, store: Store
 ) -> None:
     backend = kind()
-    network = classifier(16)
     lowered = backend.lower(network)
     ideal_us = {}  # with the taps in place of feature maps that are handed out
     for job in pairs_of("net", network, lowered):
@@ -115,6 +115,26 @@ def test_no_cell_pays_for_its_borders_and_all_add_up_to_the_network(
     [whole_us] = [r.latency_us for r in records if r.kind == "network"]
     uses = [sign(cell.network).hash for cell in cut(lowered, network)]
     assert math.fsum(cells[hash_] for hash_ in uses) == pytest.approx(whole_us, rel=0.01)
+
+
+def test_what_other_cells_made_comes_from_a_source_in_both_parts() -> None:
+    network = encoder_decoder()
+    lowered = LayoutBackend().lower(network)
+    jobs = {job.signature.hash: job for job in pairs_of("net", network, lowered)}
+    wide = [cell for cell in cut(lowered, network) if len(cell.network.inputs) > 1]
+    assert wide
+    for cell in wide:
+        job = jobs[sign(cell.network).hash]
+        assert job.predecessor is not None
+        sources = [n for n in job.network.nodes if n.name.endswith("__source")]
+        assert sources == [n for n in job.predecessor.nodes if n.name.endswith("__source")]
+        assert {out for n in sources for out in n.outputs} < set(cell.network.inputs)
+        assert job.network.inputs == job.predecessor.inputs
+        for part in job.networks:
+            read = read_network(to_onnx(part, seed=1))
+            assert [read.types[n].shape for n in read.outputs] == [
+                part.types[n].shape for n in part.outputs
+            ]
 
 
 def test_processes_and_plans_say_the_same_of_every_cell() -> None:

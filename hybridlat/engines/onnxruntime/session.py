@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import resource
+from collections.abc import Iterable
+from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -46,9 +48,12 @@ class OnnxRuntimeBackend(CpuBackend):
         """Replicas with weights of their own, and one arena, one input and one output for all.
 
         So it is inside a network: the memory of activations is used again by cell after cell and
-        stays warm, while the weights have not been touched since the last inference.
+        stays warm, while the weights have not been touched since the last inference. Nor have the
+        inputs behind the one that is read first: they passed by other cells.
         """
         data = _encode(network, seed)
+        read = dict.fromkeys(name for node in network.nodes for name in node.inputs)
+        cold = [name for name in read if name in network.inputs][1:]
         ring = [Buffers(network, seed + index) for index in range(min(count, RING))]
         _register_shared_arena()
 
@@ -57,7 +62,8 @@ class OnnxRuntimeBackend(CpuBackend):
             options.add_session_config_entry("session.use_env_allocators", "1")
             key = "session.use_device_allocator_for_initializers"
             options.add_session_config_entry(key, "1")
-            return OnnxRuntimeSession(network.name, data, ring[replica % len(ring)], options)
+            buffers = ring[replica % len(ring)].with_own(cold)
+            return OnnxRuntimeSession(network.name, data, buffers, options)
 
         return build_all(partial(build, replica) for replica in range(count))
 
@@ -99,6 +105,7 @@ class Buffers:
         import onnxruntime
 
         self.inputs: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {}
+        self.cold: dict[str, NDArray[Any]] = {}
         for index, name in enumerate(network.inputs):
             source = onnx_io.random_array(network.types[name], seed * 31 + index)
             self.inputs[name] = (source.copy(), source)
@@ -106,6 +113,12 @@ class Buffers:
             name: onnxruntime.OrtValue.ortvalue_from_numpy(onnx_io.zeros(network.types[name]))
             for name in network.outputs
         }
+
+    def with_own(self, cold: Iterable[str]) -> Buffers:
+        """The same with ``cold`` inputs that nothing else reads or writes."""
+        other = copy(self)
+        other.cold = {name: self.inputs[name][1].copy() for name in cold}
+        return other
 
 
 class OnnxRuntimeSession(CpuSession):
@@ -126,7 +139,9 @@ class OnnxRuntimeSession(CpuSession):
             binding = session.io_binding()
             wanted = {info.name for info in session.get_inputs()}
             for tensor, (buffer, source) in buffers.inputs.items():
-                if tensor in wanted:  # the engine drops an input that nothing reads
+                if tensor in wanted and tensor in buffers.cold:
+                    binding.bind_cpu_input(tensor, buffers.cold[tensor])
+                elif tensor in wanted:  # the engine drops an input that nothing reads
                     self._feeds.append((buffer, source))
                     binding.bind_cpu_input(tensor, buffer)
             for tensor, value in buffers.outputs.items():
