@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 
 from hybridlat.estimate.calibration import HeldOutNetwork
 from hybridlat.estimate.compose.fitting import fit_correlation
-from hybridlat.estimate.compose.posterior import CellPrior, Correlation, ErrorPosterior
+from hybridlat.estimate.compose.posterior import (
+    CellPrior,
+    Correlation,
+    ErrorPosterior,
+    variance_of,
+)
+from hybridlat.estimate.compose.sums import RUN_NOISE_SHARE, CellSum, sums_of_runs
 from tests.graph.made_networks import TRUE, make_network
 
 TWINS = (
@@ -162,3 +168,23 @@ def test_a_total_says_nothing_beside_a_cell_of_which_nothing_is_known() -> None:
     assert start.observe_total(420.0, 0.01) is start
     done = start.observe({3: (50.0, 0.02)}).observe_total(420.0, 0.01)
     assert done.sum_us == pytest.approx(420.0, rel=0.02)
+
+
+def test_what_some_cells_took_together_is_met_and_kept_in_mind() -> None:
+    start = ErrorPosterior.start((*TWINS, CellPrior("d", 2, None, 0.0)), Correlation(0.0, 0.0, 0.0))
+    known = CellSum((1, 1, 0, 0), 260.0, 0.0)
+    taught = start.given_sums([known])
+    assert taught.latencies_us[:3] == pytest.approx([130.0, 130.0, 100.0], rel=1e-3)
+    assert variance_of(taught.latencies_us[:2], taught.covariance[:2, :2]) < 1e-3
+    assert taught.covariance[2, 2] == start.covariance[2, 2]
+    later = taught.observe({0: (110.0, 0.001), 3: (50.0, 0.02)})
+    assert later.latencies_us == pytest.approx([110.0, 150.0, 100.0, 50.0], rel=1e-2)
+    unknown = CellSum((1, 0, 0, 1), 260.0, 0.0)
+    assert start.given_sums([unknown]).latencies_us[0] == 100.0
+
+
+def test_the_sums_on_record_are_those_of_the_runs() -> None:
+    runs = [("run", ("b", "a", "b")), ("other", ("a",))]
+    [known] = sums_of_runs(runs, {"run": (30.0, 0.01)}, ("a", "b", "c"))
+    assert (known.uses, known.latency_us) == ((1, 2, 0), 30.0)
+    assert known.noise_share == pytest.approx(math.hypot(0.01, RUN_NOISE_SHARE))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ from hybridlat.schema.measurement import Breakdown, Measurement, Visit
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from tests.fakes.fake_backend import FAKE, QUICK
-from tests.networks import Builder, residual_block
+from tests.networks import Builder, encoder_decoder, residual_block
 
 NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
 TARGET = Target.parse(FAKE)
@@ -263,3 +264,22 @@ def test_a_machine_trained_on_few_networks_goes_on_learning_from_its_own(
         assert found.networks == (trained_on if is_own else 6)
         assert found.scale == pytest.approx(2.0 if is_own else 1.1, rel=0.03)
         assert found.correlation.near == 0.77 and not is_calibrating(data)
+
+
+def test_a_run_that_was_one_cell_before_is_evidence_on_the_sum_of_its_cells(store: str) -> None:
+    epyc = Target.parse("epyc-26-2/onnxruntime-1.31/fp32/1t")
+    data = to_onnx(encoder_decoder(24, 64, stages=3), seed=1)
+    before = asked(store, data, target=str(epyc))
+    with Store(store) as opened:
+        found = partition.Partitioner(epyc, opened).partition(load(data))
+        again = partition.Partition.from_text(found.to_text())
+        assert again is not None and (again.uses, again.runs) == (found.uses, found.runs)
+        [(run, cells)] = found.runs
+        known = {cell.signature: cell.latency_us or math.nan for cell in before.cells}
+        run_us = math.fsum(known[hash_] for hash_ in cells)
+        opened.add([Measurement(epyc, run, "cell", 1.3 * run_us, 0.01)])
+    after = asked(store, data, target=str(epyc))
+    assert after.measured_share == before.measured_share
+    assert after.sum_of_cells_us == pytest.approx(before.sum_of_cells_us + 0.3 * run_us, rel=0.05)
+    widths = [high / low for low, high in (e.interval_us or (0, 1) for e in (after, before))]
+    assert widths[0] < widths[1]

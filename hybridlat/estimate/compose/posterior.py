@@ -200,7 +200,7 @@ class ErrorPosterior:
         after = self
         for known in sums:
             after = after._given_sum(known)
-        return replace(after, sums=tuple(sums))
+        return replace(after, sums=tuple(sums)) if sums else self
 
     def observe_total(self, sum_us: float, noise: float) -> ErrorPosterior:
         """The posterior given that all uses of all cells sum to that, give or take ``noise``.
