@@ -2,8 +2,9 @@
 
     python docs/pictures.py
 
-Writes ``docs/pictures/cells.png`` (kernels of a network and their cells) and ``intervals.png``
-(errors of held-out networks against their intervals, from ``experiments/figures``).
+Writes into ``docs/pictures``: ``cells.png`` (kernels of a network and their cells), ``blocks.svg``
+(those of a network with a skip connection) and ``intervals.png`` (errors of held-out networks
+against their intervals, from ``experiments/figures``).
 """
 
 from __future__ import annotations
@@ -65,6 +66,47 @@ def draw_cells(axes: Any) -> None:
     axes.axis("off")
 
 
+def draw_blocks(axes: Any) -> None:
+    """A network of two branches and a skip connection, and the cells that it falls into."""
+    from hybridlat.graph.builder import NetworkBuilder
+    from hybridlat.graph.cells import cut_positions
+
+    b = NetworkBuilder()
+    where: list[tuple[float, float]] = []
+
+    def kernel(at: tuple[float, float], op: str, *sources: str) -> str:
+        where.append(at)
+        return b.op(op, list(sources), b.shape(sources[0]), 14)
+
+    skip = kernel((1, 0), "Relu", kernel((0, 0), "Conv", b.input((1, 8, 16, 16))))
+    x = skip
+    for place in range(2, 10, 2):  # residual blocks
+        inner = kernel((place + 1, 2), "Conv", kernel((place, 2), "Conv", x))
+        x = kernel((place + 1, 1), "Add", inner, x)
+    x = kernel((11, 0), "Concat", kernel((10, 1), "Resize", x), skip)
+    x = kernel((12, 0), "Conv", x)
+    for head in (-0.6, 0.6):
+        kernel((13, head), "Conv", x)
+    network = b.network()
+    for positions in cut_positions(network):
+        xs, ys = zip(*[where[p] for p in positions], strict=True)
+        axes.fill([min(xs) - 0.45, max(xs) + 0.45, max(xs) + 0.45, min(xs) - 0.45],
+                  [-min(ys) + 0.45, -min(ys) + 0.45, -max(ys) - 0.45, -max(ys) - 0.45],
+                  fc=CELL, ec=LINE, lw=0.8)  # fmt: skip
+    for position, node in enumerate(network.nodes):
+        at = where[position]
+        for name in node.inputs:
+            if name in network.producers:
+                source = where[network.producers[name]]
+                axes.annotate("", (at[0], -at[1]), (source[0], -source[1]), arrowprops={
+                    "arrowstyle": "-|>", "color": INK, "lw": 0.8, "shrinkA": 11, "shrinkB": 11,
+                })  # fmt: skip
+        box = {"fc": "white", "ec": INK, "lw": 0.8, "boxstyle": "round,pad=0.25"}
+        axes.text(at[0], -at[1], node.op, ha="center", va="center", fontsize=6.5, bbox=box)
+    axes.text(6, 0.12, "parked", ha="center", color=LINE, fontsize=8)
+    axes.axis("off")
+
+
 def draw_intervals(axes: Any) -> None:
     """One point a network: half-width of its interval, and the error that was made."""
     found = json.loads(ANSWERS.read_text(encoding="utf-8"))[TARGET]["regimes"]
@@ -93,17 +135,20 @@ def main() -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")
+    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "hybridlat"})
     from matplotlib import pyplot as plt
 
     PICTURES.mkdir(exist_ok=True)
     for name, draw, size in (
-        ("cells", draw_cells, (9, 2.4)),
-        ("intervals", draw_intervals, (6, 3.6)),
+        ("cells.png", draw_cells, (9, 2.4)),
+        ("blocks.svg", draw_blocks, (9, 2.6)),
+        ("intervals.png", draw_intervals, (6, 3.6)),
     ):
         figure, axes = plt.subplots(figsize=size, layout="constrained")
         draw(axes)
-        figure.savefig(PICTURES / f"{name}.png", dpi=150, metadata={"Software": None})
-        print(PICTURES / f"{name}.png")
+        about = {"Software": None} if name.endswith("png") else {"Date": None}
+        figure.savefig(PICTURES / name, dpi=150, metadata=about)
+        print(PICTURES / name)
         plt.close(figure)
 
 
