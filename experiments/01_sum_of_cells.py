@@ -127,7 +127,7 @@ def _count(
 
 def run(store: Store, only: Sequence[str], budget_s: float | None) -> None:
     """Measure everything that the store does not hold yet."""
-    backend = open_backend("onnxruntime", threads=1)
+    backend = open_backend("onnxruntime", {"threads": 1})
     started = time.monotonic()
     everything = subjects(backend, only)
     # Neighbours in the alphabet are of one family: deal them out over the batches.
@@ -159,7 +159,7 @@ def run(store: Store, only: Sequence[str], budget_s: float | None) -> None:
 
 def run_sweep(store: Store, budget_s: float | None) -> None:
     """Measure random realistic kernels, for the model of unseen cells to learn from."""
-    backend = open_backend("onnxruntime", threads=1)
+    backend = open_backend("onnxruntime", {"threads": 1})
     started = time.monotonic()
     drawn = list(sweep(backend, SWEEP_KERNELS, SWEEP_SEED))
     drawn += sweep(backend, SWEEP_RARER, SWEEP_SEED, families=RARE)
@@ -175,7 +175,7 @@ def run_sweep(store: Store, budget_s: float | None) -> None:
 
 def write_pack(store: Store, folder: Path) -> Path:
     """The store's records of this machine as a pack, with the breakdowns as they are made now."""
-    backend = open_backend("onnxruntime", threads=1)
+    backend = open_backend("onnxruntime", {"threads": 1})
     with tempfile.TemporaryDirectory() as scratch, Store(Path(scratch) / "pack.db") as clean:
         records = list(store.measurements(backend.target))
         clean.add_signatures(store.signature_texts({r.signature for r in records}))
