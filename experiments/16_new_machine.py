@@ -45,7 +45,6 @@ from hybridlat.estimate.compose.machine import (
     Paces,
     SummedNetwork,
     machine_composition,
-    pace_drift_of,
 )
 from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior
 from hybridlat.estimate.compose.target_composition import read_composition
@@ -168,8 +167,8 @@ def _judged(
     summed = [SummedNetwork(n.latency_us, n.cells.sum_us) for n in own]
     composition = machine_composition(summed, dispatch_overhead_us, lent).at(CONFIDENCE)
     paces = Paces([r for n in own for r in n.records])
-    found = pace_drift_of(paces.by_process(), paces.median_ratio)
-    wander = found.share
+    found = paces.drift()
+    wander = found.wander_share
     ratio = found.shown_ratio if others[0].in_loop else found.usual_pace
     moving = replace(composition, wander_share=wander, shown_ratio=ratio)
     errors, inside, met, halves, met_halves, met_errors = [], [], [], [], [], []

@@ -13,7 +13,7 @@ from functools import lru_cache
 from msgspec import structs
 
 from hybridlat.errors import InputError
-from hybridlat.estimate.compose.machine import Paces, pace_drift_of
+from hybridlat.estimate.compose.machine import Paces
 from hybridlat.estimate.lookup.models import model_folders, read_card, user_models_folder
 from hybridlat.estimate.predict.source import measuring_cost_s
 from hybridlat.graph.cells import kernels
@@ -65,7 +65,7 @@ class WholeNetwork:
 class Dataset:
     """Everything of one target; ``data_hash`` names exactly this set of latencies.
 
-    ``wander_share`` is how the pace of the machine wandered between the processes that measured,
+    ``wander_share`` is how far the processes that measured were apart, by their pace and otherwise,
     ``shown_ratio`` what is shown in units of what is recorded (see estimate/compose/machine.py).
     """
 
@@ -181,8 +181,9 @@ def load(
         if limits:
             raise InputError(f"there are no measured cells of {target}{limits}")
         raise InputError(_what_is_missing(target))
-    drift = pace_drift_of(paces.by_process(), paces.median_ratio)
-    return Dataset(target, cells, layers, tuple(networks.values()), drift.share, drift.shown_ratio)
+    drift = paces.drift()
+    known = tuple(networks.values())
+    return Dataset(target, cells, layers, known, drift.wander_share, drift.shown_ratio)
 
 
 def _what_is_missing(target: Target) -> str:

@@ -70,6 +70,23 @@ def test_the_share_is_how_far_processes_are_from_the_pace_told() -> None:
     assert pace_drift_of([*([1.01] * 30), 2.0]).share < 0.02
 
 
+def test_the_first_run_says_how_far_the_next_may_be() -> None:
+    """A machine whose visits flicker will have processes that are apart, seen or not."""
+
+    def first(flicker: float, apart: float) -> PaceDrift:
+        visits = tuple(
+            Visit((100.0 * drift * math.exp(apart * process),) * 3, drift, process)
+            for process in (0, 1)
+            for drift in (math.exp(-flicker), 1.0, 1.0, math.exp(flicker))
+        )
+        return Paces([replace(run(1, [1.0]), visits=visits)]).drift()
+
+    steady, shared, moved = first(0.01, 0.0), first(0.05, 0.0), first(0.01, 0.06)
+    assert steady.wander_share < 0.02 < shared.wander_share < 0.05
+    assert moved.process_share > 2 * steady.process_share and moved.share == steady.share
+    assert Paces().drift() == PaceDrift()
+
+
 def test_wandering_is_common_to_all_and_no_measuring_makes_it_less() -> None:
     priors = [CellPrior(f"{i}", 1, 10.0, 0.001, source="measured") for i in range(200)]
     moving = Composition(residual_share=0.02, wander_share=0.08, shown_ratio=1.03)

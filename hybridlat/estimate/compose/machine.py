@@ -13,6 +13,7 @@ record, and on the scale of the median of runs, where records hold a low quantil
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Iterable, Sequence
@@ -47,9 +48,15 @@ LARGE_SHARE = 0.03
 """From here on an estimate says that the machine's pace varies."""
 LEAST_VISITS = 2
 """A process with fewer visits in a run says more of single visits than of the machine."""
-_USUAL_SHARE = 0.02  # what is taken for likely before a machine's processes say so
 _USUAL_PROCESSES = 2
 _LEAST_USUAL = 0.01
+_STEADY_SHARE = 0.015
+_OF_FLICKER = 0.6
+"""Before enough processes were seen, they are taken to differ by the hypotenuse of this and that
+part of how much single visits of one process do, for the first run shows those. A steady machine
+had 1.5 % among visits, 2.5 among the paces of processes, and 1.7 between two that run one network
+at one pace; a shared one 5.5 %, 3.6 and 3.5 (20,000 visits of the shipped CPU's records, and 12,000
+of two cores of another EPYC, 2026-11-23)."""
 MOST_MEDIAN_RATIO = 1.03
 """Quiet machines show 1.00 to 1.03; what lies above is other work and not the machine."""
 
@@ -148,15 +155,23 @@ class PaceDrift:
     """How far processes were from the machine's usual pace.
 
     ``share`` is the root mean square of ln(pace / usual) over ``processes`` of measuring, those far
-    out clipped at three times the usual distance, pooled with two processes of 2 %; 0 without any.
-    ``usual_pace`` is the median of the processes' paces in that of the records, ``median_ratio``
-    how far the median of a visit's samples lies above the level of records.
+    out clipped at three times the usual distance, pooled with two processes of what is usual; 0
+    without any. ``usual_pace`` is the median of the processes' paces in that of the records,
+    ``median_ratio`` how far the median of a visit's samples lies above the level of records.
+    ``process_share`` is how far processes are apart on one network when the pace is divided out:
+    memory lies elsewhere in each.
     """
 
     share: float = 0.0
     processes: int = 0
     usual_pace: float = 1.0
     median_ratio: float = 1.0
+    process_share: float = 0.0
+
+    @property
+    def wander_share(self) -> float:
+        """How far a process of the user's is from what was measured, as a standard error of ln."""
+        return math.hypot(self.share, self.process_share)
 
     @property
     def shown_ratio(self) -> float:
@@ -174,6 +189,7 @@ class Paces:
     def __init__(self, records: Iterable[Measurement] = ()) -> None:
         self._drifts: dict[tuple[str, int], list[float]] = {}
         self._median_ratios: list[float] = []
+        self._apart: list[float] = []
         for record in records:
             self.add(record)
 
@@ -188,16 +204,38 @@ class Paces:
             key = record.measured_at[:16], visit.process
             self._drifts.setdefault(key, []).append(visit.drift)
         if record.kind == "network" and record.latency_us:
-            medians = [statistics.median(v.samples_us) / v.drift for v in record.visits
-                       if v.samples_us]  # fmt: skip
-            if medians:
-                above_us = statistics.median(medians) - record.overhead_us
-                self._median_ratios.append(above_us / record.latency_us)
+            middles: dict[int, list[float]] = {}
+            for visit in record.visits:
+                if visit.samples_us:
+                    middle_us = statistics.median(visit.samples_us) / visit.drift
+                    middles.setdefault(visit.process, []).append(middle_us)
+            if middles:
+                each_us = [statistics.median(of_process) for of_process in middles.values()]
+                above_us = statistics.median(itertools.chain(*middles.values()))
+                self._median_ratios.append((above_us - record.overhead_us) / record.latency_us)
+                self._apart += [
+                    math.log(a / b) / math.sqrt(2) for a, b in itertools.pairwise(each_us)
+                ]
 
     def by_process(self) -> list[float]:
         """The pace of every measuring process with enough visits, oldest first."""
+        return [math.exp(statistics.median(logs)) for logs in self._logs()]
+
+    def drift(self) -> PaceDrift:
+        """What all records say together."""
+        steps = [
+            abs(log - middle)
+            for logs in self._logs()
+            for middle in (statistics.median(logs),)
+            for log in logs
+        ]
+        flicker = 1.4826 * statistics.median(steps) if steps else 0.0
+        likely = math.hypot(_STEADY_SHARE, _OF_FLICKER * flicker)
+        return pace_drift_of(self.by_process(), self.median_ratio, likely, self._apart)
+
+    def _logs(self) -> list[list[float]]:
         return [
-            math.exp(statistics.median(map(math.log, drifts)))
+            [math.log(drift) for drift in drifts]
             for _, drifts in sorted(self._drifts.items())
             if len(drifts) >= LEAST_VISITS
         ]
@@ -213,14 +251,27 @@ class Paces:
         return min(max(statistics.median(ratios), 1.0), MOST_MEDIAN_RATIO) if ratios else 1.0
 
 
-def pace_drift_of(paces: Sequence[float], median_ratio: float = 1.0) -> PaceDrift:
-    """The drift that the paces of processes show."""
+def pace_drift_of(
+    paces: Sequence[float],
+    median_ratio: float = 1.0,
+    likely: float = _STEADY_SHARE,
+    apart: Sequence[float] = (),
+) -> PaceDrift:
+    """The drift that the paces of processes show, and by how much they were ``apart`` otherwise.
+
+    ``likely`` is what is taken for both before many processes were seen.
+    """
     if not paces:
         return PaceDrift(median_ratio=median_ratio)
     usual = statistics.median(paces)
-    sizes = [abs(math.log(pace / usual)) for pace in paces]
+    share = _pooled([math.log(pace / usual) for pace in paces], likely)
+    process_share = _pooled(apart, likely) if apart else likely
+    return PaceDrift(share, len(paces), usual, median_ratio, process_share)
+
+
+def _pooled(logs: Sequence[float], likely: float) -> float:
+    """Their root mean square, those far out clipped, pooled with a few that are as is likely."""
+    sizes = [abs(x) for x in logs]
     most = _FAR_OUT * max(1.4826 * statistics.median(sizes), _LEAST_USUAL)
-    squares = math.fsum(min(size, most) ** 2 for size in sizes)
-    squares += _USUAL_PROCESSES * _USUAL_SHARE**2
-    share = math.sqrt(squares / (len(paces) + _USUAL_PROCESSES))
-    return PaceDrift(share, len(paces), usual, median_ratio)
+    squares = math.fsum(min(size, most) ** 2 for size in sizes) + _USUAL_PROCESSES * likely**2
+    return math.sqrt(squares / (len(sizes) + _USUAL_PROCESSES))

@@ -11,7 +11,7 @@ from pathlib import Path
 from hybridlat.errors import InputError
 from hybridlat.estimate.compose import machine
 from hybridlat.estimate.compose.composition import Composition
-from hybridlat.estimate.compose.machine import PaceDrift, Paces, pace_drift_of
+from hybridlat.estimate.compose.machine import PaceDrift, Paces
 from hybridlat.estimate.lookup.models import (
     COMPOSITION_FILE,
     damaged,
@@ -73,7 +73,7 @@ def on_this_machine(data: TargetData, composition: Composition) -> Composition:
     drift = pace_drift(data)
     if not drift.processes:
         return composition
-    return replace(composition, wander_share=drift.share, shown_ratio=drift.shown_ratio)
+    return replace(composition, wander_share=drift.wander_share, shown_ratio=drift.shown_ratio)
 
 
 @per_state
@@ -81,8 +81,7 @@ def pace_drift(data: TargetData) -> PaceDrift:
     """How the machine's own pace drifts, by its newest records."""
 
     def newest() -> PaceDrift:
-        paces = Paces(data.store.recent(data.target))
-        return pace_drift_of(paces.by_process(), paces.median_ratio)
+        return Paces(data.store.recent(data.target)).drift()
 
     return data.cached("wandering", PaceDrift, newest)
 

@@ -34,7 +34,7 @@ from hybridlat.store.packs import PackLookup
 MAX_REMEMBERED = 200_000
 T = TypeVar("T")
 V = TypeVar("V")
-_CACHED_VERSION = 5
+_CACHED_VERSION = 6
 FEW_NETWORKS = 20
 """To sign so many takes less than to read what was measured."""
 
