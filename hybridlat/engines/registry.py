@@ -133,10 +133,16 @@ def _with_warnings(network: Network, lowered: Lowered) -> Lowered:
 def about(network: Network) -> tuple[str, ...]:
     """Warnings about a network whatever the engine; none for most.
 
-    Of operators behind a size that only data tell, and of weights that come with each inference,
-    which is hardly ever what was meant.
+    Of operators behind a size that only data tell, of weights that come with each inference, which
+    is hardly ever what was meant, and of a file that was made for another batch.
     """
     warnings = []
+    if network.rebound:
+        many = len(network.rebound)
+        sizes = "1 operator was" if many == 1 else f"{many} operators were"
+        warnings.append(
+            f"the file was made for another batch: constant sizes of {sizes} changed for this one"
+        )
     if network.left_out:
         (name, op), *others = network.left_out
         behind = f" and the {len(others)} operators behind it are" if others else " is"

@@ -98,7 +98,8 @@ class Network:
     nodes); ``constants`` every weight and structural constant; ``folded`` names the file's
     operators that only compute constants (shape arithmetic, weights made by a node) and are gone;
     ``left_out`` (name, operator) of those behind a size that only the data tell, which are no part
-    of the network: their latency is as unknown as the size.
+    of the network: their latency is as unknown as the size. ``rebound`` names the operators whose
+    constants were made for the batch that was asked for, since the file was made for another.
     A *cell* and a *kernel* are Networks too: sub-networks of a lowered network. ``context`` says in
     what kind of network they stand where the engine's latency depends on it (how cold its caches
     find them), in the lowering's own words; empty for the usual case.
@@ -113,6 +114,7 @@ class Network:
     folded: tuple[str, ...] = ()
     context: str = ""
     left_out: tuple[tuple[str, str], ...] = ()
+    rebound: tuple[str, ...] = ()
 
     def type_of(self, tensor: str) -> TensorType:
         """Type of an activation or a constant; KeyError for a name the network does not have."""

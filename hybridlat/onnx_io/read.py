@@ -6,6 +6,7 @@ import contextlib
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -15,6 +16,7 @@ from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Constant, Network, Node, Shapes, TensorType
 from hybridlat.onnx_io.nodes import FileNode, domain_of, in_order, node_of
 from hybridlat.onnx_io.parse import DATA_DEPENDENT, Parsed, parse
+from hybridlat.onnx_io.rebind import Rebinding, batch_change
 from hybridlat.onnx_io.shapes import (
     Misfit,
     check_network,
@@ -31,7 +33,7 @@ from hybridlat.onnx_io.values import (
     constant_of,
     keeps_float_values,
 )
-from hybridlat.onnx_io.walk import Frame, OutOfOrder, leave_out, remember, walk
+from hybridlat.onnx_io.walk import Frame, OutOfOrder, Walk, leave_out, remember, walk
 
 _log = logging.getLogger(__name__)
 
@@ -66,30 +68,63 @@ def engine_network(path: Path, name: str) -> Network:
 
 
 def network_of(parsed: Parsed, name: str, batch: int | None, shapes: Shapes) -> Network:
-    """The network with every size bound; NetworkError says what is wrong or missing."""
+    """The network with every size bound; NetworkError says what is wrong or missing.
+
+    Where a file was made for one batch and another is wanted, its constants are made for that one;
+    ``Network.rebound`` names the operators.
+    """
+    frame = _bound(parsed, batch, shapes)
+    rebinding = _rebinding(parsed, frame)
+    if rebinding is None:
+        return _network(parsed, name, frame, batch)
     try:
-        return _network(parsed, name, batch, shapes)
+        network = _network(parsed, name, frame, batch, rebinding)
     except Misfit as error:
-        if batch is None:
-            raise
         try:
-            own = _network(parsed, name, None, shapes)
+            _network(parsed, name, _own(parsed, frame), None)
         except NetworkError:
             raise error from None
-        fixed, where = own.types[own.inputs[0]].shape[:1], re.search(r"\w+ '[^']*'", str(error))
+        where = re.search(r"\w+ '[^']*'", str(error))
         raise NetworkError(
-            f"the file is fixed to batch {fixed[0] if fixed else 1} ({where and where[0]}): "
+            f"the file is fixed to batch {rebinding.old} ({where and where[0]}): "
             "export it again with a free batch dimension"
         ) from error
+    return replace(network, rebound=tuple(rebinding.changed))
 
 
-def _network(parsed: Parsed, name: str, batch: int | None, shapes: Shapes) -> Network:
-    frame = _bound(parsed, batch, shapes)
+def _own(parsed: Parsed, frame: Frame) -> Frame:
+    """The frame with those inputs alone whose sizes the file fixes, and as it does."""
+    types = types_of(info for info in parsed.frame.graph.input if info.name in frame.inputs)
+    return replace(frame, inputs=types)
+
+
+def _rebinding(parsed: Parsed, frame: Frame) -> Rebinding | None:
+    """What changes with the batch; None where it is the file's own, or is free."""
+    own = _own(parsed, frame)
+    change = batch_change(own.inputs, frame.inputs)
+    try:
+        return None if change is None else Rebinding(_way(parsed, own).known, *change)
+    except NetworkError:
+        return None
+
+
+def _way(parsed: Parsed, frame: Frame, rebinding: Rebinding | None = None) -> Walk:
     start: dict[str, Known] = {**frame.inputs, **parsed.tensors}
     try:
-        way = walk(parsed.nodes, dict(start), frame)
+        return walk(parsed.nodes, dict(start), frame, rebinding=rebinding)
     except OutOfOrder:
-        way = walk(in_order(parsed.nodes, start, frame.outputs), dict(start), frame)
+        nodes = in_order(parsed.nodes, start, frame.outputs)
+        return walk(nodes, dict(start), frame, rebinding=rebinding)
+
+
+def _network(
+    parsed: Parsed,
+    name: str,
+    frame: Frame,
+    batch: int | None,
+    rebinding: Rebinding | None = None,
+) -> Network:
+    way = _way(parsed, frame, rebinding)
     is_open = None in way.known.values()
     outputs, left_out = leave_out(way, frame.outputs) if is_open else (frame.outputs, ())
     objections = [way.objections[n.name] for n in way.kept if n.name in way.objections]

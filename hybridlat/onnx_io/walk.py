@@ -21,6 +21,7 @@ from hybridlat.graph.network import TensorType
 from hybridlat.onnx_io.infer import Opsets, alone, results_of
 from hybridlat.onnx_io.nodes import FileNode
 from hybridlat.onnx_io.parse import DATA_DEPENDENT
+from hybridlat.onnx_io.rebind import Rebinding
 from hybridlat.onnx_io.shapes import types_of
 from hybridlat.onnx_io.values import MOST_BYTES, Known, Value, data_type
 
@@ -78,12 +79,15 @@ def walk(
     known: dict[str, Known],
     frame: Frame,
     engine: Mapping[str, TensorType] | None = None,
+    rebinding: Rebinding | None = None,
 ) -> Walk:
     """Look at each operator; ``engine`` are an engine's types of what is unknown here."""
     way = Walk(known, given=engine is not None)
     given = {**frame.stated, **(engine or {})}
     known[""] = _LEFT_OUT
     for node in nodes:
+        if rebinding is not None:
+            node = rebinding.adapt(node, known)
         key = (frame.opsets, node.structure, *map(known.get, node.inputs))
         outcome = remembered.get(key)
         if outcome is None:

@@ -81,16 +81,6 @@ def test_one_that_cannot_be_run_or_depends_on_data_is_named(body: str) -> None:
     assert "value_info" in str(caught.value) and "elements" not in str(caught.value)
 
 
-def test_a_file_that_is_fixed_to_its_batch_says_so() -> None:
-    """Behind other sizes a batch of 1 has left no trace: it may lie in either product."""
-    body = "<int64[2] s = {4,12}> { t = Transpose <perm = [2,0,1,3]> (x) y = Reshape(t, s) }"
-    made = model(f"g (float[1,3,4,4] x) => (float[m,n] y) {body}")
-    assert read_network(made, batch=1).types["y"].shape == (4, 12)
-    expected = r"^net.onnx: the file is fixed to batch 1 \(Reshape '.*'\): export it again with a"
-    with pytest.raises(NetworkError, match=expected):
-        read_network(made, batch=16, name="net.onnx")
-
-
 BY_ENDING = {
     "pt": "a PyTorch file: export it with torch.onnx.export, or pass the module to hybridlat.pred",
     "pth": "a PyTorch file", "h5": "a Keras file: convert it with tf2onnx", "keras": "a Keras file",

@@ -1,0 +1,149 @@
+"""Constants that an exporter wrote for one batch, made to hold for another.
+
+Exporters trace a network at one batch and write its sizes into the constants of Reshape, Expand,
+Slice, Tile, Resize and Concat. The types of all tensors at that batch, beside those at the other
+one, say which of these sizes were the batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from hybridlat.graph.network import TensorType
+from hybridlat.onnx_io.nodes import FileNode, file_node
+from hybridlat.onnx_io.values import Known, Value
+
+Sizes = tuple[int, ...]
+_SIZES_AT: Mapping[str, int] = {"Reshape": 1, "Expand": 1, "Tile": 1, "Slice": 2, "Resize": 3}
+"""Which input of an operator has the sizes."""
+_MOST_SIZE = 1 << 62
+
+
+def batch_change(
+    before: Mapping[str, TensorType], after: Mapping[str, TensorType]
+) -> tuple[int, int] | None:
+    """The batch of a file and the one asked for, where nothing else of its inputs differs."""
+    if not before.keys() >= after.keys():
+        return None
+    pairs = [(before[name].shape, type_.shape) for name, type_ in after.items()]
+    changes = {(old[0], new[0]) for old, new in pairs if old != new and old[1:] == new[1:]}
+    is_all = all(old == new or old[1:] == new[1:] for old, new in pairs)
+    return changes.pop() if is_all and len(changes) == 1 and min(changes)[0] > 0 else None
+
+
+@dataclass(slots=True)
+class Rebinding:
+    """What changes from the batch ``old`` to the batch ``new``; ``before`` is known at the old one.
+
+    ``changed`` are the operators whose constants were made anew.
+    """
+
+    before: Mapping[str, Known]
+    old: int
+    new: int
+    changed: list[str] = field(default_factory=list)
+
+    def adapt(self, node: FileNode, known: dict[str, Known]) -> FileNode:
+        """The operator with constants for the new batch, which are added to ``known``."""
+        made: Mapping[int, Value] = {}
+        if node.op == "Concat" and not node.domain:
+            made = self._tokens(node, known)
+        elif node.op in _SIZES_AT and not node.domain and node.outputs:
+            made = self._sizes(node, known)
+        if not made:
+            return node
+        self.changed.append(node.name)
+        proto = node.proto()
+        for place, value in made.items():
+            proto.input[place] = name = f"{node.inputs[place]}@{node.name}"
+            known[name] = value
+        return replace(file_node(proto.SerializeToString()), name=node.name)
+
+    def _sizes(self, node: FileNode, known: Mapping[str, Known]) -> Mapping[int, Value]:
+        at = _SIZES_AT[node.op]
+        name = node.inputs[at] if len(node.inputs) > at else ""
+        value = known.get(name)
+        if not isinstance(value, Value) or value != self.before.get(name):
+            return {}  # the sizes follow the batch already
+        sizes = _numbers(value)
+        place = self._place(node, sizes, known) if sizes else None
+        size = 0 if place is None else sizes[place] * self.new // self.old
+        if place is None or not 0 < size < _MOST_SIZE:
+            return {}
+        made = np.array([*sizes[:place], size, *sizes[place + 1 :]], np.int64)
+        return {at: Value.of_array(made.reshape(value.type.shape))}
+
+    def _place(self, node: FileNode, sizes: Sizes, known: Mapping[str, Known]) -> int | None:
+        """Which of an operator's sizes holds the batch; None for none and where it is open."""
+        before = _shape(self.before.get(node.inputs[0]))
+        axis = changed_axis(before, _shape(known.get(node.inputs[0])))
+        if axis is None:  # a weight for each item, made of one for all
+            is_wide = node.op in ("Expand", "Tile") and self.old > 1
+            return 0 if is_wide and sizes[0] == self.old else None
+        if node.op == "Reshape":
+            result = _shape(self.before.get(node.outputs[0]))
+            is_known = len(result) == len(sizes)
+            return reshaped_axis(before, axis, result, self.old) if is_known else None
+        place = axis + len(sizes) - len(before)
+        if node.op == "Slice":
+            starts, axes = (_numbers(known.get(name)) for name in (*node.inputs, "", "")[1:4:2])
+            pairs = [*zip(starts, axes, strict=False)][: len(sizes)]
+            place = pairs.index((0, axis)) if (0, axis) in pairs else -1
+        is_whole = node.op != "Tile" and place >= 0 and sizes[place] == before[axis]
+        return place if is_whole else None
+
+    def _tokens(self, node: FileNode, known: Mapping[str, Known]) -> Mapping[int, Value]:
+        """Weights beside results of the batch, as a class token is: one for each of its items."""
+        pairs = [(_shape(self.before.get(n)), _shape(known.get(n))) for n in node.inputs]
+        axes = {changed_axis(old, new) for old, new in pairs} - {None}
+        axis = axes.pop() if len(axes) == 1 else None
+        along = [a.i for a in node.proto().attribute if a.name == "axis"]
+        if axis is None or axis in along or axis - len(pairs[0][0]) in along:
+            return {}
+        made: dict[int, Value] = {}
+        for place, name in enumerate(node.inputs):
+            value = known.get(name)
+            if isinstance(value, Value) and value.type.shape[axis : axis + 1] == (self.old,):
+                shape = (*value.type.shape[:axis], self.new, *value.type.shape[axis + 1 :])
+                made[place] = Value.of_type(TensorType(value.type.dtype, shape))
+        return made
+
+
+def changed_axis(before: Sizes, after: Sizes) -> int | None:
+    """The only axis whose size differs; None for none and for several."""
+    axes = [axis for axis, (old, new) in enumerate(zip(before, after, strict=False)) if old != new]
+    return axes[0] if len(axes) == 1 and len(before) == len(after) else None
+
+
+def reshaped_axis(source: Sizes, axis: int, result: Sizes, batch: int) -> int | None:
+    """Where the batch, the outer factor of ``axis``, lies after a reshape; None if undecided.
+
+    Elements keep their row-major order, so what lies outside the batch stays outside it.
+    """
+    if min((*source, *result), default=0) <= 0:
+        return None
+    outside = math.prod(source[:axis])
+    for place, size in enumerate(result):
+        before = math.prod(result[:place])
+        if place < axis and result[: place + 1] == source[: place + 1]:
+            continue
+        if before * size > outside or (before == outside and batch == 1):
+            # Behind other sizes a batch of 1 leaves no trace: it may lie in either product.
+            is_open = batch == 1 and before == outside and place > 0 and size > 1
+            return None if is_open or size % (outside // before * batch) else place
+    return None
+
+
+def _shape(known: Known) -> Sizes:
+    if known is None:
+        return ()
+    return known.type.shape if isinstance(known, Value) else known.shape
+
+
+def _numbers(known: Known) -> Sizes:
+    array = known.array if isinstance(known, Value) and known.type.dtype == "int64" else None
+    return () if array is None else tuple(map(int, array.reshape(-1)))

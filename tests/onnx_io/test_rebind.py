@@ -1,0 +1,108 @@
+"""Files made for one batch, read at another: the same networks as those made for that batch."""
+
+import onnx.parser
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from hybridlat.engines import registry
+from hybridlat.errors import NetworkError
+from hybridlat.graph.signature import sign
+from hybridlat.onnx_io import read_network
+from hybridlat.onnx_io.rebind import reshaped_axis
+
+HEAD = '<ir_version: 8, opset_import: ["": 17]> '
+NETWORKS = {
+    "flatten": """net (float[@,8,4,4] x) => (float[m,n] y) <int64[2] s = {@,128}>
+        { f = Reshape(x, s) y = Softmax(f) }""",
+    "flatten by the rest": """net (float[@,8,4,4] x) => (float[m,n] y) <int64[2] s = {@,-1}>
+        { f = Reshape(x, s) y = Softmax(f) }""",
+    "attention over channels": """net (float[@,8,4,4] x) => (float[a,b,c,d] y)
+        <float[1,1,3] w = {0.1,0.2,0.3}, int64[3] s = {@,1,8}, int64[4] r = {@,8,1,1}>
+        { p = GlobalAveragePool(x) q = Reshape(p, s) c = Conv <pads = [1,1]> (q, w)
+          t = Reshape(c, r) g = Sigmoid(t) y = Mul(x, g) }""",
+    "a gate made wide": """net (float[@,8,4,4] x) => (float[a,b,c,d] y) <int64[4] s = {@,8,4,4}>
+        { p = GlobalAveragePool(x) g = Expand(p, s) y = Mul(x, g) }""",
+    "shuffled channels": """net (float[@,8,4,4] x) => (float[a,b,c,d] y)
+        <int64[5] s = {@,2,4,4,4}, int64[4] r = {@,8,4,4}>
+        { p = Reshape(x, s) t = Transpose <perm = [0,2,1,3,4]> (p) y = Reshape(t, r) }""",
+    "groups as items": """net (float[@,8,4,4] x) => (float[a,b,c,d] y)
+        <int64[4] s = {#,4,4,4}, int64[4] r = {@,8,4,4}>
+        { p = Reshape(x, s) q = Relu(p) y = Reshape(q, r) }""",
+    "the sequence first": """net (float[@,8,6] x) => (float[a,b,c] y) <int64[4] s = {6,@,2,4}>
+        { t = Transpose <perm = [2,0,1]> (x) y0 = Reshape(t, s) y = Relu(y0) }""",
+    "a class token": """net (float[@,8,6] x) => (float[a,b,c] y) <int64[3] n = {@,1,6}>
+        { w = ConstantOfShape(n) y = Concat <axis = 1> (w, x) }""",
+    "behind a size of one": """net (float[@,8] x) => (float[a,b,c,d] y)
+        <int64[1] n = {0}, int64[4] s = {1,@,2,4}>
+        { u = Unsqueeze(x, n) v = Reshape(u, s) y = Relu(v) }""",
+    "a slice of all": """net (float[@,8,4,4] x) => (float[a,b,c,d] y)
+        <int64[2] s = {0,0}, int64[2] e = {@,4}, int64[2] a = {0,1}>
+        { p = Slice(x, s, e, a) y = Relu(p) }""",
+    "resized": """net (float[@,8,4,4] x) => (float[a,b,c,d] y) <int64[4] s = {@,8,8,8}>
+        { y = Resize <mode = "nearest"> (x, , , s) }""",
+}
+
+
+def _model(text: str, batch: int) -> onnx.ModelProto:
+    """``@`` stands for the batch, ``#`` for twice as much."""
+    return onnx.parser.parse_model(
+        HEAD + text.replace("@", str(batch)).replace("#", str(2 * batch))
+    )
+
+
+@pytest.mark.parametrize("made_for", [1, 2])
+@pytest.mark.parametrize("text", NETWORKS.values(), ids=NETWORKS)
+def test_a_file_for_one_batch_is_read_at_another(text: str, made_for: int) -> None:
+    network = read_network(_model(text, made_for), batch=8)
+    right = read_network(_model(text, 8))
+    assert network.types == right.types
+    assert sign(network) == sign(right)
+    assert network.rebound and not right.rebound
+
+
+UNDECIDED = """net (float[1,3,4,4] x) => (float[m,n] y) <int64[2] s = {4,12}>
+        { t = Transpose <perm = [2,0,1,3]> (x) y = Reshape(t, s) }"""
+
+
+def test_what_cannot_be_decided_is_refused() -> None:
+    """Behind the sequence a batch of 1 may lie in either product."""
+    expected = r"^net.onnx: the file is fixed to batch 1 \(Reshape '.*'\): export it again with a"
+    with pytest.raises(NetworkError, match=expected):
+        read_network(onnx.parser.parse_model(HEAD + UNDECIDED), batch=8, name="net.onnx")
+
+
+def test_a_free_batch_stays_what_the_file_says() -> None:
+    """The one of its reshape is no batch."""
+    text = NETWORKS["flatten"].replace("float[@", "float[N", 1).replace("@,128", "1,-1")
+    network = read_network(_model(text, 1), batch=8)
+    assert network.types["y"].shape == (1, 1024) and not network.rebound
+
+
+def test_a_reader_hears_of_it() -> None:
+    network = read_network(_model(NETWORKS["shuffled channels"], 1), batch=8)
+    assert registry.about(network) == (
+        "the file was made for another batch: constant sizes of 2 operators were changed for this "
+        "one",
+    )
+
+
+def test_a_file_with_another_size_than_the_batch_stays_as_it_is() -> None:
+    with pytest.raises(NetworkError, match="Reshape"):
+        read_network(_model(NETWORKS["flatten"], 1), shapes={"x": (1, 8, 5, 5)})
+
+
+sizes = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple)
+
+
+@given(sizes, sizes, st.integers(0, 3), st.sampled_from([2, 3, 5, 7]))
+def test_a_reshape_at_the_new_batch_is_that_of_each_item(
+    source: tuple[int, ...], rest: tuple[int, ...], axis: int, batch: int
+) -> None:
+    """A batch outermost, alone or merged, lands outermost whatever the rest becomes."""
+    result = (batch * rest[0], *rest[1:])
+    place = reshaped_axis((batch, *source), 0, result, batch)
+    assert place == 0
+    assume(axis < len(source))
+    inside = (*source[:axis], batch, *source[axis:])
+    assert reshaped_axis(inside, axis, inside, batch) == axis
