@@ -162,7 +162,8 @@ class Predictor:
         query = Query(one_batch(batch), checked_shapes(shapes), input, describe)
         items, sessions = items_of(sources), self.sessions
         if jobs == 1 or sessions.first.may_measure or self.store.place.is_in_memory:
-            answers = (answer_of(sessions, item, query) for item in items)
+            recall = partial(known_file, self.store)
+            answers = (answer_of(sessions, item, query, recall) for item in items)
         else:
             from hybridlat.api.many import answers_by_workers  # loads joblib
 

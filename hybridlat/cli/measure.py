@@ -174,31 +174,21 @@ def print_devices(devices: Sequence[DeviceReport]) -> None:
     console().print(Table([Column("device", wraps=True), *figures], rows).terminal())
 
 
+_OF_REPORT = ("network", "target", "latency_us", "sum_of_cells_us", "elapsed_s", "known")
+_OF_RECORD = ("id", "signature", "kind", "latency_us", "spread_share", "failure")
+
+
 def as_object(report: MeasureReport) -> dict[str, object]:
     """``measure --json``, one object per network (format 1)."""
+    records = [
+        {name: getattr(record, name) for name in _OF_RECORD}
+        | {"samples": sum(len(visit.samples_us) for visit in record.visits)}
+        for record in report.records
+    ]
     return {
-        "format": 1,
-        "network": report.network,
-        "target": report.target,
-        "latency_us": report.latency_us,
-        "sum_of_cells_us": report.sum_of_cells_us,
-        "elapsed_s": report.elapsed_s,
-        "known": report.known,
-        "records": [
-            {
-                "id": record.id,
-                "signature": record.signature,
-                "kind": record.kind,
-                "latency_us": record.latency_us,
-                "spread_share": record.spread_share,
-                "samples": sum(len(visit.samples_us) for visit in record.visits),
-                "failure": record.failure,
-            }
-            for record in report.records
-        ],
-        "failures": dict(report.failures),
-        "warnings": list(report.warnings),
-    }
+        "format": 1, **{name: getattr(report, name) for name in _OF_REPORT}, "records": records,
+        "failures": dict(report.failures), "warnings": list(report.warnings),
+    }  # fmt: skip
 
 
 def _print(report: MeasureReport, as_json: bool) -> int:

@@ -139,7 +139,10 @@ def predict(
         try:
             with opened(target, tolerance=tolerance, **chosen) as (predictor, shown):
                 for j, batch in enumerate(table.batches):
-                    results = _results(predictor, networks, batch, shapes, jobs)
+                    results = predictor.predict_many(
+                        networks, batch=batch, shapes=shapes, describe=True, jobs=jobs,
+                        errors="return",
+                    )  # fmt: skip
                     for i in range(len(networks)):
                         shown.at(f"predicting {networks[i]} on {names[k]}{table.next_text()}")
                         result = next(results)
@@ -173,26 +176,6 @@ def predict(
     )
     run.say_doubts()
     ctx.exit(worst(run.codes))
-
-
-def _results(
-    predictor: hybridlat.Predictor,
-    networks: Sequence[str],
-    batch: int | None,
-    shapes: options.Shapes,
-    jobs: int,
-) -> Iterator[Estimate | HybridlatError]:
-    """One for each network, in order; a single process loads nothing of what several need."""
-    if jobs != 1:
-        yield from predictor.predict_many(
-            networks, batch=batch, shapes=shapes, describe=True, jobs=jobs, errors="return"
-        )
-        return
-    for path in networks:
-        try:
-            yield predictor.predict(path, batch=batch, shapes=shapes, describe=True)
-        except HybridlatError as error:
-            yield error
 
 
 def worst(codes: set[int]) -> int:

@@ -23,6 +23,7 @@ from hybridlat.schema.estimate import Estimate
 
 COMPARISON_FORMAT = 1
 ROWS = 12
+_OF_DIFFERENCE = ("signature", "ops", "count", "total_us", "difference_us")
 _PAGE_ROOM = 110  # characters for a cell on a page
 _AT_LEAST = 14  # characters for a chain of kernels beside what they do
 
@@ -128,13 +129,7 @@ def comparison(estimates: Sequence[Estimate]) -> dict[str, object]:
         "speed_up": [speed_up(first, estimate) for estimate in estimates],
         "distinguishable": [distinguishable(first, estimate) for estimate in estimates],
         "differences": [
-            {
-                "signature": row.signature,
-                "ops": list(row.ops),
-                "count": row.count,
-                "total_us": row.total_us,
-                "difference_us": row.difference_us,
-            }
+            {name: getattr(row, name) for name in _OF_DIFFERENCE}
             for row in cell_differences(estimates)
         ],
     }

@@ -180,10 +180,7 @@ def _network(estimate: Estimate) -> dict[str, Any]:
     return {name: body[name] for name in names} | {
         "latency": answer_text(estimate)[0],
         "cells": [_cell(estimate, i, cell) for i, cell in enumerate(body["cells"])],
-        "places": [
-            {"cell": p.cell, "reads": p.reads, "path": p.path, "names": p.names}
-            for p in structure.places
-        ] if structure else [],
+        "places": [asdict(place) for place in structure.places] if structure else [],
         "roofs": asdict(structure.roofs) if structure and structure.roofs else None,
     }  # fmt: skip
 

@@ -26,18 +26,18 @@ group, given as both."""
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One line of a table.
+    """One line of a table: ``consumer`` runs in the kernel of the ``producer`` that it reads from.
 
-    ``producer`` and ``consumer`` are the kinds of group that are fused; a group's kind is that of
-    its only operator, or what the rule that fused it says (``makes``; else the producer's kind).
-    ``since`` is the first engine version that it holds for, empty: all.
-    ``match_policy`` chooses among several producers in file order: the last or the first that the
-    consumer can be fused with, or every one.
+    Both are kinds of group, in one text; a group's kind is that of its only operator, or what the
+    rule that fused it says (``makes``; else the producer's kind). Without a ``consumer`` the
+    operators cost nothing: their readers read what they read. ``since`` is the first engine version
+    that the rule holds for, empty: all. ``match_policy`` chooses among several producers in file
+    order: the last or the first that the consumer can be fused with, or every one.
     """
 
     name: str
-    producer: frozenset[str]
-    consumer: frozenset[str] | None
+    producer: str
+    consumer: str
     reason: str
     when: Condition | None = None
     makes: str = ""
@@ -49,26 +49,14 @@ class Rule:
         return not version or version_key(version) >= version_key(self.since)
 
 
-def fuse(
-    name: str,
-    producer: str,
-    consumer: str,
-    reason: str,
-    when: Condition | None = None,
-    makes: str = "",
-    match_policy: MatchPolicy = "last",
-    since: str = "",
-) -> Rule:
-    """``consumer`` runs in the same kernel as the ``producer`` group that it reads from."""
-    kinds = frozenset(producer.split()), frozenset(consumer.split())
-    return Rule(name, *kinds, reason, when, makes, match_policy, since)
+fuse = Rule
 
 
 def eliminate(
     name: str, ops: str, reason: str, when: Condition | None = None, since: str = ""
 ) -> Rule:
-    """The operators cost nothing: their readers read what they read."""
-    return Rule(name, frozenset(ops.split()), None, reason, when, since=since)
+    """The operators cost nothing."""
+    return Rule(name, ops, "", reason, when, since=since)
 
 
 @lru_cache(maxsize=1024)
@@ -213,19 +201,20 @@ def apply(network: Network, rules: Sequence[Rule], version: str = "") -> Groups:
 
 
 def _apply_rule(state: FusionState, rule: Rule) -> None:
-    kinds = rule.producer if rule.consumer is None else rule.consumer
+    producers = rule.producer.split()
+    kinds = rule.consumer.split() or producers
     present = set(state.kind.values())
-    if present.isdisjoint(kinds) or present.isdisjoint(rule.producer):
+    if present.isdisjoint(kinds) or present.isdisjoint(producers):
         return
     for group in [g for g, kind in state.kind.items() if kind in kinds]:
         if state.kind.get(group) not in kinds:
             continue
-        if rule.consumer is None:
+        if not rule.consumer:
             if rule.when is None or rule.when(state, group, group):
                 state.remove(group)
             continue
         for producer in sorted(state.producers_of(group), reverse=rule.match_policy != "first"):
-            is_kind = state.kind.get(producer) in rule.producer
+            is_kind = state.kind.get(producer) in producers
             fits = is_kind and (rule.when is None or rule.when(state, producer, group))
             if fits and not state.would_loop(producer, group):
                 state.merge(producer, group, rule.makes or state.kind[producer])
@@ -236,7 +225,7 @@ def _apply_rule(state: FusionState, rule: Rule) -> None:
 
 def unknown_operators(network: Network, rules: Iterable[Rule]) -> tuple[str, ...]:
     """One warning for each operator that no rule of the table names."""
-    named = {op for rule in rules for op in (*rule.producer, *(rule.consumer or ()))}
+    named = {op for rule in rules for op in f"{rule.producer} {rule.consumer}".split()}
     counts = Counter(n.qualified_op for n in network.nodes if n.domain or n.op not in named)
     return tuple(
         f"no fusion rule covers {op} ({count} of {len(network.nodes)} operators): "
