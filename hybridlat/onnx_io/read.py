@@ -79,6 +79,7 @@ def network_of(parsed: Parsed, name: str, batch: int | None, shapes: Shapes) -> 
         return _network(parsed, name, frame, batch)
     try:
         network = _network(parsed, name, frame, batch, rebinding)
+        rebinding.check(network)
     except Misfit as error:
         try:
             _network(parsed, name, _own(parsed, frame), None)

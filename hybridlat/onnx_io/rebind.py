@@ -1,8 +1,8 @@
 """Constants that an exporter wrote for one batch, made to hold for another.
 
 Exporters trace a network at one batch and write its sizes into the constants of Reshape, Expand,
-Slice, Tile, Resize and Concat. The types of all tensors at that batch, beside those at the other
-one, say which of these sizes were the batch.
+Slice, Tile and Resize, and weights and indices for each item. The types of all tensors at that
+batch, beside those at the other one, say which of these sizes were the batch.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from hybridlat.graph.network import TensorType
+from hybridlat.graph.network import Network, TensorType
 from hybridlat.onnx_io.nodes import FileNode, file_node
+from hybridlat.onnx_io.shapes import Misfit
 from hybridlat.onnx_io.values import Known, Value
 
 Sizes = tuple[int, ...]
 _SIZES_AT: Mapping[str, int] = {"Reshape": 1, "Expand": 1, "Tile": 1, "Slice": 2, "Resize": 3}
 """Which input of an operator has the sizes."""
+_EACH_ITEM = ("Concat", "GatherElements")  # they take an operand for each item, and broadcast none
+_BROADCAST = ("Add", "Sub", "Mul", "Div")
 _MOST_SIZE = 1 << 62
 
 
@@ -50,16 +53,19 @@ class Rebinding:
     def adapt(self, node: FileNode, known: dict[str, Known]) -> FileNode:
         """The operator with constants for the new batch, which are added to ``known``."""
         made: Mapping[int, Value] = {}
-        if node.op == "Concat" and not node.domain:
-            made = self._tokens(node, known)
-        elif node.op in _SIZES_AT and not node.domain and node.outputs:
+        if node.domain or not node.outputs:
+            return node
+        if node.op in _SIZES_AT:
             made = self._sizes(node, known)
+        elif node.op in _EACH_ITEM or (node.op in _BROADCAST and self.old > 1):
+            made = self._operands(node, known)
         if not made:
             return node
         self.changed.append(node.name)
         proto = node.proto()
         for place, value in made.items():
-            proto.input[place] = name = f"{node.inputs[place]}@{node.name}"
+            about = value.type.shape if value.array is None else value.array.reshape(-1).tolist()
+            proto.input[place] = name = f"{node.inputs[place]}@{about}"  # shared as before
             known[name] = value
         return replace(file_node(proto.SerializeToString()), name=node.name)
 
@@ -96,8 +102,8 @@ class Rebinding:
         is_whole = node.op != "Tile" and place >= 0 and sizes[place] == before[axis]
         return place if is_whole else None
 
-    def _tokens(self, node: FileNode, known: Mapping[str, Known]) -> Mapping[int, Value]:
-        """Weights beside results of the batch, as a class token is: one for each of its items."""
+    def _operands(self, node: FileNode, known: Mapping[str, Known]) -> Mapping[int, Value]:
+        """Weights and indices beside results of the batch, each of them for all of its items."""
         pairs = [(_shape(self.before.get(n)), _shape(known.get(n))) for n in node.inputs]
         axes = {changed_axis(old, new) for old, new in pairs} - {None}
         axis = axes.pop() if len(axes) == 1 else None
@@ -107,10 +113,27 @@ class Rebinding:
         made: dict[int, Value] = {}
         for place, name in enumerate(node.inputs):
             value = known.get(name)
-            if isinstance(value, Value) and value.type.shape[axis : axis + 1] == (self.old,):
+            if not isinstance(value, Value) or value.type.shape[axis : axis + 1] != (self.old,):
+                continue
+            array = value.array
+            if array is None:
                 shape = (*value.type.shape[:axis], self.new, *value.type.shape[axis + 1 :])
                 made[place] = Value.of_type(TensorType(value.type.dtype, shape))
+            elif (array == array.take([0], axis)).all():
+                made[place] = Value.of_array(np.repeat(array.take([0], axis), self.new, axis))
         return made
+
+    def check(self, network: Network) -> None:
+        """Misfit for an operator that reads what grows with the batch, and whose result does not.
+
+        A size that was the batch and was taken for another may let the items disappear.
+        """
+        changed = {name for name, type_ in network.types.items() if type_ != self.before.get(name)}
+        for node in network.nodes:
+            for out in node.outputs if changed.intersection(node.inputs) else ():
+                elements = math.prod(_shape(self.before.get(out)))
+                if out and network.types[out].elements * self.old != elements * self.new:
+                    raise Misfit(f"{node.op} {node.name!r} does not grow with the batch")
 
 
 def changed_axis(before: Sizes, after: Sizes) -> int | None:

@@ -142,7 +142,7 @@ def _check_convolution(network: Network, node: Node, where: str) -> None:
         raise NetworkError(f"{where} has {group} groups")
     channels = weight.shape[1] * group if node.op == "Conv" else weight.shape[0]
     if source.shape[1] != channels:
-        raise NetworkError(
+        raise Misfit(
             f"{where} expects {channels} input channels, but its input has {source.shape[1]}"
         )
     if node.op != "Conv":

@@ -39,6 +39,9 @@ NETWORKS = {
     "a slice of all": """net (float[@,8,4,4] x) => (float[a,b,c,d] y)
         <int64[2] s = {0,0}, int64[2] e = {@,4}, int64[2] a = {0,1}>
         { p = Slice(x, s, e, a) y = Relu(p) }""",
+    "an index for each": """net (float[@,8,4] x) => (float[a,b,c] y) <int64[3] n = {@,8,1}>
+        { z = ConstantOfShape <value = int64[1] {1}> (n)  p = GatherElements <axis = 2> (x, z)
+          y = Relu(p) }""",
     "resized": """net (float[@,8,4,4] x) => (float[a,b,c,d] y) <int64[4] s = {@,8,8,8}>
         { y = Resize <mode = "nearest"> (x, , , s) }""",
 }
@@ -65,15 +68,25 @@ def test_a_file_for_one_batch_is_read_at_another(text: str, made_for: int) -> No
     assert registry.about(network) == (said,) and not registry.about(right)
 
 
-UNDECIDED = """net (float[1,3,4,4] x) => (float[m,n] y) <int64[2] s = {4,12}>
-        { t = Transpose <perm = [2,0,1,3]> (x) y = Reshape(t, s) }"""
+def test_a_weight_for_two_items_is_one_for_each_of_eight() -> None:
+    text = """net (float[@,8,6] x) => (float[a,b,c] y) <int64[3] n = {@,8,6}>
+        { w = ConstantOfShape(n) y = Add(x, w) }"""
+    assert sign(read_network(_model(text, 2), batch=8)) == sign(read_network(_model(text, 8)))
 
 
-def test_what_cannot_be_decided_is_refused() -> None:
-    """Behind the sequence a batch of 1 may lie in either product."""
-    expected = r"^net.onnx: the file is fixed to batch 1 \(Reshape '.*'\): export it again with a"
+UNDECIDED = {
+    "Reshape": """net (float[1,3,4,4] x) => (float[m,n] y) <int64[2] s = {4,12}>
+        { t = Transpose <perm = [2,0,1,3]> (x) y = Reshape(t, s) }""",
+    "ReduceMean": "net (float[1,8] x) => (float[a,b] y) { y = ReduceMean <axes = [0]> (x) }",
+}
+
+
+@pytest.mark.parametrize("op", UNDECIDED)
+def test_what_cannot_be_decided_is_refused(op: str) -> None:
+    """Behind other sizes a batch of 1 may lie in either product; items must not disappear."""
+    expected = rf"^net.onnx: the file is fixed to batch 1 \({op} '.*'\): export it again with a"
     with pytest.raises(NetworkError, match=expected):
-        read_network(onnx.parser.parse_model(HEAD + UNDECIDED), batch=8, name="net.onnx")
+        read_network(onnx.parser.parse_model(HEAD + UNDECIDED[op]), batch=8, name="net.onnx")
 
 
 def test_a_free_batch_stays_what_the_file_says() -> None:
