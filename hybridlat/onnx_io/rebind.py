@@ -7,6 +7,7 @@ batch, beside those at the other one, say which of these sizes were the batch.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from hybridlat.graph.network import Network, TensorType
+from hybridlat.onnx_io.infer import MAX_FOLDED_ELEMENTS
 from hybridlat.onnx_io.nodes import FileNode, file_node
 from hybridlat.onnx_io.shapes import Misfit
 from hybridlat.onnx_io.values import Known, Value
@@ -21,9 +23,8 @@ from hybridlat.onnx_io.values import Known, Value
 Sizes = tuple[int, ...]
 _SIZES_AT: Mapping[str, int] = {"Reshape": 1, "Expand": 1, "Tile": 1, "Slice": 2, "Resize": 3}
 """Which input of an operator has the sizes."""
-_EACH_ITEM = ("Concat", "GatherElements")  # they take an operand for each item, and broadcast none
+_EACH_ITEM = ("Concat", "Gather", "GatherElements")  # what they read is there for each item
 _BROADCAST = ("Add", "Sub", "Mul", "Div")
-_MOST_SIZE = 1 << 62
 
 
 def batch_change(
@@ -32,10 +33,10 @@ def batch_change(
     """The batch of a file and the one asked for, where nothing else of its inputs differs."""
     if not before.keys() >= after.keys():
         return None
-    pairs = [(before[name].shape, type_.shape) for name, type_ in after.items()]
-    changes = {(old[0], new[0]) for old, new in pairs if old != new and old[1:] == new[1:]}
-    is_all = all(old == new or old[1:] == new[1:] for old, new in pairs)
-    return changes.pop() if is_all and len(changes) == 1 and min(changes)[0] > 0 else None
+    pairs = {(before[name].shape, type_.shape) for name, type_ in after.items()}
+    changes = {(old[0], new[0], old[1:] == new[1:]) for old, new in pairs if old != new}
+    old, new, is_batch = changes.pop() if len(changes) == 1 else (0, 0, False)
+    return (old, new) if is_batch and old > 0 else None
 
 
 @dataclass(slots=True)
@@ -53,7 +54,7 @@ class Rebinding:
     def adapt(self, node: FileNode, known: dict[str, Known]) -> FileNode:
         """The operator with constants for the new batch, which are added to ``known``."""
         made: Mapping[int, Value] = {}
-        if node.domain or not node.outputs:
+        if node.domain or not (node.inputs and node.outputs):
             return node
         if node.op in _SIZES_AT:
             made = self._sizes(node, known)
@@ -64,8 +65,8 @@ class Rebinding:
         self.changed.append(node.name)
         proto = node.proto()
         for place, value in made.items():
-            about = value.type.shape if value.array is None else value.array.reshape(-1).tolist()
-            proto.input[place] = name = f"{node.inputs[place]}@{about}"  # shared as before
+            digest = hashlib.blake2b(value.data, digest_size=8).hexdigest()
+            proto.input[place] = name = f"{node.inputs[place]}@{digest}"  # shared as before
             known[name] = value
         return replace(file_node(proto.SerializeToString()), name=node.name)
 
@@ -78,7 +79,7 @@ class Rebinding:
         sizes = _numbers(value)
         place = self._place(node, sizes, known) if sizes else None
         size = 0 if place is None else sizes[place] * self.new // self.old
-        if place is None or not 0 < size < _MOST_SIZE:
+        if place is None or not 0 < size < 1 << 62:
             return {}
         made = np.array([*sizes[:place], size, *sizes[place + 1 :]], np.int64)
         return {at: Value.of_array(made.reshape(value.type.shape))}
@@ -92,8 +93,7 @@ class Rebinding:
             return 0 if is_wide and sizes[0] == self.old else None
         if node.op == "Reshape":
             result = _shape(self.before.get(node.outputs[0]))
-            is_known = len(result) == len(sizes)
-            return reshaped_axis(before, axis, result, self.old) if is_known else None
+            return reshaped_axis(before, axis, result, self.old)
         place = axis + len(sizes) - len(before)
         if node.op == "Slice":
             starts, axes = (_numbers(known.get(name)) for name in (*node.inputs, "", "")[1:4:2])
@@ -106,22 +106,32 @@ class Rebinding:
         """Weights and indices beside results of the batch, each of them for all of its items."""
         pairs = [(_shape(self.before.get(n)), _shape(known.get(n))) for n in node.inputs]
         axes = {changed_axis(old, new) for old, new in pairs} - {None}
-        axis = axes.pop() if len(axes) == 1 else None
+        axis, rank, stride = (
+            axes.pop() if len(axes) == 1 else None,
+            max(len(o) for o, _ in pairs),
+            0,
+        )
         along = [a.i for a in node.proto().attribute if a.name == "axis"]
-        if axis is None or axis in along or axis - len(pairs[0][0]) in along:
+        if node.op == "Gather" and len(pairs[0][0]) == 1:  # of all items in one row
+            along, stride = [], pairs[0][0][0] // self.old
+        if axis is None or axis in along or axis - rank in along:
             return {}
-        made: dict[int, Value] = {}
-        for place, name in enumerate(node.inputs):
-            value = known.get(name)
-            if not isinstance(value, Value) or value.type.shape[axis : axis + 1] != (self.old,):
-                continue
-            array = value.array
-            if array is None:
-                shape = (*value.type.shape[:axis], self.new, *value.type.shape[axis + 1 :])
-                made[place] = Value.of_type(TensorType(value.type.dtype, shape))
-            elif (array == array.take([0], axis)).all():
-                made[place] = Value.of_array(np.repeat(array.take([0], axis), self.new, axis))
-        return made
+        values = [(place, known.get(name)) for place, name in enumerate(node.inputs)]
+        own = [(p, v) for p, v in values if isinstance(v, Value) and len(v.type.shape) == rank]
+        made = {place: self._for_each(value, axis, stride) for place, value in own}
+        return {place: value for place, value in made.items() if value is not None}
+
+    def _for_each(self, value: Value, axis: int, stride: int) -> Value | None:
+        """A constant for all items, each ``stride`` on; None where it is none for each."""
+        (dtype, shape), array = value.type, value.array
+        if shape[axis] != self.old:
+            return None
+        shape = (*shape[:axis], self.new, *shape[axis + 1 :])
+        if array is None or dtype != "int64" or math.prod(shape) > MAX_FOLDED_ELEMENTS:
+            return Value.of_type(TensorType(dtype, shape))
+        first, along = array.take([0], axis), [-1 if i == axis else 1 for i in range(array.ndim)]
+        old, new = (first + stride * np.arange(n).reshape(along) for n in (self.old, self.new))
+        return Value.of_array(new) if (array == old).all() else None
 
     def check(self, network: Network) -> None:
         """Misfit for an operator that reads what grows with the batch, and whose result does not.
@@ -162,9 +172,8 @@ def reshaped_axis(source: Sizes, axis: int, result: Sizes, batch: int) -> int | 
 
 
 def _shape(known: Known) -> Sizes:
-    if known is None:
-        return ()
-    return known.type.shape if isinstance(known, Value) else known.shape
+    type_ = known.type if isinstance(known, Value) else known
+    return () if type_ is None else type_.shape
 
 
 def _numbers(known: Known) -> Sizes:

@@ -42,16 +42,19 @@ NETWORKS = {
     "an index for each": """net (float[@,8,4] x) => (float[a,b,c] y) <int64[3] n = {@,8,1}>
         { z = ConstantOfShape <value = int64[1] {1}> (n)  p = GatherElements <axis = 2> (x, z)
           y = Relu(p) }""",
+    "a view of all numbers": """net (float[@,8,1,1] x) => (float[a,b] y)
+        <int64[1] s = {-1}, int64[@,8] i = {%}>
+        { r = Reshape(x, s) g = Gather(r, i) y = Relu(g) }""",
     "resized": """net (float[@,8,4,4] x) => (float[a,b,c,d] y) <int64[4] s = {@,8,8,8}>
         { y = Resize <mode = "nearest"> (x, , , s) }""",
 }
 
 
 def _model(text: str, batch: int) -> onnx.ModelProto:
-    """``@`` stands for the batch, ``#`` for twice as much."""
-    return onnx.parser.parse_model(
-        HEAD + text.replace("@", str(batch)).replace("#", str(2 * batch))
-    )
+    """``@`` stands for the batch, ``#`` for twice as much, ``%`` for eight numbers of each."""
+    numbers = ",".join(map(str, range(8 * batch)))
+    text = text.replace("@", str(batch)).replace("#", str(2 * batch)).replace("%", numbers)
+    return onnx.parser.parse_model(HEAD + text)
 
 
 @pytest.mark.parametrize("made_for", [1, 2])
