@@ -78,9 +78,9 @@ class Rebinding:
             return {}  # the sizes follow the batch already
         sizes = _numbers(value)
         place = self._place(node, sizes, known) if sizes else None
-        size = 0 if place is None else sizes[place] * self.new // self.old
-        if place is None or not 0 < size < 1 << 62:
+        if place is None or not 0 < sum(sizes[place : place + 1]) * self.new < 1 << 62:
             return {}
+        size = sizes[place] * self.new // self.old
         made = np.array([*sizes[:place], size, *sizes[place + 1 :]], np.int64)
         return {at: Value.of_array(made.reshape(value.type.shape))}
 
