@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from click.testing import CliRunner
 from hybridlat import Predictor
 from hybridlat.cli import main as cli
 from hybridlat.cli.predict import verdict_of
-from hybridlat.errors import BackendUnavailable, MeasurementError, NetworkError
+from hybridlat.errors import BackendUnavailable, HybridlatError, MeasurementError, NetworkError
 from hybridlat.schema.estimate import Estimate
 from tests.cli.shell import FAKE, process
 from tests.report.estimates import residual, untrusted
@@ -32,7 +33,15 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         stand_in = create_autospec(Predictor)
         predictor = stand_in.return_value
         predictor.__enter__.return_value = predictor
-        predictor.predict.side_effect = answers
+        predictor.predict.side_effect, given = answers, iter(answers)
+
+        def many(networks: list[str], **_: object) -> Iterator[object]:
+            for answer in itertools.islice(given, len(networks)):
+                if isinstance(answer, BaseException) and not isinstance(answer, HybridlatError):
+                    raise answer
+                yield answer
+
+        predictor.predict_many.side_effect = many
         monkeypatch.setattr("hybridlat.Predictor", stand_in)
         return stand_in
 
@@ -147,8 +156,8 @@ def test_options_arrive_as_written(answering: Callable[..., Any]) -> None:
     assert asked["tolerance"] == pytest.approx(0.025) and asked["confidence"] == pytest.approx(0.9)
     assert asked["measure"] == "never"
     shapes = {"in:0": (4, 3, 8, 8), "mask": (4,)}
-    stand_in.return_value.predict.assert_called_once_with(
-        "n.onnx", batch=4, shapes=shapes, describe=True
+    stand_in.return_value.predict_many.assert_called_once_with(
+        ("n.onnx",), batch=4, shapes=shapes, describe=True, jobs=1, errors="return"
     )
 
 
@@ -159,7 +168,7 @@ def test_names_of_other_tools_are_understood(
 ) -> None:
     stand_in = answering(residual())
     assert cli.run(["predict", "n.onnx", shape, "x:4", batch, "4"]) == 0
-    asked = stand_in.return_value.predict.call_args.kwargs
+    asked = stand_in.return_value.predict_many.call_args.kwargs
     assert asked["batch"] == 4 and asked["shapes"] == {"x": (4,)}
 
 

@@ -39,7 +39,7 @@ def test_an_interrupt_ends_with_a_sentence(nets: Path, tmp_path: Path) -> None:
         "from hybridlat.cli import main as cli\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def wait(*_, **__): print('ready', flush=True); time.sleep(60)\n"
-        "hybridlat.Predictor.predict = wait\n"
+        "hybridlat.Predictor.predict_many = wait\n"
         f"cli.main(['predict', 'a.onnx', '--target', '{FAKE}', '--store', r'{tmp_path}/s.db'])"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True,
