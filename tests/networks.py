@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 from hybridlat.graph.builder import NetworkBuilder
 from hybridlat.graph.network import Network
+
+ROOT = Path(__file__).resolve().parents[1]
+NETS = ROOT / "data" / "nets"
 
 
 class Builder(NetworkBuilder):

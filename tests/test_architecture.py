@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
+from tests.networks import ROOT
 from tests.size import circle, foreign_privates, imports, modules
 
-ROOT = Path(__file__).resolve().parents[1]
 CONTRACTS: list[dict[str, Any]] = tomllib.loads(
     (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 )["tool"]["importlinter"]["contracts"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
-from pathlib import Path
 
 import pytest
 
@@ -21,9 +20,9 @@ from hybridlat.onnx_io import facts
 from hybridlat.report import compare
 from hybridlat.schema import estimate, measurement
 from hybridlat.store import database, packs
+from tests.networks import ROOT
 from tests.report.estimates import untrusted
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGE = "".join(
     (ROOT / "docs" / page).read_text(encoding="utf-8")
     for page in ("contributing/file-formats.md", "reference/output.md")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
 
 import pytest
 
+from tests.networks import ROOT
+
 pytest.importorskip("hatchling", reason="hatchling builds the wheel: install the extra dev")
 
-ROOT = Path(__file__).resolve().parents[1]
 MOST_MB = 34
 """What a wheel may weigh: models and the CPU pack are nearly all of it."""
 

@@ -24,10 +24,8 @@ from hybridlat.schema.target import Target
 from hybridlat.store.packs import shipped_packs
 from tests.engines.test_quantised import FLOATS, PLAIN, QDQ, WEIGHTS
 from tests.fakes.fake_backend import FAKE, QUICK
-from tests.networks import Builder
+from tests.networks import NETS, Builder
 from tests.onnx_io.test_precision import model
-
-NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
 
 
 def small_network(channels: int = 8, repeats: int = 3) -> Network:

@@ -22,8 +22,9 @@ from hybridlat.errors import InputError, MissingExtra
 from hybridlat.onnx_io import to_onnx
 from hybridlat.report import terminal
 from hybridlat.report.prediction_table import COLUMNS
-from tests.api.test_api import NETS, small_network
+from tests.api.test_api import small_network
 from tests.fakes.fake_backend import FAKE, QUICK
+from tests.networks import NETS
 from tests.report.estimates import described, residual, untrusted
 
 PACK = "epyc-26-2/onnxruntime-1.31/fp32/1t"

@@ -12,7 +12,6 @@ from hybridlat.onnx_io import to_onnx
 from tests.board.conftest import RunScript
 from tests.networks import classifier
 
-ROOT = Path(__file__).resolve().parents[2]
 TARGET = "orin-agx/tensorrt/fp16"
 THERE = "orin-agx/tensorrt-8.6/fp16"
 

@@ -7,7 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.networks import ROOT
+
 FAKE = "fake/fake-1.0/fp32/1t"
 
 

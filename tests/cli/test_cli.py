@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.shell import FAKE, ROOT, process
+from tests.cli.shell import FAKE, process
+from tests.networks import ROOT
 
 
 def known(nets: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

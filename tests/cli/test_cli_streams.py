@@ -15,7 +15,8 @@ from hybridlat.cli import main as cli
 from hybridlat.cli.output import ProgressShown, line
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.progress import Progress
-from tests.cli.shell import FAKE, ROOT, process
+from tests.cli.shell import FAKE, process
+from tests.networks import ROOT
 
 NEEDLESS = {
     "onnx", "onnxruntime", "mlflow", "xgboost", "sklearn", "pandas", "scipy", "joblib", "pyarrow",

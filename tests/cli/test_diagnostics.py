@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from hybridlat.cli import main as cli
-from tests.cli.shell import FAKE, ROOT, process
+from tests.cli.shell import FAKE, process
+from tests.networks import ROOT
 
 LOGGER = logging.getLogger("hybridlat")
 

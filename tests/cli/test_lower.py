@@ -1,7 +1,6 @@
 """``hybridlat lower``: the kernels of each kind of target, and where rules and engine differ."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +10,7 @@ from hybridlat.cli.lower import lower
 from hybridlat.engines import tensorrt_rtx
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.network import Network
-
-NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
+from tests.networks import NETS
 
 
 def run(name: str, target: str, *options: str) -> Result:

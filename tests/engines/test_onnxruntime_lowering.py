@@ -20,10 +20,8 @@ from hybridlat.graph.signature import sign
 from hybridlat.graph.signature_reading import read
 from hybridlat.onnx_io import load, read_network
 from hybridlat.schema.target import Target
-from tests.networks import Builder
+from tests.networks import NETS, Builder
 
-ROOT = Path(__file__).resolve().parents[2]
-NETS = ROOT / "data" / "nets"
 NAMES = ("squeezenet", "mobilenetv3_small_100", "shufflenet", "resnet18", "inception_v1", "unet")
 
 HERE = Target("here", "onnxruntime", "fp32", 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 import onnxruntime
 import pytest
@@ -21,13 +20,12 @@ from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.onnx_io import OnnxFile, load, to_onnx
 from hybridlat.schema.target import Target
-from tests.networks import Builder
+from tests.networks import NETS, Builder
 from tests.strategies import networks
 
 if tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 30):
     pytest.skip("the rules hold from 1.30 on; older engines are asked", allow_module_level=True)
 
-NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
 HERE = Target("here", "onnxruntime", "fp32", 1)
 WIDTHS = (3, 8, 12, 16, 18, 20, 32)
 SUM = "|skip_connect~0|skip_connect~1|"

@@ -2,7 +2,6 @@
 
 import sys
 from functools import cache
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -17,7 +16,6 @@ from tests.engines.tensorrt_patterns import PATTERNS, Pattern, told
 from tests.experiments.scripts import load
 from tests.networks import Builder, residual_block
 
-ROOT = Path(__file__).resolve().parents[2]
 NEEDS_COMPILER = pytest.mark.skipif(
     not tensorrt_rtx.installed(), reason="the extra rtx is not installed"
 )

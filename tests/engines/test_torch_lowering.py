@@ -21,8 +21,8 @@ from hybridlat.schema.target import Target
 from tests.engines.tensorrt_patterns import CONV, weights
 from tests.engines.tensorrt_patterns import network as text_network
 from tests.engines.test_backends import assert_whole
+from tests.networks import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = sorted((ROOT / "data" / "nets").glob("*.onnx"))
 TARGETS = (
     "rtx-3090/torch-1.12/amp",

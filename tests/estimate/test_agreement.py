@@ -27,8 +27,9 @@ from hybridlat.report.units import why_untrusted
 from hybridlat.schema.measurement import KINDS, Kind, MachineLoad, Measurement, load_of
 from hybridlat.schema.target import Target
 from hybridlat.store import LatencyStats, Store, packs
-from tests.estimate.test_whole_networks import NETS, TARGET, network_of
+from tests.estimate.test_whole_networks import TARGET, network_of
 from tests.fakes.fake_backend import FAKE, QUICK
+from tests.networks import NETS
 
 FITTED = Composition(scale=1.0, residual_share=0.02, networks=60)
 

@@ -12,8 +12,8 @@ from hybridlat import Predictor, onnx_io, predict
 from hybridlat.estimate.structure import common_path
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
+from tests.networks import NETS
 
-NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
 EPYC, L4 = "epyc-26-2/onnxruntime-1.31/fp32/1t", "l4/tensorrt/fp16"
 OPSET = '<ir_version: 8, opset_import: ["" : 13]> '
 

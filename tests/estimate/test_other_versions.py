@@ -25,10 +25,9 @@ from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
-from tests.networks import Builder, residual_block
+from tests.networks import NETS, Builder, residual_block
 
 VERSIONED, PLAIN = "orin-agx/tensorrt-8.6/fp16", "orin-agx/tensorrt/fp16"
-NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
 CELL_US = 700.0  # far from what any law would say of these
 
 

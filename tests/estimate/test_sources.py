@@ -21,9 +21,8 @@ from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
-from tests.networks import Builder
+from tests.networks import NETS, Builder
 
-NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
 L4 = Target.parse("l4/tensorrt/fp16")
 
 

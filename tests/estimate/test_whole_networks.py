@@ -40,9 +40,8 @@ from hybridlat.schema.measurement import Breakdown, Measurement, Visit
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from tests.fakes.fake_backend import FAKE, QUICK
-from tests.networks import Builder, encoder_decoder, residual_block
+from tests.networks import NETS, Builder, encoder_decoder, residual_block
 
-NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
 TARGET = Target.parse(FAKE)
 
 

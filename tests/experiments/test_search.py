@@ -9,8 +9,8 @@ import pytest
 
 from experiments import search_space
 from experiments.search_ways import WAYS, Gate, judge, random_choice, search
+from tests.networks import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 SPACE = search_space.read(ROOT / "experiments" / "search" / "space.json")
 TRUTH = SPACE.truth
 

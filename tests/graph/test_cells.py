@@ -20,6 +20,7 @@ from hybridlat.onnx_io import load
 from hybridlat.schema.target import Target
 from tests.fakes.fake_backend import FakeBackend
 from tests.networks import (
+    NETS,
     Builder,
     branches,
     classifier,
@@ -177,7 +178,6 @@ def test_a_concatenation_that_is_written_in_place_is_one_tensor() -> None:
 
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "single_tensor_cells.json"
-NETS = Path(__file__).parents[2] / "data" / "nets"
 
 
 @pytest.mark.parametrize(("name", "hashes"), json.loads(GOLDEN.read_text()).items())

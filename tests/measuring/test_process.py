@@ -24,9 +24,8 @@ from hybridlat.measuring.schedule import Job, MeasurementConfig
 from hybridlat.onnx_io import to_onnx
 from hybridlat.store import Store
 from tests.fakes.fake_backend import DIES_VARIABLE, SLEEP_VARIABLE, FakeBackend
-from tests.networks import classifier, conv_relu
+from tests.networks import ROOT, classifier, conv_relu
 
-ROOT = Path(__file__).resolve().parents[2]
 PLUGIN = ROOT / "tests" / "fakes" / "plugin"
 TARGET = "fake/fake-1.0/fp32/1t"
 FAKE = "tests.fakes.fake_backend:FakeBackend"

@@ -14,11 +14,9 @@ from hybridlat.engines import registry
 from hybridlat.graph.network import Network
 from hybridlat.model.geometry import COLUMN
 from hybridlat.onnx_io import read_network
-from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
-from tests.networks import Builder
+from tests.networks import NETS, Builder
 
-NETS = shipped("data", "nets")
 PUBLIC = Path(__file__).resolve().parents[3] / "shared/data/gpu_networks/nets.tar.gz"
 TARGETS = [
     Target.parse(name)

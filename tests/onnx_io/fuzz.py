@@ -10,11 +10,11 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 
 import onnx
 
-NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
+from tests.networks import NETS
+
 SEEDS = ("squeezenet", "shufflenet", "resnet18", "mobilenetv3_small_100", "bvlc_alexnet")
 Mutation = Callable[[onnx.ModelProto, random.Random], None]
 

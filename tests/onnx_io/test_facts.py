@@ -9,8 +9,8 @@ import pytest
 
 from hybridlat.onnx_io import OnnxFile, load
 from hybridlat.onnx_io.facts import FACTS_FORMAT, FileFacts
+from tests.networks import NETS
 
-NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
 FILES = sorted(NETS.glob("*.onnx"))
 
 

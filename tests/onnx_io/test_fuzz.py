@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.networks import ROOT
+
 EVERY_MUTATION_OF_EVERY_NETWORK = 100
 # Files of seed 7 that ended in an exception once: text that is not UTF-8 in an operator, beside it
 # and in an attribute, an element type that there is not, and a kernel that is not the weight's.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,9 @@ from experiments import nasbench201
 from experiments.block_spaces import SPACES
 from hybridlat.graph.network import Network
 from hybridlat.onnx_io import load, read_network, to_onnx
+from tests.networks import NETS
 from tests.strategies import networks
 
-NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
 ARCH = "|nor_conv_3x3~0|+|none~0|skip_connect~1|+|avg_pool_3x3~0|nor_conv_1x1~1|skip_connect~2|"
 
 

@@ -17,9 +17,8 @@ from hybridlat.board.plan import make_files
 from hybridlat.engines.tensorrt import in_half_precision
 from hybridlat.graph.network import Network
 from hybridlat.onnx_io import read_network, tensorrt, to_onnx
-from tests.networks import branches, classifier, conv_relu, residual_block
+from tests.networks import NETS, branches, classifier, conv_relu, residual_block
 
-NETS = Path(__file__).resolve().parents[2] / "data" / "nets"
 X = np.random.default_rng(0).standard_normal((1, 4, 6, 6)).astype("float32")
 MAKERS = (conv_relu, residual_block, branches, classifier)
 

@@ -19,12 +19,10 @@ from hybridlat.model.family.kernels import (
 )
 from hybridlat.model.geometry import COLUMN
 from hybridlat.onnx_io import read_network
-from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
 from tests.model.family.worlds import GPU, table
-from tests.networks import Builder
+from tests.networks import NETS, Builder
 
-NETS = shipped("data", "nets")
 TENSORRT = Target.parse("v100/tensorrt-8.6/fp32")
 
 
