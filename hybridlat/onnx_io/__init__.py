@@ -29,21 +29,9 @@ if TYPE_CHECKING:
     from hybridlat.onnx_io.write import random_array, to_onnx, zeros
 
 __all__ = [
-    "ModelSource",
-    "OnnxFile",
-    "Recall",
-    "Shapes",
-    "as_bytes",
-    "engine_network",
-    "is_model",
-    "load",
-    "random_array",
-    "read_network",
-    "readable",
-    "since_version",
-    "to_onnx",
-    "zeros",
-]
+    "ModelSource", "OnnxFile", "Recall", "Shapes", "as_bytes", "engine_network", "is_model", "load",
+    "random_array", "read_network", "readable", "since_version", "to_onnx", "zeros",
+]  # fmt: skip
 
 __getattr__ = loader(
     __name__,
