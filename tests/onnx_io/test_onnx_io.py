@@ -44,13 +44,9 @@ def test_symbolic_batch_is_one_unless_given() -> None:
     assert read_network(conv_model("N"), shapes=shapes).types["y"].shape == (2, 4, 32, 16)
 
 
-def test_open_sizes_and_inputs_that_are_not_there_are_named() -> None:
-    made = model("g (float[1,3,H,8] x) => (float[1,3,H,8] y) { y = Relu(x) }")
-    with pytest.raises(NetworkError, match=r"size 'H' of the input 'x'.*--shape x:"):
-        read_network(made)
-    assert read_network(made, shapes={"x": (1, 3, 4, 8)}).types["y"].shape == (1, 3, 4, 8)
+def test_inputs_that_are_not_there_are_named() -> None:
     with pytest.raises(NetworkError, match="there is no input 'z': the inputs are 'x'"):
-        read_network(made, shapes={"z": (1,)})
+        read_network(conv_model("N"), shapes={"z": (1,)})
 
 
 def test_weights_made_by_constant_of_shape_are_weights() -> None:
@@ -163,7 +159,7 @@ BROKEN = {
     "negative window": ("g (float[1,3,2,2] x) => (float y) { y = MaxPool<kernel_shape=[5,5]>(x) }",
         "zero or less|do not fit"),
     "unknown domain without shape": ("g (float[1,3] x) => (float[1,3] y) "
-        "{ t = my.domain.Twist(x)  y = Relu(t) }", "my.domain"),
+        "{ t = my.domain.Twist(x)  y = Relu(t) }", "'t', made by .*'my.domain'.* value_info"),
     "shapes that clash": ("g (float[1,3] x, float[1,4] z) => (float[1,3] y) { y = Add(x, z) }",
         "do not fit together"),
     "normalised scalar": ("g (float[1,3] x) => (float y) { t = ReduceMean<keepdims=0>(x) "

@@ -99,11 +99,6 @@ def test_a_free_batch_stays_what_the_file_says() -> None:
     assert network.types["y"].shape == (1, 1024) and not network.rebound
 
 
-def test_a_file_with_another_size_than_the_batch_stays_as_it_is() -> None:
-    with pytest.raises(NetworkError, match="Reshape"):
-        read_network(_model(NETWORKS["flatten"], 1), shapes={"x": (1, 8, 5, 5)})
-
-
 sizes = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple)
 
 
