@@ -2,12 +2,16 @@
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import onnx.parser
 import onnxruntime
 import pytest
 from hypothesis import settings
+
+from hybridlat import Predictor
+from tests.fakes.fake_backend import FAKE, QUICK
 
 # Machines that run tests are shared and slow at times: time is no property of the code here.
 EXAMPLES = 200 if os.environ.get("HYBRIDLAT_SLOW_TESTS") else 50
@@ -39,3 +43,14 @@ def pytest_sessionstart() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Pages first: they take the longest, and workers that are done steal what follows them."""
     items.sort(key=lambda item: item.path.name != "test_pages.py")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'store.db'}"
+
+
+@pytest.fixture
+def fake(store: str) -> Iterator[Predictor]:
+    with Predictor(FAKE, store=store, settings=QUICK) as predictor:
+        yield predictor

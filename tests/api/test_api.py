@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -37,17 +36,6 @@ def small_network(channels: int = 8, repeats: int = 3) -> Network:
         y = net.conv(y, channels)
         x = net.op("Relu", [net.op("Add", [y, x], net.shape(x), 14)], net.shape(x), 14)
     return net.network(x)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'store.db'}"
-
-
-@pytest.fixture
-def fake(store: str) -> Iterator[Predictor]:
-    with Predictor(FAKE, store=store, settings=QUICK) as predictor:
-        yield predictor
 
 
 def test_unknown_cells_are_measured_and_then_looked_up(fake: Predictor) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from hybridlat.estimate.block_space import cells_by_block
 from hybridlat.estimate.partition import CellPlace, CellUse, Partition
 from hybridlat.graph.network import Network
 from hybridlat.onnx_io import to_onnx
-from tests.fakes.fake_backend import FAKE, QUICK
+from tests.fakes.fake_backend import FAKE
 from tests.networks import Builder
 
 CPU = "epyc-26-2/onnxruntime-1.31/fp32/1t"
@@ -58,13 +57,6 @@ CHOICES = [dict(zip(BLOCKS, names, strict=True)) for names in itertools.product(
 def network(choice: dict[str, str]) -> bytes:
     standing = (BLOCKS[position][name] for position, name in choice.items())
     return to_onnx(chain([one for one in standing if one is not None]), seed=None)
-
-
-@pytest.fixture
-def fake(tmp_path: Path) -> Iterator[Predictor]:
-    store = f"sqlite:///{tmp_path / 'store.db'}"
-    with Predictor(FAKE, store=store, settings=QUICK) as predictor:
-        yield predictor
 
 
 def test_sums_of_rows_are_the_latencies_of_networks(fake: Predictor) -> None:

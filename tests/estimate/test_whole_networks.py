@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,17 +50,6 @@ def network_of(channels: int = 8, depth: int = 3) -> Network:
     for _ in range(depth):
         x = net.op("Relu", [net.conv(x, channels)], (1, channels, 16, 16))
     return net.network(x)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'store.db'}"
-
-
-@pytest.fixture
-def fake(store: str) -> Iterator[Predictor]:
-    with Predictor(FAKE, store=store, settings=QUICK) as predictor:
-        yield predictor
 
 
 def keep(store: Store, data: bytes, **changes: Any) -> None:
