@@ -90,7 +90,7 @@ def network_of(parsed: Parsed, name: str, batch: int | None, shapes: Shapes) -> 
             f"the file is fixed to batch {rebinding.old} ({where and where[0]}): "
             "export it again with a free batch dimension"
         ) from error
-    return replace(network, rebound=tuple(rebinding.changed))
+    return replace(network, rebound=tuple(dict.fromkeys(rebinding.changed)))
 
 
 def _own(parsed: Parsed, frame: Frame) -> Frame:

@@ -2,14 +2,11 @@
 
 import onnx.parser
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hybridlat.engines import registry
 from hybridlat.errors import NetworkError
 from hybridlat.graph.signature import sign
 from hybridlat.onnx_io import read_network
-from hybridlat.onnx_io.rebind import reshaped_axis
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> '
 NETWORKS = {
@@ -97,14 +94,3 @@ def test_a_free_batch_stays_what_the_file_says() -> None:
     text = NETWORKS["flatten"].replace("float[@", "float[N", 1).replace("@,128", "1,-1")
     network = read_network(_model(text, 1), batch=8)
     assert network.types["y"].shape == (1, 1024) and not network.rebound
-
-
-sizes = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple)
-
-
-@given(sizes, sizes, st.sampled_from([2, 3, 5, 7]))
-def test_what_lies_outermost_stays_outermost(
-    source: tuple[int, ...], result: tuple[int, ...], batch: int
-) -> None:
-    """A batch, alone or merged with what it lies around."""
-    assert reshaped_axis((batch, *source), 0, (batch * result[0], *result[1:]), batch) == 0
