@@ -1,11 +1,15 @@
 """How far apart versions and precisions of one engine are on one device.
 
-    python experiments/25_versions_apart.py [--data DIR]
+    python experiments/25_versions_apart.py [--data DIR] [--store FILE]
 
 ``--data`` (``../shared/data``) holds ``whole_networks``. For each pair of targets that differ in
 version or precision alone: the median ratio of their latencies over the same networks, the standard
 deviation of its logarithm, and its root mean square.
-``hybridlat/estimate/predict/other_targets.py`` holds what they say of versions.
+
+``--store`` holds versions of one engine that were measured here, networks and cells. For each pair:
+the parts of ln(ratio) of cells that are most likely, the noise of the measurements taken off, and
+how networks differ beside their cells. Then the newest version is met after the one before.
+``hybridlat/estimate/predict/ratios.py`` holds what all of that says of versions.
 """
 
 from __future__ import annotations
@@ -24,10 +28,16 @@ sys.path.insert(0, str(ROOT))
 
 from whole_networks_data import FAMILIES, read_rows
 
+from hybridlat.estimate.lookup.target_data import TargetData
+from hybridlat.estimate.predict.other_targets import pairs_of
+from hybridlat.evaluation.dataset import load
+from hybridlat.evaluation.other_version import first_met
 from hybridlat.schema.target import Target
+from hybridlat.store import Store
 
 Array = NDArray[np.float64]
 LEAST = 8  # rows that two targets have in common
+GRID = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12)
 
 
 def networks(folder: Path) -> dict[tuple[Target, str], dict[tuple[str, int], float]]:
@@ -66,11 +76,57 @@ def of_networks(folder: Path) -> list[str]:
     return lines
 
 
+def of_cells(there: TargetData, here: TargetData) -> str:
+    """The parts of ln(ratio) of the cells of two versions, most likely by a normal law."""
+    pairs = pairs_of(here, there)
+    kinds = sorted({name for pair in pairs for name, _ in pair.kinds})
+    shares = np.array([[dict(pair.kinds).get(name, 0.0) for name in kinds] for pair in pairs])
+    logs, noise = (np.array([getattr(p, name) for p in pairs]) for name in ("log_ratio", "noise"))
+    common = float(np.average(logs, weights=noise**-2.0))
+
+    def likelihood(kind: float, cell: float) -> float:
+        each = np.hypot(cell, noise)
+        rest = np.clip(logs - common, -3 * each, 3 * each)
+        root = np.linalg.cholesky(kind**2 * shares @ shares.T + np.diag(each**2))
+        white = np.linalg.solve(root, rest)
+        return float(-white @ white / 2 - np.log(np.diag(root)).sum())
+
+    kind, cell = max(itertools.product(GRID, GRID), key=lambda both: likelihood(*both))
+    tails = np.mean(np.abs(logs - common) > 3 * np.hypot(kind, cell, noise))
+    return (
+        f"| {here.target} / {there.target} | {len(pairs)} | {common:+.3f} | {kind:.3f} | "
+        f"{cell:.3f} | {np.median(noise):.3f} | {100 * tails:.0f} % |"
+    )
+
+
+def of_store(path: Path) -> None:
+    """The table of a store, and the play."""
+    print("| pair | cells | common | kind | cell | noise | beyond 3 |")
+    print("|---|---|---|---|---|---|---|")
+    with Store(path) as store:
+        targets = sorted(store.targets(), key=str)
+        for pair in itertools.combinations([TargetData(each, store) for each in targets], 2):
+            print(of_cells(*pair))
+        there, here = (load(target, [store]) for target in targets[-2:])
+        print(f"\n{here.target} first met, {len(here.complete_networks)} networks:")
+        for each in first_met(here, [store], there, [0.05]):
+            error, device_s = each.score.rmspe, each.score.device_s
+            ends = [p.interval_us[1] / p.predicted_us for p in each.predictions if p.interval_us]
+            print(f"{each.regime} {each.method}: RMSPE {error:.1f} %, {device_s:.0f} s measured")
+            if ends:
+                holds = 100 * each.score.coverage
+                print(f"    half-width {100 * np.mean(ends) - 100:.1f} %, holds {holds:.0f} %")
+
+
 def main() -> None:
-    """The table."""
+    """The tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared/data")
+    parser.add_argument("--store", type=Path)
     given = parser.parse_args()
+    if given.store:
+        of_store(given.store)
+        return
     print("| pair | rows | median ratio | sd of log | rms of log |")
     print("|---|---|---|---|---|")
     for text in of_networks(given.data / "whole_networks"):

@@ -91,7 +91,7 @@ def _space(session: Session, order: Sequence[Block], examples: Sequence[_Example
     return BlockSpace(
         str(session.target),
         composition,
-        composition.start([replace(prior, count=1) for prior in priors.cells]),
+        composition.start([replace(prior, count=1) for prior in priors.cells], priors.block),
         {block: cells.get(block, {}) for block in order},
         options.aim,
         [(e.choice, sum(e.cells.values(), Counter())) for e in examples if e.is_drawn],

@@ -28,7 +28,6 @@ from hybridlat.estimate.lookup.models import known_device
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
 from hybridlat.estimate.predict.chain import CellPriors, cell_priors
-from hybridlat.estimate.predict.other_targets import whole_network
 from hybridlat.estimate.predict.source import NetworkCells, copied_bytes, network_cost_s
 from hybridlat.estimate.structure import network_structure
 from hybridlat.estimate.warnings import warnings_of
@@ -43,12 +42,17 @@ MOST_NETWORK_RUNS = 3
 
 def estimate_network(request: Request, data: TargetData) -> Estimate:
     """The estimate of one network from what is known of its target."""
+    return _estimate_of(request, data, belief_of(request, data))
+
+
+def belief_of(request: Request, data: TargetData) -> Belief:
+    """What is believed of a network in the end, once the gate has measured what it wants."""
     data.refresh()
     belief = _first_belief(request, data)
     if request.measure is not None:
         while step := _next_step(request, data, belief):
             belief = _measured(request, request.measure, data, belief, step)
-    return _estimate_of(request, data, belief)
+    return belief
 
 
 def _first_belief(request: Request, data: TargetData) -> Belief:
@@ -56,14 +60,14 @@ def _first_belief(request: Request, data: TargetData) -> Belief:
     if request.remeasure and request.measure is not None:
         request.measure(request.signatures, True)
         measured_now = frozenset(request.signatures)
-    whole = whole_network(data, request.partition)
-    partition = request.partition
+    partition, whole = request.partition, _whole_network(request, data)
     cells = NetworkCells(
         request.signatures,
         tuple([use.count for use in partition.uses]),
         request.confidence,
         lambda: data.texts(partition, request.signatures),
         lambda: copied_bytes(request.network()),
+        lambda: partition.whole,
     )
     priors = cell_priors(data, cells, request.measure is not None, whole)
     composition = composition_for(data, priors, request.confidence)
@@ -73,12 +77,18 @@ def _first_belief(request: Request, data: TargetData) -> Belief:
     belief = Belief(
         priors,
         composition,
-        composition.start(priors.cells).given_sums(sums),
+        composition.start(priors.cells, priors.block).given_sums(sums),
         priors.failures,
         measured_now=measured_now,
         network_runs=1 if measured_now and whole is not None else 0,
     )
-    return belief.given_whole(whole)
+    return belief.given_whole(priors.whole)
+
+
+def _whole_network(request: Request, data: TargetData) -> WholeLatency | None:
+    """What is recorded of the network here, which is not signed where nothing can be of it."""
+    partition = request.partition
+    return data.whole(partition.whole) if data.may_be_measured(partition) else None
 
 
 def composition_for(data: TargetData, priors: CellPriors, confidence: float) -> Composition:
@@ -103,7 +113,8 @@ def _next_step(request: Request, data: TargetData, belief: Belief) -> gate.Step:
     if belief.network_runs:
         return gate.next_step(posterior, composition, request.tolerance, refused)
     cost_s = network_cost_s(composition.latency_us(posterior.sum_us))
-    anyway = belief.priors.composition is None and is_calibrating(data)
+    composes = belief.priors.composition is None or belief.priors.learns
+    anyway = composes and is_calibrating(data)
     return gate.next_step(posterior, composition, request.tolerance, refused, cost_s, anyway)
 
 
@@ -131,13 +142,20 @@ def _measured(
         measured_now=belief.measured_now.union(wanted),
         network_runs=belief.network_runs + step.network,
     )
-    whole = whole_network(data, request.partition) if step.network else belief.whole
-    return after.given_whole(whole)
+    if belief.priors.learns:
+        again = _first_belief(replace(request, remeasure=False), data)
+        return replace(
+            again,
+            failures={**failures, **again.failures},
+            measured_now=after.measured_now,
+            network_runs=after.network_runs,
+        )
+    return after.given_whole(_whole_network(request, data) if step.network else belief.whole)
 
 
 def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate:
     posterior, partition, exact = belief.posterior, request.partition, belief.exact
-    interval = _interval(belief)
+    interval = interval_of(belief)
     load = _load_while_measured(data, request.signatures, posterior, belief.whole)
     tight = interval.half_width_share <= request.tolerance and not belief.contradicted
     known = exact is not None or (posterior.complete and not posterior.required)
@@ -184,7 +202,7 @@ def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate
     )
 
 
-def _interval(belief: Belief) -> NetworkInterval:
+def interval_of(belief: Belief) -> NetworkInterval:
     """The network's own latency where it is known, else that which its cells make.
 
     Where the two contradict each other either may be right: the interval covers both.

@@ -23,6 +23,8 @@ _MEANINGS = {
     "gated_cells@": "as before, and the least certain ones are measured",
     "unseen_family": "no variant of the architecture was learned from",
     "zero_shot": "no network of the device was learned from",
+    "other_version": "only another version of the engine was measured",
+    "other_version@": "the same, then cells are measured until the interval is this narrow",
 }
 _COLUMNS = [
     *titled("regime", "tested on"), Column("hybridlat", right=True),

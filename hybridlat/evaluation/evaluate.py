@@ -14,18 +14,20 @@ import shlex
 import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib import metadata
 
 from hybridlat.errors import HybridlatError, InputError
 from hybridlat.estimate.lookup.asked_target import known_target
+from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.evaluation import comparison, leaderboard, tracking
 from hybridlat.evaluation.cross_fitting import FOLDS, device_of
 from hybridlat.evaluation.dataset import Dataset, OnlyNetworks, RecordSource, load
 from hybridlat.evaluation.families import family_records
 from hybridlat.evaluation.family_regimes import Regimes
 from hybridlat.evaluation.metrics import ResultRow, TargetReport, score
+from hybridlat.evaluation.other_version import first_met
 from hybridlat.evaluation.regimes import LARGEST_SHARE, evaluate_cells, evaluate_networks
 from hybridlat.model import baselines as all_baselines
 from hybridlat.model.family.shipped import FAMILY_OF
@@ -180,7 +182,24 @@ class _Judge:
             dataset = dataset.only(options.networks)
         refuse_few(dataset)
         config = self._config(target)
-        return config, partial(evaluate_dataset, dataset, config, options, self.on_message)
+        return config, partial(self._judge, dataset, config)
+
+    def _judge(self, dataset: Dataset, config: FitConfig) -> TargetReport:
+        """In all regimes: as first met too, where ten of the networks are of another version."""
+        options, target = self.options, dataset.target
+        report = evaluate_dataset(dataset, config, options, self.on_message)
+        for other in (there.target for there in TargetData(target, self.store).other_versions):
+            sources = [*sources_of(target, self.store), *sources_of(other, self.store)[1:]]
+            try:
+                known = load(other, sources)
+            except InputError:
+                continue  # there is a model of it, and no records
+            names = {n.name for n in known.networks}
+            if sum(n.name in names for n in dataset.complete_networks) >= LEAST_NETWORKS:
+                self.on_message(f"{target}: as first met, after {other}")
+                results = first_met(dataset, sources, known, options.tolerances)
+                return replace(report, results=(*report.results, *results))
+        return report
 
     def _config(self, target: Target) -> FitConfig:
         return FitConfig(device_of(target, self.store), target.precision, self.options.seed)

@@ -13,9 +13,9 @@ from hybridlat import Predictor
 from hybridlat.cli.output import json_text
 from hybridlat.engines import registry
 from hybridlat.estimate.compose.composition import normal_quantile
-from hybridlat.estimate.lookup.target_data import TargetData
+from hybridlat.estimate.lookup.target_data import TargetData, relatives_of
 from hybridlat.estimate.predict.family import measured_networks
-from hybridlat.estimate.predict.other_targets import OTHER_VERSION_SPREAD, relatives_of
+from hybridlat.estimate.predict.ratios import RATIOS
 from hybridlat.estimate.predict.source import SHARED
 from hybridlat.graph.cells import cut
 from hybridlat.graph.network import Network
@@ -76,7 +76,7 @@ def test_cells_of_another_version_answer_and_say_so(
     assert here.interval_us is not None and there.interval_us is not None
     width = math.log(here.interval_us[1] / here.interval_us[0]) / 2
     assert width > 3 * math.log(there.interval_us[1] / there.interval_us[0]) / 2
-    spread = math.hypot(OTHER_VERSION_SPREAD, 0.01)
+    spread = math.hypot(RATIOS["version", ""].spread, 0.01)
     own_share = (1 - SHARED) ** 0.5  # of the composition, beside that of the cells
     of_cells = spread * here.sum_of_cells_us / (here.latency_us or math.nan)
     assert width == pytest.approx(normal_quantile(0.9) * math.hypot(of_cells, own_share * spread))

@@ -23,7 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.errors import InputError
-from hybridlat.estimate.compose.posterior import CellPrior, Correlation, ErrorPosterior, variance_of
+from hybridlat.estimate.compose.posterior import (
+    Block,
+    CellPrior,
+    Correlation,
+    ErrorPosterior,
+    variance_of,
+)
 
 COMPOSITION_FORMAT = 2
 CALIBRATED_AT = (0.5, 0.8, 0.9, 0.95, 0.99)
@@ -81,9 +87,23 @@ class Composition:
         """Latency of a network whose cells sum to that."""
         return self.overhead_us + self.scale * sum_of_cells_us
 
-    def start(self, priors: Sequence[CellPrior]) -> ErrorPosterior:
+    def start(self, priors: Sequence[CellPrior], block: Block | None = None) -> ErrorPosterior:
         """The posterior about the cells of a network, with this target's correlation."""
-        return ErrorPosterior.start(priors, self.correlation)
+        return ErrorPosterior.start(priors, self.correlation, block)
+
+    def given_residual(self, log_ratio: float, noise: float) -> Composition:
+        """The composition of one network of which it is known by how much it misses.
+
+        ``log_ratio`` is ln(true / composed), known give or take ``noise``.
+        """
+        kept = self.residual_share**2 / (self.residual_share**2 + noise**2)
+        factor = math.exp(kept * log_ratio)
+        return replace(
+            self,
+            overhead_us=factor * self.overhead_us,
+            scale=factor * self.scale,
+            residual_share=self.residual_share * math.sqrt(1 - kept),
+        )
 
     def variances(self, cells_variance: _Real, sum_of_cells_us: float) -> tuple[_Real, _Real]:
         """The cells' part of the variance of ln(latency), and the whole of it."""

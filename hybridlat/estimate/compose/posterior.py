@@ -32,6 +32,8 @@ from hybridlat.estimate.compose.sums import CellSum
 from hybridlat.schema.estimate import LatencySource
 
 Matrix = NDArray[np.float64]
+Block = tuple[list[int], Matrix]
+"""Positions of cells, and the covariance of their errors where that is known as it is."""
 _MOST_STEPS = 20
 _STILL = 1e-9
 
@@ -146,18 +148,23 @@ class ErrorPosterior:
 
     @classmethod
     def start(
-        cls, priors: Sequence[CellPrior], correlation: Correlation | None = None
+        cls,
+        priors: Sequence[CellPrior],
+        correlation: Correlation | None = None,
+        block: Block | None = None,
     ) -> ErrorPosterior:
         """The posterior before anything further is measured."""
         chosen = correlation or Correlation()
         spread = chosen.spreads(priors)
         exact = np.array([f.source == "measured" for f in priors], dtype=bool)
-        shared = chosen.between(kind_similarity(priors), squared_distances(priors))
-        shared *= chosen.inflation
-        shared[exact, :] = 0.0
-        shared[:, exact] = 0.0
+        alike = kind_similarity(priors), squared_distances(priors)
+        shared = chosen.inflation * chosen.between(*alike)
+        shared[exact, :] = shared[:, exact] = 0.0
         shared[exact, exact] = 1.0
         prior_covariance = shared * np.outer(spread, spread)
+        if block is not None:
+            prior_covariance[block[0], :] = prior_covariance[:, block[0]] = 0.0
+            prior_covariance[np.ix_(block[0], block[0])] = block[1]
         return cls(
             tuple(priors), chosen, {}, prior_covariance, np.zeros(len(priors)), prior_covariance
         )
@@ -165,8 +172,7 @@ class ErrorPosterior:
     def observe(self, measured: Mapping[int, tuple[float, float]]) -> ErrorPosterior:
         """The posterior after the cells at these positions were measured."""
         known = {**self.measured, **measured}
-        count = len(self.priors)
-        mean = np.zeros(count)
+        mean = np.zeros(len(self.priors))
         covariance = self.prior_covariance
         taught: list[tuple[int, float, float]] = []
         for position, (latency_us, noise) in sorted(known.items()):
@@ -189,8 +195,7 @@ class ErrorPosterior:
         noises |= {i: noise for i, (_, noise) in known.items()}
         covariance = covariance.copy()
         for position, noise in noises.items():
-            covariance[position, :] = 0.0
-            covariance[:, position] = 0.0
+            covariance[position, :] = covariance[:, position] = 0.0
             covariance[position, position] = noise**2
         cells_alone = replace(self, measured=known, mean=mean, covariance=covariance)
         return cells_alone.given_sums(self.sums)

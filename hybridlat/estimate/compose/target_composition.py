@@ -33,8 +33,26 @@ def composition_of(data: TargetData) -> Composition:
     of_precision = None
     if lent is not None and lent[0] in map(str, data.related):
         of_precision = lent[1]  # the same machine's: its constants hold too
-    composition = own_composition(data) or of_precision or _machine_composition(data)
+    composition = own_composition(data) or of_precision
+    if composition is None:
+        others = [_of_version(data, there) for there in data.other_versions]
+        known = [_machine_composition(data), *filter(None, others)]
+        composition = max(known, key=lambda one: one.networks)
     return on_this_machine(data, composition)
+
+
+def _of_version(data: TargetData, there: TargetData) -> Composition | None:
+    """That of another version on this device, where it rests on enough networks.
+
+    Entering the engine takes what it was measured to take here.
+    """
+    composition = own_composition(there) or _machine_composition(there)
+    if composition.networks < machine.CALIBRATING:
+        return None
+    here_us, there_us = data.dispatch_overhead_us, there.dispatch_overhead_us
+    more_us = here_us - there_us if here_us and there_us else 0.0
+    overhead_us = max(composition.overhead_us + more_us, 0.0)
+    return on_this_machine(there, replace(composition, overhead_us=overhead_us))
 
 
 def own_composition(data: TargetData) -> Composition | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property, partial, wraps
 from pathlib import Path
@@ -13,6 +14,7 @@ import msgspec
 
 from hybridlat.engines import registry
 from hybridlat.errors import StoreError
+from hybridlat.estimate.lookup.asked_target import recorded
 from hybridlat.estimate.lookup.models import first_readable, model_folders, read_model
 from hybridlat.estimate.lookup.whole_networks import (
     Outline,
@@ -46,11 +48,13 @@ class TargetData:
     """
 
     def __init__(self, target: Target, store: Store, models: Sequence[Path] | None = None) -> None:
-        """``models`` are folders to take the target's model from, else those installed."""
+        """``models`` are folders to take the target's model from, where nothing that is installed
+        counts, packs neither."""
         self.target, self.store = target, store
         self.related = registry.same_cell_targets(target)
         """Targets that share this one's cells: the same machine and engine, files of another
         precision."""
+        self._is_installed = models is None
         self.model_folders = model_folders(target) if models is None else models
         """The folders of the target's own models, the user's before those shipped."""
         self.model_warnings: list[str] = []
@@ -88,6 +92,8 @@ class TargetData:
 
     @cached_property
     def _packs(self) -> list[PackLookup]:
+        if not self._is_installed:
+            return []
         return [pack for target in (self.target, *self.related) for pack in packs.packs_for(target)]
 
     def known(self, hashes: Iterable[str]) -> dict[str, LatencyStats]:
@@ -194,6 +200,12 @@ class TargetData:
             self._neighbours[target] = TargetData(target, self.store)
         return self._neighbours[target]
 
+    @property
+    def other_versions(self) -> list[TargetData]:
+        """The look-ups of the engine's other versions on this device, the nearest first."""
+        others, precision = relatives_of(self), self.target.precision
+        return [self.neighbour(other) for other in others if other.precision == precision]
+
     def cached(
         self, what: str, form: type[V], work_out: Callable[[], V], besides: object = None
     ) -> V:
@@ -225,6 +237,31 @@ def per_state(work_out: Callable[[TargetData], T]) -> Callable[[TargetData], T]:
         return data.at_this_state(work_out, lambda: work_out(data))
 
     return remembered
+
+
+@per_state
+def relatives_of(data: TargetData) -> tuple[Target, ...]:
+    """Other versions and precisions of a target's engine on its device, the nearest first.
+
+    Those that the store has records of, and those that have a model or a shipped pack. Precisions
+    that share their cells anyway (see `registry.same_cell_targets`) are none.
+    """
+    here = data.target
+    same = (here.device, here.engine, here.threads)
+    others = [
+        other
+        for other in sorted(recorded(data.store) - {here, *data.related})
+        if (other.device, other.engine, other.threads) == same
+    ]
+    return tuple(
+        sorted(others, key=lambda o: (o.precision != here.precision, version_gap(o, here)))
+    )
+
+
+def version_gap(one: Target, other: Target) -> tuple[int, ...]:
+    """How far apart two targets' versions are, by each of their numbers."""
+    numbers = [[int(n) for n in t.version.split(".") if n.isdigit()] for t in (one, other)]
+    return tuple(abs(a - b) for a, b in itertools.zip_longest(*numbers, fillvalue=0))
 
 
 def _outweighs(found: LatencyStats, known: LatencyStats | None) -> bool:

@@ -122,4 +122,11 @@ def list_targets(store: str | None = None, device: str | None = None) -> list[Ta
         others = by_data_sheet(by_name.values())
         by_name |= {info.target: info for info in others}
         by_name = {name: i for name, i in by_name.items() if name.split("/")[0] == device}
-    return sorted(by_name.values(), key=lambda info: info.target)
+    return sorted(by_name.values(), key=_place)
+
+
+def _place(info: TargetInfo) -> tuple[object, ...]:
+    """Versions of an engine on a device stand together, the oldest first."""
+    target = Target.parse(info.target)
+    version = [int(number) for number in target.version.split(".") if number.isdigit()]
+    return target.device, target.engine, version, info.target

@@ -5,19 +5,19 @@ source              answers for                         standard error of ln(lat
 ==================  ==================================  ==========================================
 records             what was measured on the target     that of the measurement
 own model           what resembles its training         as the model states it
-other version       records and model of the same       0.15 or 0.3, and the source's own
-                    device, engine and precision
+other version       records and model of the same       that of the ratio (see ratios.py), and
+                    device, engine and precision        the source's own
 family              GPUs of an engine with a family     calibrated on held-out networks
-other CPU           CPUs without a model of their own   0.74 and more, less once cells are measured
+other CPU           CPUs without a model of their own   the same: 0.8, less once cells are measured
 own model           what is far from its training       as the model states it
 other version       the same, by the model there        as above, and the model's own
 roofline            devices with a data sheet           0.7
 ==================  ==================================  ==========================================
 
-Another version answers only where it is surer than the family or the other CPU. A cell far from the
-own model's training goes to the family first, because sums of cells come nearer to measured
-networks that way (experiments/tried_in_vain.md). Where cells can be measured, records, the own
-model whatever its distance, and a family with the other versions are the whole chain.
+Another version answers only where it is surer than the family. A cell far from the own model's
+training goes to the family first, because sums of cells come nearer to measured networks that way
+(experiments/tried_in_vain.md). Where cells can be measured, records, the own model and other
+versions, whatever the distance, and a family are the whole chain.
 """
 
 from __future__ import annotations
@@ -27,17 +27,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+import numpy as np
+
 from hybridlat.estimate.compose.composition import Composition
-from hybridlat.estimate.compose.posterior import CellPrior
+from hybridlat.estimate.compose.posterior import Block, CellPrior
 from hybridlat.estimate.lookup.models import known_device
-from hybridlat.estimate.lookup.target_data import TargetData, per_state
+from hybridlat.estimate.lookup.target_data import TargetData, per_state, relatives_of
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
-from hybridlat.estimate.predict.other_targets import paced_cpu, relatives_of, versions_of
+from hybridlat.estimate.predict.other_targets import other_cpu, versions_of
 from hybridlat.estimate.predict.source import (
     UNKNOWN_SPREAD,
     CellLatency,
     CellSource,
     NetworkCells,
+    NetworkLaw,
     Origin,
     Roofline,
     prior_of,
@@ -59,7 +62,9 @@ class CellPriors:
     ``failures`` are reasons, by position, of cells that could not be measured. ``composition`` is
     that of a source other than the target, where one answered for a cell, and ``best_us`` what the
     device's data sheet allows for the network then; None without. ``origins`` says, by position,
-    where such answers come from.
+    where such answers come from, and ``block`` how the errors of some go together. ``whole`` is the
+    network as measured, as far as none of this knows of it. ``learns``: once a cell is measured
+    here, more is to be stated of the others.
     """
 
     cells: tuple[CellPrior, ...]
@@ -67,6 +72,9 @@ class CellPriors:
     composition: Composition | None = None
     best_us: float | None = None
     origins: Mapping[int, Origin] = field(default_factory=dict)
+    block: Block | None = None
+    whole: WholeLatency | None = None
+    learns: bool = False
 
 
 @dataclass(frozen=True)
@@ -122,30 +130,29 @@ def sources_of(data: TargetData, can_measure: bool) -> Iterator[CellSource]:
     folder = family.folder_of(target, device)
     if model is not None:
         yield OwnModel(model, untrusted=can_measure)
-    if can_measure and folder is None:
-        return
     versions = versions_of(data)
     shared: CellSource | None = None
     if device is not None and folder is not None:
-        others = relatives_of(data)
-        law = partial(family.family_of, folder, target, store, device, others)
+        law = partial(family.family_of, folder, target, store, device, relatives_of(data))
         shared = data.at_this_state("family", law)
-    elif model is None:
-        other = data.at_this_state("other CPU", lambda: paced_cpu(target, store))
-        if other is not None and (device is None or device.kind == "cpu"):
-            device, shared = device or other.model.device, other
-    models_there = (version.data.model for version in versions)
-    device = device or next((there.device for there in models_there if there is not None), None)
-    versions = [replace(version, rival=shared) for version in versions]
-    yield from versions
+        versions = [replace(each, rival=shared) for each in versions]
+    yield from [replace(each, checks=can_measure) for each in versions]
     if shared is not None:
         yield shared
+    elif can_measure:
+        yield from [replace(each, untrusted=True, checks=True) for each in versions]
     if can_measure:
         return
     if model is not None:
         yield OwnModel(model, untrusted=True)
     if shared is None:
-        yield from [replace(version, untrusted=True) for version in versions]
+        is_cpu = model is None and (device is None or device.kind == "cpu")
+        nearest = other_cpu(data) if is_cpu else None
+        others = [replace(each, untrusted=True) for each in versions]
+        others += [] if nearest is None else [nearest]
+        yield from others
+        models = (each.there.model for each in others)
+        device = device or next((there.device for there in models if there is not None), None)
     if device is not None:
         yield Roofline(device, target.precision)
 
@@ -155,13 +162,14 @@ def cell_priors(
 ) -> CellPriors:
     """What the sources state of a network's cells.
 
-    ``whole`` is what is known of the network itself: where it is exact, cells without any answer
-    get what the others leave of it.
+    ``whole`` is the network as it was measured on this target: where it is exact, cells without any
+    answer get what the others leave of it.
     """
     answers: dict[int, CellLatency] = {}
     elsewhere: dict[int, CellLatency] = {}
     origins: dict[int, Origin] = {}
-    law = None
+    law: NetworkLaw | None = None
+    places, learns = list[int](), False
     missing: Sequence[int] = range(len(cells.signatures))
     for source in sources_of(data, can_measure):
         latencies = source.predict(cells, missing)
@@ -169,8 +177,11 @@ def cell_priors(
         answers |= answered
         if answered and not isinstance(source, Records | OwnModel):
             elsewhere |= answered
+            learns |= source.learns
             origins |= {i: origin for i in answered if (origin := source.origin) is not None}
             law = law or source.law(cells)
+            if law is not None and source.law(cells) is law:
+                places += answered
         missing = [i for i in missing if i not in answers]
         if not missing:
             break
@@ -178,16 +189,29 @@ def cell_priors(
     failures = {i: a.reason for i, a in answers.items() if a.source == "unsupported"}
     if whole is not None and whole.is_exact and not is_known:
         answers |= _left_over(cells, answers, whole.latency_us)
+    if whole is None:
+        told = ((each, one) for each in versions_of(data) if (one := each.whole(cells)) is not None)
+        version, whole = next(told, (None, None))
+        if is_known and version is not None:  # it tells what the network takes beside its cells
+            law = version.law(cells)
+        if law is not None and law.told_whole:
+            whole = None
     best_us = None
     if elsewhere and (device := _device(data)) is not None:
         each_us = roofline_us(cells.texts, device, data.target.precision)
         best_us = math.fsum(each_us * cells.counts)
+    block = None
+    if law is not None and law.covariance is not None:
+        block = places, law.covariance[np.ix_(places, places)]
     return CellPriors(
         tuple([_prior(cells, i, answers.get(i), is_known) for i in range(len(cells.signatures))]),
         failures,
         None if law is None else law.composition(cells, elsewhere),
         best_us,
         origins,
+        block,
+        whole,
+        learns,
     )
 
 

@@ -72,8 +72,8 @@ class Origin:
 class NetworkCells:
     """The distinct cells of one network: their signatures, and how often it holds each.
 
-    Texts of signatures, and the bytes of the network's inputs and outputs, are read when a source
-    needs them. ``confidence`` is that of the estimate.
+    Texts of signatures, the bytes of the network's inputs and outputs, and its own hash are read
+    when a source needs them. ``confidence`` is that of the estimate.
     """
 
     signatures: tuple[str, ...]
@@ -81,6 +81,7 @@ class NetworkCells:
     confidence: float
     read_texts: Callable[[], Mapping[str, str]]
     read_copied_bytes: Callable[[], float]
+    read_hash: Callable[[], str] = str
     _laws: dict[int, NetworkLaw] = field(default_factory=dict)
 
     @cached_property
@@ -106,12 +107,18 @@ class NetworkLaw:
     """What a source that is no model of the target says of a network as a whole.
 
     ``cells_us`` are the latencies of all of its cells, NaN where unknown; ``beside_us`` is what a
-    run costs beside them, ``spread_share`` the standard error of ln(latency of the network).
+    run costs beside them, ``spread_share`` the standard error of ln(latency of the network). Some
+    know more: the constants that it is ``composed`` by, the ``covariance`` of the cells' errors,
+    what is ``known`` of each, and whether all that knows the network as ``told_whole`` elsewhere.
     """
 
     cells_us: Sequence[float]
     beside_us: float
     spread_share: float
+    composed: Composition | None = None
+    covariance: NDArray[np.float64] | None = None
+    known: Sequence[CellLatency | None] = ()
+    told_whole: bool = False
 
     def composition(self, cells: NetworkCells, elsewhere: Mapping[int, CellLatency]) -> Composition:
         """Constants and width by which the cells make the network.
@@ -119,6 +126,8 @@ class NetworkLaw:
         ``elsewhere`` are the cells that other targets and the data sheet answered for. The width
         is theirs, by their shares of the time, and the law's own for the rest.
         """
+        if self.composed is not None:
+            return self.composed
         total = widths = 0.0
         for i, (us, count) in enumerate(zip(self.cells_us, cells.counts, strict=True)):
             spread, cell = self.spread_share, elsewhere.get(i)
@@ -139,8 +148,11 @@ class NetworkLaw:
 class CellSource:
     """Something that knows latencies of cells.
 
-    ``origin`` is where they come from, None for the target's own records and model.
+    ``origin`` is where they come from, None for the target's own records and model. ``learns``:
+    what is measured here changes what it says of the rest.
     """
+
+    learns = False
 
     @property
     def origin(self) -> Origin | None:

@@ -1,0 +1,165 @@
+"""How latencies on one target compare with another's, and what cells known on both tell of others.
+
+ln(latency here / latency there) of a cell is a part that all cells share, a part of each kind of
+kernel by its share of the cell's work, and the cell's own. Each follows a Student distribution:
+most releases change little, and now and then one rewrites a kernel. Given cells that are known on
+both sides the parts follow by ridge regression with Student's weights, taken anew in a few rounds
+(Lange, Little & Taylor, "Robust statistical modeling using the t distribution", JASA 84, 1989). So
+one rewritten kernel moves its kind, not all, and a kind that contradicts itself becomes wide.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridlat.estimate.compose.posterior import Matrix
+
+Kinds = Sequence[tuple[str, float]]
+"""Shares of a cell's work by kind of kernel, as `source.describe` gives them."""
+LARGE_SHARE = 0.05
+"""Of a network's time: twice as slow, such a kind makes the network 5 % slower."""
+ENOUGH = 0.5
+"""Cells' worth of a kind of kernel, compared, that tell whether it was rewritten."""
+_DEGREES = 4.0
+_ROUNDS = 12
+_MINORS = 20  # releases between two major ones, where more is not known
+
+
+@dataclass(frozen=True, slots=True)
+class RatioPrior:
+    """Standard errors of the parts of ln(ratio), and its ``mean``, before any cell is compared.
+
+    ``network`` is of what a network takes beside its cells. ``per_minor``: the row is of one minor
+    release, and errors of several add up.
+    """
+
+    common: float
+    kind: float
+    cell: float
+    network: float
+    mean: float = 0.0
+    per_minor: bool = False
+
+    def over(self, gap: tuple[int, ...]) -> RatioPrior:
+        """That of versions which lie so far apart, where a row is of one minor release."""
+        if not self.per_minor:
+            return self
+        steps = max(_MINORS * gap[0] + gap[1] if len(gap) > 1 else _MINORS, 1)
+        parts = (self.common, self.kind, self.cell, self.network)
+        return RatioPrior(*[part * steps**0.5 for part in parts])
+
+    @property
+    def spread(self) -> float:
+        """Standard error of a cell's ratio."""
+        return math.hypot(self.common, self.kind, self.cell)
+
+
+RATIOS: Mapping[tuple[str, str], RatioPrior] = {
+    ("version", "onnxruntime"): RatioPrior(0.015, 0.03, 0.03, 0.015, per_minor=True),
+    ("version", "torch"): RatioPrior(0.1, 0.1, 0.05, 0.03),
+    ("version", "torch-compile"): RatioPrior(0.1, 0.1, 0.05, 0.03),
+    ("version", ""): RatioPrior(0.17, 0.2, 0.15, 0.05),
+    ("cpu", ""): RatioPrior(0.7, 0.24, 0.4, 0.2, math.log(1.5)),
+}
+"""What was seen, by what differs and the engine, empty for any other."""
+
+
+class Pair(NamedTuple):
+    """A cell known on both sides: its kinds, ln(here / there), and the standard error of that."""
+
+    kinds: Kinds
+    log_ratio: float
+    noise: float
+
+
+@dataclass(frozen=True, eq=False)
+class Ratios:
+    """A prior conditioned by ``pairs``."""
+
+    prior: RatioPrior
+    pairs: Sequence[Pair]
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        names = sorted({name for pair in self.pairs for name, _ in pair.kinds})
+        return {name: place for place, name in enumerate(names, start=1)}
+
+    @cached_property
+    def _parts(self) -> tuple[Matrix, NDArray[np.floating], Matrix]:
+        """Mean and covariance of the parts, the common one first, and cells' own variance by it."""
+        prior = self.prior
+        design = _design([pair.kinds for pair in self.pairs], self._places)
+        ratios = np.array([pair.log_ratio for pair in self.pairs]) - prior.mean
+        noise = np.array([pair.noise**2 for pair in self.pairs])
+        variances = self._variances(len(self._places))
+        own, tails, weights = prior.cell**2, np.ones(len(variances)), np.ones(len(ratios))
+        for _ in range(_ROUNDS):
+            scaled = design * (weights / (own + noise))[:, None]
+            covariance = np.linalg.inv(np.diag(tails / variances) + design.T @ scaled)
+            means = covariance @ (scaled.T @ ratios)
+            misses = ratios - design @ means
+            weights = (_DEGREES + 1) / (_DEGREES + misses**2 / (own + noise))
+            seen = (means**2 + covariance.diagonal()) / variances
+            tails = (_DEGREES + 1) / (_DEGREES + seen)
+        telling = design * (own / (own + noise))[:, None]
+        # Few cells that differ may do so by themselves or as all of their kind.
+        odd = misses * np.maximum(1 - 4 * (own + noise) / np.maximum(misses**2, 1e-12), 0.0)
+        as_kind = telling.T @ odd / np.maximum((design * telling).sum(axis=0), 1e-9)
+        doubt = 0.5 ** design.sum(axis=0)
+        covariance = covariance + np.diag(doubt * (1 - doubt) * (means**2 + as_kind**2))
+        squares = _DEGREES * own + telling.T @ np.maximum(misses**2 - noise, 0.0)
+        return means, covariance, np.asarray(squares / (_DEGREES + telling.sum(axis=0)))
+
+    def of(self, cells: Sequence[Kinds]) -> tuple[Matrix, Matrix]:
+        """Means and covariance of ln(ratio) of cells of these kinds."""
+        means, covariance, own = self._parts
+        new = {name for kinds in cells for name, _ in kinds}.difference(self._places)
+        places = self._places | {n: i for i, n in enumerate(sorted(new), start=len(means))}
+        design, count = _design(cells, places), len(means)
+        parts = np.diag(self._variances(len(places)))
+        parts[:count, :count] = covariance
+        by_kind = np.append(own[1:], np.full(len(new), self.prior.cell**2))
+        return (
+            self.prior.mean + design[:, :count] @ means,
+            design @ parts @ design.T + np.diag(design[:, 1:] @ by_kind),
+        )
+
+    def unchecked(self, cells: Sequence[Kinds], uses_us: Sequence[float]) -> list[int]:
+        """Positions of the cells that tell most of kinds of which no kernel was compared.
+
+        Of kinds that take ``LARGE_SHARE`` of the time: a rewritten one would be seen there.
+        """
+        compared = _design([pair.kinds for pair in self.pairs], self._places).sum(axis=0)
+        known = {name: float(compared[place]) for name, place in self._places.items()}
+        times: dict[str, list[float]] = {}
+        for place, kinds in enumerate(cells):
+            for name, share in kinds:
+                times.setdefault(name, [0.0] * len(cells))[place] += share * uses_us[place]
+        chosen = []
+        for name, each_us in sorted(times.items(), key=lambda item: -sum(item[1])):
+            if sum(each_us) >= LARGE_SHARE * sum(uses_us) and known.get(name, 0.0) < ENOUGH:
+                chosen.append(each_us.index(max(each_us)))
+                for other, share in cells[chosen[-1]]:
+                    known[other] = known.get(other, 0.0) + share
+        return chosen
+
+    def _variances(self, kinds: int) -> Matrix:
+        return np.array([self.prior.common**2, *[self.prior.kind**2] * kinds])
+
+
+def _design(cells: Iterable[Kinds], places: Mapping[str, int]) -> Matrix:
+    """A row for each cell: 1, then its share of every kind."""
+    rows = list(cells)
+    design = np.zeros((len(rows), len(places) + 1))
+    design[:, 0] = 1.0
+    for row, kinds in enumerate(rows):
+        for name, share in kinds:
+            design[row, places[name]] += share
+    return design

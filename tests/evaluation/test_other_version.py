@@ -1,0 +1,64 @@
+"""A version first met: played on made-up records of two versions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+from msgspec import structs
+
+from hybridlat.estimate.predict.source import describe
+from hybridlat.evaluation.dataset import load
+from hybridlat.evaluation.metrics import OWN, MethodResult
+from hybridlat.evaluation.other_version import ALL_CELLS, AS_IT_IS, first_met
+from hybridlat.schema.target import Target
+from hybridlat.store import Store
+from tests.evaluation.made_pack import TARGET, fill
+
+HERE, THERE = (Target("made", f"onnxruntime-1.{minor}", "fp32", 1) for minor in (32, 31))
+
+
+def played(ratio_of: Callable[[str], float]) -> dict[tuple[str, str], MethodResult]:
+    """Networks on both versions; cells here take ``ratio_of`` their text times as long."""
+    with Store(":memory:") as store:
+        fill(store, networks=20, sweep=0)
+        hashes = store.signatures(TARGET, "cell")
+        ratios = {h: ratio_of(text) for h, text in store.signature_texts(hashes).items()}
+        us = {h: stats.latency_us or 0.0 for h, stats in store.latencies(TARGET, hashes).items()}
+        for item in list(store.breakdowns(TARGET)):
+            sums = [sum(n * us[h] * r.get(h, 1.0) for h, n in item.cells) for r in ({}, ratios)]
+            ratios[item.signature] = sums[1] / sums[0]
+            store.add_breakdowns(structs.replace(item, target=t) for t in (HERE, THERE))
+        for record in list(store.measurements(TARGET)):
+            slower = record.latency_us and record.latency_us * ratios.get(record.signature, 1.0)
+            again = structs.replace(record, target=HERE, latency_us=slower)
+            store.add([again, structs.replace(record, target=THERE)])
+        here, there = (load(target, [store]) for target in (HERE, THERE))
+        results = first_met(here, [store], there, [0.05])
+    return {(each.regime, each.method): each for each in results}
+
+
+def test_versions_that_are_alike_cost_little() -> None:
+    results = played(lambda text: 1.01)
+    never, gated = results["other_version", OWN], results["other_version@5%", OWN]
+    assert never.score.rmspe is not None and never.score.rmspe < 2.5
+    assert never.score.width is not None and never.score.width < 0.2 and not never.score.device_s
+    assert never.score.coverage is not None and never.score.coverage >= 0.85
+    everything = results["other_version@5%", ALL_CELLS].score.device_s
+    assert 0 < gated.score.device_s < 0.2 * everything
+    as_it_is = results["other_version", AS_IT_IS].score.rmspe
+    assert as_it_is == pytest.approx(100 * (1 - 1 / 1.01), abs=0.1)
+
+
+def test_a_rewritten_kernel_is_found_before_the_gate_answers() -> None:
+    def ratio(text: str) -> float:
+        shares = dict(describe(text)[0])
+        return 1.5 if any("depthwise" in name for name in shares) else 1.0
+
+    results = played(ratio)
+    gated, never = results["other_version@5%", OWN], results["other_version", OWN]
+    assert never.score.rmspe is not None and never.score.rmspe > 4  # so much is to be found
+    errors = [abs(math.log(p.predicted_us / p.true_us)) for p in gated.predictions]
+    assert max(errors) < math.log(1.05)
+    assert gated.score.device_s < results["other_version@5%", ALL_CELLS].score.device_s
