@@ -92,10 +92,10 @@ def of_cells(there: TargetData, here: TargetData) -> str:
         return float(-white @ white / 2 - np.log(np.diag(root)).sum())
 
     kind, cell = max(itertools.product(GRID, GRID), key=lambda both: likelihood(*both))
-    tails = np.mean(np.abs(logs - common) > 3 * np.hypot(kind, cell, noise))
+    far = np.abs(logs - common) > 3 * np.sqrt(kind**2 + cell**2 + noise**2)
     return (
         f"| {here.target} / {there.target} | {len(pairs)} | {common:+.3f} | {kind:.3f} | "
-        f"{cell:.3f} | {np.median(noise):.3f} | {100 * tails:.0f} % |"
+        f"{cell:.3f} | {np.median(noise):.3f} | {100 * far.mean():.0f} % |"
     )
 
 
@@ -125,8 +125,7 @@ def main() -> None:
     parser.add_argument("--store", type=Path)
     given = parser.parse_args()
     if given.store:
-        of_store(given.store)
-        return
+        return of_store(given.store)
     print("| pair | rows | median ratio | sd of log | rms of log |")
     print("|---|---|---|---|---|")
     for text in of_networks(given.data / "whole_networks"):

@@ -100,6 +100,20 @@ def test_the_model_of_another_version_answers_for_every_cell_without_a_record(
         assert cell.interval_us[1] / cell.latency_us >= math.exp(1.6 * 0.3)
 
 
+@pytest.mark.parametrize("version", ["1.30", "1.32"])
+def test_the_pack_of_a_machine_tells_of_the_next_version_and_the_one_before(
+    version: str, tmp_path: Path
+) -> None:
+    target = f"epyc-26-2/onnxruntime-{version}/fp32/1t"
+    with Predictor(target, store=str(tmp_path / "s.db"), measure="never") as predictor:
+        estimates = [predictor.predict(NETS / f"{n}.onnx") for n in ("ghostnet_100", "resnet18")]
+    for estimate in estimates:
+        assert estimate.supported and all("onnxruntime-1.31" in c.reason for c in estimate.cells)
+        assert estimate.latency_us is not None and estimate.interval_us is not None
+        assert estimate.interval_us[1] / estimate.latency_us < 1.1
+        assert any("taken from epyc-26-2/onnxruntime-1.31" in w.text for w in estimate.warnings)
+
+
 def test_an_estimate_that_lacks_a_cell_has_no_upper_end(tmp_path: Path) -> None:
     store, known = str(tmp_path / "s.db"), Target.parse("abacus/tensorrt/fp16")
     with Predictor(PLAIN, store=store, measure="never") as predictor:
