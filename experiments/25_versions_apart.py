@@ -21,7 +21,6 @@ from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -35,45 +34,28 @@ from hybridlat.evaluation.other_version import first_met
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
-Array = NDArray[np.float64]
 LEAST = 8  # rows that two targets have in common
 GRID = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12)
 
 
-def networks(folder: Path) -> dict[tuple[Target, str], dict[tuple[str, int], float]]:
-    """Latencies in us by target and layout (or copies), then by network and batch."""
-    found: dict[tuple[Target, str], dict[tuple[str, int], float]] = defaultdict(dict)
+def of_networks(folder: Path) -> None:
+    """The table of pairs of targets in that of whole networks, by layout or copies."""
+    known: dict[tuple[Target, str], dict[tuple[str, int], float]] = defaultdict(dict)
     for row in read_rows(folder, itertools.chain.from_iterable(FAMILIES.values())):
         if not row.suspect:
             alike = " ".join(filter(None, (row.layout, "with copies" if row.copies else "")))
-            found[row.target, alike][row.onnx, row.batch] = row.latency_us
-    return found
-
-
-def line(what: str, ratios: Array) -> str:
-    """One row of the table."""
-    logs = np.log(ratios)
-    return (
-        f"| {what} | {len(logs)} | {np.median(ratios):.2f} | {np.std(logs):.2f} | "
-        f"{np.sqrt(np.mean(logs**2)):.2f} |"
-    )
-
-
-def of_networks(folder: Path) -> list[str]:
-    """Pairs of targets in the table of whole networks."""
-    known = networks(folder)
-    lines = []
+            known[row.target, alike][row.onnx, row.batch] = row.latency_us
+    print("| pair | rows | median ratio | sd of log | rms of log |\n|---|---|---|---|---|")
     for left, right in itertools.combinations(sorted(known), 2):
         (a, layout), (b, other) = left, right
-        one = a.version != b.version, a.precision != b.precision
-        if (a.device, a.engine, layout) != (b.device, b.engine, other) or sum(one) != 1:
-            continue
-        both = sorted(known[left].keys() & known[right].keys())
-        if len(both) >= LEAST:
-            ratios = np.array([known[right][k] / known[left][k] for k in both])
-            name = f"{b} / {a} {layout}".strip()
-            lines.append(line(name, ratios))
-    return lines
+        differs = (a.version != b.version) + (a.precision != b.precision)
+        both = known[left].keys() & known[right].keys()
+        same = (a.device, a.engine, layout) == (b.device, b.engine, other)
+        if same and differs == 1 and len(both) >= LEAST:
+            logs = np.log([known[right][k] / known[left][k] for k in sorted(both)])
+            ratio, name = np.exp(np.median(logs)), f"{b} / {a} {layout}".strip()
+            rms = np.sqrt(np.mean(logs**2))
+            print(f"| {name} | {len(logs)} | {ratio:.2f} | {np.std(logs):.2f} | {rms:.2f} |")
 
 
 def of_cells(there: TargetData, here: TargetData) -> str:
@@ -125,11 +107,9 @@ def main() -> None:
     parser.add_argument("--store", type=Path)
     given = parser.parse_args()
     if given.store:
-        return of_store(given.store)
-    print("| pair | rows | median ratio | sd of log | rms of log |")
-    print("|---|---|---|---|---|")
-    for text in of_networks(given.data / "whole_networks"):
-        print(text)
+        of_store(given.store)
+    else:
+        of_networks(given.data / "whole_networks")
 
 
 if __name__ == "__main__":

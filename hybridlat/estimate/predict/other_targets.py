@@ -86,7 +86,8 @@ class OtherTarget(CellSource):
     def origin(self) -> Origin:
         there = self.there.target
         if self.differs == "version":
-            text = f"No data for this version, taken from {there}{self._compared}."
+            few = "Few" if self._compared else "No"
+            text = f"{few} data for this version, taken from {there}{self._compared}."
             return Origin("other-version", text)
         how = self._compared or ": how the two compare is a guess"
         return Origin("other-device", f"Learned from another CPU, {there.device}{how}.")
