@@ -8,7 +8,7 @@ own model           what resembles its training         as the model states it
 other version       records and model of the same       that of the ratio (see ratios.py), and
                     device, engine and precision        the source's own
 family              GPUs of an engine with a family     calibrated on held-out networks
-other CPU           CPUs without a model of their own   the same: 0.8, less once cells are measured
+other CPU           CPUs without a model of their own   the same: 0.7, less once cells are measured
 own model           what is far from its training       as the model states it
 other version       the same, by the model there        as above, and the model's own
 roofline            devices with a data sheet           0.7
