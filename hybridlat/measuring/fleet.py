@@ -285,7 +285,10 @@ class FleetMeasurer:
 def _answer(task: Any, resource: str) -> Any:
     """What a task returned, or an error for one that could not be run at all."""
     if task.status == "finished":
-        return task.result()
+        try:
+            return task.result()
+        except OSError:  # it died while the answer was on its way
+            raise SchedulerLost from None
     if task.status != "error":
         raise SchedulerLost
     error = task.exception()

@@ -15,7 +15,7 @@ import pytest
 from hybridlat import Predictor
 from hybridlat.api.measure import measure_on_fleet
 from hybridlat.errors import BackendUnavailable, InputError
-from hybridlat.measuring.fleet import Fleet
+from hybridlat.measuring.fleet import Fleet, SchedulerLost, _answer
 from hybridlat.measuring.fleet_device import read_fleet, shares
 from hybridlat.measuring.measurer import MeasureRequest
 from hybridlat.onnx_io import to_onnx
@@ -189,6 +189,17 @@ def test_a_scheduler_that_dies_ends_it_with_a_sentence(
         Fleet(read_fleet(tmp_path / "fleet.toml"), kill) as fleet,
     ):
         measure_on_fleet(fleet, nets, store, settings=QUICK)
+
+
+def test_a_scheduler_may_die_while_an_answer_is_on_its_way() -> None:
+    class Task:
+        status = "finished"
+
+        def result(self) -> None:
+            raise ConnectionResetError(104, "Connection reset by peer")
+
+    with pytest.raises(SchedulerLost, match="connection to Dask's scheduler was lost"):
+        _answer(Task(), "t")
 
 
 def test_shares_are_even_and_whole() -> None:
