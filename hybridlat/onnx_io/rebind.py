@@ -106,11 +106,8 @@ class Rebinding:
         """Weights and indices beside results of the batch, each of them for all of its items."""
         pairs = [(_shape(self.before.get(n)), _shape(known.get(n))) for n in node.inputs]
         axes = {changed_axis(old, new) for old, new in pairs} - {None}
-        axis, rank, stride = (
-            axes.pop() if len(axes) == 1 else None,
-            max(len(o) for o, _ in pairs),
-            0,
-        )
+        axis = axes.pop() if len(axes) == 1 else None
+        rank, stride = max(len(old) for old, _ in pairs), 0
         along = [a.i for a in node.proto().attribute if a.name == "axis"]
         if node.op == "Gather" and len(pairs[0][0]) == 1:  # of all items in one row
             along, stride = [], pairs[0][0][0] // self.old

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from hybridlat.errors import TargetError
 
@@ -13,6 +14,12 @@ PART = re.compile(r"[a-z0-9][a-z0-9._+-]*")
 # A version begins with a digit (2.4, 8.0, 2020), or is the container that an engine came in.
 VERSION = re.compile(r"-([0-9][0-9.]*|ngc)$")
 _HINT = "write it as device/runtime[-version]/precision[/Nt], for example h100/tensorrt-8.6/fp16"
+
+
+@lru_cache(maxsize=1024)
+def version_key(version: str) -> tuple[int, ...]:
+    """``8.6.1`` as numbers, so that 10 is above 8."""
+    return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -11,12 +11,13 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
 from hybridlat.engines.fusion.groups import Groups, is_stored_weight
 from hybridlat.graph.network import Network, Node, TensorType
+from hybridlat.schema.target import version_key
 
 MatchPolicy = Literal["last", "first", "every"]
 Condition = Callable[["FusionState", int, int], bool]
@@ -57,12 +58,6 @@ def eliminate(
 ) -> Rule:
     """The operators cost nothing."""
     return Rule(name, ops, "", reason, when, since=since)
-
-
-@lru_cache(maxsize=1024)
-def version_key(version: str) -> tuple[int, ...]:
-    """``8.6.1`` as numbers, so that 10 is above 8."""
-    return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
 def in_force(rules: Sequence[Rule], version: str) -> str:

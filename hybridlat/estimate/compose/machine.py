@@ -223,15 +223,11 @@ class Paces:
 
     def drift(self) -> PaceDrift:
         """What all records say together."""
-        steps = [
-            abs(log - middle)
-            for logs in self._logs()
-            for middle in (statistics.median(logs),)
-            for log in logs
-        ]
+        logs, paces = self._logs(), self.by_process()
+        steps = [abs(x - math.log(p)) for of, p in zip(logs, paces, strict=True) for x in of]
         flicker = 1.4826 * statistics.median(steps) if steps else 0.0
         likely = math.hypot(_STEADY_SHARE, _OF_FLICKER * flicker)
-        return pace_drift_of(self.by_process(), self.median_ratio, likely, self._apart)
+        return pace_drift_of(paces, self.median_ratio, likely, self._apart)
 
     def _logs(self) -> list[list[float]]:
         return [

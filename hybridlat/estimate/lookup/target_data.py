@@ -29,7 +29,7 @@ from hybridlat.graph.signature import sign
 from hybridlat.model.cell_model import CellModel
 from hybridlat.schema import wire
 from hybridlat.schema.measurement import BUSY_SPREAD_SHARE
-from hybridlat.schema.target import Target
+from hybridlat.schema.target import Target, version_key
 from hybridlat.store import LatencyStats, Store, packs
 from hybridlat.store.packs import PackLookup
 
@@ -260,8 +260,8 @@ def relatives_of(data: TargetData) -> tuple[Target, ...]:
 
 def version_gap(one: Target, other: Target) -> tuple[int, ...]:
     """How far apart two targets' versions are, by each of their numbers."""
-    numbers = [[int(n) for n in t.version.split(".") if n.isdigit()] for t in (one, other)]
-    return tuple(abs(a - b) for a, b in itertools.zip_longest(*numbers, fillvalue=0))
+    numbers = itertools.zip_longest(*map(version_key, (one.version, other.version)), fillvalue=0)
+    return tuple(abs(a - b) for a, b in numbers)
 
 
 def _outweighs(found: LatencyStats, known: LatencyStats | None) -> bool:

@@ -19,7 +19,7 @@ from hybridlat.estimate.lookup.models import (
     readable,
 )
 from hybridlat.schema.device import Device
-from hybridlat.schema.target import Target
+from hybridlat.schema.target import Target, version_key
 from hybridlat.store import Store, packs
 
 FAMILY = "family: whole networks"
@@ -128,5 +128,4 @@ def list_targets(store: str | None = None, device: str | None = None) -> list[Ta
 def _place(info: TargetInfo) -> tuple[object, ...]:
     """Versions of an engine on a device stand together, the oldest first."""
     target = Target.parse(info.target)
-    version = [int(number) for number in target.version.split(".") if number.isdigit()]
-    return target.device, target.engine, version, info.target
+    return target.device, target.engine, version_key(target.version), info.target
