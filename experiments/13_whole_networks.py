@@ -243,26 +243,28 @@ def save(world: World, folder: Path, kin: Path) -> None:
     replace(world.learn(known), calibration=calibration, batches=batches).save(folder)
 
 
-def load(name: str, folder: Path, cache: Path) -> World:
+def load(name: str, folders: Sequence[Path], cache: Path) -> World:
     """The rows of an engine family; the networks are unpacked into the cache once.
 
     From here on linear algebra has one thread, so that the digits do not hang on how many there
     are.
     """
     threadpool_limits(1, user_api="blas")
-    if not (cache / "nets").is_dir():
-        with tarfile.open(folder / "nets.tar.gz") as packed:
-            packed.extractall(cache, filter="data")
-    lowerer = Lowerer(cache / "nets", cache / "tables")
-    rows = [r for r in read_rows(folder, FAMILIES[name]) if r.target.version not in _OLD]
-    rows.sort(key=lambda r: (r.onnx, str(r.task), r.batch))
-    return World(name, tuple(rows), {}, lowerer=lowerer)
+    for folder in folders:
+        if not (cache / folder.name / "nets").is_dir():
+            with tarfile.open(folder / "nets.tar.gz") as packed:
+                packed.extractall(cache / folder.name, filter="data")
+    rows = [r for r in read_rows(folders, FAMILIES[name]) if r.target.version not in _OLD]
+    rows.sort(key=lambda r: (r.onnx, str(r.task), r.batch, r.folder))
+    return World(name, tuple(rows), {}, lowerer=Lowerer(cache))
 
 
 def main() -> None:
     """All families, all regimes."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared/data/whole_networks")
+    parser.add_argument("--data", type=Path, nargs="+", default=[
+        ROOT.parent / "shared/data" / name for name in ("whole_networks", "gpu_networks")
+    ])  # fmt: skip
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache/whole_networks")
     parser.add_argument("--family", nargs="*", default=list(FAMILIES), choices=list(FAMILIES))
     parser.add_argument("--no-baselines", action="store_true")

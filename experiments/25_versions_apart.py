@@ -41,7 +41,7 @@ GRID = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12)
 def of_networks(folder: Path) -> None:
     """The table of pairs of targets in that of whole networks, by layout or copies."""
     known: dict[tuple[Target, str], dict[tuple[str, int], float]] = defaultdict(dict)
-    for row in read_rows(folder, itertools.chain.from_iterable(FAMILIES.values())):
+    for row in read_rows([folder], itertools.chain.from_iterable(FAMILIES.values())):
         if not row.suspect:
             alike = " ".join(filter(None, (row.layout, "with copies" if row.copies else "")))
             known[row.target, alike][row.onnx, row.batch] = row.latency_us

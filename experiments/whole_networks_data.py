@@ -22,13 +22,22 @@ from hybridlat.schema.measurement import is_suspect
 from hybridlat.schema.target import Target
 
 FAMILIES = {
-    "tensorrt": ("paddle-tensorrt", "tensorrt"),
+    "tensorrt": ("paddle-tensorrt", "tensorrt", "paddlex-tensorrt", "ort-tensorrt"),
     "torch": ("torch",),
     "torch-compile": ("torch-compile",),
 }
 """Engine families and their engines: what runs much the same kernels."""
 NOTES = tomllib.loads(Path(__file__).with_name("whole_networks_notes.toml").read_text())["notes"]
 """What was found out about single rows of the table: ``where`` column → the values meant."""
+RENAMED = {
+    # PaddleX starts the same Paddle Inference, Triton the same engines as TensorRT alone.
+    "t4/paddlex-tensorrt-8.5/fp16": "t4/paddle-tensorrt-8.5/fp16",
+    "t4/paddlex-tensorrt-8.5/fp32": "t4/paddle-tensorrt-8.5/fp32",
+    "v100/ort-tensorrt-8.2/fp16": "v100/tensorrt-8.2/fp16",
+    # Two thirds of what others have at the module's first clocks: those of its Super mode.
+    "orin-nano/tensorrt-trtutils/fp16": "orin-nano-super/tensorrt-trtutils/fp16",
+}
+"""Targets whose table names them otherwise than users would."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +45,7 @@ class Row:
     """One published figure."""
 
     target: Target
+    folder: str
     onnx: str
     batch: int
     layout: str
@@ -55,16 +65,20 @@ class Row:
         return architecture_of(self.onnx)
 
 
-def read_rows(folder: Path, engines: Iterable[str]) -> list[Row]:
-    """The table's rows of these engines; equal (task, network, batch) are one row, their median."""
-    table = pd.read_parquet(folder / "networks.parquet")
+def read_rows(folders: Iterable[Path], engines: Iterable[str]) -> list[Row]:
+    """The tables' rows of these engines; equal (task, network, batch) are one row, their median."""
+    table = pd.concat(
+        pd.read_parquet(folder / "networks.parquet").assign(folder=folder.name)
+        for folder in folders
+    )
     wanted = set(engines)
     groups: dict[tuple[object, ...], list[float]] = {}
     for row in table.itertuples():
         target = Target.parse(str(row.target))
         if target.engine not in wanted or target.device.startswith(("i7", "cascade")):
             continue
-        layout = str(row.layout) if target.device.startswith("rtx") else ""
+        target = Target.parse(RENAMED.get(str(target), str(target)))
+        layout = str(row.layout) if "torch" in target.engine and target.device[:3] == "rtx" else ""
         noted = [
             n["note"] for n in NOTES if all(getattr(row, c) in v for c, v in n["where"].items())
         ]
@@ -72,44 +86,49 @@ def read_rows(folder: Path, engines: Iterable[str]) -> list[Row]:
         copies = copies_of(target, note)
         # Measured with ReLU where the file, another project's twin of it, has ReLU6.
         relu = str(row.mapping_note).startswith("ReLU in Paddle")
-        key = (target, str(row.onnx), int(row.batch), layout, is_suspect(note), copies, relu)
+        network = (str(row.folder), str(row.onnx))
+        key = (target, *network, int(row.batch), layout, is_suspect(note), copies, relu)
         groups.setdefault(key, []).append(float(row.latency_us))
     return [
-        Row(t, onnx, batch, layout, float(np.median(result)), *told)  # type: ignore[arg-type]
-        for (t, onnx, batch, layout, *told), result in groups.items()
+        Row(t, folder, onnx, batch, layout, float(np.median(result)), *rest)  # type: ignore[arg-type]
+        for (t, folder, onnx, batch, layout, *rest), result in groups.items()
     ]
 
 
 class Lowerer:
-    """Kernel tables of the files, lowered once a rule set and kept in a folder."""
+    """Kernel tables of the files, lowered once a rule set and kept in a folder.
 
-    def __init__(self, nets: Path, cache_folder: Path) -> None:
-        self.nets, self.cache_folder = nets, cache_folder
-        self._tables: dict[tuple[str, str], KernelTable] = {}
+    The files lie in it too, under the name of the folder that their table is from.
+    """
+
+    def __init__(self, cache_folder: Path) -> None:
+        self.cache_folder = cache_folder
+        self._tables: dict[tuple[str, str, str], KernelTable] = {}
         self._sets: dict[tuple[object, ...], KernelSet] = {}
 
     def table(self, row: Row) -> KernelTable:
         key, lower = lowering_of(row)
-        result = self._tables.get((row.onnx, key))
-        if result is None:
-            result = self._tables[row.onnx, key] = self._read(row.onnx, key, lower)
-        return result
+        return self._kept(row, key, lower)
 
     def layers(self, row: Row) -> KernelTable:
         """The file's operators, each a kernel of its own: what layer-wise methods add up."""
-        result = self._tables.get((row.onnx, "layers"))
-        if result is None:
-            result = self._tables[row.onnx, "layers"] = self._read(row.onnx, "layers", unfused)
-        return result
+        return self._kept(row, "layers", unfused)
 
-    def _read(self, onnx: str, key: str, lower: Callable[[Network], Lowered]) -> KernelTable:
-        file = self.cache_folder / key / f"{onnx}.npz"
+    def _kept(self, row: Row, key: str, lower: Callable[[Network], Lowered]) -> KernelTable:
+        name = (row.folder, row.onnx, key)
+        if name not in self._tables:
+            self._tables[name] = self._read(row, key, lower)
+        return self._tables[name]
+
+    def _read(self, row: Row, key: str, lower: Callable[[Network], Lowered]) -> KernelTable:
+        folder = self.cache_folder / row.folder
+        file = folder / key / f"{row.onnx}.npz"
         if file.exists():
             with np.load(file) as kept:
                 return KernelTable(
                     kept["values"], kept["classes"], kept["counts"], float(kept["copied"])
                 )
-        table = kernel_table(lower(_network(self.nets / f"{onnx}.onnx")))
+        table = kernel_table(lower(_network(folder / "nets" / f"{row.onnx}.onnx")))
         file.parent.mkdir(parents=True, exist_ok=True)
         np.savez(
             file, values=table.values, classes=table.classes, counts=table.counts,
@@ -119,9 +138,9 @@ class Lowerer:
 
     def kernels(self, row: Row) -> KernelSet:
         key, _ = lowering_of(row)
-        name = (row.onnx, key, row.batch, row.target.device, row.target.precision)
+        name = (row.folder, row.onnx, key, row.batch, row.target.device, row.target.precision)
         if name not in self._sets:
-            device = device_sheets.load(row.target.device)
+            device = device_sheets.of_target(row.target)
             table = at_batch(self.table(row), row.batch)
             self._sets[name] = kernel_set(table, device, row.target.precision)
         return self._sets[name]

@@ -50,8 +50,8 @@ flags_for() { # precision
     elif knows nvtxMode; then echo --nvtxMode=verbose; fi
     if knows timingCacheFile; then echo "--timingCacheFile=timing.cache"; fi
     case $1 in
-        fp32) if knows noTF32; then echo --noTF32; fi ;;
-        tf32) ;;
+        fp32-strict) if knows noTF32; then echo --noTF32; fi ;;
+        fp32 | tf32) ;;
         *) if [ "$MAJOR" -lt 11 ]; then echo "--$1"; fi ;;
     esac
 }
@@ -177,7 +177,7 @@ summary_of() { # the median of the summary line, where times could not be export
 measure() { # item precision file typed round visit (a shell's variables are global: own names)
     m_item=$1 m_precision=$2 m_file=$3 m_typed=$4 m_round=$5 m_visit=$6
     case $m_precision in
-        fp32 | tf32) ;;
+        fp32 | fp32-strict | tf32) ;;
         *)
             if [ "$MAJOR" -ge 11 ]; then
                 m_file=$m_typed

@@ -102,14 +102,14 @@ class EngineBuilder(object):
         }
 
     def build(self, path: str, precision: str, typed_path: str = "") -> bytes:
-        """The engine of the model at ``path`` for ``fp32``, ``tf32``, ``fp16`` or ``bf16``.
+        """The engine of the model at ``path`` for a precision: ``fp32`` may multiply in TF32.
 
         ``typed_path`` is the same model already in that type, for versions that need it so.
         """
         trt = self.trt
         del self._errors[:]
         flag = _PRECISION_FLAGS.get(precision)
-        if precision not in ("fp32", "tf32") and flag is None:
+        if precision not in ("fp32", "fp32-strict", "tf32") and flag is None:
             raise EngineError("this worker cannot build %s" % precision)
         typed = flag is not None and not has_member(trt, "BuilderFlag", flag)
         if typed and not typed_path:
@@ -154,7 +154,7 @@ class EngineBuilder(object):
         config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
         if flag is not None:
             config.set_flag(getattr(trt.BuilderFlag, flag))
-        if precision == "fp32" and has_member(trt, "BuilderFlag", "TF32"):
+        if precision == "fp32-strict" and has_member(trt, "BuilderFlag", "TF32"):
             config.clear_flag(trt.BuilderFlag.TF32)
         if hasattr(config, "max_aux_streams"):  # branches one after another, as they are composed
             config.max_aux_streams = 0

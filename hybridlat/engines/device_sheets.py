@@ -19,7 +19,7 @@ from hybridlat import onnx_io
 from hybridlat.engines import host
 from hybridlat.errors import TargetError
 from hybridlat.graph.builder import NetworkBuilder
-from hybridlat.schema.device import Device
+from hybridlat.schema.device import FP16_IN_FP16, Device
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import PRECISIONS, Target
 
@@ -135,7 +135,7 @@ def read(file: Path | str, name: str | None = None) -> Device:
     items = [("cache_kib", kib) for kib in sheet.cache_kib]
     for table in _RATES:
         for precision, tflops in getattr(sheet, table).items():
-            if precision not in PRECISIONS:
+            if precision not in (*PRECISIONS, FP16_IN_FP16):
                 _refuse(path, f"{table} knows no {precision}; choose from {', '.join(PRECISIONS)}")
             items.append((f"{table}.{precision}", tflops))
     for key, value in items:
@@ -179,10 +179,10 @@ def with_sheet(device: Device) -> Iterator[None]:
 
 
 def of_target(target: Target) -> Device:
-    """The data sheet of a target's device, or the micro-benchmark if it is this machine's CPU."""
+    """The data sheet of a target's device under its engine; this machine's CPU is measured."""
     if target.device == host.cpu_device() and target.device not in names():
         return probe_cpu(target.threads or 1)
-    return load(target.device)
+    return load(target.device).under(target.engine)
 
 
 @cache

@@ -20,7 +20,7 @@ from hybridlat.schema.plugins import Plugins
 from hybridlat.schema.target import PRECISIONS, Target
 
 _ROOM = "hybridlat.engines"
-PLANNED = ("fp32", "tf32", "fp16", "bf16")
+PLANNED = ("fp32", "fp32-strict", "tf32", "fp16", "bf16")
 """Precisions that a plan can ask another machine for."""
 _log = logging.getLogger(__name__)
 

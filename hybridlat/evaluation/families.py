@@ -264,7 +264,7 @@ def family_records(
 
 
 def _gpu(target: Target) -> Device:
-    sheet = device_sheets.load(target.device)
+    sheet = device_sheets.load(target.device).under(target.engine)
     if sheet.kind != "gpu":
         raise InputError(
             f"of {target} only whole networks are recorded, and {target.device} is a CPU: family "

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import msgspec
+
+TENSORRT = ("tensorrt", "tensorrt-rtx", "paddle-tensorrt", "onnxruntime-tensorrt", "torch-tensorrt")
+"""Engines whose kernels are TensorRT's."""
+STRICT, FP16_IN_FP16 = "fp32-strict", "fp16_in_fp16"
+"""Names of peaks beside those of precisions that all engines know alike."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,23 @@ class Device:
         ValueError where what every version has is missing, or is of another type.
         """
         return msgspec.convert(stated, cls)
+
+    def under(self, engine: str) -> Device:
+        """The device with the peaks that an engine's arithmetic has.
+
+        TensorRT multiplies FP32 in TF32 where tensor cores can (TensorRT developer guide, "TF32
+        inference"), and its FP16 kernels accumulate in FP16, at twice the rate on GeForce boards.
+        What is sustained was measured with other arithmetic, and is not known then.
+        """
+        if engine not in TENSORRT:
+            return self
+        peaks, sustained = dict(self.peak_flops), dict(self.sustained_flops)
+        peaks[STRICT] = peaks["fp32"]
+        for precision, arithmetic in (("fp32", "tf32"), ("fp16", FP16_IN_FP16)):
+            if peaks.get(arithmetic, 0.0) > peaks.get(precision, 0.0):
+                peaks[precision] = peaks[arithmetic]
+                sustained.pop(precision, None)
+        return replace(self, peak_flops=peaks, sustained_flops=sustained)
 
     def peak(self, precision: str) -> float:
         """FLOP per second at a precision; FP32's where the sheet has none of its own.

@@ -8,11 +8,14 @@ from functools import lru_cache
 
 from hybridlat.errors import TargetError
 
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "amp", "int8")
-"""``amp`` is a framework's automatic mix: FP32 weights, products in FP16."""
+PRECISIONS = ("fp32", "fp32-strict", "tf32", "fp16", "bf16", "amp", "int8")
+"""``fp32`` is what an engine makes of FP32 unless it is asked otherwise: under TensorRT products in
+TF32 where there are tensor cores for it, which ``fp32-strict`` switches off. ``amp`` is a
+framework's automatic mix: FP32 weights, products in FP16."""
 PART = re.compile(r"[a-z0-9][a-z0-9._+-]*")
-# A version begins with a digit (2.4, 8.0, 2020), or is the container that an engine came in.
-VERSION = re.compile(r"-([0-9][0-9.]*|ngc)$")
+# A version begins with a digit (2.4, 8.0, 2020), or is the container that an engine came in, or
+# what timed it where that is part of the latency.
+VERSION = re.compile(r"-([0-9][0-9.]*(?:-[a-z]+)?|ngc|mlperf|trtutils|ultralytics|efficientvit)$")
 _HINT = "write it as device/runtime[-version]/precision[/Nt], for example h100/tensorrt-8.6/fp16"
 
 

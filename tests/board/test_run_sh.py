@@ -26,6 +26,7 @@ def visits(folder: Path) -> list[tuple[str, int]]:
     ("version", "precision"),
     [
         ("8.2", "fp32"),
+        ("8.2", "fp32-strict"),
         ("8.5", "fp32"),
         ("8.6", "fp16"),
         ("10", "fp16"),
@@ -42,7 +43,7 @@ def test_every_dialect_measures_the_whole_plan(
     assert done.returncode == 0, done.stderr
     calls = log.read_text().splitlines()
     assert all(("--fp16" in c) == (precision == "fp16" and version != "11") for c in calls)
-    assert all(("--noTF32" in c) == (precision == "fp32") for c in calls)
+    assert all(("--noTF32" in c) == (precision == "fp32-strict") for c in calls)
     texts, records, _ = plan_results.read_results(folder)
     assert {r.kind for r in records} == {"network", "cell"}
     assert all(str(r.target) == f"board/tensorrt-{VERSIONS[version]}/{precision}" for r in records)

@@ -44,7 +44,7 @@ def request(path: str = "model.onnx", precision: str = "fp32", **more: Any) -> R
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("precision", ["fp32", "tf32", "fp16"])
+@pytest.mark.parametrize("precision", ["fp32", "fp32-strict", "tf32", "fp16"])
 def test_every_call_exists_in_the_version(
     fake: MakeFake, version: str, precision: str, tmp_path: Path
 ) -> None:
@@ -65,7 +65,7 @@ def test_every_call_exists_in_the_version(
         typed = "FP16" not in API[version]["BuilderFlag"]
         assert recorded["parsed"] == ["typed.onnx" if typed else "model.onnx"]
         assert recorded["flags"] == ([] if typed else ["FP16"])
-    assert recorded["cleared"] == (["TF32"] if precision == "fp32" else [])
+    assert recorded["cleared"] == (["TF32"] if precision == "fp32-strict" else [])
     assert recorded.get("preview", "").startswith("DISABLE_EXTERNAL") == old
     assert cache.read_bytes() == b"+"
     if "max_aux_streams" in API[version]["IBuilderConfig"]:

@@ -179,7 +179,7 @@ def known_device(target: Target, store: Store) -> Device | None:
     micro-benchmark of it in the store's cache.
     """
     try:
-        return device_sheets.load(target.device)
+        return device_sheets.load(target.device).under(target.engine)
     except TargetError:
         for folder in model_folders(target):
             device = read_device(folder)

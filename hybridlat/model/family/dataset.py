@@ -148,12 +148,18 @@ _FAMILY = (
     "skresnet", "cs", "lcnet", "mixnet", "mnasnet", "semnasnet", "poolformer", "mambaout",
     "fasternet", "fastvit", "starnet", "selecsls", "fbnet", "hardcorenas", "wide_resnet",
     "resnet", "shufflenet", "squeezenet", "alexnet", "ese_vovnet", "vovnet", "tresnet",
+    "yolo_nas", "yolov5", "yolov7", "yolov8", "yolov9", "yolov10", "yolo11", "yolo12", "yolox",
+    "ppyoloe", "pp_lite", "ddrnet", "stdc", "ssd", "nextvit", "gpunet", "pplcnet", "mobilenet",
 )  # fmt: skip
 
 
+_FROM = re.compile(r"(torchvision__|(np|pd|sg|wb|mlperf|caffe)_)?")
+"""How tables of networks mark from where a file was exported: ``np_resnet50`` is a ResNet-50."""
+
+
 def architecture_of(network: str) -> str:
-    """A network's name without the size and the form that it was exported in."""
-    return network.removeprefix("torchvision__").split("__")[0]
+    """A network's name without its origin, and the size and the form that it was exported in."""
+    return _FROM.sub("", network, count=1).split("__")[0]
 
 
 def family_of(architecture: str) -> str:

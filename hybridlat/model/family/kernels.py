@@ -17,7 +17,7 @@ from hybridlat.graph.operators import KINDS
 from hybridlat.model.features import alignment, cache_bytes
 from hybridlat.model.geometry import COLUMN, COLUMNS, Geometry, View, geometry
 from hybridlat.model.kernel_rows import CHANNELS_LAST
-from hybridlat.schema.device import Device
+from hybridlat.schema.device import STRICT, Device
 
 Array = NDArray[np.float64]
 
@@ -137,7 +137,7 @@ def parts_us(table: KernelTable, view: View) -> Array:
     tiled = (table.classes <= CLASSES.index("matmul")) & ~deep
     best_us = np.min([view.wave_us(tile) / near for tile, near in _TILES], axis=0)
     idle_us = np.where(tiled, _IDLE_SHARE * np.maximum(best_us - view.compute_us, 0.0), 0.0)
-    slower = _DEPTHWISE_SLOWDOWN * device.peak(precision) / device.peak("fp32")
+    slower = _DEPTHWISE_SLOWDOWN * device.peak(precision) / device.peak(STRICT)
     kept = _KEPT_SHARE * np.minimum(view.activation_size, cache_bytes(device, -1))
     memory_us = view.memory_us * (1 - kept / np.maximum(view.size, 1))
     launch_us = _LAUNCH_OF_SHEET * device.launch_us if device.launch_us else _LAUNCH_US
