@@ -55,14 +55,19 @@ def targets(device: str | None, store: str | None, as_json: bool, every_device: 
     if not known:
         out.print("Only the data sheet of this device is known: predictions are rough.")
     if families:
-        names = [gpu.name for gpu in gpus()]
+        boards = gpus()
         widths = [
             [", ".join(f.engines), plus_minus_text(f.half_width_share(None))] for f in families
         ]
         columns = [Column("engine, any version"), Column("typical interval", right=True)]
-        caption = ", ".join(names) if every_device else "--all names them."
-        title = f"{count_text(len(names), 'GPU')} predicted by their data sheets"
+        caption = "" if every_device else "--all names them."
+        title = f"{count_text(len(boards), 'GPU')} predicted by their data sheets"
         out.print(Table(columns, widths, title, caption).terminal())
+        if every_device:
+            kinds = dict.fromkeys(board.architecture for board in boards)
+            named = {k: ", ".join(b.name for b in boards if b.architecture == k) for k in kinds}
+            columns = [Column("architecture"), Column("GPU, its modes and slices", wraps=True)]
+            out.print("", Table(columns, sorted(named.items())).terminal())
 
 
 def _basis(info: TargetInfo) -> str:

@@ -23,10 +23,11 @@ from hybridlat.schema.device import FP16_IN_FP16, Device
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import PRECISIONS, Target
 
-_RATES = ("peak_tflops", "sustained_tflops")  # tables by precision
+# Tables by precision; ``fp16_in_fp16`` is no precision of a target, but a rate of FP16.
+_RATES = {"peak_tflops": (*PRECISIONS, FP16_IN_FP16), "sustained_tflops": PRECISIONS}
 _MOST = 1e30
 _Positive = Annotated[float, msgspec.Meta(gt=0, lt=_MOST)]
-_Whole = Annotated[int, msgspec.Meta(ge=1)]
+_Whole = Annotated[int, msgspec.Meta(ge=1, lt=10**9)]
 _Text = Annotated[str, msgspec.Meta(pattern=r"\S")]
 
 
@@ -34,10 +35,12 @@ class _Sheet(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The keys of a sheet, each with its unit in its name; ``cache_kib`` nearest first.
 
     The last five are there for whoever reads a sheet: where each number comes from that ``source``
-    does not tell, and what the peaks and the bandwidth follow from.
+    does not tell, and what the peaks and the bandwidth follow from. ``based_on`` names the shipped
+    device whose keys hold where this sheet has none: a mode, a slice or a variant of it.
     """
 
     title: str = ""
+    based_on: str = ""
     kind: Literal["gpu", "cpu"]
     architecture: str = ""
     compute_capability: str = ""
@@ -117,7 +120,7 @@ def read(file: Path | str, name: str | None = None) -> Device:
     """
     path = Path(file)
     try:
-        sheet = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), _Sheet)
+        sheet = _sheet(path)
     except OSError as error:
         _refuse(path, f"it cannot be read ({error.strerror or error})")
     except msgspec.ValidationError as error:
@@ -133,10 +136,10 @@ def read(file: Path | str, name: str | None = None) -> Device:
         _refuse(path, "clock_mhz is 0, but must be positive for a GPU")
     # msgspec 0.22 was seen to let a bound of a container's items pass, in one process of many.
     items = [("cache_kib", kib) for kib in sheet.cache_kib]
-    for table in _RATES:
+    for table, known in _RATES.items():
         for precision, tflops in getattr(sheet, table).items():
-            if precision not in (*PRECISIONS, FP16_IN_FP16):
-                _refuse(path, f"{table} knows no {precision}; choose from {', '.join(PRECISIONS)}")
+            if precision not in known:
+                _refuse(path, f"{table} knows no {precision}; choose from {', '.join(known)}")
             items.append((f"{table}.{precision}", tflops))
     for key, value in items:
         if not 0 < value < _MOST:
@@ -158,6 +161,21 @@ def read(file: Path | str, name: str | None = None) -> Device:
         memory_bytes=None if sheet.memory_gb is None else int(sheet.memory_gb * 2**30),
         launch_us=sheet.launch_us,
     )
+
+
+def _sheet(path: Path) -> _Sheet:
+    """The keys in a file, and those of the sheet that it is based on: rates by units and clock."""
+    stated = tomllib.loads(path.read_text(encoding="utf-8"))
+    if "based_on" not in stated:
+        return msgspec.convert(stated, _Sheet)
+    if (name := str(stated["based_on"])) not in _shipped_files():
+        _refuse(path, f"it is based on {name!r}, which is no shipped device")
+    base = _sheet(_shipped_files()[name])
+    sheet = msgspec.convert({**msgspec.structs.asdict(base), **stated}, _Sheet)
+    speed = sheet.units * sheet.clock_mhz / (base.units * base.clock_mhz)
+    for table in _RATES.keys() - stated.keys():
+        setattr(sheet, table, {p: rate * speed for p, rate in getattr(base, table).items()})
+    return sheet
 
 
 def _refuse(path: Path, why: str) -> NoReturn:

@@ -19,7 +19,8 @@ class Device:
     """The few numbers of a data sheet (or of a micro-benchmark) that features are made from.
 
     ``peak_flops`` is FLOP per second by precision (a multiply-add counts two), dense, without
-    structured sparsity; ``bandwidth_bytes_per_s`` that of the main memory; ``units`` the streaming
+    structured sparsity, and under ``fp16_in_fp16`` that of FP16 with FP16 accumulation where it
+    differs; ``bandwidth_bytes_per_s`` that of the main memory; ``units`` the streaming
     multiprocessors of a GPU or the cores of a CPU that one inference may use; ``clock_hz`` the
     highest clock; ``cache_bytes`` from the nearest cache to the last (per unit, shared last).
     ``launch_us`` is what one small kernel of many enqueued ones takes, None where it is unknown (a

@@ -13,9 +13,11 @@ _NOISE = frozenset((
     "nvgpu", "with", "design", "developer", "kit", "module", "engineering", "reference",
     "series", "edition", "collectors", "generation", "fhhl", "dgxs", "hgx", "hbm2", "hbm2e",
     "hbm3", "hbm3e", "gddr5", "gddr5x", "gddr6", "gddr6x", "gddr7", "of",
+    "mode", "all", "2core", "4core", "6core", "8core",
 ))  # fmt: skip
 _FORM = re.compile(r"pcie|pci|sxm[0-9]?|sxm2e")
 _MEMORY = re.compile(r"[0-9]+gb")
+_MODES = re.compile(r"(?:-[0-9]+w|-max-[npq])+$")  # of power, at the end of a Jetson's name
 _CPU = frozenset((
     "xeon", "epyc", "ryzen", "threadripper", "athlon", "celeron", "pentium", "core", "cpu",
     "processor",
@@ -38,12 +40,14 @@ _FORM_TELLS = frozenset(("h100-pcie", "h800-pcie"))
 _ALIASES = {
     "gtx-titan-x": "titan-x-maxwell", "gtx-titan-x-maxwell": "titan-x-maxwell",
     "titan-x-pascal": "titan-x",
-    "rtx-pro-6000-blackwell": "rtx-pro-6000",
+    "rtx-pro-4000-blackwell": "rtx-pro-4000", "rtx-pro-4500-blackwell": "rtx-pro-4500",
+    "rtx-pro-5000-blackwell": "rtx-pro-5000", "rtx-pro-6000-blackwell": "rtx-pro-6000",
     "rtx-pro-6000-blackwell-workstation": "rtx-pro-6000",
     "rtx-pro-6000-workstation": "rtx-pro-6000",
     "rtx-pro-6000-blackwell-server": "rtx-pro-6000-server",
     "rtx-pro-6000-blackwell-max-q-workstation": "rtx-pro-6000-max-q",
     "rtx-6000ada": "rtx-6000-ada",
+    "dgx-spark": "gb10",
     "tegra-x1": "jetson-nano", "jetson-nano-b01": "jetson-nano", "nano": "jetson-nano",
     "tx1": "jetson-tx1",
     "tegra-x2": "tx2", "jetson-tx2": "tx2", "jetson-tx2-tx2": "tx2",
@@ -55,7 +59,12 @@ _ALIASES = {
     "jetson-orin-nx": "orin-nx", "jetson-orin-nano": "orin-nano",
     "jetson-orin-nano-super": "orin-nano-super",
     "thor": "thor-agx", "agx-thor": "thor-agx", "jetson-agx-thor": "thor-agx",
-    "jetson-thor": "thor-agx",
+    "jetson-thor": "thor-agx", "jetson-t5000": "thor-agx", "jetson-agx-thor-t5000": "thor-agx",
+    # A mode that the plain name stands for, and one with two names.
+    "orin-nano-15w": "orin-nano", "orin-nano-super-15w": "orin-nano", "xavier-nx-20w": "xavier-nx",
+    "jetson-nano-10w": "jetson-nano", "orin-nano-max-n": "orin-nano-super",
+    "orin-nano-super-7w": "orin-nano-7w", "orin-nano-super-25w": "orin-nano-25w",
+    "jetson-orin-nx-super": "orin-nx-40w", "orin-nx-super": "orin-nx-40w",
 }  # fmt: skip
 _CHIPS = frozenset(("jetson-nano", "tx2", "xavier-agx", "orin-agx", "thor-agx"))
 
@@ -67,9 +76,10 @@ def device_name(raw: str, board: str = "") -> str:
     Maker, product line, form and memory are dropped unless the hardware differs with them
     (``h100-pcie``, ``a100-80gb``); an unknown one becomes a clean name of its own, and a name
     made here stays as it is. ``board`` is the board's own name where the system has one: CUDA says
-    "Orin" of every Jetson Orin. TargetError where no letter or digit is left.
+    "Orin" of every Jetson Orin; a power mode ends the name (``orin-nano-7w``), unless the plain one
+    means it. TargetError where no letter or digit is left.
     """
-    is_gpu = _CPU.isdisjoint(re.findall(r"[a-z]+", raw.lower()))
+    is_gpu = _CPU.isdisjoint(re.findall(r"(?<![a-z0-9])[a-z]+", raw.lower()))
     name = _gpu(raw) if is_gpu else cpu_name(raw)
     if name in _CHIPS and board:
         gpu_name = _gpu(board)
@@ -96,20 +106,25 @@ def _gpu(raw: str) -> str:
     text = re.sub(r"\btitan(?=(x|xp|v|rtx)\b)", "titan ", text)
     text = re.sub(r"(?<=[0-9])(ti|super)\b", r" \1", text)
     text = re.sub(r"\bk40[a-z]{1,2}\b", "k40", text)
+    text = re.sub(r"\b([0-9]+) ?w(att)?s?\b", r"\1w", text)
+    text = re.sub(r"(?<![a-z])max[-_ ]?([npq])(?![a-z])", r"max-\1", text)
+    text = re.sub(r"(?<=gb)\+(me|gfx)(\.all)?", "", text)  # what a MIG slice does not compute with
     words = [w.strip(".+") for w in re.findall(r"[a-z0-9.+]+", text)]
-    words = [w for w in words if w and w not in _NOISE]
+    words = ["laptop" if w == "mobile" else w for w in words if w and w not in _NOISE]
     memory = [w for w in words if _MEMORY.fullmatch(w)]
     form = [w for w in words if _FORM.fullmatch(w)]
     words = _with_line([w for w in words if w not in memory and w not in form])
-    name = "-".join(words)
-    name = _ALIASES.get(name, name)
+    name, modes = "-".join(words).replace("-max-n-super", "-super"), ""
+    if found := _MODES.search(name):
+        name, modes = name[: found.start()], found[0]
+    words, name = name.split("-"), _ALIASES.get(name, name)
     for tell, known in ((memory, _MEMORY_TELLS), (form, _FORM_TELLS)):
         first = f"{words[0]}-{tell[0]}" if words and tell else ""
         if tell and f"{name}-{tell[0]}" in known:
             name = f"{name}-{tell[0]}"
         elif first in known:  # a part of one: a100-80gb-mig-1g.10gb
             name = "-".join((first, *words[1:]))
-    return name
+    return re.sub(r"(-max-n)+$", "", _ALIASES.get(name + modes, name + modes))
 
 
 def _with_line(words: list[str]) -> list[str]:
@@ -122,8 +137,8 @@ def _with_line(words: list[str]) -> list[str]:
         words = words[1:]
     if words[:1] == ["rtx"] and len(words) > 1 and re.fullmatch(r"a[0-9]{3,4}", words[1]):
         return words[1:]
-    if words[:1] == ["gh200"]:
-        return ["gh200"]
+    if words[:1] in (["gh200"], ["gb10"]) and "mig" not in words:
+        return words[:1]
     return words
 
 

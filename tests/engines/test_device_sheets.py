@@ -1,5 +1,6 @@
 """Data sheets: what is shipped holds against arithmetic, what is wrong is named, a user has own."""
 
+import re
 import tomllib
 from dataclasses import asdict
 from pathlib import Path
@@ -31,22 +32,31 @@ PER_CYCLE = {
     "8.9": {"fp32": 256, "tf32": 512, "fp16": 1024, "bf16": 1024, "int8": 2048},
     "9.0": {"fp32": 256, "tf32": 2048, "fp16": 4096, "bf16": 4096, "int8": 8192},
     "10.0": {"fp32": 256, "tf32": 4096, "fp16": 8192, "bf16": 8192, "int8": 16384},
+    "11.0": {"fp32": 256, "tf32": 4096, "fp16": 8192, "bf16": 8192, "int8": 16384},
     "12.0": {"fp32": 256, "tf32": 512, "fp16": 1024, "bf16": 1024, "int8": 2048},
+    "12.1": {"fp32": 256, "tf32": 512, "fp16": 1024, "bf16": 1024, "int8": 2048},
 }  # fmt: skip
+# Turing's small chips multiply in FP16 by vector instructions.
+WITHOUT_TENSOR_CORES = {"fp32": 128, "fp16": 256, "int8": 512}
 # GeForce boards accumulate in FP32 at half the rate; so do two boards for servers, throughout.
-HALVED: dict[str, tuple[str, ...]] = {
-    name: ("tf32", "fp16", "bf16") for name in GPUS if name.startswith("rtx-")
-}
-HALVED |= {"a10g": ("tf32", "fp16", "bf16", "int8"), "l40": ("tf32", "fp16", "bf16", "int8")}
-HALVED |= {"rtx-6000-ada": (), "rtx-pro-6000": ()}
+GEFORCE = {name for name in GPUS if re.match(r"rtx-(?!pro-|.*-ada$)", name)}
+HALVED: dict[str, tuple[str, ...]] = dict.fromkeys(GEFORCE, ("tf32", "fp16", "bf16"))
+HALVED |= dict.fromkeys(("a10g", "l40"), ("tf32", "fp16", "bf16", "int8"))
 ARCHITECTURES = {
     "3": "kepler", "5": "maxwell", "6": "pascal", "7": "volta", "7.5": "turing", "8": "ampere",
-    "8.9": "ada", "9": "hopper", "10": "blackwell", "12": "blackwell",
+    "8.9": "ada", "9": "hopper", "10": "blackwell", "11": "blackwell",
+    "12": "blackwell",
 }  # fmt: skip
 
 
 def sheet(name: str) -> dict[str, Any]:
-    return tomllib.loads((SHEETS / f"{name}.toml").read_text(encoding="utf-8"))
+    """What a sheet states, and what the one that it is based on adds, which is based on none."""
+    stated = tomllib.loads((SHEETS / f"{name}.toml").read_text(encoding="utf-8"))
+    if "based_on" in stated:
+        base = sheet(stated["based_on"])
+        assert "based_on" not in base
+        stated = base | {"sources": {}} | stated
+    return stated
 
 
 @pytest.mark.parametrize("name", device_sheets.names())
@@ -73,7 +83,7 @@ def test_every_number_has_a_source(name: str) -> None:
             assert set(source) <= set(stated[key])
         texts += source.values() if isinstance(source, dict) else [source]
     assert all(len(text) > 5 for text in texts)
-    if stated["kind"] == "gpu":
+    if stated["kind"] == "gpu" and "based_on" not in stated:
         assert stated["sources"]["launch_us"].startswith("typical, from no data sheet")
 
 
@@ -99,15 +109,33 @@ def test_what_nobody_measured_is_taken_to_reach_its_peak() -> None:
 @pytest.mark.parametrize("name", GPUS)
 def test_a_gpu_s_peaks_are_its_multiprocessors_times_its_clock(name: str) -> None:
     device, stated = device_sheets.load(name), sheet(name)
-    rates = PER_CYCLE[device.compute_capability]
+    small = re.match("gtx-16|t1000", name)
+    rates = WITHOUT_TENSOR_CORES if small else PER_CYCLE[device.compute_capability]
     assert stated["cores_per_unit"] * 2 == rates["fp32"]
-    assert set(device.peak_flops) <= set(rates)
+    peaks = dict(device.peak_flops)
+    twice = pytest.approx(2 * peaks["fp16"], rel=0.006) if name in GEFORCE else None
+    assert peaks.pop("fp16_in_fp16", None) == twice
+    assert set(peaks) <= set(rates)
     tensor_hz = stated.get("tensor_clock_mhz", stated["clock_mhz"]) * 1e6
     assert 0.85 * device.clock_hz <= tensor_hz <= device.clock_hz
-    for precision, flops in device.peak_flops.items():
+    for precision, flops in peaks.items():
         hertz = device.clock_hz if precision == "fp32" else tensor_hz
         rate = rates[precision] / (2 if precision in HALVED.get(name, ()) else 1)
         assert flops == pytest.approx(rate * device.units * hertz, rel=0.03), precision
+
+
+@pytest.mark.parametrize("name", [name for name in GPUS if "based_on" in sheet(name)])
+def test_a_mode_or_a_slice_is_no_quicker_a_unit_than_its_clock(name: str) -> None:
+    device, base = device_sheets.load(name), device_sheets.load(sheet(name)["based_on"])
+    share = device.units * device.clock_hz / (base.units * base.clock_hz)
+    for own, whole in ((device.peak_flops, base.peak_flops),
+                       (device.sustained_flops, base.sustained_flops)):  # fmt: skip
+        assert own == pytest.approx({p: flops * share for p, flops in whole.items()})
+    if "-mig-" in name:
+        part = device.bandwidth_bytes_per_s / base.bandwidth_bytes_per_s
+        assert name.startswith(base.name) and device.units <= base.units
+        assert part == pytest.approx(device.cache_bytes[-1] / base.cache_bytes[-1], rel=0.01)
+        assert device.memory_bytes == pytest.approx((base.memory_bytes or 0) * part, rel=0.03)
 
 
 @pytest.mark.parametrize("name", GPUS)
@@ -162,6 +190,11 @@ fp16 = 125
         ("fp32 = 15.7", "", r"\[peak_tflops\] with at least fp32"),
         ("fp32 = 15.7", "fp32 = 0", "peak_tflops.fp32 is 0, but"),
         ("fp16 =", "half =", "peak_tflops knows no half"),
+        ("units = 80", "based_on = 'abacus'", "it is based on 'abacus', which is no shipped"),
+        ("units = 80", "based_on = 3", "it is based on '3'"),
+        ("units = 80", "based_on = 'v100'\nunits = 'x'", "got `str` - at `units`"),
+        ("units = 80", "units = 1000000000", "`int` <= 999999999 - at `units`"),
+        ("fp16 = 125", "[sustained_tflops]\nfp16_in_fp16 = 9", "knows no fp16_in_fp16"),
         ("fp16 = 125", "fp16 = 125\n[sources]\nunits = 3", "at `sources"),
         ("[peak_tflops]", "sources = 'x'\n[peak_tflops]", "at `sources`"),
         ("fp16 = 125", "fp16 = 125\n[sustained_tflops]\nhalf = 9", "tflops knows no half"),
@@ -226,6 +259,16 @@ def test_a_user_s_short_sheet_is_a_device_and_comes_before_a_shipped_one(own: Pa
     (own / "v100.toml").write_text(SHORT)
     assert device_sheets.load("v100").units == 20
     assert device_sheets.names().count("v100") == 1
+
+
+def test_a_mode_of_one_s_own_is_three_lines(own: Path) -> None:
+    mode = 'based_on = "orin-nano"\nunits = 4\nclock_mhz = 312.5\n'
+    (own / "orin-nano-5w.toml").write_text(mode)
+    device, base = device_sheets.load("orin-nano-5w"), device_sheets.load("orin-nano")
+    assert device.peak("int8") == pytest.approx(base.peak("int8") / 4)
+    assert device.bandwidth_bytes_per_s == base.bandwidth_bytes_per_s
+    (own / "orin-nano.toml").write_text(mode + "[peak_tflops]\nfp32 = 1\n")
+    assert device_sheets.load("orin-nano").peak_flops == {"fp32": 1e12}
 
 
 def test_a_given_sheet_stands_for_its_device_inside_the_block_only(

@@ -24,6 +24,9 @@ NAMES = {
     "NVIDIA A100-SXM4-40GB MIG 3g.20gb": "a100-mig-3g.20gb", "NVIDIA A40-48Q": "a40-48q",
     "NVIDIA H100 80GB HBM3": "h100", "NVIDIA H100 SXM5 80GB": "h100",
     "NVIDIA H100 PCIe": "h100-pcie", "NVIDIA H100 NVL": "h100-nvl", "NVIDIA GH200 480GB": "gh200",
+    "NVIDIA H100 80GB HBM3 MIG 1g.10gb+me": "h100-mig-1g.10gb", "H800 PCIe": "h800-pcie",
+    "NVIDIA GH200 480GB MIG 1g.12gb": "gh200-mig-1g.12gb", "NVIDIA A800-SXM4-80GB": "a800",
+    "NVIDIA GB10": "gb10", "DGX Spark": "gb10", "GB10 Grace Blackwell Superchip": "gb10",
     # workstations
     "NVIDIA RTX A6000": "a6000", "Quadro RTX A6000": "a6000",
     "NVIDIA RTX A5000 Laptop GPU": "a5000-laptop", "Quadro RTX 6000": "quadro-rtx-6000",
@@ -31,6 +34,8 @@ NAMES = {
     "NVIDIA RTX PRO 6000 Blackwell Workstation Edition": "rtx-pro-6000",
     "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition": "rtx-pro-6000-max-q",
     "NVIDIA RTX PRO 6000 Blackwell Server Edition": "rtx-pro-6000-server",
+    "NVIDIA RTX 4000 SFF Ada Generation": "rtx-4000-sff-ada", "NVIDIA T1000 8GB": "t1000",
+    "NVIDIA RTX PRO 4500 Blackwell": "rtx-pro-4500",
     # desktops
     "GTX1080Ti": "gtx-1080-ti", "1080ti": "gtx-1080-ti", "GeForce GTX 1060 6GB": "gtx-1060",
     "GeForce GTX 1060 3GB": "gtx-1060-3gb", "GeForce GTX 1080 with Max-Q Design": "gtx-1080-max-q",
@@ -38,6 +43,7 @@ NAMES = {
     "NVIDIA TITAN Xp": "titan-xp", "TITAN RTX": "titan-rtx", "2080ti": "rtx-2080-ti",
     "RTX2080Ti": "rtx-2080-ti", "RTX 2070 Super": "rtx-2070-super", "3090": "rtx-3090",
     "NVIDIA GeForce RTX 3080 Laptop GPU": "rtx-3080-laptop", "rtx4090": "rtx-4090",
+    "GeForce RTX 3080 Ti Mobile": "rtx-3080-ti-laptop", "GeForce RTX 3060 8GB": "rtx-3060-8gb",
     "NVIDIA GeForce RTX 4090 D": "rtx-4090-d",
     "NVIDIA GeForce RTX 4070 Ti SUPER": "rtx-4070-ti-super",
     # Jetsons: CUDA, device trees, tables
@@ -51,6 +57,14 @@ NAMES = {
     "NVIDIA Jetson Orin Nano Developer Kit": "orin-nano",
     "NVIDIA Jetson Orin Nano Developer Kit Super": "orin-nano-super",
     "NVIDIA Jetson Orin NX Engineering Reference Developer Kit": "orin-nx",
+    "Jetson Orin Nano Super": "orin-nano-super", "Jetson AGX Thor": "thor-agx",
+    # and their power modes
+    "orin-nano@15W": "orin-nano", "orin-nano-15w": "orin-nano", "Orin Nano (7 W)": "orin-nano-7w",
+    "Orin Nano MAXN_SUPER": "orin-nano-super", "orin-nano@MAXN": "orin-nano-super",
+    "Jetson Orin Nano Super 25W": "orin-nano-25w", "Orin NX Super": "orin-nx-40w",
+    "orin-agx@MAXN": "orin-agx", "AGX Orin 64GB MODE_30W": "orin-agx-30w",
+    "Xavier NX MODE_15W_6CORE": "xavier-nx-15w", "AGX Xavier MODE_30W_ALL": "xavier-agx-30w",
+    "Jetson TX2 MAXQ": "tx2-max-q", "TX2 Max-N": "tx2", "Jetson Nano 10 watts": "jetson-nano",
     # CPUs
     "CPU Intel i7-12700H": "i7-12700h",
     "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz": "xeon-8481c", "AMD EPYC 9B14": "epyc-9b14",
@@ -70,7 +84,7 @@ def test_names_of_devices(text: str) -> None:
 def test_a_sheet_s_name_and_title_lead_to_it(name: str) -> None:
     assert device_name(name) == name
     title = devices.load(name).title
-    if name not in ("k80", "m60", "orin-nano-super"):  # "one of its two GPUs", a power mode
+    if name not in ("k80", "m60", "a16"):  # "one of its two GPUs"
         assert device_name(title) == name
 
 
@@ -171,6 +185,7 @@ def test_precisions() -> None:
 
 def test_targets() -> None:
     assert str(target_named("Tesla T4/TensorRT 7.2/FP16")) == "t4/tensorrt-7.2/fp16"
+    assert str(target_named("Orin Nano@7W/TensorRT/half")) == "orin-nano-7w/tensorrt/fp16"
     assert str(target_named("Xeon 8481C/onnxruntime-1.31/fp32/1t")).endswith("/fp32/1t")
     with pytest.raises(TargetError, match="write it as device"):
         target_named("t4")
