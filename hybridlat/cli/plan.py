@@ -55,12 +55,11 @@ def plan(
     """
     with Store(store) as opened:
         wanted = asked_target(target, opened)
-    board = None if host is None else Board(host, runner, time_limit, say)
-    if board is not None:
-        check_target(wanted)
-    files = [load(path) for path in networks]
-    read = [(file.label, file.network(batch, shapes)) for file in files]
-    with Store(store) as opened:
+        board = None if host is None else Board(host, runner, time_limit, say)
+        if board is not None:
+            check_target(wanted)
+        files = [load(path) for path in networks]
+        read = [(file.label, file.network(batch, shapes)) for file in files]
         unknown = unknown_to(opened, wanted, what or "both", remeasure)
         draft = draft_for(PlanRequest(read, wanted, unknown))
         draft.write(Path(folder))

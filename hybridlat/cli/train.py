@@ -164,27 +164,23 @@ def _onboard_fleet(
     with opened_fleet(file) as fleet:
         outcomes = onboard_fleet(fleet, chosen, training, aside)
         devices = list(fleet.reports.values())
-    codes = {0}
-    for one in outcomes:
-        if one.problem is None:
-            codes.add(_print_onboarded(one, as_json))
-        else:
-            aside(f"{one.target}: {one.problem}")
-            codes.add(one.problem.exit_code)
+    codes = {0, *(_print_onboarded(one, as_json) for one in outcomes)}
     if as_json:
-        document = {
+        print_json({
             "format": 1,
             "targets": [json_object(one) for one in outcomes if one.problem is None],
             "devices": [asdict(device) for device in devices],
             "problems": [f"{one.target}: {one.problem}" for one in outcomes if one.problem],
-        }
-        print_json(document)
+        })  # fmt: skip
     else:
         print_devices(devices)
     return worst(codes)
 
 
 def _print_onboarded(onboarded: Onboarded, as_json: bool) -> int:
+    if onboarded.problem is not None:
+        aside(f"{onboarded.target}: {onboarded.problem}")
+        return onboarded.problem.exit_code
     for note in onboarded.notes:
         aside(note)
     if not as_json:
