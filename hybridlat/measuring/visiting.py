@@ -52,7 +52,6 @@ class VisitResult:
     failure: every run was disturbed, and the next visit may do better.
     """
 
-    key: str
     samples_us: tuple[float, ...] = ()
     reference_us: float = 0.0
     failure: str | None = None
@@ -117,12 +116,12 @@ def visit(
         after = references.run_us()
         meter.sample()
     except HybridlatError as error:
-        return VisitResult(task.key, failure=str(error))
+        return VisitResult(failure=str(error))
     finally:
         for session in sessions:
             session.close()
     kept_us = tuple(round(sample, 2) for sample in samples)
-    return VisitResult(task.key, kept_us, (before + after) / 2, load=meter.load())
+    return VisitResult(kept_us, (before + after) / 2, load=meter.load())
 
 
 def rotate(sessions: Sequence[Session], task: VisitTask) -> Sequence[float]:
