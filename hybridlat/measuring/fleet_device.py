@@ -12,13 +12,11 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 
-from hybridlat.engines import registry
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import BackendUnavailable, HostUnreachable, HybridlatError, InputError
 from hybridlat.measuring.measurer import BackendMeasurer, MeasureRequest, measure_by_plan
@@ -217,8 +215,7 @@ def _measure(
     if host := os.environ.get(HOST):
         results = f"results-{re.sub(r'[^A-Za-z0-9._-]', '_', host)}.jsonl"
         board = Board(host, timeout_s=settings.budget_s or LIMIT_S, results=results)
-        lower = partial(registry.lower, target=target)
-        measure_by_plan(requests, target, lower, settings, store, board.measure)
+        measure_by_plan(requests, target, settings, store, board.measure)
         return
     engine = resolve(target)
     if engine.backend is None:
