@@ -56,8 +56,9 @@ def test_a_model_of_format_2() -> None:
 
 def test_a_plan_of_format_2_and_its_results() -> None:
     """Its models and manifest are checked by hash; results are one journal of one board."""
-    signatures, records, (breakdown,) = plan_results.read_results(GOLDEN / "plan_format_2")
-    assert {r.signature for r in records} <= set(signatures)
+    results = plan_results.read_results(GOLDEN / "plan_format_2")
+    records, (breakdown,) = results.measurements, results.breakdowns
+    assert {r.signature for r in records} <= set(results.signatures)
     assert {r.target for r in records} == {Target.parse("board/fake-1.0/fp32")}
     latencies = {(r.kind, r.labels["network"], round(r.latency_us or 0)) for r in records}
     assert latencies == {("network", "small8", 16)} | {

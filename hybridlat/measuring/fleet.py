@@ -54,7 +54,7 @@ class DeviceReport:
     def add(self, outcome: Outcome) -> None:
         """Count what it measured."""
         self.busy_s += outcome.seconds
-        for record in outcome.records:
+        for record in outcome.found.measurements:
             self.failures += record.failure is not None
             self.cells += record.kind == "cell" and not record.labels.get("role")
             self.networks += record.kind == "network"
@@ -266,12 +266,10 @@ class FleetMeasurer:
         for place, answer in self.fleet.answers(self.resource, calls):
             error = answer
             if isinstance(answer, Outcome):
-                store.add_signatures(answer.texts)
-                store.add(answer.records)
-                store.add_breakdowns(answer.breakdowns)
+                store.add_all(answer.found)
                 report = DeviceReport(answer.device, (self.resource,))
                 self.fleet.reports.setdefault(answer.device, report).add(answer)
-                records += answer.records
+                records += answer.found.measurements
                 error = answer.error
             if error is not None:
                 problems.append(error)

@@ -10,7 +10,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,9 +22,10 @@ from hybridlat.errors import BackendUnavailable, HostUnreachable, HybridlatError
 from hybridlat.measuring.measurer import BackendMeasurer, MeasureRequest, measure_by_plan
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.measuring.ssh import LIMIT_S, Board, check_target
-from hybridlat.schema.measurement import Breakdown, Measurement
+from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
+from hybridlat.store.importers import ImportedRecords
 
 HOST = "HYBRIDLAT_FLEET_HOST"
 """The variable by which a worker knows the host that it stands for."""
@@ -127,9 +128,7 @@ class Outcome:
     """What came of a part on ``device``, and the error that ended it."""
 
     device: str
-    records: Sequence[Measurement]
-    texts: Mapping[str, str]
-    breakdowns: Sequence[Breakdown]
+    found: ImportedRecords
     seconds: float
     error: HybridlatError | None
 
@@ -204,9 +203,8 @@ def measure_part(
         known = {record.id for record in constants}
         records = [record for record in store.measurements() if record.id not in known]
         texts = store.signature_texts({record.signature for record in records})
-        breakdowns = list(store.breakdowns())
-    device = str(get_worker().name)
-    return Outcome(device, records, texts, breakdowns, time.monotonic() - began, error)
+        found = ImportedRecords(texts, records, list(store.breakdowns()))
+    return Outcome(str(get_worker().name), found, time.monotonic() - began, error)
 
 
 def _measure(

@@ -46,10 +46,7 @@ def import_results(
     Raises StoreError where they make no sense.
     """
     results = read_results(folder, board_id=board_id)
-    store.add_signatures(results.texts)
-    new = store.add(results.records)
-    store.add_breakdowns(results.breakdowns)
-    return results.records, new
+    return results.measurements, store.add_all(results).measurements
 
 
 def measure_draft(draft: Draft, target: Target, store: Store, run: RunPlan) -> list[Measurement]:
