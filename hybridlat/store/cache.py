@@ -116,7 +116,7 @@ class Cache:
             lambda connection: _drop(connection, drops, max_bytes, dry_run=dry_run)
         )
         if swept.dropped and not dry_run:
-            self._database.shrink()
+            self._database.run(lambda connection: connection.shrink())
         return swept
 
 

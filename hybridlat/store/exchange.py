@@ -50,21 +50,7 @@ def batches(items: Iterable[T], size: int = BATCH) -> Iterator[list[T]]:
 # ---- out ---------------------------------------------------------------------------------------
 
 
-def export(
-    records: Records, folder: Path, target: Target | None, *, source: str, licence: str
-) -> list[Path]:
-    """Write one pack per target (or of ``target``) below ``folder``; the packs' folders."""
-    held = records.targets()
-    if target is not None and target not in held:
-        known = ", ".join(map(str, held)) or "none at all"
-        raise StoreError(f"the store has no records of {target}: it has {known}")
-    return [
-        _write_pack(records, one, folder / one.folder, source, licence)
-        for one in (held if target is None else [target])
-    ]
-
-
-def _write_pack(records: Records, target: Target, folder: Path, source: str, licence: str) -> Path:
+def write_pack(records: Records, target: Target, folder: Path, source: str, licence: str) -> Path:
     """Write all records of ``target`` as a pack; the folder.
 
     ``pack.json`` is written last: a pack whose writing was cut off is not a pack, or names other

@@ -208,7 +208,14 @@ class Store(Records, Cache):
 
         ``source`` and ``licence`` say where the records come from.
         """
-        return exchange.export(self, Path(folder), target, source=source, licence=licence)
+        held = self.targets()
+        if target is not None and target not in held:
+            known = ", ".join(map(str, held)) or "none at all"
+            raise StoreError(f"the store has no records of {target}: it has {known}")
+        return [
+            exchange.write_pack(self, one, Path(folder) / one.folder, source, licence)
+            for one in (held if target is None else [target])
+        ]
 
     def import_(self, path: str | Path) -> ImportCounts:
         """Add all records of a pack, or of a folder of packs, once each."""
@@ -228,7 +235,7 @@ class Store(Records, Cache):
     @property
     def stamp(self) -> object:
         """Equal as long as no process writes; None on a server, where only a query tells."""
-        return self._database.stamp
+        return self._database.run(lambda c: c.stamp) if self.place.exists else "absent"
 
 
 def _refuse(problems: tuple[str, ...], what: str) -> None:
