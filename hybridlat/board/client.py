@@ -5,6 +5,7 @@ import os
 import select
 import subprocess
 import sys
+from contextlib import suppress
 from typing import Any, Dict, Optional
 
 from . import EngineError, NoDevice, WorkerLost
@@ -74,13 +75,11 @@ class Worker(object):
 
     def close(self) -> None:
         """Let the worker end by itself."""
-        try:
+        with suppress(OSError, ValueError, subprocess.TimeoutExpired):
             assert self._process.stdin is not None
             self._process.stdin.write('{"do": "quit"}\n')
             self._process.stdin.close()
             self._process.wait(timeout=10)
-        except (OSError, ValueError, subprocess.TimeoutExpired):
-            pass
         self.kill()
 
     def kill(self) -> None:
@@ -90,7 +89,5 @@ class Worker(object):
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout, self._log):
             if pipe is not None:
-                try:
+                with suppress(OSError):
                     pipe.close()
-                except OSError:
-                    pass
