@@ -29,7 +29,7 @@ def test_a_store_of_schema_1(tmp_path: Path) -> None:
         assert list(store.breakdowns()) == list(made.breakdowns())
         assert store.latencies(TARGET, HASHES) == made.latencies(TARGET, HASHES)
         assert store.signature_texts(HASHES) == TEXTS
-        assert store.cache_get("split/1/key") == '"a text that can be made again"'
+        assert store.cache_read("split/1/key", str) == '"a text that can be made again"'
         assert store.add(made.measurements()) == 0  # the same records have the same ids
         store.cache_put("new/1", "1")
         assert store.cache_sweep(max_bytes=0).dropped == 2

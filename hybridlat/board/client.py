@@ -29,7 +29,7 @@ class Worker(object):
             command += ["--option", "%s=%s" % (key, value)]
         self._log = open(log or os.devnull, "ab")
         try:
-            self._process = subprocess.Popen(
+            self._process: Any = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,
                 universal_newlines=True,
             )  # fmt: skip
@@ -37,11 +37,10 @@ class Worker(object):
             self._log.close()
             raise NoDevice("%s cannot be started: %s" % (command[0], error))
         self._answers = select.poll()
-        self._answers.register(self._process.stdout, select.POLLIN)  # type: ignore[arg-type]
+        self._answers.register(self._process.stdout, select.POLLIN)
         self.hello = self._wait(START_S, "start")
 
     def _wait(self, seconds: float, what: str) -> Dict[str, Any]:
-        assert self._process.stdout is not None
         if not self._answers.poll(max(10.0, 1e3 * seconds)):
             self.kill()
             lost = WorkerLost("no answer in %.0f s (%s)" % (seconds, what))
@@ -64,7 +63,6 @@ class Worker(object):
     def ask(self, seconds: float, do: str, **request: Any) -> Dict[str, Any]:
         """One request and its answer; EngineError when the engine refuses."""
         request["do"] = do
-        assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
@@ -76,7 +74,6 @@ class Worker(object):
     def close(self) -> None:
         """Let the worker end by itself."""
         with suppress(OSError, ValueError, subprocess.TimeoutExpired):
-            assert self._process.stdin is not None
             self._process.stdin.write('{"do": "quit"}\n')
             self._process.stdin.close()
             self._process.wait(timeout=10)

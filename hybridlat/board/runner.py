@@ -128,13 +128,13 @@ class Runner(object):
         )
         built = {}
         for item in task["items"]:
-            about = self._load(item, set(task["items"]))
+            about = self._load(worker, item, set(task["items"]))
             if about is not None:
                 built[item] = about
         result = {"process": self._processes, "built": built}
         if self._plan.reference:
             try:
-                self._load(self._plan.reference, set(task["items"]))
+                self._load(worker, self._plan.reference, set(task["items"]))
             except EngineError as error:
                 _say("without its reference: %s" % error)
                 self._plan.reference = ""
@@ -144,11 +144,9 @@ class Runner(object):
         ))  # fmt: skip
         return result
 
-    def _load(self, item: str, needed: "set[str]") -> Optional[Dict[str, Any]]:
+    def _load(self, worker: Worker, item: str, needed: "set[str]") -> Optional[Dict[str, Any]]:
         if item in self._loaded:
             return None
-        worker = self._worker
-        assert worker is not None
         while len(self._loaded) >= KEPT:
             keep = needed | {self._plan.reference}
             oldest = [key for key in self._loaded if key not in keep][:1]

@@ -133,6 +133,26 @@ class Outcome:
     error: HybridlatError | None
 
 
+@dataclass
+class DeviceReport:
+    """One device: what it measured, and how long it was busy."""
+
+    name: str
+    targets: tuple[str, ...] = ()
+    cells: int = 0
+    networks: int = 0
+    failures: int = 0
+    busy_s: float = 0.0
+
+    def add(self, outcome: Outcome) -> None:
+        """Count what it measured."""
+        self.busy_s += outcome.seconds
+        for record in outcome.found.measurements:
+            self.failures += record.failure is not None
+            self.cells += record.kind == "cell" and not record.labels.get("role")
+            self.networks += record.kind == "network"
+
+
 def size_of(requests: Sequence[MeasureRequest]) -> int:
     """How many cells and networks are measured."""
     return sum(len(request.cells) + request.whole for request in requests)

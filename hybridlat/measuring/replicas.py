@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 
@@ -143,7 +144,7 @@ class _Run:
         if task.key not in self.jobs:
             return False
         key = self._cache_key(process, task)
-        result = decode_or_none(self.store.cache_get(key), VisitResult)
+        result = self.store.cache_read(key, partial(decode_or_none, form=VisitResult))
         if result is not None:
             self.cached.append(key)
             self.visits[task.key].append((process, result))

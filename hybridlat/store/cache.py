@@ -46,26 +46,19 @@ class Cache:
 
     _database: Database
 
-    def cache_get(self, key: str) -> str | None:
-        """The document that ``cache_put`` stored under ``key``, else None.
-
-        It may be damaged: ``wire.decode_or_none`` reads it.
-        """
-        rows = self._database.read(tuple[str], _GET, {"key": _digest(key)})
-        return rows[0][0] if rows else None
-
     def cache_read(self, key: str, read: Callable[[str], T | None]) -> T | None:
         """What ``read`` makes of the document under ``key``; None where there is none.
 
         One of which it makes None is damaged, and is removed so that it can be made again.
         """
-        text = self.cache_get(key)
-        document = None if text is None else read(text)
-        if text is not None and document is None:
+        for (text,) in self._database.read(tuple[str], _GET, {"key": _digest(key)}):
+            document = read(text)
+            if document is not None:
+                return document
             _log.warning("a damaged entry of the cache is made again: %s", key)
             with contextlib.suppress(StoreError):  # a store that takes nothing
                 self.cache_remove([key])
-        return document
+        return None
 
     def cache_put(self, key: str, text: str) -> None:
         """Keep a JSON document under ``key`` for later processes; what is there already stays."""

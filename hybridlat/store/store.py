@@ -86,18 +86,18 @@ class Store(Records, Cache):
 
     def add(self, measurements: Iterable[Measurement]) -> int:
         """Append records in one transaction; how many were new. StoreError for an unsound one."""
-        texts: dict[str, str] = {}
-        records: dict[str, Measurement] = {}
+        found: dict[str, tuple[str, Measurement]] = {}
         for record in measurements:
             _refuse(record.problems(), "measurement")
             text = record.text
-            texts[id_of(text)], records[id_of(text)] = text, record
-        if not records:
+            found[id_of(text)] = text, record
+        if not found:
             return 0
-        bodies = [{"id": key_of(id_), "body": packed(texts[id_])} for id_ in sorted(texts)]
+        ordered = sorted(found.items())
+        bodies = [{"id": key_of(id_), "body": packed(text)} for id_, (text, _) in ordered]
 
         def work(connection: Connection) -> int:
-            targets = _target_ids(connection, records.values())
+            targets = _target_ids(connection, [record for _, record in found.values()])
             new = connection.change(_PAYLOAD, bodies)
             rows = [
                 {
@@ -110,7 +110,7 @@ class Store(Records, Cache):
                     "measured_at": m.measured_at[:40],
                     "failure": None if m.failure is None else plain(m.failure),
                 }
-                for id_, m in sorted(records.items())
+                for id_, (_, m) in ordered
             ]
             connection.change(_MEASUREMENT, rows)
             return new

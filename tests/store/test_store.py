@@ -64,7 +64,7 @@ def test_a_file_store_is_made_by_the_first_write(path: Path) -> None:
     assert store.latencies(TARGET, HASHES) == {}
     assert not any([store.targets(), store.stats(), store.check(), list(store.measurements())])
     assert store.signature_texts(HASHES) == {}
-    assert store.cache_get("k") is None
+    assert store.cache_read("k", str) is None
     assert not path.parent.exists()
     store.add([measured()])
     assert path.exists()
@@ -122,7 +122,7 @@ def test_the_cache_keeps_the_first_text(url: str) -> None:
         store.cache_put("key", '"other"')
         store.cache_put("", "[]")
     with Store(url) as store:
-        assert [store.cache_get(k) for k in ("key", "", "no")] == ['"text"', "[]", None]
+        assert [store.cache_read(k, str) for k in ("key", "", "no")] == ['"text"', "[]", None]
         assert store.check() == []
 
 
