@@ -85,6 +85,5 @@ class Worker(object):
             self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout, self._log):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
+            with suppress(OSError):
+                pipe.close()

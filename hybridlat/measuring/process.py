@@ -80,7 +80,10 @@ class MeasuringProcess:
             code = self._process.wait(JOB_TIMEOUT_S if self._has_ended else 0.0)
         except subprocess.TimeoutExpired:
             return f"gave no answer within {JOB_TIMEOUT_S:.0f} s"
-        end = f"died of {_signal_name(-code)}" if code < 0 else f"ended with code {code}"
+        signals = {int(number): number.name for number in signal.Signals}
+        end = f"died of {signals.get(-code, f'signal {-code}')}"
+        if code >= 0:
+            end = f"ended with code {code}"
         size = self._words.seek(0, os.SEEK_END)
         self._words.seek(max(0, size - _LAST_WORDS_BYTES))
         text = self._words.read().decode("utf-8", "replace").strip()
@@ -130,10 +133,3 @@ def _check_importable(backend: str) -> None:
             f"the measuring process cannot import the backend {name!r} of {module}: define it at "
             "the top of a module of its own"
         )
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -1,15 +1,7 @@
 """Packs: the records of one target as a folder of files, read-only when predicting.
 
-A pack of format 1 holds::
-
-    pack.json              format, target, counts, dates, SHA-256 of each file, source and licence
-    lookup.json.gz         hash -> [latency_us, spread_share, records] per kind, and failures: all
-                           that a prediction reads, so thousands of cells load in milliseconds
-    signatures.jsonl.gz    {"hash": ..., "text": ...} a line
-    measurements.jsonl.gz  one record a line, raw samples and all
-    breakdowns.jsonl.gz    how measured networks fall into cells
-
-The same records give the same bytes.
+``docs/contributing/file-formats.md`` lists the files. The look-up file is all that a prediction
+reads, so thousands of cells load in milliseconds. The same records give the same bytes.
 """
 
 from __future__ import annotations
