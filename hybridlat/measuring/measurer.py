@@ -95,8 +95,6 @@ class BackendMeasurer:
             run = partial(_run_here, backend, on_progress)
             return measure_by_plan(requests, backend.target, settings, store, run, backend.lower)
         jobs = _jobs_of(requests, backend)
-        if not jobs:
-            return []
         return replicas.measure(backend, self.options, jobs, store, settings, on_progress)
 
 

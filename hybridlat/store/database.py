@@ -10,7 +10,8 @@ import os
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Final, TypeVar
 
 import msgspec
@@ -99,8 +100,7 @@ class Database:
         Each page of them is a transaction of its own: a slow reader, or one that writes meanwhile,
         holds up no other.
         """
-        for start in range(0, len(keys), PAGE):
-            part = keys[start : start + PAGE]
+        for part in batches(keys, PAGE):
             rows = {row[0]: row for row in self.read(form, sql, {"keys": part})}
             yield from (rows[key] for key in part if key in rows)
 
@@ -207,6 +207,13 @@ def _has_tables(connection: Connection, store: str) -> bool:
             "version of hybridlat knows: upgrade hybridlat"
         )
     return True
+
+
+def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Lists of up to ``size`` items."""
+    iterator = iter(items)
+    while part := list(islice(iterator, size)):
+        yield part
 
 
 def key_of(hash_: str) -> bytes:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from hybridlat.errors import StoreError
 from hybridlat.graph.signature import hash_of
 from hybridlat.schema.target import Target
+from hybridlat.store.database import batches
 from hybridlat.store.importers import ImportedRecords
 from hybridlat.store.packs import (
     ENDING,
@@ -25,7 +25,6 @@ from hybridlat.store.packs import (
 )
 from hybridlat.store.records import LatencyRow, Records, row_of
 
-T = TypeVar("T")
 BATCH = 1000
 """Records of one transaction."""
 
@@ -38,13 +37,6 @@ class ImportCounts:
     measurements: int = 0
     breakdowns: int = 0
     read: int = 0
-
-
-def batches(items: Iterable[T], size: int = BATCH) -> Iterator[list[T]]:
-    """Lists of up to ``size`` items."""
-    iterator = iter(items)
-    while part := list(islice(iterator, size)):
-        yield part
 
 
 # ---- out ---------------------------------------------------------------------------------------
@@ -71,7 +63,7 @@ def write_pack(records: Records, target: Target, folder: Path, source: str, lice
             yield item.to_json()
 
     def signatures() -> Iterator[dict[str, str]]:
-        for part in batches(sorted(hashes)):
+        for part in batches(sorted(hashes), BATCH):
             texts = records.signature_texts(part)
             yield from ({"hash": h, "text": texts[h]} for h in part if h in texts)
 
@@ -124,12 +116,12 @@ def read(path: Path) -> Iterator[ImportedRecords]:
     for pack in map(PackLookup, folders):
         for name, problem in pack.altered_files().items():
             raise pack.damaged(name, problem)
-        for texts in batches(pack.all_signature_texts()):
+        for texts in batches(pack.all_signature_texts(), BATCH):
             for hash_, text in texts:
                 if hash_of(text) != hash_:
                     raise pack.damaged("signatures", f"the text of {hash_} is not its own")
             yield ImportedRecords(signatures=dict(texts))
-        for records in batches(pack.measurements()):
+        for records in batches(pack.measurements(), BATCH):
             yield ImportedRecords(measurements=records)
-        for items in batches(pack.breakdowns()):
+        for items in batches(pack.breakdowns(), BATCH):
             yield ImportedRecords(breakdowns=items)

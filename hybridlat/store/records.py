@@ -10,7 +10,7 @@ from typing import TypeVar
 from hybridlat.errors import StoreError, TargetError
 from hybridlat.schema.measurement import BUSY_SPREAD_SHARE, KINDS, Breakdown, Kind, Measurement
 from hybridlat.schema.target import Target
-from hybridlat.store.database import KIND_CODES, PAGE, Database, key_of, unpacked
+from hybridlat.store.database import KIND_CODES, PAGE, Database, batches, key_of, unpacked
 
 T = TypeVar("T")
 _MOST_RECENT = 20_000  # rows looked through for the newest runs
@@ -127,9 +127,7 @@ class Records:
         named = {str(target): target for target in targets}
         hash_of = {key_of(h): h for h in hashes}
         rows_of: dict[Target, dict[str, list[LatencyRow]]] = {target: {} for target in targets}
-        keys = list(hash_of) if targets else []
-        for start in range(0, len(keys), PAGE):
-            part = keys[start : start + PAGE]
+        for part in batches(hash_of if targets else (), PAGE):
             values = {"targets": list(named), "kind": KIND_CODES[kind], "keys": part}
             for row in self._database.read(_Found, _LOOK_UP, values):
                 name, signature = row[:2]

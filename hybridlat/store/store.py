@@ -23,8 +23,8 @@ from hybridlat.schema.target import Target
 from hybridlat.store import exchange, integrity
 from hybridlat.store.cache import Cache, drop_of
 from hybridlat.store.connection import Connection
-from hybridlat.store.database import KIND_CODES, Database, key_of, packed, plain
-from hybridlat.store.exchange import ImportCounts, batches
+from hybridlat.store.database import KIND_CODES, Database, batches, key_of, packed, plain
+from hybridlat.store.exchange import BATCH, ImportCounts
 from hybridlat.store.importers import ImportedRecords
 from hybridlat.store.integrity import IntegrityProblem
 from hybridlat.store.place import StorePlace, default_url
@@ -145,8 +145,8 @@ class Store(Records, Cache):
         records, breakdowns = imported.measurements, imported.breakdowns
         return ImportCounts(
             self.add_signatures(imported.signatures),
-            sum(map(self.add, batches(records))),
-            sum(map(self.add_breakdowns, batches(breakdowns))),
+            sum(map(self.add, batches(records, BATCH))),
+            sum(map(self.add_breakdowns, batches(breakdowns, BATCH))),
             len(records) + len(breakdowns),
         )
 
