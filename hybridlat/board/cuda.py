@@ -115,19 +115,16 @@ class CtypesCuda(object):
         self._graphs.append(executable)
         return lambda: self._call("cuGraphLaunch", executable, self._stream)
 
-    def _event(self, position: int) -> Any:
-        while len(self._events) <= position:
-            event = ctypes.c_void_p()
-            self._call("cuEventCreate", ctypes.byref(event), ctypes.c_uint(0))
-            self._events.append(event)
-        return self._events[position]
-
     def elapsed_us(self, works: List[Work], during: Optional[Work] = None) -> List[float]:
         """Enqueue all works back to back with an event between each two; microseconds of each.
 
         ``during`` is called once everything is enqueued and before waiting: the device is busy.
         """
-        events = [self._event(i) for i in range(len(works) + 1)]
+        while len(self._events) <= len(works):
+            event = ctypes.c_void_p()
+            self._call("cuEventCreate", ctypes.byref(event), ctypes.c_uint(0))
+            self._events.append(event)
+        events = self._events[: len(works) + 1]
         self._call("cuEventRecord", events[0], self._stream)
         for position, work in enumerate(works):
             work()

@@ -37,7 +37,7 @@ from hybridlat.measuring.statistics import (
     without_outliers,
 )
 from hybridlat.measuring.visiting import VisitResult, VisitTask
-from hybridlat.schema.measurement import Kind, Measurement, Visit, mean_load
+from hybridlat.schema.measurement import KINDS, Measurement, Visit, mean_load
 from hybridlat.schema.progress import OnProgress, Progress
 from hybridlat.schema.wire import decode_or_none
 from hybridlat.store import Store
@@ -237,8 +237,7 @@ def _prefixes(store: Store, backend: Backend, jobs: Sequence[Job]) -> dict[str, 
     """What the cached visits of each job are called: those made for an older record otherwise."""
     prefix = f"visit-3/{PROTOCOLS[backend.method]}/{backend.target}"
     prefixes = {job.key: f"{prefix}/{job.key}/0" for job in jobs}
-    kinds: set[Kind] = {job.kind for job in jobs}
-    for kind in kinds:
+    for kind in KINDS:
         own = {job.signature.hash: job.key for job in jobs if job.kind == kind}
         for hash_, stats in store.latencies(backend.target, own, kind).items():
             prefixes[own[hash_]] = f"{prefix}/{own[hash_]}/{stats.records}"
