@@ -11,7 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import msgspec
@@ -76,8 +76,8 @@ def measure(
 class _Run:
     """The visits of one call, as they come in; ``cached`` are the keys of those in the cache.
 
-    ``visits`` are by the key of a job or probe, each with the number of its process, and
-    ``references_us`` in order by process. ``prefixes`` are those of the keys in the cache.
+    ``visits`` are by the key of a job or probe, ``references_us`` in order by process. ``prefixes``
+    are those of the keys in the cache.
     """
 
     backend: Backend
@@ -89,9 +89,7 @@ class _Run:
     probing: bool
     prefixes: Mapping[str, str]
     cached: list[str] = field(default_factory=list)
-    visits: dict[str, list[tuple[int, VisitResult]]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
+    visits: dict[str, list[VisitResult]] = field(default_factory=lambda: defaultdict(list))
     references_us: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     failures: dict[str, str] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
@@ -147,7 +145,7 @@ class _Run:
         result = self.store.cache_read(key, partial(decode_or_none, form=VisitResult))
         if result is not None:
             self.cached.append(key)
-            self.visits[task.key].append((process, result))
+            self.visits[task.key].append(replace(result, process=process))
         return result is not None
 
     def _keep(self, process: int, task: VisitTask, result: VisitResult) -> None:
@@ -156,7 +154,7 @@ class _Run:
         if not result.samples_us:
             return
         self.references_us[process].append(result.reference_us)
-        self.visits[task.key].append((process, result))
+        self.visits[task.key].append(replace(result, process=process))
         if task.key in self.jobs:
             key = self._cache_key(process, task)
             self.store.cache_put(key, msgspec.json.encode(result).decode())
@@ -178,7 +176,7 @@ class _Run:
     def records(self) -> list[Measurement]:
         """A record of each job that was visited or failed, in order."""
         backend, store = self.backend, self.store
-        of_jobs = [result for key in self.jobs for _, result in self.visits[key]]
+        of_jobs = [result for key in self.jobs for result in self.visits[key]]
         reference_us = overhead_us = 0.0
         if of_jobs:
             load = mean_load(result.load for result in of_jobs)
@@ -192,7 +190,7 @@ class _Run:
         environment = backend.environment()
         records: list[Measurement] = []
         for key, job in self.jobs.items():
-            load = mean_load(result.load for _, result in self.visits[key])
+            load = mean_load(result.load for result in self.visits[key])
             subject = Subject(
                 backend.target, job.signature.hash, job.kind, PROTOCOLS[backend.method],
                 environment, job.labels, load=load,
@@ -212,25 +210,18 @@ class _Run:
         levels_us = {
             length: [
                 level_us(result.samples_us) * reference_us / result.reference_us
-                for _, result in self.visits[probe_key(length)]
+                for result in self.visits[probe_key(length)]
             ]
             for length in PROBE_LENGTHS
         }
         return fit_dispatch_overhead_us(levels_us)
 
 
-def _visits(
-    visits: Sequence[tuple[int, VisitResult]], reference_us: float | None = None
-) -> list[Visit]:
+def _visits(results: Sequence[VisitResult], reference_us: float | None = None) -> list[Visit]:
     """Visits of one job with their drift, which is 1 where no reference latency is known yet."""
-    return [
-        Visit(
-            result.samples_us,
-            round(result.reference_us / reference_us, 5) if reference_us else 1.0,
-            process,
-        )
-        for process, result in visits
-    ]
+    drifts = [round(r.reference_us / reference_us, 5) if reference_us else 1.0 for r in results]
+    visits = zip(results, drifts, strict=True)
+    return [Visit(result.samples_us, drift, result.process) for result, drift in visits]
 
 
 def _prefixes(store: Store, backend: Backend, jobs: Sequence[Job]) -> dict[str, str]:

@@ -48,14 +48,16 @@ class VisitTask:
 class VisitResult:
     """Samples of the replicas or of a difference, the reference around them, or a failure.
 
-    ``load`` is that of other work, None where the system does not report it. No samples and no
-    failure: every run was disturbed, and the next visit may do better.
+    ``load`` is that of other work, None where the system does not report it; ``process`` is
+    numbered by who asked. No samples and no failure: every run was disturbed, and the next visit
+    may do better.
     """
 
     samples_us: tuple[float, ...] = ()
     reference_us: float = 0.0
     failure: str | None = None
     load: MachineLoad | None = None
+    process: int = 0
 
 
 class References:

@@ -125,11 +125,8 @@ def damaged(database: Database) -> Iterator[tuple[bytes, str, str]]:
 
 def drop_of(connection: Connection, target: str, dry_run: bool) -> int:
     """Drop what was cached of a target, in a transaction under way; how many entries."""
-
-    def drops(_key: bytes, scope: str, _made_at_s: int) -> bool:
-        return f"/{target}/" in f"/{scope}/"
-
-    return _drop(connection, drops, dry_run=dry_run).dropped
+    mark = f"/{target}/"
+    return _drop(connection, lambda _, scope, __: mark in f"/{scope}/", dry_run=dry_run).dropped
 
 
 def _digest(key: str) -> bytes:
