@@ -37,7 +37,7 @@ class Worker(object):
             self._log.close()
             raise NoDevice("%s cannot be started: %s" % (command[0], error))
         self._answers = select.poll()
-        self._answers.register(self._process.stdout, select.POLLIN)
+        self._answers.register(self._process.stdout, select.POLLIN)  # type: ignore[arg-type]
         self.hello = self._wait(START_S, "start")
 
     def _wait(self, seconds: float, what: str) -> Dict[str, Any]:

@@ -171,7 +171,7 @@ class _Run:
         # How many visits the processes to come make is not known yet: as many as this one.
         ahead = total - done + total * (processes - process - 1)
         left_s = (time.monotonic() - began) / done * ahead
-        self._progress(Progress(self.done, self.done + ahead, label, left_s))
+        self.progress(Progress(self.done, self.done + ahead, label, left_s))
 
     def records(self) -> list[Measurement]:
         """A record of each job that was visited or failed, in order."""

@@ -17,7 +17,6 @@ from hybridlat.store.packs import LOOKUP_FILE, PackLookup
 from hybridlat.store.records import BODIES, BREAKDOWN_BODIES, TEXTS, LatencyRow, row_of
 
 R = TypeVar("R", Measurement, Breakdown)
-_Entry = tuple[bytes, str | None, int, bytes, float | None, float, str | None]
 _ENTRIES = """
 SELECT measurement.id, target.name, kind, signature, latency_us, spread_share, failure
 FROM measurement LEFT JOIN target ON target.id = target_id"""
@@ -98,7 +97,10 @@ def check_database(database: Database) -> list[IntegrityProblem]:
     keys = database.keys("SELECT hash FROM signature ORDER BY hash")
     for key, text in database.paged(tuple[bytes, str], TEXTS, keys):
         check.text(key.hex(), text)
-    entries = {entry[0]: entry for entry in database.read(_Entry, _ENTRIES)}
+    rows = database.read(
+        tuple[bytes, str | None, int, bytes, float | None, float, str | None], _ENTRIES
+    )
+    entries = {row[0]: row for row in rows}
     keys = database.keys("SELECT id FROM payload ORDER BY id")
     bodies = database.paged(tuple[bytes, bytes], BODIES, keys)
     for key, where, record in check.stored("record", bodies, Measurement.from_json):
@@ -155,7 +157,7 @@ def _doubts(record: Measurement) -> Iterator[str]:
             yield f"latency_us {record.latency_us:.6g} is above its slowest sample {slowest:.6g}"
 
 
-def _entry_of(record: Measurement) -> _Entry:
+def _entry_of(record: Measurement) -> tuple[object, ...]:
     """What the row for look-ups says of a record."""
     return (
         key_of(record.id), str(record.target), KIND_CODES[record.kind], key_of(record.signature),

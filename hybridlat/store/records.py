@@ -43,7 +43,6 @@ FROM target LEFT JOIN measurement ON target.id = measurement.target_id GROUP BY 
 
 #: latency_us, spread_share, measured_at and failure of one record.
 LatencyRow = tuple[float | None, float, str, str | None]
-_Found = tuple[str, bytes, float | None, float, str, str | None]  # target, signature, its row
 
 
 def row_of(record: Measurement) -> LatencyRow:
@@ -129,7 +128,9 @@ class Records:
         rows_of: dict[Target, dict[str, list[LatencyRow]]] = {target: {} for target in targets}
         for part in batches(hash_of if targets else (), PAGE):
             values = {"targets": list(named), "kind": KIND_CODES[kind], "keys": part}
-            for row in self._database.read(_Found, _LOOK_UP, values):
+            for row in self._database.read(
+                tuple[str, bytes, float | None, float, str, str | None], _LOOK_UP, values
+            ):
                 name, signature = row[:2]
                 if name in named and signature in hash_of:  # else the index is damaged
                     rows_of[named[name]].setdefault(hash_of[signature], []).append(row[2:])
@@ -207,8 +208,8 @@ class Records:
 
     def stats(self) -> list[TargetStats]:
         """What there is of each target, sorted by name."""
-        form = tuple[str, int, int, int, int, int, str, str]
-        found = {row[0]: row[1:] for row in self._database.read(form, _STATS)}
+        rows = self._database.read(tuple[str, int, int, int, int, int, str, str], _STATS)
+        found = {row[0]: row[1:] for row in rows}
         held = self.targets()
         return [TargetStats(t, *found[str(t)]) for t in held if str(t) in found]
 
