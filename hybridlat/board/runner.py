@@ -68,13 +68,9 @@ class Runner(object):
 
     def run(self) -> Dict[str, int]:
         """Do what is not done yet; counts of what was measured, failed, and left undone."""
-        counts = {"measured": 0, "failed": 0, "done before": 0, "left": 0}
-        todo = []
-        for number, task in in_order(self._plan.tasks):
-            if (task["task"], number) in self._journal.done:
-                counts["done before"] += 1
-            else:
-                todo.append((number, task))
+        visits = in_order(self._plan.tasks)
+        todo = [(n, task) for n, task in visits if (task["task"], n) not in self._journal.done]
+        counts = {"measured": 0, "failed": 0, "done before": len(visits) - len(todo), "left": 0}
         for done, (number, task) in enumerate(todo):
             if time.time() > self._end:
                 counts["left"] += len(todo) - done

@@ -222,7 +222,7 @@ def _visits(task: str, items: Sequence[str], lines: Sequence[Mapping[str, Any]])
         return visits
     rounds: dict[int, dict[str, Mapping[str, Any]]] = {}
     for line in lines:
-        if line["task"] in items:
+        if line["task"] in items and line["samples_us"].get(line["task"]):
             rounds.setdefault(int(line["round"]), {})[line["task"]] = line
     for _, of_round in sorted(rounds.items()):
         if set(of_round) == set(items):

@@ -181,10 +181,9 @@ class Store(Records, Cache):
                 counts.update(row["kind"] for row in chosen)
                 if chosen and not dry_run:
                     connection.change(_DELETE_ENTRY, chosen)
-                    connection.change(_DELETE_BODY, [{"id": row["id"]} for row in chosen])
+                    connection.change(_DELETE_BODY, chosen)
                     if len(chosen) == len(rows):
-                        gone = [{"target": chosen[0]["target"]}]
-                        connection.change(_DELETE_BREAKDOWNS, gone)
+                        connection.change(_DELETE_BREAKDOWNS, chosen[:1])
                 if chosen:
                     cached += drop_of(connection, name, dry_run)
             cells, networks, layers = (counts[KIND_CODES[kind]] for kind in KINDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -69,10 +70,7 @@ def test_the_load_stands_in_an_environment_and_says_who_was_busy() -> None:
 
 def test_what_a_busy_machine_recorded_of_itself_holds_until_it_is_quiet(tmp_path: Path) -> None:
     store, backend = Store(tmp_path / "store.db"), FakeBackend()
-
-    def overhead_us(fitted_us: float, load: MachineLoad) -> float:
-        return constant_us(store, backend, "entry cost", null_network(1), fitted_us, load)
-
+    overhead_us = partial(constant_us, store, backend, "entry cost", null_network(1))
     assert overhead_us(9.0, BUSY) == 9.0
     assert not is_overhead_known(store, backend)
     assert overhead_us(8.0, BUSY) == 9.0
