@@ -27,7 +27,8 @@ from hybridlat.report.units import count_text, latency_text
 from hybridlat.store import Store
 
 if TYPE_CHECKING:
-    from hybridlat.measuring.fleet import DeviceReport, Fleet
+    from hybridlat.measuring.fleet import Fleet
+    from hybridlat.measuring.fleet_device import DeviceReport
 
 FAILED = 3
 

@@ -134,7 +134,7 @@ class TargetData:
         """How many records of whole networks there are of this target."""
         shipped = sum(p.counts()["network"] for p in self._packs if p.target == self.target)
         return shipped + self.at_this_state(
-            "networks", lambda: self.store.count(self.target, "network")
+            "networks", lambda: self.store.revision(self.target, ["network"])[0]
         )
 
     def may_be_measured(self, partition: Partition) -> bool:
