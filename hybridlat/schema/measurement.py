@@ -225,8 +225,7 @@ def load_of(environment: Mapping[str, str]) -> MachineLoad | None:
 
 def was_busy(environment: Mapping[str, str]) -> bool:
     """Whether a record was made while the machine was busy, as far as its environment tells."""
-    load = load_of(environment)
-    return load is not None and load.is_busy
+    return busiest([environment]) is not None
 
 
 def mean_load(loads: Iterable[MachineLoad | None]) -> MachineLoad | None:
