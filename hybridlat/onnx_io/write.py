@@ -136,11 +136,11 @@ def _positive_constants(network: Network) -> set[str]:
 
 
 def _tensor(name: str, constant: Constant, seed: int, positive: bool) -> TensorProto:
-    type_ = constant.type
-    if constant.values is not None:
-        return helper.make_tensor(
-            name, data_type(type_.dtype), list(type_.shape), list(constant.values)
-        )
+    type_, values = constant.type, constant.values
+    if type_.dtype == "string":
+        return helper.make_tensor(name, TensorProto.STRING, type_.shape, [b""] * type_.elements)
+    if values is not None:
+        return helper.make_tensor(name, data_type(type_.dtype), type_.shape, values)
     return numpy_helper.from_array(_weight(type_, seed, positive), name)
 
 
