@@ -124,7 +124,8 @@ def _canonical(network: Network) -> tuple[list[int], list[str]]:
     if len(network.inputs) < 2 and _is_forced(network):
         return list(range(len(network.nodes))), list(network.inputs)
     nodes, inputs = _colours(network)
-    _tell_apart(network, nodes, inputs)
+    if len(set(nodes)) < len(nodes) or len(set(inputs.values())) < len(inputs):
+        _tell_apart(network, nodes, inputs)
     return network.order_by(nodes.__getitem__), sorted(network.inputs, key=inputs.__getitem__)
 
 
