@@ -138,7 +138,8 @@ def _positive_constants(network: Network) -> set[str]:
 def _tensor(name: str, constant: Constant, seed: int, positive: bool) -> TensorProto:
     type_, values = constant.type, constant.values
     if type_.dtype == "string":
-        return helper.make_tensor(name, TensorProto.STRING, type_.shape, [b""] * type_.elements)
+        kind, texts = TensorProto.STRING, [b""] * type_.elements
+        return TensorProto(name=name, dims=type_.shape, data_type=kind, string_data=texts)
     if values is not None:
         return helper.make_tensor(name, data_type(type_.dtype), type_.shape, values)
     return numpy_helper.from_array(_weight(type_, seed, positive), name)

@@ -57,6 +57,15 @@ def test_weights_made_by_constant_of_shape_are_weights() -> None:
     assert len(bare.SerializeToString()) < 1000
 
 
+@pytest.mark.parametrize("text", [
+    "g (string[2] x) => (string[2] y) <string[2] w = {\"a\", \"b\"}> { y = StringConcat(x, w) }",
+    "g (float[3,2] x) => (float[3,2] y) <int4[2] w = {1, 2}, float s = {0.5}> "
+    "{ d = DequantizeLinear(w, s)  y = Mul(x, d) }",
+])  # fmt: skip
+def test_constants_of_text_and_of_four_bits_are_such_as_the_engine_takes(text: str) -> None:
+    ort.InferenceSession(to_onnx(read_network(model(text, opset=21)), seed=1))
+
+
 @pytest.mark.parametrize("opset", [9, 12, 13])
 def test_an_operator_keeps_the_meaning_it_had_in_its_file(opset: int) -> None:
     made = helper.make_model(
