@@ -156,6 +156,9 @@ def _validate(model: ModelProto, nodes: tuple[FileNode, ...]) -> None:
         raise NotOnnx("no operators in the file: it is empty, or not an ONNX model")
     if not model.graph.output:
         raise NetworkError("the network has no outputs: export it with the results it computes")
+    idle = next((node for node in nodes if not any(node.outputs)), None)
+    if idle is not None:
+        raise NetworkError(f"the operator {idle.op!r} gives nothing out: the file is damaged")
     opset = next((o.version for o in model.opset_import if not domain_of(o.domain)), None)
     newest = onnx.defs.onnx_opset_version()
     if opset is None and not all(node.domain for node in nodes):

@@ -211,7 +211,7 @@ def test_files_that_are_no_models(tmp_path: Path) -> None:
         read_network(tmp_path / "none.onnx")
 
 
-def test_opsets_out_of_range_and_control_flow() -> None:
+def test_opsets_out_of_range_control_flow_and_operators_without_results() -> None:
     old = conv_model()
     old.opset_import[0].version = 3
     with pytest.raises(NetworkError, match="opset 3: opsets 7 to"):
@@ -219,6 +219,9 @@ def test_opsets_out_of_range_and_control_flow() -> None:
     looped = conv_model()
     looped.graph.node[1].op_type = "Loop"
     with pytest.raises(NetworkError, match="control flow"):
+        read_network(looped)
+    looped.graph.node.add(op_type="Relu", input=["x"])
+    with pytest.raises(NetworkError, match="'Relu' gives nothing out: the file is damaged"):
         read_network(looped)
 
 
