@@ -165,16 +165,14 @@ class _Writer:
         main = nodes[main_place([node.op for node in nodes])]
         if len(nodes) == 1 and not any(name in self.aliases for name in main.inputs):
             return list(main.inputs)
-        inputs: list[str] = []
-        further: list[str] = []
-        for node in (main, *(node for node in nodes if node is not main)):
-            for name in node.inputs:
-                for part, tensor in enumerate(self._sources(name)):
-                    if tensor and self.made_by.get(tensor) != own:
-                        (further if part else inputs).append(tensor)
-        through = self._with_views(kernel, {*inputs, *further})
+        ordered = (main, *(node for node in nodes if node is not main))
+        sources = [self._sources(name) for node in ordered for name in node.inputs]
+        parts = [t for held in sources for t in held[:1]]
+        parts += [t for held in sources for t in held[1:]]
+        read = [tensor for tensor in parts if tensor and self.made_by.get(tensor) != own]
+        through = self._with_views(kernel, set(read))
         operands = [n for node in through for n in node.inputs if n in self.network.constants]
-        return list(dict.fromkeys([*inputs, *further, *operands]))
+        return list(dict.fromkeys([*read, *operands]))
 
     def _kernel(self, kernel: tuple[int, ...], inputs: list[str], needed: set[str]) -> Node:
         members = [self.network.nodes[i] for i in kernel]

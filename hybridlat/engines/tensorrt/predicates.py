@@ -221,9 +221,8 @@ def layout_unchanged(s: FusionState, producer: int, consumer: int) -> bool:
 
 def is_a_classifier(s: FusionState, producer: int, consumer: int) -> bool:
     """In single precision: a convolution of one pixel, as wide as a matrix product."""
-    return (
-        _pixels(s, consumer) == 1 and not is_half(s, producer, consumer) and _is_wide(s, producer)
-    )
+    is_wide = _pixels(s, consumer) == 1 and _is_wide(s, producer)
+    return is_wide and not is_half(s, producer, consumer)
 
 
 def is_fully_connected(s: FusionState, producer: int, consumer: int) -> bool:
