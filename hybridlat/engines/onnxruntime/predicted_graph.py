@@ -83,12 +83,11 @@ class PredictedGraph:
             for name in node.inputs:
                 if name in network.types:
                     self.readers.setdefault(self.same.get(name, name), []).append(position)
-        self._producers = network.producers
         self.types.update((name, network.types[name]) for name in network.inputs)
 
     def maker(self, name: str) -> Node | None:
         """The operator of the file that makes a tensor."""
-        position = self._producers.get(name)
+        position = self.network.producers.get(name)
         return None if position is None else self.network.nodes[position]
 
     def lowered(self, context: str, by: str) -> Lowered:
