@@ -194,13 +194,12 @@ def _record(run: tracking.TrackedRun, candidate: Candidate, verdict: Verdict) ->
         },
         {"accepted": str(verdict.accepted).lower(), "reason": verdict.reason},
     )
-    rows = [
-        (regime, p.name, p.true_us, p.predicted_us, 100 * p.error_share)
+    run.artifact("held_out.json", [
+        {"regime": regime, "name": p.name, "true_us": p.true_us, "predicted_us": p.predicted_us,
+         "error_percent": 100 * p.error_share}
         for regime, predictions in candidate.predictions.items()
         for p in predictions[:_MOST_LINES]
-    ]
-    columns = ("regime", "name", "true_us", "predicted_us", "error_percent")
-    run.artifact("held_out.json", dict(zip(columns, zip(*rows, strict=True), strict=True)))
+    ])  # fmt: skip
 
 
 def install(folder: Path, model_folder: Path) -> Path:
