@@ -20,10 +20,10 @@ from importlib import metadata
 
 from hybridlat.errors import HybridlatError, InputError
 from hybridlat.estimate.lookup.asked_target import known_target
-from hybridlat.estimate.lookup.target_data import TargetData
+from hybridlat.estimate.lookup.target_data import RecordSource, TargetData
 from hybridlat.evaluation import leaderboard, tracking
 from hybridlat.evaluation.cross_fitting import FOLDS, device_of
-from hybridlat.evaluation.dataset import Dataset, OnlyNetworks, RecordSource, load
+from hybridlat.evaluation.dataset import Dataset, OnlyNetworks, load
 from hybridlat.evaluation.families import family_records
 from hybridlat.evaluation.family_regimes import Regimes
 from hybridlat.evaluation.metrics import ResultRow, TargetReport, score
