@@ -63,10 +63,8 @@ class CellUse(msgspec.Struct, frozen=True, array_like=True):
     @property
     def nodes(self) -> tuple[int, ...]:
         """Positions in the file of all operators in any of the uses."""
-        positions: list[int] = []
-        for place in self.places:
-            positions += sorted(itertools.chain.from_iterable(place.kernels))
-        return tuple(positions)
+        each = (sorted(itertools.chain(*place.kernels)) for place in self.places)
+        return tuple(itertools.chain(*each))
 
 
 Runs = tuple[tuple[str, tuple[str, ...]], ...]

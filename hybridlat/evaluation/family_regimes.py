@@ -181,8 +181,9 @@ class Regimes:
             self.on_message(f"{records.family}, zero_shot: the law without {device}")
             self._without_device[device] = records.learn(outside)
         model, held_out = self._without_device[device], self.held_out.get("unseen")
-        # Intervals are calibrated on other devices' networks, held out by architecture.
-        calibration = held_out and self._calibration(outside, held_out.medians_us, held_out.spreads)
+        calibration = None
+        if held_out is not None:  # of other devices' networks, held out by architecture
+            calibration = self._calibration(outside, held_out.medians_us, held_out.spreads)
         medians, spreads = records.predict(model, places)
         predictions = [
             _prediction(rows[i], us, spread, calibration, confidence)
