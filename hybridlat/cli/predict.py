@@ -20,6 +20,7 @@ from hybridlat.report.prediction_table import Place, PredictionTable
 from hybridlat.report.terminal import print_estimate
 from hybridlat.report.units import interval_text, latency_text, why_untrusted
 from hybridlat.schema.estimate import Estimate
+from hybridlat.schema.target import Target
 
 OVER, BAD_INPUT, UNTRUSTED = 1, 2, 3
 UNSURE = "not to be trusted"
@@ -28,7 +29,7 @@ MOST_SAID = 3
 
 @contextmanager
 def opened(
-    target: str | None = None, **chosen: Any
+    target: str | Target | None = None, **chosen: Any
 ) -> Iterator[tuple[hybridlat.Predictor, ProgressShown]]:
     """The predictor that the options of a command describe, and what shows its progress."""
     with (
