@@ -255,9 +255,8 @@ def rmspe(pairs: list[tuple[float, float]]) -> float:
 def report(arguments: argparse.Namespace) -> int:
     """Cells against networks, and the noise floor, from a folder of results."""
     folder = Path(arguments.folder)
-    _, records, breakdowns = plan_results.read_results(
-        folder, methods=("whole", "differential", "isolated")
-    )
+    results = plan_results.read_results(folder, methods=("whole", "differential", "isolated"))
+    records, breakdowns = results.measurements, results.breakdowns
     whole: dict[tuple[str, str], list[float]] = {}
     cells: dict[str, dict[tuple[str, str], float]] = {"differential": {}, "isolated": {}}
     for record in records:

@@ -106,9 +106,9 @@ class World(FamilyRecords):
         for device in sorted({row.target.device for row in self.rows}):
             outside = np.array([row.target.device != device for row in self.rows])
             rows = np.flatnonzero(~outside & self.counted)
-            model = self.learn(outside)
-            if model is None or not len(rows):
+            if not (outside & self.counted).any() or not len(rows):
                 continue
+            model = self.learn(outside)
             predicted, spreads = self.predict(model, rows)
             errors = self.log_us[rows] - np.log(predicted)
             labels = np.array([self.labels[i] for i in rows])
@@ -118,7 +118,7 @@ class World(FamilyRecords):
 
 def cross_validate(world: World, regime: str) -> list[Line]:
     """Five folds of a regime; intervals by the errors of the other folds."""
-    result = world.regimes.held_out(regime)
+    result = world.regimes.held_out[regime]
     errors = world.errors(result)
     half = np.zeros(len(errors))
     for one in range(FOLDS):
@@ -227,7 +227,7 @@ def save(world: World, folder: Path, kin: Path) -> None:
     A family with one device alone has the latter from the model in ``kin``, of another family.
     """
     known = world.counted
-    held_out = world.regimes.held_out("unseen")
+    held_out = world.regimes.held_out["unseen"]
     names = [world.labels[i] for i in np.flatnonzero(known)]
     calibration = calibrate(world.errors(held_out)[known], held_out.spreads[known], names)
     found = elsewhere(list(world.left_out.values())) or FamilyModel.load(kin).calibration
@@ -291,7 +291,7 @@ def main() -> None:
             parts += result
             print(markdown(result), f"{time.perf_counter() - began:.0f} s", flush=True)
             if regime == "unseen" and not given.no_baselines:
-                result = baselines(world, regime, world.regimes.held_out(regime).folds)
+                result = baselines(world, regime, world.regimes.held_out[regime].folds)
                 parts += result
                 print(markdown(result), f"{time.perf_counter() - began:.0f} s", flush=True)
         result = other_devices(world)

@@ -49,7 +49,8 @@ from hybridlat.estimate.compose.machine import (
 from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior
 from hybridlat.estimate.compose.target_composition import read_composition
 from hybridlat.estimate.lookup.models import model_folders, readable
-from hybridlat.evaluation.dataset import Dataset, RecordSource, load
+from hybridlat.estimate.lookup.target_data import RecordSource
+from hybridlat.evaluation.dataset import Dataset, load
 from hybridlat.graph.builder import null_network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.statistics import level_us

@@ -1,6 +1,6 @@
 """How far apart versions and precisions of one engine are on one device.
 
-    python experiments/25_versions_apart.py [--data DIR] [--store FILE]
+    python experiments/25_versions_apart.py [--data DIR] [--store FILE [--measure NET.onnx ...]]
 
 ``--data`` (``../shared/data``) holds ``whole_networks``. For each pair of targets that differ in
 version or precision alone: the median ratio of their latencies over the same networks, the standard
@@ -9,6 +9,9 @@ deviation of its logarithm, and its root mean square.
 ``--store`` holds versions of one engine that were measured here, networks and cells. For each pair:
 the parts of ln(ratio) of cells that are most likely, the noise of the measurements taken off, and
 how networks differ beside their cells. Then the newest version is met after the one before.
+``--measure`` measures networks and their cells into it, at the version of ONNX Runtime that is
+installed: with an interpreter for each version by turns, a network at a time, what a machine does
+meanwhile is in all versions alike.
 ``hybridlat/estimate/predict/ratios.py`` holds what all of that says of versions.
 """
 
@@ -17,7 +20,8 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,15 +31,23 @@ sys.path.insert(0, str(ROOT))
 
 from whole_networks_data import FAMILIES, read_rows
 
+from hybridlat import onnx_io
+from hybridlat.engines.registry import open_backend
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.predict.other_targets import pairs_of
 from hybridlat.evaluation.dataset import load
 from hybridlat.evaluation.other_version import first_met
+from hybridlat.graph.cells import cut
+from hybridlat.graph.signature import sign
+from hybridlat.measuring.replicas import measure
+from hybridlat.measuring.schedule import Job, MeasurementConfig
+from hybridlat.schema.measurement import Breakdown
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
 LEAST = 8  # rows that two targets have in common
 GRID = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12)
+CONFIG = MeasurementConfig(rounds=1, processes=2, max_processes=2, network_visits=3)
 
 
 def of_networks(folder: Path) -> None:
@@ -81,6 +93,31 @@ def of_cells(there: TargetData, here: TargetData) -> str:
     )
 
 
+def add_to(store: Store, networks: Sequence[Path]) -> None:
+    """Networks and all their cells at the installed version; what is known is not measured again.
+
+    Each is measured in two processes, and no answer of the other versions shortens that.
+    """
+    backend = open_backend("onnxruntime")
+    known = {m.signature for m in store.measurements(backend.target) if m.latency_us}
+    for path in networks:
+        labels = {"network": path.stem}
+        network = onnx_io.read_network(path)
+        whole, uses = sign(network), Counter[str]()
+        jobs = {whole.hash: Job(whole, network, "network", labels)}
+        for cell in cut(backend.lower(network)):
+            signature = sign(cell.network)
+            uses[signature.hash] += 1
+            jobs.setdefault(signature.hash, Job(signature, cell.network, "cell", labels))
+        new = [job for name, job in jobs.items() if name not in known]
+        store.add_signatures({job.signature.hash: job.signature.text for job in new})
+        found = measure(backend, {}, new, store, CONFIG)
+        known |= {job.signature.hash for job in new}
+        parts = tuple(uses.items())
+        store.add_breakdowns([Breakdown(backend.target, path.stem, whole.hash, parts, (), labels)])
+        print(f"{backend.target} {path.stem}: {len(found)} measured", file=sys.stderr)
+
+
 def of_store(path: Path) -> None:
     """The table of a store, and the play."""
     print("| pair | cells | common | kind | cell | noise | beyond 3 |")
@@ -105,8 +142,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared/data")
     parser.add_argument("--store", type=Path)
+    parser.add_argument("--measure", type=Path, nargs="+", metavar="NET.onnx", default=())
     given = parser.parse_args()
-    if given.store:
+    if given.measure and given.store:
+        with Store(given.store) as store:
+            add_to(store, given.measure)
+    elif given.store:
         of_store(given.store)
     else:
         of_networks(given.data / "whole_networks")

@@ -29,7 +29,7 @@ def test_a_store_of_schema_1(tmp_path: Path) -> None:
         assert list(store.breakdowns()) == list(made.breakdowns())
         assert store.latencies(TARGET, HASHES) == made.latencies(TARGET, HASHES)
         assert store.signature_texts(HASHES) == TEXTS
-        assert store.cache_get("split/1/key") == '"a text that can be made again"'
+        assert store.cache_read("split/1/key", str) == '"a text that can be made again"'
         assert store.add(made.measurements()) == 0  # the same records have the same ids
         store.cache_put("new/1", "1")
         assert store.cache_sweep(max_bytes=0).dropped == 2
@@ -56,8 +56,9 @@ def test_a_model_of_format_2() -> None:
 
 def test_a_plan_of_format_2_and_its_results() -> None:
     """Its models and manifest are checked by hash; results are one journal of one board."""
-    signatures, records, (breakdown,) = plan_results.read_results(GOLDEN / "plan_format_2")
-    assert {r.signature for r in records} <= set(signatures)
+    results = plan_results.read_results(GOLDEN / "plan_format_2")
+    records, (breakdown,) = results.measurements, results.breakdowns
+    assert {r.signature for r in records} <= set(results.signatures)
     assert {r.target for r in records} == {Target.parse("board/fake-1.0/fp32")}
     latencies = {(r.kind, r.labels["network"], round(r.latency_us or 0)) for r in records}
     assert latencies == {("network", "small8", 16)} | {

@@ -13,16 +13,16 @@ import os
 import platform
 import warnings
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from hybridlat.api.session import Answer, Options, Session, Sessions, answer_of
+from hybridlat.api.session import Answer, Session, Sessions, answer_of
 from hybridlat.api.sources import Item, Query
 from hybridlat.engines.registry import ResolvedEngine
 from hybridlat.errors import HybridlatError, MeasurementError, StoreError
-from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
 FIRST_WINDOW, LARGEST_WINDOW = 16, 1024
@@ -37,13 +37,12 @@ _log = logging.getLogger(__name__)
 class Spec:
     """What a worker needs to estimate as the predictor that sent it.
 
-    By ``store_exists`` and ``node`` (the machine) a worker checks that it sees the same store.
-    ``revision`` is that of the predictor and its store: a worker reuses what it loaded for it.
+    ``session`` makes one of a store. By ``store_exists`` and ``node`` (the machine) a worker checks
+    that it sees the same store. ``revision`` is that of the predictor and its store: a worker
+    reuses what it loaded for it.
     """
 
-    engine: ResolvedEngine
-    requested: Target | None
-    options: Options
+    session: Callable[[Store], Session]
     store: str
     store_exists: bool
     node: str
@@ -53,10 +52,10 @@ class Spec:
     def of(cls, session: Session, token: bytes) -> Spec:
         """The spec of a session; ``token`` names its predictor."""
         store, stamp = session.store, session.store.stamp
+        engine = ResolvedEngine(session.target, why_not=session.why_not)
+        options = replace(session.options, measure="auto", settings=None, progress=None)
         return cls(
-            engine=ResolvedEngine(session.target, why_not=session.why_not),
-            requested=session.requested,
-            options=replace(session.options, measure="auto", settings=None, progress=None),
+            session=partial(Session, engine, session.requested, options),
             store=store.url,
             store_exists=store.place.exists,
             node=platform.node(),
@@ -72,8 +71,8 @@ class Spec:
                 f"a worker does not see the store {store.place.address}: give one that all workers "
                 "reach under the same name, on a shared folder or a database server"
             )
-        first = Session.open(self.engine, self.requested, self.options, store)
-        return Sessions(first, lambda target: replace(self.engine, target=target))
+        first = self.session(store)
+        return Sessions(first, lambda target: replace(first.engine, target=target))
 
 
 _opened: dict[object, Sessions] = {}  # of this worker, by revision: the last one is kept
@@ -100,51 +99,40 @@ def answers_by_workers(
     count = max(1, joblib.effective_n_jobs(jobs))
     timeout = None if count == 1 else SILENT_S  # joblib warns of one with one worker
     parallel = joblib.Parallel(n_jobs=jobs, return_as="generator", timeout=timeout)
-    ahead = windows(map(Item.as_bytes, items), count)
-    return _in_windows(sessions, Spec.of(sessions.first, token), query, ahead, parallel)
+    spec, ahead = Spec.of(sessions.first, token), windows(map(Item.as_bytes, items), count)
+
+    def in_windows() -> Generator[Answer]:
+        window = next(ahead, None)
+        while window:
+            sent = [item for item in window if isinstance(item, Item) and item.travels]
+            answers: Iterator[Answer] = from_workers(parallel, spec, query, sent)
+            answers = itertools.chain(list(itertools.islice(answers, 1)), answers)
+            following = next(ahead, None)  # while the workers are busy with this window
+            for item in window:
+                if isinstance(item, Exception):
+                    raise item
+                yield next(answers) if item.travels else answer_of(sessions, item, query)
+            next(answers, None)  # joblib warns of answers that are left before their end
+            window = following
+
+    return in_windows()
 
 
 def windows(items: Iterable[Item], workers: int) -> Iterator[list[Item | Exception]]:
     """The networks, some at a time, fewer where they are large; an error of their iterator last."""
     window: list[Item | Exception] = []
     most, size_bytes = FIRST_WINDOW * workers, 0
-    for item in _with_error(items):
-        window.append(item)
-        source = item.source if isinstance(item, Item) else None
-        size_bytes += len(source) if isinstance(source, bytes | bytearray) else 0
-        if len(window) >= most or size_bytes >= LARGEST_WINDOW_BYTES:
-            yield window
-            window, most, size_bytes = [], min(2 * most, LARGEST_WINDOW * workers), 0
+    try:
+        for item in items:
+            window.append(item)
+            size_bytes += len(item.source) if isinstance(item.source, bytes | bytearray) else 0
+            if len(window) >= most or size_bytes >= LARGEST_WINDOW_BYTES:
+                yield window
+                window, most, size_bytes = [], min(2 * most, LARGEST_WINDOW * workers), 0
+    except Exception as error:  # noqa: BLE001 - of the caller's own iterator
+        window.append(error)
     if window:
         yield window
-
-
-def _with_error(items: Iterable[Item]) -> Iterator[Item | Exception]:
-    try:
-        yield from items
-    except Exception as error:  # noqa: BLE001 - of the caller's own iterator
-        yield error
-
-
-def _in_windows(
-    sessions: Sessions,
-    spec: Spec,
-    query: Query,
-    ahead: Iterator[list[Item | Exception]],
-    parallel: Any,
-) -> Generator[Answer]:
-    window = next(ahead, None)
-    while window:
-        sent = [item for item in window if isinstance(item, Item) and item.travels]
-        answers: Iterator[Answer] = from_workers(parallel, spec, query, sent)
-        answers = itertools.chain(list(itertools.islice(answers, 1)), answers)
-        following = next(ahead, None)  # while the workers are busy with this window
-        for item in window:
-            if isinstance(item, Exception):
-                raise item
-            yield next(answers) if item.travels else answer_of(sessions, item, query)
-        next(answers, None)  # joblib warns of answers that are left before their end
-        window = following
 
 
 def from_workers(

@@ -12,18 +12,16 @@ from pathlib import Path
 from hybridlat.api.sources import Opened
 from hybridlat.engines import registry
 from hybridlat.errors import HybridlatError, StoreError
-from hybridlat.estimate.belief import MeasureNow
 from hybridlat.estimate.compose.target_composition import composition_of
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.partition import Partition, Partitioner
 from hybridlat.graph import signature_reading
-from hybridlat.graph.network import Network
 from hybridlat.measuring.fleet import Fleet, FleetMeasurer, SchedulerLost
 from hybridlat.measuring.measurer import Measurer, MeasureRequest
 from hybridlat.measuring.report import MeasureReport, What, report_of, sum_of_cells_us
 from hybridlat.measuring.schedule import ON_DEMAND, MeasurementConfig
-from hybridlat.onnx_io import OnnxFile, Shapes, load
-from hybridlat.schema.measurement import Breakdown
+from hybridlat.onnx_io import Shapes, load
+from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.progress import OnProgress
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
@@ -31,30 +29,22 @@ from hybridlat.store import Store
 
 @dataclass(frozen=True)
 class MeasureService:
-    """Measures on a target by its ``measurer`` and keeps the records in ``store``.
+    """Measures on the target of ``data`` by its ``measurer``, and keeps the records in its store.
 
-    ``data`` is refreshed by them. ``settings`` None: those that suit the request.
+    ``settings`` None: those that suit the request.
     """
 
-    target: Target
     measurer: Measurer
-    store: Store
     data: TargetData
     settings: MeasurementConfig | None
     progress: OnProgress | None
 
-    def for_gate(self, opened: Opened, partition: Partition) -> MeasureNow:
-        """Measures cells of the network for the gate."""
-
-        def measure(hashes: Sequence[str], whole: bool) -> None:
-            request = self._request(opened, partition, hashes, whole)
-            settings = self.settings or ON_DEMAND
-            self.measurer.measure([request], self.store, settings, self.progress)
-            if whole:
-                self._keep_breakdown(opened.file, partition)
-            self.data.refresh()
-
-        return measure
+    def for_gate(
+        self, opened: Opened, partition: Partition, hashes: Sequence[str], whole: bool
+    ) -> None:
+        """Measure cells of the network, and the ``whole``, for the gate."""
+        request = self._request(opened, partition, hashes, whole)
+        self._measure([request], ON_DEMAND, partition if whole else None)
 
     def measure_cells(
         self, networks: Iterable[tuple[Opened, Partition]], hashes: Sequence[str]
@@ -67,9 +57,7 @@ class MeasureService:
             if cells:
                 requests.append(self._request(opened, partition, cells))
                 missing.difference_update(cells)
-        settings = self.settings or ON_DEMAND
-        self.measurer.measure(requests, self.store, settings, self.progress)
-        self.data.refresh()
+        self._measure(requests, ON_DEMAND)
 
     def report(
         self, opened: Opened, partition: Partition, what: What, remeasure: bool, started: float,
@@ -77,44 +65,49 @@ class MeasureService:
     ) -> MeasureReport:  # fmt: skip
         """See ``Predictor.measure``; the call began at ``time.perf_counter()`` ``started``."""
         self.data.refresh()
-        hashes = [use.signature for use in partition.uses] if what in ("cells", "both") else []
+        uses = [(use.signature, use.count) for use in partition.uses]
+        hashes = [hash_ for hash_, _ in uses] if what != "network" else []
         known = {} if remeasure else self.data.known(hashes)
         missing = [h for h in hashes if h not in known]
-        whole = what in ("network", "both") and not knows_whole
+        whole = what != "cells" and not knows_whole
         request = self._request(opened, partition, missing, whole)
-        settings = self.settings or MeasurementConfig()
-        records = self.measurer.measure([request], self.store, settings, self.progress)
-        self._keep_breakdown(opened.file, partition)
-        self.data.refresh()
-        uses = [(use.signature, use.count) for use in partition.uses]
+        records = self._measure([request], MeasurementConfig(), partition)
         return report_of(
             opened.file.name,
-            self.target,
+            self.data.target,
             records,
             known=len(known),
-            sum_of_cells_us=sum_of_cells_us(self.store, self.target, uses),
+            sum_of_cells_us=sum_of_cells_us(self.data.store, self.data.target, uses),
             elapsed_s=time.perf_counter() - started,
             warnings=registry.about(request.network),
             shown_ratio=composition_of(self.data).shown_ratio,
         )
 
-    def cells(self, partition: Partition, hashes: Sequence[str]) -> dict[str, Network]:
-        """Cells as the engine runs them, by signature hash."""
-        texts = self.data.texts(partition, hashes)
-        ops = {use.signature: " → ".join(use.ops) for use in partition.uses}
-        return {h: signature_reading.read(texts[h], ops[h][:60]) for h in hashes}
-
     def _request(
         self, opened: Opened, partition: Partition, hashes: Sequence[str], whole: bool = False
     ) -> MeasureRequest:
-        network = opened.file.network(opened.batch, opened.shapes)
-        return MeasureRequest(opened.file.label, network, self.cells(partition, hashes), whole)
+        """Cells as the engine runs them, by signature hash, and the network that holds them."""
+        texts = self.data.texts(partition, hashes)
+        ops = {use.signature: " → ".join(use.ops) for use in partition.uses}
+        cells = {h: signature_reading.read(texts[h], ops[h][:60]) for h in hashes}
+        return MeasureRequest(opened.file.label, opened.network(), cells, whole)
 
-    def _keep_breakdown(self, file: OnnxFile, partition: Partition) -> None:
-        cells = tuple((use.signature, use.count) for use in partition.uses)
-        labels = {"network": file.label}
-        breakdown = Breakdown(self.target, file.label, partition.whole, cells, labels=labels)
-        self.store.add_breakdowns([breakdown])
+    def _measure(
+        self,
+        requests: Sequence[MeasureRequest],
+        usual: MeasurementConfig,
+        partition: Partition | None = None,
+    ) -> list[Measurement]:
+        """The records, which the data know of then; the cells of ``partition`` are kept too."""
+        store, settings = self.data.store, self.settings or usual
+        records = self.measurer.measure(requests, store, settings, self.progress)
+        if partition is not None:
+            cells = tuple((use.signature, use.count) for use in partition.uses)
+            target, name = self.data.target, requests[0].name
+            breakdown = Breakdown(target, name, partition.whole, cells, labels={"network": name})
+            store.add_breakdowns([breakdown])
+        self.data.refresh()
+        return records
 
 
 def measure_on_fleet(
@@ -148,8 +141,7 @@ def measure_on_fleet(
             partial(devices.ask, registry.lowering_identity),
         )  # fmt: skip
         partition = partitioner.partition(file, batch, shapes)
-        data = TargetData(target, store)
-        service = MeasureService(target, devices, store, data, settings, None)
+        service = MeasureService(devices, TargetData(target, store), settings, None)
         known = not remeasure and store.latencies(target, [partition.whole], "network")
         reports.append(service.report(
             Opened(file, batch, shapes), partition, what, remeasure, began, knows_whole=bool(known)

@@ -13,14 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hybridlat.api.calls import front_door
 from hybridlat.api.session import Answer, MeasureMode, Options, Session, Sessions, answer_of
-from hybridlat.api.sources import (
-    Item,
-    Query,
-    checked_shapes,
-    items_of,
-    one_batch,
-    open_source,
-)
+from hybridlat.api.sources import Item, Query, checked_shapes, items_of, one_batch
 from hybridlat.engines.device_sheets import read
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import HybridlatError, InputError
@@ -79,10 +72,10 @@ class Predictor:
             newest = newest_on_record(engine.target, self.store, threads)
             why_not = engine.why_not.replace(str(engine.target), str(newest), 1)
             engine = replace(engine, target=newest, why_not=why_not)
-        first = Session.open(
-            engine, None if target is None else engine.target, self.options, self.store
-        )
+        requested = None if target is None else engine.target
+        first = Session(engine, requested, self.options, self.store)
         self.sessions = Sessions(first, resolve)
+        self._recall = partial(known_file, self.store)
         self._token = os.urandom(8)  # names what workers load for it
 
     @property
@@ -129,8 +122,9 @@ class Predictor:
             raise InputError("the list of batch sizes is empty: give at least one")
         sizes: Any = batch if several else [batch]
         queries = [Query(one_batch(size), shapes, describe=describe) for size in sizes]
-        item, recall = Item(source, name, input), partial(known_file, self.store)
-        estimates = list(_raising(answer_of(self.sessions, item, q, recall) for q in queries))
+        item = Item(source, name, input)
+        answers = (answer_of(self.sessions, item, query, self._recall) for query in queries)
+        estimates = list(_raising(answers))
         return estimates if several else estimates[0]
 
     @front_door
@@ -162,8 +156,7 @@ class Predictor:
         query = Query(one_batch(batch), checked_shapes(shapes), input, describe)
         items, sessions = items_of(sources), self.sessions
         if jobs == 1 or sessions.first.may_measure or self.store.place.is_in_memory:
-            recall = partial(known_file, self.store)
-            answers = (answer_of(sessions, item, query, recall) for item in items)
+            answers = (answer_of(sessions, item, query, self._recall) for item in items)
         else:
             from hybridlat.api.many import answers_by_workers  # loads joblib
 
@@ -236,8 +229,10 @@ class Predictor:
         when the target is not this machine.
         """
         started = time.perf_counter()
+        if what not in ("cells", "network", "both"):
+            raise InputError(f"what={what!r}: choose cells, network or both")
         self.sessions.first.measuring()  # an error of the target comes before one of the file
-        opened = open_source(source, input, one_batch(batch), shapes)
+        opened = Item(source, example=input).opened(Query(one_batch(batch), shapes))
         session = self.sessions.of(opened.file)
         partition = session.partition(opened)
         return session.measuring().report(opened, partition, what, remeasure, started)

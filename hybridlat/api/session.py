@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from numbers import Real
 from shlex import quote
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -31,7 +31,6 @@ from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
     from hybridlat.api.measure import MeasureService
-    from hybridlat.engines.base import Backend
     from hybridlat.measuring.schedule import MeasurementConfig
     from hybridlat.onnx_io import OnnxFile, Recall
     from hybridlat.store import Store
@@ -58,11 +57,8 @@ class Options:
     progress: OnProgress | None = None
 
     def __post_init__(self) -> None:
-        shares: Mapping[str, tuple[object, str]] = {
-            "tolerance": (self.tolerance, "0.05 for 5 %"),
-            "confidence": (self.confidence, "0.9 for 90 %"),
-        }
-        for name, (share, example) in shares.items():
+        for name, example in (("tolerance", "0.05 for 5 %"), ("confidence", "0.9 for 90 %")):
+            share = getattr(self, name)
             if share is not None and not (isinstance(share, Real) and 0 < float(share) < 1):
                 raise InputError(f"{name}={share!r} is no share between 0 and 1: write {example}")
         if self.measure not in ("auto", "never", "always"):
@@ -74,39 +70,23 @@ class Options:
         return DEFAULT_TOLERANCE if self.tolerance is None else self.tolerance
 
 
-@dataclass(frozen=True)
 class Session:
     """One target with its engine, its store, and the records and models of it.
 
-    ``requested`` is the target that the user named; None for this machine's own.
+    ``requested`` is the target that the user named; None for this machine's own. ``backend``
+    measures here; None where the target is another machine's.
     """
 
-    engine: ResolvedEngine
-    requested: Target | None
-    options: Options
-    store: Store
-    data: TargetData
-    partitioner: Partitioner
-
-    @classmethod
-    def open(
-        cls, engine: ResolvedEngine, requested: Target | None, options: Options, store: Store
-    ) -> Session:
-        """A session of the engine's target; BackendUnavailable if it must measure and cannot."""
+    def __init__(
+        self, engine: ResolvedEngine, requested: Target | None, options: Options, store: Store
+    ) -> None:
+        """BackendUnavailable if it must measure and cannot."""
         if options.measure == "always" and engine.backend is None:
             raise BackendUnavailable(engine.why_not)
-        data, partitioner = TargetData(engine.target, store), Partitioner(engine.target, store)
-        return cls(engine, requested, options, store, data, partitioner)
-
-    @property
-    def target(self) -> Target:
-        """The target of every estimate of this session."""
-        return self.engine.target
-
-    @property
-    def backend(self) -> Backend | None:
-        """What measures here; None where the target is another machine's."""
-        return self.engine.backend
+        self.engine, self.requested, self.options, self.store = engine, requested, options, store
+        self.target, self.backend = engine.target, engine.backend
+        self.data = TargetData(engine.target, store)
+        self._partitioner = Partitioner(engine.target, store)
 
     @property
     def may_measure(self) -> bool:
@@ -133,13 +113,12 @@ class Session:
 
         if self.backend is None:
             raise BackendUnavailable(self.engine.why_not)
-        settings, progress = self.options.settings, self.options.progress
         measurer = BackendMeasurer(self.backend, self.engine.options)
-        return MeasureService(self.target, measurer, self.store, self.data, settings, progress)
+        return MeasureService(measurer, self.data, self.options.settings, self.options.progress)
 
     def partition(self, opened: Opened) -> Partition:
         """The cells of a network on this target."""
-        return self.partitioner.partition(opened.file, opened.batch, opened.shapes)
+        return self._partitioner.partition(opened.file, opened.batch, opened.shapes)
 
 
 class Sessions:
@@ -151,33 +130,27 @@ class Sessions:
     def __init__(self, first: Session, resolve: Callable[[Target], ResolvedEngine]) -> None:
         self.first = first
         self._resolve = resolve
-        self._by_target = {first.target: first}
+        self._by_target: dict[Target, Session] = {}
 
     def of(self, file: OnnxFile) -> Session:
         """The session for a file: the first one, or that at the precision of the file.
 
         TargetError where nothing is known of the target's device.
         """
-        first = self._known
-        target = registry.at_precision(first.target, file.facts.precision.name)
-        session = self._by_target.get(target)
-        if session is None:
-            engine = self._resolve(target)
-            session = Session.open(engine, first.requested, first.options, first.store)
-            self._by_target[target] = session
-        return session
-
-    @cached_property
-    def _known(self) -> Session:
         first = self.first
-        if first.backend is None and first.options.device is None:
-            refuse_unknown(first.target, first.store)
-        return first
+        target = registry.at_precision(first.target, file.facts.precision.name)
+        if target not in self._by_target:
+            if first.backend is None and first.options.device is None:
+                refuse_unknown(first.target, first.store)
+            self._by_target[target] = first if target == first.target else Session(
+                self._resolve(target), first.requested, first.options, first.store
+            )  # fmt: skip
+        return self._by_target[target]
 
     def close(self) -> None:
         """Close the store, and stop what the backends have started."""
         self.first.store.close()
-        for session in self._by_target.values():
+        for session in {self.first, *self._by_target.values()}:
             if session.backend is not None:
                 session.backend.close()
 
@@ -205,11 +178,11 @@ def estimate(session: Session, opened: Opened, started: float, describe: bool = 
         tolerance=options.aim,
         tolerance_given=options.tolerance is not None,
         confidence=options.confidence,
-        measure=session.measuring().for_gate(opened, partition) if may_measure else None,
+        measure=partial(session.measuring().for_gate, opened, partition) if may_measure else None,
         remeasure=options.measure == "always",
         why_not=session.why_not,
         started=started,
-        network=partial(file.network, opened.batch, opened.shapes),
+        network=opened.network,
         describe=describe,
         sizes=_sizes(opened),
     )
@@ -228,9 +201,7 @@ def estimate(session: Session, opened: Opened, started: float, describe: bool = 
 
 def _sizes(opened: Opened) -> str:
     """The options that bind the sizes of a file as this call did: `` --batch 4``."""
-    batch = "" if opened.batch is None else f" --batch {opened.batch}"
-    shapes = [
-        f" --shape {quote(name)}:{'x'.join(map(str, sizes))}"
-        for name, sizes in (opened.shapes or {}).items()
-    ]
-    return "".join([batch, *shapes])
+    sizes = "" if opened.batch is None else f" --batch {opened.batch}"
+    for name, shape in (opened.shapes or {}).items():
+        sizes += f" --shape {quote(name)}:{'x'.join(map(str, shape))}"
+    return sizes

@@ -15,11 +15,14 @@ from hybridlat.schema.target import Target
 if TYPE_CHECKING:
     import torch
 
+    from hybridlat.graph.network import Network
     from hybridlat.onnx_io import ModelSource, OnnxFile, Recall, Shapes
     from hybridlat.onnx_io.torch_export import Example
 
 Source: TypeAlias = "ModelSource | torch.nn.Module"
 """A path, the bytes of an ONNX file, an ``onnx.ModelProto``, or a ``torch.nn.Module``."""
+ManySource: TypeAlias = "Source | tuple[torch.nn.Module, Example]"
+"""A ``Source``, or a module with the input that it is exported for."""
 
 
 @dataclass(frozen=True)
@@ -30,49 +33,78 @@ class Opened:
     batch: int | None = None
     shapes: Shapes | None = None
 
+    def network(self) -> Network:
+        """The network with every size bound; see ``OnnxFile.network``."""
+        return self.file.network(self.batch, self.shapes)
 
-def open_source(
-    source: Source,
-    example: Example | None = None,
-    batch: int | None = None,
-    shapes: Shapes | None = None,
-    name: str | None = None,
-    recall: Recall | None = None,
-) -> Opened:
-    """The network of any kind of source; a module is exported for its ``example`` input.
 
-    A file that ``recall`` knows is not parsed yet.
+@dataclass(frozen=True)
+class Query:
+    """The arguments that many networks share; see ``Predictor.predict``."""
 
-    Raises InputError where an example is missing or does not belong, and what
-    ``onnx_io.load`` and ``torch_export.export`` raise.
-    """
-    shapes = checked_shapes(shapes)
-    if not torch_export.is_module(source):
-        if isinstance(example, str | Target):
-            raise InputError(f"'{example}' is no example input: a target is given to Predictor")
-        if isinstance(example, int | float):
+    batch: int | None = None
+    shapes: Shapes | None = None
+    example: Example | None = None
+    describe: bool = False
+
+
+@dataclass(frozen=True)
+class Item:
+    """A network that is asked about; ``name`` None for one that has a name of its own."""
+
+    source: Source
+    name: str | None = None
+    example: Example | None = None
+
+    @property
+    def travels(self) -> bool:
+        """Whether it can be sent to a worker; a ModelProto that ``as_bytes`` left cannot."""
+        return not onnx_io.is_model(self.source)
+
+    def as_bytes(self) -> Item:
+        """The same, ready to be sent: a ModelProto becomes the bytes that it is sent as."""
+        named = onnx_io.as_bytes(self.source)
+        return self if named is None else Item(named[1], self.name or named[0], self.example)
+
+    def opened(self, query: Query, recall: Recall | None = None) -> Opened:
+        """The network of any kind of source; a module is exported for its example input.
+
+        A file that ``recall`` knows is not parsed yet.
+
+        Raises InputError where an example is missing or does not belong, and what
+        ``onnx_io.load`` and ``torch_export.export`` raise.
+        """
+        source, shapes = self.source, checked_shapes(query.shapes)
+        if not torch_export.is_module(source):
+            if self.example is not None:
+                raise InputError(_no_example(self.example))
+            return Opened(onnx_io.load(source, self.name, recall), query.batch, shapes)
+        called = type(source).__name__
+        if shapes:
             raise InputError(
-                f"{example!r} is no example input: a batch size is given with batch={example!r}"
+                f"shapes name the inputs of an ONNX model: give the sizes of {called} as its "
+                "input, as in predict(model, input=(1, 3, 224, 224))"
             )
-        if example is not None:
+        example = query.example if self.example is None else self.example
+        if example is None:
             raise InputError(
-                "an example input goes with a torch.nn.Module: the sizes of an ONNX model's inputs "
-                'are given with batch=8 or shapes={"input": (1, 3, 224, 224)}'
+                f"{called} is a torch.nn.Module, exported for an example input: give one or its "
+                "shape, as in predict(model, input=(1, 3, 224, 224))"
             )
-        return Opened(onnx_io.load(source, name, recall), batch, shapes)
-    called = type(source).__name__
-    if shapes:
-        raise InputError(
-            f"shapes name the inputs of an ONNX model: give the sizes of {called} as its input, "
-            "as in predict(model, input=(1, 3, 224, 224))"
-        )
-    if example is None:
-        raise InputError(
-            f"{called} is a torch.nn.Module, exported for an example input: give one or its shape, "
-            "as in predict(model, input=(1, 3, 224, 224))"
-        )
-    # The module is called with that batch: what was exported for another may have it baked in.
-    return Opened(onnx_io.load(torch_export.export(source, example, batch), name or called))
+        # The module is called with that batch: what was exported for another may have it baked in.
+        exported = torch_export.export(source, example, query.batch)
+        return Opened(onnx_io.load(exported, self.name or called))
+
+
+def _no_example(example: object) -> str:
+    if isinstance(example, str | Target):
+        return f"'{example}' is no example input: a target is given to Predictor"
+    if isinstance(example, int | float):
+        return f"{example!r} is no example input: a batch size is given with batch={example!r}"
+    return (
+        "an example input goes with a torch.nn.Module: the sizes of an ONNX model's inputs are "
+        'given with batch=8 or shapes={"input": (1, 3, 224, 224)}'
+    )
 
 
 def one_batch(batch: object) -> int | None:
@@ -102,48 +134,6 @@ def checked_shapes(shapes: object) -> Shapes | None:
         except TypeError:
             raise InputError(f"{shape!r} is no shape of the input {name!r}: {hint}") from None
     return checked
-
-
-# ---- many of them ------------------------------------------------------------------------------
-
-ManySource: TypeAlias = "Source | tuple[torch.nn.Module, Example]"
-"""A ``Source``, or a module with the input that it is exported for."""
-
-
-@dataclass(frozen=True)
-class Query:
-    """The arguments that many networks share; see ``Predictor.predict``."""
-
-    batch: int | None = None
-    shapes: Shapes | None = None
-    example: Example | None = None
-    describe: bool = False
-
-
-@dataclass(frozen=True)
-class Item:
-    """One of many networks; ``name`` None for one that has a name of its own."""
-
-    source: Source
-    name: str | None = None
-    example: Example | None = None
-
-    @property
-    def travels(self) -> bool:
-        """Whether it can be sent to a worker; a ModelProto that ``as_bytes`` left cannot."""
-        return not onnx_io.is_model(self.source)
-
-    def as_bytes(self) -> Item:
-        """The same, ready to be sent: a ModelProto becomes the bytes that it is sent as."""
-        named = onnx_io.as_bytes(self.source)
-        return self if named is None else Item(named[1], self.name or named[0], self.example)
-
-    def opened(self, query: Query, recall: Recall | None = None) -> Opened:
-        """See ``open_source``."""
-        example = self.example
-        if example is None and torch_export.is_module(self.source):
-            example = query.example
-        return open_source(self.source, example, query.batch, query.shapes, self.name, recall)
 
 
 def items_of(sources: Iterable[ManySource]) -> Iterator[Item]:

@@ -79,8 +79,7 @@ def _space(session: Session, order: Sequence[Block], examples: Sequence[_Example
         texts.update(data.texts(example.partition, list(own)))
         for position, name in example.choice.items():
             cells.setdefault((position, name), example.cells.get(position, {}))
-    opened = examples[0].opened
-    network = opened.file.network(opened.batch, opened.shapes)
+    network = examples[0].opened.network()
     together = NetworkCells(
         tuple(counts), tuple(counts.values()), options.confidence,
         lambda: texts, lambda: copied_bytes(network),
@@ -127,8 +126,7 @@ def _read(position: str, blocks: Blocks, query: Query) -> dict[str, Network | No
     for name, source in blocks.items():
         if source is not None:
             (item,) = items_of([source])
-            file = replace(item, name=name).opened(query).file
-            network = file.network(query.batch, query.shapes)
+            network = replace(item, name=name).opened(query).network()
             networks[name] = replace(network, name=f"{name} at {position}")
     if not any(networks.values()):
         raise InputError(f"there is no block at {position}: give at least one network")

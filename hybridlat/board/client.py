@@ -5,6 +5,7 @@ import os
 import select
 import subprocess
 import sys
+from contextlib import suppress
 from typing import Any, Dict, Optional
 
 from . import EngineError, NoDevice, WorkerLost
@@ -28,7 +29,7 @@ class Worker(object):
             command += ["--option", "%s=%s" % (key, value)]
         self._log = open(log or os.devnull, "ab")
         try:
-            self._process = subprocess.Popen(
+            self._process: Any = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,
                 universal_newlines=True,
             )  # fmt: skip
@@ -40,7 +41,6 @@ class Worker(object):
         self.hello = self._wait(START_S, "start")
 
     def _wait(self, seconds: float, what: str) -> Dict[str, Any]:
-        assert self._process.stdout is not None
         if not self._answers.poll(max(10.0, 1e3 * seconds)):
             self.kill()
             lost = WorkerLost("no answer in %.0f s (%s)" % (seconds, what))
@@ -63,7 +63,6 @@ class Worker(object):
     def ask(self, seconds: float, do: str, **request: Any) -> Dict[str, Any]:
         """One request and its answer; EngineError when the engine refuses."""
         request["do"] = do
-        assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
@@ -74,13 +73,10 @@ class Worker(object):
 
     def close(self) -> None:
         """Let the worker end by itself."""
-        try:
-            assert self._process.stdin is not None
+        with suppress(OSError, ValueError, subprocess.TimeoutExpired):
             self._process.stdin.write('{"do": "quit"}\n')
             self._process.stdin.close()
             self._process.wait(timeout=10)
-        except (OSError, ValueError, subprocess.TimeoutExpired):
-            pass
         self.kill()
 
     def kill(self) -> None:
@@ -89,8 +85,5 @@ class Worker(object):
             self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout, self._log):
-            if pipe is not None:
-                try:
-                    pipe.close()
-                except OSError:
-                    pass
+            with suppress(OSError):
+                pipe.close()

@@ -7,7 +7,7 @@ loaded before TensorRT, whose runtime takes the process down where there is none
 import ctypes
 import importlib
 import os
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Union
 
 from . import DeviceLost, EngineError, NoDevice
 
@@ -44,44 +44,14 @@ def load_driver() -> Any:
     return library
 
 
-class Cuda(object):
-    """The interface that adapters fill in; addresses and the stream are plain integers."""
-
-    stream: int = 0
-
-    def allocate(self, size: int) -> int:
-        """Device memory of at least ``size`` bytes; its address."""
-        raise NotImplementedError
-
-    def upload(self, address: int, data: bytes) -> None:
-        """Copy ``data`` to the device, and wait for it."""
-        raise NotImplementedError
-
-    def capture(self, enqueue: Work) -> Work:
-        """What ``enqueue`` puts on the stream as a graph, to replay. Raises EngineError."""
-        raise NotImplementedError
-
-    def elapsed_us(self, works: List[Work], during: Optional[Work] = None) -> List[float]:
-        """Enqueue all works back to back with an event between each two; microseconds of each.
-
-        ``during`` is called once everything is enqueued and before waiting: the device is busy.
-        """
-        raise NotImplementedError
-
-    def release(self) -> None:
-        """Give back every allocation, graph and event that this object made."""
-        raise NotImplementedError
-
-    def describe(self) -> Dict[str, str]:
-        """Name, bus and driver of the device, where known."""
-        return {}
-
-
 _streams: List[Any] = []
 
 
-class CtypesCuda(Cuda):
-    """The driver API through ctypes, on the primary context of the first device."""
+class CtypesCuda(object):
+    """The driver API through ctypes, on the primary context of the first device.
+
+    Addresses and the ``stream`` are plain integers.
+    """
 
     def __init__(self) -> None:
         self._lib = load_driver()
@@ -112,6 +82,7 @@ class CtypesCuda(Cuda):
             raise kind("CUDA refused %s with status %d%s" % (name, status, why))
 
     def allocate(self, size: int) -> int:
+        """Device memory of at least ``size`` bytes; its address."""
         address = ctypes.c_void_p()
         size = max(int(size), 256)
         self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
@@ -123,11 +94,13 @@ class CtypesCuda(Cuda):
         return value
 
     def upload(self, address: int, data: bytes) -> None:
+        """Copy ``data`` to the device, and wait for it."""
         source, size = ctypes.c_char_p(data), ctypes.c_size_t(len(data))
         self._call("cuMemcpyHtoD_v2", ctypes.c_void_p(address), source, size)
         self._call("cuCtxSynchronize")
 
     def capture(self, enqueue: Work) -> Work:
+        """What ``enqueue`` puts on the stream as a graph, to replay. Raises EngineError."""
         graph = ctypes.c_void_p()
         self._call("cuStreamBeginCapture_v2", self._stream, ctypes.c_int(_CAPTURE_THREAD_LOCAL))
         try:
@@ -142,15 +115,16 @@ class CtypesCuda(Cuda):
         self._graphs.append(executable)
         return lambda: self._call("cuGraphLaunch", executable, self._stream)
 
-    def _event(self, position: int) -> Any:
-        while len(self._events) <= position:
+    def elapsed_us(self, works: List[Work], during: Optional[Work] = None) -> List[float]:
+        """Enqueue all works back to back with an event between each two; microseconds of each.
+
+        ``during`` is called once everything is enqueued and before waiting: the device is busy.
+        """
+        while len(self._events) <= len(works):
             event = ctypes.c_void_p()
             self._call("cuEventCreate", ctypes.byref(event), ctypes.c_uint(0))
             self._events.append(event)
-        return self._events[position]
-
-    def elapsed_us(self, works: List[Work], during: Optional[Work] = None) -> List[float]:
-        events = [self._event(i) for i in range(len(works) + 1)]
+        events = self._events[: len(works) + 1]
         self._call("cuEventRecord", events[0], self._stream)
         for position, work in enumerate(works):
             work()
@@ -166,6 +140,7 @@ class CtypesCuda(Cuda):
         return times_us
 
     def release(self) -> None:
+        """Give back every allocation, graph and event that this object made."""
         self._lib.cuCtxSynchronize()
         for executable in self._graphs:
             self._lib.cuGraphExecDestroy(executable)
@@ -176,6 +151,7 @@ class CtypesCuda(Cuda):
         self._graphs, self._memory, self._events = [], [], []
 
     def describe(self) -> Dict[str, str]:
+        """Name, bus and driver of the device, where known."""
         name = ctypes.create_string_buffer(128)
         self._call("cuDeviceGetName", name, ctypes.c_int(128), self._device)
         bus = ctypes.create_string_buffer(32)
@@ -189,8 +165,8 @@ class CtypesCuda(Cuda):
         }
 
 
-class PyCuda(Cuda):
-    """pycuda's driver module. It has no graphs: work that is captured is enqueued anew instead."""
+class PyCuda(object):
+    """The same through pycuda, which has no graphs: captured work is enqueued anew instead."""
 
     def __init__(self) -> None:
         load_driver()
@@ -236,10 +212,13 @@ class PyCuda(Cuda):
         return {"gpu": device.name(), "pci_bus": device.pci_bus_id()}
 
 
+Cuda = Union[CtypesCuda, PyCuda]
+
+
 def open_cuda() -> Cuda:
     """The CUDA that HYBRIDLAT_CUDA names; ctypes, which needs nothing, without it."""
     choice = os.environ.get("HYBRIDLAT_CUDA") or "ctypes"
-    makers = {"ctypes": CtypesCuda, "pycuda": PyCuda}
+    makers: Dict[str, Callable[[], Cuda]] = {"ctypes": CtypesCuda, "pycuda": PyCuda}
     if choice not in makers:
         raise NoDevice("%r is no way to reach CUDA: choose ctypes or pycuda" % choice)
     try:

@@ -170,15 +170,11 @@ def _noise(kind: str, size: int) -> bytes:
     if not _pool:
         source = random.Random("hybridlat inputs")
         _pool.extend(source.uniform(-1.7, 1.7) for _ in range(65521))
-    if kind == "FLOAT":
-        block = struct.pack("<%df" % len(_pool), *_pool)
-    elif kind == "HALF":
-        block = struct.pack("<%de" % len(_pool), *_pool)
-    elif kind == "BF16":
-        raw = struct.pack("<%df" % len(_pool), *_pool)
-        block = b"".join(raw[i + 2 : i + 4] for i in range(0, len(raw), 4))
-    else:  # indices and masks: valid wherever they are read
+    if kind not in ("FLOAT", "HALF", "BF16"):  # indices and masks: valid wherever they are read
         return b"\0" * size
+    block = struct.pack("<%d%s" % (len(_pool), "e" if kind == "HALF" else "f"), *_pool)
+    if kind == "BF16":
+        block = b"".join(block[i + 2 : i + 4] for i in range(0, len(block), 4))
     return (block * (size // len(block) + 1))[:size]
 
 

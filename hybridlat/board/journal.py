@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import time
+from contextlib import suppress
 from typing import Any, Dict, Iterator, Optional, Tuple
 
 from . import BoardError
@@ -58,7 +59,8 @@ class Journal(object):
 
     def write(self, line: Dict[str, Any]) -> None:
         """Append one line; it is on the disk when this returns."""
-        line = dict(line, format=FORMAT, board_id=self.board_id, at=_now())
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        line = dict(line, format=FORMAT, board_id=self.board_id, at=at)
         with open(self._path, "a") as sink:
             sink.write(json.dumps(line, sort_keys=True) + "\n")
             sink.flush()
@@ -88,19 +90,12 @@ def read_lines(path: str) -> Iterator[Dict[str, Any]]:
 
 
 def _end_line(path: str) -> None:
-    try:
-        with open(path, "rb+") as file:
-            file.seek(0, os.SEEK_END)
-            if file.tell():
-                file.seek(-1, os.SEEK_END)
-                if file.read(1) != b"\n":
-                    file.write(b"\n")
-    except FileNotFoundError:
-        pass
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    with suppress(FileNotFoundError), open(path, "rb+") as file:
+        file.seek(0, os.SEEK_END)
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                file.write(b"\n")
 
 
 def board_id(facts: Dict[str, str]) -> str:
@@ -123,13 +118,11 @@ def system_facts() -> Dict[str, str]:
     release = _first_line("/etc/nv_tegra_release")
     if release:
         facts["jetpack"] = release
-    try:
+    with suppress(OSError, subprocess.SubprocessError):
         mode = subprocess.check_output(
             ["nvpmodel", "-q"], stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, timeout=10
         )
         facts["power_mode"] = " ".join(mode.decode("utf-8", "replace").split())
-    except (OSError, subprocess.SubprocessError):
-        pass
     return facts
 
 

@@ -69,26 +69,19 @@ def in_order(tasks: List[Dict[str, Any]]) -> List[Tuple[int, Dict[str, Any]]]:
 
 def check_names(content: Dict[str, Any]) -> None:
     """Raise BoardError for a manifest whose names could lead out of the plan's folder."""
-    for key, spec in content["items"].items():
-        check_key(key)
+    names = list(content["items"]) + list(content["noise"])
+    for task in content["tasks"]:
+        names += [task["task"], *task["items"]]
+    if content.get("reference"):
+        names.append(content["reference"])
+    for name in names:  # plain ones: no folder, no hidden file
+        if not isinstance(name, str) or not _NAME.match(name):
+            raise BoardError("%r is no name in a plan" % (name,))
+    for spec in content["items"].values():
         for name in filter(None, (spec.get("file"), spec.get("typed_file"))):
             folder, _, base = name.partition("/") if isinstance(name, str) else ("", "", "")
             if folder != "models" or not _NAME.match(base):
                 raise BoardError("%r is no name of a model in a plan" % (name,))
-    for task in content["tasks"]:
-        check_key(task["task"])
-        for name in task["items"]:
-            check_key(name)
-    for name in content["noise"]:
-        check_key(name)
-    if content.get("reference"):
-        check_key(content["reference"])
-
-
-def check_key(name: Any) -> None:
-    """Raise BoardError unless the name is a plain one: no folder, no hidden file."""
-    if not isinstance(name, str) or not _NAME.match(name):
-        raise BoardError("%r is no name in a plan" % (name,))
 
 
 def make_files(blocks: str, folder: str, sizes: Dict[str, int]) -> None:

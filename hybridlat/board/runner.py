@@ -68,13 +68,9 @@ class Runner(object):
 
     def run(self) -> Dict[str, int]:
         """Do what is not done yet; counts of what was measured, failed, and left undone."""
-        counts = {"measured": 0, "failed": 0, "done before": 0, "left": 0}
-        todo = []
-        for number, task in in_order(self._plan.tasks):
-            if (task["task"], number) in self._journal.done:
-                counts["done before"] += 1
-            else:
-                todo.append((number, task))
+        visits = in_order(self._plan.tasks)
+        todo = [(n, task) for n, task in visits if (task["task"], n) not in self._journal.done]
+        counts = {"measured": 0, "failed": 0, "done before": len(visits) - len(todo), "left": 0}
         for done, (number, task) in enumerate(todo):
             if time.time() > self._end:
                 counts["left"] += len(todo) - done
@@ -128,13 +124,13 @@ class Runner(object):
         )
         built = {}
         for item in task["items"]:
-            about = self._load(item, set(task["items"]))
+            about = self._load(worker, item, set(task["items"]))
             if about is not None:
                 built[item] = about
         result = {"process": self._processes, "built": built}
         if self._plan.reference:
             try:
-                self._load(self._plan.reference, set(task["items"]))
+                self._load(worker, self._plan.reference, set(task["items"]))
             except EngineError as error:
                 _say("without its reference: %s" % error)
                 self._plan.reference = ""
@@ -144,11 +140,9 @@ class Runner(object):
         ))  # fmt: skip
         return result
 
-    def _load(self, item: str, needed: "set[str]") -> Optional[Dict[str, Any]]:
+    def _load(self, worker: Worker, item: str, needed: "set[str]") -> Optional[Dict[str, Any]]:
         if item in self._loaded:
             return None
-        worker = self._worker
-        assert worker is not None
         while len(self._loaded) >= KEPT:
             keep = needed | {self._plan.reference}
             oldest = [key for key in self._loaded if key not in keep][:1]

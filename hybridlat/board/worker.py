@@ -81,12 +81,9 @@ def main(arguments: List[str]) -> int:
         counts = _load(".runner").Runner(plan, start, command.results, command.budget).run()
         sys.stderr.write(", ".join("%s %d" % pair for pair in sorted(counts.items())) + "\n")
         return 4 if counts["left"] else 0
-    except errors.NoDevice as error:
-        sys.stderr.write("worker.py: %s\n" % error)
-        return 3
     except errors.BoardError as error:
         sys.stderr.write("worker.py: %s\n" % error)
-        return 2
+        return 3 if isinstance(error, errors.NoDevice) else 2
 
 
 if __name__ == "__main__":

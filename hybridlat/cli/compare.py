@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
 
 from hybridlat.cli import options
 from hybridlat.cli.options import Grouped
-from hybridlat.cli.output import aside, command_line, console, print_json
+from hybridlat.cli.output import aside, console, print_json, write_page
 from hybridlat.cli.predict import UNTRUSTED, opened
 from hybridlat.report.compare import comparison, print_comparison
-from hybridlat.report.html import page
 from hybridlat.report.units import why_untrusted
 
 
@@ -35,7 +33,6 @@ def compare(
     as_json: bool,
     html: str | None,
     every_cell: bool,
-    tolerance: float | None,
     **chosen: Any,
 ) -> None:
     """Compare networks: which is faster, by how much, and which cells make the difference.
@@ -49,7 +46,7 @@ def compare(
     if len(networks) < 2:
         raise click.UsageError("Comparing takes two networks or more.")
     estimates = []
-    with opened(tolerance=tolerance, **chosen) as (predictor, shown):
+    with opened(**chosen) as (predictor, shown):
         for path in networks:
             shown.at(f"predicting {path}")
             estimates.append(predictor.predict(path, batch=batch, shapes=shapes, describe=True))
@@ -58,8 +55,7 @@ def compare(
     else:
         print_comparison(console(), estimates, every_cell=every_cell)
     if html is not None:
-        text = page(estimates, command=command_line())
-        Path(html).write_text(text, encoding="utf-8")
+        write_page(html, estimates)
     doubtful = [estimate for estimate in estimates if not estimate.trusted]
     for estimate in doubtful if as_json else ():  # people have read it beside the table
         aside(f"{estimate.network}: {why_untrusted(estimate)}")

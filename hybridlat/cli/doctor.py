@@ -237,11 +237,10 @@ def _print(checkup: Facts) -> None:
     for problem in checkup["problems"]:
         style = "bold red" if problem["severity"] == "error" else "yellow"
         out.print(f"{problem['severity']}: {problem['what']} – {problem['fix']}", style=style)
+    words, style = "This machine can measure.", "green"
     if not checkup["can_measure"]:
-        out.print("This machine cannot measure as it is.", style="bold red")
+        words, style = "This machine cannot measure as it is.", "bold red"
     elif checkup["problems"]:
-        out.print(
-            "This machine can measure, but less surely while the warnings last.", style="yellow"
-        )
-    else:
-        out.print("This machine can measure.", style="green")
+        words = "This machine can measure, but less surely while the warnings last."
+        style = "yellow"
+    out.print(words, style=style)

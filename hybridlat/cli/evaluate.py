@@ -11,8 +11,8 @@ from hybridlat.cli import options
 from hybridlat.cli.options import Documents
 from hybridlat.cli.output import aside, console, on_message, print_json
 from hybridlat.cli.param_types import SHARE
-from hybridlat.evaluation import comparison, leaderboard
 from hybridlat.evaluation import evaluate as evaluation
+from hybridlat.evaluation import leaderboard
 from hybridlat.evaluation.metrics import ResultRow, TargetReport
 
 
@@ -79,7 +79,7 @@ def evaluate(
     def judged(new: Sequence[ResultRow], report: TargetReport | None) -> None:
         rows.extend(new)
         if not documents.fill_standard_output:
-            _show(new, report, everything)
+            show(new, report, everything)
 
     try:
         with options.at_once(jobs):
@@ -90,21 +90,22 @@ def evaluate(
         # What was judged before an interruption or a failure is not lost.
         judged_any = any(not row.reason for row in rows)
         if judged_any and not everything and not documents.fill_standard_output:
-            console().print(comparison.legend(rows), style="dim")
+            console().print(leaderboard.legend(rows), style="dim")
         if rows:
             documents.write_tables(lambda: leaderboard.markdown(rows) + "\n")
         if rows and as_json:
             print_json([row.to_json() for row in rows])
 
 
-def _show(rows: Sequence[ResultRow], report: TargetReport | None, everything: bool) -> None:
+def show(rows: Sequence[ResultRow], report: TargetReport | None, everything: bool) -> None:
+    """Print the rows of a target, or why it was not judged."""
     out = console()
-    if everything or report is None:
-        leaderboard.show(rows, out)
-    else:
-        for table in comparison.tables(rows):
-            out.print(table.terminal())
-            out.print()
+    for row in rows:
+        if row.reason:
+            out.print(f"{row.target} · not judged: {row.reason}\n")
+    for table in leaderboard.tables(rows, everything):
+        out.print(table.terminal())
+        out.print()
     for note in () if report is None else report.notes:
         aside(note)
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
 import click
+from rich.text import Text
 
 from hybridlat.cli import options
 from hybridlat.cli.output import console, print_json
@@ -45,26 +50,36 @@ def lower(
     wanted = asked_target(target)
     read = read_network(network, batch, shapes)
     lowered = registry.lower(read, wanted)
-    cells = cut_positions(lowered.network)
     differing = _differing(read, lowered, wanted)
+    names = [node.name for node in read.nodes]
+    kernels: list[dict[str, Any]] = []
+    for number, positions in enumerate(cut_positions(lowered.network)):
+        for p in positions:
+            origins = lowered.origins[p]
+            kernels.append({
+                "cell": number, "op": label(lowered.network.nodes[p], origins, read),
+                "nodes": [names[i] for i in origins],
+                "engine_differs": None if differing is None else bool(differing & set(origins)),
+            })  # fmt: skip
+    removed = [names[i] for i in lowered.removed]
     if as_json:
-        names = [node.name for node in read.nodes]
-        kernels = [
-            {
-                "cell": number,
-                "op": label(lowered.network.nodes[p], lowered.origins[p], read),
-                "nodes": [names[i] for i in lowered.origins[p]],
-                "engine_differs": None if differing is None
-                else bool(differing & set(lowered.origins[p])),
-            }
-            for number, positions in enumerate(cells)
-            for p in positions
-        ]  # fmt: skip
-        removed = [names[i] for i in lowered.removed]
         print_json({"network": network, "by": lowered.by, "kernels": kernels,
                     "removed": removed, "warnings": list(lowered.warnings)})  # fmt: skip
         return
-    _print(read, lowered, cells, differing)
+    cells = [kernel["cell"] for kernel in kernels]
+    out = console()
+    out.print(Text.assemble(
+        (f"{count_text(len(names), 'operator')} → {count_text(len(kernels), 'kernel')} in "
+         f"{count_text(len(set(cells)), 'cell')}", "bold"), f", by {lowered.by}"
+    ))  # fmt: skip
+    out.print(_table(kernels).terminal())
+    if removed:
+        out.print(f"{len(removed)} removed: {first_and_more(removed)}", style="dim")
+    if differing is not None and names:
+        share = 1 - len(differing) / len(names)
+        out.print(f"agrees with TensorRT-RTX's compiler on {percent_text(share)} of the operators")
+    for warning in lowered.warnings:
+        out.print(f"Note: {warning}", style="yellow")
 
 
 def _differing(read: Network, lowered: Lowered, target: Target) -> set[int] | None:
@@ -81,38 +96,14 @@ def _differing(read: Network, lowered: Lowered, target: Target) -> set[int] | No
     return set(differing_operators(Groups(lowered.origins, lowered.removed), truth))
 
 
-def _print(
-    read: Network,
-    lowered: Lowered,
-    cells: tuple[tuple[int, ...], ...],
-    differing: set[int] | None,
-) -> None:
-    from rich.text import Text
-
-    out = console()
-    out.print(Text.assemble(
-        (f"{count_text(len(read.nodes), 'operator')} → "
-         f"{count_text(len(lowered.network.nodes), 'kernel')} in {count_text(len(cells), 'cell')}",
-         "bold"), f", by {lowered.by}"
-    ))  # fmt: skip
+def _table(kernels: Sequence[Mapping[str, Any]]) -> Table:
     rows = []
-    for number, positions in enumerate(cells):
-        for index, p in enumerate(positions):
-            origins = lowered.origins[p]
-            differs = bool(differing and differing & set(origins))
-            rows.append([
-                str(number) if index == 0 else "",
-                Text(label(lowered.network.nodes[p], origins, read)
-                     + ("  ← the engine differs" if differs else ""), "red" if differs else ""),
-                first_and_more([read.nodes[i].name for i in origins]) or "made by the engine",
-            ])  # fmt: skip
+    for above, kernel in pairwise([{"cell": None}, *kernels]):
+        differs = ("  ← the engine differs", "red") if kernel["engine_differs"] else ("", "")
+        rows.append([
+            str(kernel["cell"]) if kernel["cell"] != above["cell"] else "",
+            Text(kernel["op"] + differs[0], differs[1]),
+            first_and_more(kernel["nodes"]) or "made by the engine",
+        ])  # fmt: skip
     columns = [Column("cell", right=True), Column("kernel", wraps=True)]
-    out.print(Table([*columns, Column("operators", style="dim")], rows).terminal())
-    if lowered.removed:
-        names = first_and_more([read.nodes[i].name for i in lowered.removed])
-        out.print(Text(f"{len(lowered.removed)} removed: {names}", "dim"))
-    if differing is not None and read.nodes:
-        share = 1 - len(differing) / len(read.nodes)
-        out.print(f"agrees with TensorRT-RTX's compiler on {percent_text(share)} of the operators")
-    for warning in lowered.warnings:
-        out.print(Text(f"Note: {warning}", "yellow"))
+    return Table([*columns, Column("operators", style="dim")], rows)

@@ -8,6 +8,7 @@ reader of the output has closed it.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import logging
@@ -87,10 +88,9 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         word = args[0]
         if word not in COMMANDS and not word.startswith("-") and not ctx.resilient_parsing:
-            hint = "" if not word.endswith(".onnx") else f"hybridlat predict {word}"
             near = difflib.get_close_matches(word, COMMANDS, n=2, cutoff=0.6)
-            near = [_OTHER_WORDS[word]] if word in _OTHER_WORDS else near
-            hint = hint or " or ".join(near)
+            hint = _OTHER_WORDS.get(word) or " or ".join(near)
+            hint = f"hybridlat predict {word}" if word.endswith(".onnx") else hint
             question = f" Did you mean {hint}?" if hint else " See hybridlat --help."
             raise click.UsageError(f"There is no command {word!r}.{question}", ctx)
         return super().resolve_command(ctx, args)
@@ -188,10 +188,8 @@ def _show_where() -> None:
 
 
 def _end(sentence: str, code: int) -> int:
-    try:
+    with contextlib.suppress(OSError):  # standard error is closed too: the exit code must do
         click.echo(f"hybridlat: {sentence}", err=True)
-    except OSError:  # standard error is closed too: the exit code must do
-        return code
     return code
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,7 +27,8 @@ from hybridlat.report.units import count_text, latency_text
 from hybridlat.store import Store
 
 if TYPE_CHECKING:
-    from hybridlat.measuring.fleet import DeviceReport, Fleet
+    from hybridlat.measuring.fleet import Fleet
+    from hybridlat.measuring.fleet_device import DeviceReport
 
 FAILED = 3
 
@@ -68,20 +69,18 @@ def measure(
     hybridlat measure a.onnx --host user@board --target orin-nano/tensorrt/fp16
     hybridlat measure a.onnx b.onnx --fleet fleet.toml
     """
-    chosen: What = what or "both"
+    asked: dict[str, Any] = {"what": what or "both", "remeasure": remeasure}
+    sizes: dict[str, Any] = {"batch": batch, "shapes": shapes}
     if fleet is not None:
         refuse_beside_fleet(ctx, host=host, target=target, threads=threads)
         with opened_fleet(fleet) as devices, Store(store) as opened:
-            measured, problems = measure_on_fleet(
-                devices, networks, opened, what=chosen, batch=batch, shapes=shapes,
-                remeasure=remeasure,
-            )  # fmt: skip
+            measured, problems = measure_on_fleet(devices, networks, opened, **asked, **sizes)
         ctx.exit(_print_fleet(measured, problems, list(devices.reports.values()), as_json))
     reports = []
     codes = {0}
     if host is not None:
         files = [onnx_io.load(path) for path in networks]
-        read = [(file.label, file.network(batch, shapes)) for file in files]
+        read = [(file.label, file.network(**sizes)) for file in files]
         if target is None:
             raise InputError(
                 f"--host {host} needs --target: device/runtime/precision, such as "
@@ -89,9 +88,7 @@ def measure(
             )
         board = Board(host, runner, time_limit, say)
         with Store(store) as opened:
-            far = measure_on_host(
-                read, asked_target(target, opened), opened, board, what=chosen, remeasure=remeasure
-            )
+            far = measure_on_host(read, asked_target(target, opened), opened, board, **asked)
         reports = [replace(one, network=file.name) for one, file in zip(far, files, strict=True)]
         codes |= {_print(report, as_json) for report in reports}
     else:
@@ -101,10 +98,7 @@ def measure(
         ):
             for path in networks:
                 try:
-                    report = predictor.measure(
-                        path, what=chosen, batch=batch, shapes=shapes,
-                        remeasure=remeasure,
-                    )  # fmt: skip
+                    report = predictor.measure(path, **asked, **sizes)
                 except HybridlatError as error:
                     if len(networks) == 1:
                         raise
@@ -114,10 +108,9 @@ def measure(
                 shown.close()
                 reports.append(report)
                 codes.add(_print(report, as_json))
-    several = len(networks) > 1
-    if as_json and (reports or several):
+    if as_json:
         objects = [as_object(report) for report in reports]
-        print_json(objects if several else objects[0])
+        print_json(objects if len(networks) > 1 else objects[0])
     ctx.exit(worst(codes))
 
 
@@ -204,17 +197,14 @@ def _print_latencies(report: MeasureReport) -> None:
 
     out = console()
     out.print(Text.assemble((report.network, "bold"), f"  on {report.target}"))
-    if report.latency_us is not None:
-        out.print(
-            Text.assemble("  whole network  ", (latency_text(report.latency_us), "bold cyan"))
-        )
-    if report.sum_of_cells_us is not None:
-        line = f"  sum of cells   {latency_text(report.sum_of_cells_us)}"
-        if report.latency_us is not None:
-            line += f"  ({100 * (report.sum_of_cells_us / report.latency_us - 1):+.1f} %)"
-        out.print(Text(line))
+    whole_us, sum_us = report.latency_us, report.sum_of_cells_us
+    if whole_us is not None:
+        out.print(Text.assemble("  whole network  ", (latency_text(whole_us), "bold cyan")))
+    if sum_us is not None:
+        apart = "" if whole_us is None else f"  ({100 * (sum_us / whole_us - 1):+.1f} %)"
+        out.print(f"  sum of cells   {latency_text(sum_us)}{apart}")
     cells = sum(record.kind == "cell" for record in report.records)
     facts = f"  {count_text(cells, 'cell')} measured, {report.known} known before"
-    out.print(Text(f"{facts}, in {latency_text(report.elapsed_s * 1e6)}", "dim"))
+    out.print(f"{facts}, in {latency_text(report.elapsed_s * 1e6)}", style="dim")
     for warning in report.warnings:
-        out.print(Text(f"  Note: {warning}", "yellow"))
+        out.print(f"  Note: {warning}", style="yellow")

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import wraps
+from functools import reduce, wraps
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -31,10 +31,8 @@ from hybridlat.store import Store
 
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 F = TypeVar("F", bound=Callable[..., Any])
-WHAT, WHERE, INPUT, SURE, OUTPUT, OTHER = (
-    "What to measure", "Where", "Input", "How sure", "Output", "Other",
-)  # fmt: skip
-_GROUPS = (WHAT, WHERE, INPUT, SURE, OUTPUT, OTHER)
+_GROUPS = ("What to measure", "Where", "Input", "How sure", "Output", "Other")
+WHAT, WHERE, INPUT, SURE, OUTPUT, OTHER = _GROUPS
 
 
 class Option(click.Option):
@@ -120,12 +118,7 @@ class Documents:
 
 
 def _all_of(*decorators: Callable[[F], F]) -> Callable[[F], F]:
-    def decorate(function: F) -> F:
-        for decorator in reversed(decorators):
-            function = decorator(function)
-        return function
-
-    return decorate
+    return lambda function: reduce(lambda made, one: one(made), reversed(decorators), function)
 
 
 def device(function: F) -> F:

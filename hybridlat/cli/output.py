@@ -8,6 +8,8 @@ import shlex
 import sys
 import threading
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -17,6 +19,8 @@ from hybridlat.schema.progress import OnMessage, Progress, silent
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
+
+    from hybridlat.schema.estimate import Estimate
 
 WORDS = "hybridlat.words"
 """Where a context keeps the words of the command line."""
@@ -42,25 +46,22 @@ def say(sentence: str) -> None:
     sys.stderr.flush()
 
 
-def command_line() -> str:
-    """The command that runs, ready to copy; passwords of databases are left out."""
+def write_page(file: str, estimates: Sequence[Estimate]) -> None:
+    """Write the page of ``--html``; its foot has the command, less passwords of databases."""
+    from hybridlat.report.html import page  # few ask for a page
     from hybridlat.store.place import without_password
 
     words = click.get_current_context().meta.get(WORDS, ())
-    return shlex.join(["hybridlat", *map(without_password, words)])
+    command = shlex.join(["hybridlat", *map(without_password, words)])
+    Path(file).write_text(page(estimates, command=command), encoding="utf-8")
 
 
 def print_json(value: object) -> None:
-    """One JSON document on standard output."""
-    click.echo(json_text(value))
-
-
-def json_text(value: object) -> str:
-    """Any JSON value as it is printed, in ASCII so that no terminal can spoil it.
+    """One JSON document on standard output, in ASCII so that no terminal can spoil it.
 
     NaN and infinities are no JSON: ValueError.
     """
-    return json.dumps(value, allow_nan=False, indent=2)
+    click.echo(json.dumps(value, allow_nan=False, indent=2))
 
 
 def on_message(as_json: bool) -> OnMessage:
@@ -139,12 +140,9 @@ class ProgressShown:
 
 def line(progress: Progress, doing: str = "measuring") -> str:
     """``measuring 12/40, about 35 s left``."""
-    seconds, left = progress.seconds_left, ""
-    if seconds is not None and progress.done < progress.total:
-        minutes = round(seconds / 60)
-        left = f", about {minutes // 60} h {minutes % 60} min left"
-        if seconds < 60:
-            left = f", about {max(seconds, 0):.0f} s left"
-        elif minutes < 60:
-            left = f", about {minutes} min left"
-    return f"{doing} {progress.done}/{progress.total}{left}"
+    text, seconds = f"{doing} {progress.done}/{progress.total}", progress.seconds_left
+    if seconds is None or progress.done >= progress.total:
+        return text
+    hours, minutes = divmod(round(seconds / 60), 60)
+    left = f"{hours} h {minutes} min" if hours else f"{minutes} min"
+    return f"{text}, about {left if seconds >= 60 else f'{max(seconds, 0):.0f} s'} left"

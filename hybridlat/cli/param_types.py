@@ -7,6 +7,7 @@ import math
 import os
 import re
 from collections.abc import Callable
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -26,9 +27,7 @@ class Value(click.ParamType):  # type: ignore[type-arg]  # not generic in older 
         self.name = name
         self._read = read
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> object:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """What the text says; what is no text stays as it is."""
         if not isinstance(value, str):
             return value
@@ -139,12 +138,7 @@ class OutputFile(click.Path):
     def __init__(self, *, allow_dash: bool = False) -> None:
         super().__init__(dir_okay=False, allow_dash=allow_dash)
 
-    def convert(
-        self,
-        value: str | os.PathLike[str],
-        param: click.Parameter | None,
-        ctx: click.Context | None,
-    ) -> str | bytes | os.PathLike[str]:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path as it was given."""
         text = os.fspath(value)
         if text.startswith("-") and not (text == "-" and self.allow_dash):

@@ -13,7 +13,7 @@ from hybridlat.cli.options import OUTPUT, Grouped, option
 from hybridlat.cli.output import print_json, say
 from hybridlat.estimate.lookup.asked_target import asked_target
 from hybridlat.measuring.plan_runs import import_results, unknown_to
-from hybridlat.measuring.plans import PlanRequest, draft_for
+from hybridlat.measuring.plans import draft_for
 from hybridlat.measuring.report import What
 from hybridlat.measuring.ssh import Board, Runner, check_target
 from hybridlat.onnx_io import load
@@ -55,14 +55,13 @@ def plan(
     """
     with Store(store) as opened:
         wanted = asked_target(target, opened)
-    board = None if host is None else Board(host, runner, time_limit, say)
-    if board is not None:
-        check_target(wanted)
-    files = [load(path) for path in networks]
-    read = [(file.label, file.network(batch, shapes)) for file in files]
-    with Store(store) as opened:
+        board = None if host is None else Board(host, runner, time_limit, say)
+        if board is not None:
+            check_target(wanted)
+        files = [load(path) for path in networks]
+        read = [(file.label, file.network(batch, shapes)) for file in files]
         unknown = unknown_to(opened, wanted, what or "both", remeasure)
-        draft = draft_for(PlanRequest(read, wanted, unknown))
+        draft = draft_for(read, wanted, unknown)
         draft.write(Path(folder))
         if board is not None:
             board.measure(Path(folder))

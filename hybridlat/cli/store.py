@@ -53,22 +53,18 @@ def stats(store: str | None, as_json: bool) -> None:
         targets = [{**asdict(row), "target": str(row.target)} for row in rows]
         print_json({"store": url, "targets": targets})
         return
-    from rich.text import Text
-
     out = console()
     if rows:
-        counts = titled("cells", "networks", "layers", "records", "failures", right=True)
+        names = ("cells", "networks", "layers", "records", "failures")
         lines = [
-            [str(row.target),
-             *(f"{n:,}" for n in (row.cells, row.networks, row.layers, row.records, row.failures)),
-             row.last[:10]]
+            [str(row.target), *(f"{getattr(row, name):,}" for name in names), row.last[:10]]
             for row in rows
-        ]  # fmt: skip
-        columns = [Column("target", wraps=True), *counts, Column("last", wraps=True)]
-        out.print(Table(columns, lines).terminal())
+        ]
+        counts, last = titled(*names, right=True), Column("last", wraps=True)
+        out.print(Table([Column("target", wraps=True), *counts, last], lines).terminal())
     else:
-        out.print(Text("The store is empty: predict or measure a network, or import records."))
-    out.print(Text(url, "dim"))
+        out.print("The store is empty: predict or measure a network, or import records.")
+    out.print(url, style="dim")
 
 
 @store.command()

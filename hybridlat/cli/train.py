@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -9,13 +10,16 @@ import click
 
 from hybridlat.cli import options
 from hybridlat.cli.measure import opened_fleet, print_devices, refuse_beside_fleet
+from hybridlat.cli.options import option
 from hybridlat.cli.output import ProgressShown, aside, console, on_message, print_json
-from hybridlat.cli.predict import worst
+from hybridlat.cli.predict import opened, worst
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import BackendUnavailable
 from hybridlat.estimate.lookup.asked_target import asked_target, known_target
 from hybridlat.measuring.measurer import BackendMeasurer
-from hybridlat.report.units import count_text
+from hybridlat.report.units import count_text, why_untrusted
+from hybridlat.schema.plugins import shipped
+from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from hybridlat.training.onboarding import (
     Onboarded,
@@ -26,6 +30,8 @@ from hybridlat.training.onboarding import (
 from hybridlat.training.train import NothingToTrain, Trained, TrainingOptions, train_target
 
 REFUSED = 3
+FEW = 10
+"""Whole networks of another version that tell as much of it as a model."""
 
 
 @click.command()
@@ -60,8 +66,8 @@ def train(
     hybridlat train --target epyc-26-2/onnxruntime-1.31/fp32/1t --out models --no-track
     """
     chosen = TrainingOptions(out, seed=seed, track=not no_track)
-    with Store(store) as opened:
-        wanted = known_target(target, opened)
+    with Store(store) as records:
+        wanted = known_target(target, records)
     try:
         with options.at_once(jobs):
             trained = train_target(wanted, chosen, store=store, on_message=on_message(as_json))
@@ -97,7 +103,7 @@ def json_object(value: Trained | Onboarded) -> dict[str, object]:
     fields: dict[str, object] = {"format": 1, **vars(value), "target": str(value.target)}
     if isinstance(value, Onboarded):
         trained = None if value.trained is None else json_object(value.trained)
-        return {**fields, "trained": trained}
+        return {**fields, "trained": trained, "by": str(value.by) if value.by else None}
     scores = {regime: asdict(score) for regime, score in value.scores.items()}
     return {**fields, "scores": scores, "folder": str(value.folder) if value.folder else None}
 
@@ -106,6 +112,8 @@ def json_object(value: Trained | Onboarded) -> dict[str, object]:
 @options.time_limit("How long to measure, training included: 10m, 1h30m.", also=["--budget"],
                     required=True)  # fmt: skip
 @options.nets("ONNX files to measure; those shipped with hybridlat unless given.")
+@option("--full", is_flag=True, help="Measure everything even where another version of the engine "
+        "is known on this device.")  # fmt: skip
 @options.fleet
 @options.where
 @options.models_folder
@@ -117,6 +125,7 @@ def onboard(
     ctx: click.Context,
     time_limit: float,
     nets: Path | None,
+    full: bool,
     fleet: Path | None,
     target: str | None,
     threads: int | None,
@@ -131,7 +140,9 @@ def onboard(
     Networks with their cells and random kernels are measured once each, in the order they are
     drawn. The start is the model of another device with the same engine, where there is one. One
     network in five is held out, and judges the model at the end. Run it again and it goes on where
-    it stopped: nothing is measured twice. With --fleet many devices are learned at once, those of
+    it stopped: nothing is measured twice. Where another version of the engine is known on this
+    device, only what tells how far the two are apart is measured, and nothing is trained: --full
+    measures everything. With --fleet many devices are learned at once, those of
     one target together, each target within the limit.
 
     \b
@@ -147,15 +158,46 @@ def onboard(
     engine = resolve(None if target is None else asked_target(target), threads)
     if engine.backend is None:
         raise BackendUnavailable(engine.why_not)
-    measurer = BackendMeasurer(engine.backend, engine.options)
-    with ProgressShown() as shown:
-        onboarded = onboard_target(
-            engine.backend, measurer, chosen, training, shown, on_message(as_json)
-        )
+    onboarded = None if full else _by_another_version(engine.target, chosen)
+    if onboarded is None:
+        measurer = BackendMeasurer(engine.backend, engine.options)
+        with ProgressShown() as shown:
+            onboarded = onboard_target(
+                engine.backend, measurer, chosen, training, shown, on_message(as_json)
+            )
     code = _print_onboarded(onboarded, as_json)
     if as_json:
         print_json(json_object(onboarded))
     ctx.exit(code)
+
+
+def _by_another_version(target: Target, chosen: OnboardingOptions) -> Onboarded | None:
+    """The networks answered from another version of the engine; None where none is known.
+
+    The gate measures what tells how far the versions are apart, until each is sure or the time is
+    over. A target with a model of its own is known already.
+    """
+    with opened(target, store=chosen.store) as (predictor, _):
+        data = predictor.sessions.first.data
+        others = [each for each in data.other_versions if each.model or each.networks >= FEW]
+        if data.model is not None or not others:
+            return None
+        began, measured, networks, wide = time.monotonic(), 0, 0, list[str]()
+        for path in sorted((chosen.nets or shipped("data", "nets")).glob("*.onnx")):
+            if time.monotonic() - began > chosen.budget_s:
+                wide.append("the time was over before all networks were asked")
+                break
+            answer = predictor.predict(path)
+            measured, networks = measured + answer.measured_now, networks + 1
+            if not answer.trusted:
+                wide.append(f"{answer.network}: {why_untrusted(answer)}")
+        cells = sum(each.cells for each in predictor.store.stats() if each.target == target)
+    notes = (
+        f"answered from {others[0].target}, {count_text(measured, 'cell')} measured now",
+        *wide,
+    )
+    elapsed_s = time.monotonic() - began
+    return Onboarded(target, networks, cells, 0, elapsed_s, notes, by=others[0].target)
 
 
 def _onboard_fleet(
@@ -164,27 +206,23 @@ def _onboard_fleet(
     with opened_fleet(file) as fleet:
         outcomes = onboard_fleet(fleet, chosen, training, aside)
         devices = list(fleet.reports.values())
-    codes = {0}
-    for one in outcomes:
-        if one.problem is None:
-            codes.add(_print_onboarded(one, as_json))
-        else:
-            aside(f"{one.target}: {one.problem}")
-            codes.add(one.problem.exit_code)
+    codes = {0, *(_print_onboarded(one, as_json) for one in outcomes)}
     if as_json:
-        document = {
+        print_json({
             "format": 1,
             "targets": [json_object(one) for one in outcomes if one.problem is None],
             "devices": [asdict(device) for device in devices],
             "problems": [f"{one.target}: {one.problem}" for one in outcomes if one.problem],
-        }
-        print_json(document)
+        })  # fmt: skip
     else:
         print_devices(devices)
     return worst(codes)
 
 
 def _print_onboarded(onboarded: Onboarded, as_json: bool) -> int:
+    if onboarded.problem is not None:
+        aside(f"{onboarded.target}: {onboarded.problem}")
+        return onboarded.problem.exit_code
     for note in onboarded.notes:
         aside(note)
     if not as_json:
@@ -196,4 +234,6 @@ def _print_onboarded(onboarded: Onboarded, as_json: bool) -> int:
         )
         if onboarded.trained is not None:
             _print_trained(onboarded.trained)
+    if onboarded.by is not None:
+        return REFUSED if onboarded.notes[1:] else 0
     return 0 if onboarded.trained is not None and onboarded.trained.accepted else REFUSED

@@ -6,7 +6,7 @@ import abc
 import enum
 import math
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -28,7 +28,7 @@ class Method(enum.Enum):
     PLAN = "plan"
 
 
-class Session(abc.ABC):
+class Session(AbstractContextManager["Session"]):
     """One built cell or network with its own weights, inputs and buffers, ready to run."""
 
     @abc.abstractmethod
@@ -42,9 +42,6 @@ class Session(abc.ABC):
     def close(self) -> None:
         """Give back memory; the session is not used afterwards."""
 
-    def __enter__(self) -> Session:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
@@ -52,11 +49,13 @@ class Session(abc.ABC):
 class Backend(abc.ABC):
     """An engine on this machine, for one precision (and thread count on a CPU).
 
-    ``method`` says how its cells are measured.
+    ``method`` says how its cells are measured; measurements will belong to ``target``: device,
+    runtime with version, precision and threads.
     """
 
     name: ClassVar[str]
     method: ClassVar[Method]
+    target: Target
     contexts: Mapping[str, float] = MappingProxyType({"": math.inf})
     """Contexts of cells, and the bytes of weights that a network of each holds less than."""
 
@@ -68,11 +67,6 @@ class Backend(abc.ABC):
         """
         del target, threads
         return {}
-
-    @property
-    @abc.abstractmethod
-    def target(self) -> Target:
-        """Device, runtime with version, precision and threads that measurements will belong to."""
 
     def environment(self) -> Mapping[str, str]:
         """What a record must know of engine, driver, CPU and threads; a plan's results say it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import functools
+import itertools
 import os
 import platform
 import resource
@@ -25,15 +26,9 @@ PROC_VARIABLE = "HYBRIDLAT_PROC"
 @functools.cache
 def _cpuinfo() -> Mapping[str, str]:
     """First processor of /proc/cpuinfo; empty where there is none (not Linux)."""
-    facts: dict[str, str] = {}
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return facts
-    for line in text.split("\n\n", 1)[0].splitlines():
-        key, _, value = line.partition(":")
-        facts[key.strip()] = value.strip()
-    return facts
+    first = itertools.takewhile(bool, _lines_of("cpuinfo", "/proc"))
+    facts = (line.partition(":") for line in first)
+    return {key.strip(): value.strip() for key, _, value in facts}
 
 
 @functools.cache
@@ -101,25 +96,20 @@ class CpuBackend(Backend):
         self.threads = threads
         self.version = self._version()
         short = ".".join(self.version.split(".")[:2])
-        self._target = Target(cpu_device(), f"{self.name}-{short}", precision, threads)
+        self.target = Target(cpu_device(), f"{self.name}-{short}", precision, threads)
 
     @staticmethod
     @abc.abstractmethod
     def _version() -> str:
-        """The engine's version; BackendUnavailable where it cannot be loaded."""
+        """The engine's version; UnavailableError where it cannot be loaded."""
 
     @classmethod
     def options_for(cls, target: Target | None, threads: int | None) -> Mapping[str, int | str]:
-        options: dict[str, int | str] = {
-            "threads": threads or (target.threads if target else None) or 1
-        }
+        asked = threads or (target.threads if target else None)
+        options: dict[str, int | str] = {"threads": asked or 1}
         if target is not None and target.precision != "fp32":
             options["precision"] = target.precision
         return options
-
-    @property
-    def target(self) -> Target:
-        return self._target
 
     def environment(self) -> Mapping[str, str]:
         return {"engine": f"{self.name} {self.version}", **cpu_environment()}
@@ -211,17 +201,16 @@ class LoadMeter:
         return MachineLoad(load, max(steal_share, 0.0), self._cores)
 
 
-def _proc_lines(name: str) -> list[str]:
+def _lines_of(name: str, folder: str) -> list[str]:
     try:
-        path = Path(os.environ.get(PROC_VARIABLE, "/proc"), name)
-        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+        return Path(folder, name).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return []
 
 
 def _runnable_tasks() -> int | None:
     """Tasks that run or wait for a core: the fourth word of /proc/loadavg."""
-    for line in _proc_lines("loadavg"):
+    for line in _lines_of("loadavg", os.environ.get(PROC_VARIABLE, "/proc")):
         running = " ".join(line.split()[3:4]).partition("/")[0]
         if running.isdigit():
             return int(running) or None  # a kernel that counts nothing says 0
@@ -230,7 +219,7 @@ def _runnable_tasks() -> int | None:
 
 def _cpu_ticks() -> tuple[int, int] | None:
     """Ticks of all cores since the machine started, and those stolen: the line ``cpu``."""
-    for line in _proc_lines("stat"):
+    for line in _lines_of("stat", os.environ.get(PROC_VARIABLE, "/proc")):
         words = line.split()
         if words[:1] == ["cpu"] and len(words) > 8 and all(map(str.isdigit, words[1:9])):
             ticks = [int(word) for word in words[1:9]]

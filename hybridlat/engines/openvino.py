@@ -21,13 +21,14 @@ from hybridlat.engines.base import Method, Session
 from hybridlat.engines.fusion.expand import unfuse
 from hybridlat.engines.fusion.groups import Groups, lowered_of, numbered, taken_groups
 from hybridlat.engines.host import CpuBackend, CpuSession, one_line
-from hybridlat.errors import BackendUnavailable, HybridlatError, MeasurementError, MissingExtra
+from hybridlat.errors import HybridlatError, MeasurementError, MissingExtra
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.schema.target import Target
 
 # Operators that leave no trace when they are gone: another shape of the same bytes, or nothing.
 _FREE = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"})
 _NOT_KERNELS = frozenset({"Input", "Const", "Output", "Reorder", "Parameter", "Result"})
+_OPTIONS = {"NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32", "ENABLE_CPU_PINNING": False}
 # An operator that the engine splits up leaves its name on the parts: n12/WithoutBiases, n12.0
 _ORIGIN = re.compile(r"n(\d+)(?:[./_:].*)?")
 
@@ -55,16 +56,7 @@ def compile_network(network: Network, seed: int, threads: int) -> Any:
     engine = core()
     try:
         model = engine.read_model(onnx_io.to_onnx(network, seed))
-        return engine.compile_model(
-            model,
-            "CPU",
-            {
-                "NUM_STREAMS": 1,
-                "INFERENCE_NUM_THREADS": threads,
-                "INFERENCE_PRECISION_HINT": "f32",
-                "ENABLE_CPU_PINNING": False,
-            },
-        )
+        return engine.compile_model(model, "CPU", {**_OPTIONS, "INFERENCE_NUM_THREADS": threads})
     except (HybridlatError, KeyError, ValueError, RuntimeError, TypeError) as error:
         raise MeasurementError(f"OpenVINO refuses {network.name}: {one_line(error)}") from error
 
@@ -105,10 +97,8 @@ def groups_of(network: Network, claims: Sequence[tuple[int, ...]]) -> Groups:
     A normalisation folded into weights takes the name of its convolution with it: an operator that
     no layer claims belongs to the layer that reads it, else to the one that it reads from.
     """
-    taken: dict[int, int] = {}
-    for index, claim in enumerate(claims):
-        for node in claim:
-            taken.setdefault(node, index)
+    by_layer = [*enumerate(claims)]
+    taken = {node: index for index, claim in reversed(by_layer) for node in claim}
     producers, consumers = network.producers, network.consumers
     lost = [i for i, node in enumerate(network.nodes) if i not in taken and node.op not in _FREE]
     for position in reversed(lost):
@@ -118,7 +108,7 @@ def groups_of(network: Network, claims: Sequence[tuple[int, ...]]) -> Groups:
             taken[position] = taken[readers[0]]
     for position in lost:
         if position not in taken:
-            makers = [producers[n] for n in network.nodes[position].inputs if n in producers]
+            makers = [producers.get(name, -1) for name in network.nodes[position].inputs]
             owners = [taken[m] for m in makers if m in taken]
             if owners:
                 taken[position] = owners[-1]
@@ -133,10 +123,7 @@ class OpenVinoBackend(CpuBackend):
 
     @staticmethod
     def _version() -> str:
-        try:
-            return version()
-        except MissingExtra as error:
-            raise BackendUnavailable(str(error)) from error
+        return version()
 
     def lower(self, network: Network) -> Lowered:
         return lower(network, self.target)

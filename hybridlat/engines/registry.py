@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from hybridlat.engines.base import Backend
-from hybridlat.errors import BackendUnavailable, TargetError
+from hybridlat.errors import BackendUnavailable, TargetError, UnavailableError
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.schema.plugins import Plugins
 from hybridlat.schema.target import PRECISIONS, Target
@@ -152,10 +152,8 @@ def about(network: Network) -> tuple[str, ...]:
             f"the size of what {op} {name!r} gives depends on data: it{behind} not part of the "
             f"latency{listed}"
         )
-    fed = set()
-    if len(network.inputs) > 1:
-        convolutions = [n for n in network.nodes if n.op in ("Conv", "ConvTranspose")]
-        fed = {node.inputs[1] for node in convolutions} & set(network.inputs)
+    convolutions = [n for n in network.nodes if n.op in ("Conv", "ConvTranspose")]
+    fed = {name for node in convolutions for name in node.inputs[1:2]}.intersection(network.inputs)
     if fed:
         names = ", ".join(sorted(fed)[:3]) + (", …" if len(fed) > 3 else "")
         warnings.append(
@@ -201,7 +199,7 @@ def place_of(backend: Backend) -> str:
 
 
 def open_backend(name: str, options: Mapping[str, int | str] | None = None) -> Backend:
-    """The backend ``name``, started with its own options (``threads``); BackendUnavailable."""
+    """The backend ``name``, started with its own options (``threads``); UnavailableError."""
     return load_backend(name)(**(options or {}))
 
 
@@ -222,7 +220,7 @@ def resolve(target: str | Target | None, threads: int | None = None) -> Resolved
     """The engine of what a user calls a target (None: this machine's CPU under ONNX Runtime).
 
     This machine's own version and threads stand for those that the target leaves open. Raises
-    TargetError for a target that makes no sense, BackendUnavailable where not even the default
+    TargetError for a target that makes no sense, UnavailableError where not even the default
     engine starts.
     """
     wanted = Target.parse(target) if isinstance(target, str) else target
@@ -234,7 +232,7 @@ def resolve(target: str | Target | None, threads: int | None = None) -> Resolved
         try:
             options = load_backend(name).options_for(wanted, threads)
             backend = open_backend(name, options)
-        except BackendUnavailable as error:
+        except UnavailableError as error:
             if wanted is None:
                 raise
             why_not = str(error)

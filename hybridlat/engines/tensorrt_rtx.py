@@ -142,12 +142,9 @@ def groups_of_layers(network: Network, layers: tuple[EngineLayer, ...]) -> Group
     that makes their input, or, where that is the bare product, to the one that reads them. What
     only products read (a scale by one) belongs to the layer before.
     """
-    taken: dict[int, int] = {}
     prepared = _prepared(network, layers)
-    for index, layer in enumerate(layers):
-        for claimed in layer.nodes:
-            if claimed not in prepared[index]:
-                taken.setdefault(claimed, index)
+    computes = [[n for n in layer.nodes if n not in prepared[i]] for i, layer in enumerate(layers)]
+    taken = {node: index for index, held in reversed([*enumerate(computes)]) for node in held}
     producers, consumers = network.producers, network.consumers
 
     def makers(position: int) -> list[int]:

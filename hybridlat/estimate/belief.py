@@ -60,26 +60,17 @@ class Request:
         return tuple([use.signature for use in self.partition.uses])
 
 
-@dataclass(frozen=True, slots=True)
-class Disagreement:
-    """``excess_share`` is what the network took above what its cells make: 0.89, or -0.3.
-
-    ``is_measured``: most of the cells' time was measured too, so one of the two was disturbed.
-    """
-
-    excess_share: float
-    is_measured: bool
-
-
 def disagreement(
     whole: WholeLatency | None, composition: Composition, cells: ErrorPosterior
-) -> Disagreement | None:
-    """How a network measured whole differs from its cells, where it is more than both are unsure.
+) -> float | None:
+    """What a network took above what its cells make, as a share of that: 0.89, or -0.3.
 
-    ``cells`` must not know of the whole network. Where all of them were measured, a difference of
-    ``MOST_EXCESS_SHARE`` is too much even if the composition allows more. None where they agree.
+    None where they differ by no more than both are unsure, or where most of the cells' time is
+    predicted: else one of the two was disturbed. ``cells`` must not know of the whole network.
+    Where all of them were measured, a difference of ``MOST_EXCESS_SHARE`` is too much even if the
+    composition allows more.
     """
-    if whole is None or not cells.complete or cells.sum_us <= 0:
+    if whole is None or not cells.complete or cells.measured_share < _MOSTLY:
         return None
     expected_us = composition.latency_us(cells.sum_us)
     reach = composition.at(SURE).half_width_share(cells.variance_share, cells.sum_us)
@@ -90,15 +81,15 @@ def disagreement(
     noise = normal_quantile(SURE) * whole.noise_share
     if abs(math.log(whole.latency_us / expected_us)) <= math.hypot(allowed, noise):
         return None
-    return Disagreement(whole.latency_us / expected_us - 1, cells.measured_share >= _MOSTLY)
+    return whole.latency_us / expected_us - 1
 
 
 @dataclass(frozen=True)
 class Belief:
     """What is believed of a network and its cells.
 
-    ``whole`` is what the records say of the network itself, ``disagreement`` how that differs from
-    its cells where it may not. ``failures`` are reasons, by position, of cells that cannot be
+    ``whole`` is what the records say of the network itself, ``disagreement`` what that is above
+    its cells where it may not be. ``failures`` are reasons, by position, of cells that cannot be
     measured; ``measured_now`` the cells that were measured for this estimate, and ``network_runs``
     how often the network was.
     """
@@ -108,7 +99,7 @@ class Belief:
     posterior: ErrorPosterior
     failures: Mapping[int, str]
     whole: WholeLatency | None = None
-    disagreement: Disagreement | None = None
+    disagreement: float | None = None
     measured_now: frozenset[str] = frozenset()
     network_runs: int = 0
 
@@ -120,8 +111,7 @@ class Belief:
     @property
     def contradicted(self) -> bool:
         """Whether the network and its cells, both measured, cannot both be right."""
-        conflict = self.disagreement
-        return self.exact is not None and conflict is not None and conflict.is_measured
+        return self.exact is not None and self.disagreement is not None
 
     def given_whole(self, whole: WholeLatency | None) -> Belief:
         """The belief after the network was measured whole: evidence on the sum of its cells.
@@ -130,7 +120,7 @@ class Belief:
         """
         posterior = self.posterior
         conflict = disagreement(whole, self.composition, posterior)
-        if whole is not None and not (conflict is not None and conflict.is_measured):
+        if whole is not None and conflict is None:
             total = self.composition.total(whole.latency_us, whole.noise_share)
             if total is not None:
                 posterior = posterior.observe_total(*total)

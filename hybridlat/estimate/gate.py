@@ -116,12 +116,11 @@ def next_step(
     if not cells and best.half_width_share <= tolerance:
         return Step()
     half_width = composition.measured_half_width_share(EXPECTED_NOISE_SHARE)
-    enough = half_width <= tolerance
-    nearer = half_width < best.half_width_share / _CLOSE_ENOUGH
     if best.half_width_share <= tolerance:
-        instead = enough and network_s <= best.cost_s
+        instead = half_width <= tolerance and network_s <= best.cost_s
     else:
         # Where no cell would help either, the answer should at least not rest on a guess.
+        nearer = half_width < best.half_width_share / _CLOSE_ENOUGH
         instead = nearer or (not cells and bool(posterior.unmeasured))
     return Step((), True) if instead else Step(cells, network_anyway)
 

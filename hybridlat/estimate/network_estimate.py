@@ -110,9 +110,8 @@ def _next_step(request: Request, data: TargetData, belief: Belief) -> gate.Step:
         unsettled = belief.contradicted and exact.times < MOST_NETWORK_RUNS
         return gate.Step((), runs_left and (worth or unsettled))
     posterior, refused = belief.posterior, belief.failures.keys()
-    if belief.network_runs:
-        return gate.next_step(posterior, composition, request.tolerance, refused)
-    cost_s = network_cost_s(composition.latency_us(posterior.sum_us))
+    network_us = composition.latency_us(posterior.sum_us)
+    cost_s = None if belief.network_runs else network_cost_s(network_us)
     composes = belief.priors.composition is None or belief.priors.learns
     anyway = composes and is_calibrating(data)
     return gate.next_step(posterior, composition, request.tolerance, refused, cost_s, anyway)
@@ -165,14 +164,18 @@ def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate
         refused = belief.failures.keys()
         plan = gate.plan(posterior, belief.composition, request.tolerance, refused)
     wanted = () if plan is None else plan.positions
+    any_latency = exact is not None or posterior.sum_us > 0
+    low_us, high_us = interval.interval_us
+    if exact is None and not posterior.complete:
+        high_us = math.inf
     cells, names = _rows(request, belief), request.file.facts.node_names
     constants = request.file.facts.constant_nodes.intersection(partition.removed)
     estimate = Estimate(
         network=request.file.name,
         target=str(data.target),
         batch=partition.batch,
-        latency_us=interval.latency_us if exact or posterior.sum_us > 0 else None,
-        interval_us=_shown_us(interval.interval_us, belief),
+        latency_us=interval.latency_us if any_latency else None,
+        interval_us=(low_us, high_us) if any_latency else None,
         confidence=request.confidence,
         within_tolerance=within,
         sum_of_cells_us=posterior.sum_us,
@@ -215,14 +218,6 @@ def interval_of(belief: Belief) -> NetworkInterval:
     if belief.contradicted:
         return own.covering(composition.interval(belief.posterior))
     return own
-
-
-def _shown_us(interval_us: tuple[float, float], belief: Belief) -> tuple[float, float] | None:
-    """The interval without an upper end where a cell has no latency; None where none has."""
-    posterior = belief.posterior
-    if belief.exact is not None or posterior.complete:
-        return interval_us
-    return (interval_us[0], math.inf) if posterior.sum_us > 0 else None
 
 
 def _load_while_measured(

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -33,6 +33,7 @@ PARTITION_FORMAT = 5
 MAX_REMEMBERED = 2048
 FILE_SCOPE = f"file/{FACTS_FORMAT}"
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class CellPlace(msgspec.Struct, frozen=True, array_like=True):
@@ -62,10 +63,8 @@ class CellUse(msgspec.Struct, frozen=True, array_like=True):
     @property
     def nodes(self) -> tuple[int, ...]:
         """Positions in the file of all operators in any of the uses."""
-        positions: list[int] = []
-        for place in self.places:
-            positions += sorted(itertools.chain.from_iterable(place.kernels))
-        return tuple(positions)
+        each = (sorted(itertools.chain(*place.kernels)) for place in self.places)
+        return tuple(itertools.chain(*each))
 
 
 Runs = tuple[tuple[str, tuple[str, ...]], ...]
@@ -200,24 +199,17 @@ class Partitioner:
         partition = self._remembered.get(key)
         if partition is None:
             partition = self._recall(key, file) or self._ask(file, batch, shapes, key)
-            self._remember(key, partition)
+            if len(self._remembered) >= MAX_REMEMBERED:
+                self._remembered.clear()
+            self._remembered[key] = partition
         return partition
-
-    def _remember(self, key: str, partition: Partition) -> None:
-        if len(self._remembered) >= MAX_REMEMBERED:
-            self._remembered.clear()
-        self._remembered[key] = partition
 
     def _cache_key(self, key: str) -> str:
         identity = self._identity(self._target)
         return f"split/{PARTITION_FORMAT}/{identity}/{self._target}/{key}"
 
     def _recall(self, key: str, file: OnnxFile) -> Partition | None:
-        try:
-            partition = self._store.cache_read(self._cache_key(key), Partition.from_text)
-        except StoreError as error:
-            _log.warning("a cached partition is not used: %s", error)
-            return None  # a cache that cannot be read is no reason not to answer
+        partition = _cached(self._store, self._cache_key(key), Partition.from_text)
         if partition is not None:
             keep_file(self._store, file)
         return partition
@@ -232,27 +224,26 @@ class Partitioner:
         _log.debug("%s: %d distinct cells, by %s", file.label, len(partition.uses), partition.by)
         if keeps:
             partition = partition.signed()
-            self._keep(key, partition)
+            try:
+                self._store.add_signatures(partition.texts)
+                self._store.cache_put(self._cache_key(key), partition.to_text())
+            except StoreError as error:  # the next process asks the engine again
+                _log.warning("a partition is not cached: %s", error)
             keep_file(self._store, file)
         return partition
 
-    def _keep(self, key: str, partition: Partition) -> None:
-        if not partition.texts:
-            return
-        try:
-            self._store.add_signatures(partition.texts)
-            self._store.cache_put(self._cache_key(key), partition.to_text())
-        except StoreError as error:  # the next process asks the engine again
-            _log.warning("a partition is not cached: %s", error)
+
+def _cached(store: Store, key: str, read: Callable[[str], T | None]) -> T | None:
+    try:
+        return store.cache_read(key, read)
+    except StoreError as error:
+        _log.warning("what is cached of a file is not used: %s", error)
+        return None  # a cache that cannot be read is no reason not to answer
 
 
 def known_file(store: Store, digest: str) -> FileFacts | None:
     """What the store's cache holds of the file with these bytes; None where it holds nothing."""
-    try:
-        return store.cache_read(f"{FILE_SCOPE}/{digest}", FileFacts.from_text)
-    except StoreError as error:
-        _log.warning("what is cached of a file is not used: %s", error)
-        return None  # a cache that cannot be read is no reason not to answer
+    return _cached(store, f"{FILE_SCOPE}/{digest}", FileFacts.from_text)
 
 
 def keep_file(store: Store, file: OnnxFile) -> None:

@@ -107,9 +107,9 @@ def _of_measurements(
         again = _command("predict", request, target, " --measure always")
     if load is not None:
         yield from sentences("busy", [load.sentence], again)
-    conflict, exact = belief.disagreement, belief.exact
-    if belief.contradicted and conflict is not None and exact is not None and load is None:
-        cells_us = exact.latency_us / (1 + conflict.excess_share)
+    excess_share, exact = belief.disagreement, belief.exact
+    if excess_share is not None and exact is not None and load is None:
+        cells_us = exact.latency_us / (1 + excess_share)
         text = (
             f"the network took {_latency_text(exact.latency_us)} as a whole and "
             f"{_latency_text(cells_us)} by its cells, so one of the two was disturbed"
@@ -122,7 +122,8 @@ def _is_planned(target: Target) -> bool:
 
 
 def _latency_text(latency_us: float) -> str:
-    return f"{latency_us / 1e3:.3g} ms" if latency_us >= 999.5 else f"{latency_us:.3g} µs"
+    value, unit = (latency_us / 1e3, "ms") if latency_us >= 999.5 else (latency_us, "µs")
+    return f"{float(f'{value:.3g}'):,g} {unit}"
 
 
 # ---- why the interval is wide --------------------------------------------------------------------
@@ -203,8 +204,8 @@ def _of_interval(data: TargetData) -> list[str]:
     own = composition_of(data).networks
     if own_composition(data) is not None or own >= ENOUGH_NETWORKS:
         return []
-    lender = lent_composition(data)
-    lent = "" if lender is None else f"the interval of {lender[0]}, widened"
+    lender, _ = lent_composition(data)
+    lent = f"the interval of {lender}, widened" if lender else ""
     if own:
         networks = "1 whole network" if own == 1 else f"{own} whole networks"
         beside = lent or "a first guess"

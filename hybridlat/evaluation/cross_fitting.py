@@ -10,7 +10,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from hybridlat.estimate.calibration import HeldOutNetwork
 from hybridlat.estimate.compose.composition import Composition, normal_quantile
 from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior
 from hybridlat.estimate.lookup.models import keep_device, known_device
-from hybridlat.estimate.predict.source import predicted_prior
+from hybridlat.estimate.predict.source import prior_of, stated
 from hybridlat.evaluation.dataset import Dataset, WholeNetwork
 from hybridlat.evaluation.metrics import Prediction
 from hybridlat.model import fit
@@ -85,9 +85,10 @@ def held_out(model: CellModel, dataset: Dataset, network: WholeNetwork) -> HeldO
     """A network beside its truth, as a model predicts it that must not have seen it."""
     records = [dataset.cells[h] for h, _ in network.cells]
     predictions = model.predict([record.text for record in records])
+    each = zip(network.cells, records, predictions, strict=True)
     cells = tuple(
-        predicted_prior(h, record.text, count, prediction, model.confidence, record.cost_s)
-        for (h, count), record, prediction in zip(network.cells, records, predictions, strict=True)
+        replace(prior_of(h, r.text, count, stated(p, model.confidence)), cost_s=r.cost_s)
+        for (h, count), r, p in each
     )
     measured = tuple((record.latency_us, record.spread_share) for record in records)
     return HeldOutNetwork(network.name, network.latency_us, cells, measured)

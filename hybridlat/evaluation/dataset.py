@@ -13,22 +13,17 @@ from functools import lru_cache
 from msgspec import structs
 
 from hybridlat.errors import InputError
-from hybridlat.estimate.compose.machine import Paces
-from hybridlat.estimate.lookup.models import model_folders, read_card, user_models_folder
+from hybridlat.estimate.compose.machine import PaceDrift, Paces
+from hybridlat.estimate.lookup.models import family_heads, model_folders, read_card
+from hybridlat.estimate.lookup.target_data import RecordSource, signature_texts
 from hybridlat.estimate.predict.source import measuring_cost_s
-from hybridlat.graph.cells import kernels
-from hybridlat.graph.network import Lowered
-from hybridlat.graph.signature import sign
+from hybridlat.graph.signature import sign_part
 from hybridlat.graph.signature_reading import read
-from hybridlat.model.family import shipped
 from hybridlat.model.geometry import COLUMN, geometry
-from hybridlat.schema.measurement import Breakdown, Kind, Measurement
+from hybridlat.schema.measurement import Kind, Measurement
 from hybridlat.schema.target import Target
-from hybridlat.store import Store
-from hybridlat.store.packs import PackLookup
 from hybridlat.store.records import aggregate
 
-RecordSource = Store | PackLookup
 _IN_MODEL = (
     "the {count} behind {target} are inside the shipped model; to judge it or to train on them, "
     "import the table that they come from (docs/guides/importing)"
@@ -65,16 +60,14 @@ class WholeNetwork:
 class Dataset:
     """Everything of one target; ``data_hash`` names exactly this set of latencies.
 
-    ``wander_share`` is how far the processes that measured were apart, by their pace and otherwise,
-    ``shown_ratio`` what is shown in units of what is recorded (see estimate/compose/machine.py).
+    ``drift`` is that of the machine that measured, by all of the records.
     """
 
     target: Target
     cells: Mapping[str, MeasuredCell]
     layers: Mapping[str, MeasuredCell]
     networks: tuple[WholeNetwork, ...]
-    wander_share: float = 0.0
-    shown_ratio: float = 1.0
+    drift: PaceDrift = field(default_factory=PaceDrift)
 
     @property
     def data_hash(self) -> str:
@@ -130,9 +123,7 @@ class Dataset:
 def kernel_hashes(text: str) -> tuple[str, ...]:
     """Hashes of the single kernels of a cell's signature text."""
     network = read(text)
-    origins = tuple((i,) for i in range(len(network.nodes)))
-    whole = Lowered(network, origins, (), "signature")
-    return tuple(sign(c.network).hash for c in kernels(whole))
+    return tuple(sign_part(network, (i,))[0].hash for i in range(len(network.nodes)))
 
 
 def load(
@@ -168,22 +159,24 @@ def load(
     breakdowns = {b.id: b for source in sources for b in source.breakdowns(target)}
     networks: dict[str, WholeNetwork] = {}
     for item in sorted(breakdowns.values(), key=lambda b: (b.network, b.id)):
-        whole = _network(item, list(grouped.get(("network", item.signature), {}).values()))
-        if whole is not None:
-            networks.setdefault(whole.name, whole)
-    if not cells:
-        limits = f" with {' '.join(f'{k}={v}' for k, v in where.items())}" if where else ""
-        if networks and not where:
-            raise OnlyNetworks(
-                f"of {target} only whole networks are recorded ({len(networks):,}), and none of "
-                "their cells: there is nothing to learn from; measure networks there"
+        runs = grouped.get(("network", item.signature), {}).values()
+        latency_us, _ = latency_of(runs)
+        if latency_us is not None:
+            whole = WholeNetwork(
+                item.network, latency_us, repeats_us(runs), item.cells, item.layers
             )
-        if limits:
-            raise InputError(f"there are no measured cells of {target}{limits}")
+            networks.setdefault(whole.name, whole)
+    if not cells and where:
+        limits = " ".join(f"{k}={v}" for k, v in where.items())
+        raise InputError(f"there are no measured cells of {target} with {limits}")
+    if not cells and networks:
+        raise OnlyNetworks(
+            f"of {target} only whole networks are recorded ({len(networks):,}), and none of "
+            "their cells: there is nothing to learn from; measure networks there"
+        )
+    if not cells:
         raise InputError(_what_is_missing(target))
-    drift = paces.drift()
-    known = tuple(networks.values())
-    return Dataset(target, cells, layers, known, drift.wander_share, drift.shown_ratio)
+    return Dataset(target, cells, layers, tuple(networks.values()), paces.drift())
 
 
 def _what_is_missing(target: Target) -> str:
@@ -191,8 +184,7 @@ def _what_is_missing(target: Target) -> str:
         rows = read_card(folder).get("rows")
         if isinstance(rows, int):
             return _IN_MODEL.format(target=target, count=f"{rows:,} cells")
-    for folder in shipped.folders(user_models_folder()):
-        head = shipped.head_of(folder)
+    for head in family_heads():
         if target in {Target(task.device, task.engine, task.precision) for task in head.tasks}:
             return _IN_MODEL.format(target=target, count=f"{head.networks(target):,} networks")
     return (
@@ -239,22 +231,7 @@ def _measured_cell(
     return MeasuredCell(text, latency_us, spread_share, cost_s, labels)
 
 
-def _network(item: Breakdown, records: Sequence[Measurement]) -> WholeNetwork | None:
-    latency_us, _ = latency_of(records)
-    if latency_us is None:
-        return None
-    return WholeNetwork(item.network, latency_us, repeats_us(records), item.cells, item.layers)
-
-
 def repeats_us(records: Iterable[Measurement]) -> tuple[float, ...]:
     """The single latencies of one thing, in the order of measuring."""
     ordered = sorted(records, key=lambda r: (r.labels.get("repeat", ""), r.measured_at, r.id))
     return tuple(r.latency_us for r in ordered if r.latency_us is not None)
-
-
-def signature_texts(sources: Sequence[RecordSource], hashes: set[str]) -> dict[str, str]:
-    """Signature texts by hash, from the first source that keeps each."""
-    texts: dict[str, str] = {}
-    for source in sources:
-        texts.update(source.signature_texts(hashes - set(texts)))
-    return texts

@@ -20,10 +20,10 @@ from importlib import metadata
 
 from hybridlat.errors import HybridlatError, InputError
 from hybridlat.estimate.lookup.asked_target import known_target
-from hybridlat.estimate.lookup.target_data import TargetData
-from hybridlat.evaluation import comparison, leaderboard, tracking
+from hybridlat.estimate.lookup.target_data import RecordSource, TargetData
+from hybridlat.evaluation import leaderboard, tracking
 from hybridlat.evaluation.cross_fitting import FOLDS, device_of
-from hybridlat.evaluation.dataset import Dataset, OnlyNetworks, RecordSource, load
+from hybridlat.evaluation.dataset import Dataset, OnlyNetworks, load
 from hybridlat.evaluation.families import family_records
 from hybridlat.evaluation.family_regimes import Regimes
 from hybridlat.evaluation.metrics import ResultRow, TargetReport, score
@@ -113,7 +113,7 @@ def evaluate_targets(
 
         rows: list[ResultRow] = []
         reports: list[TargetReport] = []
-        refused: list[HybridlatError] = []
+        refused: list[str] = []
         try:
             for index, target in enumerate(order):
                 if len(order) > 1:
@@ -127,11 +127,11 @@ def evaluate_targets(
                 except tracking.TrackingError:
                     raise
                 except HybridlatError as error:
-                    refused.append(error)
-                    reason, none = str(error), score(())
-                    new = [ResultRow(str(target), "", "", none, None, None, 0, 0, reason=reason)]
                     if len(order) == 1:
-                        break  # it is the error that ends it all
+                        raise
+                    reason, none = str(error), score(())
+                    refused.append(reason)
+                    new = [ResultRow(str(target), "", "", none, None, None, 0, 0, reason=reason)]
                     on_message(f"{target} is left out: {reason}")
                 else:
                     about = _about(report, config, chosen.where, opened.place.address)
@@ -144,27 +144,21 @@ def evaluate_targets(
             if reports and tracker().uri:
                 on_message(f"the figures are in MLflow:\n{_compared(tracker(), call, rows, store)}")
         if not reports:
-            if len(refused) == 1:
-                raise refused[0]
-            reasons = "; ".join(map(str, refused[:3]))
+            reasons = "; ".join(refused[:3])
             more = f"; and {len(refused) - 3} more" if len(refused) > 3 else ""
             raise InputError(f"none of the {len(refused)} targets can be judged: {reasons}{more}")
     return Evaluation(tuple(rows), tuple(reports))
 
 
+@dataclass
 class _Judge:
     """Judges one target after the other; what is fitted for one serves all of its family."""
 
-    def __init__(
-        self,
-        order: Sequence[Target],
-        options: EvaluationOptions,
-        store: Store,
-        on_message: OnMessage,
-    ) -> None:
-        self.options, self.store, self.on_message = options, store, on_message
-        self.kin = sorted({*order, *(s.target for s in store.stats() if s.networks)})
-        self.families: dict[str | None, Regimes] = {}
+    order: Sequence[Target]
+    options: EvaluationOptions
+    store: Store
+    on_message: OnMessage
+    families: dict[str | None, Regimes] = field(default_factory=dict)
 
     def prepare(self, target: Target) -> tuple[FitConfig, Callable[[], TargetReport]]:
         """All regimes of a target, cell by cell or beside its kin where it has no cells; the call
@@ -208,7 +202,8 @@ class _Judge:
         family = FAMILY_OF.get(target.engine)
         known = self.families.get(family)
         if known is None or not any(row.target == target for row in known.records.rows):
-            records = family_records(target, self.kin, lambda t: sources_of(t, self.store))
+            kin = {*self.order, *(s.target for s in self.store.stats() if s.networks)}
+            records = family_records(target, kin, lambda t: sources_of(t, self.store))
             known = self.families[family] = Regimes(records, self.on_message)
         return known
 
@@ -263,7 +258,7 @@ def _compared(
 ) -> str:
     targets = list(dict.fromkeys(row.target for row in rows if not row.reason))
     name = targets[0] if len(targets) == 1 else f"{len(targets)} targets"
-    text = comparison.markdown(rows)
+    text = leaderboard.summary(rows)
     tags = {tracking.KIND: tracking.COMPARISON, "call": call, tracking.DESCRIPTION: text}
     with tracker.run(f"{tracking.COMPARISON} · {name}", tags) as run:
         run.artifact("leaderboard.md", leaderboard.markdown(rows))

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from hybridlat.engines import device_sheets, registry
 from hybridlat.errors import HybridlatError, InputError, TargetError
-from hybridlat.evaluation.dataset import RecordSource, latency_of, repeats_us, signature_texts
+from hybridlat.estimate.lookup.target_data import RecordSource, signature_texts
+from hybridlat.evaluation.dataset import latency_of, repeats_us
 from hybridlat.graph.signature_reading import read
 from hybridlat.model.family.dataset import (
     KernelSet,
@@ -215,21 +216,18 @@ class FamilyRecords:
         """The kernels of a row in the family's embedding."""
         return self.clouds[id(self.observations[row].kernels)]
 
-    def learn(self, places: NDArray[np.bool_]) -> FamilyModel | None:
-        """The family's model, fitted to the rows at these places; None where there are none."""
+    def learn(self, places: NDArray[np.bool_]) -> FamilyModel:
+        """The family's model, fitted to the rows at these places, of which some must count."""
         chosen = [self.observations[i] for i in np.flatnonzero(places & self.counted)]
-        return fit(chosen, embedding_of(self.family), self.clouds) if chosen else None
+        return fit(chosen, embedding_of(self.family), self.clouds)
 
     def predict(self, model: FamilyModel, places: Sequence[int]) -> tuple[Array, Array]:
         """(median latencies in us, standard deviations of their logarithms) of rows."""
         rows = [self.observations[i] for i in places]
-        predictions = [
-            model.equation(one.kernels, one.task, self.points(i))
-            for i, one in zip(places, rows, strict=True)
-        ]
-        equations = np.stack([equation for _, equation in predictions])
-        medians = np.exp([logarithm for logarithm, _ in predictions])
-        return medians, model.spreads(equations, [one.task for one in rows])
+        each = zip(places, rows, strict=True)
+        predictions = [model.equation(one.kernels, one.task, self.points(i)) for i, one in each]
+        logarithms, equations = zip(*predictions, strict=True)
+        return np.exp(logarithms), model.spreads(np.stack(equations), [one.task for one in rows])
 
 
 def family_records(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,8 +65,13 @@ class Regimes:
 
     records: FamilyRecords
     on_message: OnMessage
-    _held_out: dict[str, HeldOut | None] = field(default_factory=dict)
-    _without_device: dict[str, FamilyModel | None] = field(default_factory=dict)
+    _without_device: dict[str, FamilyModel] = field(default_factory=dict)
+
+    @cached_property
+    def held_out(self) -> dict[str, HeldOut]:
+        """Five folds of each regime that has groups enough to hold some out."""
+        known = {regime: self._cross_validated(regime) for regime in HELD_OUT}
+        return {regime: one for regime, one in known.items() if one is not None}
 
     def evaluate(
         self,
@@ -81,10 +86,9 @@ class Regimes:
         """
         records = self.records
         places = self.places(target, networks)
-        folds = [regime for regime in HELD_OUT if self.held_out(regime) is not None]
         results = [
             MethodResult(regime, OWN, [self.unseen(regime, places, config.confidence)])
-            for regime in folds
+            for regime in self.held_out
         ]
         results += self.zero_shot(places, config.confidence)
         tasks = self._tasks(places, config.seed)
@@ -102,7 +106,7 @@ class Regimes:
             noise_floor=noise_floor([row.repeats_us for row in rows]),
             networks=len(rows),
             cells=len({text for row in rows for text, _ in row.cells}),
-            calibration={regime: levels(partial(self.unseen, regime, places)) for regime in folds},
+            calibration={r: levels(partial(self.unseen, r, places)) for r in self.held_out},
             notes=_notes(target, records, results, baselines),
         )
 
@@ -121,12 +125,6 @@ class Regimes:
             )
         return own
 
-    def held_out(self, regime: str) -> HeldOut | None:
-        """Five folds of a regime; None where there are too few groups to hold any out."""
-        if regime not in self._held_out:
-            self._held_out[regime] = self._cross_validated(regime)
-        return self._held_out[regime]
-
     def _cross_validated(self, regime: str) -> HeldOut | None:
         records = self.records
         names = [_GROUPS[regime](row) for row in records.rows]
@@ -138,13 +136,13 @@ class Regimes:
         numbers = sorted(set(folds.tolist()))
         for number in numbers:
             mine = np.flatnonzero(folds == number)
+            if not (records.counted & (folds != number)).any():
+                return None
             self.on_message(
                 f"{records.family}, {regime}: law {number + 1} of {FOLDS}, "
                 f"without {len(mine)} of {len(folds)} rows"
             )
             model = records.learn(folds != number)
-            if model is None:
-                return None
             medians[mine], spreads[mine] = records.predict(model, mine.tolist())
             seen[mine] = [model.seen_of(records.rows[i].task) for i in mine]
         calibrations = {
@@ -162,8 +160,7 @@ class Regimes:
 
     def unseen(self, regime: str, places: Sequence[int], confidence: float) -> list[Prediction]:
         """The rows at ``places`` in a regime of folds that there is."""
-        of = self.held_out(regime)
-        assert of is not None
+        of = self.held_out[regime]
         points = of.medians_us * relative_point(of.spreads, of.seen)
         return [
             _prediction(
@@ -175,34 +172,24 @@ class Regimes:
 
     def zero_shot(self, places: Sequence[int], confidence: float) -> list[MethodResult]:
         """The rows of one target by the law of other devices; none where there are no others."""
-        rows = self.records.rows
+        records, rows = self.records, self.records.rows
         device = rows[places[0]].target.device
-        model = self._without(device)
-        if model is None:
+        outside = np.array([row.target.device != device for row in rows])
+        if not (outside & records.counted).any():
             return []
-        calibration = self._of_others(device)
-        medians, spreads = self.records.predict(model, places)
+        if device not in self._without_device:
+            self.on_message(f"{records.family}, zero_shot: the law without {device}")
+            self._without_device[device] = records.learn(outside)
+        model, held_out = self._without_device[device], self.held_out.get("unseen")
+        calibration = None
+        if held_out is not None:  # of other devices' networks, held out by architecture
+            calibration = self._calibration(outside, held_out.medians_us, held_out.spreads)
+        medians, spreads = records.predict(model, places)
         predictions = [
             _prediction(rows[i], us, spread, calibration, confidence)
             for i, us, spread in zip(places, medians, spreads, strict=True)
         ]
         return [MethodResult("zero_shot", OWN, [predictions])]
-
-    def _without(self, device: str) -> FamilyModel | None:
-        if device not in self._without_device:
-            outside = np.array([row.target.device != device for row in self.records.rows])
-            if (outside & self.records.counted).any():
-                self.on_message(f"{self.records.family}, zero_shot: the law without {device}")
-            self._without_device[device] = self.records.learn(outside)
-        return self._without_device[device]
-
-    def _of_others(self, device: str) -> Calibration | None:
-        """Intervals calibrated on other devices' networks, held out by architecture."""
-        held_out = self.held_out("unseen")
-        others = np.array([row.target.device != device for row in self.records.rows])
-        if held_out is None or not (others & self.records.counted).any():
-            return None
-        return self._calibration(others, held_out.medians_us, held_out.spreads)
 
     def _tasks(self, places: Sequence[int], seed: int) -> dict[Unit, Task]:
         rows = [self.records.rows[i] for i in places]
@@ -213,9 +200,8 @@ class Regimes:
             for i, row in enumerate(rows)
         ]
         splits = []
-        for regime in HELD_OUT:
-            held_out = self.held_out(regime)
-            folds = np.zeros(0) if held_out is None else held_out.folds[places]
+        for regime, held_out in self.held_out.items():
+            folds = held_out.folds[places]
             for number in np.unique(folds):
                 judged = np.flatnonzero(folds == number).tolist()
                 splits.append(Split(np.flatnonzero(folds != number), judged, {regime: {}}, seed))

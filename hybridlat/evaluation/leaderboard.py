@@ -1,17 +1,17 @@
-"""Rows of an evaluation: as tables on the terminal and in Markdown, and as runs in MLflow."""
+"""Rows of an evaluation: as tables on the terminal and in Markdown, and as runs in MLflow.
+
+People see first the regimes that matter, hybridlat beside its rivals.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from hybridlat.evaluation import tracking
-from hybridlat.evaluation.metrics import OWN, ResultRow, TargetReport
-from hybridlat.report.table import Table, titled
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from hybridlat.evaluation.metrics import OWN, PARTS, ResultRow, TargetReport
+from hybridlat.report.table import Column, Table, titled
+from hybridlat.report.units import percent_text
 
 _EVALUATION = "evaluation"
 _MOST_LINES = 2000
@@ -20,6 +20,28 @@ _COLUMNS = (*titled("regime", "method"), *titled(
     "ρ", "predict ms", right=True,
 ))  # fmt: skip
 _NARROW = 6  # columns on a terminal
+_COMPARED = [
+    *titled("regime", "tested on"), Column("hybridlat", right=True),
+    Column("best rival", wraps=True), *titled("nn-Meter", "FLOPs", right=True),
+]  # fmt: skip
+NN_METER, FLOPS = "kernel_forest", "flops_linear"
+_LEGEND = (
+    "Errors are RMSPE in percent on what was held out; less is better. The best rival is the best "
+    "method that is no part of hybridlat. nn-Meter stands for its method, a random forest for each "
+    "kind of kernel; FLOPs for a line fitted to the number of operations. The noise floor is the "
+    "error of measuring the same networks again."
+)
+_MEANINGS = {
+    "measured": "all cells of the network are known",
+    "unseen": "no cell of the network was learned from",
+    "gated@": "as unseen, then cells are measured until the interval is this narrow",
+    "cells@": "single cells, learned from so many others",
+    "gated_cells@": "as before, and the least certain ones are measured",
+    "unseen_family": "no variant of the architecture was learned from",
+    "zero_shot": "no network of the device was learned from",
+    "other_version": "only another version of the engine was measured",
+    "other_version@": "the same, then cells are measured until the interval is this narrow",
+}
 
 
 def _cells(row: ResultRow) -> tuple[str, ...]:
@@ -30,11 +52,8 @@ def _cells(row: ResultRow) -> tuple[str, ...]:
         number_text(s.rmspe, 2),
         number_text(s.mape, 2),
         _answered(row),
-        _percent(s.coverage),
-        _percent(s.within_10),
-        _percent(s.width),
-        _percent(s.measured_share),
-        _percent(s.within_5),
+        *(percent_text(v, 0) for v in (s.coverage, s.within_10, s.width, s.measured_share)),
+        percent_text(s.within_5, 0),
         number_text(s.device_s, 1),
         number_text(s.spearman, 3),
         number_text(row.predict_ms, 2),
@@ -53,10 +72,6 @@ def number_text(value: float | None, digits: int) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.0f} %"
-
-
 def ordered(rows: Sequence[ResultRow]) -> list[ResultRow]:
     """By regime as they came, and within one by RMSPE; who answers less than asked comes last."""
     rank = {regime: i for i, regime in enumerate(dict.fromkeys(r.regime for r in rows))}
@@ -71,24 +86,17 @@ def ordered(rows: Sequence[ResultRow]) -> list[ResultRow]:
 
 def _comparable(rows: Sequence[ResultRow]) -> list[ResultRow]:
     """Who answers what was asked, or as much as we do: the easy part alone says nothing."""
-    most: dict[tuple[str, str], int] = {}
-    for row in rows:
-        key = (row.target, row.regime)
-        most[key] = max(most.get(key, 0), row.asked, row.score.answered)
-    most |= {(row.target, row.regime): row.score.answered for row in rows if row.method == OWN}
-
-    def enough(row: ResultRow) -> int:
-        wanted = most[row.target, row.regime]
-        return min(wanted, row.asked or wanted)
-
-    return [row for row in rows if row.score.answered >= enough(row)]
+    ours = {(row.target, row.regime): row.score.answered for row in rows if row.method == OWN}
+    return [
+        row for row in rows if row.score.answered >= ours.get((row.target, row.regime), row.asked)
+    ]
 
 
-def best(rows: Sequence[ResultRow], among: Collection[str] | None = None) -> list[ResultRow]:
-    """The method, ``among`` those named, with the least error in each regime of each target."""
+def best(rows: Sequence[ResultRow], but: Collection[str] = ()) -> list[ResultRow]:
+    """The method, of all ``but`` those named, with the least error in each regime of a target."""
     best_of: dict[tuple[str, str], ResultRow] = {}
     for row in ordered(_comparable(rows)):
-        if row.score.rmspe is not None and (among is None or row.method in among):
+        if row.score.rmspe is not None and row.method not in but:
             best_of.setdefault((row.target, row.regime), row)
     return list(best_of.values())
 
@@ -99,6 +107,32 @@ def by_target(rows: Sequence[ResultRow]) -> Iterable[tuple[str, list[ResultRow],
     for target in dict.fromkeys(r.target for r in judged):
         own = ordered([r for r in judged if r.target == target])
         yield target, own, next((r.noise_floor for r in own if r.noise_floor is not None), None)
+
+
+def main_regimes(rows: Sequence[ResultRow]) -> list[str]:
+    """The regimes of one target that matter: three, or one more for each further tolerance."""
+    regimes = list(dict.fromkeys(row.regime for row in rows))
+    sizes = [regime for regime in regimes if regime.startswith("cells@")]
+    left_out = {"unseen_cells", *sizes[1:-1]}
+    if any(regime.startswith("gated@") for regime in regimes):
+        left_out |= {regime for regime in regimes if regime.startswith("gated_cells@")}
+    return [regime for regime in regimes if regime not in left_out]
+
+
+def _line(rows: Sequence[ResultRow], regime: str) -> list[str]:
+    of = {row.method: row for row in rows if row.regime == regime}
+    rival = next(iter(best(list(of.values()), but={OWN, *PARTS})), None)
+    ours, theirs, flops = (_error(of.get(name)) for name in (OWN, NN_METER, FLOPS))
+    unit = "networks" if any(row.networks for row in of.values()) else "cells"
+    tested = f"{max(row.asked for row in of.values()):,} {unit}"
+    return [regime, tested, ours, f"{_error(rival)} {rival.method if rival else ''}", theirs, flops]
+
+
+def _error(row: ResultRow | None) -> str:
+    if row is None or row.score.rmspe is None:
+        return "–"
+    few = row.score.answered < row.asked
+    return number_text(row.score.rmspe, 1) + (f" (of {row.score.answered:,})" if few else "")
 
 
 def markdown(rows: Sequence[ResultRow]) -> str:
@@ -118,16 +152,41 @@ def markdown(rows: Sequence[ResultRow]) -> str:
     return "\n".join(text)
 
 
-def show(rows: Sequence[ResultRow], console: Console) -> None:
-    """One table per target with the figures that 80 characters hold; JSON has the others."""
-    for row in rows:
-        if row.reason:
-            console.print(f"{row.target} · not judged: {row.reason}\n")
+def tables(rows: Sequence[ResultRow], everything: bool = False) -> list[Table]:
+    """A table for each target that was judged; its title has the noise floor.
+
+    ``everything``: all regimes and methods, with the figures that 80 characters hold.
+    """
+    made = []
     for target, own, floor in by_target(rows):
-        title = target if floor is None else f"{target} · noise floor {floor:.2f} % RMSPE"
-        lines = [_cells(row)[:_NARROW] for row in own]
-        console.print(Table(_COLUMNS[:_NARROW], lines, title).terminal())
-        console.print()
+        if everything:
+            noise = "" if floor is None else f" · noise floor {floor:.2f} % RMSPE"
+            lines = [_cells(row)[:_NARROW] for row in own]
+            made.append(Table(_COLUMNS[:_NARROW], lines, target + noise))
+        else:
+            noise = "" if floor is None else f" · noise floor {floor:.1f} %"
+            compared = [_line(own, regime) for regime in main_regimes(own)]
+            made.append(Table(_COMPARED, compared, target + noise))
+    return made
+
+
+def legend(rows: Sequence[ResultRow]) -> str:
+    """What the columns and the regimes mean, in two paragraphs."""
+    shown = dict.fromkeys(r for _, own, _ in by_target(rows) for r in main_regimes(own))
+    meanings = [f"{r}: {_MEANINGS[''.join(r.partition('@')[:2])]}" for r in shown]
+    return f"{_LEGEND}\n\nRegimes · {'; '.join(meanings)}."
+
+
+def summary(rows: Sequence[ResultRow]) -> str:
+    """One table of all targets, then the legend and the targets that were not judged."""
+    lines = [
+        [target, *_line(own, regime), number_text(floor, 1)]
+        for target, own, floor in by_target(rows)
+        for regime in main_regimes(own)
+    ]
+    columns = [Column("target"), *_COMPARED, Column("noise floor", right=True)]
+    refused = [f"\n\n{row.target} was not judged: {row.reason}." for row in rows if row.reason]
+    return f"{Table(columns, lines).markdown()}\n\n{legend(rows)}{''.join(refused)}"
 
 
 def log(
@@ -165,9 +224,8 @@ def _metrics(row: ResultRow) -> dict[str, float | None]:
 
 
 def _log_behind(run: tracking.TrackedRun, row: ResultRow, report: TargetReport) -> None:
-    result = report.find(row.regime)
     lines = []
-    for p in result.predictions[:_MOST_LINES] if result is not None else ():
+    for p in report.predictions(row.regime)[:_MOST_LINES]:
         low_us, high_us = p.interval_us or (None, None)
         lines.append({
             "name": p.name, "true_us": p.true_us, "predicted_us": p.predicted_us,
@@ -175,9 +233,5 @@ def _log_behind(run: tracking.TrackedRun, row: ResultRow, report: TargetReport) 
             "measured_share": p.measured_share, "cells_measured": p.cells_measured,
             "device_s": p.device_s,
         })  # fmt: skip
-    for name, of in (
-        ("per_network", lines),
-        ("calibration", [c.to_json() for c in row.calibration]),
-    ):
-        if of:
-            run.artifact(f"{name}.json", {key: [each[key] for each in of] for key in of[0]})
+    run.artifact("per_network.json", lines)
+    run.artifact("calibration.json", [level.to_json() for level in row.calibration])

@@ -158,11 +158,8 @@ def levels(predictions_at: Callable[[float], Sequence[Prediction]]) -> tuple[Con
         given = predictions_at(confidence)
         s, judged = score(given), sum(a.interval_us is not None for a in given)
         if s.coverage is not None and s.width is not None:
-            known.append(
-                ConfidenceLevel(
-                    confidence, s.coverage, s.width, judged, s.measured_share, s.device_s
-                )
-            )
+            spent = s.measured_share, s.device_s
+            known.append(ConfidenceLevel(confidence, s.coverage, s.width, judged, *spent))
     return tuple(known)
 
 
@@ -272,9 +269,10 @@ class TargetReport:
             for j in sorted(self.results, key=lambda j: order.index(j.regime))
         ]
 
-    def find(self, regime: str, method: str = OWN) -> MethodResult | None:
-        """The result of a method in a regime, if there is one."""
-        return next((j for j in self.results if (j.regime, j.method) == (regime, method)), None)
+    def predictions(self, regime: str) -> Sequence[Prediction]:
+        """Our own answers in a regime."""
+        own = (j.predictions for j in self.results if (j.regime, j.method) == (regime, OWN))
+        return next(own, ())
 
 
 def _rounded(value: float | None, digits: int) -> float | None:

@@ -15,12 +15,12 @@ from typing import Any, cast
 from msgspec import structs
 
 from hybridlat.estimate.belief import Request
-from hybridlat.estimate.lookup.target_data import TargetData
+from hybridlat.estimate.lookup.target_data import RecordSource, TargetData
 from hybridlat.estimate.network_estimate import belief_of, interval_of
 from hybridlat.estimate.partition import CellPlace, CellUse, Partition
 from hybridlat.estimate.predict.source import network_cost_s
 from hybridlat.evaluation.cross_fitting import even_folds
-from hybridlat.evaluation.dataset import Dataset, RecordSource, WholeNetwork
+from hybridlat.evaluation.dataset import Dataset, WholeNetwork
 from hybridlat.evaluation.metrics import OWN, MethodResult, Prediction
 from hybridlat.schema.measurement import Measurement
 from hybridlat.store import Store

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -23,7 +23,7 @@ from hybridlat.estimate.calibration import (
 )
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior
-from hybridlat.estimate.predict.source import predicted_prior
+from hybridlat.estimate.predict.source import prior_of, stated
 from hybridlat.evaluation.baseline_runs import Judged, Split, Task, evaluate_baselines
 from hybridlat.evaluation.cross_fitting import (
     FOLDS,
@@ -58,7 +58,10 @@ SIZES = (300, 3000)
 _GATED_SHARE = 0.2
 LARGEST_SHARE = 0.8
 _MEASURED = "measured"
-States = Mapping[str, Sequence[ErrorPosterior]]
+_UNSEEN_CELLS = "unseen_cells"
+Known = Mapping[str, ErrorPosterior]
+"""What is known of the cells of each network, by its name."""
+States = Mapping[str, Known]
 Pairs = Sequence[tuple[HeldOutNetwork, Composition]]
 
 
@@ -82,25 +85,21 @@ def evaluate_networks(
         pairs += [(fitted.held_out[n.name], composition) for n in members]
     gates = {f"gated@{t * 100:g}%": t for t in tolerances}
     states = _states(pairs, gates)
-    by_regime = {
-        regime: _predictions(pairs, given, gates.get(regime), config.confidence)
+    answers: dict[str, Callable[[float], list[Prediction]]] = {
+        regime: partial(_predictions, pairs, given, gates.get(regime))
         for regime, given in states.items()
     }
-    cells = _cells(pairs)
-    results = [MethodResult(r, OWN, [given], fitted.predict_ms) for r, given in by_regime.items()]
-    lone = [cell_predictions(cells, config.confidence)]
-    results.append(MethodResult("unseen_cells", OWN, lone, fitted.predict_ms, per_cell=True))
+    answers[_UNSEEN_CELLS] = partial(cell_predictions, _cells(pairs))
+    results = [
+        MethodResult(r, OWN, [given(config.confidence)], fitted.predict_ms, r == _UNSEEN_CELLS)
+        for r, given in answers.items()
+    ]
     units: tuple[Unit, ...] = ("cell", "layer") if dataset.layers else ("cell",)
     tasks = {unit: _task(dataset, fitted, unit, states, config) for unit in units}
     results += evaluate_baselines(
         names, tasks, config, lambda text: on_message(f"{dataset.target}: {text}")
     )
     on_message(f"{dataset.target}: intervals at other confidences")
-    calibration = {
-        regime: levels(partial(_predictions, pairs, given, gates.get(regime)))
-        for regime, given in states.items()
-    }
-    calibration["unseen_cells"] = levels(partial(cell_predictions, cells))
     missing = len(dataset.networks) - len(networks)
     left_out = f"{missing} network{' is' if missing == 1 else 's are'} left out"
     return TargetReport(
@@ -110,21 +109,21 @@ def evaluate_networks(
         noise_floor=noise_floor([n.repeats_us for n in networks]),
         networks=len(networks),
         cells=len(dataset.cells),
-        calibration=calibration,
+        calibration={regime: levels(given) for regime, given in answers.items()},
         notes=(f"{left_out}: some of their cells could not be measured",) if missing else (),
     )
 
 
 def _states(pairs: Pairs, gates: Mapping[str, float]) -> States:
-    starts = [composition.start(network.cells) for network, composition in pairs]
-    states = {_MEASURED: [all_measured(*pair) for pair in pairs], "unseen": starts}
+    starts = {network.name: composition.start(network.cells) for network, composition in pairs}
+    states = {_MEASURED: {n.name: all_measured(n, c) for n, c in pairs}, "unseen": starts}
     for regime, tolerance in gates.items():
-        states[regime] = [simulate_gate(*pair, tolerance) for pair in pairs]
+        states[regime] = {n.name: simulate_gate(n, c, tolerance) for n, c in pairs}
     for share in CELL_SHARES:
-        states[f"gated_cells@{share * 100:g}%"] = [
-            measure_greedily(start, network, cells_at(share, len(network.cells)))
-            for start, (network, _) in zip(starts, pairs, strict=True)
-        ]
+        states[f"gated_cells@{share * 100:g}%"] = {
+            n.name: measure_greedily(starts[n.name], n, cells_at(share, len(n.cells)))
+            for n, _ in pairs
+        }
     return states
 
 
@@ -141,27 +140,26 @@ def _task(
         np.array([records[h].latency_us for h in hashes]),
         tuple(named.get(h) or records[h].labels.get("network", h) for h in hashes),
     )
-    networks: list[Judged] = []  # as in the states; without parts where one is not recorded
-    for member in (n for members in fitted.folds.values() for n in members):
-        parts = member.cells if unit == "cell" else member.layers
-        known = all(h in position for h, _ in parts)
-        indexed = tuple((position[h], count) for h, count in parts) if known else ()
-        networks.append(Judged(member.name, member.latency_us, indexed, len(parts)))
-    judged = [i for i, network in enumerate(networks) if network.parts]
-    all_known: dict[str, None] = {_MEASURED: None}
-    splits = [Split(np.arange(len(hashes)), judged, all_known, config.seed)]
-    first = 0
+    networks: list[Judged] = []
+    splits: list[Split] = []
     for fold, members in fitted.folds.items():
-        mine = [i for i in judged if first <= i < first + len(members)]
-        first += len(members)
+        first = len(networks)
+        for member in members:
+            parts = member.cells if unit == "cell" else member.layers
+            if parts and all(h in position for h, _ in parts):
+                indexed = tuple((position[h], count) for h, count in parts)
+                networks.append(Judged(member.name, member.latency_us, indexed, len(parts)))
+        mine = range(first, len(networks))
         forbidden = dataset.forbidden(members)
         train = np.array([i for i, h in enumerate(hashes) if h not in forbidden], np.intp)
         regimes = {
-            regime: {i: tuple(given[i].measured) for i in mine if unit == "cell"}
+            regime: {i: tuple(given[networks[i].name].measured) for i in mine if unit == "cell"}
             for regime, given in states.items()
             if regime != _MEASURED
         }
         splits.append(Split(train, mine, regimes, config.seed, own=fitted.models[fold]))
+    everything = np.arange(len(hashes))
+    splits.insert(0, Split(everything, range(len(networks)), {_MEASURED: None}, config.seed))
     return Task(problem, np.array([records[h].cost_s for h in hashes]), networks, splits)
 
 
@@ -175,12 +173,12 @@ def _cells(pairs: Pairs) -> Sequence[tuple[CellPrior, float]]:
 
 
 def _predictions(
-    pairs: Pairs, states: Sequence[ErrorPosterior], tolerance: float | None, confidence: float
+    pairs: Pairs, known: Known, tolerance: float | None, confidence: float
 ) -> list[Prediction]:
     """At a confidence, in a state of knowledge; with a ``tolerance`` the gate gets there anew."""
     predictions = []
-    for (network, composition), posterior in zip(pairs, states, strict=True):
-        other = composition.at(confidence)
+    for network, composition in pairs:
+        other, posterior = composition.at(confidence), known[network.name]
         if tolerance is not None and confidence != composition.confidence:
             posterior = simulate_gate(network, other, tolerance)
         predictions.append(prediction_in(network, other, posterior))
@@ -276,13 +274,8 @@ def _trial(
     began = time.perf_counter()
     answers = model.predict(wanted)
     took_s = time.perf_counter() - began
-    cells = [
-        (
-            predicted_prior(hashes[i], text, 1, answer, config.confidence),
-            float(problem.latencies_us[i]),
-        )
-        for i, text, answer in zip(test, wanted, answers, strict=True)
-    ]
+    each = zip(test, wanted, (stated(one, config.confidence) for one in answers), strict=True)
+    cells = [(prior_of(hashes[i], t, 1, us), float(problem.latencies_us[i])) for i, t, us in each]
     return model, cells, took_s
 
 

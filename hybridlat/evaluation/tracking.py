@@ -91,12 +91,15 @@ class TrackedRun:
             with _calling("log a run"):
                 self.client.log_batch(self.id, figures, given, marks)
 
-    def artifact(self, name: str, content: str | Mapping[str, Sequence[object]]) -> None:
-        """A text, or a table (columns, its name ending in ``.json``)."""
-        if self.client is not None:
+    def artifact(self, name: str, content: str | Sequence[Mapping[str, object]]) -> None:
+        """A text, or the rows of a table (its name ending in ``.json``); nothing without any."""
+        if self.client is not None and content:
             with _calling(f"keep {name}"):
-                text = isinstance(content, str)
-                (self.client.log_text if text else self.client.log_table)(self.id, content, name)
+                if isinstance(content, str):
+                    self.client.log_text(self.id, content, name)
+                else:
+                    columns = {key: [row[key] for row in content] for key in content[0]}
+                    self.client.log_table(self.id, columns, name)
 
 
 class Tracker:

@@ -104,9 +104,7 @@ def _eliminated_concats(kernel: Node) -> list[list[str]]:
     if not isinstance(wires, tuple) or not isinstance(fused, tuple) or "Concat" in fused:
         return []
     found = {f"i{index}": [name] for index, name in enumerate(kernel.inputs)}
-    concats = []
     for place, wire in enumerate(wires):
         if str(wire).startswith('["Concat"'):
             found[f"{place}.0"] = [n for i in json.loads(str(wire))[2] for n in found.get(i, ())]
-            concats.append(found[f"{place}.0"])
-    return [parts for parts in concats if parts]
+    return [parts for name, parts in found.items() if parts and not name.startswith("i")]

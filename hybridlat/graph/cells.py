@@ -67,8 +67,6 @@ def run_positions(network: Network) -> tuple[tuple[int, ...], ...]:
         if len(live) <= 1:
             cells.append(tuple(sorted(current)))
             current = []
-    if current:  # only when no kernel reads some graph input; the rest is still a cell
-        cells.append(tuple(sorted(current)))
     return tuple(cells)
 
 

@@ -6,7 +6,7 @@ import heapq
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, NamedTuple
 
 Scalar = int | float | str
@@ -39,15 +39,10 @@ class TensorType(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        return _bytes_of(self)
+        return math.ceil(self.elements * ITEM_BYTES[self.dtype])
 
     def __str__(self) -> str:
         return f"{self.dtype}[{'x'.join(map(str, self.shape))}]"
-
-
-@lru_cache(maxsize=16_384)
-def _bytes_of(type_: TensorType) -> int:
-    return math.ceil(type_.elements * ITEM_BYTES[type_.dtype])
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +130,8 @@ class Network:
         """Positions of the nodes that read each tensor, in order, once each; to be read only."""
         consumers: dict[str, list[int]] = {}
         for i, node in enumerate(self.nodes):
-            for name in node.inputs:
-                readers = consumers.get(name)
-                if readers is None:
-                    consumers[name] = [i]
-                elif readers[-1] != i:
-                    readers.append(i)
+            for name in dict.fromkeys(node.inputs):
+                consumers.setdefault(name, []).append(i)
         consumers.pop("", None)
         return consumers
 
@@ -171,7 +162,7 @@ class Network:
             constants={tensors[name]: constant for name, constant in self.constants.items()},
         )
 
-    def subnetwork(self, positions: tuple[int, ...], name: str = "") -> Network:
+    def subnetwork(self, positions: tuple[int, ...]) -> Network:
         """The nodes at ``positions`` as a network of their own.
 
         Its inputs are the activations they read and do not make; its outputs those that others
@@ -183,24 +174,13 @@ class Network:
         made = {out for node in nodes for out in node.outputs if out}
         read = [name for node in nodes for name in node.inputs if name]
         inputs = tuple(dict.fromkeys([t for t in read if t in self.types and t not in made]))
-        inside = set(read)
-        outside = set(self.outputs)
-        outputs = tuple(
-            out
-            for node in nodes
-            for index, out in enumerate(node.outputs)
-            if out
-            and (
-                out in outside
-                or not chosen.issuperset(consumers.get(out, ()))
-                or (out not in inside and index == 0)
-            )
-        )
+        kept = made.intersection(self.outputs)
+        kept.update(out for out in made if not chosen.issuperset(consumers.get(out, ())))
+        kept.update({out for node in nodes for out in node.outputs[:1]}.difference(read, [""]))
+        outputs = tuple(out for node in nodes for out in node.outputs if out in kept)
         constants = {t: self.constants[t] for t in dict.fromkeys(read) if t in self.constants}
         types = {t: self.types[t] for t in (*inputs, *made)}
-        return Network(
-            name or self.name, nodes, inputs, outputs, types, constants, context=self.context
-        )
+        return Network(self.name, nodes, inputs, outputs, types, constants, context=self.context)
 
 
 def topological_order(

@@ -20,10 +20,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 
-from hybridlat.graph.network import AttributeValue, Constant, Network, TensorType
+from hybridlat.graph.network import AttributeValue, Network, TensorType
 
 SIGNATURE_FORMAT = 1
 MOST_REMEMBERED = 8192
@@ -146,9 +147,7 @@ def _colours(network: Network) -> tuple[list[bytes], dict[str, bytes]]:
     types, constants = network.types, network.constants
     above = {name: _digest(str(types[name])) for name in network.inputs}
     made_from = {"": "b'-'", **{name: repr(code) for name, code in above.items()}}
-    for name, constant in constants.items():
-        is_weight = constant.values is None
-        made_from[name] = _weight(constant.type) if is_weight else _constant(constant)
+    made_from.update((name, _constant(c.type, repr(c.values))) for name, c in constants.items())
     node_above: list[str] = []
     for node in network.nodes:
         head = f"{node.domain!r}, {node.op!r}, {node.version!r}, {_texts(node.attributes)[0]}"
@@ -178,13 +177,9 @@ def _digest_of(text: str) -> bytes:
     return hashlib.blake2b(text.encode(), digest_size=12).digest()
 
 
-def _constant(constant: Constant) -> str:
-    return repr(_digest("c", str(constant.type), constant.values))
-
-
 @lru_cache(maxsize=16_384)
-def _weight(type_: TensorType) -> str:
-    return _constant(Constant(type_))
+def _constant(type_: TensorType, values: str) -> str:
+    return repr(_digest_of(f"('c', {str(type_)!r}, {values})"))
 
 
 @lru_cache(maxsize=16_384)
@@ -201,9 +196,7 @@ def _tell_apart(network: Network, nodes: list[bytes], inputs: dict[str, bytes]) 
     """
     while True:
         _spread(network, nodes, inputs)
-        seen: set[bytes] = set()
-        every = [*nodes, *inputs.values()]
-        alike = {c for c in every if c in seen or seen.add(c)}  # type: ignore[func-returns-value]
+        alike = [c for c, count in Counter([*nodes, *inputs.values()]).items() if count > 1]
         if not alike:
             return
         chosen = min(alike)
@@ -267,24 +260,22 @@ def _texts(attributes: _Attributes) -> tuple[str, str]:
 
 
 def _write(network: Network, order: list[int], inputs: list[str]) -> str:
-    number: dict[str, str] = {}
+    nodes = [network.nodes[position] for position in order]
+    constants = network.constants
+    read = dict.fromkeys([name for node in nodes for name in node.inputs if name in constants])
+    number = {name: str(index) for index, name in enumerate((*inputs, *read))}
     head: list[str] = []
     for name in inputs:
-        number[name] = str(len(number))
         type_ = network.types[name]
         head.append(f"input {number[name]} {type_.dtype} {_shape(type_)}".rstrip())
-    for position in order:
-        for name in network.nodes[position].inputs:
-            if name in network.constants and name not in number:
-                number[name] = str(len(number))
-                constant = network.constants[name]
-                line = f"constant {number[name]} {constant.type.dtype} {_shape(constant.type)}"
-                if constant.values is not None:
-                    line = f"{line.rstrip()} = {' '.join(map(repr, constant.values))}"
-                head.append(line.rstrip())
+    for name in read:
+        constant = constants[name]
+        line = f"constant {number[name]} {constant.type.dtype} {_shape(constant.type)}"
+        if constant.values is not None:
+            line = f"{line.rstrip()} = {' '.join(map(repr, constant.values))}"
+        head.append(line.rstrip())
     body: list[str] = []
-    for position in order:
-        node = network.nodes[position]
+    for node in nodes:
         sources = " ".join(number[i] if i else "-" for i in node.inputs)
         results = []
         for name in node.outputs:

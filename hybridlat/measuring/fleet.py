@@ -19,6 +19,7 @@ from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.fleet_device import (
     HOST,
+    DeviceReport,
     FleetFile,
     Outcome,
     measure_part,
@@ -38,26 +39,6 @@ PATIENCE_S = 600.0
 _CLOSE_S = 5.0
 # Nothing of Dask's own runs beside a measurement: no settings of the C library, no profiler.
 _QUIET = {"distributed.nanny.pre-spawn-environ": {}, "distributed.worker.profile.enabled": False}
-
-
-@dataclass
-class DeviceReport:
-    """One device: what it measured, and how long it was busy."""
-
-    name: str
-    targets: tuple[str, ...] = ()
-    cells: int = 0
-    networks: int = 0
-    failures: int = 0
-    busy_s: float = 0.0
-
-    def add(self, outcome: Outcome) -> None:
-        """Count what it measured."""
-        self.busy_s += outcome.seconds
-        for record in outcome.records:
-            self.failures += record.failure is not None
-            self.cells += record.kind == "cell" and not record.labels.get("role")
-            self.networks += record.kind == "network"
 
 
 class SchedulerLost(BackendUnavailable):
@@ -266,12 +247,10 @@ class FleetMeasurer:
         for place, answer in self.fleet.answers(self.resource, calls):
             error = answer
             if isinstance(answer, Outcome):
-                store.add_signatures(answer.texts)
-                store.add(answer.records)
-                store.add_breakdowns(answer.breakdowns)
+                store.add_all(answer.found)
                 report = DeviceReport(answer.device, (self.resource,))
                 self.fleet.reports.setdefault(answer.device, report).add(answer)
-                records += answer.records
+                records += answer.found.measurements
                 error = answer.error
             if error is not None:
                 problems.append(error)

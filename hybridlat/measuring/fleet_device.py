@@ -10,23 +10,22 @@ import os
 import re
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 
-from hybridlat.engines import registry
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import BackendUnavailable, HostUnreachable, HybridlatError, InputError
 from hybridlat.measuring.measurer import BackendMeasurer, MeasureRequest, measure_by_plan
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.measuring.ssh import LIMIT_S, Board, check_target
-from hybridlat.schema.measurement import Breakdown, Measurement
+from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
+from hybridlat.store.importers import ImportedRecords
 
 HOST = "HYBRIDLAT_FLEET_HOST"
 """The variable by which a worker knows the host that it stands for."""
@@ -129,11 +128,29 @@ class Outcome:
     """What came of a part on ``device``, and the error that ended it."""
 
     device: str
-    records: Sequence[Measurement]
-    texts: Mapping[str, str]
-    breakdowns: Sequence[Breakdown]
+    found: ImportedRecords
     seconds: float
     error: HybridlatError | None
+
+
+@dataclass
+class DeviceReport:
+    """One device: what it measured, and how long it was busy."""
+
+    name: str
+    targets: tuple[str, ...] = ()
+    cells: int = 0
+    networks: int = 0
+    failures: int = 0
+    busy_s: float = 0.0
+
+    def add(self, outcome: Outcome) -> None:
+        """Count what it measured."""
+        self.busy_s += outcome.seconds
+        for record in outcome.found.measurements:
+            self.failures += record.failure is not None
+            self.cells += record.kind == "cell" and not record.labels.get("role")
+            self.networks += record.kind == "network"
 
 
 def size_of(requests: Sequence[MeasureRequest]) -> int:
@@ -206,9 +223,8 @@ def measure_part(
         known = {record.id for record in constants}
         records = [record for record in store.measurements() if record.id not in known]
         texts = store.signature_texts({record.signature for record in records})
-        breakdowns = list(store.breakdowns())
-    device = str(get_worker().name)
-    return Outcome(device, records, texts, breakdowns, time.monotonic() - began, error)
+        found = ImportedRecords(texts, records, list(store.breakdowns()))
+    return Outcome(str(get_worker().name), found, time.monotonic() - began, error)
 
 
 def _measure(
@@ -217,8 +233,7 @@ def _measure(
     if host := os.environ.get(HOST):
         results = f"results-{re.sub(r'[^A-Za-z0-9._-]', '_', host)}.jsonl"
         board = Board(host, timeout_s=settings.budget_s or LIMIT_S, results=results)
-        lower = partial(registry.lower, target=target)
-        measure_by_plan(requests, target, lower, settings, store, board.measure)
+        measure_by_plan(requests, target, settings, store, board.measure)
         return
     engine = resolve(target)
     if engine.backend is None:

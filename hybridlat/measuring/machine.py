@@ -9,7 +9,6 @@ anew.
 
 from __future__ import annotations
 
-import itertools
 import math
 import statistics
 import time
@@ -23,7 +22,7 @@ from hybridlat.graph.builder import null_network, reference_network
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.process import MeasuringProcess
-from hybridlat.measuring.statistics import Subject, level_us, record_of, usual_us
+from hybridlat.measuring.statistics import Subject, flicker_share, level_us, record_of, usual_us
 from hybridlat.measuring.visiting import VisitTask
 from hybridlat.schema.measurement import MachineLoad, Visit, was_busy
 from hybridlat.store import Store
@@ -31,11 +30,6 @@ from hybridlat.store import Store
 PROTOCOL = "reference-1"
 PROBE_LENGTHS = (1, 2, 4, 8)
 PROCESSES, VISIT_MS, _LEAST_VISITS = 2, 50.0, 3  # of the steadiness
-
-
-def overhead_probes() -> dict[int, Network]:
-    """Chains of tiny operators by their length."""
-    return {length: null_network(length) for length in PROBE_LENGTHS}
 
 
 def fit_dispatch_overhead_us(levels_us: Mapping[int, Sequence[float]]) -> float:
@@ -55,31 +49,15 @@ def is_overhead_known(store: Store, backend: Backend) -> bool:
     return _recorded_us(store, backend, sign(null_network(1)).hash)[0] is not None
 
 
-def dispatch_overhead_us(
-    store: Store, backend: Backend, fitted_us: float, load: MachineLoad | None = None
-) -> float:
-    """The target's, as the store knows it; else ``fitted_us``, recorded now unless it is 0.
-
-    ``load`` is how busy the machine was in this run.
-    """
-    return _constant_us(store, backend, null_network(1), fitted_us, "entry cost", load)
-
-
-def reference_latency_us(
-    store: Store, backend: Backend, usual_us: float, load: MachineLoad | None = None
-) -> float:
-    """The target's, as the store knows it; else ``usual_us`` of this run, recorded now."""
-    return _constant_us(store, backend, reference_network(), usual_us, "reference", load)
-
-
-def _constant_us(
-    store: Store,
-    backend: Backend,
-    network: Network,
-    value_us: float,
-    role: str,
+def constant_us(
+    store: Store, backend: Backend, role: str, network: Network, value_us: float,
     load: MachineLoad | None,
-) -> float:
+) -> float:  # fmt: skip
+    """The latency of a network in its role, ``entry cost`` or ``reference``, as the store knows it.
+
+    Else ``value_us`` of this run, recorded now unless it is 0. ``load`` is how busy the machine was
+    in this run.
+    """
     signature = sign(network)
     quiet_us, busy_us = _recorded_us(store, backend, signature.hash)
     if quiet_us is not None:
@@ -152,13 +130,6 @@ def of_levels(target: str, seconds: float, levels: Sequence[Sequence[float]]) ->
     """The steadiness that the levels of each process's visits show (at least one visit in all)."""
     every = [level for of_process in levels for level in of_process]
     usual = usual_us(every)
-    # From one visit to the next, so that a pace that changes slowly is not taken for noise.
-    steps = [
-        math.log(after / before)
-        for of_process in levels
-        for before, after in itertools.pairwise(of_process)
-    ]
-    noise = 1.4826 * statistics.median(map(abs, steps)) / math.sqrt(2) if steps else 0.0
     paces = [math.log(level / usual) for level in every]
     return Steadiness(
         target=target,
@@ -166,7 +137,7 @@ def of_levels(target: str, seconds: float, levels: Sequence[Sequence[float]]) ->
         processes=len(levels),
         visits=len(every),
         latency_us=usual,
-        noise_share=noise,
+        noise_share=flicker_share(*levels),
         wander_share=math.sqrt(statistics.fmean(pace**2 for pace in paces)),
         slowest_share=math.expm1(max(paces)),
     )

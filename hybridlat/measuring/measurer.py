@@ -14,8 +14,8 @@ from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring import replicas
 from hybridlat.measuring.pairs import pairs_of
-from hybridlat.measuring.plan_runs import RunPlan, measure_networks
-from hybridlat.measuring.plans import Lower, PlanRequest
+from hybridlat.measuring.plan_runs import RunPlan, measure_draft
+from hybridlat.measuring.plans import Lower, draft_for
 from hybridlat.measuring.schedule import Job, MeasurementConfig
 from hybridlat.schema.measurement import Kind, Measurement
 from hybridlat.schema.progress import OnProgress, Progress
@@ -93,10 +93,8 @@ class BackendMeasurer:
         backend = self.backend
         if backend.method is Method.PLAN:
             run = partial(_run_here, backend, on_progress)
-            return measure_by_plan(requests, backend.target, backend.lower, settings, store, run)
+            return measure_by_plan(requests, backend.target, settings, store, run, backend.lower)
         jobs = _jobs_of(requests, backend)
-        if not jobs:
-            return []
         return replicas.measure(backend, self.options, jobs, store, settings, on_progress)
 
 
@@ -133,17 +131,16 @@ def _jobs_of(requests: Sequence[MeasureRequest], backend: Backend) -> list[Job]:
 def measure_by_plan(
     requests: Sequence[MeasureRequest],
     target: Target,
-    lower: Lower,
     settings: MeasurementConfig,
     store: Store,
     run: RunPlan,
+    lower: Lower | None = None,
 ) -> list[Measurement]:
-    """Measure all requests in one plan, by ``run``; see Measurer."""
+    """Measure all requests in one plan, by ``run``; see Measurer and ``draft_for``."""
     wanted: set[tuple[Kind, str]] = {("cell", hash_) for r in requests for hash_ in r.cells}
     wanted |= {("network", sign(r.network).hash) for r in requests if r.whole}
-    plan = PlanRequest(
+    draft = draft_for(
         [(request.name, request.network) for request in requests], target,
-        lambda kind, hash_: (kind, hash_) in wanted, lower,
-        max(settings.rounds, LEAST_ROUNDS),
+        lambda kind, hash_: (kind, hash_) in wanted, lower, max(settings.rounds, LEAST_ROUNDS),
     )  # fmt: skip
-    return measure_networks(plan, store, run)
+    return measure_draft(draft, target, store, run)

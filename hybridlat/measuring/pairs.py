@@ -80,18 +80,16 @@ def sourced(part: Network, made: Mapping[str, TensorType]) -> Network:
 def tapped(part: Network, given_out: frozenset[str]) -> Network:
     """The part with a tap on every feature map that is not among the network's own outputs."""
     nodes, types = list(part.nodes), dict(part.types)
-    outputs: list[str] = []
+    taps: dict[str, str] = {}
     for name in part.outputs:
         type_ = part.types[name]
-        if name in given_out or not _is_map(type_) or type_.shape[2:] == (1, 1):
-            outputs.append(name)
-            continue
-        tap = f"{name}__tap"
-        types[tap] = TensorType(type_.dtype, (*type_.shape[:2], 1, 1))
-        attributes = (("kernel_shape", (1, 1)), ("strides", type_.shape[2:]))
-        nodes.append(Node(tap, "MaxPool", (name,), (tap,), attributes, version=_POOL))
-        outputs.append(tap)
-    return replace(part, nodes=tuple(nodes), types=types, outputs=tuple(outputs))
+        if name not in given_out and _is_map(type_) and type_.shape[2:] != (1, 1):
+            tap = taps[name] = f"{name}__tap"
+            types[tap] = TensorType(type_.dtype, (*type_.shape[:2], 1, 1))
+            attributes = (("kernel_shape", (1, 1)), ("strides", type_.shape[2:]))
+            nodes.append(Node(tap, "MaxPool", (name,), (tap,), attributes, version=_POOL))
+    outputs = tuple(taps.get(name, name) for name in part.outputs)
+    return replace(part, nodes=tuple(nodes), types=types, outputs=outputs)
 
 
 def _is_map(type_: TensorType) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from hybridlat.board import BoardError
 from hybridlat.board.journal import read_lines
@@ -17,31 +17,29 @@ from hybridlat.graph.signature import hash_of
 from hybridlat.measuring.statistics import (
     Subject,
     difference,
-    failure_of,
     level_us,
     record_of,
     usual_us,
 )
 from hybridlat.schema.measurement import Breakdown, Measurement, Visit
 from hybridlat.schema.target import Target
+from hybridlat.store.importers import ImportedRecords
 
 _PROTOCOL = "board-2"
 _FEWEST_SAMPLES = 5
 _LONGEST_US = 60e6
 
 
-@dataclass
-class _BoardLines:
-    """The lines of one results file: all of one board."""
+@dataclass(frozen=True)
+class _Board:
+    """One results file: what is known of its board, its visits, and why tasks failed."""
 
     path: Path
-    header: Mapping[str, Any]
-    visits: list[dict[str, Any]] = field(default_factory=list)
-    failures: list[dict[str, Any]] = field(default_factory=list)
-
-    @property
-    def facts(self) -> Mapping[str, str]:
-        return {k: str(v) for k, v in self.header["board"].items() if v not in ("", None)}
+    id: str
+    at: str
+    facts: Mapping[str, str]
+    visits: list[dict[str, Any]]
+    failures: Mapping[str, str]
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
@@ -74,38 +72,38 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     return content
 
 
-def _read_board(path: Path, manifest: Mapping[str, Any], board_id: str | None) -> _BoardLines:
-    """The lines of one results file; StoreError unless all are of this plan and of one board."""
-    board: _BoardLines | None = None
+def _read_board(path: Path, manifest: Mapping[str, Any], board_id: str | None) -> _Board:
+    """One results file; StoreError unless all its lines are of this plan and of one board."""
     try:
-        for line in read_lines(str(path)):
-            if line.get("format") != 1:
-                raise StoreError(f"{path} has a line of format {line.get('format')!r}, not 1")
-            if line.get("kind") == "board":
-                if line.get("plan") != manifest["plan"]:
-                    raise StoreError(f"{path} holds results of another plan ({line.get('plan')})")
-                board = board or _BoardLines(path, line)
-            if board is None:
-                raise StoreError(f"{path} does not say which board it is from")
-            if line.get("board_id") != board.header["board_id"]:
-                raise StoreError(
-                    f"{path} mixes results of two boards ({board.header['board_id']} and "
-                    f"{line.get('board_id')}): measure each into a file of its own"
-                )
-            if line["kind"] == "visit":
-                board.visits.append(_checked(line, manifest, path))
-            elif line["kind"] == "failure":
-                board.failures.append(line)
+        lines = list(read_lines(str(path)))
     except BoardError as error:
         raise StoreError(str(error)) from error
-    except (KeyError, TypeError) as error:
-        raise StoreError(f"{path} has a line that lacks {error}") from error
-    if board is None:
+    if not lines:
         raise StoreError(f"{path} is empty")
-    if board_id is not None and board.header["board_id"] != board_id:
+    header = lines[0]
+    try:
+        for line in lines:
+            if line.get("format") != 1:
+                raise StoreError(f"{path} has a line of format {line.get('format')!r}, not 1")
+            if header["kind"] != "board":
+                raise StoreError(f"{path} does not say which board it is from")
+            if line["kind"] == "board" and line.get("plan") != manifest["plan"]:
+                raise StoreError(f"{path} holds results of another plan ({line.get('plan')})")
+            if line.get("board_id") != header["board_id"]:
+                raise StoreError(
+                    f"{path} mixes results of two boards ({header['board_id']} and "
+                    f"{line.get('board_id')}): measure each into a file of its own"
+                )
+        facts = {k: str(v) for k, v in header["board"].items() if v not in ("", None)}
+        visits = [_checked(line, manifest, path) for line in lines if line["kind"] == "visit"]
+        failed = {line["task"]: line["error"] for line in lines if line["kind"] == "failure"}
+        board = _Board(path, header["board_id"], header["at"], facts, visits, failed)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise StoreError(f"{path} has a line that lacks {error}") from error
+    if board_id not in (None, board.id):
         raise StoreError(
-            f"{path} is from the board {board.header['board_id']} "
-            f"({board.facts.get('gpu') or board.facts.get('model', 'unnamed')}), not {board_id}"
+            f"{path} is from the board {board.id} "
+            f"({facts.get('gpu') or facts.get('model', 'unnamed')}), not {board_id}"
         )
     return board
 
@@ -119,7 +117,7 @@ def _checked(line: dict[str, Any], manifest: Mapping[str, Any], path: Path) -> d
     return line
 
 
-def _target_of(manifest: Mapping[str, Any], board: _BoardLines, precision: str) -> Target:
+def _target_of(manifest: Mapping[str, Any], board: _Board, precision: str) -> Target:
     """The plan's target with the engine version of the board; StoreError where the two disagree."""
     planned = Target(manifest["device"], manifest["runtime"], precision)
     engine, version = board.facts.get("engine", ""), board.facts.get("engine_version", "")
@@ -132,20 +130,12 @@ def _target_of(manifest: Mapping[str, Any], board: _BoardLines, precision: str) 
     return Target(planned.device, f"{engine}-{version}", precision)
 
 
-class PlanResults(NamedTuple):
-    """What a plan's folder holds for a store; ``texts`` are those of signatures, by hash."""
-
-    texts: dict[str, str]
-    records: list[Measurement]
-    breakdowns: list[Breakdown]
-
-
 def read_results(
     folder: str | Path,
     *,
     board_id: str | None = None,
     methods: Sequence[str] = ("whole", "differential"),
-) -> PlanResults:
+) -> ImportedRecords:
     """The records in a plan's folder, and how its networks fall into cells.
 
     Every ``results*.jsonl`` is read, each of one board (``board_id`` where given). ``methods`` may
@@ -172,16 +162,15 @@ def read_results(
         )
         for board in boards for item in manifest["breakdowns"]
     ]  # fmt: skip
-    return PlanResults(texts, records, breakdowns)
+    return ImportedRecords(texts, records, breakdowns)
 
 
 def _measurements(
-    manifest: Mapping[str, Any], board: _BoardLines, methods: Sequence[str]
+    manifest: Mapping[str, Any], board: _Board, methods: Sequence[str]
 ) -> Iterator[Measurement]:
     _set_drift(manifest["reference"], board.visits)
     items_of = {task["task"]: task["items"] for task in manifest["tasks"]}
-    failed = {line["task"]: line["error"] for line in board.failures}
-    facts = {**board.facts, "plan": manifest["plan"], "board_id": board.header["board_id"]}
+    facts = {**board.facts, "plan": manifest["plan"], "board_id": board.id}
     for record in manifest["records"]:
         if record["method"] not in methods:
             continue
@@ -189,19 +178,19 @@ def _measurements(
         items = items_of[task]
         # worker.py names the task, run.sh each of its items.
         lines = [line for line in board.visits if line["task"] in (task, *items)]
-        reasons = [failed[name] for name in (task, *items) if name in failed]
+        reasons = [board.failures[name] for name in (task, *items) if name in board.failures]
         firsts = [line for line in lines if line["task"] in (task, items[0])]
         subject = Subject(
             _target_of(manifest, board, record["precision"]), record["signature"], record["kind"],
             f"{_PROTOCOL} {board.facts.get('runner', '')} {record['method']}",
             {**facts, **_sensors(items[0], firsts)}, record["labels"],
-            str((firsts[0] if firsts else board.header)["at"]),
+            str(firsts[0]["at"] if firsts else board.at),
         )  # fmt: skip
         visits = _visits(task, items, lines)
         if visits:
             yield record_of(subject, visits)
         elif reasons:
-            yield failure_of(subject, reasons[0])
+            yield subject.record(None, failure=reasons[0])
 
 
 def _set_drift(reference: str, lines: Sequence[dict[str, Any]]) -> None:
@@ -233,7 +222,7 @@ def _visits(task: str, items: Sequence[str], lines: Sequence[Mapping[str, Any]])
         return visits
     rounds: dict[int, dict[str, Mapping[str, Any]]] = {}
     for line in lines:
-        if line["task"] in items:
+        if line["task"] in items and line["samples_us"].get(line["task"]):
             rounds.setdefault(int(line["round"]), {})[line["task"]] = line
     for _, of_round in sorted(rounds.items()):
         if set(of_round) == set(items):

@@ -25,7 +25,7 @@ from hybridlat.graph.cells import cut
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.plan_results import read_results
-from hybridlat.measuring.plans import PlanRequest, Wanted, draft_for
+from hybridlat.measuring.plans import Draft, Wanted, draft_for
 from hybridlat.measuring.report import MeasureReport, What, report_of, sum_of_cells_us
 from hybridlat.measuring.ssh import Board, check_target
 from hybridlat.schema.measurement import Kind, Measurement
@@ -46,30 +46,25 @@ def import_results(
     Raises StoreError where they make no sense.
     """
     results = read_results(folder, board_id=board_id)
-    store.add_signatures(results.texts)
-    new = store.add(results.records)
-    store.add_breakdowns(results.breakdowns)
-    return results.records, new
+    return results.measurements, store.add_all(results).measurements
 
 
-def measure_networks(request: PlanRequest, store: Store, run: RunPlan) -> list[Measurement]:
-    """Measure what is requested, by ``run``: the records, none where nothing is wanted.
+def measure_draft(draft: Draft, target: Target, store: Store, run: RunPlan) -> list[Measurement]:
+    """Measure a plan on ``target`` by ``run``: the records, none where nothing is wanted.
 
     What was measured before ``run`` raised is imported too. Raises what ``run`` raises, and
     StoreError for results that make no sense.
     """
-    draft = draft_for(request)
-    if not draft.has_tasks:
-        return []
     manifest = draft.manifest()
+    if not manifest["tasks"]:
+        return []
     cache = platformdirs.user_cache_path("hybridlat", appauthor=False)
-    folder = cache / "plans" / f"{request.target.folder}-{manifest['plan']}"
-    names = ", ".join(name for name, _ in request.networks)
-    waiting = f"another process measures {names} on {request.target}: waiting for it"
-    lock = cache / "locks" / str(manifest["plan"])[:3]
-    with _exclusive(lock, lambda: _log.warning(waiting)) as waited:
+    folder = cache / "plans" / f"{target.folder}-{manifest['plan']}"
+    names = ", ".join(network["network"] for network in manifest["breakdowns"])
+    waiting = f"another process measures {names} on {target}: waiting for it"
+    with _exclusive(cache / "locks" / str(manifest["plan"])[:3], waiting) as waited:
         if waited and not folder.exists():  # the other process measured and imported all of it
-            theirs = [_newest(store, request.target, record) for record in manifest["records"]]
+            theirs = [_newest(store, target, record) for record in manifest["records"]]
             if all(theirs):  # it may have imported into another store
                 return list(filter(None, theirs))
         folder.mkdir(parents=True, exist_ok=True)
@@ -91,7 +86,7 @@ def _newest(store: Store, target: Target, record: Mapping[str, str]) -> Measurem
 
 
 @contextlib.contextmanager
-def _exclusive(path: Path, on_wait: Callable[[], None]) -> Iterator[bool]:
+def _exclusive(path: Path, waiting: str) -> Iterator[bool]:
     """Hold the lock file ``path``; yields whether another holder was waited for.
 
     The system gives the lock back when its holder dies; a few thousand empty files may stay.
@@ -103,7 +98,7 @@ def _exclusive(path: Path, on_wait: Callable[[], None]) -> Iterator[bool]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             waited = True
-            on_wait()
+            _log.warning("%s", waiting)
             fcntl.flock(file, fcntl.LOCK_EX)
         yield waited
 
@@ -125,8 +120,8 @@ def measure_on_host(
     """
     check_target(target)
     began = time.perf_counter()
-    request = PlanRequest(networks, target, unknown_to(store, target, what, remeasure))
-    records = measure_networks(request, store, board.measure)
+    draft = draft_for(networks, target, unknown_to(store, target, what, remeasure))
+    records = measure_draft(draft, target, store, board.measure)
     there = records[0].target if records else target
     measured = {record.signature for record in records}
     reports = []

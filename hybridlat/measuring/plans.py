@@ -110,14 +110,14 @@ class Draft:
 
     def record(
         self, signature: Signature, kind: Kind, precision: str, task: str, method: str,
-        labels: Mapping[str, str] | None = None,
+        labels: Mapping[str, str],
     ) -> None:  # fmt: skip
         """What a task's result is the latency of: its first item less its second, if it has one."""
         self._texts[signature.hash] = signature.text
         self._met.add((signature.hash, precision, method))
         self._records.append({
             "signature": signature.hash, "kind": kind, "precision": precision, "task": task,
-            "method": method, "labels": dict(labels or {}),
+            "method": method, "labels": dict(labels),
         })  # fmt: skip
 
     def add_reference(self, network: Network, precision: str) -> None:
@@ -174,11 +174,6 @@ class Draft:
         self._texts |= {signature.hash: signature.text for signature in signatures}
         return [[key, count] for key, count in Counter(s.hash for s in signatures).items()]
 
-    @property
-    def has_tasks(self) -> bool:
-        """Whether there is anything to measure."""
-        return bool(self._tasks)
-
     def manifest(self) -> dict[str, Any]:
         """All of the plan but the models' bytes, with the hash ``plan`` that names it."""
         body: dict[str, Any] = {
@@ -203,9 +198,7 @@ class Draft:
         """Write the plan's folder; InputError when there is another plan in it."""
         if not self._tasks:
             raise InputError("there is nothing to measure: every wanted cell is known already")
-        Target(self.device, self.runtime, self._items[next(iter(self._items))]["precision"])
-        manifest = self.manifest()
-        path = folder / "manifest.json"
+        manifest, path = self.manifest(), folder / "manifest.json"
         if path.exists() and json.loads(path.read_text())["plan"] != manifest["plan"]:
             raise InputError(f"{folder} holds another plan: give a new folder")
         for name in ("models", "blocks"):
@@ -255,36 +248,27 @@ def _write_runners(folder: Path) -> None:
         (folder / name).chmod(0o755)
 
 
-@dataclass(frozen=True)
-class PlanRequest:
-    """What to measure on the device of ``target``.
+def draft_for(
+    networks: Sequence[tuple[str, Network]],
+    target: Target,
+    wanted: Wanted = lambda kind, signature: True,
+    lower: Lower | None = None,
+    rounds: int = 3,
+) -> Draft:
+    """The plan for (name, network) pairs: whole networks first, then cells by the differential.
 
-    ``networks`` are (name, network) pairs. ``lower`` is the engine's lowering (default: that of
-    the target's engine, version and precision). Every model is visited in ``rounds``. What comes
-    back belongs to ``target``, with the version that the board's engine has.
+    ``lower`` is the engine's lowering (default: that of the target's engine, version and
+    precision). Every model is visited in ``rounds``. What comes back belongs to ``target``, with
+    the version that the board's engine has. Raises InputError for a precision that no plan can ask
+    for, TargetError for an engine without fusion rules.
     """
-
-    networks: Sequence[tuple[str, Network]]
-    target: Target
-    wanted: Wanted = lambda kind, signature: True
-    lower: Lower | None = None
-    rounds: int = 3
-
-
-def draft_for(request: PlanRequest) -> Draft:
-    """The plan for a request: whole networks first, then cells by the differential.
-
-    Raises InputError for a precision that no plan can ask for, TargetError for an engine
-    without fusion rules.
-    """
-    target, wanted = request.target, request.wanted
-    lower = request.lower or partial(registry.lower, target=target)
-    draft = Draft(target.device, target.runtime, rounds=request.rounds)
+    lower = lower or partial(registry.lower, target=target)
+    draft = Draft(target.device, target.runtime, rounds=rounds)
     draft.add_reference(gpu_reference_network(), target.precision)
-    for name, network in request.networks:
+    for name, network in networks:
         if wanted("network", sign(network).hash):
             draft.add_network(name, network, target.precision)
-    for name, network in request.networks:
+    for name, network in networks:
         lowered = lower(network)
         draft.add_cells(name, network, lowered, target.precision, wanted=partial(wanted, "cell"))
         draft.add_breakdown(name, network, lowered, target.precision)

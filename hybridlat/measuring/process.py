@@ -15,9 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from types import TracebackType
 
 from hybridlat.errors import BackendUnavailable
 from hybridlat.measuring.visiting import VisitResult, VisitTask
@@ -26,20 +24,6 @@ JOB_TIMEOUT_S = 240.0
 _WORKER = "hybridlat.measuring.worker"
 _LAST_WORDS_BYTES = 2000
 _LAST_WORDS_SHOWN = 300
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """The first message to the process: the backend (``module:Class``) and where modules lie.
-
-    ``pythonpath`` is the parent's PYTHONPATH (None: not set), put back for the backend's processes.
-    The answer is why the backend cannot be started, an empty text where it runs.
-    """
-
-    backend: str
-    options: Mapping[str, int | str] = field(default_factory=dict)
-    module_path: tuple[str, ...] = ()
-    pythonpath: str | None = None
 
 
 class MeasuringProcess:
@@ -53,7 +37,7 @@ class MeasuringProcess:
         _check_importable(backend)
         interpreter = _interpreter()
         here, there = socket.socketpair()
-        module_path = tuple(os.path.abspath(entry) for entry in sys.path)  # noqa: PTH100  "" too
+        module_path = [os.path.abspath(entry) for entry in sys.path]  # noqa: PTH100  "" too
         self._words = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the process
         with there:
             descriptor = there.fileno()
@@ -66,34 +50,28 @@ class MeasuringProcess:
         self._connection = Connection(here.detach())
         self._has_ended = False
         try:
-            self._greet(Start(backend, dict(options), module_path, os.environ.get("PYTHONPATH")))
+            pythonpath = os.environ.get("PYTHONPATH")  # put back for the backend's processes
+            # Why the backend cannot be started, an empty text where it runs.
+            answer = self._answer((backend, dict(options), module_path, pythonpath))
+            if answer != "":
+                words = answer if isinstance(answer, str) else self.last_words()
+                raise BackendUnavailable(f"the measuring process did not start: {words}")
         except BaseException:
             self.kill()
             raise
 
-    def _greet(self, start: Start) -> None:
-        with contextlib.suppress(ConnectionError):
-            self._connection.send(start)
-        answer = self._receive(JOB_TIMEOUT_S)
-        if answer != "":
-            words = answer if isinstance(answer, str) else self.last_words()
-            raise BackendUnavailable(f"the measuring process did not start: {words}")
-
-    def _receive(self, timeout_s: float) -> object:
+    def _answer(self, message: object) -> object:
+        """What the process answers; None where it died over the message or was silent."""
         try:
-            return self._connection.recv() if self._connection.poll(timeout_s) else None
+            self._connection.send(message)
+            return self._connection.recv() if self._connection.poll(JOB_TIMEOUT_S) else None
         except (EOFError, ConnectionError):
             self._has_ended = True
             return None
 
     def ask(self, task: VisitTask) -> VisitResult | None:
         """The result of ``task``; None when the process died over it or gave no answer."""
-        try:
-            self._connection.send(task)
-        except ConnectionError:
-            self._has_ended = True
-            return None
-        answer = self._receive(JOB_TIMEOUT_S)
+        answer = self._answer(task)
         return answer if isinstance(answer, VisitResult) else None
 
     def last_words(self) -> str:
@@ -102,16 +80,16 @@ class MeasuringProcess:
             code = self._process.wait(JOB_TIMEOUT_S if self._has_ended else 0.0)
         except subprocess.TimeoutExpired:
             return f"gave no answer within {JOB_TIMEOUT_S:.0f} s"
-        end = f"died of {_signal_name(-code)}" if code < 0 else f"ended with code {code}"
-        output = self._last_line()
-        return f"the measuring process {end}" + (f", its last words: {output}" if output else "")
-
-    def _last_line(self) -> str:
-        """The last line of its output: of a traceback, the one that names the error."""
+        signals = {int(number): number.name for number in signal.Signals}
+        end = f"died of {signals.get(-code, f'signal {-code}')}"
+        if code >= 0:
+            end = f"ended with code {code}"
         size = self._words.seek(0, os.SEEK_END)
         self._words.seek(max(0, size - _LAST_WORDS_BYTES))
         text = self._words.read().decode("utf-8", "replace").strip()
-        return " ".join(text.split("\n")[-1].split())[-_LAST_WORDS_SHOWN:]
+        # The last line: of a traceback, the one that names the error.
+        output = " ".join(text.split("\n")[-1].split())[-_LAST_WORDS_SHOWN:]
+        return f"the measuring process {end}" + (f", its last words: {output}" if output else "")
 
     def stop(self) -> None:
         """Let it end by itself, within two seconds."""
@@ -130,9 +108,7 @@ class MeasuringProcess:
     def __enter__(self) -> MeasuringProcess:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
             self.stop()
         else:
@@ -157,10 +133,3 @@ def _check_importable(backend: str) -> None:
             f"the measuring process cannot import the backend {name!r} of {module}: define it at "
             "the top of a module of its own"
         )
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

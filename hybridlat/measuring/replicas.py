@@ -10,24 +10,26 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import msgspec
 
 from hybridlat.engines import registry
 from hybridlat.engines.base import Backend, Method
+from hybridlat.graph.builder import null_network, reference_network
 from hybridlat.measuring.machine import (
     PROBE_LENGTHS,
-    dispatch_overhead_us,
+    constant_us,
     fit_dispatch_overhead_us,
     is_overhead_known,
-    reference_latency_us,
 )
 from hybridlat.measuring.process import MeasuringProcess
 from hybridlat.measuring.schedule import Job, MeasurementConfig, is_wanted, probe_key, tasks_of
 from hybridlat.measuring.statistics import (
     SINGLE_VISIT_SPREAD,
     Subject,
-    failure_of,
     flicker_share,
     level_us,
     record_of,
@@ -35,7 +37,7 @@ from hybridlat.measuring.statistics import (
     without_outliers,
 )
 from hybridlat.measuring.visiting import VisitResult, VisitTask
-from hybridlat.schema.measurement import Kind, Measurement, Visit, mean_load
+from hybridlat.schema.measurement import KINDS, Measurement, Visit, mean_load
 from hybridlat.schema.progress import OnProgress, Progress
 from hybridlat.schema.wire import decode_or_none
 from hybridlat.store import Store
@@ -59,7 +61,10 @@ def measure(
     becomes a record with its failure; one that the budget left out is missing from the result.
     """
     store.add_signatures({job.signature.hash: job.signature.text for job in jobs})
-    run = _Run(backend, options, jobs, store, settings or MeasurementConfig(), progress)
+    run = _Run(
+        backend, options, {job.key: job for job in jobs}, store, settings or MeasurementConfig(),
+        progress, not is_overhead_known(store, backend), _prefixes(store, backend, jobs),
+    )  # fmt: skip
     run.visit()
     records = run.records()
     store.add(records)
@@ -67,140 +72,133 @@ def measure(
     return records
 
 
+@dataclass
 class _Run:
-    """The visits of one call, as they come in; ``cached`` are the keys of those in the cache."""
+    """The visits of one call, as they come in; ``cached`` are the keys of those in the cache.
 
-    def __init__(
-        self,
-        backend: Backend,
-        options: Mapping[str, int | str],
-        jobs: Sequence[Job],
-        store: Store,
-        settings: MeasurementConfig,
-        progress: OnProgress | None,
-    ) -> None:
-        self._backend, self._options, self._settings = backend, options, settings
-        self._store, self._progress = store, progress
-        self._probing = not is_overhead_known(store, backend)
-        self._jobs = {job.key: job for job in jobs}
-        self._prefixes = _prefixes(store, backend, jobs)
-        self.cached: list[str] = []
-        # By the key of a job or probe: the visits, each with the number of its process.
-        self._visits: dict[str, list[tuple[int, VisitResult]]] = defaultdict(list)
-        self._references_us: dict[int, list[float]] = defaultdict(list)  # in order, by process
-        self._failures: dict[str, str] = {}
-        self._started = time.monotonic()
-        self._done = 0
+    ``visits`` are by the key of a job or probe, ``references_us`` in order by process. ``prefixes``
+    are those of the keys in the cache.
+    """
+
+    backend: Backend
+    options: Mapping[str, int | str]
+    jobs: Mapping[str, Job]
+    store: Store
+    settings: MeasurementConfig
+    progress: OnProgress | None
+    probing: bool
+    prefixes: Mapping[str, str]
+    cached: list[str] = field(default_factory=list)
+    visits: dict[str, list[VisitResult]] = field(default_factory=lambda: defaultdict(list))
+    references_us: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    failures: dict[str, str] = field(default_factory=dict)
+    started: float = field(default_factory=time.monotonic)
+    done: int = 0
 
     def visit(self) -> None:
         """Make the visits, by one process after the other."""
-        for process in range(self._settings.max_processes):
+        for process in range(self.settings.max_processes):
             wanted = [
-                job for key, job in self._jobs.items()
-                if key not in self._failures
-                and is_wanted(self._settings, process, _visits(self._visits[key]))
+                job for key, job in self.jobs.items()
+                if key not in self.failures
+                and is_wanted(self.settings, process, _visits(self.visits[key]))
             ]  # fmt: skip
             if not wanted or self._is_late():
                 break
             self._visit_in(process, wanted)
 
     def _is_late(self) -> bool:
-        budget_s = self._settings.budget_s
-        return budget_s is not None and time.monotonic() - self._started > budget_s
+        budget_s = self.settings.budget_s
+        return budget_s is not None and time.monotonic() - self.started > budget_s
 
     def _visit_in(self, process: int, wanted: Sequence[Job]) -> None:
         """All rounds of one process; it is started again behind a job that brought it down."""
-        tasks = tasks_of(self._settings, process, wanted, self._probing)
+        tasks = tasks_of(self.settings, process, wanted, self.probing)
         todo = [task for task in tasks if not self._is_cached(process, task)]
+        place = registry.place_of(self.backend)
         done = 0
         began = time.monotonic()
         worker: MeasuringProcess | None = None
-        try:
+        with ExitStack() as started:
             for task in todo:
                 if self._is_late() and done:
                     break
-                if task.key in self._failures:
+                if task.key in self.failures:
                     continue
-                worker = worker or MeasuringProcess(registry.place_of(self._backend), self._options)
+                worker = worker or started.enter_context(MeasuringProcess(place, self.options))
                 result = worker.ask(task)
                 if result is None:
-                    self._failures[task.key] = worker.last_words()
+                    self.failures[task.key] = worker.last_words()
                     worker.kill()
                     worker = None
                     continue
                 self._keep(process, task, result)
                 done += 1
-                self._done += 1
+                self.done += 1
                 self._report(process, done, len(todo), began, task)
-        except BaseException:
-            if worker is not None:
-                worker.kill()
-            raise
-        if worker is not None:
-            worker.stop()
 
     def _is_cached(self, process: int, task: VisitTask) -> bool:
         """Whether an earlier run, cut off since, has made the visit, which is then taken up."""
-        if task.key not in self._jobs:
+        if task.key not in self.jobs:
             return False
         key = self._cache_key(process, task)
-        result = decode_or_none(self._store.cache_get(key), VisitResult)
+        result = self.store.cache_read(key, partial(decode_or_none, form=VisitResult))
         if result is not None:
             self.cached.append(key)
-            self._visits[task.key].append((process, result))
+            self.visits[task.key].append(replace(result, process=process))
         return result is not None
 
     def _keep(self, process: int, task: VisitTask, result: VisitResult) -> None:
-        if result.failure is not None and task.key in self._jobs:
-            self._failures[task.key] = result.failure
+        if result.failure is not None and task.key in self.jobs:
+            self.failures[task.key] = result.failure
         if not result.samples_us:
             return
-        self._references_us[process].append(result.reference_us)
-        self._visits[task.key].append((process, result))
-        if task.key in self._jobs:
+        self.references_us[process].append(result.reference_us)
+        self.visits[task.key].append(replace(result, process=process))
+        if task.key in self.jobs:
             key = self._cache_key(process, task)
-            self._store.cache_put(key, msgspec.json.encode(result).decode())
+            self.store.cache_put(key, msgspec.json.encode(result).decode())
             self.cached.append(key)
 
     def _cache_key(self, process: int, task: VisitTask) -> str:
-        return f"{self._prefixes[task.key]}/{process}/{task.seed}"
+        return f"{self.prefixes[task.key]}/{process}/{task.seed}"
 
     def _report(self, process: int, done: int, total: int, began: float, task: VisitTask) -> None:
-        if self._progress is None:
+        if self.progress is None:
             return
-        processes = max(self._settings.processes, process + 1)
-        label = (task.networks[0].name or task.key) if task.key in self._jobs else OVERHEAD
+        processes = max(self.settings.processes, process + 1)
+        label = (task.networks[0].name or task.key) if task.key in self.jobs else OVERHEAD
         # How many visits the processes to come make is not known yet: as many as this one.
         ahead = total - done + total * (processes - process - 1)
         left_s = (time.monotonic() - began) / done * ahead
-        self._progress(Progress(self._done, self._done + ahead, label, left_s))
+        self.progress(Progress(self.done, self.done + ahead, label, left_s))
 
     def records(self) -> list[Measurement]:
         """A record of each job that was visited or failed, in order."""
-        backend, store = self._backend, self._store
-        of_jobs = [result for key in self._jobs for _, result in self._visits[key]]
+        backend, store = self.backend, self.store
+        of_jobs = [result for key in self.jobs for result in self.visits[key]]
         reference_us = overhead_us = 0.0
         if of_jobs:
             load = mean_load(result.load for result in of_jobs)
             usual = usual_us([result.reference_us for result in of_jobs])
-            reference_us = reference_latency_us(store, backend, usual, load)
+            reference = reference_network()
+            reference_us = constant_us(store, backend, "reference", reference, usual, load)
             fitted_us = self._fitted_overhead_us(reference_us)
-            overhead_us = dispatch_overhead_us(store, backend, fitted_us, load)
-        single_spread = max(
-            [SINGLE_VISIT_SPREAD, *map(flicker_share, self._references_us.values())]
-        )
+            null = null_network(1)
+            overhead_us = constant_us(store, backend, "entry cost", null, fitted_us, load)
+        single_spread = max([SINGLE_VISIT_SPREAD, *map(flicker_share, self.references_us.values())])
         environment = backend.environment()
         records: list[Measurement] = []
-        for key, job in self._jobs.items():
-            load = mean_load(result.load for _, result in self._visits[key])
+        for key, job in self.jobs.items():
+            load = mean_load(result.load for result in self.visits[key])
             subject = Subject(
                 backend.target, job.signature.hash, job.kind, PROTOCOLS[backend.method],
                 environment, job.labels, load=load,
             )  # fmt: skip
-            if key in self._failures:
-                records.append(failure_of(subject, self._failures[key]))
-            elif self._visits[key]:
-                visits = _visits(self._visits[key], reference_us)
+            if key in self.failures:
+                records.append(subject.record(None, failure=self.failures[key]))
+            elif self.visits[key]:
+                visits = _visits(self.visits[key], reference_us)
                 is_cell = job.kind != "network" and job.predecessor is None
                 counted = visits if job.predecessor is not None else without_outliers(visits)
                 records.append(record_of(
@@ -212,33 +210,25 @@ class _Run:
         levels_us = {
             length: [
                 level_us(result.samples_us) * reference_us / result.reference_us
-                for _, result in self._visits[probe_key(length)]
+                for result in self.visits[probe_key(length)]
             ]
             for length in PROBE_LENGTHS
         }
         return fit_dispatch_overhead_us(levels_us)
 
 
-def _visits(
-    visits: Sequence[tuple[int, VisitResult]], reference_us: float | None = None
-) -> list[Visit]:
+def _visits(results: Sequence[VisitResult], reference_us: float | None = None) -> list[Visit]:
     """Visits of one job with their drift, which is 1 where no reference latency is known yet."""
-    return [
-        Visit(
-            result.samples_us,
-            round(result.reference_us / reference_us, 5) if reference_us else 1.0,
-            process,
-        )
-        for process, result in visits
-    ]
+    drifts = [round(r.reference_us / reference_us, 5) if reference_us else 1.0 for r in results]
+    visits = zip(results, drifts, strict=True)
+    return [Visit(result.samples_us, drift, result.process) for result, drift in visits]
 
 
 def _prefixes(store: Store, backend: Backend, jobs: Sequence[Job]) -> dict[str, str]:
     """What the cached visits of each job are called: those made for an older record otherwise."""
     prefix = f"visit-3/{PROTOCOLS[backend.method]}/{backend.target}"
     prefixes = {job.key: f"{prefix}/{job.key}/0" for job in jobs}
-    kinds: set[Kind] = {job.kind for job in jobs}
-    for kind in kinds:
+    for kind in KINDS:
         own = {job.signature.hash: job.key for job in jobs if job.kind == kind}
         for hash_, stats in store.latencies(backend.target, own, kind).items():
             prefixes[own[hash_]] = f"{prefix}/{own[hash_]}/{stats.records}"

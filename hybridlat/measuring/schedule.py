@@ -7,9 +7,10 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from hybridlat.graph.builder import null_network
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import Signature
-from hybridlat.measuring.machine import overhead_probes
+from hybridlat.measuring.machine import PROBE_LENGTHS
 from hybridlat.measuring.statistics import combine
 from hybridlat.measuring.visiting import VisitTask
 from hybridlat.schema.measurement import Kind, Visit
@@ -101,7 +102,7 @@ def tasks_of(
     ``probing``: the dispatch overhead's probes are visited among them, since it is not known yet.
     """
     by_key = {job.key: job for job in jobs}
-    probes = {probe_key(length): network for length, network in overhead_probes().items()}
+    probes = {probe_key(length): null_network(length) for length in PROBE_LENGTHS}
     probed = list(probes) * math.ceil(_PROBE_VISITS / settings.rounds) if probing else []
     networks = [job.key for job in jobs if job.kind == "network"]
     for round_ in range(settings.rounds):
@@ -116,13 +117,10 @@ def tasks_of(
                 yield VisitTask(key, (probes[key],), _PROBE_MS, seed, _PROBE_REPLICAS)
                 continue
             job = by_key[key]
-            if job.kind == "network":
-                yield VisitTask(key, job.networks, settings.network_visit_ms, seed)
-            elif job.room_bytes is not None:
-                yield VisitTask(key, job.networks, settings.visit_ms, seed, 0, job.room_bytes)
-            else:
-                replicas = replicas_for(job.network)
-                yield VisitTask(key, job.networks, settings.visit_ms, seed, replicas)
+            is_whole = job.kind == "network"
+            visit_ms = settings.network_visit_ms if is_whole else settings.visit_ms
+            replicas = 0 if is_whole or job.room_bytes is not None else replicas_for(job.network)
+            yield VisitTask(key, job.networks, visit_ms, seed, replicas, job.room_bytes or 0)
 
 
 def probe_key(length: int) -> str:

@@ -67,13 +67,14 @@ def difference(timed_us: Sequence[float], taken_off_us: Sequence[float]) -> tupl
     return tuple(round(sample - level, 3) for sample in timed_us)
 
 
-def flicker_share(references_us: Sequence[float]) -> float:
+def flicker_share(*processes_us: Sequence[float]) -> float:
     """How much the machine's pace changes from one visit of a process to the next.
 
     The robust standard deviation of the steps of the references' logarithms, over √2: slow drift is
     not in it.
     """
-    steps = [abs(math.log(b / a)) for a, b in itertools.pairwise(references_us) if a > 0 < b]
+    pairs = [pair for of_process in processes_us for pair in itertools.pairwise(of_process)]
+    steps = [abs(math.log(after / before)) for before, after in pairs if before > 0 < after]
     return 1.4826 * statistics.median(steps) / math.sqrt(2) if steps else 0.0
 
 
@@ -88,11 +89,8 @@ def combine(
     processes where these differ more; that of one visit is ``single_visit_spread``, or the spread
     of its samples. A result is never below ``FLOOR_US``. ValueError without visits.
     """
-    sound = [visit for visit in visits if visit.samples_us]
-    if not sound:
-        raise ValueError("no visit has samples")
-    above_us = statistics.median(map(_level, sound)) - overhead_us
-    error_us = _standard_error_us(sound, single_visit_spread)
+    above_us = statistics.median(map(_level, visits)) - overhead_us
+    error_us = _standard_error_us(visits, single_visit_spread)
     latency_us = max(above_us, FLOOR_US)
     spread = min(_MOST_SPREAD, error_us / latency_us)
     return Result(latency_us, spread, below_noise=above_us <= 2 * error_us)
@@ -107,7 +105,6 @@ def without_outliers(visits: Sequence[Visit]) -> list[Visit]:
 
     All where there are fewer than three processes or no majority. Not for differences.
     """
-    visits = [visit for visit in visits if visit.samples_us]
     middles = {p: statistics.median(levels) for p, levels in _levels_by_process(visits).items()}
     if len(middles) < _LEAST_PROCESSES:
         return list(visits)
@@ -129,20 +126,19 @@ def _standard_error_us(visits: Sequence[Visit], single_visit_spread: float) -> f
     by_process = _levels_by_process(visits)
     levels = [level for group in by_process.values() for level in group]
     if len(levels) < 2:
-        samples = visits[0].samples_us
-        among = statistics.stdev(samples) / math.sqrt(len(samples)) if len(samples) > 1 else 0.0
+        among = _error_of_mean(visits[0].samples_us)
         return max(single_visit_spread * abs(levels[0]), _MEDIAN_ERROR * among / visits[0].drift)
-    within = statistics.stdev(levels) / math.sqrt(len(levels))
-    between = 0.0
-    if len(by_process) > 1:
-        middles = [statistics.median(group) for group in by_process.values()]
-        between = statistics.stdev(middles) / math.sqrt(len(middles))
-    return _MEDIAN_ERROR * max(within, between)
+    middles = [statistics.median(group) for group in by_process.values()]
+    return _MEDIAN_ERROR * max(_error_of_mean(levels), _error_of_mean(middles))
+
+
+def _error_of_mean(values: Sequence[float]) -> float:
+    return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
 
 
 @dataclass(frozen=True)
 class Subject:
-    """All of a record but the visits: the thing measured, and how."""
+    """All of a record but the visits: the thing measured, and how; by default now."""
 
     target: Target
     signature: str
@@ -158,11 +154,12 @@ class Subject:
     ) -> Measurement:
         """The record with this result; the load stands in its environment."""
         load = {} if self.load is None else self.load.environment()
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         return Measurement(
             self.target, self.signature, self.kind, latency_us,
             protocol=self.protocol,
             environment={**self.environment, **load},
-            measured_at=self.measured_at or now(),
+            measured_at=self.measured_at or now,
             labels={**self.labels, **(labels or {})},
             **result,
         )  # fmt: skip
@@ -188,13 +185,3 @@ def record_of(
         visits=tuple(visits),
         overhead_us=overhead_us,
     )
-
-
-def failure_of(subject: Subject, reason: str) -> Measurement:
-    """The record of a thing that could not be measured."""
-    return subject.record(None, failure=reason)
-
-
-def now() -> str:
-    """The time for a record, in UTC, ISO 8601."""
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

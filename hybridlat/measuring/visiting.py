@@ -48,15 +48,16 @@ class VisitTask:
 class VisitResult:
     """Samples of the replicas or of a difference, the reference around them, or a failure.
 
-    ``load`` is that of other work, None where the system does not report it. No samples and no
-    failure: every run was disturbed, and the next visit may do better.
+    ``load`` is that of other work, None where the system does not report it; ``process`` is
+    numbered by who asked. No samples and no failure: every run was disturbed, and the next visit
+    may do better.
     """
 
-    key: str
     samples_us: tuple[float, ...] = ()
     reference_us: float = 0.0
     failure: str | None = None
     load: MachineLoad | None = None
+    process: int = 0
 
 
 class References:
@@ -117,12 +118,12 @@ def visit(
         after = references.run_us()
         meter.sample()
     except HybridlatError as error:
-        return VisitResult(task.key, failure=str(error))
+        return VisitResult(failure=str(error))
     finally:
         for session in sessions:
             session.close()
     kept_us = tuple(round(sample, 2) for sample in samples)
-    return VisitResult(task.key, kept_us, (before + after) / 2, load=meter.load())
+    return VisitResult(kept_us, (before + after) / 2, load=meter.load())
 
 
 def rotate(sessions: Sequence[Session], task: VisitTask) -> Sequence[float]:

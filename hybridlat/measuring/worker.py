@@ -19,7 +19,6 @@ from multiprocessing.connection import Connection
 from hybridlat.engines import registry
 from hybridlat.engines.host import pin, usable_cores
 from hybridlat.errors import HybridlatError
-from hybridlat.measuring.process import Start
 from hybridlat.measuring.visiting import References, VisitTask, visit
 
 _ORPHANED_CHECK_S = 1.0
@@ -41,15 +40,12 @@ def main(arguments: list[str]) -> int:
 
 def serve(parent_side: Connection) -> None:
     """Answer tasks; EOFError or ConnectionError when the parent is gone."""
-    start = parent_side.recv()
-    assert isinstance(start, Start)
-    sys.path[:] = start.module_path
-    if start.pythonpath is None:
-        os.environ.pop("PYTHONPATH", None)
-    else:
-        os.environ["PYTHONPATH"] = start.pythonpath
+    place, options, sys.path[:], pythonpath = parent_side.recv()
+    os.environ.pop("PYTHONPATH", None)
+    if pythonpath is not None:
+        os.environ["PYTHONPATH"] = pythonpath
     try:
-        backend = registry.backend_at(start.backend)(**start.options)
+        backend = registry.backend_at(place)(**options)
         cores = usable_cores()
         pin(backend.target.threads or 1)
         references = References(backend)

@@ -143,11 +143,8 @@ def fit_domain(
     telling when it is missed: its weight is the negative logarithm of how often that happens.
     """
     values = geometry.values[:, [COLUMN[name] for name in RANGED]]
-    low = np.full((ops, len(RANGED)), np.inf)
-    high = np.full((ops, len(RANGED)), -np.inf)
-    for code in range(ops):
-        mine = values[codes == code]
-        low[code], high[code] = mine.min(axis=0), mine.max(axis=0)
+    low = np.array([values[codes == code].min(axis=0) for code in range(ops)])
+    high = np.array([values[codes == code].max(axis=0) for code in range(ops)])
     points, triples = shape_points(geometry, codes), combinations_of(geometry)
     domain = ApplicabilityDomain(
         low, high, _spread_out(points, _PROTOTYPES), 1.0, np.unique(triples),

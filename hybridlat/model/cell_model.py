@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +31,7 @@ _MOST_CELLS_REMEMBERED = 20_000
 _BLOCK_ROWS = 32
 
 
-@dataclass(frozen=True)
-class Predictions:
+class Predictions(NamedTuple):
     """Arrays over cells: what ``CellModel.predict`` wraps into one object a cell.
 
     ``novelty`` above 1 is not trusted; ``latency_us`` is NaN where nothing is known.
@@ -85,22 +85,18 @@ class CellModel:
             if len(known) > _MOST_CELLS_REMEMBERED:
                 known.clear()
                 new = list(dict.fromkeys(texts))
-            try:
-                cells = geometry(new)
-            except ValueError:  # some are of another make than this version reads
-                problems = {text: problem for text in new if (problem := problem_of(text))}
-                known.update((t, CellPrediction(None, None, False, p)) for t, p in problems.items())
-                new = [text for text in new if text not in problems]
-                cells = geometry(new)
-            known.update(zip(new, self._predict_new(cells), strict=True))
+            # Some may be of another make than this version reads.
+            problems = {text: problem for text in new if (problem := problem_of(text))}
+            known.update((t, CellPrediction(None, None, False, p)) for t, p in problems.items())
+            new = [text for text in new if text not in problems]
+            known.update(zip(new, self._predict_new(geometry(new)), strict=True))
         return [known[text] for text in texts]
 
     def _predict_new(self, cells: Geometry) -> list[CellPrediction]:
         kernel_us, expected, strange, broken, distance = self._remembered(cells)
         made, codes = self._predictions(cells, kernel_us, expected, strange), cells.codes(self.ops)
         answers = []
-        columns = (made.latency_us, made.low_us, made.high_us, made.novelty)
-        rows = zip(*(column.tolist() for column in columns), strict=True)
+        rows = zip(*(column.tolist() for column in made), strict=True)
         for cell, (us, low_us, high_us, novelty) in enumerate(rows):
             if novelty <= 1:
                 answers.append(CellPrediction(us, (low_us, high_us), True))

@@ -11,6 +11,7 @@ ceil(T/units), fill = T/(waves·units).
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,10 +29,6 @@ def _log2(values: Array) -> Array:
 
 def _size(column: str) -> Formula:
     return lambda v: _log2(np.maximum(getattr(v, column), 1.0))
-
-
-def _column(column: str) -> Formula:
-    return lambda v: getattr(v, column)
 
 
 def alignment(channels: Array) -> Array:
@@ -133,7 +130,7 @@ _FORMULAS: list[tuple[str, str, Formula]] = [
 ]  # fmt: skip
 FEATURES: list[tuple[str, str, Formula]] = [
     *((f"log2_{name}", f"log2 of {name}", _size(name)) for name in _SIZES),
-    *((name, "as in geometry.COLUMNS", _column(name)) for name in _AS_THEY_ARE),
+    *((name, "as in geometry.COLUMNS", attrgetter(name)) for name in _AS_THEY_ARE),
     *_FORMULAS,
     *(row for tile in TILES for row in _of_tile(tile)),
     ("log2_best_wave_time", "log2 of the fastest tile's wave time over the roofline",

@@ -3,6 +3,7 @@ predict."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -76,11 +77,12 @@ def fit_model(
             f"{len(usable)} usable rows are too few to fit a model: give at least {LEAST_ROWS}"
         )
     cells = geometry([texts[i] for i in usable])
-    folds = make_folds([groups[i] for i in usable], config.seed)
-    trust = None if noise_shares is None else trust_of(np.asarray(noise_shares, float)[usable])
+    noise = np.zeros(len(truth)) if noise_shares is None else np.asarray(noise_shares, float)
     names = [groups[i] for i in usable]
+    folds = make_folds(names, config.seed)
     several = 1 < len(set(names)) < len(names)
-    model = _Fit(cells, truth[usable], folds, trust, config).model(for_cells=not several)
+    fit = _Fit(cells, truth[usable], folds, trust_of(noise[usable]), config)
+    model = fit.model(for_cells=not several)
     model.card["records_hash"] = records_hash(texts, latencies_us)
     return model
 
@@ -93,11 +95,11 @@ class _Fit:
         cells: Geometry,
         truth: Array,
         cell_folds: NDArray[np.intp],
-        trust: Array | None,
+        trust: Array,
         config: FitConfig,
     ) -> None:
-        self.cells, self.truth, self.trust, self.config = cells, truth, trust, config
-        self.seed, self.fold = config.seed, cell_folds[cells.cell]
+        self.cells, self.truth, self.config, self.seed = cells, truth, config, config.seed
+        self.trust, self.fold = trust[cells.cell], cell_folds[cells.cell]
         view = View(cells, config.device, config.precision)
         kernels = np.bincount(cells.cell, minlength=cells.cells)
         # Half of what the fastest cells take is launch and latency that no roofline knows.
@@ -110,9 +112,7 @@ class _Fit:
             cells, self.codes, view, self.base, self.ops, *self.started
         )
         together = kernels[cells.cell]
-        self.weights = 1.0 / together
-        if trust is not None:
-            self.weights *= trust[cells.cell]
+        self.weights = 1.0 / together * self.trust
         kernel_us = self._shared_out(self.base * np.exp(self.prior))
         if kernels.max() > 1:
             self.weights *= np.where(together > 1, 0.5, 1.0)
@@ -123,7 +123,7 @@ class _Fit:
             if name in SMOOTH or name.startswith("op=")
         ]  # fmt: skip
         # Kernels whose measurement says more than its noise; all where too few do.
-        sound = np.ones(len(together), bool) if trust is None else trust[cells.cell] >= SOUND
+        sound = self.trust >= SOUND
         taken = sound if sound.sum() >= LEAST_ROWS else slice(None)
         self.tuned = tune_gaussian_process(self.rows[taken], self.values[taken], columns, self.seed)
 
@@ -164,8 +164,7 @@ class _Fit:
         if n <= _FOREST_LIMIT:
             forest_values = out_of_fold(fold, lambda taken: self._forest(rows, taken), rows)
         candidates = np.stack([smooth, boosted_values, forest_values], axis=1)
-        trust = None if self.trust is None else self.trust[cells.cell]
-        shares = best_shares(candidates, self.values, smooths, trust)
+        shares = best_shares(candidates, self.values, smooths, self.trust)
         every = np.ones(n, bool)
         boosted = self._boosted(rows, every)
         forest = self._forest(rows, every) if n <= _FOREST_LIMIT else None
@@ -251,7 +250,7 @@ def out_of_fold(
 
 
 def best_shares(
-    candidates: Array, truth: Array, smooth: bool = True, trust: Array | None = None
+    candidates: Array, truth: Array, smooth: bool, trust: Array
 ) -> tuple[float, float, float]:
     """Shares of the Gaussian process, boosted trees and forest: between equal and the best ones.
 
@@ -259,20 +258,16 @@ def best_shares(
     some hundred rows the best choice is mostly luck, and equal shares beat it; on thousands it is
     not. Without a ``smooth`` part its share is 0. Rows count by their ``trust``.
     """
+
+    def error(shares: tuple[float, ...]) -> float:
+        squares = np.expm1(np.clip(candidates @ np.array(shares) - truth, -1, 1)) ** 2
+        return float(np.mean(trust * squares))
+
     equal = (1 / 3, 1 / 3, 1 / 3) if smooth else (0.0, 0.5, 0.5)
-    best, best_error = equal, math.inf
     grid = [i / 4 for i in range(5)]
-    for first in grid if smooth else (0.0,):
-        for second in grid:
-            third = 1 - first - second
-            if third < 0:
-                continue
-            mixed = candidates @ np.array([first, second, third])
-            squares = np.expm1(np.clip(mixed - truth, -1, 1)) ** 2
-            error = float(np.mean(squares if trust is None else trust * squares))
-            if error < best_error:
-                best, best_error = (first, second, third), error
-    rows = len(truth) if trust is None else float(trust.sum())
+    pairs = itertools.product(grid if smooth else [0.0], grid)
+    best = min(((a, b, 1 - a - b) for a, b in pairs if a + b <= 1), key=error)
+    rows = float(trust.sum())
     decided = rows / (rows + 600)
     a, b, c = (decided * own + (1 - decided) * even for own, even in zip(best, equal, strict=True))
     return a, b, c

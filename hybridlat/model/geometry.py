@@ -38,10 +38,8 @@ CONTEXTS = {"": 0.0, "medium": 1.0, "small": 2.0}
 """Number of each context: the fewer weights a network holds, the warmer are the caches."""
 COLUMN = {name: i for i, name in enumerate(COLUMNS)}
 _PACK = struct.Struct(f"{len(COLUMNS)}d")
-_MEMO_LIMIT = 65_536  # some 100 MB
-_memo: dict[str, bytes] = {}
 _op_numbers: dict[str, int] = {}
-"""Operators in the order in which they were met: what is in the memo is numbered by it."""
+"""Operators in the order in which they were met: rows that are remembered are numbered by it."""
 
 
 @dataclass(frozen=True)
@@ -94,28 +92,25 @@ class Geometry:
 
 def geometry(texts: Sequence[str]) -> Geometry:
     """The kernels of every signature text. Raises ValueError for a text that is no signature."""
-    packed = []
-    for text in texts:
-        rows = _memo.get(text)
-        if rows is None:
-            if len(_memo) >= _MEMO_LIMIT:
-                _memo.clear()
-            try:
-                rows = b"".join(_PACK.pack(*row) for row in scan(text))
-            except _DAMAGE as error:
-                raise ValueError(f"a signature that cannot be read: {error}") from error
-            _memo[text] = rows
-        packed.append(rows)
+    packed = list(map(_packed, texts))
     values = np.frombuffer(b"".join(packed)).reshape(-1, len(COLUMNS))
     counts = np.fromiter((len(rows) // _PACK.size for rows in packed), np.intp, len(packed))
     cell = np.repeat(np.arange(len(packed)), counts)
     return Geometry(values, cell, len(packed), tuple(_op_numbers))
 
 
+@lru_cache(maxsize=65_536)  # some 100 MB
+def _packed(text: str) -> bytes:
+    try:
+        return b"".join(_PACK.pack(*row) for row in scan(text))
+    except _DAMAGE as error:
+        raise ValueError(f"a signature that cannot be read: {error}") from error
+
+
 def problem_of(text: str) -> str:
     """Why ``geometry`` cannot read a text; empty where it can."""
     try:
-        geometry([text])
+        _packed(text)
     except ValueError as error:
         return str(error)
     return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -94,11 +94,10 @@ def _image(shape: tuple[int, ...], channels_last: bool = False) -> tuple[int, in
 
 
 def kernel_row(
-    op: str, read: Sequence[Tensor | None], outputs: Iterable[Tensor], a: KernelAttributes
+    op: str, read: Sequence[Tensor | None], made: Sequence[Tensor], a: KernelAttributes
 ) -> tuple[str, tuple[float, ...]]:
     """The operator of a kernel, and its row of ``COLUMNS`` from ``kind`` to ``variant``."""
     present = [t for t in read if t is not None]
-    made = list(outputs)
     blank: Tensor = ((), 1, 4, False)
     first = present[0] if present else blank
     main = made[0] if made else blank
@@ -148,7 +147,8 @@ def kernel_row(
         if op.endswith("Transpose"):  # each input reaches every tap, each output only some
             per_output /= a.stride**2
     elif kind == KINDS["matmul"] and len(present) > 1:
-        k = _contracted(first, present[1], a)
+        shape = present[1][0]  # of a vector the operand tells, which may be seen through a Flatten
+        k = shape[-1 if a.transposed else -2] if len(shape) > 1 else (1, *first[0])[-1]
         n = main[0][-1] if main[0] else 1
         m = main[1] // max(n, 1)
         has_bias = int(len(present) > 2)
@@ -172,14 +172,6 @@ def kernel_row(
         main[2], activation, has_add, has_bias,
         len(present), len(main[0]), *_stretches(op, kind, present, main, a), a.variant,
     )  # fmt: skip
-
-
-def _contracted(first: Tensor, second: Tensor, a: KernelAttributes) -> int:
-    """How many elements an output sums over: the first operand may be seen through a Flatten."""
-    shape = second[0]
-    if len(shape) > 1:
-        return shape[-1] if a.transposed else shape[-2]
-    return first[0][-1] if first[0] else 1
 
 
 def _stretches(

@@ -26,11 +26,8 @@ PRIOR_FOLDER = "prior"
 MODEL_FILES = ("model.json", "arrays.npz", "trees.ubj", "spread.ubj")
 
 
-def save_model(
-    model: CellModel, folder: Path | str, card: Mapping[str, object] | None = None
-) -> None:
+def save_model(model: CellModel, folder: Path, card: Mapping[str, object] | None = None) -> None:
     """Write a model; ``card`` adds metrics, date, versions to its own."""
-    folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     gp_mean, domain = model.gp_mean, model.domain
     head = {
@@ -60,9 +57,8 @@ def _write_json(path: Path, body: Mapping[str, object]) -> None:
     path.write_text(json.dumps(body, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def load_model(folder: Path | str) -> CellModel:
+def load_model(folder: Path) -> CellModel:
     """Read a model folder; StoreError when it is missing, damaged or of another format."""
-    folder = Path(folder)
     missing = [name for name in MODEL_FILES if not (folder / name).is_file()]
     if missing:
         raise StoreError(f"{folder} is not a model: it lacks {', '.join(missing)}")
@@ -114,10 +110,10 @@ def _read(folder: Path) -> CellModel:
     )  # fmt: skip
 
 
-def read_device(folder: Path | str) -> Device | None:
+def read_device(folder: Path) -> Device | None:
     """The device that a model was trained for, whatever its format; None where it does not say."""
     try:
-        head = json.loads((Path(folder) / "model.json").read_text())
+        head = json.loads((folder / "model.json").read_text())
         return Device.from_mapping(head["device"])
     except (OSError, KeyError, TypeError, ValueError):
         return None

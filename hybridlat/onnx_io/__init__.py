@@ -33,14 +33,10 @@ __all__ = [
     "random_array", "read_network", "readable", "since_version", "to_onnx", "zeros",
 ]  # fmt: skip
 
-__getattr__ = loader(
-    __name__,
-    {
-        "engine_network": "hybridlat.onnx_io.read",
-        "random_array": "hybridlat.onnx_io.write",
-        "readable": "hybridlat.onnx_io.tensorrt",
-        "since_version": "hybridlat.onnx_io.values",
-        "to_onnx": "hybridlat.onnx_io.write",
-        "zeros": "hybridlat.onnx_io.write",
-    },
-)
+_HOMES = {
+    "engine_network": "hybridlat.onnx_io.read",
+    "readable": "hybridlat.onnx_io.tensorrt",
+    "since_version": "hybridlat.onnx_io.values",
+    **dict.fromkeys(("random_array", "to_onnx", "zeros"), "hybridlat.onnx_io.write"),
+}
+__getattr__ = loader(__name__, _HOMES)

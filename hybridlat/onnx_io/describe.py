@@ -91,11 +91,8 @@ def module_paths(model: ModelProto) -> tuple[str, ...]:
 
 
 def _from_scopes(node: NodeProto) -> str:
-    for entry in node.metadata_props:
-        if entry.key == SCOPES:
-            scopes = scopes_of(entry.value)
-            return scopes[-2] if len(scopes) > 1 else ""  # the last is the operation itself
-    return ""
+    scopes = next((scopes_of(e.value) for e in node.metadata_props if e.key == SCOPES), [])
+    return scopes[-2] if len(scopes) > 1 else ""  # the last is the operation itself
 
 
 def _from_name(name: str) -> str:

@@ -78,8 +78,9 @@ class OnnxFile:
         """The network with every size bound; NetworkError says what is wrong or missing."""
         from hybridlat.onnx_io import read
 
+        parsed = self.parsed
         with read.naming(self.name):
-            return read.network_of(self.parsed, self.name, batch, shapes or {})
+            return read.network_of(parsed, self.name, batch, shapes or {})
 
 
 def load(source: ModelSource, name: str | None = None, recall: Recall | None = None) -> OnnxFile:

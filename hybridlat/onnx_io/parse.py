@@ -8,7 +8,7 @@ from functools import cached_property
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx import ModelProto, NodeProto, SparseTensorProto, TensorProto, inliner
+from onnx import ModelProto, NodeProto, SparseTensorProto, TensorProto, ValueInfoProto, inliner
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import topological_order
@@ -24,11 +24,9 @@ from hybridlat.onnx_io.nodes import (
     file_tensor,
     uniquely_named,
 )
+from hybridlat.onnx_io.shapes import written_sizes
 from hybridlat.onnx_io.values import MOST_BYTES, Value, data_type
 
-DATA_DEPENDENT = ("NonZero", "NonMaxSuppression", "Unique", "Compress")
-"""The sizes of their results depend on the data."""
-CONTROL_FLOW = ("If", "Loop", "Scan")
 OLDEST_OPSET = 7
 MAX_INLINED_OPERATORS = 200_000
 _STANDARD = frozenset({"", "ai.onnx.ml"})
@@ -60,15 +58,13 @@ class Parsed:
         return tuple([info.name for info in self.frame.graph.input])
 
     @property
+    def fed(self) -> list[ValueInfoProto]:
+        """The inputs that have no value in the file."""
+        return [info for info in self.frame.graph.input if info.name not in self.tensors]
+
+    @property
     def input_sizes(self) -> dict[str, tuple[int | None, ...]]:
-        return {
-            info.name: tuple(
-                size.dim_value if size.HasField("dim_value") else None
-                for size in info.type.tensor_type.shape.dim
-            )
-            for info in self.frame.graph.input
-            if info.name not in self.tensors
-        }
+        return {info.name: tuple(written_sizes(info)) for info in self.fed}
 
     @cached_property
     def node_names(self) -> tuple[str, ...]:
@@ -160,6 +156,9 @@ def _validate(model: ModelProto, nodes: tuple[FileNode, ...]) -> None:
         raise NotOnnx("no operators in the file: it is empty, or not an ONNX model")
     if not model.graph.output:
         raise NetworkError("the network has no outputs: export it with the results it computes")
+    idle = next((node for node in nodes if not any(node.outputs)), None)
+    if idle is not None:
+        raise NetworkError(f"the operator {idle.op!r} gives nothing out: the file is damaged")
     opset = next((o.version for o in model.opset_import if not domain_of(o.domain)), None)
     newest = onnx.defs.onnx_opset_version()
     if opset is None and not all(node.domain for node in nodes):
@@ -169,24 +168,6 @@ def _validate(model: ModelProto, nodes: tuple[FileNode, ...]) -> None:
             f"the file uses opset {opset}: opsets {OLDEST_OPSET} to {newest} can be read; "
             "convert it with onnx.version_converter"
         )
-    flow = [node for node in nodes if node.op in CONTROL_FLOW and not node.domain]
-    after = behind_data(nodes) if flow else set()
-    for node in flow:
-        if not after.intersection(node.reads):
-            raise NetworkError(
-                f"the network has control flow ({node.op} {node.name!r}), so its latency depends "
-                "on data: export it with the branch fixed"
-            )
-
-
-def behind_data(nodes: Iterable[FileNode]) -> set[str]:
-    """The tensors that depend on an operator whose result may have a size that depends on data."""
-    after: set[str] = set()
-    for node in nodes:
-        starts = not node.domain and node.op in DATA_DEPENDENT
-        if starts or (after and after.intersection(node.reads)):
-            after.update(out for out in node.outputs if out)
-    return after
 
 
 def _without_weights(node: FileNode) -> FileNode:

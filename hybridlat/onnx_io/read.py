@@ -15,7 +15,7 @@ from onnx import ValueInfoProto
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Constant, Network, Node, Shapes, TensorType
 from hybridlat.onnx_io.nodes import FileNode, domain_of, in_order, node_of
-from hybridlat.onnx_io.parse import DATA_DEPENDENT, Parsed, parse
+from hybridlat.onnx_io.parse import Parsed, parse
 from hybridlat.onnx_io.rebind import Rebinding, batch_change
 from hybridlat.onnx_io.shapes import (
     Misfit,
@@ -27,14 +27,18 @@ from hybridlat.onnx_io.shapes import (
     runtime_types,
     types_of,
 )
-from hybridlat.onnx_io.values import (
-    Known,
-    Value,
-    constant_of,
-    keeps_float_values,
+from hybridlat.onnx_io.values import Known, Value, constant_of, keeps_float_values
+from hybridlat.onnx_io.walk import (
+    DATA_DEPENDENT,
+    Frame,
+    OutOfOrder,
+    Walk,
+    leave_out,
+    remember,
+    walk,
 )
-from hybridlat.onnx_io.walk import Frame, OutOfOrder, Walk, leave_out, remember, walk
 
+_CONTROL_FLOW = ("If", "Loop", "Scan")
 _log = logging.getLogger(__name__)
 
 
@@ -128,6 +132,12 @@ def _network(
     way = _way(parsed, frame, rebinding)
     is_open = None in way.known.values()
     outputs, left_out = leave_out(way, frame.outputs) if is_open else (frame.outputs, ())
+    flow = [n for n in way.kept if n.op in _CONTROL_FLOW and not n.domain]
+    if flow:
+        raise NetworkError(
+            f"the network has control flow ({flow[0].op} {flow[0].name!r}), so its latency depends "
+            "on data: export it with the branch fixed"
+        )
     objections = [way.objections[n.name] for n in way.kept if n.name in way.objections]
     if objections or (is_open and way.open):
         types = engine_types(frame.model, way.kept, way.known)
@@ -153,7 +163,7 @@ def _network(
 
 def _bound(parsed: Parsed, batch: int | None, shapes: Shapes) -> Frame:
     model = parsed.frame
-    infos = [info for info in model.graph.input if info.name not in parsed.tensors]
+    infos = parsed.fed
     sizes = {name: tuple(shape) for name, shape in shapes.items()}
     unknown = sorted(set(sizes) - {info.name for info in infos})
     if unknown:
@@ -180,13 +190,8 @@ def _assembled(
     folded: tuple[str, ...] = (),
     left_out: tuple[tuple[str, str], ...] = (),
 ) -> Network:
-    types: dict[str, TensorType] = {}
+    types = {name: t for name in inputs if isinstance(t := known.get(name), TensorType)}
     keeps: dict[str, bool] = {}
-    for name in inputs:
-        type_ = known.get(name)
-        if not isinstance(type_, TensorType):
-            raise NetworkError(f"the shape of the input {name!r} is unknown: give it with --shape")
-        types[name] = type_
     made: list[Node] = []
     for node in nodes:
         for source in node.inputs:

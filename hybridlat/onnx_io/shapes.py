@@ -9,7 +9,7 @@ import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from onnx import ModelProto, ValueInfoProto
+from onnx import ModelProto, ValueInfoProto, helper
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Network, Node, TensorType
@@ -34,7 +34,7 @@ def input_type(
     if shape is None and not tensor.HasField("shape"):
         raise NetworkError(f"the input {info.name!r} has no shape: {_request(info.name, ())}")
     dims = tensor.shape.dim
-    written = [dim.dim_value if dim.HasField("dim_value") else None for dim in dims]
+    written = written_sizes(info)
     if shape is not None and tensor.HasField("shape") and len(shape) != len(dims):
         wrong = f"the input {info.name!r} has {len(dims)} sizes, but the shape given has"
         raise NetworkError(f"{wrong} {len(shape)}: {_request(info.name, written)}")
@@ -160,12 +160,7 @@ def _check_convolution(network: Network, node: Node, where: str) -> None:
 
 def info_of(name: str, type_: TensorType) -> ValueInfoProto:
     """A tensor of this type, as a graph states it."""
-    info = ValueInfoProto(name=name)
-    info.type.tensor_type.elem_type = data_type(type_.dtype)
-    info.type.tensor_type.shape.SetInParent()
-    for size in type_.shape:
-        info.type.tensor_type.shape.dim.add().dim_value = size
-    return info
+    return helper.make_tensor_value_info(name, data_type(type_.dtype), type_.shape)
 
 
 def types_of(infos: Iterable[ValueInfoProto]) -> dict[str, TensorType]:
@@ -173,11 +168,16 @@ def types_of(infos: Iterable[ValueInfoProto]) -> dict[str, TensorType]:
     types: dict[str, TensorType] = {}
     for info in infos:
         tensor = info.type.tensor_type
-        dims = tensor.shape.dim
-        if tensor.HasField("shape") and all(size.HasField("dim_value") for size in dims):
-            sizes = tuple([size.dim_value for size in dims])
-            types[info.name] = TensorType(dtype_name(tensor.elem_type), sizes)
+        bound = [size for size in written_sizes(info) if size is not None]
+        if tensor.HasField("shape") and len(bound) == len(tensor.shape.dim):
+            types[info.name] = TensorType(dtype_name(tensor.elem_type), tuple(bound))
     return types
+
+
+def written_sizes(info: ValueInfoProto) -> list[int | None]:
+    """The sizes of a tensor as a graph states them, None for those that are not numbers."""
+    dims = info.type.tensor_type.shape.dim
+    return [size.dim_value if size.HasField("dim_value") else None for size in dims]
 
 
 def engine_types(

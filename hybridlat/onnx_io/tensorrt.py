@@ -144,11 +144,11 @@ def prepare(network: Network) -> tuple[bytes, dict[str, int]]:
     return bytes(build(network, None, external=external).SerializeToString()), sizes
 
 
-def block(name: str, seed: int = 0) -> bytes:
+def block(name: str) -> bytes:
     """The numbers that the noise file ``<type>_<class>.bin`` repeats."""
     kind, _, noise = name.removesuffix(".bin").partition("_")
     # A string seeds Python's generator alike in every version; one stream for all scales.
-    source = random.Random(f"hybridlat {seed} {noise[0]}")
+    source = random.Random(f"hybridlat 0 {noise[0]}")
     values = [source.random() for _ in range(BLOCK)]
     if noise == "p":
         values = [0.5 + v for v in values]

@@ -184,15 +184,10 @@ def quietly() -> Iterator[None]:
 
     Standard output is one for all threads, so only this thread's words are dropped.
     """
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
-    levels = [logger.level for logger in loggers]
     output = contextlib.redirect_stdout(_OtherThreads(sys.stdout))
-    with _ONE_AT_A_TIME, warnings.catch_warnings(), output:
+    with _ONE_AT_A_TIME, warnings.catch_warnings(), output, contextlib.ExitStack() as levels:
         warnings.simplefilter("ignore")
-        for logger in loggers:
+        for logger in map(logging.getLogger, ("torch.onnx", "onnxscript", "onnx_ir")):
+            levels.callback(logger.setLevel, logger.level)
             logger.setLevel(logging.CRITICAL)
-        try:
-            yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
+        yield

@@ -124,9 +124,8 @@ def constant_of(value: Value, keep_float: bool) -> Constant:
     """The constant as networks have it: values where they decide what is computed."""
     dtype, is_float = value.type.dtype, value.type.dtype not in INTEGERS
     quantised = not is_float and dtype not in ("int64", "int32", "bool")
-    if (is_float and not keep_float) or (quantised and value.type.elements > 1):
-        return Constant(value.type)
-    array = value.array
+    is_weight = (is_float and not keep_float) or (quantised and value.type.elements > 1)
+    array = None if is_weight else value.array
     if array is None:
         return Constant(value.type)
     number = float if is_float else int
@@ -153,17 +152,10 @@ def since_version(op: str, domain: str, opset: int) -> int:
 
 
 @functools.cache
-def _defaults(op: str, domain: str, opset: int) -> Mapping[str, AttributeValue]:
+def _defaults(op: str, domain: str, opset: int) -> Mapping[str, AttributeValue | None]:
     schema = _schema(op, domain, opset)
-    if schema is None:
-        return {}
-    defaults: dict[str, AttributeValue] = {}
-    for name, attribute in schema.attributes.items():
-        if attribute.default_value.type:
-            value = attribute_value(attribute.default_value)
-            if value is not None:
-                defaults[name] = value
-    return defaults
+    attributes = schema.attributes if schema else {}
+    return {name: attribute_value(a.default_value) for name, a in attributes.items()}
 
 
 _WINDOW_OPS = ("Conv", "FusedConv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool")
@@ -191,7 +183,7 @@ def attributes_of(
                 f"{node.op_type} {node.name!r} has the attribute {attribute.name!r} of a kind "
                 "that cannot be read (a graph or a sparse tensor)"
             )
-        if attribute.name in defaults and defaults[attribute.name] == value:
+        if defaults.get(attribute.name) == value:
             continue
         if node.op_type in _WINDOW_OPS and value in _WINDOW_DEFAULTS.get(attribute.name, ()):
             continue

@@ -20,11 +20,12 @@ from onnx import ModelProto, helper
 from hybridlat.graph.network import TensorType
 from hybridlat.onnx_io.infer import Opsets, alone, results_of
 from hybridlat.onnx_io.nodes import FileNode
-from hybridlat.onnx_io.parse import DATA_DEPENDENT
 from hybridlat.onnx_io.rebind import Rebinding
 from hybridlat.onnx_io.shapes import types_of
 from hybridlat.onnx_io.values import MOST_BYTES, Known, Value, data_type
 
+DATA_DEPENDENT = ("NonZero", "NonMaxSuppression", "Unique", "Compress")
+"""The sizes of their results depend on the data."""
 remembered: dict[tuple[object, ...], tuple[bool, tuple[Known, ...]]] = {}
 """By operator sets, operator and inputs: whether the operator is folded, and its results."""
 MOST_REMEMBERED = 100_000

@@ -33,9 +33,10 @@ WEIGHT_SCALE = 0.01
 _POOL_ELEMENTS = 1 << 20
 _ZERO_POINTS = ("int8", "uint8", "int16", "uint16", "int4", "uint4")
 _SCALES = ("float32", "float16", "bfloat16")
+_POSITIVE = {"BatchNormalization": 4, "Div": 1, "Sqrt": 0, "Log": 0, "Pow": 0}
 
 
-def to_onnx(network: Network, seed: int | None, ir_version: int = 8) -> bytes:
+def to_onnx(network: Network, seed: int | None) -> bytes:
     """The network, cell or kernel as a model file.
 
     ``seed`` None leaves weights out (ConstantOfShape nodes make them); a number fills them with
@@ -47,7 +48,7 @@ def to_onnx(network: Network, seed: int | None, ir_version: int = 8) -> bytes:
             f"{network.name} has {network.weight_bytes / 1e9:.1f} GB of weights, more than the "
             "2 GB of one ONNX file"
         )
-    data: bytes = build(network, seed, ir_version).SerializeToString()
+    data: bytes = build(network, seed).SerializeToString()
     return data
 
 
@@ -59,7 +60,6 @@ def zeros(type_: TensorType) -> NDArray[Any]:
 def build(
     network: Network,
     seed: int | None,
-    ir_version: int = 8,
     external: Callable[[str, TensorType], TensorProto | None] | None = None,
 ) -> ModelProto:
     """See ``to_onnx``; ``external`` makes weights that lie elsewhere, None where one does not."""
@@ -108,7 +108,7 @@ def build(
     )
     imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
     model: ModelProto = helper.make_model(
-        graph, opset_imports=imports, producer_name="hybridlat", ir_version=ir_version
+        graph, opset_imports=imports, producer_name="hybridlat", ir_version=8
     )
     return model
 
@@ -131,26 +131,18 @@ def _opset(operators: frozenset[tuple[str, int]]) -> int:
 
 def _positive_constants(network: Network) -> set[str]:
     """Constants that must be positive: variances, and what is divided by or taken a root of."""
-    positive: set[str] = set()
-    for node in network.nodes:
-        if node.op == "BatchNormalization":
-            positive.add(node.inputs[4])
-        elif node.op == "Div":
-            positive.update(node.inputs[1:2])
-        elif node.op in ("Sqrt", "Log", "Pow"):
-            positive.update(node.inputs[:1])
-    return positive
+    places = ((node.inputs, _POSITIVE.get(node.op)) for node in network.nodes)
+    return {name for names, at in places if at is not None for name in names[at : at + 1]}
 
 
 def _tensor(name: str, constant: Constant, seed: int, positive: bool) -> TensorProto:
-    type_ = constant.type
-    if constant.values is not None:
-        return helper.make_tensor(
-            name, data_type(type_.dtype), list(type_.shape), list(constant.values)
-        )
-    tensor = TensorProto(name=name, dims=type_.shape, data_type=data_type(type_.dtype))
-    tensor.raw_data = _weight(type_, seed, positive).tobytes()
-    return tensor
+    type_, values = constant.type, constant.values
+    if type_.dtype == "string":
+        kind, texts = TensorProto.STRING, [b""] * type_.elements
+        return TensorProto(name=name, dims=type_.shape, data_type=kind, string_data=texts)
+    if values is not None:
+        return helper.make_tensor(name, data_type(type_.dtype), type_.shape, values)
+    return numpy_helper.from_array(_weight(type_, seed, positive), name)
 
 
 @functools.cache

@@ -8,8 +8,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hybridlat.report.units import cell_half_width_share, plus_minus_text, reach_text
-from hybridlat.schema.estimate import CellEstimate, Estimate, LatencySource
+from hybridlat.report.units import RESOLUTION_US, plus_minus_text, reach_text
+from hybridlat.schema.estimate import CellEstimate, Estimate, LatencySource, half_width_share
 from hybridlat.schema.structure import CellStructure, Kernel
 
 QUANTISING = ("QuantizeLinear", "DequantizeLinear")
@@ -35,10 +35,7 @@ def chain(ops: Sequence[str], width: int = 1_000_000) -> str:
     """
     counts = [(op, len(list(run))) for op, run in itertools.groupby(map(abbreviated, ops))]
     texts = [op if count == 1 else f"{op} ×{count}" for op, count in counts]
-    whole = " → ".join(texts)
-    if len(whole) <= width:
-        return whole
-    for shown in range(len(texts), 0, -1):
+    for shown in range(max(len(texts), 1), 0, -1):
         first, last = (shown + 1) // 2, len(texts) - shown // 2
         hidden = sum(count for _, count in counts[first:last])
         more = [f"… {hidden} more"] if hidden else []
@@ -80,13 +77,10 @@ def _one_number_apart(paths: Sequence[str]) -> str:
     if len(apart) != 1 or not all(parts[apart[0]].isdecimal() for parts in split):
         return ""
     index = apart[0]
-    runs: list[list[int]] = []
-    for number in sorted({int(parts[index]) for parts in split}):
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    ranges = ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
+    numbers = enumerate(sorted({int(parts[index]) for parts in split}))
+    # What follows one another is as far from its position.
+    runs = [[n for _, n in run] for _, run in itertools.groupby(numbers, lambda p: p[1] - p[0])]
+    ranges = ",".join("–".join(map(str, dict.fromkeys([run[0], run[-1]]))) for run in runs)
     return "".join([*split[0][:index], ranges, *split[0][index + 1 :]])
 
 
@@ -98,25 +92,23 @@ def what_text(cell: CellStructure) -> str:
     by the kernel with most arithmetic and the count of the others: ``Gemm 197×192→576 +13``. One
     that is computed in whole numbers says so: ``64→128, 3×3/2, 28×28 int8``.
     """
-    if not cell.kernels:
+    kernels = cell.kernels
+    if not kernels:
         return ""
-    heavy = max(cell.kernels, key=lambda kernel: (kernel.contracts, kernel.work.flop))
+    heavy = max(kernels, key=lambda kernel: (kernel.contracts, kernel.work.flop))
     names = heavy.op.split("+")
     quantised = any(name in QUANTISING or name.startswith("QLinear") for name in names)
-    return _what(cell.kernels, heavy) + (" int8" if heavy.contracts and quantised else "")
-
-
-def _what(kernels: Sequence[Kernel], heavy: Kernel) -> str:
+    number = " int8" if heavy.contracts and quantised else ""
     if len(kernels) == 1:
-        return kernel_text(heavy)
+        return kernel_text(heavy) + number
     windows = [kernel for kernel in kernels if kernel.contracts and kernel.window]
     first = next((k for k in kernels if len(k.input_shape) == 4), None)
     last = kernels[-1].output_shape
     if heavy.window and windows and first is not None and len(last) == 4:
         stride = max(round(first.input_shape[2] / max(last[2], 1)), 1)
         widest = max(windows, key=lambda kernel: (math.prod(kernel.window or ()), kernel.work.flop))
-        return _image_text(first.input_shape[1], last[1], _window(widest, stride), last)
-    return f"{kernel_text(heavy)} +{len(kernels) - 1}"
+        return _image_text(first.input_shape[1], last[1], _window(widest, stride), last) + number
+    return f"{kernel_text(heavy)} +{len(kernels) - 1}{number}"
 
 
 def kernel_text(kernel: Kernel) -> str:
@@ -160,10 +152,8 @@ def _window(kernel: Kernel, stride: int) -> str:
 
 def _size(shape: Sequence[int]) -> str:
     """Sizes joined by ×, without the leading ones: a batch of one is not worth saying."""
-    sizes = list(shape)
-    while len(sizes) > 1 and sizes[0] == 1:
-        sizes.pop(0)
-    return "×".join(map(str, sizes))
+    sizes = [*itertools.dropwhile(lambda size: size == 1, shape)]
+    return "×".join(map(str, sizes or shape[-1:]))
 
 
 # ---- rows --------------------------------------------------------------------------------------
@@ -209,10 +199,8 @@ class Row:
 
     @property
     def latency_us(self) -> float | None:
-        if any(cell.latency_us is None for cell in self.cells):
-            return None
-        total_us = sum(cell.uses * (cell.latency_us or 0.0) for cell in self.cells)
-        return total_us / max(self.count, 1)
+        totals_us = [cell.total_us for cell in self.cells if cell.total_us is not None]
+        return sum(totals_us) / max(self.count, 1) if totals_us else None
 
     def rank(self) -> tuple[bool, float]:
         """What has no latency comes first, then the slowest."""
@@ -241,7 +229,8 @@ class Row:
 
     @property
     def half_width_share(self) -> float | None:
-        widths = [cell_half_width_share(cell) for cell in self.cells]
+        resolved = [cell for cell in self.cells if (cell.latency_us or 0.0) >= RESOLUTION_US]
+        widths = (half_width_share(cell.latency_us, cell.interval_us) for cell in resolved)
         return max((width for width in widths if width is not None), default=None)
 
 

@@ -109,14 +109,13 @@ def distinguishable(first: Estimate, other: Estimate) -> bool:
 
 
 def _interval_us(estimate: Estimate, without_pace: bool) -> tuple[float, float] | None:
-    is_open = estimate.interval_us is None or estimate.finite_high_us is None
-    if is_open or not without_pace or not estimate.pace_share:
+    pace_share = estimate.pace_share if without_pace else 0.0
+    if estimate.low_us is None or estimate.finite_high_us is None or not pace_share:
         return estimate.interval_us
-    assert estimate.interval_us is not None
     # Both parts are added as squares of logarithms.
-    middle = math.sqrt(estimate.interval_us[0] * estimate.interval_us[1])
-    reach = math.log(estimate.interval_us[1] / middle)
-    own = math.exp(math.sqrt(max(reach**2 - math.log1p(estimate.pace_share) ** 2, 0.0)))
+    middle = math.sqrt(estimate.low_us * estimate.finite_high_us)
+    reach = math.log(estimate.finite_high_us / middle)
+    own = math.exp(math.sqrt(max(reach**2 - math.log1p(pace_share) ** 2, 0.0)))
     return middle / own, middle * own
 
 
@@ -140,11 +139,10 @@ def print_comparison(
 ) -> None:
     """The networks in a table, then the cells that set them apart, the largest first."""
     console.print(networks_table(estimates).terminal())
-    rows = cell_differences(estimates, alike=not every_cell)
-    if rows:
-        most = len(rows) if every_cell else ROWS
+    table = differences_table(estimates, None if every_cell else ROWS, console.width)
+    if table.rows:
         console.print()
-        console.print(differences_table(estimates, rows, most, console.width).terminal())
+        console.print(table.terminal())
     found: dict[str, tuple[list[str], Text]] = {}
     for number, estimate in enumerate(estimates):
         doubt = [] if estimate.trusted else [Text(f"{verdict_text(estimate)}.", STYLES["bad"])]
@@ -162,29 +160,25 @@ def letter_of(number: int) -> str:
 def networks_table(estimates: Sequence[Estimate]) -> Table:
     """The networks, and how each compares with the first; at several batches they do not."""
     first = estimates[0]
-    targets = len({estimate.target for estimate in estimates}) > 1
-    batches = len({estimate.batch for estimate in estimates}) > 1
     rows = [
         [
             Cell(letter_of(number), "name"),
             Cell(estimate.network, "name" if estimate.trusted else "doubtful"),
-            *([estimate.target] if targets else []),
-            *([str(estimate.batch)] if batches else []),
-            Cell(latency, "latency"),
-            interval,
-            *([] if batches else ["" if estimate is first else against(first, estimate)]),
-            estimate.grade or "–",
+            estimate.target, str(estimate.batch), Cell(latency, "latency"), interval,
+            "" if estimate is first else against(first, estimate), estimate.grade or "–",
         ]
         for number, estimate in enumerate(estimates)
         for latency, interval in [answer_text(estimate)]
-    ]
-    columns = [
-        Column(), *titled("network", *(["target"] if targets else []), wraps=True),
-        *titled(*(["batch"] if batches else []), "latency", "interval",
-                *([] if batches else ["against A"]), right=True),
-        Column("grade"),
     ]  # fmt: skip
-    return Table(columns, rows, caption="" if targets else f"on {first.target}")
+    columns = [
+        Column(), *titled("network", "target", wraps=True),
+        *titled("batch", "latency", "interval", "against A", right=True), Column("grade"),
+    ]  # fmt: skip
+    one_target = len({estimate.target for estimate in estimates}) == 1
+    one_batch = len({estimate.batch for estimate in estimates}) == 1
+    return Table(columns, rows, caption=f"on {first.target}" if one_target else "").without(
+        {"target": one_target, "batch": one_batch, "against A": not one_batch}
+    )
 
 
 def against(first: Estimate, other: Estimate) -> Cell:
@@ -200,17 +194,16 @@ def against(first: Estimate, other: Estimate) -> Cell:
 
 
 def differences_table(
-    estimates: Sequence[Estimate],
-    rows: Sequence[CellDifference],
-    most: int,
-    width: int | None = None,
+    estimates: Sequence[Estimate], most: int | None, width: int | None = None
 ) -> Table:
     """The cells that set the networks apart, ``most`` of them; of two networks with the difference.
 
-    ``width`` is the terminal's in characters; None is a page.
+    All of them, also those that read the same, where ``most`` is None. ``width`` is the terminal's
+    in characters; None is a page.
     """
+    rows = cell_differences(estimates, alike=most is not None)
     # One hidden row would take as many lines as the row that stands for it.
-    shown = rows if len(rows) == most + 1 else rows[:most]
+    shown = rows if most is None or len(rows) == most + 1 else rows[:most]
     scale = scale_for(total for row in rows for total in row.total_us)
     titles = [f"{letter_of(number)} [{scale.name}]" for number in range(len(estimates))]
     pair = len(estimates) == 2

@@ -13,15 +13,11 @@ from datetime import date
 from functools import cache
 from html import escape
 from importlib.metadata import version
+from itertools import compress
 from typing import Any
 
 from hybridlat.report.cell_texts import abbreviated, chain, kernel_sizes, row_of, where_text
-from hybridlat.report.compare import (
-    cell_differences,
-    differences_table,
-    letter_of,
-    networks_table,
-)
+from hybridlat.report.compare import differences_table, letter_of, networks_table
 from hybridlat.report.html_section import asset, network_section
 from hybridlat.report.prediction_table import curve_table
 from hybridlat.report.units import (
@@ -40,16 +36,13 @@ _LABEL = 40  # letters of a chain of kernels; its whole is beside it
 
 
 def page(estimates: Sequence[Estimate], *, command: str = "") -> str:
-    """The whole HTML document for one or several estimates.
-
-    ``command`` is what made the page, for its foot.
+    """The whole HTML document for one or several estimates; ``command`` made it, says its foot.
 
     Estimates of one network on one target at several batches are drawn as a curve of latency and
     throughput, estimates of several networks or targets are compared.
     """
     names = list(dict.fromkeys(estimate.network for estimate in estimates))
     title = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    curves = curves_of(estimates)
     named = headings(estimates)
     parts = []
     if len(named) > 1:
@@ -57,30 +50,22 @@ def page(estimates: Sequence[Estimate], *, command: str = "") -> str:
         parts.append(f'<nav aria-label="Networks on this page"><ol>{links}</ol></nav>')
     if len({(e.network, e.target) for e in estimates}) > 1:
         parts.append(_comparison(estimates))
-    parts += [_curve(curve, number) for number, curve in enumerate(curves)]
-    parts += [
-        network_section(estimate, number, named[number])
-        for number, estimate in enumerate(estimates)
-    ]
+    parts += [_curve([estimates[i] for i in curve], curve) for curve in curves_of(estimates)]
+    parts += [network_section(estimate, i, named[i]) for i, estimate in enumerate(estimates)]
     networks = [
-        {"letter": letter_of(number), "heading": named[number], **_network(estimate)}
-        for number, estimate in enumerate(estimates)
+        {"letter": letter_of(i), "heading": named[i], **_network(estimate)}
+        for i, estimate in enumerate(estimates)
     ]
-    data = {"networks": networks, "curves": [_curve_data(curve) for curve in curves]}
+    made = f"hybridlat {version('hybridlat')} · {date.today().isoformat()}"
     return asset("page.html").substitute(
         title=escape(title),
         style=asset("page.css").template,
         body="\n".join(parts),
-        foot=_foot(command),
-        data=_script_json(data),
+        foot=f"{made} · <code>{escape(command)}</code>" if command else made,
+        data=_script_json({"networks": networks}),
         libraries=_libraries(),
         scripts="".join(asset(name).template for name in _SCRIPTS),
     )
-
-
-def _foot(command: str) -> str:
-    made = f"hybridlat {version('hybridlat')} · {date.today().isoformat()}"
-    return f"{made} · <code>{escape(command)}</code>" if command else made
 
 
 @cache
@@ -97,70 +82,43 @@ def _libraries() -> str:
 
 def headings(estimates: Sequence[Estimate]) -> list[str]:
     """The networks' names, with what the estimates differ by: batches, targets."""
-    batches = len({estimate.batch for estimate in estimates}) > 1
-    targets = len({estimate.target for estimate in estimates}) > 1
-    return [
-        estimate.network
-        + (f" · batch {estimate.batch}" if batches else "")
-        + (f" · {estimate.target}" if targets else "")
-        for estimate in estimates
-    ]
+    words = [(e.network, f"batch {e.batch}", e.target) for e in estimates]
+    _, *others = (len(set(column)) > 1 for column in zip(*words, strict=True))
+    return [" · ".join(compress(each, [True, *others])) for each in words]
 
 
 def _comparison(estimates: Sequence[Estimate]) -> str:
-    table = networks_table(estimates)
+    table, apart = networks_table(estimates), ""
+    # Cells of other targets or batches are other cells: nothing to hold side by side.
+    if len({(e.target, e.batch) for e in estimates}) == 1:
+        cells = differences_table(estimates, _DIFFERENCES)
+        apart = f"<h2>Cells that make the difference</h2>\n{cells.page()}" if cells.rows else ""
     where = f'<p class="hint">{escape(str(table.caption))}</p>\n' if table.caption else ""
     return (
         f"<section>\n<h1>{len(estimates)} estimates side by side</h1>\n{where}"
         '<figure class="comparison" hidden><div class="plot"></div></figure>\n'
-        f"{table.page()}{_differences(estimates)}</section>"
+        f"{table.page()}{apart}</section>"
     )
 
 
-def _differences(estimates: Sequence[Estimate]) -> str:
-    rows = cell_differences(estimates, alike=True)
-    if not rows or len({(e.target, e.batch) for e in estimates}) > 1:
-        return ""  # cells of other targets or batches are other cells: nothing to hold side by side
-    table = differences_table(estimates, rows, _DIFFERENCES)
-    return f"<h2>Cells that make the difference</h2>\n{table.page()}"
-
-
-def curves_of(estimates: Sequence[Estimate]) -> list[tuple[Estimate, ...]]:
+def curves_of(estimates: Sequence[Estimate]) -> list[list[int]]:
     """A curve for every network and target that there are two batches or more of.
 
-    It is the estimates by rising batch, each batch once.
+    It is the positions of the estimates by rising batch, each batch once.
     """
-    by_network: dict[tuple[str, str], dict[int, Estimate]] = {}
-    for estimate in estimates:
-        by_network.setdefault((estimate.network, estimate.target), {})[estimate.batch] = estimate
-    return [
-        tuple(by_batch[batch] for batch in sorted(by_batch))
-        for by_batch in by_network.values()
-        if len(by_batch) > 1
-    ]
+    by_network: dict[tuple[str, str], dict[int, int]] = {}
+    for i, estimate in enumerate(estimates):
+        by_network.setdefault((estimate.network, estimate.target), {})[estimate.batch] = i
+    batches = (sorted(by_batch.items()) for by_batch in by_network.values())
+    return [[i for _, i in curve] for curve in batches if len(curve) > 1]
 
 
-def _curve_data(curve: Sequence[Estimate]) -> dict[str, Any]:
-    return {
-        "network": curve[0].network,
-        "points": [
-            {
-                "batch": e.batch,
-                "latency_us": e.latency_us,
-                "interval_us": e.to_json()["interval_us"],
-                "latency": latency_text(e.latency_us),
-                "throughput": throughput_text(e.throughput_per_s),
-            }
-            for e in curve
-        ],
-    }
-
-
-def _curve(curve: Sequence[Estimate], number: int) -> str:
+def _curve(curve: Sequence[Estimate], positions: Sequence[int]) -> str:
+    points = " ".join(map(str, positions))
     return (
         f"<section>\n<h1>{escape(curve[0].network)} over batches</h1>\n"
         f'<p class="hint">on {escape(curve[0].target)}</p>\n'
-        f'<figure data-curve="{number}" hidden><div class="plot"></div></figure>\n'
+        f'<figure data-curve="{points}" hidden><div class="plot"></div></figure>\n'
         f"{curve_table(curve).page()}</section>"
     )
 
@@ -176,9 +134,9 @@ def _script_json(value: Any) -> str:
 
 def _network(estimate: Estimate) -> dict[str, Any]:
     structure, body = estimate.structure, estimate.to_json()
-    names = ("network", "target", "batch", "latency_us", "interval_us")
-    return {name: body[name] for name in names} | {
+    return {name: body[name] for name in ("network", "batch", "latency_us", "interval_us")} | {
         "latency": answer_text(estimate)[0],
+        "throughput": throughput_text(estimate.throughput_per_s),
         "cells": [_cell(estimate, i, cell) for i, cell in enumerate(body["cells"])],
         "places": [asdict(place) for place in structure.places] if structure else [],
         "roofs": asdict(structure.roofs) if structure and structure.roofs else None,
@@ -203,11 +161,7 @@ def _cell(estimate: Estimate, position: int, body: dict[str, Any]) -> dict[str, 
         "where": where_text(row.paths),
         "what": row.what,
         "kernels": [
-            {
-                "op": abbreviated(kernel.op),
-                "what": kernel_sizes(kernel),
-                "reads": [i for i in kernel.reads if i >= 0],
-            }
+            {"op": abbreviated(kernel.op), "what": kernel_sizes(kernel), "reads": kernel.reads}
             for kernel in made_of
         ],
     }

@@ -41,26 +41,28 @@ def asset(name: str) -> Template:
 
 def network_section(estimate: Estimate, number: int, heading: str) -> str:
     """The section of the ``number``-th estimate."""
+    structure = estimate.structure
     parts = [
         f'<section id="n{number}" data-network="{number}" aria-label="{escape(heading)}">',
         _header(estimate, heading), _notes(estimate), _timeline(estimate),
-        _graph(estimate), _roofline(estimate), _table(estimate), _removed(estimate), "</section>",
+        asset("graph.html").template if structure and structure.places else "",
+        _roofline(estimate), _table(estimate), _removed(estimate), "</section>",
     ]  # fmt: skip
     return "\n".join(part for part in parts if part)
 
 
 def _header(estimate: Estimate, heading: str) -> str:
-    interval, (answer, ends) = "", answer_text(estimate)
+    answer, ends = answer_text(estimate)
+    said = {"latency": answer}
     if estimate.interval_us is not None:
-        sure = f"{confidence_text(estimate.confidence)} sure"
         width = reach_text(estimate.latency_us, estimate.interval_us)
         parts = [width] if width.startswith("±") else []
         parts += [ends] if estimate.finite_high_us is not None else []
-        interval = f'<span class="interval">{" · ".join([*parts, sure])}</span>'
-    doubt = "" if estimate.trusted else '<span class="doubt">not to be trusted</span>'
-    grade = ""
+        said["interval"] = " · ".join([*parts, f"{confidence_text(estimate.confidence)} sure"])
     if estimate.grade:
-        grade = f'<span class="grade {estimate.grade}">{estimate.grade}</span>'
+        said[f"grade {estimate.grade}"] = estimate.grade
+    if not estimate.trusted:
+        said["doubt"] = "not to be trusted"
     facts = {
         "target": estimate.target,
         "batch": str(estimate.batch),
@@ -74,10 +76,9 @@ def _header(estimate: Estimate, heading: str) -> str:
         for name, value in facts.items()
         if value
     )
+    spans = "".join(f'<span class="{kind}">{text}</span>' for kind, text in said.items())
     return (
-        f"<h1>{escape(heading)}</h1>\n"
-        f'<p class="answer"><span class="latency">{answer}</span>'
-        f'{interval}{grade}{doubt}</p>\n<dl class="facts">{items}</dl>'
+        f'<h1>{escape(heading)}</h1>\n<p class="answer">{spans}</p>\n<dl class="facts">{items}</dl>'
     )
 
 
@@ -98,12 +99,6 @@ def _notes(estimate: Estimate) -> str:
         parts.append(f"<details><summary>{count}</summary><ul>{''.join(others)}</ul></details>")
     kind = "" if estimate.trusted else " bad"
     return f'<div class="notes{kind}" role="note">{"".join(parts)}</div>'
-
-
-def _graph(estimate: Estimate) -> str:
-    if estimate.structure is None or not estimate.structure.places:
-        return ""
-    return asset("graph.html").template
 
 
 def _roofline(estimate: Estimate) -> str:
@@ -127,34 +122,31 @@ def _table(estimate: Estimate) -> str:
     top = max(row.share for row in rows) or 1.0
     scale = scale_for(row.latency_us for row in rows)
     number_of = {cell.signature: i for i, cell in enumerate(estimate.cells)}
-    limits = any(row.limit for row in rows)
     reaches = {_sides(row.cells[0]) for row in rows if row.half_width_share is not None}
     alike = reaches.pop() if len(reaches) == 1 else ""
-    words = estimate.structure is not None
-    columns = [
-        *titled("", "share", "uses", f"each, {scale.name}", right=True),
-        *titled(*([] if alike else ["interval"]), right=True),
-        *titled("source", *(["limit"] if limits else []), *(["where", "what"] if words else []),
-                "cell", wraps=True),
+    lines = [
+        [
+            Html(f'<i class="{row.source}" style="width:{100 * row.share / top:.1f}%"></i>',
+                 "meter"),
+            percent_text(row.share), f"×{row.count}", each_text(scale, row.latency_us), row.reach(),
+            Html(row.source, f"source word tight {row.source}"), Html(row.limit, "word tight"),
+            Html('<button type="button" class="show" title="show in the graph">'
+                 f"{escape(row.where())}</button>", "word tight"),
+            Html(escape(row.what), "word tight"), Html(_opened(row), "word ops"),
+        ]
+        for row in rows
     ]  # fmt: skip
-    lines = []
-    for row in rows:
-        meter = f'<i class="{row.source}" style="width:{100 * row.share / top:.1f}%"></i>'
-        place = (
-            '<button type="button" class="show" title="show in the graph">'
-            f"{escape(row.where())}</button>"
-        )
-        lines.append([
-            Html(meter, "meter"), percent_text(row.share), f"×{row.count}",
-            each_text(scale, row.latency_us), *([] if alike else [row.reach()]),
-            Html(row.source, f"source word tight {row.source}"),
-            *([Html(row.limit, "word tight")] if limits else []),
-            *([Html(place, "word tight"), Html(escape(row.what), "word tight")] if words else []),
-            Html(_opened(row), "word ops"),
-        ])  # fmt: skip
+    columns = [
+        *titled("", "share", "uses", f"each, {scale.name}", "interval", right=True),
+        *titled("source", "limit", "where", "what", "cell", wraps=True),
+    ]
+    plain, no_limit = estimate.structure is None, not any(row.limit for row in rows)
+    table = Table(columns, lines).without(
+        {"interval": alike, "limit": no_limit, "where": plain, "what": plain}
+    )
     attributes = [f' data-cell="{number_of[row.cells[0].signature]}"' for row in rows]
     hint = f'<p class="hint">The interval of each is {alike} of its latency.</p>\n' if alike else ""
-    return f"<h2>Cells, slowest first</h2>\n{hint}{Table(columns, lines).page(attributes)}"
+    return f"<h2>Cells, slowest first</h2>\n{hint}{table.page(attributes)}"
 
 
 def _sides(cell: CellEstimate) -> str:

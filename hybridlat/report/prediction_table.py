@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import PurePath
 
 from rich.console import Console
 from rich.text import Text
 
+from hybridlat.errors import HybridlatError
 from hybridlat.report.table import Cell, Column, Table, titled
 from hybridlat.report.units import NOTHING, answer_text, throughput_text
 from hybridlat.schema.estimate import Estimate
@@ -37,7 +38,7 @@ Place = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class PredictionTable:
-    """What was asked, and the answers so far; ``reasons`` says why there is none.
+    """What was asked, and the answers so far: estimates, or errors in their places.
 
     A batch of None is the one that the file states.
     """
@@ -45,8 +46,7 @@ class PredictionTable:
     networks: Sequence[str]
     batches: Sequence[int | None]
     targets: list[str]
-    answers: dict[Place, Estimate] = field(default_factory=dict)
-    reasons: dict[Place, str] = field(default_factory=dict)
+    answers: dict[Place, Estimate | HybridlatError] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -54,59 +54,52 @@ class PredictionTable:
 
     def estimates(self) -> list[Estimate]:
         """All of them, by network, batch and target."""
-        return [self.answers[place] for place in sorted(self.answers)]
+        return [answer for _, answer in self.rows() if isinstance(answer, Estimate)]
 
-    def of(self, network: int, batch: int) -> list[Estimate | None]:
-        """The answers of one row, by target."""
-        return [self.answers.get((network, batch, i)) for i in range(len(self.targets))]
+    def rows(self) -> list[tuple[Place, Estimate | HybridlatError]]:
+        """The answers with their places, by network, batch and target."""
+        return sorted(self.answers.items(), key=itemgetter(0))
 
     def next_text(self) -> str:
         """``, 3 of 24``: the number of the next answer; empty for a single one."""
-        number = len(self.answers) + len(self.reasons) + 1
-        return f", {number} of {self.size}" if self.size > 1 else ""
+        return f", {len(self.answers) + 1} of {self.size}" if self.size > 1 else ""
 
     def batch_text(self, network: int, batch: int) -> str:
         """The batch of a row: that of its estimates where none was given."""
-        asked = self.batches[batch]
-        if asked is None:
-            asked = next((e.batch for e in self.of(network, batch) if e is not None), None)
-        return NOTHING if asked is None else f"{asked:,}"
+        row = (self.answers[network, batch, i] for i in range(len(self.targets)))
+        found = (answer.batch for answer in row if isinstance(answer, Estimate))
+        shown = self.batches[batch] or next(found, None)
+        return NOTHING if shown is None else f"{shown:,}"
 
+    def print(self, console: Console) -> None:
+        """One row for each network, batch and target; what is doubtful carries a question mark."""
+        if len(self.targets) == 1:
+            console.print(Text(f"on {self.targets[0]}", "bold"))
+        console.print(_brief(self).terminal())
+        if note := _note(self):
+            console.print(Text(note, "dim"))
 
-def print_table(console: Console, table: PredictionTable) -> None:
-    """One row for each network, batch and target; what is doubtful carries a question mark."""
-    if len(table.targets) == 1:
-        console.print(Text(f"on {table.targets[0]}", "bold"))
-    console.print(_brief(table).terminal())
-    if note := _note(table):
-        console.print(Text(note, "dim"))
+    def markdown(self) -> str:
+        """A table of GitHub's Markdown, one row for each network, batch and target."""
+        note = _note(self)
+        return _whole(self).markdown() + "\n" + (f"\n{note}\n" if note else "")
+
+    def csv(self) -> str:
+        """CSV with ``COLUMNS``; numbers as they are, times in microseconds."""
+        rows = []
+        for (i, j, k), answer in self.rows():
+            if isinstance(answer, Estimate):
+                figures = [*values_of(answer)[2:], None]
+            else:
+                figures = [self.batches[j], *[None] * (len(COLUMNS) - 4), str(answer)]
+            rows.append([self.networks[i], self.targets[k], *figures])
+        return Table(titled(*COLUMNS), rows).csv()
 
 
 def curve_table(estimates: Sequence[Estimate]) -> Table:
     """One network on one target over batches: latency and throughput of each."""
     rows = [[f"{e.batch:,}", *_figures(e)] for e in estimates]
     return Table([_COLUMNS[1], *_COLUMNS[3:]], rows)
-
-
-def markdown(table: PredictionTable) -> str:
-    """A table of GitHub's Markdown, one row for each network, batch and target."""
-    note = _note(table)
-    return _whole(table).markdown() + "\n" + (f"\n{note}\n" if note else "")
-
-
-def comma_separated(table: PredictionTable) -> str:
-    """CSV with ``COLUMNS``; numbers as they are, times in microseconds."""
-    sizes = (len(table.networks), len(table.batches), len(table.targets))
-    rows: list[list[object]] = []
-    for i, j, k in itertools.product(*map(range, sizes)):
-        asked, estimate = [table.networks[i], table.targets[k]], table.answers.get((i, j, k))
-        if estimate is None:
-            nothing = [None] * (len(COLUMNS) - 4)
-            reason = table.reasons.get((i, j, k), "")
-            rows.append([*asked, table.batches[j], *nothing, reason])
-        else:
-            rows.append([*asked, *values_of(estimate)[2:], None])
-    return Table(titled(*COLUMNS), rows).csv()
 
 
 def values_of(estimate: Estimate) -> list[object]:
@@ -121,10 +114,8 @@ def values_of(estimate: Estimate) -> list[object]:
 
 def _whole(table: PredictionTable) -> Table:
     rows = [
-        [network, table.batch_text(i, j), table.targets[k], *_figures(estimate)]
-        for i, network in enumerate(table.networks)
-        for j in range(len(table.batches))
-        for k, estimate in enumerate(table.of(i, j))
+        [table.networks[i], table.batch_text(i, j), table.targets[k], *_figures(answer)]
+        for (i, j, k), answer in table.rows()
     ]
     return Table(_COLUMNS, rows)
 
@@ -133,19 +124,18 @@ def _brief(table: PredictionTable) -> Table:
     """The same for a terminal: short names, and nothing that all rows or the one above say."""
     names = [PurePath(network).stem for network in table.networks]
     short = names if len(set(names)) == len(names) else table.networks
-    left_out = {"throughput" if len(table.targets) > 1 else "target"}
-    left_out |= {"batch"} if len(table.batches) == 1 else set()
-    kept = [i for i, column in enumerate(_COLUMNS) if column.title not in left_out]
     rows = []
-    for number, row in enumerate(_whole(table).rows):
-        network, above = divmod(number, len(table.batches) * len(table.targets))
-        repeats = ["" if above else short[network], "" if above % len(table.targets) else row[1]]
-        rows.append([[*repeats, *row[2:]][i] for i in kept])
-    return Table([_COLUMNS[i] for i in kept], rows)
+    for ((i, j, k), _), row in zip(table.rows(), _whole(table).rows, strict=True):
+        repeats = ["" if j or k else short[i], "" if k else row[1]]
+        rows.append([*repeats, *row[2:]])
+    alone = len(table.targets) == 1
+    return Table(_COLUMNS, rows).without(
+        {"target": alone, "throughput": not alone, "batch": len(table.batches) == 1}
+    )
 
 
-def _figures(estimate: Estimate | None) -> list[str | Cell]:
-    if estimate is None:
+def _figures(estimate: Estimate | HybridlatError) -> list[str | Cell]:
+    if isinstance(estimate, HybridlatError):
         return [Cell(NOTHING, "bad"), *[NOTHING] * 3]
     answer, interval = answer_text(estimate)
     latency = Cell(answer, "latency" if answer != NOTHING else "bad")

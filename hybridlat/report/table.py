@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +69,12 @@ class Table:
     rows: Sequence[Sequence[str | Cell | Html | Text | Any]]
     title: str = ""
     caption: str | Text = ""
+
+    def without(self, left_out: Mapping[str, object]) -> Table:
+        """The same without the columns of those titles that have a true value."""
+        kept = [i for i, column in enumerate(self.columns) if not left_out.get(column.title)]
+        rows = [[row[i] for i in kept] for row in self.rows]
+        return replace(self, columns=[self.columns[i] for i in kept], rows=rows)
 
     def terminal(self) -> table.Table:
         """For rich's console: no borders, two spaces between columns."""

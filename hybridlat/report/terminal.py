@@ -12,6 +12,7 @@ from hybridlat.report.cell_texts import Row, rows_of
 from hybridlat.report.table import GAP, STYLES, Cell, Column, Table
 from hybridlat.report.units import (
     NOTHING,
+    Scale,
     answer_text,
     confidence_text,
     each_text,
@@ -102,17 +103,12 @@ def cells_table(rows: Sequence[Row], others: Sequence[Row], width: int) -> Table
     """Where the time goes: ``rows`` in their order, and how much the ``others`` take."""
     scale = scale_for(row.latency_us for row in (*rows, *others))
     narrow, sources = width < _SOURCE_FROM, {row.source for row in (*rows, *others)}
+    several = len(sources) > 1
     shares = [percent_text(None if row.latency_us is None else row.share) for row in rows]
     shown: list[_Shown] = [
         (Column("share", True), shares),
         (Column("uses", True), [f"×{row.count}" for row in rows]),
-        (
-            Column(f"each [{scale.name}]", True),
-            [
-                _each(row, each_text(scale, row.latency_us), narrow and len(sources) > 1)
-                for row in rows
-            ],
-        ),
+        (Column(f"each [{scale.name}]", True), [_each(r, scale, narrow and several) for r in rows]),
     ]
     if width >= _BARS_FROM:
         top = max((row.share for row in rows), default=0.0)
@@ -120,7 +116,7 @@ def cells_table(rows: Sequence[Row], others: Sequence[Row], width: int) -> Table
     widths = [plus_minus_text(row.half_width_share).removeprefix("±") for row in rows]
     if width >= 72 and len(set(widths)) > 1:  # one width for all is the answer's own
         shown.append((Column("±", True), widths))
-    if not narrow and len(sources) > 1:
+    if several and not narrow:
         shown.append((Column("source"), [Cell(row.source, row.source) for row in rows]))
     if width >= 72 and any(row.limit for row in rows):
         limits = [row.limit.partition(" ")[0] if narrow else row.limit for row in rows]
@@ -131,7 +127,7 @@ def cells_table(rows: Sequence[Row], others: Sequence[Row], width: int) -> Table
     rest = percent_text(sum(row.share for row in others))
     if others and rest != percent_text(0.0):
         notes.append(f"{len(others)} more rows with {rest} of the time (--all)")
-    if narrow and "predicted" in sources and len(sources) > 1:
+    if several and narrow and "predicted" in sources:
         notes.append("≈ predicted, not measured")
     lines = [[cells[i] for _, cells in shown] for i in range(len(rows))]
     return Table([column for column, _ in shown], lines, caption="\n".join(notes))
@@ -145,7 +141,8 @@ def bar(share: float, top_share: float) -> str:
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
 
 
-def _each(row: Row, text: str, marked: bool) -> str | Cell:
+def _each(row: Row, scale: Scale, marked: bool) -> str | Cell:
+    text = each_text(scale, row.latency_us)
     if not marked or row.source == "measured":
         return text
     return Cell(f"{'≈ ' if row.source == 'predicted' else ''}{text}", row.source)

@@ -11,13 +11,7 @@ from dataclasses import dataclass
 from typing import Final, get_args
 
 from hybridlat.report.table import Cell
-from hybridlat.schema.estimate import (
-    CellEstimate,
-    Estimate,
-    EstimateWarning,
-    OriginCode,
-    half_width_share,
-)
+from hybridlat.schema.estimate import Estimate, EstimateWarning, OriginCode, half_width_share
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +25,6 @@ class Scale:
         """The number alone; three significant digits unless ``decimals`` says otherwise."""
         value = latency_us / self.unit_us
         return f"{value:,.{_decimals(value) if decimals is None else decimals}f}"
-
-    def text(self, latency_us: float) -> str:
-        """The number with its unit: ``8.12 ms``."""
-        return f"{self.number(latency_us)} {self.name}"
 
 
 RESOLUTION_US = 1.0
@@ -64,7 +54,10 @@ def scale_for(latencies_us: Iterable[float | None]) -> Scale:
 
 def latency_text(latency_us: float | None) -> str:
     """``8.12 ms``, ``812 µs``; a dash where there is none."""
-    return "–" if latency_us is None else scale_for([latency_us]).text(latency_us)
+    if latency_us is None:
+        return NOTHING
+    scale = scale_for([latency_us])
+    return f"{scale.number(latency_us)} {scale.name}"
 
 
 def each_text(scale: Scale, latency_us: float | None) -> str:
@@ -74,13 +67,6 @@ def each_text(scale: Scale, latency_us: float | None) -> str:
     if latency_us < RESOLUTION_US:
         return f"< {RESOLUTION_US / scale.unit_us:g}"
     return scale.number(latency_us, {1.0: 1, 1e3: 3}.get(scale.unit_us, 6))
-
-
-def cell_half_width_share(cell: CellEstimate) -> float | None:
-    """``half_width_share``, and None for what is below the resolution."""
-    if cell.latency_us is not None and cell.latency_us < RESOLUTION_US:
-        return None
-    return half_width_share(cell.latency_us, cell.interval_us)
 
 
 def interval_text(interval_us: tuple[float, float] | None) -> str:
@@ -157,9 +143,7 @@ def _decimals(value: float) -> int:
 
 def throughput_text(per_s: float | None) -> str:
     """``123 a second``; a dash where there is none."""
-    if per_s is None:
-        return "–"
-    return f"{per_s:,.{0 if per_s >= 100 else 1 if per_s >= 10 else 2}f} a second"
+    return NOTHING if per_s is None else f"{per_s:,.{_decimals(per_s)}f} a second"
 
 
 def basis_text(estimate: Estimate) -> str:

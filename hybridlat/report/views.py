@@ -98,10 +98,10 @@ class Comparison:
         return printed(lambda console: compare.print_comparison(console, self.estimates))
 
     def _repr_html_(self) -> str:
-        shown = [compare.networks_table(self.estimates)]
-        if rows := compare.cell_differences(self.estimates, alike=True):
-            shown.append(compare.differences_table(self.estimates, rows, _DIFFERENCES))
-        return _in_notebook([str(shown[0].caption)] if shown[0].caption else [], shown, [])
+        networks = compare.networks_table(self.estimates)
+        apart = compare.differences_table(self.estimates, _DIFFERENCES)
+        head = [str(networks.caption)] if networks.caption else []
+        return _in_notebook(head, [networks, apart] if apart.rows else [networks], [])
 
 
 def _in_notebook(head: Sequence[str], tables: Sequence[Table], notes: Sequence[str]) -> str:

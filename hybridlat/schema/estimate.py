@@ -220,9 +220,7 @@ class Estimate(Shown):
         """The fixed JSON object of ``predict --json`` (format 1)."""
         body: dict[str, Any] = {"format": ESTIMATE_FORMAT}
         body |= {f.name: getattr(self, f.name) for f in fields(self) if f.name != "structure"}
-        body["interval_us"] = (
-            None if self.interval_us is None else [self.low_us, self.finite_high_us]
-        )
+        body["interval_us"] = self.interval_us and [self.low_us, self.finite_high_us]
         body["warnings"] = [warning.text for warning in self.warnings]
         body["cells"] = [self._cell_json(position) for position in range(len(self.cells))]
         body["throughput_per_s"] = self.throughput_per_s

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal, Self
 
-from msgspec import Struct, field
+from msgspec import Struct, field, to_builtins
 from msgspec.structs import force_setattr
 
 from hybridlat.schema import wire
@@ -28,6 +28,7 @@ class _Record(Struct, frozen=True):
     """What goes into a store: known by the hash of its content, sound or refused."""
 
     PARTS: ClassVar[Mapping[str, type[Struct]]] = {}
+    target: Target
 
     @property
     def id(self) -> str:
@@ -41,7 +42,7 @@ class _Record(Struct, frozen=True):
 
     def to_json(self) -> dict[str, object]:
         """The record as JSON types (format 1)."""
-        return wire.body_of(self, RECORD_FORMAT)
+        return {"format": RECORD_FORMAT, **to_builtins(self), "target": str(self.target)}
 
     @classmethod
     def from_json(cls, body: object) -> Self:
@@ -89,7 +90,6 @@ class Measurement(_Record, frozen=True, forbid_unknown_fields=True):
 
     PARTS: ClassVar[Mapping[str, type[Struct]]] = {"visits": Visit}
 
-    target: Target
     signature: str
     kind: Kind
     latency_us: float | None
@@ -136,7 +136,6 @@ class Breakdown(_Record, frozen=True, forbid_unknown_fields=True):
     pack alone, without its ONNX file.
     """
 
-    target: Target
     network: str
     signature: str
     cells: tuple[tuple[str, int], ...]
@@ -225,8 +224,7 @@ def load_of(environment: Mapping[str, str]) -> MachineLoad | None:
 
 def was_busy(environment: Mapping[str, str]) -> bool:
     """Whether a record was made while the machine was busy, as far as its environment tells."""
-    load = load_of(environment)
-    return load is not None and load.is_busy
+    return busiest([environment]) is not None
 
 
 def mean_load(loads: Iterable[MachineLoad | None]) -> MachineLoad | None:

@@ -28,12 +28,11 @@ _CPU_NOISE = frozenset((
 ))  # fmt: skip
 
 # Boards whose memory or form tells them from their namesakes: other clocks, units or bandwidth.
-_MEMORY_TELLS = frozenset((
+_DISTINCT = frozenset((
     "a100-80gb", "a100-64gb", "gtx-1060-3gb", "jetson-nano-2gb", "orin-agx-32gb",
     "orin-nano-4gb", "orin-nx-8gb", "rtx-3050-6gb", "rtx-3060-8gb", "rtx-3080-12gb",
-    "rtx-4080-12gb",
+    "rtx-4080-12gb", "h100-pcie", "h800-pcie",
 ))  # fmt: skip
-_FORM_TELLS = frozenset(("h100-pcie", "h800-pcie"))
 
 # What is left once the noise is gone -> the name of its data sheet. CUDA calls a Jetson by its
 # chip alone, which several modules share: the commonest is meant.
@@ -118,11 +117,11 @@ def _gpu(raw: str) -> str:
     if found := _MODES.search(name):
         name, modes = name[: found.start()], found[0]
     words, name = name.split("-"), _ALIASES.get(name, name)
-    for tell, known in ((memory, _MEMORY_TELLS), (form, _FORM_TELLS)):
-        first = f"{words[0]}-{tell[0]}" if words and tell else ""
-        if tell and f"{name}-{tell[0]}" in known:
-            name = f"{name}-{tell[0]}"
-        elif first in known:  # a part of one: a100-80gb-mig-1g.10gb
+    for word in (*memory[:1], *form[:1]):
+        first = f"{words[0]}-{word}" if words else ""
+        if f"{name}-{word}" in _DISTINCT:
+            name = f"{name}-{word}"
+        elif first in _DISTINCT:  # a part of one: a100-80gb-mig-1g.10gb
             name = "-".join((first, *words[1:]))
     return re.sub(r"(-max-n)+$", "", _ALIASES.get(name + modes, name + modes))
 

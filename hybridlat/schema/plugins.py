@@ -34,8 +34,8 @@ class Plugins:
     def _offered(self) -> dict[str, EntryPoint]:
         from importlib.metadata import entry_points
 
-        by_name = {point.name: point for point in entry_points(group=self.group)}
-        return {name: point for name, point in by_name.items() if name not in self.own}
+        points = entry_points(group=self.group)
+        return {point.name: point for point in points if point.name not in self.own}
 
     def names(self) -> tuple[str, ...]:
         """All names, sorted; nothing is imported for it."""

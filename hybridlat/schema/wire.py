@@ -47,12 +47,6 @@ def canonical(body: Mapping[str, object]) -> str:
     return json.dumps(body, sort_keys=True, separators=(",", ":"))
 
 
-def body_of(record: Struct, number: int) -> dict[str, object]:
-    """A record as JSON types, its format first and its target as text."""
-    body: dict[str, object] = {"format": number, **msgspec.to_builtins(record)}
-    return {**body, "target": str(getattr(record, "target"))}  # noqa: B009
-
-
 def record(
     body: object, form: type[R], what: str, newest: int, parts: Mapping[str, type[Struct]] = {}
 ) -> R:

@@ -46,26 +46,19 @@ class Cache:
 
     _database: Database
 
-    def cache_get(self, key: str) -> str | None:
-        """The document that ``cache_put`` stored under ``key``, else None.
-
-        It may be damaged: ``wire.decode_or_none`` reads it.
-        """
-        rows = self._database.read(tuple[str], _GET, {"key": _digest(key)})
-        return rows[0][0] if rows else None
-
     def cache_read(self, key: str, read: Callable[[str], T | None]) -> T | None:
         """What ``read`` makes of the document under ``key``; None where there is none.
 
         One of which it makes None is damaged, and is removed so that it can be made again.
         """
-        text = self.cache_get(key)
-        document = None if text is None else read(text)
-        if text is not None and document is None:
+        for (text,) in self._database.read(tuple[str], _GET, {"key": _digest(key)}):
+            document = read(text)
+            if document is not None:
+                return document
             _log.warning("a damaged entry of the cache is made again: %s", key)
             with contextlib.suppress(StoreError):  # a store that takes nothing
                 self.cache_remove([key])
-        return document
+        return None
 
     def cache_put(self, key: str, text: str) -> None:
         """Keep a JSON document under ``key`` for later processes; what is there already stays."""
@@ -116,7 +109,7 @@ class Cache:
             lambda connection: _drop(connection, drops, max_bytes, dry_run=dry_run)
         )
         if swept.dropped and not dry_run:
-            self._database.shrink()
+            self._database.run(lambda connection: connection.shrink())
         return swept
 
 
@@ -132,11 +125,8 @@ def damaged(database: Database) -> Iterator[tuple[bytes, str, str]]:
 
 def drop_of(connection: Connection, target: str, dry_run: bool) -> int:
     """Drop what was cached of a target, in a transaction under way; how many entries."""
-
-    def drops(_key: bytes, scope: str, _made_at_s: int) -> bool:
-        return f"/{target}/" in f"/{scope}/"
-
-    return _drop(connection, drops, dry_run=dry_run).dropped
+    mark = f"/{target}/"
+    return _drop(connection, lambda _, scope, __: mark in f"/{scope}/", dry_run=dry_run).dropped
 
 
 def _digest(key: str) -> bytes:

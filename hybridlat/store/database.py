@@ -10,7 +10,8 @@ import os
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Final, TypeVar
 
 import msgspec
@@ -18,7 +19,7 @@ import msgspec
 from hybridlat.errors import StoreError
 from hybridlat.schema import wire
 from hybridlat.schema.measurement import Kind
-from hybridlat.store.connection import Connection, PostgresConnection, Row, Values
+from hybridlat.store.connection import Connection, PostgresConnection, Values
 from hybridlat.store.place import StorePlace
 
 T = TypeVar("T")
@@ -73,16 +74,16 @@ class Database:
         self._process = os.getpid()
         self._was_reached = False
 
-    def rows(self, sql: str, values: Values | None = None) -> list[Row]:
-        """The rows of a question; none where the SQLite file does not exist yet."""
+    def read(self, form: type[T], sql: str, values: Values | None = None) -> list[T]:
+        """The rows of a question, each of this form; none where there is no SQLite file yet.
+
+        StoreError where a damaged file has others.
+        """
         if not self.place.exists:
             return []
-        return self._run(lambda connection: connection.rows(sql, values or {}))
-
-    def read(self, form: type[T], sql: str, values: Values | None = None) -> list[T]:
-        """The rows of a question, each of this form; StoreError where a damaged file has others."""
+        rows = self.run(lambda connection: connection.rows(sql, values or {}))
         try:
-            return msgspec.convert(self.rows(sql, values), list[form])  # type: ignore[valid-type]
+            return msgspec.convert(rows, list[form])  # type: ignore[valid-type]
         except msgspec.ValidationError as error:
             raise StoreError(
                 f"the store {self.place.shown} is damaged: {wire.phrase_of(error)} "
@@ -99,8 +100,7 @@ class Database:
         Each page of them is a transaction of its own: a slow reader, or one that writes meanwhile,
         holds up no other.
         """
-        for start in range(0, len(keys), PAGE):
-            part = keys[start : start + PAGE]
+        for part in batches(keys, PAGE):
             rows = {row[0]: row for row in self.read(form, sql, {"keys": part})}
             yield from (rows[key] for key in part if key in rows)
 
@@ -115,20 +115,7 @@ class Database:
             with connection.transaction():
                 return work(connection)
 
-        return self._run(once)
-
-    @property
-    def stamp(self) -> object:
-        """Equal as long as no process writes; None on a server, where only a query tells."""
-        return self._run(lambda connection: connection.stamp) if self.place.exists else "absent"
-
-    def damage(self) -> list[str]:
-        """What is wrong with the database's file."""
-        return self._run(lambda connection: connection.damage()) if self.place.exists else []
-
-    def shrink(self) -> None:
-        """Give a SQLite file's empty pages back."""
-        self._run(lambda connection: connection.shrink())
+        return self.run(once)
 
     def close(self) -> None:
         """Give the connection back; it is opened again when used."""
@@ -138,8 +125,8 @@ class Database:
                 self._connection.close()
             self._connection = None
 
-    def _run(self, work: Callable[[Connection], T]) -> T:
-        """Run ``work``, again while what keeps it from running may pass."""
+    def run(self, work: Callable[[Connection], T]) -> T:
+        """The result of ``work``, run again while what keeps it from running may pass."""
         deadline_s = time.monotonic() + BUSY_S
         pause_s = 0.005
         self._leave_to_parent()
@@ -220,6 +207,13 @@ def _has_tables(connection: Connection, store: str) -> bool:
             "version of hybridlat knows: upgrade hybridlat"
         )
     return True
+
+
+def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Lists of up to ``size`` items."""
+    iterator = iter(items)
+    while part := list(islice(iterator, size)):
+        yield part
 
 
 def key_of(hash_: str) -> bytes:

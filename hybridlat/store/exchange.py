@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from hybridlat.errors import StoreError
 from hybridlat.graph.signature import hash_of
 from hybridlat.schema.target import Target
+from hybridlat.store.database import batches
 from hybridlat.store.importers import ImportedRecords
 from hybridlat.store.packs import (
     ENDING,
@@ -25,7 +25,6 @@ from hybridlat.store.packs import (
 )
 from hybridlat.store.records import LatencyRow, Records, row_of
 
-T = TypeVar("T")
 BATCH = 1000
 """Records of one transaction."""
 
@@ -40,31 +39,10 @@ class ImportCounts:
     read: int = 0
 
 
-def batches(items: Iterable[T], size: int = BATCH) -> Iterator[list[T]]:
-    """Lists of up to ``size`` items."""
-    iterator = iter(items)
-    while part := list(islice(iterator, size)):
-        yield part
-
-
 # ---- out ---------------------------------------------------------------------------------------
 
 
-def export(
-    records: Records, folder: Path, target: Target | None, *, source: str, licence: str
-) -> list[Path]:
-    """Write one pack per target (or of ``target``) below ``folder``; the packs' folders."""
-    held = records.targets()
-    if target is not None and target not in held:
-        known = ", ".join(map(str, held)) or "none at all"
-        raise StoreError(f"the store has no records of {target}: it has {known}")
-    return [
-        _write_pack(records, one, folder / one.folder, source, licence)
-        for one in (held if target is None else [target])
-    ]
-
-
-def _write_pack(records: Records, target: Target, folder: Path, source: str, licence: str) -> Path:
+def write_pack(records: Records, target: Target, folder: Path, source: str, licence: str) -> Path:
     """Write all records of ``target`` as a pack; the folder.
 
     ``pack.json`` is written last: a pack whose writing was cut off is not a pack, or names other
@@ -85,7 +63,7 @@ def _write_pack(records: Records, target: Target, folder: Path, source: str, lic
             yield item.to_json()
 
     def signatures() -> Iterator[dict[str, str]]:
-        for part in batches(sorted(hashes)):
+        for part in batches(sorted(hashes), BATCH):
             texts = records.signature_texts(part)
             yield from ({"hash": h, "text": texts[h]} for h in part if h in texts)
 
@@ -138,12 +116,12 @@ def read(path: Path) -> Iterator[ImportedRecords]:
     for pack in map(PackLookup, folders):
         for name, problem in pack.altered_files().items():
             raise pack.damaged(name, problem)
-        for texts in batches(pack.all_signature_texts()):
+        for texts in batches(pack.all_signature_texts(), BATCH):
             for hash_, text in texts:
                 if hash_of(text) != hash_:
                     raise pack.damaged("signatures", f"the text of {hash_} is not its own")
             yield ImportedRecords(signatures=dict(texts))
-        for records in batches(pack.measurements()):
+        for records in batches(pack.measurements(), BATCH):
             yield ImportedRecords(measurements=records)
-        for items in batches(pack.breakdowns()):
+        for items in batches(pack.breakdowns(), BATCH):
             yield ImportedRecords(breakdowns=items)

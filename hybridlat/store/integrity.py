@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from hybridlat.errors import StoreError
 from hybridlat.graph.signature import hash_of
@@ -31,16 +31,6 @@ class IntegrityProblem:
 
     def __str__(self) -> str:
         return f"{self.where}: {self.problem}"
-
-
-class _Entry(NamedTuple):
-    id: bytes
-    target: str | None
-    kind: int
-    signature: bytes
-    latency_us: float | None
-    spread_share: float
-    failure: str | None
 
 
 class _Check:
@@ -102,11 +92,15 @@ class _Check:
 def check_database(database: Database) -> list[IntegrityProblem]:
     """What is wrong in a database: the file itself, texts, records, breakdowns, cache."""
     check = _Check()
-    check.note("database", *database.damage())
+    if database.place.exists:
+        check.note("database", *database.run(lambda connection: connection.damage()))
     keys = database.keys("SELECT hash FROM signature ORDER BY hash")
     for key, text in database.paged(tuple[bytes, str], TEXTS, keys):
         check.text(key.hex(), text)
-    entries = {entry.id: entry for entry in database.read(_Entry, _ENTRIES)}
+    rows = database.read(
+        tuple[bytes, str | None, int, bytes, float | None, float, str | None], _ENTRIES
+    )
+    entries = {row[0]: row for row in rows}
     keys = database.keys("SELECT id FROM payload ORDER BY id")
     bodies = database.paged(tuple[bytes, bytes], BODIES, keys)
     for key, where, record in check.stored("record", bodies, Measurement.from_json):
@@ -114,7 +108,7 @@ def check_database(database: Database) -> list[IntegrityProblem]:
         entry = entries.get(key)
         if entry is None:
             check.note(where, "it has no entry that a look-up would find")
-        elif not _agree(entry, record):
+        elif entry != _entry_of(record):
             check.note(where, "its entry for look-ups differs from the record")
     for key in entries.keys() - set(keys):
         check.note(f"record {key.hex()}", "its raw samples are missing")
@@ -163,9 +157,9 @@ def _doubts(record: Measurement) -> Iterator[str]:
             yield f"latency_us {record.latency_us:.6g} is above its slowest sample {slowest:.6g}"
 
 
-def _agree(entry: _Entry, record: Measurement) -> bool:
-    """Whether the row for look-ups says what the record says."""
-    return entry._replace(failure=entry.failure or "") == _Entry(
+def _entry_of(record: Measurement) -> tuple[object, ...]:
+    """What the row for look-ups says of a record."""
+    return (
         key_of(record.id), str(record.target), KIND_CODES[record.kind], key_of(record.signature),
-        record.latency_us, record.spread_share, plain(record.failure or ""),
+        record.latency_us, record.spread_share, record.failure and plain(record.failure),
     )  # fmt: skip

@@ -1,15 +1,7 @@
 """Packs: the records of one target as a folder of files, read-only when predicting.
 
-A pack of format 1 holds::
-
-    pack.json              format, target, counts, dates, SHA-256 of each file, source and licence
-    lookup.json.gz         hash -> [latency_us, spread_share, records] per kind, and failures: all
-                           that a prediction reads, so thousands of cells load in milliseconds
-    signatures.jsonl.gz    {"hash": ..., "text": ...} a line
-    measurements.jsonl.gz  one record a line, raw samples and all
-    breakdowns.jsonl.gz    how measured networks fall into cells
-
-The same records give the same bytes.
+``docs/contributing/file-formats.md`` lists the files. The look-up file is all that a prediction
+reads, so thousands of cells load in milliseconds. The same records give the same bytes.
 """
 
 from __future__ import annotations
@@ -100,16 +92,8 @@ class PackLookup:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self.info = self._read_info()
         try:
-            self.target = Target.parse(str(self.info.get("target")))
-        except TargetError as error:
-            raise self.damaged(INFO_FILE, str(error)) from error
-
-    def _read_info(self) -> dict[str, Any]:
-        path = self.folder / INFO_FILE
-        try:
-            info: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            info: dict[str, Any] = json.loads((self.folder / INFO_FILE).read_text(encoding="utf-8"))
         except OSError as error:
             raise StoreError(f"{self.folder} is not a pack: {INFO_FILE} cannot be read") from error
         except ValueError as error:
@@ -122,13 +106,16 @@ class PackLookup:
                 f"the pack {self.folder} has format {version}, newer than format {PACK_FORMAT} "
                 "that this version of hybridlat knows: upgrade hybridlat"
             )
+        self.info = info
         try:
             self._files = msgspec.convert(info.get("files"), dict[str, _File])
+            self.target = Target.parse(str(info.get("target")))
         except msgspec.ValidationError as error:
             raise self.damaged(INFO_FILE, f"files: {wire.phrase_of(error)}") from error
+        except TargetError as error:
+            raise self.damaged(INFO_FILE, str(error)) from error
         if any(Path(name).name != name for name in self._files):
             raise self.damaged(INFO_FILE, "it lists files outside the pack")
-        return info
 
     def damaged(self, name: str, problem: str) -> StoreError:
         """The error that says which file of the pack is wrong."""

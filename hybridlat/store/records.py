@@ -5,12 +5,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from hybridlat.errors import StoreError, TargetError
 from hybridlat.schema.measurement import BUSY_SPREAD_SHARE, KINDS, Breakdown, Kind, Measurement
 from hybridlat.schema.target import Target
-from hybridlat.store.database import KIND_CODES, PAGE, Database, key_of, unpacked
+from hybridlat.store.database import KIND_CODES, PAGE, Database, batches, key_of, unpacked
 
 T = TypeVar("T")
 _MOST_RECENT = 20_000  # rows looked through for the newest runs
@@ -34,12 +34,12 @@ _TARGETS = """
 SELECT name FROM target
 WHERE EXISTS (SELECT 1 FROM measurement WHERE target_id = target.id)
 OR EXISTS (SELECT 1 FROM breakdown WHERE target_id = target.id)"""
-_STATS = """
-SELECT target.name, kind, count(*), count(latency_us),
-    count(DISTINCT CASE WHEN latency_us IS NOT NULL THEN signature END),
-    min(nullif(measured_at, '')), max(measured_at)
-FROM measurement JOIN target ON target.id = measurement.target_id GROUP BY target.name, kind"""
-
+_GOOD = "count(DISTINCT CASE WHEN kind = {} AND latency_us IS NOT NULL THEN signature END)"
+_STATS = f"""
+SELECT target.name, {", ".join(_GOOD.format(KIND_CODES[kind]) for kind in KINDS)},
+    count(measurement.id), count(measurement.id) - count(latency_us),
+    coalesce(min(nullif(measured_at, '')), ''), coalesce(max(measured_at), '')
+FROM target LEFT JOIN measurement ON target.id = measurement.target_id GROUP BY target.name"""
 
 #: latency_us, spread_share, measured_at and failure of one record.
 LatencyRow = tuple[float | None, float, str, str | None]
@@ -84,25 +84,6 @@ class TargetStats:
     last: str
 
 
-class _Entry(NamedTuple):
-    target: str
-    signature: bytes
-    latency_us: float | None
-    spread_share: float
-    measured_at: str
-    failure: str | None
-
-
-class _KindStats(NamedTuple):
-    target: str
-    kind: int
-    records: int
-    good: int
-    things: int
-    first: str | None
-    last: str | None
-
-
 def aggregate(records: Iterable[LatencyRow]) -> LatencyStats:
     """One answer from the records of one thing.
 
@@ -145,14 +126,14 @@ class Records:
         named = {str(target): target for target in targets}
         hash_of = {key_of(h): h for h in hashes}
         rows_of: dict[Target, dict[str, list[LatencyRow]]] = {target: {} for target in targets}
-        keys = list(hash_of) if targets else []
-        for start in range(0, len(keys), PAGE):
-            part = keys[start : start + PAGE]
+        for part in batches(hash_of if targets else (), PAGE):
             values = {"targets": list(named), "kind": KIND_CODES[kind], "keys": part}
-            for row in self._database.read(_Entry, _LOOK_UP, values):
-                if row.target in named and row.signature in hash_of:  # else the index is damaged
-                    rows = rows_of[named[row.target]].setdefault(hash_of[row.signature], [])
-                    rows.append(row[2:])
+            for row in self._database.read(
+                tuple[str, bytes, float | None, float, str, str | None], _LOOK_UP, values
+            ):
+                name, signature = row[:2]
+                if name in named and signature in hash_of:  # else the index is damaged
+                    rows_of[named[name]].setdefault(hash_of[signature], []).append(row[2:])
         return {
             target: {h: aggregate(rows) for h, rows in known.items()}
             for target, known in rows_of.items()
@@ -210,17 +191,12 @@ class Records:
         sql = f"SELECT DISTINCT signature {_OF_TARGET} AND kind = :kind"
         return [key.hex() for key in self._database.keys(sql, values)]
 
-    def count(self, target: Target, kind: Kind) -> int:
-        """How many records of this kind there are of a target."""
-        values = {"target": str(target), "kind": KIND_CODES[kind]}
-        rows = self._database.rows(f"SELECT count(*) {_OF_TARGET} AND kind = :kind", values)
-        return int(rows[0][0]) if rows else 0
-
-    def revision(self, target: Target) -> tuple[int, str]:
-        """How many records there are of a target, and the time of the newest."""
-        sql = f"SELECT count(*), max(measured_at) {_OF_TARGET}"
-        rows = self._database.rows(sql, {"target": str(target)})
-        return (int(rows[0][0]), str(rows[0][1] or "")) if rows else (0, "")
+    def revision(self, target: Target, kinds: Sequence[Kind] = KINDS) -> tuple[int, str]:
+        """How many records of these kinds there are of a target, and the time of the newest."""
+        sql = f"SELECT count(*), coalesce(max(measured_at), '') {_OF_TARGET} AND kind IN :kinds"
+        values = {"target": str(target), "kinds": [KIND_CODES[kind] for kind in kinds]}
+        rows = self._database.read(tuple[int, str], sql, values)
+        return rows[0] if rows else (0, "")
 
     def targets(self) -> list[Target]:
         """Targets with records or breakdowns, sorted here: databases sort text as they like."""
@@ -232,22 +208,10 @@ class Records:
 
     def stats(self) -> list[TargetStats]:
         """What there is of each target, sorted by name."""
-        found = self._database.read(_KindStats, _STATS)
-        result = []
-        for target in self.targets():
-            rows = [row for row in found if row.target == str(target)]
-            things = {row.kind: row.things for row in rows}
-            cells, networks, layers = (things.get(KIND_CODES[kind], 0) for kind in KINDS)
-            result.append(
-                TargetStats(
-                    target, cells, networks, layers,
-                    records=sum(row.records for row in rows),
-                    failures=sum(row.records - row.good for row in rows),
-                    first=min((row.first for row in rows if row.first), default=""),
-                    last=max((row.last or "" for row in rows), default=""),
-                )
-            )  # fmt: skip
-        return result
+        rows = self._database.read(tuple[str, int, int, int, int, int, str, str], _STATS)
+        found = {row[0]: row[1:] for row in rows}
+        held = self.targets()
+        return [TargetStats(t, *found[str(t)]) for t in held if str(t) in found]
 
     def _decoded(self, read: Callable[[object], T], sql: str, keys: list[bytes]) -> Iterator[T]:
         """The stored records of these keys; StoreError where one is damaged."""

@@ -23,8 +23,8 @@ from hybridlat.schema.target import Target
 from hybridlat.store import exchange, integrity
 from hybridlat.store.cache import Cache, drop_of
 from hybridlat.store.connection import Connection
-from hybridlat.store.database import KIND_CODES, Database, key_of, packed, plain
-from hybridlat.store.exchange import ImportCounts, batches
+from hybridlat.store.database import KIND_CODES, Database, batches, key_of, packed, plain
+from hybridlat.store.exchange import BATCH, ImportCounts
 from hybridlat.store.importers import ImportedRecords
 from hybridlat.store.integrity import IntegrityProblem
 from hybridlat.store.place import StorePlace, default_url
@@ -86,18 +86,18 @@ class Store(Records, Cache):
 
     def add(self, measurements: Iterable[Measurement]) -> int:
         """Append records in one transaction; how many were new. StoreError for an unsound one."""
-        texts: dict[str, str] = {}
-        records: dict[str, Measurement] = {}
+        found: dict[str, tuple[str, Measurement]] = {}
         for record in measurements:
             _refuse(record.problems(), "measurement")
             text = record.text
-            texts[id_of(text)], records[id_of(text)] = text, record
-        if not records:
+            found[id_of(text)] = text, record
+        if not found:
             return 0
-        bodies = [{"id": key_of(id_), "body": packed(texts[id_])} for id_ in sorted(texts)]
+        ordered = sorted(found.items())
+        bodies = [{"id": key_of(id_), "body": packed(text)} for id_, (text, _) in ordered]
 
         def work(connection: Connection) -> int:
-            targets = _target_ids(connection, records.values())
+            targets = _target_ids(connection, [record for _, record in found.values()])
             new = connection.change(_PAYLOAD, bodies)
             rows = [
                 {
@@ -110,7 +110,7 @@ class Store(Records, Cache):
                     "measured_at": m.measured_at[:40],
                     "failure": None if m.failure is None else plain(m.failure),
                 }
-                for id_, m in sorted(records.items())
+                for id_, (_, m) in ordered
             ]
             connection.change(_MEASUREMENT, rows)
             return new
@@ -145,8 +145,8 @@ class Store(Records, Cache):
         records, breakdowns = imported.measurements, imported.breakdowns
         return ImportCounts(
             self.add_signatures(imported.signatures),
-            sum(map(self.add, batches(records))),
-            sum(map(self.add_breakdowns, batches(breakdowns))),
+            sum(map(self.add, batches(records, BATCH))),
+            sum(map(self.add_breakdowns, batches(breakdowns, BATCH))),
             len(records) + len(breakdowns),
         )
 
@@ -181,10 +181,9 @@ class Store(Records, Cache):
                 counts.update(row["kind"] for row in chosen)
                 if chosen and not dry_run:
                     connection.change(_DELETE_ENTRY, chosen)
-                    connection.change(_DELETE_BODY, [{"id": row["id"]} for row in chosen])
+                    connection.change(_DELETE_BODY, chosen)
                     if len(chosen) == len(rows):
-                        gone = [{"target": chosen[0]["target"]}]
-                        connection.change(_DELETE_BREAKDOWNS, gone)
+                        connection.change(_DELETE_BREAKDOWNS, chosen[:1])
                 if chosen:
                     cached += drop_of(connection, name, dry_run)
             cells, networks, layers = (counts[KIND_CODES[kind]] for kind in KINDS)
@@ -208,7 +207,14 @@ class Store(Records, Cache):
 
         ``source`` and ``licence`` say where the records come from.
         """
-        return exchange.export(self, Path(folder), target, source=source, licence=licence)
+        held = self.targets()
+        if target is not None and target not in held:
+            known = ", ".join(map(str, held)) or "none at all"
+            raise StoreError(f"the store has no records of {target}: it has {known}")
+        return [
+            exchange.write_pack(self, one, Path(folder) / one.folder, source, licence)
+            for one in (held if target is None else [target])
+        ]
 
     def import_(self, path: str | Path) -> ImportCounts:
         """Add all records of a pack, or of a folder of packs, once each."""
@@ -228,7 +234,7 @@ class Store(Records, Cache):
     @property
     def stamp(self) -> object:
         """Equal as long as no process writes; None on a server, where only a query tells."""
-        return self._database.stamp
+        return self._database.run(lambda c: c.stamp) if self.place.exists else "absent"
 
 
 def _refuse(problems: tuple[str, ...], what: str) -> None:

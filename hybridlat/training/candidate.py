@@ -21,7 +21,7 @@ from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.target_composition import read_composition
 from hybridlat.estimate.lookup.models import (
     COMPOSITION_FILE,
-    first_readable,
+    all_readable,
     folder_in_use,
     model_folders,
     read_model,
@@ -64,7 +64,7 @@ class Champion:
         What is damaged or of a format that is gone is no rival: it is passed over with a warning.
         """
         folders = (folder_in_use(root / target.folder), *model_folders(target))
-        return first_readable(cls.read, [f for f in folders if f is not None], [])
+        return next(all_readable(cls.read, filter(None, folders)), None)
 
     @classmethod
     def read(cls, folder: Path) -> Champion | None:
@@ -85,15 +85,16 @@ class Champion:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a new model takes the champion's place, why, and both errors (RMSPE in percent).
+    """Whether a new model takes the champion's place, and why.
 
-    ``champion_error`` is None where there is no champion.
+    ``rmspe`` and ``champion_rmspe`` are the RMSPE in percent on the same held-out networks (cells
+    where there are no networks), the champion's None where there is none.
     """
 
     accepted: bool
     reason: str
-    error: float
-    champion_error: float | None = None
+    rmspe: float
+    champion_rmspe: float | None
 
 
 class Candidate:
@@ -117,7 +118,7 @@ class Candidate:
             f"to learn from, {len(held)} of {len(networks)} networks held out"
         )
         crossed: list[HeldOutNetwork] = []
-        if training and enough:
+        if enough:
             by_fold = even_folds((n.name for n in training), FOLDS - 1)
             fitted = cross_fitting.cross_fit(
                 dataset, training, config, by_fold, forbidden, on_message
@@ -125,7 +126,7 @@ class Candidate:
             crossed = list(fitted.held_out.values())
             on_message(f"{dataset.target}: the model of all of them")
         self.model = cross_fitting.fit_without(dataset, forbidden, config)
-        if training and not enough:
+        if not enough:
             crossed = [
                 held_out(self.model, dataset, n)
                 for n in training
@@ -179,23 +180,22 @@ class Candidate:
             champion_predictions = self.evaluate(champion.model, champion.composition)[regime]
             theirs = [a for a in champion_predictions if a.name in names]
         what = f"{len(ours)} held-out {'networks' if self.networks else 'cells'}"
-        error = _error(ours)
-        old = _error(theirs) if theirs else None
+        error, old = _error(ours), _error(theirs) if theirs else None
         explained = _explained(self.predictions["unseen_cells"])
+        accepted = False
         if explained < _LEAST_EXPLAINED:
             reason = (
-                f"refused: the model explains {100 * max(explained, 0):.0f} % of what makes "
+                f"the model explains {100 * max(explained, 0):.0f} % of what makes "
                 f"latencies of held-out cells differ, at least {100 * _LEAST_EXPLAINED:.0f} % are "
                 "needed; are the records damaged?"
             )
-            return Verdict(False, reason, error, old)
-        if old is None:
-            return Verdict(True, f"accepted: the first model, RMSPE {error:.2f} % on {what}", error)
-        if error > old + 1e-9:
-            reason = f"refused: RMSPE {error:.2f} % on {what}, the champion has {old:.2f} %"
-            return Verdict(False, reason, error, old)
-        reason = f"accepted: RMSPE {error:.2f} % on {what}, before {old:.2f} %"
-        return Verdict(True, reason, error, old)
+        elif old is None:
+            accepted, reason = True, f"the first model, RMSPE {error:.2f} % on {what}"
+        else:
+            accepted = error <= old + 1e-9
+            before = f"before {old:.2f} %" if accepted else f"the champion has {old:.2f} %"
+            reason = f"RMSPE {error:.2f} % on {what}, {before}"
+        return Verdict(accepted, f"{'accepted' if accepted else 'refused'}: {reason}", error, old)
 
     def save(self, folder: Path) -> None:
         """Write model, composition and card."""
@@ -216,10 +216,9 @@ class Candidate:
             "trained_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         }
         save_model(self.model, folder, card)
+        drift = self.dataset.drift
         served = replace(
-            self.composition,
-            wander_share=self.dataset.wander_share,
-            shown_ratio=self.dataset.shown_ratio,
+            self.composition, wander_share=drift.wander_share, shown_ratio=drift.shown_ratio
         )
         text = json.dumps(served.to_json(), indent=2, sort_keys=True)
         (folder / COMPOSITION_FILE).write_text(text + "\n", encoding="utf-8")

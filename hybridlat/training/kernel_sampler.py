@@ -63,13 +63,11 @@ def draw(seed: int, families: Mapping[str, Family] = COMMON) -> Drawn:
 
 
 def draws(seed: int, families: Mapping[str, Family] = COMMON) -> Iterator[Drawn]:
-    """Network after network; the seed decides them all."""
-    return (draw(seed * 1_000_003 + place, families) for place in itertools.count())
-
-
-def as_read(drawn: Drawn) -> Network:
-    """The drawn network from a file's bytes: attributes are those that a file would give."""
-    return onnx_io.read_network(onnx_io.to_onnx(drawn.network, None), name="sweep")
+    """Network after network, attributes as a file would give them; the seed decides them all."""
+    for place in itertools.count():
+        drawn = draw(seed * 1_000_003 + place, families)
+        file = onnx_io.to_onnx(drawn.network, None)
+        yield replace(drawn, network=onnx_io.read_network(file, name="sweep"))
 
 
 def sweep(
@@ -83,13 +81,12 @@ def sweep(
     for place, drawn in enumerate(itertools.islice(draws(seed, families), 20 * count)):
         if len(seen) >= count:
             return
-        network = as_read(drawn)
         try:
-            lowered = backend.lower(network)
+            lowered = backend.lower(drawn.network)
         except HybridlatError:
             continue
-        wanted = {i for i, node in enumerate(network.nodes) if node.name in drawn.kernel}
-        for cell in kernels(lowered, network):
+        wanted = {i for i, node in enumerate(drawn.network.nodes) if node.name in drawn.kernel}
+        for cell in kernels(lowered, drawn.network):
             if not wanted & set(cell.origins) and not _also(drawn.family, cell.network, place):
                 continue
             # The drawn network is small; the kernel stands for one of a network of any size.

@@ -62,7 +62,8 @@ class Onboarded:
 
     ``networks`` are known whole and with their cells, ``kernels`` were measured now; ``cells``
     counts what the store knows. ``trained`` is None where there was too little to learn from, and
-    before training; a ``problem`` ended it all.
+    before training; a ``problem`` ended it all. ``by`` is another version of the engine that
+    answers here too, so that nothing was trained.
     """
 
     target: Target
@@ -73,6 +74,7 @@ class Onboarded:
     notes: tuple[str, ...] = ()
     trained: Trained | None = None
     problem: HybridlatError | None = None
+    by: Target | None = None
 
 
 def onboard_target(

@@ -14,13 +14,14 @@ import tempfile
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from hybridlat.errors import InputError
 from hybridlat.estimate.lookup.models import (
     CURRENT_FILE,
     VERSIONS_FOLDER,
+    all_readable,
     folder_in_use,
     known_device,
     model_folders,
@@ -53,19 +54,13 @@ _DELETED_AFTER_S = 600.0  # a reader that has just read a version's name may sti
 
 
 @dataclass(frozen=True)
-class Trained:
+class Trained(Verdict):
     """What became of a training.
 
-    ``rmspe`` and ``champion_rmspe`` are the RMSPE in percent on the same held-out networks (cells
-    where there are no networks), the champion's None where there is none. ``folder`` holds the
-    files that predictions use from now on; None when the model was refused.
+    ``folder`` holds the files that predictions use from now on; None when the model was refused.
     """
 
     target: Target
-    accepted: bool
-    reason: str
-    rmspe: float
-    champion_rmspe: float | None
     held_out: int
     scores: Mapping[str, Score]
     model_hash: str
@@ -121,17 +116,17 @@ def train_target(
             _record(run, candidate, verdict)
             version = tracker.register(target, run, folder, device.title)
             installed = install(folder, root / target.folder) if verdict.accepted else None
-            reason = verdict.reason
             if installed is not None and version:
                 try:
                     tracker.promote(target, version)
                 except tracking.TrackingError as error:
                     problem = f"version {version} is not the registry's champion: {error}"
-                    reason += f"; installed, but {problem}"
+                    reason = f"{verdict.reason}; installed, but {problem}"
+                    verdict = replace(verdict, reason=reason)
             return Trained(
-                target, verdict.accepted, reason, verdict.error, verdict.champion_error,
-                candidate.held_out, candidate.scores, model_hash(folder), installed, run.id,
-                version,
+                **vars(verdict), target=target, held_out=candidate.held_out,
+                scores=candidate.scores, model_hash=model_hash(folder), folder=installed,
+                mlflow_run=run.id, version=version,
             )  # fmt: skip
 
 
@@ -165,8 +160,7 @@ def _priors(target: Target, dataset: Dataset) -> tuple[CellModel, ...]:
             continue
         if other.engine == target.engine or len(dataset.cells) < _PRIORS_BELOW:
             folders[other.folder] = folder
-    models = [readable(read_model, folder) for _, folder in sorted(folders.items())]
-    return tuple(model for model in models if model is not None)
+    return tuple(all_readable(read_model, [folders[name] for name in sorted(folders)]))
 
 
 def _record(run: tracking.TrackedRun, candidate: Candidate, verdict: Verdict) -> None:
@@ -184,8 +178,8 @@ def _record(run: tracking.TrackedRun, candidate: Candidate, verdict: Verdict) ->
             "held_out": candidate.held_out,
         },
         {
-            "held_out_rmspe": verdict.error,
-            "champion_rmspe": verdict.champion_error,
+            "held_out_rmspe": verdict.rmspe,
+            "champion_rmspe": verdict.champion_rmspe,
             **{
                 f"{regime}/{name}": value
                 for regime, score in candidate.scores.items()
@@ -194,13 +188,12 @@ def _record(run: tracking.TrackedRun, candidate: Candidate, verdict: Verdict) ->
         },
         {"accepted": str(verdict.accepted).lower(), "reason": verdict.reason},
     )
-    rows = [
-        (regime, p.name, p.true_us, p.predicted_us, 100 * p.error_share)
+    run.artifact("held_out.json", [
+        {"regime": regime, "name": p.name, "true_us": p.true_us, "predicted_us": p.predicted_us,
+         "error_percent": 100 * p.error_share}
         for regime, predictions in candidate.predictions.items()
         for p in predictions[:_MOST_LINES]
-    ]
-    columns = ("regime", "name", "true_us", "predicted_us", "error_percent")
-    run.artifact("held_out.json", dict(zip(columns, zip(*rows, strict=True), strict=True)))
+    ])  # fmt: skip
 
 
 def install(folder: Path, model_folder: Path) -> Path:
@@ -230,7 +223,7 @@ def install(folder: Path, model_folder: Path) -> Path:
 
 def _to_disk(path: Path) -> None:
     """Have the bytes on the disk before anything names them."""
-    for file in [path] if path.is_file() else sorted(path.rglob("*")):
+    for file in (path, *path.rglob("*")):
         if file.is_file():
             with file.open("rb") as stream:
                 os.fsync(stream.fileno())

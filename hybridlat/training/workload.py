@@ -20,7 +20,7 @@ from hybridlat.schema.measurement import Breakdown, Kind
 from hybridlat.schema.progress import OnMessage, OnProgress
 from hybridlat.store import Store
 from hybridlat.training.kernel_families import EVERY
-from hybridlat.training.kernel_sampler import Engine, as_read, draws, sweep
+from hybridlat.training.kernel_sampler import Engine, draws, sweep
 
 LEAST_NETWORKS = 4
 """So many networks are lowered however long that takes."""
@@ -54,12 +54,11 @@ def random_kernels(engine: Engine, needs_network: bool, count: int, seed: int) -
     if needs_network:
         for place, drawn in zip(range(count), draws(seed, EVERY), strict=False):
             try:
-                network = as_read(drawn)
-                partition = _partition(network, engine)
+                partition = _partition(drawn.network, engine)
             except HybridlatError:
                 continue  # what an engine refuses is passed over, as in every sweep
             if partition.uses:
-                request = MeasureRequest(f"kernel {place}", network, _cells(partition))
+                request = MeasureRequest(f"kernel {place}", drawn.network, _cells(partition))
                 yield Item(request, partition.texts)
     else:
         for hash_, kernel in sweep(engine, count, seed, EVERY):

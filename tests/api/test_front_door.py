@@ -111,6 +111,8 @@ def test_networks_are_compared_and_measured(tmp_path: Path) -> None:
             predictor.predict(NET, FAKE)
         with pytest.raises(InputError, match="for several there is predict_many"):
             predictor.predict([NET, NET])
+        with pytest.raises(InputError, match="what='cell': choose cells, network or both"):
+            predictor.measure(NET, what="cell")  # type: ignore[arg-type]
 
 
 def test_repr_is_one_short_line() -> None:

@@ -74,8 +74,7 @@ def make_plan(tmp_path: Path) -> MakePlan:
         folder = tmp_path / "plan"
         networks = [(f"net{c}", classifier(c)) for c in range(8, 8 + count)]
         target = Target("board", runtime, precision)
-        request = plans.PlanRequest(networks, target, lower=lower, rounds=rounds)
-        plans.draft_for(request).write(folder)
+        plans.draft_for(networks, target, lower=lower, rounds=rounds).write(folder)
         if runtime == "fake":
             add_fake_engine(folder)
         return folder

@@ -29,7 +29,7 @@ def test_copy_run_fetch_and_again(far: Path, make_plan: MakePlan) -> None:
     board = Board("user@board", "trtexec", on_message=said.append)
     board.measure(folder)
     results = folder / "results.jsonl"
-    records = plan_results.read_results(folder).records
+    records = plan_results.read_results(folder).measurements
     assert all(r.failure is None and r.environment["gpu"] == "far board" for r in records)
     assert any("model 1 of" in line for line in said)
     before = results.read_bytes()
@@ -84,7 +84,7 @@ def test_a_copy_that_was_cut_off_is_made_again(far: Path, make_plan: MakePlan) -
     there.mkdir(parents=True)
     (there / "plan.txt").write_text(name)  # and nothing else
     Board("user@board", "trtexec").measure(folder)
-    assert all(r.failure is None for r in plan_results.read_results(folder).records)
+    assert all(r.failure is None for r in plan_results.read_results(folder).measurements)
 
 
 def test_a_run_that_still_goes_on_there_is_ended_first(far: Path, make_plan: MakePlan) -> None:

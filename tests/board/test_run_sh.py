@@ -44,11 +44,12 @@ def test_every_dialect_measures_the_whole_plan(
     calls = log.read_text().splitlines()
     assert all(("--fp16" in c) == (precision == "fp16" and version != "11") for c in calls)
     assert all(("--noTF32" in c) == (precision == "fp32-strict") for c in calls)
-    texts, records, _ = plan_results.read_results(folder)
+    results = plan_results.read_results(folder)
+    records = results.measurements
     assert {r.kind for r in records} == {"network", "cell"}
     assert all(str(r.target) == f"board/tensorrt-{VERSIONS[version]}/{precision}" for r in records)
     assert all(r.failure is None and r.latency_us for r in records)
-    assert {r.signature for r in records if r.kind == "cell"} <= set(texts)
+    assert {r.signature for r in records if r.kind == "cell"} <= set(results.signatures)
     whole = next(r for r in records if r.kind == "network")
     # The warm-up, 9.9 ms an inference where the version exports it, is left out.
     assert all(20 <= s <= 2100 for visit in whole.visits for s in visit.samples_us)
@@ -67,7 +68,7 @@ def test_a_differential_is_the_pair_less_its_first_half(
         for line in lines
         if line["kind"] == "visit" and line["round"] == 0
     }
-    records = plan_results.read_results(folder).records
+    records = plan_results.read_results(folder).measurements
     tasks = {t["task"]: t["items"] for t in manifest["tasks"]}
     pairs = [
         (record.latency_us, level[items[0]] - level[items[1]])
@@ -95,7 +96,7 @@ def test_killed_and_run_again_nothing_is_measured_twice_or_lost(
     assert run_sh(folder).returncode == 0
     assert sorted(visits(folder)) == sorted(visits(whole))
     assert len(set(visits(folder))) == len(visits(folder))
-    here, there = (plan_results.read_results(each).records for each in (folder, whole))
+    here, there = (plan_results.read_results(each).measurements for each in (folder, whole))
     assert len(here) == len(there)
 
 
@@ -108,7 +109,7 @@ def test_a_model_that_fails_is_a_record_and_an_unknown_flag_is_dropped(
     bad = Path(manifest["items"][manifest["tasks"][0]["items"][0]]["file"]).name
     lies = "maxAuxStreams timingCacheFile"
     assert run_sh(folder, FAKE_TRTEXEC_LIES=lies, FAKE_TRTEXEC_BAD=bad).returncode == 0
-    (failed,) = [r.failure for r in plan_results.read_results(folder).records if r.failure]
+    (failed,) = [r.failure for r in plan_results.read_results(folder).measurements if r.failure]
     assert "could not find any implementation" in failed
 
 
@@ -123,7 +124,7 @@ def test_another_board_or_version_is_refused(make_plan: MakePlan, run_sh: RunScr
     assert (folder / "results.jsonl").read_bytes() == before
     done = run_sh(folder, FAKE_BOARD="board two", RESULTS="results-two.jsonl")
     assert done.returncode == 0
-    boards = {r.environment["board_id"] for r in plan_results.read_results(folder).records}
+    boards = {r.environment["board_id"] for r in plan_results.read_results(folder).measurements}
     assert len(boards) == 2
     with pytest.raises(StoreError, match="is from the board"):
         plan_results.read_results(folder, board_id=sorted(boards)[0])

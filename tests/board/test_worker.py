@@ -77,7 +77,8 @@ def test_it_runs_under_every_python_and_differentials_add_up(
     folder = quick(make_plan("fake"))
     done = run(folder, python=python)
     assert done.returncode == 0, done.stderr
-    _, records, breakdowns = plan_results.read_results(folder)
+    results = plan_results.read_results(folder)
+    records, breakdowns = results.measurements, results.breakdowns
     assert all(r.failure is None for r in records)
     cells = {r.signature: r.latency_us for r in records if r.kind == "cell"}
     whole = next(r.latency_us for r in records if r.kind == "network")
@@ -133,7 +134,7 @@ def test_a_model_that_takes_the_process_or_the_device_down_is_given_up(
     assert done.returncode == 0, done.stderr
     lost = [line for line in lines_of(folder) if line.get("lost")]
     assert len(lost) == 2
-    (failure,) = [r.failure for r in plan_results.read_results(folder).records if r.failure]
+    (failure,) = [r.failure for r in plan_results.read_results(folder).measurements if r.failure]
     assert says in failure == lost[-1]["error"]
     assert run(folder).returncode == 0  # and is not tried a third time
     assert len([line for line in lines_of(folder) if line.get("lost")]) == 2
@@ -156,13 +157,13 @@ def test_a_build_that_the_budget_cuts_off_is_begun_anew(make_plan: MakePlan) -> 
     assert slow.returncode == 4
     assert [line["kind"] for line in lines_of(folder)] == ["board"]
     assert run(folder).returncode == 0
-    assert all(r.failure is None for r in plan_results.read_results(folder).records)
+    assert all(r.failure is None for r in plan_results.read_results(folder).measurements)
 
 
 def test_without_memory_the_models_that_are_kept_make_room(make_plan: MakePlan) -> None:
     folder = quick(make_plan("fake", count=2))
     assert run(folder, "--option", "room=3").returncode == 0
-    assert all(r.failure is None for r in plan_results.read_results(folder).records)
+    assert all(r.failure is None for r in plan_results.read_results(folder).measurements)
 
 
 def test_a_reference_that_cannot_be_built_takes_nothing_else_along(make_plan: MakePlan) -> None:

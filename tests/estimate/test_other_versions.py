@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from hybridlat import Predictor
-from hybridlat.cli.output import json_text
 from hybridlat.engines import registry
 from hybridlat.estimate.compose.composition import normal_quantile
 from hybridlat.estimate.lookup.target_data import TargetData, relatives_of
@@ -125,7 +124,7 @@ def test_an_estimate_that_lacks_a_cell_has_no_upper_end(tmp_path: Path) -> None:
     assert estimate.latency_us == CELL_US * cell.uses and not estimate.supported
     assert estimate.low_us is not None and 0 < estimate.low_us <= estimate.latency_us
     assert estimate.high_us == math.inf and estimate.grade is None and not estimate.trusted
-    body = json.loads(json_text(estimate.to_json()))
+    body = json.loads(json.dumps(estimate.to_json(), allow_nan=False))
     assert body["interval_us"] == [estimate.low_us, None] and body["high_us"] is None
     assert any("no latency" in warning for warning in map(str, estimate.warnings))
 

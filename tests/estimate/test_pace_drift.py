@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from hybridlat import Predictor
 from hybridlat.estimate.compose.composition import Composition, normal_quantile
-from hybridlat.estimate.compose.machine import LARGE_SHARE, PaceDrift, Paces, pace_drift_of
+from hybridlat.estimate.compose.machine import LARGE_SHARE, PaceDrift, Paces
 from hybridlat.estimate.compose.posterior import CellPrior
 from hybridlat.estimate.compose.target_composition import pace_drift
 from hybridlat.estimate.lookup.target_data import TargetData
@@ -53,21 +53,21 @@ def test_medians_are_held_against_what_records_of_networks_say() -> None:
     load = MachineLoad(9.7, 0.0, 2).environment()
     busy = [replace(timed(102.0, drift=1.3), environment=load)]
     assert Paces(busy).median_ratio == 1.0 and Paces(busy).by_process() == []
-    paces = [1.05, 1.10, 1.08]
-    found = pace_drift_of(paces, 1.03)
-    assert found.shown_ratio == pytest.approx(1.08 * 1.03)
+    twice = replace(timed(103.0), visits=timed(103.0, drift=1.1).visits * 2)
+    assert Paces([twice]).drift().shown_ratio == pytest.approx(1.03 * 1.1)
 
 
 def test_the_share_is_how_far_processes_are_from_the_pace_told() -> None:
-    assert pace_drift_of([]) == PaceDrift()
+    def share_of(paces: Sequence[float]) -> float:
+        return Paces(run(minute, [pace]) for minute, pace in enumerate(paces)).drift().share
+
     paces = [math.exp(0.08 * (-1) ** i) for i in range(40)]
-    found = pace_drift_of(paces)
-    assert found.share == pytest.approx(0.08, rel=0.05)
-    assert pace_drift_of([1.005] * 20).share < LARGE_SHARE
+    assert share_of(paces) == pytest.approx(0.08, rel=0.05)
+    assert share_of([1.005] * 20) < LARGE_SHARE
     # Two processes say little: what is usual counts as much.
-    assert pace_drift_of(paces[:2]).share < 0.06
+    assert share_of(paces[:2]) < 0.06
     # One that was disturbed does not decide.
-    assert pace_drift_of([*([1.01] * 30), 2.0]).share < 0.02
+    assert share_of([*([1.01] * 30), 2.0]) < 0.02
 
 
 def test_the_first_run_says_how_far_the_next_may_be() -> None:

@@ -109,7 +109,7 @@ def network_cells(texts: Sequence[str], counts: Sequence[int]) -> NetworkCells:
 def test_the_order_of_the_sources(tmp_path: Path) -> None:
     def names(target: str, can_measure: bool = False) -> list[str]:
         data = TargetData(Target.parse(target), store)
-        return [type(source).__name__ for source in chain.sources_of(data, can_measure)]
+        return [type(source).__name__ for source, _ in chain.sources_of(data, can_measure)]
 
     with Store(tmp_path / "s.db") as store:
         assert names("v100/tensorrt/fp16") == [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -12,8 +11,8 @@ from typing import Any
 import joblib
 import numpy as np
 import pytest
-from rich.console import Console
 
+from hybridlat.cli.evaluate import show
 from hybridlat.cli.main import run
 from hybridlat.errors import InputError
 from hybridlat.evaluation import evaluate, leaderboard
@@ -98,9 +97,9 @@ def test_calibration_says_what_each_confidence_holds(judged: evaluate.Evaluation
 
 
 def test_gate_pays_for_what_it_measures(judged: evaluate.Evaluation) -> None:
-    row = judged.reports[0].find("gated_cells@20%")
-    assert row is not None
-    for item in row.predictions:
+    predictions = judged.reports[0].predictions("gated_cells@20%")
+    assert predictions
+    for item in predictions:
         assert item.cells_measured == math.ceil(0.2 * item.cells - 1e-9)
         assert item.device_s >= 0.1 * item.cells_measured
 
@@ -218,7 +217,7 @@ FEW = Target("few", "maker-1.0", "fp32", 1)
 
 
 def test_a_target_that_cannot_be_judged_costs_the_others_nothing(
-    two_targets: str, monkeypatch: pytest.MonkeyPatch
+    two_targets: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(evaluate, "device_of", lambda *_: DEVICE)
     came: list[tuple[set[str], bool]] = []
@@ -244,9 +243,8 @@ def test_a_target_that_cannot_be_judged_costs_the_others_nothing(
         row["reason"] is None for row in evaluation.to_json() if row["target"] == str(TARGET)
     )
     assert f"### {FEW}\n\nNot judged: " in leaderboard.markdown(evaluation.rows)
-    console = Console(width=100, record=True, file=io.StringIO())
-    leaderboard.show(evaluation.rows, console)
-    text = console.export_text()
+    show(evaluation.rows, None, everything=True)
+    text = capsys.readouterr().out
     assert f"{FEW} · not judged: " in text and "roofline" in text
 
 

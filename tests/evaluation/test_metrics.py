@@ -8,7 +8,7 @@ import math
 
 import pytest
 
-from hybridlat.evaluation import comparison, leaderboard
+from hybridlat.evaluation import leaderboard
 from hybridlat.evaluation.cross_fitting import even_folds, fold_of
 from hybridlat.evaluation.metrics import (
     Prediction,
@@ -106,7 +106,8 @@ def test_the_table_fits_a_terminal_of_eighty() -> None:
         ),
     ]
     console = Console(width=80, record=True, file=io.StringIO())
-    leaderboard.show(rows, console)
+    [table] = leaderboard.tables(rows, everything=True)
+    console.print(table.terminal())
     text = console.export_text()
     lines = text.splitlines()
     assert max(map(len, lines)) <= 80
@@ -128,13 +129,13 @@ def test_a_comparison_shows_what_matters_and_counts_rivals_only() -> None:
     }  # fmt: skip
     rows = [_row(r, m, e, answered=2) for r in regimes for m, e in errors.items()]
     rows += [_row(regime, "kernel_forest", 5.0) for regime in regimes]
-    [table] = comparison.tables(rows)
+    [table] = leaderboard.tables(rows)
     assert table.title == "t · noise floor 2.0 %"
     assert list(table.rows) == [
         [regime, "2 networks", "3.0", "9.0 roofline", "5.0 (of 1)", "40.0"]
         for regime in regimes[:3]
     ]
-    text = comparison.markdown([*rows, dataclasses.replace(rows[0], target="u", reason="too few")])
+    text = leaderboard.summary([*rows, dataclasses.replace(rows[0], target="u", reason="too few")])
     assert "u was not judged: too few." in text
     assert all(f"{regime}: " in text for regime in regimes[:3])
 
@@ -149,5 +150,5 @@ def test_a_comparison_shows_what_matters_and_counts_rivals_only() -> None:
 )
 def test_three_regimes_matter(regimes: str, main: str) -> None:
     rows = [_row(regime, "hybridlat", 1.0) for regime in regimes.split()]
-    assert comparison.main_regimes(rows) == main.split()
-    assert all(f"{regime}: " in comparison.legend(rows) for regime in main.split())
+    assert leaderboard.main_regimes(rows) == main.split()
+    assert all(f"{regime}: " in leaderboard.legend(rows) for regime in main.split())

@@ -79,16 +79,12 @@ class FakeBackend(Backend):
         drift: Callable[[int], float] | None = None,
     ) -> None:
         self.machine = machine or Machine()
-        self._target = target or Target("fake", "fake-1.0", "fp32", 1)
+        self.target = target or Target("fake", "fake-1.0", "fp32", 1)
         self._fuses = fuses
         self._refused = frozenset(refused_ops)
         self.crashing = frozenset(crashing)
         self._drift = drift
         self.runs = 0
-
-    @property
-    def target(self) -> Target:
-        return self._target
 
     def environment(self) -> Mapping[str, str]:
         return {"engine": "fake 1.0", "machine": repr(self.machine)}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from hybridlat.engines import host
-from hybridlat.measuring.machine import dispatch_overhead_us, is_overhead_known
+from hybridlat.graph.builder import null_network
+from hybridlat.measuring.machine import constant_us, is_overhead_known
 from hybridlat.schema.measurement import (
     MachineLoad,
     busiest,
@@ -68,9 +70,10 @@ def test_the_load_stands_in_an_environment_and_says_who_was_busy() -> None:
 
 def test_what_a_busy_machine_recorded_of_itself_holds_until_it_is_quiet(tmp_path: Path) -> None:
     store, backend = Store(tmp_path / "store.db"), FakeBackend()
-    assert dispatch_overhead_us(store, backend, 9.0, BUSY) == 9.0
+    overhead_us = partial(constant_us, store, backend, "entry cost", null_network(1))
+    assert overhead_us(9.0, BUSY) == 9.0
     assert not is_overhead_known(store, backend)
-    assert dispatch_overhead_us(store, backend, 8.0, BUSY) == 9.0
-    assert dispatch_overhead_us(store, backend, 3.0, QUIET) == 3.0
+    assert overhead_us(8.0, BUSY) == 9.0
+    assert overhead_us(3.0, QUIET) == 3.0
     assert is_overhead_known(store, backend)
-    assert dispatch_overhead_us(store, backend, 7.0, BUSY) == 3.0
+    assert overhead_us(7.0, BUSY) == 3.0

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from hybridlat.errors import MeasurementError
-from hybridlat.measuring.plan_runs import measure_networks
-from hybridlat.measuring.plans import PlanRequest
+from hybridlat.measuring.plan_runs import measure_draft
+from hybridlat.measuring.plans import draft_for
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
@@ -22,9 +22,7 @@ from tests.board.conftest import add_fake_engine, lower
 from tests.networks import classifier
 
 NETWORK = classifier(8)
-REQUEST = PlanRequest(
-    [(NETWORK.name, NETWORK)], Target("board", "fake-1.0", "fp32"), lower=lower, rounds=1
-)
+TARGET = Target("board", "fake-1.0", "fp32")
 
 
 @pytest.fixture(autouse=True)
@@ -52,8 +50,9 @@ def both(
         (work if len(runs) > 1 else first_run)(folder)
 
     def measure() -> list[Measurement]:
+        draft = draft_for([(NETWORK.name, NETWORK)], TARGET, lower=lower, rounds=1)
         with Store(tmp_path / "s.db") as store:
-            return measure_networks(REQUEST, store, run)
+            return measure_draft(draft, TARGET, store, run)
 
     with ThreadPoolExecutor(2) as pool:
         futures = [pool.submit(measure)]

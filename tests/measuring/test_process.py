@@ -253,7 +253,7 @@ def test_an_interrupt_while_it_starts_leaves_nothing_behind(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(process_module.MeasuringProcess, "_receive", interrupted)
+    monkeypatch.setattr(process_module.MeasuringProcess, "_answer", interrupted)
     with pytest.raises(KeyboardInterrupt):
         MeasuringProcess(FAKE, {})
     assert workers_of(os.getpid()) == []

@@ -57,6 +57,15 @@ def test_weights_made_by_constant_of_shape_are_weights() -> None:
     assert len(bare.SerializeToString()) < 1000
 
 
+@pytest.mark.parametrize("text", [
+    "g (string[2] x) => (string[2] y) <string[2] w = {\"a\", \"b\"}> { y = StringConcat(x, w) }",
+    "g (float[3,2] x) => (float[3,2] y) <int4[2] w = {1, 2}, float s = {0.5}> "
+    "{ d = DequantizeLinear(w, s)  y = Mul(x, d) }",
+])  # fmt: skip
+def test_constants_of_text_and_of_four_bits_are_such_as_the_engine_takes(text: str) -> None:
+    ort.InferenceSession(to_onnx(read_network(model(text, opset=21)), seed=1))
+
+
 @pytest.mark.parametrize("opset", [9, 12, 13])
 def test_an_operator_keeps_the_meaning_it_had_in_its_file(opset: int) -> None:
     made = helper.make_model(
@@ -202,7 +211,7 @@ def test_files_that_are_no_models(tmp_path: Path) -> None:
         read_network(tmp_path / "none.onnx")
 
 
-def test_opsets_out_of_range_and_control_flow() -> None:
+def test_opsets_out_of_range_control_flow_and_operators_without_results() -> None:
     old = conv_model()
     old.opset_import[0].version = 3
     with pytest.raises(NetworkError, match="opset 3: opsets 7 to"):
@@ -210,6 +219,9 @@ def test_opsets_out_of_range_and_control_flow() -> None:
     looped = conv_model()
     looped.graph.node[1].op_type = "Loop"
     with pytest.raises(NetworkError, match="control flow"):
+        read_network(looped)
+    looped.graph.node.add(op_type="Relu", input=["x"])
+    with pytest.raises(NetworkError, match="'Relu' gives nothing out: the file is damaged"):
         read_network(looped)
 
 

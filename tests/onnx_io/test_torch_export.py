@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import hybridlat
-from hybridlat.api.sources import open_source
+from hybridlat.api.sources import Item, Query
 from hybridlat.errors import InputError, MissingExtra, NetworkError
 from hybridlat.onnx_io import torch_export
 from tests.networks import classifier
@@ -67,11 +67,11 @@ def test_other_threads_keep_their_output_while_a_module_is_exported(
 
 def test_what_is_missing_or_too_much_is_named() -> None:
     with pytest.raises(InputError, match=r"Net is a torch\.nn\.Module.*give one or its shape"):
-        open_source(Net())
+        Item(Net()).opened(Query())
     with pytest.raises(InputError, match="give the sizes of Net as its input"):
-        open_source(Net(), (1, 3, 8, 8), shapes={"x": (1, 3, 8, 8)})
+        Item(Net(), example=(1, 3, 8, 8)).opened(Query(shapes={"x": (1, 3, 8, 8)}))
     with pytest.raises(InputError, match=r"goes with a torch\.nn\.Module"):
-        open_source("net.onnx", (1, 3, 8, 8))
+        Item("net.onnx", example=(1, 3, 8, 8)).opened(Query())
     assert not torch_export.is_module(classifier(8)) and torch_export.is_module(Net())
 
 
@@ -104,7 +104,7 @@ def test_a_module_is_read_as_it_is_deployed() -> None:
     before = {name: value.clone() for name, value in net.state_dict().items()}
 
     def shapes_and_ops(example: Any, batch: int | None = None) -> tuple[list[Any], list[str]]:
-        opened = open_source(net, example, batch)
+        opened = Item(net, example=example).opened(Query(batch))
         assert opened.file.name == "Small"
         assert len(opened.file.parsed.model.SerializeToString()) < 4096  # the weights are 10 kB
         network = opened.file.network()

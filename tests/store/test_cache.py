@@ -52,8 +52,8 @@ def test_writing_keeps_the_cache_within_its_bound(
             monkeypatch.setattr(time, "time", lambda now=1e9 + number: now)
             store.cache_put(f"a/{number}", "1")
             most = max(most, cached(path)) if number % 50 == 0 else most
-        assert store.cache_get("a/1499") == "1"
-        assert store.cache_get("a/0") is None
+        assert store.cache_read("a/1499", str) == "1"
+        assert store.cache_read("a/0", str) is None
         assert len(list(store.measurements())) == 7
     assert 100 <= most < 1300
 
@@ -74,7 +74,7 @@ def test_a_sweep_keeps_the_newest_within_its_limits(
             store.cache_put(f"a/{number}", "1" * size)
         patch.setattr(time, "time", lambda: 1000)
         swept = store.cache_sweep(older_than_s=age, max_bytes=limit)
-        kept = [n for n in range(len(sizes)) if store.cache_get(f"a/{n}") is not None]
+        kept = [n for n in range(len(sizes)) if store.cache_read(f"a/{n}", str) is not None]
     assert all(ages[n] <= age for n in kept)
     assert sum(sizes[n] for n in kept) == swept.kept_bytes <= limit
     assert swept.dropped + swept.kept == len(sizes)
@@ -92,7 +92,7 @@ def test_what_is_damaged_goes(path: Path) -> None:
         assert [str(problem).partition(":")[0] for problem in store.check()] == ["cache a"] * 2
         assert store.cache_sweep(dry_run=True).dropped == store.cache_sweep().dropped == 2
         assert store.check() == []
-        assert store.cache_get("a/0") == '{"number":0}'
+        assert store.cache_read("a/0", str) == '{"number":0}'
 
 
 def test_the_command(path: Path) -> None:

@@ -26,8 +26,8 @@ def test_a_target_is_forgotten_with_what_was_cached_of_it(store: Store, execute:
     assert store.forget(TARGET) == planned
     assert not list(store.measurements(TARGET)) and not list(store.breakdowns(TARGET))
     assert store.targets() == [OTHER] == [row.target for row in store.stats()]
-    assert store.cache_get(f"wandering/4/{TARGET}/6-2026") is None
-    assert store.cache_get(f"wandering/4/{OTHER}/1-2026") == "{}"
+    assert store.cache_read(f"wandering/4/{TARGET}/6-2026", str) is None
+    assert store.cache_read(f"wandering/4/{OTHER}/1-2026", str) == "{}"
     assert store.check() == []
     assert [tuple(row) for row in execute("SELECT count(*) FROM payload")] == [(1,)]
     # The same records may come back.

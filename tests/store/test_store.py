@@ -64,7 +64,7 @@ def test_a_file_store_is_made_by_the_first_write(path: Path) -> None:
     assert store.latencies(TARGET, HASHES) == {}
     assert not any([store.targets(), store.stats(), store.check(), list(store.measurements())])
     assert store.signature_texts(HASHES) == {}
-    assert store.cache_get("k") is None
+    assert store.cache_read("k", str) is None
     assert not path.parent.exists()
     store.add([measured()])
     assert path.exists()
@@ -114,6 +114,7 @@ def test_stats(store: Store) -> None:
     assert (first.records, first.failures) == (6, 1)
     assert (first.first, first.last) == ("2026-01-02T03:04:05Z", "2026-02-02T00:00:00Z")
     assert (second.target, second.cells, second.records) == (OTHER, 1, 1)
+    assert store.revision(TARGET) == (6, first.last) and store.revision(OTHER, ["layer"]) == (0, "")
 
 
 def test_the_cache_keeps_the_first_text(url: str) -> None:
@@ -122,7 +123,7 @@ def test_the_cache_keeps_the_first_text(url: str) -> None:
         store.cache_put("key", '"other"')
         store.cache_put("", "[]")
     with Store(url) as store:
-        assert [store.cache_get(k) for k in ("key", "", "no")] == ['"text"', "[]", None]
+        assert [store.cache_read(k, str) for k in ("key", "", "no")] == ['"text"', "[]", None]
         assert store.check() == []
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybridlat.cli.output import json_text
 from hybridlat.cli.train import json_object
 from hybridlat.errors import InputError
 from hybridlat.estimate.compose.composition import Composition
@@ -56,7 +55,7 @@ def test_what_a_training_leaves(trained: train.Trained) -> None:
     assert Composition.from_json(composition).networks == len(card["trained_networks"])
     assert load_model(trained.folder).card["data_hash"] == card["data_hash"]
     assert set(trained.scores) == {"unseen_cells", "unseen", "gated@5%", "measured"}
-    document = json.loads(json_text(json_object(trained)))
+    document = json.loads(json.dumps(json_object(trained), allow_nan=False))
     assert document["target"] == str(TARGET) and document["folder"] == str(trained.folder)
     assert document["scores"]["unseen"]["rmspe"] == document["rmspe"] == trained.rmspe
 

@@ -82,7 +82,7 @@ def _wired(kernel: Node, types: dict[str, TensorType]) -> list[Node]:
     wiring = kernel.attribute("wires")
     assert isinstance(wiring, tuple)
     *lines, outputs = (json.loads(str(line)) for line in wiring)
-    names = {f"i{index}": name for index, name in enumerate(kernel.inputs)}
+    names = {"": "", **{f"i{index}": name for index, name in enumerate(kernel.inputs)}}
     given_out = dict(zip(outputs, kernel.outputs, strict=True))
     nodes: list[Node] = []
     for k, (op, version, inputs, made, attributes) in enumerate(lines):
@@ -94,15 +94,10 @@ def _wired(kernel: Node, types: dict[str, TensorType]) -> list[Node]:
             results.append(name)
             if type_:
                 types[name] = _type(type_)
-        nodes.append(
-            Node(
-                f"{kernel.name}__{k}", op, tuple(names[i] if i else "" for i in inputs),
-                tuple(results), version=version,
-                attributes=tuple(
-                    (a, tuple(v) if isinstance(v, list) else v) for a, v in attributes.items()
-                ),
-            )
-        )  # fmt: skip
+        read = tuple([names[i] for i in inputs])
+        plain = tuple((a, tuple(v) if isinstance(v, list) else v) for a, v in attributes.items())
+        node = Node(f"{kernel.name}__{k}", op, read, tuple(results), plain, version=version)
+        nodes.append(node)
     return nodes
 
 
@@ -114,10 +109,9 @@ def _type(text: str) -> TensorType:
 def implied(network: Network, kernel: Node, types: dict[str, TensorType]) -> list[Node]:
     """The operators of a kernel without ``wires``; MeasurementError where they say too little."""
     ops = kernel.attribute("fused", ())
-    if not isinstance(ops, tuple) or len(kernel.outputs) != 1:
-        raise _cannot(kernel)
-    names = [str(op) for op in ops]
-    if main_place(names) != 0 or any(op not in _SAME_TYPE for op in names[1:]):
+    names = [str(op) for op in ops] if isinstance(ops, tuple) else []
+    is_chain = main_place(names) == 0 and _SAME_TYPE.issuperset(names[1:])
+    if len(kernel.outputs) != 1 or not is_chain:
         raise _cannot(kernel)
     left = list(kernel.inputs)
     out_type = network.types[kernel.outputs[0]]

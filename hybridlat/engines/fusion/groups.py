@@ -17,7 +17,6 @@ from hybridlat.graph.network import (
     Lowered,
     Network,
     Node,
-    TensorType,
     topological_order,
 )
 
@@ -82,9 +81,20 @@ def lowered_of(
     return _Writer(network, groups).lowered(by, warnings)
 
 
+def traced(lowered: Lowered, places: Sequence[int | None], file: Network) -> Lowered:
+    """The same kernels, traced to the operators of ``file``; those in no kernel are removed.
+
+    ``places`` says where each operator of the lowered network stands there, None for one put in.
+    """
+    placed = [(places[i] for i in held) for held in lowered.origins]
+    origins = tuple(tuple(i for i in held if i is not None) for held in placed)
+    removed = {*range(len(file.nodes))}.difference(*origins)
+    return replace(lowered, origins=origins, removed=tuple(sorted(removed)))
+
+
 class _Writer:
     def __init__(self, network: Network, groups: Groups) -> None:
-        self.network, self.groups = network, _without_loops(network, groups)
+        self.network = network
         self.removed = set(groups.removed)
         self.stored = {
             node.outputs[0]: Constant(network.types[node.outputs[0]])
@@ -93,32 +103,46 @@ class _Writer:
         }
         self.producers = network.producers
         self.aliases = self._views()
-        self.made_by = {
-            out: k
-            for k, kernel in enumerate(self.groups.kernels)
-            for i in kernel
-            for out in network.nodes[i].outputs
-        }
+        self.kernels = list(groups.kernels)
+        while (stuck := self._link()) is not None:
+            self.kernels[stuck : stuck + 1] = [(i,) for i in self.kernels[stuck]]
+
+    def _link(self) -> int | None:
+        """Work out which kernel makes each tensor, and the order in which they run.
+
+        Returns the largest kernel that reads what hangs on itself, None when all can run: an engine
+        may compute an operator in parts at several times.
+        """
+        nodes, kernels = self.network.nodes, self.kernels
+        made = [
+            (out, k) for k, held in enumerate(kernels) for i in held for out in nodes[i].outputs
+        ]
+        self.made_by = made_by = {out: k for out, k in made if out}
+        needs = []
+        for k, held in enumerate(kernels):
+            read = {t for i in held for name in nodes[i].inputs for t in self._sources(name)}
+            needs.append({made_by[t] for t in read if t in made_by} - {k})
+        self.order = topological_order(needs, key=lambda k: kernels[k][-1])
+        free = set(self.order)
+        joined = [k for k, held in enumerate(kernels) if k not in free and len(held) > 1]
+        return max(joined, key=lambda k: len(kernels[k]), default=None)
 
     def lowered(self, by: str, warnings: tuple[str, ...]) -> Lowered:
-        network, kernels = self.network, self.groups.kernels
+        network, kernels = self.network, self.kernels
         inputs = [self._inputs(k) for k in range(len(kernels))]
         outputs = tuple(dict.fromkeys(t for o in network.outputs for t in self._sources(o)))
         needed = {name for names in inputs for name in names} | set(outputs)
-        needs = [{self.made_by[t] for t in names if t in self.made_by} for names in inputs]
-        order = topological_order(needs, key=lambda k: kernels[k][-1])
-        nodes = [self._kernel(kernels[k], inputs[k], needed) for k in order]
-        types: dict[str, TensorType] = {i: network.types[i] for i in network.inputs}
-        for node in nodes:
-            types.update((out, network.types[out]) for out in node.outputs if out)
+        nodes = [self._kernel(kernels[k], inputs[k], needed) for k in self.order]
+        made = (out for node in nodes for out in node.outputs if out)
+        types = {name: network.types[name] for name in (*network.inputs, *made)}
         read = {name for node in nodes for name in node.inputs}
         known = {**network.constants, **self.stored}
         constants = {name: c for name, c in known.items() if name in read}
-        made = Network(
+        whole = Network(
             network.name, tuple(nodes), network.inputs, outputs, types, constants, network.folded
         )
-        origins = tuple(kernels[k] for k in order)
-        return Lowered(made, origins, tuple(sorted(self.removed)), by, warnings)
+        origins = tuple(kernels[k] for k in self.order)
+        return Lowered(whole, origins, tuple(sorted(self.removed)), by, warnings)
 
     def _views(self) -> dict[str, tuple[str, ...]]:
         """The tensors that stand for each output of a removed operator."""
@@ -136,21 +160,19 @@ class _Writer:
         return self.aliases.get(tensor, (tensor,))
 
     def _inputs(self, own: int) -> list[str]:
-        kernel = self.groups.kernels[own]
+        kernel = self.kernels[own]
         nodes = [self.network.nodes[i] for i in kernel]
         main = nodes[main_place([node.op for node in nodes])]
         if len(nodes) == 1 and not any(name in self.aliases for name in main.inputs):
             return list(main.inputs)
-        inputs: list[str] = []
-        further: list[str] = []
-        for node in (main, *(node for node in nodes if node is not main)):
-            for name in node.inputs:
-                for part, tensor in enumerate(self._sources(name)):
-                    if tensor and self.made_by.get(tensor) != own:
-                        (further if part else inputs).append(tensor)
-        through = self._with_views(kernel, {*inputs, *further})
+        ordered = (main, *(node for node in nodes if node is not main))
+        sources = [self._sources(name) for node in ordered for name in node.inputs]
+        parts = [t for held in sources for t in held[:1]]
+        parts += [t for held in sources for t in held[1:]]
+        read = [tensor for tensor in parts if tensor and self.made_by.get(tensor) != own]
+        through = self._with_views(kernel, set(read))
         operands = [n for node in through for n in node.inputs if n in self.network.constants]
-        return list(dict.fromkeys([*inputs, *further, *operands]))
+        return list(dict.fromkeys([*read, *operands]))
 
     def _kernel(self, kernel: tuple[int, ...], inputs: list[str], needed: set[str]) -> Node:
         members = [self.network.nodes[i] for i in kernel]
@@ -210,34 +232,3 @@ def _links(nodes: Sequence[Node]) -> list[list[str]]:
         links.append(sorted(read) if node.op in _COMMUTES else read)
         names.update((out, f"{place}.{i}") for i, out in enumerate(node.outputs) if out)
     return links
-
-
-def _without_loops(network: Network, groups: Groups) -> Groups:
-    """The same groups, but one that reads what hangs on itself is taken apart.
-
-    It happens where an engine computes an operator in parts at several times.
-    """
-    kernels = list(groups.kernels)
-    while (stuck := _on_a_loop(network, kernels)) is not None:
-        kernels[stuck : stuck + 1] = [(i,) for i in kernels[stuck]]
-    return Groups(tuple(kernels), groups.removed)
-
-
-def _on_a_loop(network: Network, kernels: list[tuple[int, ...]]) -> int | None:
-    """The largest kernel among those that can never be first to run, None when all can run.
-
-    A removed operator is looked through: a view between two operators of one kernel is no loop.
-    """
-    kernel_of = {i: k for k, kernel in enumerate(kernels) for i in kernel}
-    producers = network.producers
-    makers: list[set[int]] = []  # kernels that make what each operator gives out
-    needs: list[set[int]] = [set() for _ in kernels]
-    for i, node in enumerate(network.nodes):
-        read = [makers[producers[name]] for name in node.inputs if name in producers]
-        made_by = set().union(*read)
-        if i in kernel_of:
-            needs[kernel_of[i]] |= made_by - {kernel_of[i]}
-        makers.append({kernel_of[i]} if i in kernel_of else made_by)
-    free = set(topological_order(needs))
-    joined = [k for k in range(len(kernels)) if k not in free and len(kernels[k]) > 1]
-    return max(joined, key=lambda k: len(kernels[k])) if joined else None

@@ -84,7 +84,6 @@ class FusionState:
         self.group = list(range(len(network.nodes)))
         self.members: dict[int, list[int]] = {i: [i] for i in self.group}
         self.kind: dict[int, str] = {i: node.op for i, node in enumerate(network.nodes)}
-        self._sources: dict[int, list[int]] = {}
         for position, node in enumerate(network.nodes):
             if is_stored_weight(network, node):
                 self.remove(position)
@@ -107,22 +106,16 @@ class FusionState:
 
     def producers_of(self, group: int) -> list[int]:
         """Other groups that a group reads from, in the order in which it names them."""
-        group_of = self.group
-        groups = dict.fromkeys([
-            group_of[source] for member in self.members[group] for source in self._read_by(member)
-        ])  # fmt: skip
-        groups.pop(group, None)
-        return list(groups)
+        sources = [source for member in self.members[group] for source in self._read_by(member)]
+        return [g for g in dict.fromkeys([self.group[s] for s in sources]) if g != group]
 
     def _read_by(self, position: int) -> list[int]:
         """Operators that one reads from, looking through those that are eliminated."""
-        found = self._sources.get(position)
-        if found is None:
-            found = self._sources[position] = []
-            for name in self.network.nodes[position].inputs:
-                source = self.producers.get(name)
-                if source is not None:
-                    found += self._read_by(source) if source in self.removed else [source]
+        found: list[int] = []
+        for name in self.network.nodes[position].inputs:
+            source = self.producers.get(name)
+            if source is not None:
+                found += self._read_by(source) if source in self.removed else [source]
         return found
 
     def consumers_of(self, group: int) -> list[int]:
@@ -136,8 +129,7 @@ class FusionState:
         return any(out in outputs for node in self.nodes(group) for out in node.outputs)
 
     def between_only(self, producer: int, consumer: int) -> bool:
-        """Whether what ``consumer`` reads of ``producer`` is read by nothing else and not given
-        out."""
+        """Whether what one reads of the other is read by nothing else, and not given out."""
         made = [(out, self.readers(out)) for node in self.nodes(producer) for out in node.outputs]
         return all(
             readers <= {producer, consumer} and out not in self.network.outputs
@@ -182,7 +174,6 @@ class FusionState:
         """Take a group out: it costs nothing."""
         self.removed.update(self.members.pop(group))
         del self.kind[group]
-        self._sources.clear()
 
 
 def apply(network: Network, rules: Sequence[Rule], version: str = "") -> Groups:

@@ -178,11 +178,9 @@ def predict(network: Network) -> Lowered | None:
 
 def agree(one: Lowered, other: Lowered) -> bool:
     """Whether two lowerings are the same kernels, each of the same operators of the file."""
-    if len(one.network.nodes) != len(other.network.nodes) or one.removed != other.removed:
+    if one.removed != other.removed or _kernels(one) != _kernels(other):
         return False
-    if sign(one.network).hash != sign(other.network).hash:
-        return False
-    return _kernels(one) == _kernels(other)
+    return sign(one.network).hash == sign(other.network).hash
 
 
 def _kernels(lowered: Lowered) -> Counter[tuple[object, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import itemgetter
@@ -60,7 +61,6 @@ class PredictedGraph:
     kernels: list[Kernel] = field(default_factory=list)
     blocked: dict[str, Kernel] = field(default_factory=dict)
     made: dict[str, Kernel] = field(default_factory=dict)
-    reordered: dict[str, str] = field(default_factory=dict)
     types: dict[str, TensorType] = field(default_factory=dict)
     constants: dict[str, Constant] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
@@ -83,12 +83,11 @@ class PredictedGraph:
             for name in node.inputs:
                 if name in network.types:
                     self.readers.setdefault(self.same.get(name, name), []).append(position)
-        self._producers = network.producers
         self.types.update((name, network.types[name]) for name in network.inputs)
 
     def maker(self, name: str) -> Node | None:
         """The operator of the file that makes a tensor."""
-        position = self._producers.get(name)
+        position = self.network.producers.get(name)
         return None if position is None else self.network.nodes[position]
 
     def lowered(self, context: str, by: str) -> Lowered:
@@ -101,8 +100,7 @@ class PredictedGraph:
             for k in self.kernels
         ])  # fmt: skip
         origins = tuple([tuple(sorted(k.origins)) for k in self.kernels])
-        claimed = {i for origin in origins for i in origin}
-        removed = tuple(i for i in range(len(network.nodes)) if i not in claimed)
+        removed = tuple(sorted({*range(len(network.nodes))}.difference(*origins)))
         lowered = Network(
             network.name, nodes, network.inputs, network.outputs, self.types, self.constants,
             network.folded, context,
@@ -131,11 +129,13 @@ class PredictedGraph:
             [position, *self.twins.get(node.outputs[0], ())], position,
         )  # fmt: skip
 
-    def only_reader(self, node: Node) -> int | None:
-        """The one operator that reads a result, if it is read once and not given out."""
+    def only_reader(self, node: Node, ops: Collection[str]) -> int | None:
+        """The one operator that reads a result, if it is of ``ops``; none if that is given out."""
         out = node.outputs[0]
         readers = self.readers.get(out, ())
-        return readers[0] if len(readers) == 1 and out not in self.outputs else None
+        if len(readers) != 1 or out in self.outputs:
+            return None
+        return readers[0] if self.network.nodes[readers[0]].op in ops else None
 
     def join(self, kernel: Kernel, position: int) -> Node:
         """Take an operator behind a kernel into it."""
@@ -145,9 +145,9 @@ class PredictedGraph:
         self.done.add(position)
         return node
 
-    def emit(self, kernel: Kernel, channels: int = 0) -> None:
+    def emit(self, kernel: Kernel, inputs: list[str], channels: int = 0) -> None:
         """The kernel stands; its result is blocked if it has ``channels``."""
-        kernel.channels = channels
+        kernel.inputs, kernel.channels = inputs, channels
         self.kernels.append(kernel)
         self._name_result(kernel)
 
@@ -163,7 +163,7 @@ class PredictedGraph:
         self.types[kernel.output] = type_
         kernel.left = kernel.uses = len(self.readers.get(out, ())) + (out in self.outputs)
 
-    def move(self, kernel: Kernel, position: int, node: Node) -> None:
+    def move(self, kernel: Kernel, position: int) -> None:
         """A kernel that stands takes in the operator behind it, and gives out its result."""
         del self.types[kernel.output], self.made[kernel.output]
         del self.blocked[kernel.output.removesuffix(BLOCKS)]
@@ -175,19 +175,16 @@ class PredictedGraph:
         if held is not None:
             held.left -= 1
             return held.output
-        known = self.reordered.get(name)
-        if known is None:
+        known = f"{name}:reordered"
+        if known not in self.types:
             type_ = self.network.types[name]
-            known = self.reordered[name] = f"{name}:reordered"
             wide = padded(type_.shape[1], self.block)
-            maker = self.made.get(name)
-            reorder = Kernel(
-                "ReorderInput", BLOCKED_DOMAIN, 1, [name], known, (("channels_last", 0),), [],
-                (maker.at if maker is not None else -1) + 0.5,
-            )  # fmt: skip
+            at = self.made[name].at if name in self.made else -1
+            attributes: Attributes = (("channels_last", 0),)
+            self.kernels.append(
+                Kernel("ReorderInput", BLOCKED_DOMAIN, 1, [name], known, attributes, [], at + 0.5)
+            )
             self.types[known] = TensorType("float32", (type_.shape[0], wide, *type_.shape[2:]))
-            self.made[known] = reorder
-            self.kernels.append(reorder)
         return known
 
     def _reorder_outputs(self) -> None:
@@ -196,13 +193,11 @@ class PredictedGraph:
             if held.left <= 0:
                 continue
             attributes: Attributes = (("channels", held.channels), ("channels_last", 0))
-            reorder = Kernel(
+            self.kernels.append(Kernel(
                 "ReorderOutput", BLOCKED_DOMAIN, 1, [held.output], name, attributes, [],
                 held.at + 0.25,
-            )  # fmt: skip
+            ))  # fmt: skip
             self.types[name] = self.network.types[name]
-            self.made[name] = reorder
-            self.kernels.append(reorder)
 
 
 @lru_cache(maxsize=4096)
@@ -222,7 +217,7 @@ def _with(attributes: Attributes, name: str, value: AttributeValue, text: str) -
 def equal_results(network: Network) -> dict[str, str]:
     """The results of operators that compute the same as an earlier one, with those of that."""
     same: dict[str, str] = {}
-    alike: dict[object, list[Node]] = {}
+    alike: dict[object, str] = {}
     numbers = {
         name: (constant.type, constant.values)
         for name, constant in network.constants.items()
@@ -233,16 +228,12 @@ def equal_results(network: Network) -> dict[str, str]:
         return numbers.get(name) or same.get(name, name)
 
     for node in network.nodes:
-        if len(node.outputs) != 1:
-            continue
-        others = alike.setdefault((node.op, *map(first, node.inputs[:1])), [])
-        for other in others:
-            is_alike = other.attributes == node.attributes and other.domain == node.domain
-            if is_alike and [*map(first, other.inputs)] == [*map(first, node.inputs)]:
-                same[node.outputs[0]] = other.outputs[0]
-                break
-        else:
-            others.append(node)
+        if len(node.outputs) == 1:
+            (out,) = node.outputs
+            key = (node.op, node.domain, node.attributes, *map(first, node.inputs))
+            earlier = alike.setdefault(key, out)
+            if earlier != out:
+                same[out] = earlier
     return same
 
 

@@ -14,6 +14,7 @@ its answers for the networks of ``experiments/24_quick_lowering.py``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from typing import cast
 
@@ -23,15 +24,19 @@ from hybridlat.engines.onnxruntime.predicted_graph import (
     PredictedGraph,
     UncoveredError,
     padded,
+    weights,
 )
-from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
+from hybridlat.graph.network import Lowered, Network, Node
 
 FUSED_DOMAIN = "com.microsoft"
 ALIGNMENT = 4
 """Channels that are no multiple of it are never brought into blocks."""
 _LARGEST = 3.4028234663852886e38
-_SMALLEST_ALPHA = 0.009999999776482582
-_FIFTH = 0.20000000298023224
+_PARAMETERS = {  # of activations, with what they are where they are not written
+    "LeakyRelu": (("alpha", 0.009999999776482582),),
+    "HardSigmoid": (("alpha", 0.20000000298023224), ("beta", 0.5)),
+    "Clip": (("min", -_LARGEST), ("max", _LARGEST)),
+}
 _CONVOLUTIONS = frozenset({"Conv", "FusedConv"})
 _FUSED_ACTIVATIONS = frozenset({
     "Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid", "HardSwish",
@@ -72,19 +77,15 @@ class _Rules(PredictedGraph):
         kernel = self.new_kernel(position, node)
         operands = list(node.inputs[1:])
         end = node
-        while (after := self.only_reader(end)) is not None:
-            behind = self.network.nodes[after]
-            if behind.op != "BatchNormalization":
-                break
-            for name in behind.inputs[1:]:
-                self.weight(name)
+        while (after := self.only_reader(end, ("BatchNormalization",))) is not None:
             end = self.join(kernel, after)
+            for name in end.inputs[1:]:
+                self.weight(name)
             operands = [operands[0], f"{end.outputs[0]}:bias"]
-            channels = (weight.type.shape[0],)
-            self.constants[operands[1]] = Constant(TensorType("float32", channels))
-        after = self.only_reader(end)
-        if after is not None and self.network.nodes[after].op in _FUSED_ACTIVATIONS:
-            end = self._activate(kernel, after)
+            self.constants[operands[1]] = weights((weight.type.shape[0],))
+        after = self.only_reader(end, _FUSED_ACTIVATIONS)
+        if after is not None:
+            self._activate(kernel, after)
             kernel.op, kernel.domain, kernel.version = "FusedConv", FUSED_DOMAIN, 1
         self._place_conv(kernel, node, operands, weight.type.shape)
 
@@ -99,20 +100,17 @@ class _Rules(PredictedGraph):
         if not fits:
             if ("activation", "HardSwish") in kernel.attributes:
                 raise UncoveredError  # the engine takes it apart for some readers
-            kernel.inputs = [source, *operands]
             for name in operands:
                 if name not in self.constants:
                     self.constants[name] = self.network.constants[name]
-            self.emit(kernel)
-            return
+            return self.emit(kernel, [source, *operands])
         kernel.op, kernel.domain, kernel.version = "Conv", BLOCKED_DOMAIN, 1
         if is_deep and group != wide:
             kernel.put("group", wide)
         names = [self.sized(operands[0], filter_shape)]
         names += [self.sized(name, (wide,)) for name in operands[1:]]
         first = self.as_blocks(source) if reads_blocks else source
-        kernel.inputs = [first, *names]
-        self.emit(kernel, channels)
+        self.emit(kernel, [first, *names], channels)
 
     def _normalise(self, position: int, node: Node) -> None:
         """On blocks a batch normalisation becomes a convolution of one tap and channel each."""
@@ -122,15 +120,14 @@ class _Rules(PredictedGraph):
             self.weight(name)
         if held is None:
             return self.plain(position, node)
-        kernel = self.new_kernel(position, node)
         wide = padded(held.channels, self.block)
         weight, bias = f"{node.outputs[0]}:scale", f"{node.outputs[0]}:shift"
-        self.constants[weight] = Constant(TensorType("float32", (wide, 1, 1, 1)))
-        self.constants[bias] = Constant(TensorType("float32", (wide,)))
-        kernel.op, kernel.domain, kernel.version = "Conv", BLOCKED_DOMAIN, 1
-        kernel.attributes = (("group", wide),)
-        kernel.inputs = [self.as_blocks(source), weight, bias]
-        self.emit(kernel, held.channels)
+        self.constants[weight] = weights((wide, 1, 1, 1))
+        self.constants[bias] = weights((wide,))
+        group = (("group", wide),)
+        conv = replace(node, op="Conv", domain=BLOCKED_DOMAIN, version=1, attributes=group)
+        inputs = [self.as_blocks(source), weight, bias]
+        self.emit(self.new_kernel(position, conv), inputs, held.channels)
 
     def _pool(self, position: int, node: Node) -> None:
         source = self.inputs(node)[0]
@@ -142,10 +139,7 @@ class _Rules(PredictedGraph):
             fits &= source in self.blocked or source in self.network.inputs
         if not fits:
             return self.plain(position, node)
-        kernel = self.new_kernel(position, node)
-        kernel.domain, kernel.version = BLOCKED_DOMAIN, 1
-        kernel.inputs = [self.as_blocks(source)]
-        self.emit(kernel, shape[1])
+        self._on_blocks(position, replace(node, domain=BLOCKED_DOMAIN, version=1), shape[1])
 
     def _activation(self, position: int, node: Node) -> None:
         source = self.inputs(node)[0]
@@ -157,8 +151,7 @@ class _Rules(PredictedGraph):
                 raise UncoveredError  # how its parameters would be written was never seen
             held.left -= 1
             held.put("activation", node.op)
-            self.move(held, position, node)
-            return
+            return self.move(held, position)
         self._on_blocks(position, node, held.channels)
 
     def _binary(self, position: int, node: Node) -> None:
@@ -184,10 +177,8 @@ class _Rules(PredictedGraph):
                 if joins and not one.is_activated:
                     one.left -= 1
                     other.left -= 1
-                    one.inputs += [""] * (3 - len(one.inputs))
-                    one.inputs.append(other.output)
-                    self.move(one, position, node)
-                    return
+                    one.inputs += [*[""] * (3 - len(one.inputs)), other.output]
+                    return self.move(one, position)
         self._on_blocks(position, node, held[0].channels)
 
     def _is_sigmoid_of(self, source: str, name: str) -> bool:
@@ -212,32 +203,29 @@ class _Rules(PredictedGraph):
         self.plain(position, node)
 
     def _gemm(self, position: int, node: Node) -> None:
-        after = self.only_reader(node)
-        if after is not None and self.network.nodes[after].op in _FUSED_ACTIVATIONS:
+        if self.only_reader(node, _FUSED_ACTIVATIONS) is not None:
             raise UncoveredError
         self.plain(position, node)
 
     def plain(self, position: int, node: Node) -> None:
         """Left as it is, in the layout of the file."""
-        kernel = self.new_kernel(position, node)
         # What holds blocks is reordered at the end, under the name that it has in the file.
-        kernel.inputs = self.inputs(node)
-        for index, name in enumerate(kernel.inputs):
+        inputs = self.inputs(node)
+        for index, name in enumerate(inputs):
             constant = self.network.constants.get(name)
             if constant is not None:
                 if constant.values is not None:
                     name = self.shared.setdefault((constant.type, repr(constant.values)), name)
-                    kernel.inputs[index] = name
+                    inputs[index] = name
                 self.constants[name] = constant
-        self.emit(kernel)
+        self.emit(self.new_kernel(position, node), inputs)
 
     def _on_blocks(self, position: int, node: Node, channels: int) -> None:
         """The same operator, fed with blocks."""
-        kernel = self.new_kernel(position, node)
-        kernel.inputs = [self.as_blocks(name) for name in self.inputs(node)]
-        self.emit(kernel, channels)
+        inputs = [self.as_blocks(name) for name in self.inputs(node)]
+        self.emit(self.new_kernel(position, node), inputs, channels)
 
-    def _activate(self, kernel: Kernel, position: int) -> Node:
+    def _activate(self, kernel: Kernel, position: int) -> None:
         node = self.network.nodes[position]
         if node.op == "HardSwish" and node.outputs[0] in self.outputs:
             raise UncoveredError  # the engine takes it apart
@@ -246,24 +234,16 @@ class _Rules(PredictedGraph):
         kernel.put("activation", node.op)
         if parameters:
             kernel.put("activation_params", parameters)
-        return node
 
     def _parameters(self, node: Node) -> tuple[float, ...]:
-        if node.op == "LeakyRelu":
-            return (cast(float, node.attribute("alpha", _SMALLEST_ALPHA)),)
-        if node.op == "HardSigmoid":
-            alpha, beta = node.attribute("alpha", _FIFTH), node.attribute("beta", 0.5)
-            return cast(float, alpha), cast(float, beta)
-        if node.op != "Clip":
-            return ()
-        bounds = [node.attribute("min", -_LARGEST), node.attribute("max", _LARGEST)]
-        for index, name in enumerate(node.inputs[1:]):
+        found = [node.attribute(*pair) for pair in _PARAMETERS.get(node.op, ())]
+        for index, name in enumerate(node.inputs[1:]):  # the bounds of a Clip
             constant = self.network.constants.get(name)
-            if name and (constant is None or constant.values is None):
-                raise UncoveredError
             if constant is not None and constant.values is not None:
-                bounds[index] = float(constant.values[0])
-        return cast(float, bounds[0]), cast(float, bounds[1])
+                found[index] = float(constant.values[0])
+            elif name:
+                raise UncoveredError
+        return cast("tuple[float, ...]", tuple(found))
 
 
 @lru_cache(maxsize=4096)

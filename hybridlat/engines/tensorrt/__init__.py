@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hybridlat.engines.fusion.groups import lowered_of
+from hybridlat.engines.fusion.groups import lowered_of, traced
 from hybridlat.engines.fusion.rewriter import apply, code_hash, in_force, unknown_operators
 from hybridlat.engines.tensorrt.fusion_rules import RULES
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
@@ -38,9 +38,7 @@ def lower(network: Network, target: Target) -> Lowered:
     typed = in_half_precision(plain) if target.precision == "fp16" else plain
     groups = apply(typed, RULES, target.version)
     lowered = lowered_of(plain, groups, f"rules {target.runtime}", _unknown(plain))
-    origins = tuple(tuple(kept[i] for i in found) for found in lowered.origins)
-    removed = {*range(len(network.nodes))}.difference(*origins)
-    return replace(lowered, origins=origins, removed=tuple(sorted(removed)))
+    return traced(lowered, kept, network)
 
 
 def identity(target: Target) -> str:
@@ -87,12 +85,9 @@ def in_half_precision(network: Network) -> Network:
         return type_._replace(dtype="float16") if type_.dtype == "float32" else type_
 
     def half_constant(constant: Constant) -> Constant:
-        if constant.type.dtype != "float32":
-            return constant
-        largest = _LARGEST_HALF
-        values = constant.values and tuple(
-            [min(max(v, -largest), largest) for v in constant.values]
-        )
+        values = constant.values
+        if constant.type.dtype == "float32" and values is not None:
+            values = tuple([min(max(v, -_LARGEST_HALF), _LARGEST_HALF) for v in values])
         return Constant(half(constant.type), values)
 
     def half_cast(node: Node) -> Node:

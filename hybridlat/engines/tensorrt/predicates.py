@@ -11,10 +11,8 @@ import math
 from hybridlat.engines.fusion.rewriter import Condition, FusionState
 from hybridlat.graph.network import Node
 
-_MEANS = ("ReduceMean", "GlobalAveragePool")
 _CAN_WRITE_ANYWHERE = ("Split", "Slice")
 _SMALL_ELEMENTS = 16384
-_PASSES_ON = ("Add", "Mul", "Relu", "LeakyRelu", "Clip")
 _CHANNEL_MULTIPLE = 8
 _PRODUCT_CHANNELS = 256
 
@@ -54,9 +52,19 @@ def made_by(*kinds: str) -> Condition:
     return lambda s, u, low: all(s.kind[maker] in kinds for maker in s.producers_of(low))
 
 
+def before(condition: Condition) -> Condition:
+    """The condition, asked of the consumer and a group that reads it."""
+    return lambda s, u, low: any(condition(s, low, reader) for reader in s.consumers_of(low))
+
+
+def is_a(*kinds: str) -> Condition:
+    """The consumer is a group of these kinds."""
+    return lambda s, u, low: s.kind[low] in kinds
+
+
 def read_by(*kinds: str) -> Condition:
     """A group of these kinds reads the consumer."""
-    return lambda s, u, low: any(s.kind[reader] in kinds for reader in s.consumers_of(low))
+    return before(is_a(*kinds))
 
 
 def ends_in(op: str) -> Condition:
@@ -95,10 +103,9 @@ def small_maps(s: FusionState, producer: int, consumer: int) -> bool:
 
 def by_scalar(s: FusionState, producer: int, consumer: int) -> bool:
     """The consuming operator's other operand is one constant number."""
-    if not by_constant(s, producer, consumer):
-        return False
     others = [i for i in s.only(consumer).inputs if i in s.network.constants]
-    return all(s.network.type_of(i).elements == 1 for i in others)
+    is_number = all(s.network.type_of(i).elements == 1 for i in others)
+    return is_number and by_constant(s, producer, consumer)
 
 
 def gates_itself(s: FusionState, producer: int, consumer: int) -> bool:
@@ -141,10 +148,8 @@ def reduces_groups(s: FusionState, producer: int, consumer: int) -> bool:
     return len(shape) == 5 and _axes(s, node) == (2, 3, 4)
 
 
-def feeds_a_group_mean(s: FusionState, producer: int, consumer: int) -> bool:
-    """A mean over groups of channels reads the consumer."""
-    means = [r for r in s.consumers_of(consumer) if s.kind[r] == "ReduceMean"]
-    return any(reduces_groups(s, consumer, mean) for mean in means)
+feeds_a_group_mean = before(all_of(is_a("ReduceMean"), reduces_groups))
+"""A mean over groups of channels reads the consumer."""
 
 
 def of_small_groups(s: FusionState, producer: int, consumer: int) -> bool:
@@ -163,8 +168,7 @@ def squares(s: FusionState, producer: int, consumer: int) -> bool:
 
 def keeps_type(s: FusionState, producer: int, consumer: int) -> bool:
     """The lower Cast gives out the type that it reads."""
-    source = s.only(consumer).inputs[0]
-    return source in s.network.types and s.network.types[source] == s.output(consumer)
+    return s.network.types.get(s.only(consumer).inputs[0]) == s.output(consumer)
 
 
 def is_half(s: FusionState, producer: int, consumer: int) -> bool:
@@ -217,9 +221,8 @@ def layout_unchanged(s: FusionState, producer: int, consumer: int) -> bool:
 
 def is_a_classifier(s: FusionState, producer: int, consumer: int) -> bool:
     """In single precision: a convolution of one pixel, as wide as a matrix product."""
-    return (
-        _pixels(s, consumer) == 1 and not is_half(s, producer, consumer) and _is_wide(s, producer)
-    )
+    is_wide = _pixels(s, consumer) == 1 and _is_wide(s, producer)
+    return is_wide and not is_half(s, producer, consumer)
 
 
 def is_fully_connected(s: FusionState, producer: int, consumer: int) -> bool:
@@ -266,22 +269,17 @@ def branches_together(s: FusionState, producer: int, consumer: int) -> bool:
     return "Add" in s.ops(producer) and bool(readers) and all("Add" in s.ops(r) for r in readers)
 
 
-def before_generated(s: FusionState, producer: int, consumer: int) -> bool:
-    """A generated kernel follows the consumer anyway: a global mean, or the way out."""
-    if s.gives_out(consumer):
-        return True
-    for below in s.consumers_of(consumer):
-        if _is_global_mean(s, below):
-            return True
-        passes = s.kind[below] in _PASSES_ON and s.between_only(consumer, below)
-        if passes and any(_is_global_mean(s, further) for further in s.consumers_of(below)):
-            return True
-    return False
-
-
-def before_odd_mean(s: FusionState, producer: int, consumer: int) -> bool:
-    """A global mean over maps of an odd number of pixels reads the consumer."""
-    return any(_is_global_mean(s, r) and odd_maps(s, consumer, r) for r in s.consumers_of(consumer))
+_is_global_mean = all_of(is_a("ReduceMean", "GlobalAveragePool"), is_global)
+_before_mean = before(_is_global_mean)
+_passes_on = is_a("Add", "Mul", "Relu", "LeakyRelu", "Clip")
+before_generated = any_of(
+    lambda s, u, low: s.gives_out(low),
+    _before_mean,
+    before(all_of(_passes_on, only_reader, _before_mean)),
+)
+"""A generated kernel follows the consumer anyway: a global mean, or the way out."""
+before_odd_mean = before(all_of(_is_global_mean, odd_maps))
+"""A global mean over maps of an odd number of pixels reads the consumer."""
 
 
 def only_convolutions_read(s: FusionState, producer: int, consumer: int) -> bool:
@@ -300,11 +298,6 @@ def pads_zeros(s: FusionState, producer: int, consumer: int) -> bool:
 
 
 # ---- what they ask ----
-
-
-def _is_global_mean(s: FusionState, group: int) -> bool:
-    """Whether a group is a mean over whole feature maps."""
-    return s.kind[group] in _MEANS and is_global(s, group, group)
 
 
 def _axes(s: FusionState, node: Node) -> object:

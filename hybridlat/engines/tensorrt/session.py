@@ -57,11 +57,7 @@ class TensorRtBackend(Backend):
         hello = worker.hello
         worker.close()  # a run has a worker of its own: two would share the device's memory
         device = device_name(hello["board"].get("gpu") or "gpu", board_model())
-        self._target = Target(device, f"{hello['engine']}-{hello['version']}", precision)
-
-    @property
-    def target(self) -> Target:
-        return self._target
+        self.target = Target(device, f"{hello['engine']}-{hello['version']}", precision)
 
     def lower(self, network: Network) -> Lowered:
         return tensorrt.lower(network, self.target)

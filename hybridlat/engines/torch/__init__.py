@@ -23,10 +23,9 @@ the way (compiled). The lists of operators are those of PyTorch's page on mixed 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hybridlat.engines.fusion.groups import Groups, lowered_of
+from hybridlat.engines.fusion.groups import Groups, lowered_of, traced
 from hybridlat.engines.fusion.rewriter import apply, code_hash, fuse, in_force, unknown_operators
 from hybridlat.engines.torch.rules import COMPOSITES, INDUCTOR, LIBRARY, follow, free_views
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
@@ -70,8 +69,8 @@ def lower(network: Network, target: Target, *, channels_last: bool = False) -> L
     groups = apply(module.network, table, target.version)
     if target.precision == "amp":
         module, groups = with_autocast(module, groups, casts_apart=not compiled)
-    by = f"rules {target.runtime}"
-    return to_file(module, lowered_of(module.network, groups, by, unknown))
+    lowered = lowered_of(module.network, groups, f"rules {target.runtime}", unknown)
+    return traced(lowered, module.origins, network)
 
 
 def identity(target: Target) -> str:
@@ -137,10 +136,9 @@ def folded_norms(network: Network) -> frozenset[int]:
     folded = frozenset(i for i, name in biased.items() if _FOLDED_BIAS.match(name))
     if folded or any(_OWN_BIAS.match(name) for name in biased.values()):
         return folded
-    ops = {node.op for node in network.nodes}
-    if ops & {"LayerNormalization", "InstanceNormalization", "GroupNormalization"}:
-        return frozenset()
-    if not any(_is_modern(network, node) for node in network.nodes):
+    others = {"LayerNormalization", "InstanceNormalization", "GroupNormalization"}
+    normalises_otherwise = not others.isdisjoint(node.op for node in network.nodes)
+    if normalises_otherwise or not any(_is_modern(network, node) for node in network.nodes):
         return frozenset()
     return frozenset(i for i in biased if _pixels(network, network.nodes[i]) > 1)
 
@@ -152,16 +150,6 @@ def with_channels_last(module: Module, positions: frozenset[int]) -> Module:
         marked = tuple(sorted((*nodes[position].attributes, MARK)))
         nodes[position] = replace(nodes[position], attributes=marked)
     return replace(module, network=replace(module.network, nodes=tuple(nodes)))
-
-
-def to_file(module: Module, lowered: Lowered) -> Lowered:
-    """The same kernels, traced to the operators of the file."""
-
-    def of_file(positions: Sequence[int]) -> tuple[int, ...]:
-        return tuple(i for p in positions if (i := module.origins[p]) is not None)
-
-    origins = tuple(map(of_file, lowered.origins))
-    return replace(lowered, origins=origins, removed=of_file(lowered.removed))
 
 
 def _bias(network: Network, node: Node) -> str:

@@ -77,11 +77,8 @@ COMPOSITES: tuple[Rule, ...] = (
 
 def free_views(copies: frozenset[int]) -> Rule:
     """Views cost nothing, but for those that copy."""
-
-    def is_free(s: FusionState, producer: int, consumer: int) -> bool:
-        return s.members[consumer][0] not in copies
-
-    return eliminate("view", VIEW, "another view of the same bytes", is_free)
+    reason = "another view of the same bytes"
+    return eliminate("view", VIEW, reason, lambda s, u, low: s.members[low][0] not in copies)
 
 
 # ---- what inductor fuses ----
@@ -149,11 +146,10 @@ def _packed(shape: tuple[int, ...], order: Sequence[int]) -> Strides:
 
 def is_channels_last(shape: tuple[int, ...], strides: Strides) -> bool:
     """Whether channels are innermost, as ATen asks it before it chooses a kernel's layout."""
-    wanted = dense(shape, channels_last=True)
-    axes = [a for a in range(len(shape)) if shape[a] > 1]
     if len(shape) != 4 or shape[1] == 1 or shape[2] * shape[3] == 1:
         return False
-    return all(strides[a] == wanted[a] for a in axes)
+    wanted = dense(shape, channels_last=True)
+    return all(s == w or n == 1 for n, s, w in zip(shape, strides, wanted, strict=True))
 
 
 def reshaped(shape: tuple[int, ...], strides: Strides, to: tuple[int, ...]) -> Strides | None:
@@ -230,17 +226,14 @@ def _densify(
 ) -> None:
     """What the node reads is copied unless it is dense, in an order that the node can read."""
     name = node.inputs[0]
-    if name not in strides or producers.get(name) is None:
-        return
+    maker = producers.get(name, -1)
+    if name not in strides or maker < 0 or network.nodes[maker].op not in _VIEW_OPS:
+        return  # what an element-wise operator makes in this order is the reader's own copy
     shape, current = network.types[name].shape, strides[name]
     plain = all(s == d or n == 1 for s, d, n in zip(current, dense(shape), shape, strict=True))
-    if plain or (node.op in _CHANNELS_LAST and is_channels_last(shape, current)):
-        return
-    maker = producers[name]
-    if network.nodes[maker].op not in _VIEW_OPS:
-        return  # made in this order by an element-wise operator: the reader's own copy, not a view
-    copies.add(maker)
-    strides[name] = dense(shape)
+    if not plain and not (node.op in _CHANNELS_LAST and is_channels_last(shape, current)):
+        copies.add(maker)
+        strides[name] = dense(shape)
 
 
 def _viewed(network: Network, node: Node, strides: dict[str, Strides]) -> list[Strides] | None:

@@ -23,13 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.errors import InputError
-from hybridlat.estimate.compose.posterior import (
-    Block,
-    CellPrior,
-    Correlation,
-    ErrorPosterior,
-    variance_of,
-)
+from hybridlat.estimate.compose.posterior import Block, CellPrior, Correlation, ErrorPosterior
 
 COMPOSITION_FORMAT = 2
 CALIBRATED_AT = (0.5, 0.8, 0.9, 0.95, 0.99)
@@ -184,8 +178,7 @@ class Composition:
         """
         total = posterior.sum_us
         latency = self.latency_us(total)
-        variance = variance_of(posterior.uses_us, posterior.covariance)
-        return self.around(latency, self.half_width_share(variance, total))
+        return self.around(latency, self.half_width_share(posterior.variance_share, total))
 
     def around(self, latency_us: float, half_width_share: float) -> NetworkInterval:
         """The interval around a latency on the scale of records."""

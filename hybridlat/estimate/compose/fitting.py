@@ -50,8 +50,15 @@ _SWEEPS = 4
 class _Sample:
     """Standardised errors of one network with what the correlation needs of its cells."""
 
-    def __init__(self, priors: Sequence[CellPrior], errors: Matrix) -> None:
-        self.errors = errors
+    def __init__(self, cells: Sequence[tuple[CellPrior, float]]) -> None:
+        usable = [
+            (f, us) for f, us in cells
+            if f.latency_us is not None and f.source == "predicted" and f.spread_share > 0
+        ]  # fmt: skip
+        usable.sort(key=lambda item: (-item[0].count * item[1], item[0].signature))
+        priors = [prior for prior, _ in usable[:_MOST_CELLS]]
+        errors = [math.log(t / (f.latency_us or t)) / f.spread_share for f, t in usable]
+        self.errors: Matrix = np.clip(np.array(errors[:_MOST_CELLS]), -_CLIP, _CLIP)
         self.strange = np.array([not f.trusted for f in priors], dtype=bool)
         self.kinds = kind_similarity(priors)
         self.squared = squared_distances(priors)
@@ -83,7 +90,7 @@ def fit_correlation(networks: Sequence[Sequence[tuple[CellPrior, float]]]) -> Co
     two networks with two cells each give the defaults.
     """
     best = default = Correlation()
-    samples = [s for s in map(_sample, networks) if s is not None]
+    samples = [sample for sample in map(_Sample, networks) if len(sample.errors) > 1]
     if len(samples) < 2:
         return default
 
@@ -110,20 +117,6 @@ def fit_correlation(networks: Sequence[Sequence[tuple[CellPrior, float]]]) -> Co
         if best == before:
             break
     return best
-
-
-def _sample(cells: Sequence[tuple[CellPrior, float]]) -> _Sample | None:
-    usable = [
-        (prior, true_us)
-        for prior, true_us in cells
-        if prior.latency_us is not None and prior.source == "predicted" and prior.spread_share > 0
-    ]
-    usable.sort(key=lambda item: (-item[0].count * item[1], item[0].signature))
-    usable = usable[:_MOST_CELLS]
-    if len(usable) < 2:
-        return None
-    errors = [math.log(t / (f.latency_us or t)) / f.spread_share for f, t in usable]
-    return _Sample([f for f, _ in usable], np.clip(np.array(errors), -_CLIP, _CLIP))
 
 
 def conformal_quantile(scores: Sequence[float], confidence: float) -> float | None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -187,7 +188,7 @@ class Paces:
     """
 
     def __init__(self, records: Iterable[Measurement] = ()) -> None:
-        self._drifts: dict[tuple[str, int], list[float]] = {}
+        self._drifts: dict[tuple[str, int], list[float]] = defaultdict(list)
         self._median_ratios: list[float] = []
         self._apart: list[float] = []
         for record in records:
@@ -200,22 +201,17 @@ class Paces:
         """
         if record.failure is not None or record.labels.get("role") or was_busy(record.environment):
             return
+        middles: dict[int, list[float]] = defaultdict(list)
         for visit in record.visits:
-            key = record.measured_at[:16], visit.process
-            self._drifts.setdefault(key, []).append(visit.drift)
-        if record.kind == "network" and record.latency_us:
-            middles: dict[int, list[float]] = {}
-            for visit in record.visits:
-                if visit.samples_us:
-                    middle_us = statistics.median(visit.samples_us) / visit.drift
-                    middles.setdefault(visit.process, []).append(middle_us)
-            if middles:
-                each_us = [statistics.median(of_process) for of_process in middles.values()]
-                above_us = statistics.median(itertools.chain(*middles.values()))
-                self._median_ratios.append((above_us - record.overhead_us) / record.latency_us)
-                self._apart += [
-                    math.log(a / b) / math.sqrt(2) for a, b in itertools.pairwise(each_us)
-                ]
+            self._drifts[record.measured_at[:16], visit.process].append(math.log(visit.drift))
+            if visit.samples_us and record.kind == "network" and record.latency_us:
+                middle_us = statistics.median(visit.samples_us) / visit.drift
+                middles[visit.process].append(middle_us)
+        if middles and record.latency_us:
+            each_us = [statistics.median(of_process) for of_process in middles.values()]
+            above_us = statistics.median(itertools.chain(*middles.values()))
+            self._median_ratios.append((above_us - record.overhead_us) / record.latency_us)
+            self._apart += [math.log(a / b) / math.sqrt(2) for a, b in itertools.pairwise(each_us)]
 
     def by_process(self) -> list[float]:
         """The pace of every measuring process with enough visits, oldest first."""
@@ -224,17 +220,17 @@ class Paces:
     def drift(self) -> PaceDrift:
         """What all records say together."""
         logs, paces = self._logs(), self.by_process()
+        if not paces:
+            return PaceDrift(median_ratio=self.median_ratio)
         steps = [abs(x - math.log(p)) for of, p in zip(logs, paces, strict=True) for x in of]
-        flicker = 1.4826 * statistics.median(steps) if steps else 0.0
-        likely = math.hypot(_STEADY_SHARE, _OF_FLICKER * flicker)
-        return pace_drift_of(paces, self.median_ratio, likely, self._apart)
+        likely = math.hypot(_STEADY_SHARE, _OF_FLICKER * 1.4826 * statistics.median(steps))
+        usual = statistics.median(paces)
+        share = _pooled([math.log(pace / usual) for pace in paces], likely)
+        apart = _pooled(self._apart, likely) if self._apart else likely
+        return PaceDrift(share, len(paces), usual, self.median_ratio, apart)
 
     def _logs(self) -> list[list[float]]:
-        return [
-            [math.log(drift) for drift in drifts]
-            for _, drifts in sorted(self._drifts.items())
-            if len(drifts) >= LEAST_VISITS
-        ]
+        return [logs for _, logs in sorted(self._drifts.items()) if len(logs) >= LEAST_VISITS]
 
     @property
     def median_ratio(self) -> float:
@@ -245,24 +241,6 @@ class Paces:
         """
         ratios = self._median_ratios
         return min(max(statistics.median(ratios), 1.0), MOST_MEDIAN_RATIO) if ratios else 1.0
-
-
-def pace_drift_of(
-    paces: Sequence[float],
-    median_ratio: float = 1.0,
-    likely: float = _STEADY_SHARE,
-    apart: Sequence[float] = (),
-) -> PaceDrift:
-    """The drift that the paces of processes show, and by how much they were ``apart`` otherwise.
-
-    ``likely`` is what is taken for both before many processes were seen.
-    """
-    if not paces:
-        return PaceDrift(median_ratio=median_ratio)
-    usual = statistics.median(paces)
-    share = _pooled([math.log(pace / usual) for pace in paces], likely)
-    process_share = _pooled(apart, likely) if apart else likely
-    return PaceDrift(share, len(paces), usual, median_ratio, process_share)
 
 
 def _pooled(logs: Sequence[float], likely: float) -> float:

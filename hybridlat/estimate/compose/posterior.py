@@ -260,7 +260,10 @@ class ErrorPosterior:
     @property
     def variance_share(self) -> float:
         """Variance of ln(sum of cells), to first order."""
-        return variance_of(self.uses_us, self.covariance)
+        if self.sum_us <= 0:
+            return 0.0
+        weights = self.uses_us / self.sum_us
+        return max(float(weights @ self.covariance @ weights), 0.0)
 
     def is_measured(self, position: int) -> bool:
         return position in self.measured or self.priors[position].source == "measured"
@@ -289,12 +292,3 @@ class ErrorPosterior:
         return float(
             sum(self.uses_us[i] for i in range(len(self.priors)) if self.is_measured(i)) / total
         )
-
-
-def variance_of(uses_us: Matrix, covariance: Matrix) -> float:
-    """Variance of ln(Σ uses) from the covariance of ln(uses), to first order."""
-    total = float(uses_us.sum())
-    if total <= 0:
-        return 0.0
-    weights = uses_us / total
-    return max(float(weights @ covariance @ weights), 0.0)

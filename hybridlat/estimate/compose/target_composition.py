@@ -14,8 +14,8 @@ from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.machine import PaceDrift, Paces
 from hybridlat.estimate.lookup.models import (
     COMPOSITION_FILE,
+    all_readable,
     damaged,
-    first_readable,
     model_folders,
     read_json,
     read_target,
@@ -29,11 +29,9 @@ _MOST_NETWORKS = 200
 @per_state
 def composition_of(data: TargetData) -> Composition:
     """The target's composition now, the pace drift of its machine in it."""
-    lent = lent_composition(data)
-    of_precision = None
-    if lent is not None and lent[0] in map(str, data.related):
-        of_precision = lent[1]  # the same machine's: its constants hold too
-    composition = own_composition(data) or of_precision
+    composition, (lender, lent) = own_composition(data), lent_composition(data)
+    if lender in map(str, data.related):
+        composition = lent  # the same machine's: its constants hold too
     if composition is None:
         others = [_of_version(data, there) for there in data.other_versions]
         known = [_machine_composition(data), *filter(None, others)]
@@ -64,18 +62,19 @@ def own_composition(data: TargetData) -> Composition | None:
 @per_state
 def _trained_composition(data: TargetData) -> Composition | None:
     """What training fitted to whole networks of this very target, however few."""
-    return first_readable(read_composition, data.model_folders, data.model_warnings)
+    found = all_readable(read_composition, data.model_folders, data.model_warnings)
+    return next(found, None)
 
 
 @per_state
-def lent_composition(data: TargetData) -> tuple[str, Composition] | None:
-    """Whose interval is used where this target has no composition: the same engine's.
+def lent_composition(data: TargetData) -> tuple[str, Composition | None]:
+    """Whose interval is used where this target has no composition: the same engine's, if any is.
 
     How far the sum of measured cells is from the network depends on the engine more than on the
     device.
     """
     if own_composition(data) is not None:
-        return None
+        return "", None
     related = [folder for target in data.related for folder in model_folders(target)]
     for folder in (*related, *model_folders(None)):
         other = readable(read_target, folder)
@@ -83,7 +82,7 @@ def lent_composition(data: TargetData) -> tuple[str, Composition] | None:
             composition = readable(read_composition, folder)
             if composition is not None and composition.networks:
                 return str(other), composition
-    return None
+    return "", None
 
 
 def on_this_machine(data: TargetData, composition: Composition) -> Composition:
@@ -117,16 +116,14 @@ def summed_networks(data: TargetData) -> list[machine.SummedNetwork]:
     signatures = [h for h in sorted(measured) if measured[h].latency_us is not None]
     chosen = [breakdowns[signature] for signature in signatures[:_MOST_NETWORKS]]
     cells = data.known({h for breakdown in chosen for h, _ in breakdown.cells})
+    each_us = {h: us for h, stats in cells.items() if (us := stats.latency_us) is not None}
     networks = []
     for breakdown in chosen:
-        uses = [(cells[h].latency_us, count) for h, count in breakdown.cells if h in cells]
         whole = data.whole(breakdown.signature)
-        if whole is None or not whole.is_exact or len(uses) < len(breakdown.cells):
+        if whole is None or not whole.is_exact or whole.noise_share > machine.MOST_NOISE_SHARE:
             continue
-        if whole.noise_share > machine.MOST_NOISE_SHARE:
-            continue
-        if all(us is not None for us, _ in uses):
-            sum_us = sum((us or 0.0) * count for us, count in uses)
+        if all(h in each_us for h, _ in breakdown.cells):
+            sum_us = sum(each_us[h] * count for h, count in breakdown.cells)
             networks.append(machine.SummedNetwork(whole.latency_us, sum_us))
     return networks
 
@@ -141,8 +138,7 @@ def read_composition(folder: Path) -> Composition | None:
 
 
 def _machine_composition(data: TargetData) -> Composition:
-    lender = lent_composition(data)
-    lent = None if lender is None else lender[1]
+    _, lent = lent_composition(data)
 
     def fitted() -> Composition:
         overhead_us = data.dispatch_overhead_us

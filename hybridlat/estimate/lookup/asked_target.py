@@ -119,9 +119,9 @@ def recorded(store: Store | None) -> set[Target]:
 
 
 def _modelled() -> set[Target]:
-    from hybridlat.estimate.lookup.models import model_folders, read_target, readable  # heavy
+    from hybridlat.estimate.lookup.models import all_readable, model_folders, read_target  # heavy
 
-    return set(filter(None, (readable(read_target, folder) for folder in model_folders(None))))
+    return set(all_readable(read_target, model_folders(None)))
 
 
 def on_record(store: Store | None) -> set[Target]:
@@ -148,9 +148,8 @@ def _device(text: str, known: Collection[Target]) -> str:
 
 def _incomplete(device: str, runtime: str, known: Collection[Target]) -> TargetError:
     """What a target lacks, with an example: TensorRT on a GPU with a sheet, else what is known."""
-    own = sorted(str(target) for target in known if target.device == device)
-    own = [name for name in own if f"/{runtime}" in name]
-    example = own[0] if own else f"{device}/{runtime or 'onnxruntime'}/fp32/1t"
+    own = [name for t in known if t.device == device and f"/{runtime}" in (name := str(t))]
+    example = min(own, default=f"{device}/{runtime or 'onnxruntime'}/fp32/1t")
     if device in device_sheets.names() and (sheet := device_sheets.load(device)).kind == "gpu":
         precision = "fp16" if "fp16" in sheet.peak_flops else "fp32"
         example = f"{device}/{runtime or 'tensorrt'}/{precision}"

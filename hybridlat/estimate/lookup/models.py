@@ -16,7 +16,7 @@ import hashlib
 import json
 import logging
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
@@ -67,8 +67,7 @@ def model_folders(target: Target | None) -> list[Path]:
 
 def family_heads() -> list[FamilyHead]:
     """What the families of engines that can be read say of themselves."""
-    heads = (readable(head_of, folder) for folder in folders(user_models_folder()))
-    return [head for head in heads if head is not None]
+    return list(all_readable(head_of, folders(user_models_folder())))
 
 
 def folder_in_use(parent: Path) -> Path | None:
@@ -148,15 +147,12 @@ def readable(read: Callable[[S], T], source: S, seen: list[str] | None = None) -
         return None
 
 
-def first_readable(
-    read: Callable[[Path], T | None], folders: Sequence[Path], seen: list[str]
-) -> T | None:
-    """What is read from the first folder that has it, those that are damaged passed over."""
-    for folder in folders:
-        value = readable(read, folder, seen)
-        if value is not None:
-            return value
-    return None
+def all_readable(
+    read: Callable[[S], T | None], sources: Iterable[S], seen: list[str] | None = None
+) -> Iterator[T]:
+    """What is read from each source that has it, those that are damaged passed over."""
+    found = (readable(read, source, seen) for source in sources)
+    return (value for value in found if value is not None)
 
 
 @cache

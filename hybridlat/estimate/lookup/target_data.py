@@ -15,7 +15,7 @@ import msgspec
 from hybridlat.engines import registry
 from hybridlat.errors import StoreError
 from hybridlat.estimate.lookup.asked_target import recorded
-from hybridlat.estimate.lookup.models import first_readable, model_folders, read_model
+from hybridlat.estimate.lookup.models import all_readable, model_folders, read_model
 from hybridlat.estimate.lookup.whole_networks import (
     Outline,
     WholeLatency,
@@ -34,6 +34,7 @@ from hybridlat.store import LatencyStats, Store, packs
 from hybridlat.store.packs import PackLookup
 
 MAX_REMEMBERED = 200_000
+RecordSource = Store | PackLookup
 T = TypeVar("T")
 V = TypeVar("V")
 _CACHED_VERSION = 6
@@ -88,7 +89,8 @@ class TargetData:
         the operators of the others for unknown.
         """
         related = [folder for target in self.related for folder in model_folders(target)]
-        return first_readable(read_model, [*self.model_folders, *related], self.model_warnings)
+        folders = *self.model_folders, *related
+        return next(all_readable(read_model, folders, self.model_warnings), None)
 
     @cached_property
     def _packs(self) -> list[PackLookup]:
@@ -134,7 +136,7 @@ class TargetData:
         """How many records of whole networks there are of this target."""
         shipped = sum(p.counts()["network"] for p in self._packs if p.target == self.target)
         return shipped + self.at_this_state(
-            "networks", lambda: self.store.count(self.target, "network")
+            "networks", lambda: self.store.revision(self.target, ["network"])[0]
         )
 
     def may_be_measured(self, partition: Partition) -> bool:
@@ -150,26 +152,17 @@ class TargetData:
         return outlines is None or outline(partition.network) in outlines
 
     def _outlines(self) -> frozenset[Outline] | None:
-        outlines: set[Outline] = set()
-        sources: list[tuple[Store | PackLookup, list[str]]] = [
-            (self.store, self.store.signatures(self.target, "network")),
-            *[(p, p.signatures("network")) for p in self._packs if p.target == self.target],
-        ]
-        for source, hashes in sources:
-            texts = source.signature_texts(hashes)
-            if len(texts) < len(set(hashes)):
-                return None
-            outlines.update(map(outline_of_text, texts.values()))
-        return frozenset(outlines)
+        packs = [pack for pack in self._packs if pack.target == self.target]
+        hashes = set(self.store.signatures(self.target, "network"))
+        hashes.update(*(pack.signatures("network") for pack in packs))
+        texts = signature_texts([self.store, *packs], hashes)
+        complete = len(texts) == len(hashes)
+        return frozenset(map(outline_of_text, texts.values())) if complete else None
 
     def texts(self, partition: Partition, hashes: Sequence[str]) -> Mapping[str, str]:
         """Signature texts of cells; StoreError when one is nowhere to be found."""
         texts = {h: partition.texts[h] for h in hashes if h in partition.texts}
-        sources: list[Store | PackLookup] = [self.store, *self._packs]
-        for source in sources:
-            missing = [h for h in hashes if h not in texts]
-            if missing:
-                texts.update(source.signature_texts(missing))
+        texts |= signature_texts([self.store, *self._packs], set(hashes).difference(texts))
         for hash_ in hashes:
             if hash_ not in texts:
                 raise StoreError(
@@ -227,6 +220,15 @@ class TargetData:
         with contextlib.suppress(StoreError):  # a store that takes nothing: worked out again
             self.store.cache_put(key, msgspec.json.encode(made).decode())
         return made
+
+
+def signature_texts(sources: Sequence[RecordSource], hashes: set[str]) -> dict[str, str]:
+    """Signature texts by hash, from the first source that keeps each."""
+    texts: dict[str, str] = {}
+    for source in sources:
+        if missing := hashes.difference(texts):
+            texts.update(source.signature_texts(missing))
+    return texts
 
 
 def per_state(work_out: Callable[[TargetData], T]) -> Callable[[TargetData], T]:

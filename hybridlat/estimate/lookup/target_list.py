@@ -12,6 +12,7 @@ from hybridlat.engines.registry import resolve
 from hybridlat.errors import BackendUnavailable
 from hybridlat.estimate.lookup.asked_target import asked_device
 from hybridlat.estimate.lookup.models import (
+    all_readable,
     family_heads,
     model_folders,
     read_card,
@@ -51,8 +52,8 @@ class TargetInfo:
 
 def gpus() -> list[Device]:
     """The GPUs that have a data sheet."""
-    sheets = [readable(device_sheets.load, name) for name in device_sheets.names()]
-    return [sheet for sheet in sheets if sheet is not None and sheet.kind == "gpu"]
+    sheets = all_readable(device_sheets.load, device_sheets.names())
+    return [sheet for sheet in sheets if sheet.kind == "gpu"]
 
 
 def by_data_sheet(known: Iterable[TargetInfo]) -> list[TargetInfo]:
@@ -95,6 +96,7 @@ def list_targets(store: str | None = None, device: str | None = None) -> list[Ta
     with Store(store) as opened:
         for stats in opened.stats():
             add(stats.target, "store", stats.cells, stats.networks)
+        wanted = None if device is None else asked_device(device, opened)
     for pack in packs.shipped_packs():
         counts = pack.counts()
         add(pack.target, "pack", counts["cell"], counts["network"])
@@ -116,12 +118,10 @@ def list_targets(store: str | None = None, device: str | None = None) -> list[Ta
         engine = resolve(None)
         if engine.backend is not None:
             add(engine.target, "this machine")
-    if device is not None:
-        with Store(store) as opened:
-            device = asked_device(device, opened)
+    if wanted is not None:
         others = by_data_sheet(by_name.values())
         by_name |= {info.target: info for info in others}
-        by_name = {name: i for name, i in by_name.items() if name.split("/")[0] == device}
+        by_name = {name: i for name, i in by_name.items() if name.split("/")[0] == wanted}
     return sorted(by_name.values(), key=_place)
 
 

@@ -19,8 +19,8 @@ LEAST_NOISE_SHARE = 0.01
 standard deviation 1.6 % over 114 networks of the shipped CPU pack, disturbed ones included."""
 UNSTATED_NOISE_SHARE = 0.05
 """Of a figure that comes without samples, as of a single visit."""
-Outline = frozenset[tuple[tuple[object, ...], int]]
-_NODE = re.compile(r"^node (?:\S+::)?(\S+)@\d+ \(([^)]*)\) -> \(([^)]*)\)", re.MULTILINE)
+Outline = frozenset[tuple[tuple[str, tuple[int, ...]], int]]
+_NODE = re.compile(r"^node (?:\S+::)?(\S+)@\d+ .*?\) -> \((?:\d+:\w+:([\dx]*)|-)", re.MULTILINE)
 _VERSION = re.compile(r"(\d+(?:\.\d+)*)\S*\s*$")
 
 
@@ -63,30 +63,19 @@ def whole_latency(
 
 
 def outline(network: Network) -> Outline:
-    """How often each operator makes which shape of what which operators made.
+    """How often each operator makes which shape.
 
     The same for networks that are the same, found in a small part of a signature's time.
     """
-    types = network.types
-    made = {out: node.op for node in network.nodes for out in node.outputs if out}
-    links = []
-    for node in network.nodes:
-        shape = types[node.outputs[0]].shape if node.outputs[0] else ()
-        links.append((node.op, shape, *map(made.get, node.inputs)))
-    return frozenset(Counter(links).items())
+    firsts = ((node.op, node.outputs[0]) for node in network.nodes)
+    shapes = ((op, network.types[out].shape if out else ()) for op, out in firsts)
+    return frozenset(Counter(shapes).items())
 
 
 def outline_of_text(text: str) -> Outline:
     """The outline of the network that a signature text describes."""
-    made: dict[str, str] = {}
-    links: list[tuple[object, ...]] = []
-    for op, inputs, results in _NODE.findall(text):
-        outputs = [result.split(":") for result in results.split(" ")]
-        shape = outputs[0][-1].strip("-")
-        made.update((number, op) for number, *_ in outputs if number != "-")
-        sizes = tuple(map(int, shape.split("x"))) if shape else ()
-        links.append((op, sizes, *map(made.get, inputs.split(" ") if inputs else ())))
-    return frozenset(Counter(links).items())
+    made = ((op, tuple(map(int, filter(None, s.split("x"))))) for op, s in _NODE.findall(text))
+    return frozenset(Counter(made).items())
 
 
 def tells_latency(record: Measurement) -> bool:

@@ -102,59 +102,57 @@ class Records(CellSource):
 
 @dataclass(frozen=True)
 class OwnModel(CellSource):
-    """The target's own model; ``untrusted`` takes its word far from its training as well."""
+    """The target's own model."""
 
     model: CellModel
-    untrusted: bool = False
 
     def predict(self, cells: NetworkCells, positions: Sequence[int]) -> list[CellLatency | None]:
         """See ``CellSource``."""
+        guesses = self.model.predict([cells.texts[i] for i in positions])
         return [
-            stated(guess, self.model.confidence)
-            if guess.latency_us is not None and (guess.trusted or self.untrusted)
-            else None
-            for guess in self.model.predict([cells.texts[i] for i in positions])
+            None if guess.latency_us is None else stated(guess, self.model.confidence)
+            for guess in guesses
         ]
 
 
-def sources_of(data: TargetData, can_measure: bool) -> Iterator[CellSource]:
+def sources_of(data: TargetData, can_measure: bool) -> Iterator[tuple[CellSource, bool]]:
     """The sources for a target in the order of the table, each made when it is reached.
 
-    ``can_measure``: cells can be measured now, so that guesses from elsewhere are not worth having.
+    Beside each whether its word is taken far from all training too. ``can_measure``: cells can be
+    measured now, so that guesses from elsewhere are not worth having.
     """
-    yield Records(data)
+    yield Records(data), True
     from hybridlat.estimate.predict import family  # a known network starts without it
 
     target, store, model = data.target, data.store, data.model
     device = _device(data)
     folder = family.folder_of(target, device)
     if model is not None:
-        yield OwnModel(model, untrusted=can_measure)
-    versions = versions_of(data)
+        yield OwnModel(model), can_measure
+    versions = versions_of(data, can_measure)
     shared: CellSource | None = None
     if device is not None and folder is not None:
         law = partial(family.family_of, folder, target, store, device, relatives_of(data))
         shared = data.at_this_state("family", law)
         versions = [replace(each, rival=shared) for each in versions]
-    yield from [replace(each, checks=can_measure) for each in versions]
+    yield from ((each, False) for each in versions)
     if shared is not None:
-        yield shared
+        yield shared, True
     elif can_measure:
-        yield from [replace(each, untrusted=True, checks=True) for each in versions]
+        yield from ((each, True) for each in versions)
     if can_measure:
         return
     if model is not None:
-        yield OwnModel(model, untrusted=True)
+        yield OwnModel(model), True
     if shared is None:
         is_cpu = model is None and (device is None or device.kind == "cpu")
         nearest = other_cpu(data) if is_cpu else None
-        others = [replace(each, untrusted=True) for each in versions]
-        others += [] if nearest is None else [nearest]
-        yield from others
+        others = versions if nearest is None else [*versions, nearest]
+        yield from ((each, True) for each in others)
         models = (each.there.model for each in others)
         device = device or next((there.device for there in models if there is not None), None)
     if device is not None:
-        yield Roofline(device, target.precision)
+        yield Roofline(device, target.precision), True
 
 
 def cell_priors(
@@ -171,9 +169,9 @@ def cell_priors(
     law: NetworkLaw | None = None
     places, learns = list[int](), False
     missing: Sequence[int] = range(len(cells.signatures))
-    for source in sources_of(data, can_measure):
-        latencies = source.predict(cells, missing)
-        answered = {i: each for i, each in zip(missing, latencies, strict=True) if each is not None}
+    for source, any_distance in sources_of(data, can_measure):
+        each = zip(missing, source.predict(cells, missing), strict=True)
+        answered = {i: us for i, us in each if us is not None and (us.trusted or any_distance)}
         answers |= answered
         if answered and not isinstance(source, Records | OwnModel):
             elsewhere |= answered

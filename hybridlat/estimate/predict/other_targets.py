@@ -10,7 +10,7 @@ A network measured whole there also tells what it takes beside its cells, which 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -19,7 +19,7 @@ import numpy as np
 
 from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE
 from hybridlat.estimate.compose.target_composition import composition_of
-from hybridlat.estimate.lookup.models import model_folders, read_target, readable
+from hybridlat.estimate.lookup.models import all_readable, model_folders, read_target
 from hybridlat.estimate.lookup.target_data import TargetData, per_state, version_gap
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
 from hybridlat.estimate.predict.ratios import RATIOS, Pair, RatioPrior, Ratios
@@ -46,16 +46,14 @@ class OtherTarget(CellSource):
     """What is known ``there``, times the ratio of latencies.
 
     ``differs`` names the row of `ratios.RATIOS`. Where a ``rival`` is surer of the network, this
-    one leaves the cells to it. ``untrusted`` takes the word of the model there far from its
-    training as well. ``checks``: cells can be measured, so one is, of every kind of kernel that
-    takes much of the time and was never compared.
+    one leaves the cells to it. ``checks``: cells can be measured, so one is, of every kind of
+    kernel that takes much of the time and was never compared.
     """
 
     here: TargetData
     there: TargetData
     differs: Literal["version", "cpu"] = "version"
     rival: CellSource | None = None
-    untrusted: bool = False
     checks: bool = False
     learns = True
 
@@ -97,8 +95,7 @@ class OtherTarget(CellSource):
         rival = None if self.rival is None else self.rival.law(cells)
         if rival is not None and self.prior.spread >= rival.spread_share:
             return [None] * len(positions)
-        known = [self._law(cells).known[i] for i in positions]
-        return [one if one and (one.trusted or self.untrusted) else None for one in known]
+        return [self._law(cells).known[i] for i in positions]
 
     def law(self, cells: NetworkCells) -> NetworkLaw | None:
         """See ``CellSource``: the rival's where there is one."""
@@ -121,15 +118,16 @@ class OtherTarget(CellSource):
         return cells.law_of(self.there, partial(self._network, cells))
 
     def _network(self, cells: NetworkCells) -> NetworkLaw:
-        there = latencies_of(self.there, cells.signatures, cells.texts)
-        rest = [i for i, one in enumerate(there) if one is None]
+        texts = dict(zip(cells.signatures, cells.texts, strict=True))
+        there = latencies_of(self.there, texts)
+        rest = [i for i, signature in enumerate(texts) if signature not in there]
         nearest = other_cpu(self.there) if rest and self.differs == "version" else None
         if nearest is not None:  # a last resort
-            for i, guess in zip(rest, nearest.predict(cells, rest), strict=True):
-                there[i] = guess and replace(guess, trusted=False)
+            guesses = zip(rest, nearest.predict(cells, rest), strict=True)
+            there |= {cells.signatures[i]: replace(g, trusted=False) for i, g in guesses if g}
         none = CellLatency(None, 1.0)
-        each = zip(cells.signatures, cells.texts, cells.counts, there, strict=True)
-        priors = [prior_of(h, text, count, one or none) for h, text, count, one in each]
+        each = zip(texts.items(), cells.counts, strict=True)
+        priors = [prior_of(h, text, count, there.get(h, none)) for (h, text), count in each]
         composition, composed = composition_of(self.there), composition_of(self.here)
         posterior = composition.start(priors)
         whole = self._whole(cells) if posterior.complete else None
@@ -147,8 +145,8 @@ class OtherTarget(CellSource):
         here_us = (posterior.latencies_us * np.exp(means)).tolist()
         spreads = np.sqrt(covariance.diagonal()).tolist()
         known = [
-            None if one is None else self._stated(one, here_us[i], spreads[i], i in asked)
-            for i, one in enumerate(there)
+            self._stated(there[h], here_us[i], spreads[i], i in asked) if h in there else None
+            for i, h in enumerate(texts)
         ]
         composed = composed.at(cells.confidence)
         given = composed, covariance, known, whole is not None
@@ -166,22 +164,18 @@ class OtherTarget(CellSource):
         return CellLatency(latency_us, spread, reason, there.trusted and not asked)
 
 
-def latencies_of(
-    data: TargetData, signatures: Sequence[str], texts: Sequence[str]
-) -> list[CellLatency | None]:
+def latencies_of(data: TargetData, texts: Mapping[str, str]) -> dict[str, CellLatency]:
     """What a target knows of cells: its records, for the rest its model, whatever the distance."""
-    records = data.known(signatures)
-    known: list[CellLatency | None] = []
-    for signature in signatures:
-        stats = records.get(signature)
-        us = None if stats is None else stats.latency_us
-        spread = stats.spread_share if stats is not None else 0.0
-        known.append(None if us is None else CellLatency(us, spread, source="measured"))
-    rest = [i for i, one in enumerate(known) if one is None]
+    known = {
+        h: CellLatency(stats.latency_us, stats.spread_share, source="measured")
+        for h, stats in data.known(texts).items()
+        if stats.latency_us is not None
+    }
+    rest = [h for h in texts if h not in known]
     model = data.model if rest else None
     if model is not None:
-        for i, guess in zip(rest, model.predict([texts[i] for i in rest]), strict=True):
-            known[i] = None if guess.latency_us is None else stated(guess, model.confidence)
+        guesses = zip(rest, model.predict([texts[h] for h in rest]), strict=True)
+        known |= {h: stated(g, model.confidence) for h, g in guesses if g.latency_us is not None}
     return known
 
 
@@ -197,19 +191,18 @@ def pairs_of(here: TargetData, there: TargetData) -> list[Pair]:
     recorded = there.known(measured)
     order = sorted(measured, key=lambda h: (h not in recorded, -measured[h][0], h))[:MOST_PAIRS]
     texts = here.store.signature_texts(order)
-    order = [h for h in order if h in texts]
-    known, pairs = latencies_of(there, order, [texts[h] for h in order]), []
-    for h, other in zip(order, known, strict=True):
-        if other is not None and other.latency_us is not None:
+    known, pairs = latencies_of(there, texts), []
+    for h in order:
+        if (other := known.get(h)) is not None and other.latency_us is not None:
             us, spread = measured[h]
             noise = math.hypot(spread, other.spread_share, LEAST_NOISE_SHARE)
             pairs.append(Pair(describe(texts[h])[0], math.log(us / other.latency_us), noise))
     return pairs
 
 
-def versions_of(data: TargetData) -> list[OtherTarget]:
+def versions_of(data: TargetData, checks: bool = False) -> list[OtherTarget]:
     """The other versions of a target's engine on its device, the nearest first."""
-    return [OtherTarget(data, there) for there in data.other_versions]
+    return [OtherTarget(data, there, checks=checks) for there in data.other_versions]
 
 
 @per_state
@@ -223,13 +216,12 @@ def other_cpu(data: TargetData) -> OtherTarget | None:
     target = data.target
     others = [
         other
-        for folder in model_folders(None)
-        if (other := readable(read_target, folder)) is not None
-        and other.device != target.device
+        for other in all_readable(read_target, model_folders(None))
+        if other.device != target.device
         and (other.engine, other.precision) == (target.engine, target.precision)
     ]
     for other in sorted(others, key=lambda other: other.threads != target.threads):
         there = data.neighbour(other)
         if there.model is not None and there.model.device.kind == "cpu":
-            return OtherTarget(data, there, "cpu", untrusted=True)
+            return OtherTarget(data, there, "cpu")
     return None

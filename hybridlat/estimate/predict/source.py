@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -193,20 +193,13 @@ class Roofline(CellSource):
 
     device: Device
     precision: str
-
-    @property
-    def origin(self) -> Origin:
-        return Origin(
-            "data-sheet-only", "Guessed from the data sheet: nothing like it was measured."
-        )
+    origin = Origin("data-sheet-only", "Guessed from the data sheet: nothing like it was measured.")
 
     def predict(self, cells: NetworkCells, positions: Sequence[int]) -> list[CellLatency | None]:
         """See ``CellSource``: what the device could do at best, with a wide spread."""
         reason = "guessed from the device's peak, bandwidth and launch time: no similar record"
-        each = roofline_us(
-            [cells.texts[i] for i in positions], self.device, self.precision
-        ).tolist()
-        return [CellLatency(us, ROOFLINE_SPREAD, reason) for us in each]
+        each = roofline_us([cells.texts[i] for i in positions], self.device, self.precision)
+        return [CellLatency(us, ROOFLINE_SPREAD, reason) for us in each.tolist()]
 
 
 # ---- what the gate works on ---------------------------------------------------------------------
@@ -225,13 +218,10 @@ def network_cost_s(latency_us: float) -> float:
     return _NETWORK_BUILD_S + _VISITS * max(_NETWORK_VISIT_S, 3 * latency_us * 1e-6)
 
 
-def work_bytes(cells: Geometry) -> list[float]:
+def work_bytes(cells: Geometry) -> NDArray[np.float64]:
     """Each kernel's work, the larger of its bytes moved and its FLOP, counted as 16 to a byte."""
     moved = sum(cells.column(name) for name in ("in_bytes", "weight_bytes", "out_bytes"))
-    work: list[float] = np.maximum(
-        np.maximum(cells.column("flop") / _FLOP_PER_BYTE, moved), 1.0
-    ).tolist()
-    return work
+    return np.maximum(np.maximum(cells.column("flop") / _FLOP_PER_BYTE, moved), 1.0)
 
 
 @lru_cache(maxsize=65_536)
@@ -247,7 +237,7 @@ def describe(text: str) -> tuple[tuple[tuple[str, float], ...], tuple[float, ...
         for name in ("op", "kind", "c_in", "c_out", "h_out", "k_h", "k_w", "groups")
     )
     works = work_bytes(cells)
-    shares = np.array(works) / math.fsum(works)
+    shares = works / math.fsum(works)
     sizes = np.array([c_in, c_out, h_out, k_h * k_w])
     kinds: dict[str, float] = {}
     for i, share in enumerate(shares.tolist()):
@@ -281,16 +271,3 @@ def prior_of(signature: str, text: str, count: int, latency: CellLatency) -> Cel
         coordinates=coordinates,
         reason=latency.reason,
     )
-
-
-def predicted_prior(
-    signature: str,
-    text: str,
-    count: int,
-    prediction: CellPrediction,
-    confidence: float = 0.9,
-    cost_s: float | None = None,
-) -> CellPrior:
-    """A cell as a model states it; ``confidence`` is that of its interval."""
-    made = prior_of(signature, text, count, stated(prediction, confidence))
-    return made if cost_s is None else replace(made, cost_s=cost_s)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hybridlat.graph.operators import KINDS
 from hybridlat.model.baselines import Array, Baseline, Problem, Sums
@@ -34,33 +35,31 @@ class WaveModel(Baseline):
         known = problem.usable()
         sums, truth = known.sums, known.latencies_us
         view = sums.view(self.device, self.precision)
-        classes = _wave_classes(view)
+        classes, of_tiles = _wave_classes(view), _wave_terms(view)
         guess = view.roofline_us + 1.0
         self._lines = np.zeros((_CLASSES, _TERMS))
-        tile = cast(Array, np.argmin([view.wave_us(tile) for tile in TILES], axis=0))
+        tile = of_tiles[:, :, 1].argmin(axis=0)
         for _ in range(_ROUNDS):
             kernel_us = guess * (truth / sums.total(guess))[sums.kernels.cell]
-            terms = _wave_terms(view, tile)
+            terms = of_tiles[tile, np.arange(len(tile))]
             everything = _descended_line(terms, kernel_us)
             for number in range(_CLASSES):
                 mine = classes == number
                 self._lines[number] = (
                     _descended_line(terms[mine], kernel_us[mine]) if mine.sum() >= 5 else everything
                 )
-            guess, tile = self._best(view, classes)
+            guess, tile = self._best(of_tiles, classes)
             guess = np.maximum(guess, 1e-3)
 
-    def _best(self, view: View, classes: Array) -> tuple[Array, Array]:
+    def _best(self, of_tiles: Array, classes: Array) -> tuple[Array, NDArray[np.intp]]:
         """Latency of every kernel with its fastest tile, and that tile."""
-        lines = self._lines[classes.astype(int)]
-        tiles = [np.full(len(view.m), i) for i in range(len(TILES))]
-        every = np.stack([(_wave_terms(view, tile) * lines).sum(axis=1) for tile in tiles])
+        every = (of_tiles * self._lines[classes.astype(int)]).sum(axis=2)
         best = every.argmin(axis=0)
         return every[best, np.arange(len(best))], best
 
     def predict(self, sums: Sums) -> Array:
         view = sums.view(self.device, self.precision)
-        return sums.total(self._best(view, _wave_classes(view))[0])
+        return sums.total(self._best(_wave_terms(view), _wave_classes(view))[0])
 
 
 def _wave_classes(view: View) -> Array:
@@ -72,12 +71,11 @@ def _wave_classes(view: View) -> Array:
     return np.where(contracts, np.where(window, 1, channels), other)
 
 
-def _wave_terms(view: View, tile: Array) -> Array:
-    """Launch, arithmetic of the waves, steps of the waves along K, bytes moved."""
-    rows = np.arange(len(tile))
-    waves = np.stack([view.waves(t) for t in TILES])[tile, rows]
-    arithmetic = np.stack([view.wave_us(t) for t in TILES])[tile, rows]
-    return np.stack([np.ones(len(tile)), arithmetic, waves * view.k, view.memory_us], axis=1)
+def _wave_terms(view: View) -> Array:
+    """Launch, arithmetic of the waves, steps of the waves along K, bytes moved: by tile, kernel."""
+    launch, moved = np.ones(len(view.m)), view.memory_us
+    terms = [(launch, view.wave_us(tile), view.waves(tile) * view.k, moved) for tile in TILES]
+    return np.stack([np.stack(of_tile, axis=1) for of_tile in terms])
 
 
 def _descended_line(columns: Array, latencies_us: Array) -> Array:

@@ -40,7 +40,7 @@ const dagreOf = (nodes, edges, options) => {
 // An open cell: its kernels' corners within it, the ways between them, and the size that it takes.
 const insideOf = (cell) => {
   const edges = [];
-  cell.kernels.forEach((kernel, i) => kernel.reads.forEach((j) => edges.push([j, i])));
+  cell.kernels.forEach((kernel, i) => kernel.reads.forEach((j) => j >= 0 && edges.push([j, i])));
   const { corners, routes } = dagreOf(
     cell.kernels.map(() => KERNEL), edges, { ranksep: 18, nodesep: 12 });
   const boxes = corners.map((corner) => ({ ...corner, ...KERNEL, column: 0 }));

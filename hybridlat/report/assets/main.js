@@ -84,7 +84,8 @@ window.addEventListener("beforeprint", () => sections.forEach(drawOnce));
 const drawOthers = () => {
   document.querySelectorAll("figure[data-curve]").forEach((figure) => {
     figure.hidden = false;
-    drawCurve(figure.querySelector(".plot"), data.curves[Number(figure.dataset.curve)]);
+    drawCurve(figure.querySelector(".plot"),
+      figure.dataset.curve.split(" ").map((i) => data.networks[i]));
   });
   const comparison = document.querySelector("figure.comparison");
   if (comparison) {

@@ -88,10 +88,11 @@ const nameSome = (frame, points, place) => {
   }
 };
 
-const drawCurve = (panel, curve) => {
+const drawCurve = (panel, networks) => {
   const wide = panel.clientWidth || 700;
   panel.replaceChildren();
-  const points = curve.points.filter((p) => p.latency_us);
+  const points = networks.filter((p) => p.latency_us);
+  const name = networks[0].network;
   const holders = [0, 1].map(() => html("div", { class: wide > 640 ? "half" : "" }));
   panel.append(...holders);
   const part = (holder, title, label, value, ends, format) => {
@@ -113,10 +114,10 @@ const drawCurve = (panel, curve) => {
   };
   const endsOf = (p) => (p.interval_us || []).map((us) => us ?? Infinity);
   const scale = d3.max(points, (p) => p.latency_us) >= 1000 ? [1e3, "ms"] : [1, "µs"];
-  part(holders[0], `latency, ${scale[1]}`, `Latency over batch of ${curve.network}`, (p) => p.latency_us,
+  part(holders[0], `latency, ${scale[1]}`, `Latency over batch of ${name}`, (p) => p.latency_us,
     endsOf, (us) => d3.format("~g")(us / scale[0]));
   const rate = (p, us) => p.batch / (us * 1e-6);
-  part(holders[1], "inputs a second", `Throughput over batch of ${curve.network}`,
+  part(holders[1], "inputs a second", `Throughput over batch of ${name}`,
     (p) => rate(p, p.latency_us), (p) => endsOf(p).map((us) => rate(p, us)),
     d3.format("~s"));
 };
