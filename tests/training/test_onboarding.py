@@ -262,14 +262,14 @@ def test_a_new_version_is_checked_against_the_one_that_is_known(
     for file in sorted(nets.glob("*.onnx"))[1:]:
         file.unlink()
     with Predictor(store=seen, settings=QUICK) as predictor:
-        here, texts = predictor.target, {}
-        for file in nets.glob("*.onnx"):
-            texts |= {c.signature: "" for c in predictor.predict(file).cells}
+        here = predictor.target
+        (file,) = nets.glob("*.onnx")
+        cells = [cell.signature for cell in predictor.predict(file).cells]
     other = replace(here, runtime="onnxruntime-0.9")
     with Store(seen) as measured, Store(known) as store:
         store.add(structs.replace(r, target=other) for r in measured.measurements(here))
         store.add_breakdowns(structs.replace(b, target=other) for b in measured.breakdowns(here))
-        store.add_signatures(measured.signature_texts(list(texts)))
+        store.add_signatures(measured.signature_texts(cells))
         store.add(
             Measurement(other, sign(conv_relu(channels=n)).hash, "network", 50.0 + n, 0.02)
             for n in range(1, 11)
