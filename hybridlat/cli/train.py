@@ -177,7 +177,7 @@ def _by_another_version(target: Target, chosen: OnboardingOptions) -> Onboarded 
     The gate measures what tells how far the versions are apart, until each is sure or the time is
     over. A target with a model of its own is known already.
     """
-    with opened(target, store=chosen.store) as (predictor, _):
+    with opened(target, store=chosen.store, settings=chosen.settings) as (predictor, _):
         data = predictor.sessions.first.data
         others = [each for each in data.other_versions if each.model or each.networks >= FEW]
         if data.model is not None or not others:

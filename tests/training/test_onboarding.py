@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
+from hybridlat import Predictor
+from hybridlat.cli import main as cli
 from hybridlat.errors import InputError, MeasurementError, MissingExtra
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.fleet import Fleet
@@ -249,3 +253,30 @@ def test_two_devices_of_a_fleet_learn_together(nets: Path, tmp_path: Path) -> No
     with Store(chosen.store) as store:
         assert len(list(store.breakdowns())) == 3
         assert all(record.failure is None for record in store.measurements())
+
+
+def test_a_new_version_is_checked_against_the_one_that_is_known(
+    nets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen, known = str(tmp_path / "seen.db"), str(tmp_path / "known.db")
+    for file in sorted(nets.glob("*.onnx"))[1:]:
+        file.unlink()
+    with Predictor(store=seen, settings=QUICK) as predictor:
+        here = predictor.target
+        (file,) = nets.glob("*.onnx")
+        cells = [cell.signature for cell in predictor.predict(file).cells]
+    other = replace(here, runtime="onnxruntime-0.9")
+    with Store(seen) as measured, Store(known) as store:
+        store.add(structs.replace(r, target=other) for r in measured.measurements(here))
+        store.add_breakdowns(structs.replace(b, target=other) for b in measured.breakdowns(here))
+        store.add_signatures(measured.signature_texts(cells))
+        store.add(
+            Measurement(other, sign(conv_relu(channels=n)).hash, "network", 50.0 + n, 0.02)
+            for n in range(1, 11)
+        )
+    words = ["onboard", "--time-limit", "5m", "--nets", str(nets), "--no-track", "--json"]
+    assert cli.run([*words, "--store", known]) in (0, 3)  # 3 on a busy machine
+    document = json.loads(capsys.readouterr().out)
+    assert document["target"] == str(here) and document["by"] == str(other)
+    assert document["networks"] == 1 and document["trained"] is None
+    assert document["notes"][0].startswith(f"answered from {other}")
