@@ -49,7 +49,11 @@ from hybridlat.schema.progress import silent
 
 Array = NDArray[np.float64]
 NAMED = (
-    "v100/paddle-tensorrt-8.0/fp32", "t4/paddle-tensorrt-2020/fp32",
+    "v100/paddle-tensorrt-8.0/fp32", "v100/tensorrt-8.2/fp16", "t4/paddle-tensorrt-2020/fp32",
+    "t4/paddle-tensorrt-8.5/fp16", "t4/tensorrt/fp16", "t4/tensorrt-10-ultralytics/fp16",
+    "orin-agx-32gb/tensorrt-trtutils/fp16", "orin-nano/tensorrt-trtutils/fp16",
+    "rtx-3090/tensorrt-trtutils/fp16", "titan-rtx/tensorrt-trtutils/fp16",
+    "rtx-3090/tensorrt-10.0/fp32",
     "rtx-4090/torch-compile-2.9/amp", "rtx-3090/torch-2.4/amp",
 )  # fmt: skip
 """Targets that baselines are run on."""
