@@ -62,14 +62,15 @@ class Device:
         inference"), and its FP16 kernels accumulate in FP16, at twice the rate on GeForce boards.
         What is sustained was measured with other arithmetic, and is not known then.
         """
-        if engine not in TENSORRT:
+        better = {
+            precision: self.peak_flops[arithmetic]
+            for precision, arithmetic in (("fp32", "tf32"), ("fp16", FP16_IN_FP16))
+            if self.peak_flops.get(arithmetic, 0.0) > self.peak_flops.get(precision, 0.0)
+        }
+        if engine not in TENSORRT or not better:
             return self
-        peaks, sustained = dict(self.peak_flops), dict(self.sustained_flops)
-        peaks[STRICT] = peaks["fp32"]
-        for precision, arithmetic in (("fp32", "tf32"), ("fp16", FP16_IN_FP16)):
-            if peaks.get(arithmetic, 0.0) > peaks.get(precision, 0.0):
-                peaks[precision] = peaks[arithmetic]
-                sustained.pop(precision, None)
+        peaks = {**self.peak_flops, STRICT: self.peak_flops["fp32"], **better}
+        sustained = {p: flops for p, flops in self.sustained_flops.items() if p not in better}
         return replace(self, peak_flops=peaks, sustained_flops=sustained)
 
     def peak(self, precision: str) -> float:

@@ -32,7 +32,7 @@ def predicted(store: str, target: str, **options: float) -> Estimate:
         return predictor.predict(NETS / "resnet18.onnx")
 
 
-@pytest.mark.parametrize("target", ["h200/tensorrt-8.6/fp32", "rtx-5090/torch-compile/amp"])
+@pytest.mark.parametrize("target", ["h200/tensorrt-8.6/fp16", "rtx-5090/torch-compile/amp"])
 def test_a_gpu_that_nobody_measured_answers_with_every_cell(target: str, tmp_path: Path) -> None:
     estimate = predicted(str(tmp_path / "none.db"), target, tolerance=0.99)
     assert estimate.supported and estimate.within_tolerance
