@@ -31,7 +31,7 @@ from hybridlat.estimate.predict.source import (
 from hybridlat.model.family import shipped
 from hybridlat.model.family.dataset import KernelSet, Observation, Task, kernel_set, task_base
 from hybridlat.model.family.kernels import COPY, HOST, KernelTable, class_of
-from hybridlat.model.family.law import LOWEST, log_sum
+from hybridlat.model.family.law import LOWEST
 from hybridlat.model.family.learn import AdaptedTask, adapt
 from hybridlat.model.family.served import FamilyModel, relative_point
 from hybridlat.model.geometry import COLUMN, geometry
@@ -97,12 +97,10 @@ class Family(CellSource):
         ratios = (points @ weights).astype(np.float64)
         highest = self.model.embedding.hyper.highest
         each = base * np.exp(np.clip(ratios, LOWEST, highest))
+        _, equation = self.model.equation(kernels, self.task, points)
+        spread, before = float(self.model.spreads(equation[None], [self.task])[0]), None
         if self.adapted is not None:
-            _, spread = self.adapted.log_latency(kernels)
-        else:
-            _, share = log_sum(kernels, base, ratios, highest)
-            equation = share.astype(np.float32) @ points
-            spread = float(self.model.spreads(equation[None], [self.task])[0])
+            before, (_, spread) = spread, self.adapted.log_latency(kernels, points)
         # The point errs least relatively where a task's own networks tell its spread; see
         # relative_point. The interval stays around the median.
         seen = self.model.seen_of(self.task) if self.adapted is None else 0
@@ -113,7 +111,9 @@ class Family(CellSource):
         half_width = (
             quantile * math.hypot(spread, _FIRST_GUESS_SPREAD)
             if calibration is None
-            else calibration.half_width(spread, shipped.label_of(self.task), cells.confidence)
+            else calibration.half_width(
+                spread, shipped.label_of(self.task), cells.confidence, before
+            )
         ) - math.log(factor)
         return NetworkLaw(
             np.bincount(cell, each[: len(cell)], len(cells.texts)).tolist(),
