@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ def predict(
     threads: int | None = None, measure: MeasureMode = "auto", tolerance: float | None = None,
     confidence: float = 0.9, progress: OnProgress | None = None,
     settings: MeasurementConfig | None = None, device: str | Path | Device | None = None,
+    known: Mapping[Any, float] | None = None,
 ) -> Estimate | Any:  # fmt: skip
     """The estimate of one network; for a list of batches, a list of estimates.
 
@@ -59,6 +60,8 @@ def predict(
         progress: a function that is called with a ``Progress`` while something is measured.
         settings: how much to measure; None is what suits the call.
         device: a ``Device`` or the path of a data sheet, for the target's device.
+        known: latencies on the target that are known from elsewhere, in µs by the path of a
+            network (``"net.onnx@8"`` for batch 8). They correct what is predicted for a GPU.
 
     Raises NetworkError for a file that makes no sense, TargetError for a target that is none,
     MeasurementError when the engine refuses the network. An estimate that is not within the
@@ -68,6 +71,7 @@ def predict(
         target, store=store, threads=threads, measure=measure, tolerance=tolerance,
         confidence=confidence, progress=progress, settings=settings, device=device,
     ) as predictor:  # fmt: skip
+        predictor.give(known or {}, batch=batch, shapes=shapes)
         return predictor.predict(
             source, input, batch=batch, shapes=shapes, name=name, describe=describe
         )
@@ -80,6 +84,7 @@ def compare(
     store: str | None = None, threads: int | None = None, measure: MeasureMode = "auto",
     tolerance: float | None = None, confidence: float = 0.9, progress: OnProgress | None = None,
     settings: MeasurementConfig | None = None, device: str | Path | Device | None = None,
+    known: Mapping[Any, float] | None = None,
 ) -> Comparison:  # fmt: skip
     """Two networks or more side by side; the first is what the others are compared with.
 
@@ -90,6 +95,7 @@ def compare(
         target, store=store, threads=threads, measure=measure, tolerance=tolerance,
         confidence=confidence, progress=progress, settings=settings, device=device,
     ) as predictor:  # fmt: skip
+        predictor.give(known or {}, batch=batch, shapes=shapes)
         return predictor.compare(sources, input, batch=batch, shapes=shapes)
 
 

@@ -55,7 +55,7 @@ class Spec:
         engine = ResolvedEngine(session.target, why_not=session.why_not)
         options = replace(session.options, measure="auto", settings=None, progress=None)
         return cls(
-            session=partial(Session, engine, session.requested, options),
+            session=partial(Session, engine, session.requested, options, given=session.data.given),
             store=store.url,
             store_exists=store.place.exists,
             node=platform.node(),

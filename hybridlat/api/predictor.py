@@ -42,7 +42,7 @@ class Predictor:
 
     The arguments are those of ``hybridlat.predict``: ``target`` (None is this machine's CPU under
     ONNX Runtime), ``store``, ``threads``, ``measure`` (``auto``, ``never`` or ``always``),
-    ``tolerance`` and ``confidence`` (0.05 is 5 %), ``progress``, ``settings`` and ``device``.
+    ``tolerance``, ``confidence`` (0.05 is 5 %), ``progress``, ``settings``, ``device``, ``known``.
     """
 
     @front_door
@@ -58,6 +58,7 @@ class Predictor:
         progress: OnProgress | None = None,
         settings: MeasurementConfig | None = None,
         device: str | Path | Device | None = None,
+        known: Mapping[Any, float] | None = None,
     ) -> None:
         if not (target is None or isinstance(target, str | Target)):
             raise InputError(
@@ -76,7 +77,7 @@ class Predictor:
         first = Session(engine, requested, self.options, self.store)
         self.sessions = Sessions(first, resolve)
         self._recall = partial(known_file, self.store)
-        self._token = os.urandom(8)  # names what workers load for it
+        self.give(known or {})
 
     @property
     def target(self) -> Target:
@@ -97,6 +98,19 @@ class Predictor:
     def close(self) -> None:
         """Close the store, and stop what the backend has started."""
         self.sessions.close()
+
+    @front_door
+    def give(
+        self, known: Mapping[Any, float], *, batch: int | Sequence[int] | None = None,
+        shapes: Shapes | None = None,
+    ) -> None:  # fmt: skip
+        """Correct the target's family by networks whose latency is ``known``, and by those alone.
+
+        Paths that name no batch are read at ``batch`` and ``shapes``. It raises what ``predict``
+        raises, and InputError where no family of GPUs answers.
+        """
+        self._token = os.urandom(8)  # names what workers load for it
+        self.sessions.first.give(known, batch, shapes)
 
     @front_door
     def predict(

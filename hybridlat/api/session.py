@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+import math
+import os
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Real
 from shlex import quote
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from hybridlat.api.sources import Item, Opened, Query
+from hybridlat.api.sources import Item, Opened, Query, one_batch
 from hybridlat.engines import registry
 from hybridlat.engines.device_sheets import with_sheet
 from hybridlat.engines.registry import ResolvedEngine, precision_notes
@@ -20,8 +23,11 @@ from hybridlat.errors import BackendUnavailable, HybridlatError, InputError
 from hybridlat.estimate.belief import SWITCHED_OFF, Request
 from hybridlat.estimate.lookup.asked_target import refuse_unknown
 from hybridlat.estimate.lookup.target_data import TargetData
+from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork
 from hybridlat.estimate.network_estimate import estimate_network
 from hybridlat.estimate.partition import Partition, Partitioner
+from hybridlat.estimate.predict.chain import family_law
+from hybridlat.estimate.predict.source import copied_bytes
 from hybridlat.estimate.warnings import sentences
 from hybridlat.model.steady_sums import steady_sums
 from hybridlat.schema.device import Device
@@ -32,7 +38,7 @@ from hybridlat.schema.target import Target
 if TYPE_CHECKING:
     from hybridlat.api.measure import MeasureService
     from hybridlat.measuring.schedule import MeasurementConfig
-    from hybridlat.onnx_io import OnnxFile, Recall
+    from hybridlat.onnx_io import OnnxFile, Recall, Shapes
     from hybridlat.store import Store
 
 Answer: TypeAlias = "Estimate | HybridlatError"
@@ -78,14 +84,16 @@ class Session:
     """
 
     def __init__(
-        self, engine: ResolvedEngine, requested: Target | None, options: Options, store: Store
-    ) -> None:
+        self, engine: ResolvedEngine, requested: Target | None, options: Options, store: Store,
+        given: Mapping[str, MeasuredNetwork] | None = None,
+    ) -> None:  # fmt: skip
         """BackendUnavailable if it must measure and cannot."""
         if options.measure == "always" and engine.backend is None:
             raise BackendUnavailable(engine.why_not)
         self.engine, self.requested, self.options, self.store = engine, requested, options, store
         self.target, self.backend = engine.target, engine.backend
         self.data = TargetData(engine.target, store)
+        self.data.given = given or {}
         self._partitioner = Partitioner(engine.target, store)
 
     @property
@@ -120,6 +128,46 @@ class Session:
         """The cells of a network on this target."""
         return self._partitioner.partition(opened.file, opened.batch, opened.shapes)
 
+    def check(self) -> None:
+        """TargetError where nothing is known of the target's device."""
+        if self.backend is None and self.options.device is None:
+            refuse_unknown(self.target, self.store)
+
+    def give(self, known: Mapping[Any, Any], batch: object, shapes: Shapes | None) -> None:
+        """See ``Predictor.give``."""
+        hint = 'give µs by path, as in known={"resnet50.onnx": 1210.0}'
+        if not isinstance(known, Mapping):
+            raise InputError(f"known={known!r} does not say what takes how long: {hint}")
+        if known:
+            self.check()
+        with self.device_sheet():
+            if known and (self.may_measure or self.data.model or family_law(self.data) is None):
+                raise InputError(
+                    f"a known latency corrects what a family of GPUs predicts, and {self.target} "
+                    "is not predicted so: measure the network there (`hybridlat measure`), or keep "
+                    "its latency (`hybridlat import`)"
+                )
+        given: dict[str, MeasuredNetwork] = {}
+        for key, latency_us in known.items():
+            us = float(latency_us) if isinstance(latency_us, Real) else math.nan
+            if not (0 < us < math.inf and isinstance(key, str | os.PathLike)):
+                raise InputError(f"{latency_us!r} is no latency of {key}: {hint}")
+            path, sizes = os.fspath(key), batch if isinstance(batch, list | tuple) else [batch]
+            if stated := re.fullmatch("(.+)@([0-9]{1,9})", path):
+                path, sizes = stated[1], [int(stated[2])]
+            if len(sizes) != 1:
+                raise InputError(f"{path} has one latency: say at which batch, as in {path}@8")
+            opened = Item(path).opened(Query(one_batch(sizes[0]), shapes))
+            partition = self.partition(opened)
+            texts = self.data.texts(partition, [use.signature for use in partition.uses])
+            cells = tuple([texts[use.signature] for use in partition.uses])
+            counts = tuple([use.count for use in partition.uses])
+            copied = copied_bytes(opened.network())
+            one = MeasuredNetwork(self.target, cells, counts, copied, us, partition.whole)
+            if given.setdefault(one.signature, one).latency_us != us:
+                raise InputError(f"{key} is given a second latency, {us:g} µs: give one")
+        self.data.given = given
+
 
 class Sessions:
     """The sessions of one predictor, one for each precision of the files that it estimates.
@@ -140,8 +188,7 @@ class Sessions:
         first = self.first
         target = registry.at_precision(first.target, file.facts.precision.name)
         if target not in self._by_target:
-            if first.backend is None and first.options.device is None:
-                refuse_unknown(first.target, first.store)
+            first.check()
             self._by_target[target] = first if target == first.target else Session(
                 self._resolve(target), first.requested, first.options, first.store
             )  # fmt: skip

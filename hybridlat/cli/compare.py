@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -20,6 +20,7 @@ from hybridlat.report.units import why_untrusted
 @options.where
 @options.sizes
 @options.trust
+@options.known
 @options.as_json
 @options.as_page
 @options.every_cell
@@ -29,6 +30,7 @@ def compare(
     /,
     batch: int | None,
     shapes: options.Shapes,
+    latencies: Mapping[str, float],
     networks: Sequence[str],
     as_json: bool,
     html: str | None,
@@ -47,6 +49,7 @@ def compare(
         raise click.UsageError("Comparing takes two networks or more.")
     estimates = []
     with opened(**chosen) as (predictor, shown):
+        predictor.give(latencies, batch=batch, shapes=shapes)
         for path in networks:
             shown.at(f"predicting {path}")
             estimates.append(predictor.predict(path, batch=batch, shapes=shapes, describe=True))

@@ -18,6 +18,7 @@ import click
 from hybridlat.cli.param_types import (
     BATCHES,
     DURATION,
+    KNOWN,
     SHAPE,
     SHARE,
     OutputFile,
@@ -69,14 +70,14 @@ class Grouped(click.Command):
                     formatter.write_dl(records)
 
 
-def _shapes(
-    _context: click.Context, _parameter: click.Parameter, pairs: Sequence[tuple[str, Any]]
-) -> Shapes:
-    shapes: dict[str, tuple[int, ...]] = {}
-    for name, shape in pairs:
-        if shapes.setdefault(name, shape) != shape:
-            raise click.BadParameter(f"the input {name!r} is given two shapes")
-    return shapes
+def _by_name(
+    _context: click.Context, parameter: click.Parameter, pairs: Sequence[tuple[str, Any]]
+) -> Mapping[str, Any]:
+    named: dict[str, Any] = {}
+    for name, value in pairs:
+        if named.setdefault(name, value) != value:
+            raise click.BadParameter(f"{name!r} is given two {parameter.name}")
+    return named
 
 
 def at_once(count: int) -> AbstractContextManager[object]:
@@ -241,7 +242,7 @@ batches = option("--batch", "batches", group=INPUT, also=_BATCH, type=BATCHES, m
                  help="Size of a free batch dimension (1 unless given). Several, as in 1,2,4,8, "
                       "give latency and throughput of each.")  # fmt: skip
 shape = option("--shape", "shapes", group=INPUT, also=["--shapes", "--input-shapes"], type=SHAPE,
-               multiple=True, callback=_shapes, metavar="NAME:1x3x224x224",
+               multiple=True, callback=_by_name, metavar="NAME:1x3x224x224",
                help="Shape of an input; may be repeated.")  # fmt: skip
 sizes = _all_of(batch, shape)
 jobs = option("--jobs", type=whole(1, also=-1), metavar="N", default=1, show_default=True,
@@ -256,6 +257,9 @@ trust = _all_of(
            show_default=True, help="auto: what the tolerance needs, if the target is this machine; "
            "never: look up and predict only; always: every cell and the network again."),
 )  # fmt: skip
+known = option("--known", "latencies", group=SURE, type=KNOWN, multiple=True, callback=_by_name,
+               metavar="NET.onnx[@N]=1.21ms", help="What another network takes on the target (at "
+               "batch N), to correct a prediction for a GPU; may be repeated.")  # fmt: skip
 
 untracked = option("--no-track", is_flag=True, help="Do not record this in MLflow.")
 models_folder = option("--out", type=click.Path(path_type=Path), metavar="DIR",

@@ -98,6 +98,13 @@ def _latency(text: str) -> float:
     return value
 
 
+def _known(text: str) -> tuple[str, float]:
+    path, _, latency = text.rpartition("=")
+    if not path:
+        raise ValueError(f"{text!r} states no latency: write net.onnx=1.21ms or net.onnx@8=4.1ms")
+    return path, _latency(latency)
+
+
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:
     name, _, sizes = text.rpartition(":")  # the name of an input may hold colons itself
     words = re.split("[x×,]", sizes.strip().lower())
@@ -126,6 +133,8 @@ SECONDS = Value("duration", lambda text: _duration(text, plain=True))
 """The same, and a plain number for seconds, 0 included."""
 LATENCY = Value("latency", _latency)
 """``8ms``, ``800us``, ``0.01s``, in microseconds."""
+KNOWN = Value("network=latency", _known)
+"""``net.onnx=1.21ms``, or ``net.onnx@8=4.1ms`` at batch 8: the path and the microseconds."""
 SHAPE = Value("name:shape", _shape)
 """``input:1x3x224x224``."""
 BATCHES = Value("batches", _batches)

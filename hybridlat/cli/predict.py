@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -45,6 +45,7 @@ def opened(
 @options.batches
 @options.shape
 @options.trust
+@options.known
 @option("--max-latency", group=SURE, type=LATENCY, metavar="8ms",
         help="End with exit code 1 if the latency is over this.")  # fmt: skip
 @options.jobs
@@ -61,6 +62,7 @@ def predict(
     targets: Sequence[str],
     batches: Sequence[int] | None,
     shapes: options.Shapes,
+    latencies: Mapping[str, float],
     max_latency: float | None,
     jobs: int,
     as_json: bool,
@@ -84,6 +86,8 @@ def predict(
     """
     documents = Documents(as_json, markdown, csv)
     wanted = tuple(dict.fromkeys(targets)) or (None,)
+    if latencies and len(wanted) > 1:
+        raise click.UsageError("--known is a latency on one target: give one --target.")
     names = [target or "this machine" for target in wanted]
     table = PredictionTable(networks, batches or (None,), names)
     shows_cells = len(table.batches) * len(wanted) == 1
@@ -91,6 +95,7 @@ def predict(
     for k, target in enumerate(wanted):
         try:
             with opened(target, **chosen) as (predictor, shown):
+                predictor.give(latencies, batch=batches, shapes=shapes)
                 for j, batch in enumerate(table.batches):
                     results = predictor.predict_many(
                         networks, batch=batch, shapes=shapes, describe=True, jobs=jobs,

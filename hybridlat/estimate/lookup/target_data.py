@@ -17,6 +17,8 @@ from hybridlat.errors import StoreError
 from hybridlat.estimate.lookup.asked_target import recorded
 from hybridlat.estimate.lookup.models import all_readable, model_folders, read_model
 from hybridlat.estimate.lookup.whole_networks import (
+    UNSTATED_NOISE_SHARE,
+    MeasuredNetwork,
     Outline,
     WholeLatency,
     outline,
@@ -60,6 +62,8 @@ class TargetData:
         """The folders of the target's own models, the user's before those shipped."""
         self.model_warnings: list[str] = []
         """What of the models cannot be used."""
+        self.given: Mapping[str, MeasuredNetwork] = {}
+        """Networks by hash whose latency the user gave, which count before all records."""
         self._known: dict[str, LatencyStats | None] = {}
         self._at_state: dict[object, object] = {}
         self._state: tuple[list[Target], list[tuple[int, str]]] | None = None
@@ -125,7 +129,9 @@ class TargetData:
         self._known.update({h: stats.get(h) for h in hashes})
 
     def whole(self, signature: str) -> WholeLatency | None:
-        """What is recorded of a whole network on this very target; None without any record."""
+        """What is known of a whole network on this very target; None where nothing is."""
+        if one := self.given.get(signature):
+            return WholeLatency(one.latency_us, UNSTATED_NOISE_SHARE, True, "as given")
         return self.at_this_state(
             ("network", signature),
             lambda: whole_latency(self.target, signature, self.store, self._packs),
@@ -141,7 +147,7 @@ class TargetData:
 
     def may_be_measured(self, partition: Partition) -> bool:
         """Whether a network may have been measured whole here: False only where that is certain."""
-        if partition.network is None:
+        if partition.network is None or self.given:
             return True
         if not self.networks:
             return False

@@ -41,6 +41,21 @@ class WholeLatency:
     load: MachineLoad | None = None
 
 
+@dataclass(frozen=True)
+class MeasuredNetwork:
+    """A whole network that was measured: where, its cells' texts, their counts, its latency.
+
+    ``signature`` is its hash where the user gave the latency; else empty.
+    """
+
+    target: Target
+    texts: tuple[str, ...]
+    counts: tuple[int, ...]
+    copied_bytes: float
+    latency_us: float
+    signature: str = ""
+
+
 def whole_latency(
     target: Target, signature: str, store: Store, packs: Sequence[PackLookup]
 ) -> WholeLatency | None:

@@ -122,18 +122,11 @@ def sources_of(data: TargetData, can_measure: bool) -> Iterator[tuple[CellSource
     measured now, so that guesses from elsewhere are not worth having.
     """
     yield Records(data), True
-    from hybridlat.estimate.predict import family  # a known network starts without it
-
-    target, store, model = data.target, data.store, data.model
-    device = _device(data)
-    folder = family.folder_of(target, device)
+    model, device = data.model, _device(data)
     if model is not None:
         yield OwnModel(model), can_measure
-    versions = versions_of(data, can_measure)
-    shared: CellSource | None = None
-    if device is not None and folder is not None:
-        law = partial(family.family_of, folder, target, store, device, relatives_of(data))
-        shared = data.at_this_state("family", law)
+    versions, shared = versions_of(data, can_measure), family_law(data)
+    if shared is not None:
         versions = [replace(each, rival=shared) for each in versions]
     yield from ((each, False) for each in versions)
     if shared is not None:
@@ -152,7 +145,19 @@ def sources_of(data: TargetData, can_measure: bool) -> Iterator[tuple[CellSource
         models = (each.there.model for each in others)
         device = device or next((there.device for there in models if there is not None), None)
     if device is not None:
-        yield Roofline(device, target.precision), True
+        yield Roofline(device, data.target.precision), True
+
+
+def family_law(data: TargetData) -> CellSource | None:
+    """The law of the target's family after all networks known of it; None without a family."""
+    from hybridlat.estimate.predict import family  # a known network starts without it
+
+    device = _device(data)
+    folder = family.folder_of(data.target, device)
+    if device is None or folder is None:
+        return None
+    law = partial(family.family_of, folder, data, device, relatives_of(data))
+    return data.at_this_state(("family", *data.given.values()), law)
 
 
 def cell_priors(

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from hybridlat.estimate.compose.composition import normal_quantile
 from hybridlat.estimate.lookup.models import user_models_folder
-from hybridlat.estimate.lookup.whole_networks import tells_latency
+from hybridlat.estimate.lookup.target_data import TargetData
+from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork, tells_latency
 from hybridlat.estimate.predict.source import (
     CellLatency,
     CellSource,
@@ -30,7 +31,7 @@ from hybridlat.estimate.predict.source import (
 from hybridlat.model.family import shipped
 from hybridlat.model.family.dataset import KernelSet, Observation, Task, kernel_set, task_base
 from hybridlat.model.family.kernels import COPY, HOST, KernelTable, class_of
-from hybridlat.model.family.law import LOWEST, log_sum
+from hybridlat.model.family.law import LOWEST
 from hybridlat.model.family.learn import AdaptedTask, adapt
 from hybridlat.model.family.served import FamilyModel, relative_point
 from hybridlat.model.geometry import COLUMN, geometry
@@ -45,30 +46,19 @@ MOST_NETWORKS = 300
 _FIRST_GUESS_SPREAD = 0.5  # of ln(latency) where no held-out error has calibrated a family
 
 
-@dataclass(frozen=True)
-class MeasuredNetwork:
-    """A whole network that was measured: where, its cells' texts, their counts, its latency."""
-
-    target: Target
-    texts: tuple[str, ...]
-    counts: tuple[int, ...]
-    copied_bytes: float
-    latency_us: float
-
-
 @dataclass(frozen=True, eq=False)
 class Family(CellSource):
     """A family's law applied to one target, conditioned on what was measured there.
 
-    ``measured`` counts networks by where they were measured: the target itself, or another version
-    or precision of it.
+    ``measured`` counts networks by where they were measured, in words: on the target itself, or on
+    another version or precision of it, or elsewhere.
     """
 
     model: FamilyModel
     device: Device
     target: Target
     adapted: AdaptedTask | None = None
-    measured: Mapping[Target, int] = field(default_factory=dict)
+    measured: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def task(self) -> Task:
@@ -76,15 +66,16 @@ class Family(CellSource):
         return shipped.task_of(self.target, self.model.tasks)
 
     def after(self, measured: Sequence[MeasuredNetwork]) -> Family:
-        """The law corrected by networks measured on the target or on its relatives."""
+        """The law corrected by networks of the target or of its relatives."""
         if not measured:
             return self
-        rows = []
+        rows, counts = [], Counter[str]()
         for one in measured:
             there = replace(self, target=one.target)
             kernels, _ = there._set(one.texts, one.counts, one.copied_bytes)
             rows.append(Observation(kernels, there.task, one.latency_us))
-        counts = Counter(one.target for one in measured)
+            at = "it" if one.target == self.target else one.target
+            counts["whose latency was given" if one.signature else f"measured on {at}"] += 1
         return replace(self, adapted=adapt(self.model, self.task, rows), measured=counts)
 
     def predict(self, cells: NetworkCells, positions: Sequence[int]) -> list[CellLatency | None]:
@@ -106,12 +97,10 @@ class Family(CellSource):
         ratios = (points @ weights).astype(np.float64)
         highest = self.model.embedding.hyper.highest
         each = base * np.exp(np.clip(ratios, LOWEST, highest))
+        _, equation = self.model.equation(kernels, self.task, points)
+        spread, before = float(self.model.spreads(equation[None], [self.task])[0]), None
         if self.adapted is not None:
-            _, spread = self.adapted.log_latency(kernels)
-        else:
-            _, share = log_sum(kernels, base, ratios, highest)
-            equation = share.astype(np.float32) @ points
-            spread = float(self.model.spreads(equation[None], [self.task])[0])
+            before, (_, spread) = spread, self.adapted.log_latency(kernels, points)
         # The point errs least relatively where a task's own networks tell its spread; see
         # relative_point. The interval stays around the median.
         seen = self.model.seen_of(self.task) if self.adapted is None else 0
@@ -122,7 +111,9 @@ class Family(CellSource):
         half_width = (
             quantile * math.hypot(spread, _FIRST_GUESS_SPREAD)
             if calibration is None
-            else calibration.half_width(spread, shipped.label_of(self.task), cells.confidence)
+            else calibration.half_width(
+                spread, shipped.label_of(self.task), cells.confidence, before
+            )
         ) - math.log(factor)
         return NetworkLaw(
             np.bincount(cell, each[: len(cell)], len(cells.texts)).tolist(),
@@ -161,11 +152,7 @@ class Family(CellSource):
             code, text = "other-version", f"no data for {task.engine}, learned from {engines}"
         else:
             text = f"learned from other GPUs, no {title} measured"
-        own = [
-            f"{n} network{'' if n == 1 else 's'} measured on "
-            f"{'it' if there == self.target else there}"
-            for there, n in self.measured.items()
-        ]
+        own = [f"{n} network{'' if n == 1 else 's'} {where}" for where, n in self.measured.items()]
         text = ", and ".join([text, *own])
         batches = head.batches.get(label.partition(" ")[0]) or _outermost(head.batches.values())
         stated = shipped.FamilyHead("", known, head.calibration, dict(head.batches))
@@ -186,15 +173,14 @@ def folder_of(target: Target, device: Device | None) -> Path | None:
     return shipped.folder_of(name, user_models_folder())
 
 
-def family_of(
-    folder: Path, target: Target, store: Store, device: Device, others: Sequence[Target]
-) -> Family:
+def family_of(folder: Path, data: TargetData, device: Device, others: Sequence[Target]) -> Family:
     """The law of a target's family, corrected by whole networks of it and of ``others``.
 
     Those are other versions and precisions of the target. Raises StoreError for a damaged family.
     """
-    networks = [one for there in (target, *others) for one in measured_networks(store, there)]
-    return Family(shipped.load(folder), device, target).after(networks[:MOST_NETWORKS])
+    there, networks = (data.target, *others), list(data.given.values())
+    networks += [one for target in there for one in measured_networks(data.store, target)]
+    return Family(shipped.load(folder), device, data.target).after(networks[:MOST_NETWORKS])
 
 
 def measured_networks(store: Store, target: Target) -> list[MeasuredNetwork]:

@@ -45,14 +45,21 @@ class Calibration:
     by_task: dict[str, Array]
     spreads: dict[str, float] = field(default_factory=dict)
 
-    def half_width(self, spread: float, task: str, confidence: float = 0.9) -> float:
+    def half_width(
+        self, spread: float, task: str, confidence: float = 0.9, before: float | None = None
+    ) -> float:
         """Half the width of the interval of the logarithm; wider for a higher confidence.
 
         A task's own quantile counts by its scores against ``20`` of the pool's, so that a task
-        without any has the pool's.
+        without any has the pool's. ``before`` is the spread before networks of the task were
+        measured: what they leave is missed as on learned tasks, by no more than without them.
         """
         own = self.by_task.get(task, np.zeros(0))
         factor = _quantile(self.pooled, confidence)
+        if before is not None and not len(own) and self.by_task:
+            learned = _quantile(np.sort(np.concatenate(list(self.by_task.values()))), confidence)
+            widest = factor * np.hypot(before, self.floor)
+            return float(min(learned * np.hypot(spread, self.floor), widest))
         if len(own):
             weight = len(own) / (len(own) + _PRIOR_SCORES)
             factor = weight * _quantile(own, confidence) + (1 - weight) * factor
