@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from hybridlat.report.table import Table, titled
 
 Array = NDArray[np.float64]
+LEAST = 20
+"""Latencies of a target that has a row in the lab book."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ def summary(lines: Sequence[Line]) -> str:
                      right=True)  # fmt: skip
     rows = []
     for one in lines:
-        if (one.regime, one.method) != ("unseen", "hybridlat"):
+        if (one.regime, one.method) != ("unseen", "hybridlat") or one.networks < LEAST:
             continue
         same = [other for other in lines if other.target == one.target]
         ours = {other.regime: _pair(other) for other in same if other.method == "hybridlat"}
