@@ -41,6 +41,17 @@ def test_a_gpu_that_nobody_measured_answers_with_every_cell(target: str, tmp_pat
     assert 50 < estimate.interval_us[0] < estimate.latency_us < estimate.interval_us[1] < 50_000
 
 
+def test_a_gpu_without_tf32_has_nothing_to_switch_off(tmp_path: Path) -> None:
+    store = str(tmp_path / "none.db")
+    usual, strict = (
+        predicted(store, f"t4/tensorrt-7.2/{each}") for each in ("fp32", "fp32-strict")
+    )
+    assert strict.latency_us == usual.latency_us and strict.interval_us == usual.interval_us
+    tf32, plain = (predicted(store, f"a100/tensorrt-8.6/{p}") for p in ("fp32", "fp32-strict"))
+    assert tf32.latency_us is not None and plain.latency_us is not None
+    assert plain.latency_us > 1.2 * tf32.latency_us
+
+
 def test_without_a_family_the_roofline_speaks_and_says_how_little_it_knows() -> None:
     b = Builder("net")
     network = b.network(b.relu(b.conv(b.input((1, 8, 16, 16)), 8)))

@@ -35,7 +35,7 @@ from hybridlat.model.family.law import LOWEST
 from hybridlat.model.family.learn import AdaptedTask, adapt
 from hybridlat.model.family.served import FamilyModel, relative_point
 from hybridlat.model.geometry import COLUMN, geometry
-from hybridlat.schema.device import Device
+from hybridlat.schema.device import STRICT, Device
 from hybridlat.schema.estimate import OriginCode
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
@@ -63,7 +63,10 @@ class Family(CellSource):
     @cached_property
     def task(self) -> Task:
         """What the family knows the target as."""
-        return shipped.task_of(self.target, self.model.tasks)
+        target = self.target
+        if target.precision == STRICT and STRICT not in self.device.peak_flops:
+            target = replace(target, precision="fp32")  # there is no TF32 to switch off
+        return shipped.task_of(target, self.model.tasks)
 
     def after(self, measured: Sequence[MeasuredNetwork]) -> Family:
         """The law corrected by networks of the target or of its relatives."""
