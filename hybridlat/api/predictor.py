@@ -113,6 +113,20 @@ class Predictor:
         self.sessions.first.give(known, batch, shapes)
 
     @front_door
+    def most_telling(
+        self, sources: Iterable[Source], *, batch: int | None = None, shapes: Shapes | None = None
+    ) -> tuple[int, float] | None:
+        """Which of these networks, measured and then ``known``, would narrow the others most.
+
+        Its position, and what share (0..1) of the variance of the others' log-latencies it tells.
+        None for fewer than two, or where no family of GPUs predicts. Raises what ``predict`` does.
+        """
+        check_many(sources, "most_telling")
+        query = Query(one_batch(batch), checked_shapes(shapes))
+        opened = [item.opened(query, self._recall) for item in items_of(sources)]
+        return self.sessions.first.most_telling(opened)
+
+    @front_door
     def predict(
         self,
         source: Source,

@@ -7,7 +7,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,7 +23,7 @@ from hybridlat.errors import BackendUnavailable, HybridlatError, InputError
 from hybridlat.estimate.belief import SWITCHED_OFF, Request
 from hybridlat.estimate.lookup.asked_target import refuse_unknown
 from hybridlat.estimate.lookup.target_data import TargetData
-from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork
+from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork, Parts
 from hybridlat.estimate.network_estimate import estimate_network
 from hybridlat.estimate.partition import Partition, Partitioner
 from hybridlat.estimate.predict.chain import family_law
@@ -37,6 +37,7 @@ from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
     from hybridlat.api.measure import MeasureService
+    from hybridlat.estimate.predict.family import Family
     from hybridlat.measuring.schedule import MeasurementConfig
     from hybridlat.onnx_io import OnnxFile, Recall, Shapes
     from hybridlat.store import Store
@@ -140,8 +141,7 @@ class Session:
             raise InputError(f"known={known!r} does not say what takes how long: {hint}")
         if known:
             self.check()
-        with self.device_sheet():
-            if known and (self.may_measure or self.data.model or family_law(self.data) is None):
+            if self.law is None:
                 raise InputError(
                     f"a known latency corrects what a family of GPUs predicts, and {self.target} "
                     "is not predicted so: measure the network there (`hybridlat measure`), or keep "
@@ -158,15 +158,33 @@ class Session:
             if len(sizes) != 1:
                 raise InputError(f"{path} has one latency: say at which batch, as in {path}@8")
             opened = Item(path).opened(Query(one_batch(sizes[0]), shapes))
+            precision = opened.file.facts.precision.name
+            if notes := precision_notes(self.target, precision, precision):
+                raise InputError(f"{path} is not known at {self.target.precision}: {notes[0]}")
             partition = self.partition(opened)
-            texts = self.data.texts(partition, [use.signature for use in partition.uses])
-            cells = tuple([texts[use.signature] for use in partition.uses])
-            counts = tuple([use.count for use in partition.uses])
-            copied = copied_bytes(opened.network())
-            one = MeasuredNetwork(self.target, cells, counts, copied, us, partition.whole)
+            parts = self._parts(opened, partition)
+            one = MeasuredNetwork(self.target, *parts, us, partition.whole)
             if given.setdefault(one.signature, one).latency_us != us:
                 raise InputError(f"{key} is given a second latency, {us:g} µs: give one")
         self.data.given = given
+
+    def most_telling(self, networks: Sequence[Opened]) -> tuple[int, float] | None:
+        """See ``Predictor.most_telling``."""
+        law, parts = self.law, [self._parts(one, self.partition(one)) for one in networks]
+        return None if law is None or not parts else law.most_telling(parts)
+
+    @property
+    def law(self) -> Family | None:
+        """The family that predicts here; None where something nearer to the target does."""
+        with self.device_sheet():
+            return None if self.may_measure or self.data.model else family_law(self.data)
+
+    def _parts(self, opened: Opened, partition: Partition) -> Parts:
+        texts = self.data.texts(partition, [use.signature for use in partition.uses])
+        cells = tuple([texts[use.signature] for use in partition.uses])
+        counts = tuple([use.count for use in partition.uses])
+        copies = self.law is not None and self.law.task.copies
+        return cells, counts, copied_bytes(opened.network()) if copies else 0.0
 
 
 class Sessions:

@@ -6,9 +6,11 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import click
+from rich.text import Text
 
 import hybridlat
 from hybridlat.cli import options
@@ -18,13 +20,21 @@ from hybridlat.cli.param_types import LATENCY
 from hybridlat.errors import HybridlatError
 from hybridlat.report.prediction_table import Place, PredictionTable
 from hybridlat.report.terminal import print_estimate
-from hybridlat.report.units import interval_text, latency_text, why_untrusted
-from hybridlat.schema.estimate import Estimate
+from hybridlat.report.units import (
+    interval_text,
+    latency_text,
+    part_text,
+    why_untrusted,
+)
+from hybridlat.schema.estimate import Estimate, EstimateWarning
 from hybridlat.schema.target import Target
 
 OVER, BAD_INPUT, UNTRUSTED = 1, 2, 3
 UNSURE = "not to be trusted"
 MOST_SAID = 3
+MOST_ADVISED = 100
+"""Among so many it is said which one to measure first: it takes a look at each again."""
+WORTH_ADVISING, WIDE = 1 / 3, ("rough", "order of magnitude")
 
 
 @contextmanager
@@ -74,7 +84,8 @@ def predict(
 ) -> None:
     """Predict the latency of networks, and where the time goes.
 
-    Several batches give a curve of latency and throughput, several targets a table.
+    Several batches give a curve of latency and throughput, several targets a table. Where intervals
+    are wide, the last line names the network to measure first.
 
     \b
     hybridlat predict a.onnx b.onnx --target l4/tensorrt/fp16 --target t4/tensorrt/fp16 --csv t.csv
@@ -111,6 +122,8 @@ def predict(
                             if len(table.estimates()) > 1:
                                 click.echo()
                             print_estimate(console(), result, every_cell=every_cell)
+                if shows_cells and (hint := _advise(predictor, table, shapes)) and not quiet:
+                    console().print(Text(hint, "dim"))
         except HybridlatError as error:
             if len(wanted) == 1:
                 raise
@@ -140,6 +153,27 @@ def _keep(table: PredictionTable, place: Place, result: Estimate | HybridlatErro
     elif str(result) not in said:
         aside(str(result))
     table.answers[place] = result
+
+
+def _advise(predictor: hybridlat.Predictor, table: PredictionTable, shapes: options.Shapes) -> str:
+    """Which known latency would narrow wide intervals, a remark of that network; or nothing."""
+    answers = [(place, one) for place, one in table.rows() if isinstance(one, Estimate)]
+    wide = [(place, one) for place, one in answers if one.grade in WIDE]
+    paths = [table.networks[place[0]] for place, _ in wide[:MOST_ADVISED]]
+    found = predictor.most_telling(paths, batch=table.batches[0], shapes=shapes) if paths else None
+    if found is None or (len(paths) > 1 and found[1] < WORTH_ADVISING):
+        return ""
+    best, share = found
+    text = "A latency that you know there narrows this: --known NET.onnx=1.21ms."
+    if len(paths) > 1:
+        text = (
+            f"Of these, measure {paths[best]} first: its latency (--known {paths[best]}=1.21ms) "
+            f"tells {part_text(share)} of what is unsure of the others."
+        )
+    place, estimate = wide[best]
+    remark = EstimateWarning("known-network", text)
+    table.answers[place] = replace(estimate, warnings=(*estimate.warnings, remark))
+    return text
 
 
 def _exit_code(table: PredictionTable, limit_us: float | None, *, shown: bool) -> int:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +17,9 @@ from hybridlat.cli import main as cli
 from hybridlat.errors import InputError
 from hybridlat.schema.estimate import Estimate
 from tests.api.test_many import end_workers, plain
+from tests.engines.test_quantised import QDQ, WEIGHTS
 from tests.networks import NETS
+from tests.onnx_io.test_precision import model
 
 GPU, CPU = "rtx-3090/tensorrt/fp16", "epyc-26-2/onnxruntime-1.31/fp32/1t"
 NET, ASKED = NETS / "resnet18.onnx", [NETS / "squeezenet.onnx", NETS / "resnet34.onnx"]
@@ -67,6 +72,50 @@ def test_functions_and_commands_take_it_at_their_batch(store: str, capfd: Any) -
     assert curve[1].latency_us == 9000
 
 
+def test_a_file_of_another_exporter_is_the_same_network(tmp_path: Path) -> None:
+    made = onnx.load(NET)
+    for node in made.graph.node:
+        node.name = f"other/{node.name}"
+    made.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+    onnx.save(made, tmp_path / "other.onnx")
+    known = {tmp_path / "other.onnx@8": 9000.0}
+    assert predict(NET, GPU, batch=8, known=known, store="sqlite://").latency_us == 9000
+
+
+def test_what_is_given_counts_once_beside_what_was_imported(tmp_path: Path) -> None:
+    table, store, target = tmp_path / "mine.csv", str(tmp_path / "s.db"), "l4/tensorrt-8.6/fp16"
+    table.write_text(f"network,target,batch,latency_ms\nresnet18,{target},1,9.9\n")
+    given, asked = {NET: 700.0}, ASKED[1]
+    alone = predict(asked, target, known=given, store="sqlite://")
+    assert cli.run(["import", str(table), "--nets", str(NETS), "--store", store]) == 0
+    assert told(predict(asked, target, store=store))[0] > 1.5 * told(alone)[0]
+    both = predict(asked, target, known=given, store=store)
+    assert told(both) == told(alone) and SAID in both.cells[0].reason
+
+
+def test_of_several_networks_the_one_that_tells_most_is_named(store: str, capfd: Any) -> None:
+    nets = [str(NETS / f"{name}.onnx") for name in ("style_transfer", "resnet34", "resnet18")]
+    with Predictor(GPU, store=store) as predictor:
+        best, share = predictor.most_telling(nets, batch=4) or (0, 0.0)
+        assert best in (1, 2) and 0.2 < share < 1
+        assert predictor.most_telling(nets[:1]) == (0, 0.0) and not predictor.most_telling([])
+        known, other = nets[best], nets[3 - best]
+        predictor.give({known: 9000.0}, batch=4)
+        again = predictor.most_telling([known, other], batch=4)
+        assert again is not None and again[0] == 1  # what is known tells little more
+    with Predictor(CPU, store=store, measure="never") as predictor:
+        assert predictor.most_telling(nets) is None
+    words = ["--target", GPU, "--store", store, "--batch", "4"]
+    assert cli.run(["predict", *nets[1:], *words]) == 0
+    said = f"(--known {known}=1.21ms) tells"
+    assert said in " ".join(capfd.readouterr().out.split())
+    assert cli.run(["predict", *nets[1:], *words, "--json"]) == 0
+    rows = [row["remarks"] for row in json.loads(capfd.readouterr().out)]
+    assert [said in str(row) for row in rows] == [known in nets[:2], known == nets[2]]
+    assert cli.run(["predict", nets[1], *words]) == 0
+    assert "--known NET.onnx=1.21ms" in capfd.readouterr().out
+
+
 @pytest.mark.parametrize("known", [{NET: 0}, {NET: "1ms"}, {NET: math.inf}, {7: 1.0}, [NET]])
 def test_what_is_no_latency_is_refused(known: Any, store: str) -> None:
     with pytest.raises(InputError, match="give µs by path"):
@@ -78,6 +127,9 @@ def test_what_is_no_latency_is_refused(known: Any, store: str) -> None:
     [
         ([GPU, "none.onnx=1ms"], "none.onnx"),
         ([GPU, f"{NETS}/README.md=1ms"], "not an ONNX model"),
+        ([GPU, f"{NET}=3min"], "write it as 8ms, 800us or 0.01s"),
+        ([GPU, f"{NET}@0=1ms"], "0 is no batch size"),
+        ([GPU, "QDQ=1ms"], "for int8 the target is rtx-3090/"),
         ([GPU, f"{NET}=1.21"], "write it as 8ms"),
         ([GPU, f"{NET}"], "write net.onnx=1.21ms"),
         ([GPU, f"{NET}=1ms", "--known", f"{NET}=2ms"], "is given two latencies"),
@@ -87,8 +139,11 @@ def test_what_is_no_latency_is_refused(known: Any, store: str) -> None:
         ([CPU, f"{NET}=1ms", "--measure", "never"], "(`hybridlat import`)"),
     ],
 )
-def test_a_mistake_is_a_sentence(words: list[str], said: str, store: str, capfd: Any) -> None:
-    target, *known = words
+def test_a_mistake_is_a_sentence(
+    words: list[str], said: str, store: str, capfd: Any, tmp_path: Path
+) -> None:
+    onnx.save(model(QDQ, WEIGHTS), tmp_path / "q.onnx")
+    target, *known = [word.replace("QDQ", str(tmp_path / "q.onnx")) for word in words]
     options = ["--store", store, "--target", target, "--known", *known]
     assert cli.run(["predict", str(ASKED[0]), *options]) == 2
     assert said in " ".join(capfd.readouterr().err.split())

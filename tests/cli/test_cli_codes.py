@@ -42,6 +42,7 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
                 yield answer
 
         predictor.predict_many.side_effect = many
+        predictor.most_telling.return_value = None
         monkeypatch.setattr("hybridlat.Predictor", stand_in)
         return stand_in
 

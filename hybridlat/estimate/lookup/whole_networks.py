@@ -19,6 +19,8 @@ LEAST_NOISE_SHARE = 0.01
 standard deviation 1.6 % over 114 networks of the shipped CPU pack, disturbed ones included."""
 UNSTATED_NOISE_SHARE = 0.05
 """Of a figure that comes without samples, as of a single visit."""
+Parts = tuple[tuple[str, ...], tuple[int, ...], float]
+"""The texts of a network's cells, how often it holds each, bytes of its inputs and outputs."""
 Outline = frozenset[tuple[tuple[str, tuple[int, ...]], int]]
 _NODE = re.compile(r"^node (?:\S+::)?(\S+)@\d+ .*?\) -> \((?:\d+:\w+:([\dx]*)|-)", re.MULTILINE)
 _VERSION = re.compile(r"(\d+(?:\.\d+)*)\S*\s*$")

@@ -26,6 +26,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -51,6 +52,9 @@ from hybridlat.estimate.predict.source import (
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.geometry import geometry
 from hybridlat.schema.device import Device
+
+if TYPE_CHECKING:
+    from hybridlat.estimate.predict.family import Family
 
 _LEAST_LEFT = 0.01  # of a measured network, for cells without any other answer
 
@@ -148,7 +152,7 @@ def sources_of(data: TargetData, can_measure: bool) -> Iterator[tuple[CellSource
         yield Roofline(device, data.target.precision), True
 
 
-def family_law(data: TargetData) -> CellSource | None:
+def family_law(data: TargetData) -> Family | None:
     """The law of the target's family after all networks known of it; None without a family."""
     from hybridlat.estimate.predict import family  # a known network starts without it
 

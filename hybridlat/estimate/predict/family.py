@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from hybridlat.estimate.compose.composition import normal_quantile
 from hybridlat.estimate.lookup.models import user_models_folder
 from hybridlat.estimate.lookup.target_data import TargetData
-from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork, tells_latency
+from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork, Parts, tells_latency
 from hybridlat.estimate.predict.source import (
     CellLatency,
     CellSource,
@@ -124,6 +124,25 @@ class Family(CellSource):
             half_width / quantile,
         )
 
+    def most_telling(self, networks: Sequence[Parts]) -> tuple[int, float]:
+        """The position of the network whose latency would tell most of the others.
+
+        And what share of the variance of their logarithms it tells.
+        """
+        count, sets = len(networks), [self._set(*parts)[0] for parts in networks]
+        adapted = self.adapted or adapt(self.model, self.task, [])
+        weights = adapted.coefficients
+        found = [self.model.equation(each, self.task, None, weights)[1] for each in sets]
+        tasks = (*[self.task] * count, *adapted.tasks)
+        covariance = self.model.covariance(np.vstack([*found, adapted.equations]), tasks)
+        half = adapted.factor @ covariance[count:, :count]
+        left = covariance[:count, :count] - half.T @ half
+        unsure = left.diagonal()
+        noise = self.model.embedding.hyper.own_variance
+        told = (np.square(left).sum(axis=0) - unsure**2) / (unsure + noise)
+        best = int(np.argmax(told))
+        return best, float(told[best] / max(unsure.sum() - unsure[best], 1e-6))
+
     def _set(
         self, texts: Sequence[str], counts: Sequence[int], copied_bytes: float
     ) -> tuple[KernelSet, NDArray[np.intp]]:
@@ -181,16 +200,23 @@ def family_of(folder: Path, data: TargetData, device: Device, others: Sequence[T
 
     Those are other versions and precisions of the target. Raises StoreError for a damaged family.
     """
-    there, networks = (data.target, *others), list(data.given.values())
-    networks += [one for target in there for one in measured_networks(data.store, target)]
+    networks = list(data.given.values())
+    for target in (data.target, *others):
+        given = [one.signature for one in networks if one.signature and one.target == target]
+        networks += measured_networks(data.store, target, given)
     return Family(shipped.load(folder), device, data.target).after(networks[:MOST_NETWORKS])
 
 
-def measured_networks(store: Store, target: Target) -> list[MeasuredNetwork]:
-    """Whole networks of a target whose cells the store can name, 300 at most."""
+def measured_networks(
+    store: Store, target: Target, besides: Collection[str] = ()
+) -> list[MeasuredNetwork]:
+    """Whole networks of a target whose cells the store can name, 300 at most.
+
+    Those whose hashes are ``besides`` are left out.
+    """
     latest: dict[str, Measurement] = {}
     for record in store.measurements(target, "network"):
-        if tells_latency(record):
+        if tells_latency(record) and record.signature not in besides:
             latest[record.signature] = record
     measured: list[MeasuredNetwork] = []
     breakdowns = store.breakdowns(target) if latest else ()
