@@ -39,6 +39,7 @@ from hybridlat.model.baselines import Problem, Sums
 from hybridlat.model.baselines import load as baseline_of
 from hybridlat.model.family.dataset import Observation
 from hybridlat.model.family.served import (
+    BATCHES,
     ELSEWHERE,
     Calibration,
     FamilyModel,
@@ -225,6 +226,24 @@ def _zero_shot(
     return replace(zero, coverage=float(inside.mean()), width=float(width))
 
 
+def spreads_at(world: World, rows_each: int = 20) -> dict[str, tuple[float, ...]]:
+    """What laws that have not seen them are unsure of a task's networks, at each of ``BATCHES``."""
+    folds = world.regimes.held_out["unseen"].folds
+    laws = [world.learn(folds != fold) for fold in range(FOLDS)]
+    medians = {}
+    for label in sorted(set(world.labels)):
+        own = [i for i in np.flatnonzero(world.counted) if world.labels[i] == label]
+        found = []
+        for i in {own[int(k)] for k in np.linspace(0, len(own) - 1, rows_each)} if own else ():
+            row, law = world.rows[i], laws[folds[i]]
+            sets = [world.lowerer.kernels(replace(row, batch=batch)) for batch in BATCHES]
+            equations = np.stack([law.equation(one, row.task)[1] for one in sets])
+            found.append(law.spreads(equations, [row.task] * len(sets)))
+        if found:
+            medians[label] = tuple(np.median(found, axis=0).round(4).tolist())
+    return medians
+
+
 def save(world: World, folder: Path, kin: Path) -> None:
     """The model of all rows, with intervals by networks and by devices that were held out.
 
@@ -238,7 +257,10 @@ def save(world: World, folder: Path, kin: Path) -> None:
     if found is None:
         raise SystemExit(f"{kin} has no calibration: train that family first")
     lent = {name: spread for name, spread in found.spreads.items() if name == ELSEWHERE}
-    calibration = replace(calibration, pooled=found.pooled, spreads=calibration.spreads | lent)
+    calibration = replace(
+        calibration, pooled=found.pooled, spreads=calibration.spreads | lent,
+        spreads_at=spreads_at(world),
+    )  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     sizes = defaultdict(list)
     for i in np.flatnonzero(known):

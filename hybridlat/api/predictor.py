@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -119,12 +120,15 @@ class Predictor:
         """Which of these networks, measured and then ``known``, would narrow the others most.
 
         Its position, and what share (0..1) of the variance of the others' log-latencies it tells.
-        None for fewer than two, or where no family of GPUs predicts. Raises what ``predict`` does.
+        None for an empty list, and where no family of GPUs predicts. Raises what ``predict`` does.
         """
         check_many(sources, "most_telling")
         query = Query(one_batch(batch), checked_shapes(shapes))
         opened = [item.opened(query, self._recall) for item in items_of(sources)]
-        return self.sessions.first.most_telling(opened)
+        first = self.sessions.first
+        if first.law is None or not opened:
+            return None
+        return first.law.most_telling([first.given(one, math.nan) for one in opened])
 
     @front_door
     def predict(

@@ -7,7 +7,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,7 +23,7 @@ from hybridlat.errors import BackendUnavailable, HybridlatError, InputError
 from hybridlat.estimate.belief import SWITCHED_OFF, Request
 from hybridlat.estimate.lookup.asked_target import refuse_unknown
 from hybridlat.estimate.lookup.target_data import TargetData
-from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork, Parts
+from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork
 from hybridlat.estimate.network_estimate import estimate_network
 from hybridlat.estimate.partition import Partition, Partitioner
 from hybridlat.estimate.predict.chain import family_law
@@ -161,17 +161,10 @@ class Session:
             precision = opened.file.facts.precision.name
             if notes := precision_notes(self.target, precision, precision):
                 raise InputError(f"{path} is not known at {self.target.precision}: {notes[0]}")
-            partition = self.partition(opened)
-            parts = self._parts(opened, partition)
-            one = MeasuredNetwork(self.target, *parts, us, partition.whole)
+            one = self.given(opened, us)
             if given.setdefault(one.signature, one).latency_us != us:
                 raise InputError(f"{key} is given a second latency, {us:g} µs: give one")
         self.data.given = given
-
-    def most_telling(self, networks: Sequence[Opened]) -> tuple[int, float] | None:
-        """See ``Predictor.most_telling``."""
-        law, parts = self.law, [self._parts(one, self.partition(one)) for one in networks]
-        return None if law is None or not parts else law.most_telling(parts)
 
     @property
     def law(self) -> Family | None:
@@ -179,12 +172,17 @@ class Session:
         with self.device_sheet():
             return None if self.may_measure or self.data.model else family_law(self.data)
 
-    def _parts(self, opened: Opened, partition: Partition) -> Parts:
+    def given(self, opened: Opened, latency_us: float) -> MeasuredNetwork:
+        """A network as one that the user knows the latency of."""
+        partition = self.partition(opened)
         texts = self.data.texts(partition, [use.signature for use in partition.uses])
         cells = tuple([texts[use.signature] for use in partition.uses])
         counts = tuple([use.count for use in partition.uses])
         copies = self.law is not None and self.law.task.copies
-        return cells, counts, copied_bytes(opened.network()) if copies else 0.0
+        copied = copied_bytes(opened.network()) if copies else 0.0
+        return MeasuredNetwork(
+            self.target, cells, counts, copied, latency_us, partition.whole, True
+        )
 
 
 class Sessions:

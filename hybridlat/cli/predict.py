@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 import click
-from rich.text import Text
 
 import hybridlat
 from hybridlat.cli import options
@@ -20,21 +19,15 @@ from hybridlat.cli.param_types import LATENCY
 from hybridlat.errors import HybridlatError
 from hybridlat.report.prediction_table import Place, PredictionTable
 from hybridlat.report.terminal import print_estimate
-from hybridlat.report.units import (
-    interval_text,
-    latency_text,
-    part_text,
-    why_untrusted,
-)
+from hybridlat.report.units import interval_text, latency_text, part_text, why_untrusted
 from hybridlat.schema.estimate import Estimate, EstimateWarning
 from hybridlat.schema.target import Target
 
 OVER, BAD_INPUT, UNTRUSTED = 1, 2, 3
 UNSURE = "not to be trusted"
 MOST_SAID = 3
-MOST_ADVISED = 100
-"""Among so many it is said which one to measure first: it takes a look at each again."""
-WORTH_ADVISING, WIDE = 1 / 3, ("rough", "order of magnitude")
+MOST_ADVISED, WORTH_ADVISING = 100, 1 / 3  # networks, and what one tells of the others
+WIDE = ("rough", "order of magnitude")
 
 
 @contextmanager
@@ -123,7 +116,7 @@ def predict(
                                 click.echo()
                             print_estimate(console(), result, every_cell=every_cell)
                 if shows_cells and (hint := _advise(predictor, table, shapes)) and not quiet:
-                    console().print(Text(hint, "dim"))
+                    click.echo(hint)
         except HybridlatError as error:
             if len(wanted) == 1:
                 raise

@@ -20,11 +20,11 @@ from hybridlat.estimate.lookup.target_list import (
     gpus,
     list_targets,
 )
-from hybridlat.report.table import Column, Table, titled
+from hybridlat.report.table import Column, Table
 from hybridlat.report.units import count_text, plus_minus_text
 from hybridlat.schema.plugins import shipped
 
-NONE = plus_minus_text(None)
+NONE, _WIDTH = plus_minus_text(None), "typical interval"
 
 
 @click.command()
@@ -59,7 +59,7 @@ def targets(device: str | None, store: str | None, as_json: bool, every_device: 
         widths = [
             [", ".join(f.engines), plus_minus_text(f.half_width_share(None))] for f in families
         ]
-        columns = [Column("engine, any version"), Column("typical interval", right=True)]
+        columns = [Column("engine, any version"), Column(_WIDTH, right=True)]
         caption = "" if every_device else "--all names them."
         title = f"{count_text(len(boards), 'GPU')} predicted by their data sheets"
         out.print(Table(columns, widths, title, caption).terminal())
@@ -88,20 +88,25 @@ def _table(title: str, known: Sequence[TargetInfo]) -> Table:
     columns = {
         "cells": [f"{info.cells:,}" if info.cells else NONE for info in known],
         "networks": [f"{info.networks:,}" if info.networks else NONE for info in known],
-        "batches": [_range_text(info.batches) for info in known],
-        "typical interval": [plus_minus_text(info.half_width_share) for info in known],
+        _WIDTH: [_interval_text(info) for info in known],
         "repeatability": [plus_minus_text(None if n is None else n / 100) for n in noises],
         "trained on": [f"{rows:,} cells" if rows else NONE for rows in trained],
     }
     shown = {name: texts for name, texts in columns.items() if set(texts) != {NONE}}
     names = [Text(i.target, "bold green" if i.target in here else "") for i in known]
     caption = f"{here[0]} is this machine." if here else ""
-    return Table([Column("target"), *titled(*shown, right=True)],
-                 list(zip(names, *shown.values(), strict=True)), title, caption)  # fmt: skip
+    titles = [Column("target"), *(Column(name, right=name != _WIDTH) for name in shown)]
+    return Table(titles, list(zip(names, *shown.values(), strict=True)), title, caption)
 
 
-def _range_text(batches: tuple[int, int] | None) -> str:
-    return NONE if batches is None else "–".join(map(str, dict.fromkeys(batches)))
+def _interval_text(info: TargetInfo) -> str:
+    """``±12 % at batch 1–8, ±25 % at 256``: where it was learned, and the widest beyond."""
+    text = plus_minus_text(info.half_width_share)
+    if info.batches is not None and text != NONE:
+        text += f" at batch {'–'.join(map(str, dict.fromkeys(info.batches)))}"
+    if info.half_width_beyond is not None:
+        text += f", {plus_minus_text(info.half_width_beyond[1])} at {info.half_width_beyond[0]}"
+    return text
 
 
 @click.command()

@@ -19,8 +19,6 @@ LEAST_NOISE_SHARE = 0.01
 standard deviation 1.6 % over 114 networks of the shipped CPU pack, disturbed ones included."""
 UNSTATED_NOISE_SHARE = 0.05
 """Of a figure that comes without samples, as of a single visit."""
-Parts = tuple[tuple[str, ...], tuple[int, ...], float]
-"""The texts of a network's cells, how often it holds each, bytes of its inputs and outputs."""
 Outline = frozenset[tuple[tuple[str, tuple[int, ...]], int]]
 _NODE = re.compile(r"^node (?:\S+::)?(\S+)@\d+ .*?\) -> \((?:\d+:\w+:([\dx]*)|-)", re.MULTILINE)
 _VERSION = re.compile(r"(\d+(?:\.\d+)*)\S*\s*$")
@@ -47,7 +45,7 @@ class WholeLatency:
 class MeasuredNetwork:
     """A whole network that was measured: where, its cells' texts, their counts, its latency.
 
-    ``signature`` is its hash where the user gave the latency; else empty.
+    ``signature`` is its hash; ``is_given`` where the user gave the latency.
     """
 
     target: Target
@@ -55,7 +53,8 @@ class MeasuredNetwork:
     counts: tuple[int, ...]
     copied_bytes: float
     latency_us: float
-    signature: str = ""
+    signature: str
+    is_given: bool = False
 
 
 def whole_latency(

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from hybridlat.estimate.compose.composition import normal_quantile
 from hybridlat.estimate.lookup.models import user_models_folder
 from hybridlat.estimate.lookup.target_data import TargetData
-from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork, Parts, tells_latency
+from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork, tells_latency
 from hybridlat.estimate.predict.source import (
     CellLatency,
     CellSource,
@@ -78,7 +78,7 @@ class Family(CellSource):
             kernels, _ = there._set(one.texts, one.counts, one.copied_bytes)
             rows.append(Observation(kernels, there.task, one.latency_us))
             at = "it" if one.target == self.target else one.target
-            counts["whose latency was given" if one.signature else f"measured on {at}"] += 1
+            counts["whose latency was given" if one.is_given else f"measured on {at}"] += 1
         return replace(self, adapted=adapt(self.model, self.task, rows), measured=counts)
 
     def predict(self, cells: NetworkCells, positions: Sequence[int]) -> list[CellLatency | None]:
@@ -111,25 +111,23 @@ class Family(CellSource):
         each = each * factor
         beside = np.isin(kernels.classes, (HOST, COPY))
         calibration, quantile = self.model.calibration, normal_quantile(cells.confidence)
-        half_width = (
-            quantile * math.hypot(spread, _FIRST_GUESS_SPREAD)
-            if calibration is None
-            else calibration.half_width(
-                spread, shipped.label_of(self.task), cells.confidence, before
-            )
-        ) - math.log(factor)
+        half_width = quantile * math.hypot(spread, _FIRST_GUESS_SPREAD)
+        if calibration is not None:
+            label = shipped.label_of(self.task)
+            half_width = calibration.half_width(spread, label, cells.confidence, before)
         return NetworkLaw(
             np.bincount(cell, each[: len(cell)], len(cells.texts)).tolist(),
             float(each[beside].sum()),
-            half_width / quantile,
+            (half_width - math.log(factor)) / quantile,
         )
 
-    def most_telling(self, networks: Sequence[Parts]) -> tuple[int, float]:
-        """The position of the network whose latency would tell most of the others.
+    def most_telling(self, networks: Sequence[MeasuredNetwork]) -> tuple[int, float]:
+        """The position of the network whose latency, once known, would tell most of the others.
 
-        And what share of the variance of their logarithms it tells.
+        And what share (0..1) of the variance of their log-latencies it tells.
         """
-        count, sets = len(networks), [self._set(*parts)[0] for parts in networks]
+        count = len(networks)
+        sets = [self._set(one.texts, one.counts, one.copied_bytes)[0] for one in networks]
         adapted = self.adapted or adapt(self.model, self.task, [])
         weights = adapted.coefficients
         found = [self.model.equation(each, self.task, None, weights)[1] for each in sets]
@@ -200,23 +198,20 @@ def family_of(folder: Path, data: TargetData, device: Device, others: Sequence[T
 
     Those are other versions and precisions of the target. Raises StoreError for a damaged family.
     """
-    networks = list(data.given.values())
-    for target in (data.target, *others):
-        given = [one.signature for one in networks if one.signature and one.target == target]
-        networks += measured_networks(data.store, target, given)
-    return Family(shipped.load(folder), device, data.target).after(networks[:MOST_NETWORKS])
+    there = (data.target, *others)
+    stored = [one for target in there for one in measured_networks(data.store, target)]
+    networks: dict[tuple[Target, str], MeasuredNetwork] = {}
+    for one in (*data.given.values(), *stored):
+        networks.setdefault((one.target, one.signature), one)
+    chosen = list(networks.values())[:MOST_NETWORKS]
+    return Family(shipped.load(folder), device, data.target).after(chosen)
 
 
-def measured_networks(
-    store: Store, target: Target, besides: Collection[str] = ()
-) -> list[MeasuredNetwork]:
-    """Whole networks of a target whose cells the store can name, 300 at most.
-
-    Those whose hashes are ``besides`` are left out.
-    """
+def measured_networks(store: Store, target: Target) -> list[MeasuredNetwork]:
+    """Whole networks of a target whose cells the store can name, 300 at most."""
     latest: dict[str, Measurement] = {}
     for record in store.measurements(target, "network"):
-        if tells_latency(record) and record.signature not in besides:
+        if tells_latency(record):
             latest[record.signature] = record
     measured: list[MeasuredNetwork] = []
     breakdowns = store.breakdowns(target) if latest else ()
@@ -231,6 +226,6 @@ def measured_networks(
             copied_bytes = float(breakdown.labels.get("copied_bytes", "0"))
             counts = tuple(count for _, count in breakdown.cells)
             cells = tuple(texts[signature] for signature in hashes)
-            latency_us = record_of.latency_us
-            measured.append(MeasuredNetwork(target, cells, counts, copied_bytes, latency_us))
+            us, whole = record_of.latency_us, record_of.signature
+            measured.append(MeasuredNetwork(target, cells, counts, copied_bytes, us, whole))
     return measured

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -21,6 +21,7 @@ Array = NDArray[np.float64]
 Float32 = NDArray[np.float32]
 FORMAT = 3
 """Counts also what a law is relative to: the base of kernels (``kernels.parts_us``)."""
+BATCHES = (1, 8, 64, 256)
 ELSEWHERE = ""
 """Stands among the tasks of a calibration for devices that were left out."""
 _ARRAYS = "family.npz"
@@ -37,13 +38,15 @@ class Calibration:
 
     ``scores`` of held-out networks, ascending, of all tasks and by task: absolute log-errors over
     ``sqrt(spread² + floor²)``, the spread being what the model itself says of the network.
-    ``spreads`` are the medians of those of each task.
+    ``spreads`` are the medians of those of each task, ``spreads_at`` the same of its networks at
+    each batch of ``BATCHES``, learned or not.
     """
 
     floor: float
     pooled: Array
     by_task: dict[str, Array]
     spreads: dict[str, float] = field(default_factory=dict)
+    spreads_at: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
     def half_width(
         self, spread: float, task: str, confidence: float = 0.9, before: float | None = None
@@ -69,7 +72,7 @@ class Calibration:
         """The same to four figures."""
         by_task = {name: _rounded(scores) for name, scores in self.by_task.items()}
         spreads = {name: float(f"{x:.4g}") for name, x in self.spreads.items()}
-        return Calibration(self.floor, _rounded(self.pooled), by_task, spreads)
+        return replace(self, pooled=_rounded(self.pooled), by_task=by_task, spreads=spreads)
 
 
 def calibrate(errors: Array, spreads: Array, tasks: Sequence[str]) -> Calibration:
