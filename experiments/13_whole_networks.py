@@ -33,7 +33,7 @@ sys.path.insert(0, str(ROOT))
 from experiments.public_data.kernel_tables import at_batch
 from experiments.whole_networks_data import FAMILIES, Lowerer, family_of, read_rows
 from experiments.whole_networks_few_shot import few_shot, one_known
-from experiments.whole_networks_lines import FIGURES, Line, line, read, write
+from experiments.whole_networks_lines import FIGURES, Line, line, noise, read, write
 from experiments.whole_networks_page import LARGE, log, write_page
 from hybridlat.engines import device_sheets
 from hybridlat.evaluation.families import FamilyRecords
@@ -214,19 +214,6 @@ def other_devices(world: World) -> Iterator[Line]:
         yield from few_shot(world, model, label, rows)
 
 
-def repeated(world: World) -> Iterator[Line]:
-    """Figures against the median of the others of the same network: what no method can beat."""
-    for label, rows in world.tables.items():
-        figures = [world.rows[i].repeats_us for i in rows]
-        pairs = [
-            (same[i], np.median(same[:i] + same[i + 1 :]))
-            for same in figures if len(same) > 1
-            for i in range(len(same))
-        ]  # fmt: skip
-        if pairs:
-            yield line((label, "repeated", "noise"), *np.array(pairs).T)
-
-
 def save(world: World, folder: Path, kin: Path) -> None:
     """The model of all rows, with intervals by networks and by devices that were held out.
 
@@ -255,12 +242,6 @@ def load(name: str, folders: Sequence[Path], cache: Path, judged: str, say: OnMe
     return World(
         name, tuple(rows), {}, lowerer=Lowerer(cache), on_message=say, judged=re.compile(judged)
     )
-
-
-def judge(world: World, processes: int) -> list[Line]:
-    """All tables in all regimes; other methods where there are processes for them."""
-    lines = [*cross_validate(world), *other_devices(world), *repeated(world)]
-    return [*lines, *baselines(world, processes)] if processes else lines
 
 
 def one_thread() -> None:
@@ -297,10 +278,14 @@ def main() -> None:
         if given.models:
             save(world, given.models / f"family_{name}", given.models / "family_torch")
         if not given.models_alone:
-            known = [
-                o for o in lines if family_of(o.target) != name or not world.judged.search(o.target)
+            anew = [
+                o for o in lines if family_of(o.target) == name and world.judged.search(o.target)
             ]
-            lines = known + judge(world, given.processes)
+            lines = [one for one in lines if one not in anew]
+            lines += [*cross_validate(world), *other_devices(world)]
+            for label, rows in world.tables.items():
+                lines += noise(label, [world.rows[i].repeats_us for i in rows])
+            lines += baselines(world, given.processes) if given.processes else ()
     if given.write:
         write(lines, FIGURES)
         write_page(lines)

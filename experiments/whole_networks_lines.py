@@ -53,6 +53,16 @@ def line(
     return Line(*names, len(off), *map(float, figures), networks=len(set(networks)))
 
 
+def noise(target: str, figures: Iterable[tuple[float, ...]]) -> list[Line]:
+    """Figures of a network against the median of its others: what no method can beat."""
+    pairs = [
+        (same[i], np.median(same[:i] + same[i + 1 :]))
+        for same in figures if len(same) > 1
+        for i in range(len(same))
+    ]  # fmt: skip
+    return [line((target, "repeated", "noise"), *np.array(pairs).T)] if pairs else []
+
+
 _DIGITS = {"rmspe": 1, "median": 1, "bias": 1, "coverage": 0, "half_width": 0}
 
 

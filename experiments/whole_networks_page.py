@@ -63,11 +63,6 @@ class Judged:
         others = [o for o in self.lines if o.regime == regime and o.method != OWN]
         return min(others, key=lambda other: other.rmspe, default=None)
 
-    def better(self, regime: str) -> bool | None:
-        """Whether we are better than all others; None without any."""
-        own, best = self.own(regime), self.best(regime)
-        return None if own is None or best is None else own.rmspe <= BETTER * best.rmspe
-
 
 def judged(lines: Sequence[Line]) -> list[Judged]:
     """By target, in the order of the families."""
@@ -124,22 +119,23 @@ def _came_to(targets: Sequence[Judged]) -> list[str]:
     for regime in ("zero_shot", "known@1"):
         lines = [own for one in targets if (own := one.own(regime)) is not None]
         lines = [one for one in lines if family_of(one.target) == "tensorrt"]
-        if not lines:
-            found += ["–"] * 3
-            continue
-        devices = {one.target.split("/")[0]: 0.0 for one in lines}
-        for device in devices:
-            own = [max(o.median, 0.1) for o in lines if o.target.split("/")[0] == device]
-            devices[device] = statistics.geometric_mean(own)
-        worst = max(devices, key=devices.__getitem__)
-        mean = statistics.geometric_mean([max(one.median, 0.1) for one in lines])
-        holds = [one.coverage for one in lines if one.coverage is not None]
-        wide = [one.half_width for one in lines if one.half_width is not None]
-        found += [f"{mean:.1f} ({len(lines)})", f"{devices[worst]:.1f} {worst}"]
-        found += [f"{statistics.fmean(holds):.0f}, ±{statistics.median(wide):.0f}" if wide else "–"]
+        devices: dict[str, list[float]] = {}
+        for one in lines:
+            devices.setdefault(one.target.split("/")[0], []).append(max(one.median, 0.1))
+        means = {name: statistics.geometric_mean(own) for name, own in devices.items()}
+        worst = max(means, key=means.__getitem__, default="")
+        medians = [median for own in devices.values() for median in own]
+        held = [one for one in lines if one.half_width is not None]
+        holds, wide = [one.coverage or 0 for one in held], [one.half_width or 0 for one in held]
+        found += [
+            f"{statistics.geometric_mean(medians):.1f} ({len(lines)})" if lines else "–",
+            f"{means[worst]:.1f} {worst}" if lines else "–",
+            f"{statistics.fmean(holds):.0f}, ±{statistics.median(wide):.0f}" if held else "–",
+        ]
     for regime in HELD_OUT:
-        better = [one.better(regime) for one in targets]
-        found += [f"{better.count(True)} of {len(better) - better.count(None)}"]
+        pairs = [(one.own(regime), one.best(regime)) for one in targets]
+        better = [own.rmspe <= BETTER * best.rmspe for own, best in pairs if own and best]
+        found.append(f"{sum(better)} of {len(better)}")
     large = [own for one in targets if one.latencies >= LARGE and (own := one.own("unseen"))]
     return [*found, f"{sum(85 <= (o.coverage or 0) <= 97 for o in large)} of {len(large)}"]
 
