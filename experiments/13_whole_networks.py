@@ -1,24 +1,28 @@
-"""Latencies of kernels learned from whole networks: every table of experiments/whole_networks.md.
+"""What whole networks teach: every table of experiments/gpus.md, its picture and its runs.
 
-    python experiments/13_whole_networks.py [--data DIR] [--cache DIR] [--family NAME ...]
-        [--models DIR [--models-alone]] [--write]
+    python experiments/13_whole_networks.py --write [--mlflow URI] [--models DIR [--models-alone]]
+        [--data DIR ...] [--cache DIR] [--family NAME ...] [--targets REGEX]
 
-``--data`` holds networks.parquet and nets.tar.gz (``../shared/data/whole_networks``). Lowered
-networks are kept in ``--cache``; everything else is computed anew, and is the same every time.
+``--data`` holds networks.parquet and nets.tar.gz (``../shared/data/whole_networks`` and
+``gpu_networks``). Lowered networks are kept in ``--cache``; everything else is computed anew, and
+is the same every time. ``--targets`` judges some tables alone (all teach); ``--write`` leaves those
+that were not judged as they are, and with ``--draw`` nothing is judged anew.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
+import re
 import sys
 import tarfile
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,15 +30,15 @@ from threadpoolctl import threadpool_limits
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from public_data.kernel_tables import at_batch
-from whole_networks_data import FAMILIES, Lowerer, read_rows
-from whole_networks_few_shot import few_shot
-from whole_networks_lines import Line, csv, line, markdown, summary
-
+from experiments.public_data.kernel_tables import at_batch
+from experiments.whole_networks_data import FAMILIES, Lowerer, family_of, read_rows
+from experiments.whole_networks_few_shot import few_shot, one_known
+from experiments.whole_networks_lines import FIGURES, Line, line, noise, read, write
+from experiments.whole_networks_page import LARGE, log, write_page
 from hybridlat.engines import device_sheets
-from hybridlat.evaluation.cross_fitting import FOLDS
 from hybridlat.evaluation.families import FamilyRecords
-from hybridlat.evaluation.family_regimes import HELD_OUT, HeldOut, Regimes
+from hybridlat.evaluation.family_regimes import LAYERWISE, Regimes
+from hybridlat.evaluation.metrics import OWN
 from hybridlat.model.baselines import Problem, Sums
 from hybridlat.model.baselines import load as baseline_of
 from hybridlat.model.family.dataset import Observation
@@ -44,33 +48,15 @@ from hybridlat.model.family.served import (
     Calibration,
     FamilyModel,
     calibrate,
-    relative_point,
 )
-from hybridlat.schema.progress import silent
+from hybridlat.schema.progress import OnMessage
 
 Array = NDArray[np.float64]
-NAMED = (
-    "v100/paddle-tensorrt-8.0/fp32", "v100/tensorrt-8.2/fp16", "t4/paddle-tensorrt-2020/fp32",
-    "t4/paddle-tensorrt-8.5/fp16", "t4/tensorrt/fp16", "t4/tensorrt-10-ultralytics/fp16",
-    "orin-agx-32gb/tensorrt-trtutils/fp16", "orin-nano/tensorrt-trtutils/fp16",
-    "rtx-3090/tensorrt-trtutils/fp16", "titan-rtx/tensorrt-trtutils/fp16",
-    "rtx-3090/tensorrt-10.0/fp32",
-    "rtx-4090/torch-compile-2.9/amp", "rtx-3090/torch-2.4/amp",
-)  # fmt: skip
-"""Targets that baselines are run on."""
+LEAST = 3
+"""Latencies of a table that is judged."""
 BASELINES = ("flops_linear", "roofline", "per_kind_linear", "kernel_forest", "layerwise_learned")
+_ROWS_EACH = 40  # of a table, for the intervals on other devices
 _OLD = ("1.12", "1.13")  # the same networks on the same card as under 2.1: time, not knowledge
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """What is said of a device's rows by the law of all others: errors are of the logarithm."""
-
-    model: FamilyModel
-    rows: NDArray[np.intp]
-    errors: Array
-    spreads: Array
-    labels: NDArray[np.str_]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +64,8 @@ class World(FamilyRecords):
     """One engine family's published rows, and what the model sees of them."""
 
     lowerer: Lowerer
+    on_message: OnMessage
+    judged: re.Pattern[str] = re.compile("")
 
     @cached_property
     def observations(self) -> list[Observation]:
@@ -85,145 +73,151 @@ class World(FamilyRecords):
 
     @cached_property
     def truth(self) -> Array:
-        return np.exp(self.log_us)
-
-    @cached_property
-    def log_us(self) -> Array:
-        return np.log([row.latency_us for row in self.rows])
+        return np.array([row.latency_us for row in self.rows])
 
     @cached_property
     def labels(self) -> list[str]:
-        return [f"{row.target} {row.layout}".strip() for row in self.rows]
+        return [row.label for row in self.rows]
+
+    @cached_property
+    def tables(self) -> dict[str, list[int]]:
+        """What is judged: the rows that count of every table that holds enough of them."""
+        found = defaultdict(list)
+        for i in np.flatnonzero(self.counted):
+            if self.judged.search(self.labels[i]):
+                found[self.labels[i]].append(int(i))
+        return {label: rows for label, rows in sorted(found.items()) if len(rows) >= LEAST}
 
     @cached_property
     def regimes(self) -> Regimes:
         """Five folds of each regime, fitted once."""
-        return Regimes(self, silent)
-
-    def errors(self, held_out: HeldOut) -> Array:
-        """What is missed of the logarithms."""
-        return self.log_us - np.log(held_out.medians_us)
+        return Regimes(self, self.on_message)
 
     @cached_property
-    def left_out(self) -> dict[str, LeftOut]:
-        """Each device's rows as the law of all other devices says them; none where there is one."""
+    def without(self) -> dict[str, FamilyModel]:
+        """The law of all other devices, for each device; none where there is one alone."""
         found = {}
         for device in sorted({row.target.device for row in self.rows}):
-            outside = np.array([row.target.device != device for row in self.rows])
-            rows = np.flatnonzero(~outside & self.counted)
-            if not (outside & self.counted).any() or not len(rows):
-                continue
-            model = self.learn(outside)
-            predicted, spreads = self.predict(model, rows)
-            errors = self.log_us[rows] - np.log(predicted)
-            labels = np.array([self.labels[i] for i in rows])
-            found[device] = LeftOut(model, rows, errors, spreads, labels)
+            others = self.others(device)
+            if others.any() and (self.counted & ~others).any():
+                self.on_message(f"{self.family}, zero_shot: the law without {device}")
+                found[device] = self.learn(others)
         return found
 
+    def others(self, device: str) -> NDArray[np.bool_]:
+        """Rows that count, of other devices."""
+        return self.counted & np.array([row.target.device != device for row in self.rows])
 
-def cross_validate(world: World, regime: str) -> list[Line]:
-    """Five folds of a regime; intervals by the errors of the other folds."""
-    result = world.regimes.held_out[regime]
-    errors = world.errors(result)
-    half = np.zeros(len(errors))
-    for one in range(FOLDS):
-        others = (result.folds != one) & world.counted
-        names = [world.labels[i] for i in np.flatnonzero(others)]
-        calibration = calibrate(errors[others], result.spreads[others], names)
-        for i in np.flatnonzero(result.folds == one):
-            half[i] = calibration.half_width(result.spreads[i], world.labels[i])
-    points = result.medians_us * relative_point(result.spreads, result.seen)
-    return _lines(world, regime, points, errors, half)
+    @cached_property
+    def foretold(self) -> tuple[Array, Array]:
+        """What the laws without its device say of every row: medians in us, and spreads."""
+        medians, spreads = np.ones(len(self.rows)), np.ones(len(self.rows))
+        for device, model in self.without.items():
+            rows = [i for i, row in enumerate(self.rows) if row.target.device == device]
+            medians[rows], spreads[rows] = self.predict(model, rows)
+        return medians, spreads
+
+    def calibration(self, known: NDArray[np.bool_], kin: Path | None = None) -> Calibration | None:
+        """Intervals by known networks that were held out, of other devices by those left out.
+
+        Each table counts alike for the latter: what is foretold is a table of its own. Where no
+        device was left out they are those of the model in ``kin``, if that is given.
+        """
+        medians, spreads = self.foretold
+        errors = np.log(self.truth / medians)
+        labels, chosen = np.array(self.labels), []
+        left_out = known & np.array([row.target.device in self.without for row in self.rows])
+        for label in np.unique(labels[left_out]):
+            mine = np.flatnonzero(left_out & (labels == label))
+            ordered = mine[np.argsort(np.abs(errors[mine]) / spreads[mine], kind="stable")]
+            places = np.linspace(0, len(ordered) - 1, _ROWS_EACH).round().astype(int)
+            chosen += ordered[places].tolist()
+        if chosen:
+            found = calibrate(errors[chosen], spreads[chosen], [ELSEWHERE] * len(chosen))
+        elif kin is None or (found := FamilyModel.load(kin).calibration) is None:
+            return None
+        unseen = self.regimes.held_out["unseen"]
+        errors = np.log(self.truth / unseen.medians_us)
+        own = calibrate(errors[known], unseen.spreads[known], labels[known].tolist())
+        spread = {name: one for name, one in found.spreads.items() if name == ELSEWHERE}
+        return replace(own, pooled=found.pooled, spreads=own.spreads | spread)
+
+    def line(
+        self, label: str, regime: str, method: str, predicted: Array, bounds: Sequence[Array] = ()
+    ) -> Line:
+        """How far off a method is on all rows of a table."""
+        rows = self.tables[label]
+        networks = [self.rows[i].architecture for i in rows]
+        return line((label, regime, method), predicted, self.truth[rows], networks, bounds)
 
 
-def _lines(world: World, regime: str, predicted: Array, errors: Array, half: Array) -> list[Line]:
-    lines = []
-    for label in sorted(set(world.labels)):
-        rows = [i for i, name in enumerate(world.labels) if name == label and world.counted[i]]
-        if len(rows) < 8:
+def cross_validate(world: World) -> Iterator[Line]:
+    """Five folds of each regime; intervals by the errors of the other folds."""
+    for regime in world.regimes.held_out:
+        for label, rows in world.tables.items():
+            answers = world.regimes.unseen(regime, rows, 0.9)
+            bounds = np.array([answer.interval_us for answer in answers]).T
+            points = np.array([answer.predicted_us for answer in answers])
+            yield world.line(label, regime, OWN, points, bounds)
+
+
+def baselines(world: World, processes: int) -> Iterator[Line]:
+    """The other methods on the same folds of all tables that are large enough."""
+    lowerer, jobs = world.lowerer, []
+    for label, places in world.tables.items():
+        rows = [world.rows[i] for i in places] if len(places) >= LARGE else []
+        for regime, held_out in world.regimes.held_out.items() if rows else ():
+            for name in BASELINES:
+                table = lowerer.layers if name == LAYERWISE else lowerer.table
+                folds = held_out.folds[places]
+                jobs.append(((label, regime, name), rows, [table(row) for row in rows], folds))
+    with ProcessPoolExecutor(processes, initializer=one_thread) as pool:
+        for (names, *_), predicted in zip(jobs, pool.map(fitted, jobs), strict=True):
+            world.on_message(f"{world.family}, baselines: {' '.join(names)}")
+            if np.isfinite(predicted).all():
+                yield world.line(*names, predicted)
+
+
+def fitted(job: Any) -> Array:
+    """What a method says of every network, having learned from the other folds."""
+    (_, _, name), rows, tables, folds = job
+    pairs = zip(tables, rows, strict=True)
+    sums = Sums.of_networks([at_batch(table, row.batch) for table, row in pairs])
+    truth, names = zip(*((row.latency_us, row.architecture) for row in rows), strict=True)
+    problem, target = Problem(sums, np.array(truth), names), rows[0].target
+    predicted = np.full(len(folds), np.nan)
+    for one in np.unique(folds):
+        out = folds == one
+        if not out.all():  # else a table of one family of architectures
+            method = baseline_of(name)(device_sheets.of_target(target), target.precision)
+            method.fit(problem.take(np.flatnonzero(~out)))
+            predicted[out] = method.predict(sums.take(np.flatnonzero(out)))
+    return predicted
+
+
+def other_devices(world: World) -> Iterator[Line]:
+    """A device left out: nothing of it, one latency, then a few."""
+    for label, rows in world.tables.items():
+        device = world.rows[rows[0]].target.device
+        model = world.without.get(device)
+        if model is None:
             continue
-        result = line(label, regime, "hybridlat", predicted[rows], world.truth[rows])
-        inside = np.abs(errors[rows]) <= half[rows]
-        width = statistics.median(np.exp(half[rows]) - np.exp(-half[rows]))
-        lines.append(Line(*list(vars(result).values())[:7], float(inside.mean()), float(width)))
-    return lines
-
-
-def baselines(world: World, regime: str, fold: NDArray[np.intp]) -> list[Line]:
-    """The other methods on the same folds."""
-    lines = []
-    for label in sorted(set(world.labels)):
-        rows = [i for i, name in enumerate(world.labels) if name == label]
-        target = world.rows[rows[0]].target
-        if str(target) not in NAMED:
+        world.on_message(f"{world.family}, few known: {label}")
+        medians, spreads = (each[rows] for each in world.foretold)
+        calibration = world.calibration(world.others(device))
+        if calibration is None:
+            yield world.line(label, "zero_shot", OWN, medians)
             continue
-        device = device_sheets.load(target.device)
-        own = [world.rows[i] for i in rows]
-        truth, counted = world.truth[rows], world.counted[rows]
-        names = tuple(r.architecture for r in own)
-        fused = Sums.of_networks([at_batch(world.lowerer.table(r), r.batch) for r in own])
-        layers = Sums.of_networks([at_batch(world.lowerer.layers(r), r.batch) for r in own])
-        for name in BASELINES:
-            sums = layers if name == "layerwise_learned" else fused
-            predicted = np.zeros(len(rows))
-            for one in range(FOLDS):
-                out = fold[rows] == one
-                method = baseline_of(name)(device, target.precision)
-                method.fit(Problem(sums, truth, names).take(np.flatnonzero(~out & counted)))
-                predicted[out] = method.predict(sums.take(np.flatnonzero(out)))
-            lines.append(line(label, regime, name, predicted[counted], truth[counted]))
-    return lines
-
-
-def other_devices(world: World) -> list[Line]:
-    """A device left out: nothing of it, then a few of its networks, chosen or at random."""
-    lines = []
-    all_devices = world.left_out
-    for device, found in all_devices.items():
-        calibration = elsewhere([one for name, one in all_devices.items() if name != device])
-        for label in sorted({world.labels[i] for i in found.rows}):
-            rows = [int(i) for i in found.rows if world.labels[i] == label]
-            if len(rows) >= 8:
-                lines.append(_zero_shot(world, found.model, calibration, label, rows))
-                lines += few_shot(world, found.model, label, rows)
-    return lines
-
-
-def elsewhere(devices: Sequence[LeftOut], rows_each: int = 40) -> Calibration | None:
-    """Intervals for a device that no row is of, by the errors on devices that were left out.
-
-    Each table counts alike, however many networks it holds: what is foretold is a table of its own.
-    None without any.
-    """
-    if not devices:
-        return None
-    errors, spreads = [], []
-    for one in devices:
-        for label in np.unique(one.labels):
-            mine = np.flatnonzero(one.labels == label)
-            ordered = mine[np.argsort(np.abs(one.errors[mine]) / one.spreads[mine], kind="stable")]
-            chosen = ordered[np.linspace(0, len(ordered) - 1, rows_each).round().astype(int)]
-            errors.append(one.errors[chosen])
-            spreads.append(one.spreads[chosen])
-    names = [ELSEWHERE] * sum(map(len, errors))
-    return calibrate(np.concatenate(errors), np.concatenate(spreads), names)
-
-
-def _zero_shot(
-    world: World,
-    model: FamilyModel,
-    calibration: Calibration | None,
-    label: str,
-    rows: list[int],
-) -> Line:
-    predicted, spreads = world.predict(model, rows)
-    zero = line(label, "zero_shot", "hybridlat", predicted, world.truth[rows])
-    if calibration is None:
-        return zero
-    half = np.array([calibration.half_width(one, ELSEWHERE) for one in spreads])
-    inside = np.abs(world.log_us[rows] - np.log(predicted)) <= half
-    width = statistics.median(np.exp(half) - np.exp(-half))
-    return replace(zero, coverage=float(inside.mean()), width=float(width))
+        wide = np.exp([calibration.half_width(one, "") for one in spreads])
+        yield world.line(label, "zero_shot", OWN, medians, (medians / wide, medians * wide))
+        every = one_known(world, model, calibration, rows)
+        judged = np.isfinite(every[0])
+        if judged.any():
+            predicted, truth, half = (each[judged] for each in every)
+            bounds = predicted * np.exp(-half), predicted * np.exp(half)
+            told = line((label, "known@1", OWN), predicted, truth, bounds=bounds)
+            yield replace(told, latencies=len(rows))
+        yield from few_shot(world, model, label, rows)
 
 
 def spreads_at(world: World, rows_each: int = 20) -> dict[str, tuple[float, ...]]:
@@ -250,17 +244,10 @@ def save(world: World, folder: Path, kin: Path) -> None:
     A family with one device alone has the latter from the model in ``kin``, of another family.
     """
     known = world.counted
-    held_out = world.regimes.held_out["unseen"]
-    names = [world.labels[i] for i in np.flatnonzero(known)]
-    calibration = calibrate(world.errors(held_out)[known], held_out.spreads[known], names)
-    found = elsewhere(list(world.left_out.values())) or FamilyModel.load(kin).calibration
-    if found is None:
+    calibration = world.calibration(known, kin)
+    if calibration is None:
         raise SystemExit(f"{kin} has no calibration: train that family first")
-    lent = {name: spread for name, spread in found.spreads.items() if name == ELSEWHERE}
-    calibration = replace(
-        calibration, pooled=found.pooled, spreads=calibration.spreads | lent,
-        spreads_at=spreads_at(world),
-    )  # fmt: skip
+    calibration = replace(calibration, spreads_at=spreads_at(world))
     folder.mkdir(parents=True, exist_ok=True)
     sizes = defaultdict(list)
     for i in np.flatnonzero(known):
@@ -269,20 +256,22 @@ def save(world: World, folder: Path, kin: Path) -> None:
     replace(world.learn(known), calibration=calibration, batches=batches).save(folder)
 
 
-def load(name: str, folders: Sequence[Path], cache: Path) -> World:
-    """The rows of an engine family; the networks are unpacked into the cache once.
-
-    From here on linear algebra has one thread, so that the digits do not hang on how many there
-    are.
-    """
-    threadpool_limits(1, user_api="blas")
+def load(name: str, folders: Sequence[Path], cache: Path, judged: str, say: OnMessage) -> World:
+    """The rows of an engine family; the networks are unpacked into the cache once."""
     for folder in folders:
         if not (cache / folder.name / "nets").is_dir():
             with tarfile.open(folder / "nets.tar.gz") as packed:
                 packed.extractall(cache / folder.name, filter="data")
     rows = [r for r in read_rows(folders, FAMILIES[name]) if r.target.version not in _OLD]
     rows.sort(key=lambda r: (r.onnx, str(r.task), r.batch, r.folder))
-    return World(name, tuple(rows), {}, lowerer=Lowerer(cache))
+    return World(
+        name, tuple(rows), {}, lowerer=Lowerer(cache), on_message=say, judged=re.compile(judged)
+    )
+
+
+def one_thread() -> None:
+    """Digits of linear algebra do not hang on how many threads there are."""
+    threadpool_limits(1, user_api="blas")
 
 
 def main() -> None:
@@ -293,44 +282,40 @@ def main() -> None:
     ])  # fmt: skip
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache/whole_networks")
     parser.add_argument("--family", nargs="*", default=list(FAMILIES), choices=list(FAMILIES))
-    parser.add_argument("--no-baselines", action="store_true")
+    parser.add_argument("--targets", default="", metavar="REGEX", help="judge these tables alone")
+    parser.add_argument("--processes", type=int, default=2, help="for baselines; 0: without any")
     parser.add_argument("--models", type=Path, help="a folder to write the models to")
     parser.add_argument("--models-alone", action="store_true", help="no tables")
-    parser.add_argument(
-        "--write", action="store_true", help="write the figures of whole_networks.md"
-    )
+    parser.add_argument("--write", action="store_true", help="figures, page and picture")
+    parser.add_argument("--draw", action="store_true", help="judge nothing anew")
+    parser.add_argument("--mlflow", help="a run for each table goes here: a URI, or a file")
     given = parser.parse_args()
     given.cache.mkdir(parents=True, exist_ok=True)
-    lines: list[Line] = []
-    for name in given.family:
-        began = time.perf_counter()
-        world = load(name, given.data, given.cache)
-        print(f"{name}: {len(world.rows)} rows, {time.perf_counter() - began:.0f} s", flush=True)
+    one_thread()
+    lines, began = read(FIGURES), time.perf_counter()
+
+    def say(text: str) -> None:
+        print(f"{time.perf_counter() - began:4.0f} s  {text}", file=sys.stderr, flush=True)
+
+    for name in [] if given.draw else given.family:
+        world = load(name, given.data, given.cache, given.targets, say)
+        say(f"{name}: {len(world.rows)} rows")
         if given.models:
             save(world, given.models / f"family_{name}", given.models / "family_torch")
-            print(f"models: {time.perf_counter() - began:.0f} s", flush=True)
-        if given.models_alone:
-            continue
-        parts: list[Line] = []
-        for regime in HELD_OUT:
-            result = cross_validate(world, regime)
-            parts += result
-            print(markdown(result), f"{time.perf_counter() - began:.0f} s", flush=True)
-            if regime == "unseen" and not given.no_baselines:
-                result = baselines(world, regime, world.regimes.held_out[regime].folds)
-                parts += result
-                print(markdown(result), f"{time.perf_counter() - began:.0f} s", flush=True)
-        result = other_devices(world)
-        parts += result
-        print(markdown(result), f"{time.perf_counter() - began:.0f} s", flush=True)
-        lines += parts
+        if not given.models_alone:
+            anew = [
+                o for o in lines if family_of(o.target) == name and world.judged.search(o.target)
+            ]
+            lines = [one for one in lines if one not in anew]
+            lines += [*cross_validate(world), *other_devices(world)]
+            for label, rows in world.tables.items():
+                lines += noise(label, [world.rows[i].repeats_us for i in rows])
+            lines += baselines(world, given.processes) if given.processes else ()
     if given.write:
-        page = ROOT / "experiments" / "whole_networks.md"
-        full = ROOT / "experiments" / "figures" / "whole_networks.csv"
-        full.write_text(csv(lines), encoding="utf-8")
-        text, mark, rest = page.read_text(encoding="utf-8").partition("## Figures\n")
-        sentence = rest.strip().partition("\n")[0]
-        page.write_text(f"{text}{mark}\n{sentence}\n\n{summary(lines)}", encoding="utf-8")
+        write(lines, FIGURES)
+        write_page(lines)
+    if given.mlflow:
+        log(lines, given.mlflow)
 
 
 if __name__ == "__main__":

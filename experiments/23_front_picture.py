@@ -26,6 +26,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
+from experiments.pictures import picture as drawn
+from experiments.pictures import text
 from hybridlat.model.family.shipped import head_of
 
 ANSWERS = HERE / "figures" / "predicted_measured.json"
@@ -178,14 +180,6 @@ PLACES = {
     "t4": ("T4", "Paddle-TensorRT, FP32"), "rtx-4090": ("RTX 4090", "torch.compile, AMP"),
 }  # fmt: skip
 LEFT, TOP, ROW, SCALE = 340, 64, 19, 13.0
-STYLE = """<style>
-text { font: 13px system-ui, 'Segoe UI', Helvetica, Arial, sans-serif; fill: #1f2328 }
-.ground { fill: #ffffff; stroke: #d1d9e0 } .small { fill: #59636e; font-size: 12px }
-.bold { font-weight: 600 } .bar { fill: #a9b6c4 } .ours { fill: #0b7a55 } .dot { fill: #1f2328 }
-@media (prefers-color-scheme: dark) {
-text { fill: #f0f6fc } .ground { fill: #0d1117; stroke: #3d444d } .small { fill: #9198a1 }
-.bar { fill: #4f5b69 } .ours { fill: #2ea97c } .dot { fill: #f0f6fc } }
-</style>"""
 
 
 def picture(found: dict[str, float]) -> str:
@@ -195,34 +189,26 @@ def picture(found: dict[str, float]) -> str:
         tested = found[f"{place}/unseen/hybridlat/tested"]
         what = "networks" if place == "cpu" else "latencies"
         lines = ((device, "bold"), (engine, "small"), (f"{tested:.0f} {what}", "small"))
-        for number, (text, kind) in enumerate(lines):
-            parts.append(_text(24, y + 14 + 18 * number, text, kind))
+        for number, (name, kind) in enumerate(lines):
+            parts.append(text(24, y + 14 + 18 * number, name, kind))
         bars = [(f"{place}/unseen/{method}", words) for method, words in METHODS.items()]
         if place == "cpu":
             bars.append(("cpu/gated@5%/hybridlat", "… once it measured"))
         for key, words in bars:
             error, ours = found[f"{key}/rmspe"], "hybridlat" in key
-            parts.append(_text(LEFT - 10, y + 13, words, "bold" if ours else "", "end"))
+            parts.append(text(LEFT - 10, y + 13, words, "bold" if ours else "", "end"))
             kind = "ours" if ours else "bar"
             parts.append(f'<rect class="{kind}" x="{LEFT}" y="{y + 2}" width="{error * SCALE:.1f}" '
                          f'height="{ROW - 5}" rx="2"/>')  # fmt: skip
             middle = LEFT + found[f"{key}/median"] * SCALE
             parts.append(f'<circle class="dot" cx="{middle:.1f}" cy="{y + 9}" r="3"/>')
             end = LEFT + error * SCALE + 6
-            parts.append(_text(end, y + 13, f"{error} %", "bold" if ours else "small"))
+            parts.append(text(end, y + 13, f"{error} %", "bold" if ours else "small"))
             y += ROW
         y += 16
     title = "Error on networks that were held out: every method learned from the same data"
     note = "Bar: root mean square of the relative error. Dot: its median."
-    head = [_text(24, 28, title, "bold"), _text(24, 47, note, "small")]
-    size = f'width="880" height="{y + 2}" viewBox="0 0 880 {y + 2}"'
-    ground = f'<rect class="ground" x="0.5" y="0.5" width="879" height="{y + 1}" rx="8"/>'
-    opening = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{title}">'
-    return "\n".join([opening, STYLE, ground, *head, *parts, "</svg>\n"])
-
-
-def _text(x: float, y: float, text: str, kind: str, anchor: str = "start") -> str:
-    return f'<text x="{x:.1f}" y="{y}" class="{kind}" text-anchor="{anchor}">{text}</text>'
+    return drawn(title, note, y + 2, parts)
 
 
 def main() -> None:

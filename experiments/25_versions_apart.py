@@ -29,8 +29,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from whole_networks_data import FAMILIES, read_rows
-
+from experiments.whole_networks_data import FAMILIES, read_rows
 from hybridlat import onnx_io
 from hybridlat.engines.registry import open_backend
 from hybridlat.estimate.lookup.target_data import TargetData

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from public_data.kernel_tables import at_batch, kernel_table, unfused
 
+from experiments.public_data.kernel_tables import at_batch, kernel_table, unfused
 from hybridlat.engines import device_sheets, registry, torch
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.model.family.dataset import KernelSet, Observation, Task, architecture_of, kernel_set
@@ -27,6 +27,14 @@ FAMILIES = {
     "torch-compile": ("torch-compile",),
 }
 """Engine families and their engines: what runs much the same kernels."""
+
+
+def family_of(label: str) -> str:
+    """The family of a table, which its target and perhaps a layout name."""
+    engine = Target.parse(label.split()[0]).engine
+    return next(name for name, engines in FAMILIES.items() if engine in engines)
+
+
 NOTES = tomllib.loads(Path(__file__).with_name("whole_networks_notes.toml").read_text())["notes"]
 """What was found out about single rows of the table: ``where`` column → the values meant."""
 RENAMED = {
@@ -53,6 +61,18 @@ class Row:
     suspect: bool
     copies: bool
     plain_relu: bool
+    repeats_us: tuple[float, ...]
+    """The figures that ``latency_us`` is the median of."""
+    cells: tuple[()] = ()  # of a file that is read as kernels
+
+    @property
+    def name(self) -> str:
+        return f"{self.onnx} batch {self.batch} {self.layout}".rstrip()
+
+    @property
+    def label(self) -> str:
+        """The table that it is judged with: its target, and the layout where several are known."""
+        return f"{self.target} {self.layout}".rstrip()
 
     @property
     def task(self) -> Task:
@@ -90,7 +110,7 @@ def read_rows(folders: Iterable[Path], engines: Iterable[str]) -> list[Row]:
         key = (target, *network, int(row.batch), layout, is_suspect(note), copies, relu)
         groups.setdefault(key, []).append(float(row.latency_us))
     return [
-        Row(t, folder, onnx, batch, layout, float(np.median(result)), *rest)  # type: ignore[arg-type]
+        Row(t, folder, onnx, batch, layout, float(np.median(result)), *rest, tuple(result))  # type: ignore[arg-type]
         for (t, folder, onnx, batch, layout, *rest), result in groups.items()
     ]
 

@@ -1,25 +1,25 @@
 """How far off a device left out is after a few of its networks were measured.
 
-*few@k*: k latencies. *few@k networks*: k networks, each at all batches and sizes of the table.
+*known@1*: one latency, each in turn. *few@k*: k latencies, those first that tell most. *few@k
+networks*: k networks, each at all batches and sizes of the table. All are judged on networks of
+other architectures.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
-from whole_networks_lines import Line, line, mean_line
 
 from experiments.family_choice import choose
+from experiments.whole_networks_lines import Line, line
 from hybridlat.evaluation.families import FamilyRecords
 from hybridlat.model.family.learn import adapt
-from hybridlat.model.family.served import FamilyModel
+from hybridlat.model.family.served import Calibration, FamilyModel
 
 Array = NDArray[np.float64]
 FEW = (5, 10, 30, 100)
-_DRAWS = 5
 _LEAST = 4  # latencies left to judge
 
 
@@ -30,57 +30,26 @@ def few_shot(
 
     A layout is a law of its own, and so are latencies with copies: of each, so many are measured.
     """
-    draw = np.random.default_rng(0)
-    by_task = [
-        [i for i in rows if table.rows[i].task == task]
-        for task in sorted({table.rows[i].task for i in rows})
+    tasks = sorted({table.rows[i].task for i in rows})
+    orders = [
+        _chosen(table, model, own)
+        for own in ([i for i in rows if table.rows[i].task == task] for task in tasks)
+        if len(own) >= 2 * FEW[0]
     ]
-    tasks = [(own, _chosen(table, model, own)) for own in by_task if len(own) >= 2 * FEW[0]]
-    for count in FEW:
-        many = [task for task in tasks if len(task[0]) >= 2 * count]
-        pick = partial(_first, count)
-        yield from _lines(table, model, label, f"few@{count}", many, pick, draw)
-    for count in FEW:
-        many = [
-            task
-            for task in tasks
-            if len(task[0]) > len(_architectures(table, task[0])) >= 2 * count
-        ]
-        pick = partial(_all_batches, table, count)
-        yield from _lines(table, model, label, f"few@{count} networks", many, pick, draw)
-
-
-def _lines(
-    table: FamilyRecords,
-    model: FamilyModel,
-    label: str,
-    regime: str,
-    tasks: Sequence[tuple[list[int], list[int]]],
-    pick: Callable[[Sequence[int]], list[int]],
-    draw: np.random.Generator,
-) -> Iterator[Line]:
-    """``tasks`` are rows as they stand and in the order of measuring, which ``pick`` takes of."""
-    orders = {
-        "chosen": [[best for _, best in tasks]],
-        "random": [
-            [[own[i] for i in draw.permutation(len(own))] for own, _ in tasks]
-            for _ in range(_DRAWS)
-        ],
-    }
-    for method, draws in orders.items():
-        each = []
-        for order in draws:
-            measured = [pick(one) for one in order]
-            predicted, truth = _adapted(table, model, [own for own, _ in tasks], measured)
-            if len(truth) >= _LEAST:
-                each.append(line(label, regime, method, predicted, truth))
-        if each:  # else the measured networks are all there are, at other batches
-            yield mean_line(each)
-
-
-def _architectures(table: FamilyRecords, rows: Sequence[int]) -> list[str]:
-    """In the order of their first rows, each once."""
-    return list(dict.fromkeys(table.rows[i].architecture for i in rows))
+    groups: dict[str, Callable[[int], object]] = {
+        "": lambda i: i, " networks": lambda i: table.rows[i].architecture
+    }  # fmt: skip
+    for what, group in groups.items():
+        for count in FEW:
+            parts = []
+            for order in orders:
+                first = list(dict.fromkeys(map(group, order)))
+                if len(first) >= 2 * count and (not what or len(order) > len(first)):
+                    measured = sorted(i for i in order if group(i) in first[:count])
+                    parts.append(_adapted(table, model, sorted(order), measured))
+            if sum(len(truth) for _, truth in parts) >= _LEAST:
+                predicted, truth = (np.concatenate(each) for each in zip(*parts, strict=True))
+                yield line((label, f"few@{count}{what}", "chosen"), predicted, truth)
 
 
 def _chosen(table: FamilyRecords, model: FamilyModel, rows: Sequence[int]) -> list[int]:
@@ -89,31 +58,44 @@ def _chosen(table: FamilyRecords, model: FamilyModel, rows: Sequence[int]) -> li
     return [rows[i] for i in choose(model, table.rows[rows[0]].task, kernels, len(rows))]
 
 
-def _first(count: int, order: Sequence[int]) -> list[int]:
-    return list(order[:count])
-
-
-def _all_batches(table: FamilyRecords, count: int, order: Sequence[int]) -> list[int]:
-    """All rows of the first ``count`` architectures in an order."""
-    first = set(_architectures(table, order)[:count])
-    return sorted(i for i in order if table.rows[i].architecture in first)
-
-
 def _adapted(
-    table: FamilyRecords,
-    model: FamilyModel,
-    tasks: Sequence[list[int]],
-    picks: Sequence[Sequence[int]],
+    table: FamilyRecords, model: FamilyModel, rows: Sequence[int], measured: Sequence[int]
 ) -> tuple[Array, Array]:
     """(predicted, true) of the networks that were not measured, nor any of their architectures."""
-    predicted, truth = [], []
-    for rows, measured in zip(tasks, picks, strict=True):
-        known = set(_architectures(table, measured))
-        told = [table.observations[i] for i in measured]
-        adapted = adapt(model, table.rows[measured[0]].task, told)
-        for i in rows:
-            if table.rows[i].architecture not in known:
-                kernels = table.observations[i].kernels
-                predicted.append(adapted.log_latency(kernels, table.points(i))[0])
-                truth.append(table.rows[i].latency_us)
-    return np.exp(predicted), np.array(truth)
+    known = {table.rows[i].architecture for i in measured}
+    told, task = [table.observations[i] for i in measured], table.rows[measured[0]].task
+    weights = adapt(model, task, told).coefficients
+    judged = [i for i in rows if table.rows[i].architecture not in known]
+    logarithms = [
+        model.equation(table.observations[i].kernels, task, table.points(i), weights)[0]
+        for i in judged
+    ]
+    return np.exp(logarithms), np.array([table.rows[i].latency_us for i in judged])
+
+
+def one_known(
+    table: FamilyRecords, model: FamilyModel, calibration: Calibration, rows: Sequence[int]
+) -> tuple[Array, Array, Array]:
+    """(predicted, true, half-width of the logarithm) of every network, by every one as known.
+
+    By known network and network; NaN within an architecture. Every latency conditions all others,
+    alone: a Gaussian given one value, linear at the mode that the family has without it. The
+    product makes steps to the mode with it.
+    """
+    told = [table.observations[i] for i in rows]
+    places = zip(rows, told, strict=True)
+    each = [model.equation(one.kernels, one.task, table.points(i)) for i, one in places]
+    mode = np.array([logarithm for logarithm, _ in each])
+    equations = np.stack([equation for _, equation in each])
+    covariance = model.covariance(equations, [one.task for one in told])
+    variance, truth = np.diag(covariance), np.array([one.latency_us for one in told])
+    gain = covariance / (variance + model.embedding.hyper.own_variance)[:, None]  # of the known
+    predicted = np.exp(mode + gain * (np.log(truth) - mode)[:, None])
+    spread = np.sqrt(np.maximum(variance - gain * covariance, 1e-6))
+    # The served rule is a multiple of a hypotenuse, up to what is said without a known latency.
+    learned = calibration.half_width(0.0, "", before=np.inf) / calibration.floor
+    widest = [calibration.half_width(float(one), "") for one in np.sqrt(variance)]
+    half = np.minimum(learned * np.hypot(spread, calibration.floor), widest)
+    names = np.array([one.network for one in told])
+    predicted[names[:, None] == names] = np.nan
+    return predicted, np.broadcast_to(truth, half.shape), half

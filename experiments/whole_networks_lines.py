@@ -1,109 +1,88 @@
-"""The lines of experiments/whole_networks.md's tables: how far off a method is on a target."""
+"""The lines of experiments/figures/whole_networks.csv: how far off a method is on a target."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.report.table import Table, titled
 
 Array = NDArray[np.float64]
-LEAST = 20
-"""Latencies of a target that has a row in the lab book."""
+FIGURES = Path(__file__).parent / "figures" / "whole_networks.csv"
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a table; ``networks`` counts the latencies that were judged."""
+    """Errors, coverage and half-width of intervals of 90 %: percent, of the latencies judged.
+
+    ``half_width`` is how far the farther end of an interval is from the latency, in the median.
+    """
 
     target: str
     regime: str
     method: str
-    networks: int
+    latencies: int
     rmspe: float
     median: float
     bias: float
     coverage: float | None = None
-    width: float | None = None
+    half_width: float | None = None
+    networks: int = 0
 
 
-def line(target: str, regime: str, method: str, predicted: Array, truth: Array) -> Line:
-    """The errors of a method on a target."""
-    off = predicted / truth - 1
-    return Line(
-        target, regime, method, len(off), 100 * float(np.sqrt(np.mean(off**2))),
-        100 * float(np.median(np.abs(off))), 100 * float(np.mean(off)),
-    )  # fmt: skip
+def line(
+    names: tuple[str, str, str],
+    predicted: Array,
+    truth: Array,
+    networks: Iterable[str] = (),
+    bounds: Sequence[Array] = (),
+) -> Line:
+    """The errors of (target, regime, method); ``bounds`` are both ends of the intervals."""
+    off = 100 * (predicted / truth - 1)
+    figures = [np.sqrt(np.mean(off**2)), np.median(np.abs(off)), np.mean(off)]
+    if len(bounds):
+        low, high = bounds
+        figures.append(100 * np.mean((low <= truth) & (truth <= high)))
+        figures.append(100 * np.median(high / predicted - 1))
+    return Line(*names, len(off), *map(float, figures), networks=len(set(networks)))
 
 
-def mean_line(lines: Sequence[Line]) -> Line:
-    """One line for several draws: their mean errors, counted as the first."""
-    first = lines[0]
-    errors = ([getattr(one, name) for one in lines] for name in ("rmspe", "median", "bias"))
-    return Line(
-        first.target, first.regime, first.method, first.networks,
-        *(float(np.mean(each)) for each in errors),
-    )  # fmt: skip
+def noise(target: str, figures: Iterable[tuple[float, ...]]) -> list[Line]:
+    """Figures of a network against the median of its others: what no method can beat."""
+    pairs = [
+        (same[i], np.median(same[:i] + same[i + 1 :]))
+        for same in figures if len(same) > 1
+        for i in range(len(same))
+    ]  # fmt: skip
+    return [line((target, "repeated", "noise"), *np.array(pairs).T)] if pairs else []
 
 
-def markdown(lines: Sequence[Line]) -> str:
-    """A row a target, regime and method."""
-    titles = titled("target", "regime", "method", "n", "RMSPE %", "median %", "bias %",
-                    "90 % holds", "width")  # fmt: skip
-    rows = [
-        (one.target, one.regime, one.method, one.networks, *_errors(one), *_shares(one, " %"))
-        for one in lines
-    ]
-    return Table(titles, rows).markdown() + "\n"
+_DIGITS = {"rmspe": 1, "median": 1, "bias": 1, "coverage": 0, "half_width": 0}
 
 
-def csv(lines: Sequence[Line]) -> str:
-    """The same rows as comma-separated values."""
-    titles = titled("target", "regime", "method", "latencies", "rmspe_percent", "median_percent",
-                    "bias_percent", "coverage_percent", "width_percent")  # fmt: skip
-    rows = [
-        (one.target, one.regime, one.method, one.networks, *_errors(one), *_shares(one))
-        for one in lines
-    ]
-    return Table(titles, rows).csv()
+def write(lines: Iterable[Line], file: Path) -> None:
+    """The lines as comma-separated values."""
+    names = [f.name for f in fields(Line)]
+    columns = titled(*(f"{name}_percent" if name in _DIGITS else name for name in names))
+    rows = [[_text(name, getattr(one, name)) for name in names] for one in lines]
+    file.write_text(Table(columns, rows).csv(), encoding="utf-8")
 
 
-def summary(lines: Sequence[Line]) -> str:
-    """A row a target: RMSPE and median of hybridlat in three regimes, and of the best baseline."""
-    numbers = titled("latencies", "unseen", "90 % holds, %", "families held out", "device left out",
-                     right=True)  # fmt: skip
-    rows = []
-    for one in lines:
-        if (one.regime, one.method) != ("unseen", "hybridlat") or one.networks < LEAST:
-            continue
-        same = [other for other in lines if other.target == one.target]
-        ours = {other.regime: _pair(other) for other in same if other.method == "hybridlat"}
-        others = [o for o in same if o.regime == "unseen" and o.method != "hybridlat"]
-        best = min(others, key=lambda other: other.rmspe, default=None)
-        rows.append((
-            one.target, one.networks, _pair(one), _shares(one)[0],
-            ours.get("unseen_family", "–"), ours.get("zero_shot", "–"),
-            f"{_pair(best)}, {best.method}" if best else "",
-        ))  # fmt: skip
-    columns = [*titled("target"), *numbers, *titled("best baseline, unseen")]
-    return Table(columns, rows).markdown() + "\n"
+def _text(name: str, value: object) -> object:
+    return f"{value:.{_DIGITS[name]}f}" if isinstance(value, float) else value
 
 
-def _errors(one: Line) -> tuple[str, str, str]:
-    return f"{one.rmspe:.1f}", f"{one.median:.1f}", f"{one.bias:+.1f}"
-
-
-def _pair(one: Line) -> str:
-    rmspe, median, _ = _errors(one)
-    return f"{rmspe}/{median}"
-
-
-def _shares(one: Line, unit: str = "") -> tuple[str, str]:
-    """Coverage and width in percent, empty where a method has none."""
-    holds, width = (
-        "" if share is None else f"{100 * share:.0f}{unit}" for share in (one.coverage, one.width)
-    )
-    return holds, width
+def read(file: Path) -> list[Line]:
+    """What ``write`` wrote."""
+    with file.open(encoding="utf-8") as opened:
+        rows = [
+            {name.removesuffix("_percent"): text for name, text in row.items() if text}
+            for row in csv.DictReader(opened)
+        ]
+    return msgspec.convert(rows, list[Line], strict=False)

@@ -1,0 +1,96 @@
+"""What whole networks are judged by: lines, their page and picture, and one known latency."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments import whole_networks_lines as lines
+from hybridlat.evaluation.families import FamilyRecords
+from hybridlat.model.family.law import Embedding, Hyper
+from hybridlat.model.family.learn import adapt, embedded, fit
+from hybridlat.model.family.served import Calibration
+from tests.experiments.scripts import load
+from tests.model.family.worlds import THERE, observations
+
+pytest.importorskip("pandas")
+from experiments import whole_networks_page as page
+from experiments.whole_networks_few_shot import one_known
+
+TRUTH = np.array([100.0, 200.0, 400.0])
+BOUNDS = TRUTH * [[0.9], [1.2]]
+
+
+def test_a_line_has_errors_and_what_intervals_hold(tmp_path: Path) -> None:
+    predicted, names = TRUTH * [1.0, 1.1, 1.3], ("t4/tensorrt/fp16", "unseen", "hybridlat")
+    one = lines.line(names, predicted, TRUTH, ["a", "a", "b"], [*BOUNDS * [1, 1, 2]])
+    assert one.rmspe == pytest.approx(100 * np.sqrt((0.1**2 + 0.3**2) / 3))
+    assert one.median == pytest.approx(10)
+    assert (one.latencies, one.networks) == (3, 2)
+    assert one.coverage == pytest.approx(200 / 3)
+    assert one.half_width == pytest.approx(20)
+    bare = lines.line(names, predicted, TRUTH)
+    lines.write([one, bare], tmp_path / "lines.csv")
+    kept = lines.read(tmp_path / "lines.csv")
+    assert kept[0] == replace(one, rmspe=18.3, median=10.0, bias=13.3, coverage=67, half_width=20)
+    assert (kept[1].coverage, kept[1].networks) == (None, 0)
+
+
+def test_one_known_latency_is_near_what_the_product_makes_of_it() -> None:
+    model = fit(observations(60, 1), Embedding(Hyper(), size=40))
+    told = [replace(o, network=str(i)) for i, o in enumerate(observations(6, 2, THERE, slower=0.4))]
+    told[1] = replace(told[1], network="0")
+
+    class Records(FamilyRecords):
+        observations = told
+        clouds = embedded(told, model.embedding)
+
+    calibration = Calibration(0.05, np.linspace(0, 3, 50), {"x": np.linspace(0, 2, 50)})
+    said, truth, half = one_known(Records("", (), {}), model, calibration, range(6))
+    assert np.isnan(said[0, 1]) and np.isnan(np.diag(said)).all() and np.isfinite(said[2, 0])
+    assert (truth[2] == [one.latency_us for one in told]).all()
+    adapted = adapt(model, THERE, [told[2]])
+    for other in (0, 4):
+        logarithm, spread = adapted.log_latency(told[other].kernels)
+        assert np.log(said[2, other]) == pytest.approx(logarithm, abs=0.03)
+        before = model.spreads(model.equation(told[other].kernels, THERE)[1][None], [THERE])[0]
+        served = calibration.half_width(spread, "", before=before)
+        assert half[2, other] == pytest.approx(served, rel=0.05)
+
+
+def test_the_page_says_what_the_lines_come_to() -> None:
+    def made(target: str, regime: str, method: str, error: float) -> lines.Line:
+        return lines.Line(target, regime, method, 30, error, error, 0.0, 90, 40)
+
+    t4, v100 = "t4/tensorrt-10/fp16", "v100/paddle-tensorrt-2020/fp16"
+    known = [made(t4, "unseen", "hybridlat", 8), made(t4, "unseen", "roofline", 10),
+             made(t4, "unseen", "kernel_forest", 9), made(t4, "zero_shot", "hybridlat", 40),
+             made(v100, "zero_shot", "hybridlat", 10),
+             made(t4, "few@10", "chosen", 12)]  # fmt: skip
+    targets = page.judged(known)
+    rows = {row[0]: list(row[1:]) for row in page.goals(targets).rows}
+    assert rows[page.CAME_TO[0]] == ["20.0 (2)", "10.0 (1)", "40.0 (1)"]
+    assert rows["worst device"] == ["40.0 t4", "10.0 v100", "40.0 t4"]
+    assert rows[page.CAME_TO[6]] == ["1 of 1", "0 of 0", "1 of 1"]
+    first, second = page.table(targets).rows
+    assert first[:7] == [t4, "30/0", "8.0/8.0", "–", "40.0/40.0", "–", "12.0/12.0"]
+    assert (*first[-3:-1], second[0]) == ("9.0/–", "kernel_forest", f"{v100}*")
+    assert page.drawn(targets).count("<circle") == 3 + 2  # and of the legend
+
+
+def test_page_and_picture_are_those_of_the_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, known = load("13_whole_networks"), lines.read(lines.FIGURES)
+    (tmp_path / "gpus.md").write_text(page.PAGE.read_text(encoding="utf-8"), encoding="utf-8")
+    files = [page.PAGE, *(page.FIGURES / name for name in ("gpus.csv", "gpus.svg"))]
+    monkeypatch.setattr(page, "PAGE", tmp_path / "gpus.md")
+    monkeypatch.setattr(page, "FIGURES", tmp_path)
+    page.write_page(known)
+    for file in files:
+        assert (tmp_path / file.name).read_bytes() == file.read_bytes()
+    script.log(known[:2], str(tmp_path / "mlflow.db"))
+    assert (tmp_path / "mlflow.db").is_file()
