@@ -36,6 +36,7 @@ from experiments.whole_networks_few_shot import few_shot, one_known
 from experiments.whole_networks_lines import FIGURES, Line, line, noise, read, write
 from experiments.whole_networks_page import LARGE, log, write_page
 from hybridlat.engines import device_sheets
+from hybridlat.evaluation.cross_fitting import FOLDS
 from hybridlat.evaluation.families import FamilyRecords
 from hybridlat.evaluation.family_regimes import LAYERWISE, Regimes
 from hybridlat.evaluation.metrics import OWN
