@@ -192,12 +192,11 @@ def _by_another_version(target: Target, chosen: OnboardingOptions) -> Onboarded 
             if not answer.trusted:
                 wide.append(f"{answer.network}: {why_untrusted(answer)}")
         cells = sum(each.cells for each in predictor.store.stats() if each.target == target)
-    notes = (
-        f"answered from {others[0].target}, {count_text(measured, 'cell')} measured now",
-        *wide,
-    )
-    elapsed_s = time.monotonic() - began
-    return Onboarded(target, networks, cells, 0, elapsed_s, notes, by=others[0].target)
+    said = f"answered from {others[0].target}, {count_text(measured, 'cell')} measured now"
+    return Onboarded(
+        target, networks, cells, 0, time.monotonic() - began, (said, *wide),
+        by=others[0].target, all_sure=not wide,
+    )  # fmt: skip
 
 
 def _onboard_fleet(
@@ -235,5 +234,5 @@ def _print_onboarded(onboarded: Onboarded, as_json: bool) -> int:
         if onboarded.trained is not None:
             _print_trained(onboarded.trained)
     if onboarded.by is not None:
-        return REFUSED if onboarded.notes[1:] else 0
+        return 0 if onboarded.all_sure else REFUSED
     return 0 if onboarded.trained is not None and onboarded.trained.accepted else REFUSED

@@ -58,7 +58,8 @@ def _row_to_first_cache(v: View) -> Array:
     return _log2(np.maximum(v.k_h * v.w_in * v.c_in * item, 1) / cache_bytes(v.device, 0))
 
 
-def _winograd(v: View) -> Array:
+def winograd(v: View) -> Array:
+    """1 where Winograd's shorter product serves, a 3x3 kernel with stride 1, else 0."""
     fits = (v.k_h == 3) & (v.k_w == 3) & (v.stride == 1) & (v.dilation == 1) & (v.groups == 1)
     return np.asarray(fits & (v.kind == KINDS["conv"]), np.float64)
 
@@ -126,7 +127,7 @@ _FORMULAS: list[tuple[str, str, Formula]] = [
      lambda v: _log2(np.maximum(v.size, 1) / cache_bytes(v.device, -1))),
     ("log2_row_to_first_cache", "log2 of the input rows under one row of taps over the first cache",
      _row_to_first_cache),
-    ("winograd", "1 or 0: a 3x3 kernel with stride 1 allows Winograd's shorter product", _winograd),
+    ("winograd", "1 or 0: a 3x3 kernel with stride 1 allows Winograd's shorter product", winograd),
 ]  # fmt: skip
 FEATURES: list[tuple[str, str, Formula]] = [
     *((f"log2_{name}", f"log2 of {name}", _size(name)) for name in _SIZES),

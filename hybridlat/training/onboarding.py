@@ -63,7 +63,7 @@ class Onboarded:
     ``networks`` are known whole and with their cells, ``kernels`` were measured now; ``cells``
     counts what the store knows. ``trained`` is None where there was too little to learn from, and
     before training; a ``problem`` ended it all. ``by`` is another version of the engine that
-    answers here too, so that nothing was trained.
+    answers here too, so that nothing was trained. ``all_sure``: no answer is wide there.
     """
 
     target: Target
@@ -75,6 +75,7 @@ class Onboarded:
     trained: Trained | None = None
     problem: HybridlatError | None = None
     by: Target | None = None
+    all_sure: bool = True
 
 
 def onboard_target(

@@ -68,8 +68,9 @@ def in_force(rules: Sequence[Rule], version: str) -> str:
 
 @cache
 def code_hash(front: str, names: tuple[str, ...] = ("*",)) -> str:
-    """Of modules beside the file ``front``: those that decide what an engine's kernels are."""
+    """Of modules beside the file ``front`` and in this room: what decides an engine's kernels."""
     files = sorted(file for name in names for file in Path(front).parent.glob(f"{name}.py"))
+    files += sorted(Path(__file__).parent.glob("*.py"))
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
 
 

@@ -15,7 +15,6 @@ from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hybridlat.estimate.compose.composition import normal_quantile
 from hybridlat.estimate.lookup.models import user_models_folder
@@ -30,11 +29,11 @@ from hybridlat.estimate.predict.source import (
 )
 from hybridlat.model.family import shipped
 from hybridlat.model.family.dataset import KernelSet, Observation, Task, kernel_set, task_base
-from hybridlat.model.family.kernels import COPY, HOST, KernelTable, class_of
+from hybridlat.model.family.kernels import COPY, HOST, every_kernel
 from hybridlat.model.family.law import LOWEST
 from hybridlat.model.family.learn import AdaptedTask, adapt
+from hybridlat.model.family.limits import least_us, within_reach
 from hybridlat.model.family.served import FamilyModel, relative_point
-from hybridlat.model.geometry import COLUMN, geometry
 from hybridlat.schema.device import STRICT, Device
 from hybridlat.schema.estimate import OriginCode
 from hybridlat.schema.measurement import Measurement
@@ -74,9 +73,8 @@ class Family(CellSource):
             return self
         rows, counts = [], Counter[str]()
         for one in measured:
-            there = replace(self, target=one.target)
-            kernels, _ = there._set(one.texts, one.counts, one.copied_bytes)
-            rows.append(Observation(kernels, there.task, one.latency_us))
+            task = replace(self, target=one.target).task
+            rows.append(Observation(self._set(one), task, one.latency_us))
             at = "it" if one.target == self.target else one.target
             counts["whose latency was given" if one.is_given else f"measured on {at}"] += 1
         return replace(self, adapted=adapt(self.model, self.task, rows), measured=counts)
@@ -93,7 +91,8 @@ class Family(CellSource):
     def network(self, cells: NetworkCells) -> NetworkLaw:
         """The latencies of a network's cells."""
         copied_bytes = cells.read_copied_bytes() if self.task.copies else 0.0
-        kernels, cell = self._set(cells.texts, cells.counts, copied_bytes)
+        table, cell = every_kernel(cells.texts, cells.counts, copied_bytes)
+        kernels = kernel_set(table, self.device, self.target.precision)
         base = task_base(kernels, self.task)
         points = self.model.embedding(kernels.descriptors, kernels.classes)
         weights = self.adapted.coefficients if self.adapted else self.model.coefficients(self.task)
@@ -109,6 +108,8 @@ class Family(CellSource):
         seen = self.model.seen_of(self.task) if self.adapted is None else 0
         factor = float(relative_point(np.array([spread]), seen)[0])
         each = each * factor
+        least = least_us(table, self.device, self.target.precision)
+        each[: len(cell)] = within_reach(each[: len(cell)], table.counts, least)
         beside = np.isin(kernels.classes, (HOST, COPY))
         calibration, quantile = self.model.calibration, normal_quantile(cells.confidence)
         half_width = quantile * math.hypot(spread, _FIRST_GUESS_SPREAD)
@@ -127,7 +128,7 @@ class Family(CellSource):
         And what share (0..1) of the variance of their log-latencies it tells.
         """
         count = len(networks)
-        sets = [self._set(one.texts, one.counts, one.copied_bytes)[0] for one in networks]
+        sets = [self._set(one) for one in networks]
         adapted = self.adapted or adapt(self.model, self.task, [])
         weights = adapted.coefficients
         found = [self.model.equation(each, self.task, None, weights)[1] for each in sets]
@@ -141,16 +142,9 @@ class Family(CellSource):
         best = int(np.argmax(told))
         return best, float(told[best] / max(unsure.sum() - unsure[best], 1e-6))
 
-    def _set(
-        self, texts: Sequence[str], counts: Sequence[int], copied_bytes: float
-    ) -> tuple[KernelSet, NDArray[np.intp]]:
-        cells = geometry(texts)
-        values = cells.values.copy()
-        classes = class_of(cells)
-        values[:, COLUMN["op"]] = 0.0
-        each = np.asarray(counts, np.float64)[cells.cell]
-        table = KernelTable(values, classes, each, copied_bytes)
-        return kernel_set(table, self.device, self.target.precision), cells.cell
+    def _set(self, one: MeasuredNetwork) -> KernelSet:
+        table, _ = every_kernel(one.texts, one.counts, one.copied_bytes)
+        return kernel_set(table, self.device, one.target.precision)
 
     @cached_property
     def origin(self) -> Origin:

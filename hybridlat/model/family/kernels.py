@@ -59,19 +59,33 @@ class KernelTable:
     copied_bytes: float
 
 
+def every_kernel(
+    texts: Sequence[str], counts: Sequence[float], copied_bytes: float = 0.0
+) -> tuple[KernelTable, NDArray[np.intp]]:
+    """(a row for each kernel of cells, that cell's position), each cell ``counts`` times."""
+    cells = geometry(texts)
+    values = cells.values.copy()
+    values[:, COLUMN["op"]] = 0.0
+    each = np.asarray(counts, np.float64)[cells.cell]
+    return KernelTable(values, class_of(cells), each, copied_bytes), cells.cell
+
+
 def table_of_texts(
     texts: Sequence[str], counts: Sequence[float], copied_bytes: float = 0.0
 ) -> KernelTable:
     """The kernels of cells given by their signature texts, each ``counts`` times."""
-    kernels = geometry(texts)
-    rows = np.column_stack([kernels.values, class_of(kernels)])
-    rows[:, COLUMN["op"]] = 0.0
+    every, _ = every_kernel(texts, counts, copied_bytes)
+    rows = np.column_stack([every.values, every.classes])
     distinct, inverse = np.unique(rows, axis=0, return_inverse=True)
-    each = np.asarray(counts, np.float64)[kernels.cell]
-    summed = np.bincount(inverse.reshape(-1), each, len(distinct)).astype(np.float64)
-    return KernelTable(
-        distinct[:, : len(COLUMNS)], distinct[:, -1].astype(np.intp), summed, copied_bytes
-    )
+    summed = np.bincount(inverse.reshape(-1), every.counts, len(distinct)).astype(np.float64)
+    values, classes = distinct[:, : len(COLUMNS)], distinct[:, -1].astype(np.intp)
+    return KernelTable(values, classes, summed, copied_bytes)
+
+
+def view_of(table: KernelTable, device: Device, precision: str) -> View:
+    """The kernels as a device sees them at a precision."""
+    count = len(table.values)
+    return View(Geometry(table.values, np.arange(count), count, ("",)), device, precision)
 
 
 def class_of(kernels: Geometry) -> NDArray[np.intp]:
@@ -136,6 +150,8 @@ def parts_us(table: KernelTable, view: View) -> Array:
     deep = table.classes == CLASSES.index("conv depthwise")
     tiled = (table.classes <= CLASSES.index("matmul")) & ~deep
     best_us = np.min([view.wave_us(tile) / near for tile, near in _TILES], axis=0)
+    # In a transposed convolution few of the taps meet an input.
+    best_us *= view.flop / np.maximum(2 * view.m * view.n * view.k * view.groups, 1)
     idle_us = np.where(tiled, _IDLE_SHARE * np.maximum(best_us - view.compute_us, 0.0), 0.0)
     slower = _DEPTHWISE_SLOWDOWN * device.peak(precision) / device.peak(STRICT)
     kept = _KEPT_SHARE * np.minimum(view.activation_size, cache_bytes(device, -1))
@@ -201,7 +217,7 @@ def describe(table: KernelTable, device: Device, precision: str) -> tuple[Array,
     beside them, and copying the network's inputs and outputs from and to the host.
     """
     count = len(table.values)
-    v = View(Geometry(table.values, np.arange(count), count, ("",)), device, precision)
+    v = view_of(table, device, precision)
     convolves = (table.classes <= 3).astype(np.float64)
     group_width = np.maximum(v.c_in / np.maximum(v.groups, 1), 1)
     ratio = np.log2(np.maximum(v.compute_us, 1e-5) / np.maximum(v.memory_us, 1e-5))
