@@ -200,12 +200,6 @@ PATTERNS = (
         "Conv+Relu | Conv",
     ),
     Pattern(
-        "a matrix product leaves its SiLU before a concatenation",
-        f"{WIDE} e = {POINT}(x, a) s = Sigmoid(e) m = Mul(e, s) b = {CONV}(m, d) r = Relu(b) "
-        "y = Concat<axis=1>(m, r)",
-        "Conv | Sigmoid+Mul | Conv+Relu", "float[1,256,20,20] x", half=True,
-    ),
-    Pattern(
         "a SiLU is applied while resizing into a concatenation",
         f"{W3} k = Constant<value = float[4] {{1, 1, 2, 2}}>() "
         f"a = {POINT}(x, p) s = Sigmoid(a) m = Mul(a, s) r = Resize<mode=\"nearest\">(m, , k) "

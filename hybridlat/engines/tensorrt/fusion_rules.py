@@ -115,7 +115,7 @@ RULES: tuple[Rule, ...] = (
     fuse("conv, hardswish", CONV, "HardSwish", "epilogue", all_of(when.only_reader, unless(when.is_a_classifier), unless(when.before_generated))),
     fuse("conv, leaky relu", CONV, "LeakyRelu", "epilogue", all_of(when.only_reader, unless(when.before_generated))),
     fuse("conv, activation", CONV, f"Relu {ACTIVATION}", "epilogue", any_of(when.only_reader, when.is_fully_connected)),
-    fuse("conv, silu", CONV, "SiLU", "epilogue", unless(all_of(when.is_fully_connected, when.read_by("Concat")))),
+    fuse("conv, silu", CONV, "SiLU", "epilogue"),
     fuse("conv, gelu", CONV, "Gelu TanhGelu", "epilogue", all_of(when.only_reader, unless(_gelu_apart))),
     fuse("conv, activation, affine", CONV, "BatchNormalization Affine", "epilogue", all_of(when.only_reader, unless(when.before_generated)), since="10"),
     fuse("conv, power", CONV, "Pow", "epilogue", when.by_scalar, since="10"),
