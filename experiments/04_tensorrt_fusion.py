@@ -7,9 +7,7 @@ FP32 and FP16, for the networks that shaped the rules and for those that did not
 disagreement. ``--nets`` takes a folder of ONNX
 files besides, of which two thirds may shape the rules and one third judges: for the latter nothing
 but the agreement is printed, since who has seen more must judge on other networks.
-
-``--engines`` takes a folder with ``layers.parquet`` (``../shared/data/gpu_networks``), layers of
-published engines, and ``nets``, and prints how many of them are the rules' kernels.
+``--engines`` takes a folder with ``layers.parquet``, layers of published engines, and ``nets``.
 
 What the compiler says of data/nets is read from tests/golden/rtx_layers; ``--record`` asks it anew
 (extra ``rtx``). What it says of the folder is kept in ``--answers``, and asked for where it is not
@@ -182,8 +180,7 @@ def main() -> None:
     if arguments.nets is not None:
         print("", *kinds_table(verdicts, (SHAPING,), SHOWN_KINDS), sep="\n")
     if arguments.engines is not None:
-        folder = arguments.engines
-        print("", *tensorrt_engines.table(folder / "layers.parquet", folder / "nets"), sep="\n")
+        print("", *tensorrt_engines.table(arguments.engines), sep="\n")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -41,25 +41,21 @@ def operators_of(layers: Sequence[str], network: Network) -> dict[int, list[int]
     return {at: [i for i, one in layer_of.items() if one == at] for at in layer_of.values()}
 
 
-def table(layers: Path, nets: Path) -> list[str]:
+def table(folder: Path) -> Iterator[str]:
     """Of each engine made of a known file: layers and time in equal groups; then what differs.
 
-    Layers that compute no operator of the file stand apart.
+    Layers that compute no operator of the file stand apart. Torch-TensorRT builds of no file.
     """
-    lines = [
-        "| engine | network | layers with operators | equal % | of their time % | copies' time % |",
-        "|---|---|---|---|---|---|",
-    ]
+    yield "| engine | network | layers with operators | equal % | of their time % | copies % |"
+    yield "|---|---|---|---|---|---|"
     differing: Counter[str] = Counter()
-    for (target_name, model, onnx, _), rows in pd.read_parquet(layers).groupby(
-        ["target", "model", "onnx", "path"], sort=False
-    ):
-        file = nets / f"{onnx or 'torchvision__mobilenet_v2'}.onnx"
-        target = Target.parse(target_name.removesuffix("-qat"))
-        if not (onnx or model.startswith("mobilenet")) or target.engine == "torch-tensorrt":
-            continue  # Torch-TensorRT builds of no file
-        precision = "fp32" if target.precision == "int8" else target.precision
-        network = tensorrt_networks.read(file, precision)
+    told = pd.read_parquet(folder / "layers.parquet").query("not target.str.contains('torch-')")
+    for (name, model, onnx, _), rows in told.groupby(["target", "model", "onnx", "path"]):
+        if not (onnx or model.startswith("mobilenet")):
+            continue
+        target = Target.parse(name.replace("int8-qat", "fp32"))
+        file = folder / "nets" / f"{onnx or 'torchvision__mobilenet_v2'}.onnx"
+        network = tensorrt_networks.read(file, target.precision)
         groups = rewriter.apply(network, fusion_rules.RULES, target.version.partition("-")[0])
         rules = {i: kernel for kernel in groups.kernels for i in kernel}
         us, equal = rows.avg_us.to_numpy(), []
@@ -71,9 +67,7 @@ def table(layers: Path, nets: Path) -> list[str]:
             else:
                 sides = ["+".join(network.nodes[i].op for i in k) for k in (*sorted(ours), nodes)]
                 differing[f"| `{' and '.join(sides[:-1])}` | `{sides[-1]}` |"] += 1
-        seen = us[list(found)].sum()
-        lines.append(
-            f"| {target_name} | {model} | {len(found)} | {100 * len(equal) / len(found):.1f} "
-            f"| {100 * us[equal].sum() / seen:.1f} | {100 * (1 - seen / us.sum()):.1f} |"
-        )
-    return [*lines, "", *(f"{kind} {count} |" for kind, count in differing.most_common())]
+        seen, share = us[list(found)].sum(), 100 * len(equal) / len(found)
+        times = f"{100 * us[equal].sum() / seen:.1f} | {100 * (1 - seen / us.sum()):.1f}"
+        yield f"| {name} | {model} | {len(found)} | {share:.1f} | {times} |"
+    yield from ("", *(f"{kind} {count} |" for kind, count in differing.most_common()))
