@@ -1,12 +1,13 @@
 """How well the table of TensorRT's fusion rules agrees with TensorRT-RTX's compiler.
 
-``python experiments/04_tensorrt_fusion.py [--nets DIR --answers DIR] [--record]``
+``python experiments/04_tensorrt_fusion.py [--nets DIR --answers DIR] [--engines DIR] [--record]``
 
 Prints the tables of experiments/tensorrt_fusion.md: the share of operators in identical groups,
 FP32 and FP16, for the networks that shaped the rules and for those that did not, and every kind of
 disagreement. ``--nets`` takes a folder of ONNX
 files besides, of which two thirds may shape the rules and one third judges: for the latter nothing
 but the agreement is printed, since who has seen more must judge on other networks.
+``--engines`` takes a folder with ``layers.parquet``, layers of published engines, and ``nets``.
 
 What the compiler says of data/nets is read from tests/golden/rtx_layers; ``--record`` asks it anew
 (extra ``rtx``). What it says of the folder is kept in ``--answers``, and asked for where it is not
@@ -27,7 +28,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from experiments import tensorrt_networks
+from experiments import tensorrt_engines, tensorrt_networks
 from experiments.tensorrt_networks import JUDGING, PRECISIONS, SHAPING, UNSEEN
 from experiments.tensorrt_verdicts import Kind, Verdict, verdict
 from hybridlat.engines import tensorrt_rtx
@@ -155,6 +156,7 @@ def main() -> None:
     )
     parser.add_argument("--nets", type=Path, help="a folder of further ONNX files")
     parser.add_argument("--answers", type=Path, help="where what is said of them is kept")
+    parser.add_argument("--engines", type=Path, help="layers of published engines")
     parser.add_argument("--record", action="store_true", help="write the recordings anew")
     arguments = parser.parse_args()
     names = sorted(path.stem for path in NETS.glob("*.onnx"))
@@ -177,6 +179,8 @@ def main() -> None:
     print(*figures(verdicts), "", *kinds_table(verdicts, HALVES), sep="\n")
     if arguments.nets is not None:
         print("", *kinds_table(verdicts, (SHAPING,), SHOWN_KINDS), sep="\n")
+    if arguments.engines is not None:
+        print("", *tensorrt_engines.table(arguments.engines), sep="\n")
 
 
 if __name__ == "__main__":

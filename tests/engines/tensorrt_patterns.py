@@ -194,6 +194,19 @@ PATTERNS = (
         "Conv+Relu | Conv",
     ),
     Pattern(
+        "a pooling of one position at a time is none",
+        f"{W3} a = {CONV}(x, w) r = Relu(a) b = AveragePool<kernel_shape=[1,1]>(r) "
+        f"y = {CONV}(b, w2)",
+        "Conv+Relu | Conv",
+    ),
+    Pattern(
+        "a SiLU is applied while resizing into a concatenation",
+        f"{W3} k = Constant<value = float[4] {{1, 1, 2, 2}}>() "
+        f"a = {POINT}(x, p) s = Sigmoid(a) m = Mul(a, s) r = Resize<mode=\"nearest\">(m, , k) "
+        "y = Concat<axis=1>(r, z)",
+        "Conv | Sigmoid+Mul+Resize+Concat", "float[1,64,28,28] x, float[1,64,56,56] z",
+    ),
+    Pattern(
         "a number is multiplied in the epilogue",
         f"{W3} {number('k', 1.7)} a = {POINT}(x, p) s = Sigmoid(a) m = Mul(a, s) t = Mul(m, k) "
         f"y = {CONV}(t, w)",

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from experiments import tensorrt_engines
 from hybridlat.engines import registry, tensorrt_rtx
 from hybridlat.engines.fusion.groups import Groups
 from hybridlat.engines.tensorrt_rtx import EngineLayer, groups_of_layers, parse_layers
 from hybridlat.errors import MissingExtra
 from hybridlat.schema.target import Target
-from tests.engines.tensorrt_patterns import PATTERNS, Pattern, told
+from tests.engines.tensorrt_patterns import CONV, PATTERNS, W3, Pattern, network, told
 from tests.experiments.scripts import load
 from tests.networks import Builder, residual_block
 
@@ -60,6 +61,19 @@ def test_the_compiler_lowers_without_a_gpu() -> None:
     held = sorted(i for kernel in (*lowered.origins, lowered.removed) for i in kernel)
     assert held == list(range(len(network.nodes)))
     assert "Conv+Add+Relu" in {node.op for node in lowered.network.nodes}
+
+
+def test_layers_of_a_published_engine_hold_the_operators_that_they_name() -> None:
+    net = network(
+        f"{W3} a = {CONV}(x, w) r = Relu(a) m = MaxPool<kernel_shape=[1,1]>(r) b = {CONV}(m, w2) "
+        "s = Add(b, m) y = Relu(s)"
+    )
+    layers = [
+        "Reformatting CopyNode for Input Tensor 0 to Conv_0 + PWN(Relu_1)",
+        "Conv_0", "MaxPool_2", "l1.weight + QuantizeLinear_9 + Conv_14 + Add_16 + PWN(Relu_17)",
+    ]  # fmt: skip
+    held = tensorrt_engines.operators_of(layers, net)
+    assert held == {1: [0, 1], 2: [2], 3: [3, 4, 5]}
 
 
 @NEEDS_COMPILER

@@ -66,6 +66,7 @@ RULES: tuple[Rule, ...] = (
     eliminate("own type", "Cast", "changes nothing", when.keeps_type),
     eliminate("single concat", "Concat", "nothing to put together", when.reads_one),
     eliminate("padding", "Pad", "zeros around a convolution's input are its own padding", all_of(when.pads_zeros, when.only_convolutions_read), since="10"),
+    eliminate("single pool", "AveragePool MaxPool", "gives out what it reads", all_of(when.pools_one_by_one, when.keeps_all), since="10"),
     eliminate("whole slice", "Slice", "keeps everything", when.keeps_all),
 
     # Patterns that count as one operator below.
@@ -89,6 +90,7 @@ RULES: tuple[Rule, ...] = (
     fuse("affine, shuffle", "Affine", "Shuffle", "the copy scales, on small maps", all_of(when.only_reader, when.maps_smaller_than(197)), "Shuffle", since="10"),
     fuse("group sum", "Relu", "Reshape", "a sum over split channels takes the activation", when.read_by("ReduceSum"), "Generated", since="10"),
     fuse("silu, mean", "SiLU Written", MEAN, "the reduction applies the activation", all_of(when.is_global, when.holds("Sigmoid")), "Reduction", since="10"),
+    fuse("silu, resize", "SiLU LeakyRelu", "Resize", "applied while resizing into its place", all_of(when.only_reader, when.read_by("Concat")), "Resize", since="10"),
     fuse("concat, mean", "Concat Written", MEAN, "the reduction reads the parts", all_of(when.is_global, when.only_reader), "Reduction", since="10"),
     fuse("activation, mean", "HardSwish BatchNormalization Affine", MEAN, "the reduction applies the activation, on small maps or those of an odd size", all_of(when.is_global, any_of(when.odd_maps, when.small_maps)), "Reduction", since="10"),
     fuse("split convolution", "Relu", MEAN, "a grouped convolution is summed up where it is reduced", all_of(when.is_global, when.made_by_grouped), "Reduction", since="10"),

@@ -187,6 +187,11 @@ def keeps_all(s: FusionState, producer: int, consumer: int) -> bool:
     return source in s.network.types and s.network.types[source].shape == s.output(consumer).shape
 
 
+def pools_one_by_one(s: FusionState, producer: int, consumer: int) -> bool:
+    """The windows of the consuming pooling hold one position each."""
+    return s.only(consumer).attribute("kernel_shape") in ((1,), (1, 1))
+
+
 def writes_in_place(s: FusionState, producer: int, consumer: int) -> bool:
     """The lower Concat's parts come from kernels that can write at an offset."""
     if s.kind[consumer] != "Concat":
