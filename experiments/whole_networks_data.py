@@ -42,6 +42,7 @@ RENAMED = {
     "t4/paddlex-tensorrt-8.5/fp16": "t4/paddle-tensorrt-8.5/fp16",
     "t4/paddlex-tensorrt-8.5/fp32": "t4/paddle-tensorrt-8.5/fp32",
     "v100/ort-tensorrt-8.2/fp16": "v100/tensorrt-8.2/fp16",
+    "orin-agx-32gb/tensorrt-trtutils/fp16": "orin-agx/tensorrt-trtutils/fp16",
     # 1.53 times what others have at 625 MHz: the clock of the 7 W mode.
     "orin-nano/tensorrt-8.6/fp16": "orin-nano-7w/tensorrt-8.6/fp16",
 }

@@ -83,6 +83,8 @@ class Device:
     def sustained_share(self, precision: str) -> float:
         """What is left of ``peak`` in large matrix products (0..1); 1 where it is unknown."""
         unit = self._unit(precision)
+        if unit == "int8" and unit not in self.sustained_flops:
+            unit = self._unit("fp16")  # the same tensor cores under the same power limit
         peak = self.peak_flops[unit]
         return min(1.0, self.sustained_flops.get(unit, peak) / peak)
 

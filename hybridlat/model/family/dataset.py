@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,19 +72,24 @@ class Sharing:
     runtime: float = 0.0
     recipe: float = 0.0
 
+    @property
+    def total(self) -> float:
+        """Of a task with itself."""
+        return sum(astuple(self))
+
     def between(self, left: Sequence[Task], right: Sequence[Task]) -> Array:
         """Covariance factor of every pair, (left x right)."""
+        each, place = np.unique(np.array([*left, *right], object), return_inverse=True)
         alike = {
-            name: np.array([getattr(task, name) for task in left])[:, None]
-            == np.array([getattr(task, name) for task in right])[None, :]
+            name: np.equal.outer(*[np.array([getattr(task, name) for task in each], object)] * 2)
             for name in ("device", "engine", "precision", "layout", "runtime")
         }
-        result = np.full((len(left), len(right)), float(self.all))
-        for name, same_name in alike.items():
-            result += getattr(self, name) * same_name
-        result += self.recipe * (alike["engine"] & alike["precision"])
-        same = np.array([[a == b for b in right] for a in left], np.float64)
-        return np.asarray(result + self.task * same.reshape(len(left), len(right)))
+        alike["recipe"] = alike["engine"] & alike["precision"]
+        alike["task"] = np.eye(len(each), dtype=bool)
+        result = np.full((len(each), len(each)), float(self.all))
+        for name, same in alike.items():
+            result += getattr(self, name) * same
+        return np.asarray(result[np.ix_(place[: len(left)], place[len(left) :])])
 
 
 @dataclass(frozen=True)

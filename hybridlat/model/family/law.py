@@ -11,14 +11,15 @@ Of a network only ``log(sum of counts * base * exp(f))`` is seen.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.model.family.dataset import KernelSet, Sharing
-from hybridlat.model.family.kernels import CLASSES, DESCRIPTORS, LAYOUT, PARTS
+from hybridlat.model.family.dataset import KernelSet, Sharing, Task
+from hybridlat.model.family.kernels import CLASSES, COPY, DESCRIPTORS, HOST, LAYOUT, PARTS
 
 Array = NDArray[np.float64]
 Float32 = NDArray[np.float32]
@@ -38,7 +39,9 @@ class Hyper:
     kernels. ``layout_distance`` is how far apart the same kernel is with channels first and last, 0
     where they are taken for one. ``noise`` is of one observation, ``network`` of what one network
     has of its own on one task, ``architecture`` on all tasks. No kernel's log-ratio to its base is
-    believed to be above ``highest``.
+    believed to be above ``highest``. ``sharing`` is between tasks; ``apart`` has that of single
+    terms (``Embedding.terms``) which share otherwise. ``alone`` is the weight (0..1) of what a
+    task's own rows say where no other task teaches.
     """
 
     lengths: Array = field(default_factory=lambda: np.full(len(DESCRIPTORS), 0.35))
@@ -52,6 +55,8 @@ class Hyper:
     network: float = 0.05
     architecture: float = 0.05
     sharing: Sharing = field(default_factory=Sharing)
+    apart: dict[str, Sharing] = field(default_factory=dict)
+    alone: float = 0.0
     highest: float = 3.5
     by_part: float = 0.0
     parts: float = 0.0
@@ -125,9 +130,52 @@ class Embedding:
         apart = np.random.default_rng([seed, 1]).standard_normal((2, size))
         self._over_layout = (apart * hyper.layout_distance).astype(np.float32)
 
-        knows_parts = hyper.by_part > 0 or hyper.parts > 0
-        self._part_columns = len(PARTS) * (len(CLASSES) + 1) if knows_parts else 0
-        self.columns = 4 * size + len(CLASSES) + 1 + self._part_columns
+        self._knows_parts = hyper.by_part > 0 or hyper.parts > 0
+        at, terms = 0, {}
+        for name, width in self._widths():
+            terms[name] = slice(at, at + width)
+            at += width
+        self.terms: dict[str, slice] = terms
+        """The columns of each term of the covariance."""
+        self.columns = at
+        by_sharing: dict[Sharing, list[NDArray[np.intp]]] = {}
+        for name, places in terms.items():
+            own = hyper.apart.get(name, hyper.sharing)
+            by_sharing.setdefault(own, []).append(np.arange(places.start, places.stop))
+        self._shared = [(own, np.concatenate(places)) for own, places in by_sharing.items()]
+
+    def _widths(self) -> list[tuple[str, int]]:
+        beside = {HOST: "host", COPY: "copy"}
+        each = [("smooth", 2 * self.size), ("rough", 2 * self.size), ("class", len(CLASSES) - 2)]
+        each += [*((beside[i], 1) for i in sorted(beside)), ("offset", 1)]
+        if self._knows_parts:
+            for part in PARTS:
+                each += [(f"by_{part}", len(CLASSES)), (part, 1)]
+        return each
+
+    def covariance(
+        self, left: Float32, left_tasks: Sequence[Task], right: Float32, right_tasks: Sequence[Task]
+    ) -> Array:
+        """Prior covariance of what equations say, each (rows x columns) with a task a row."""
+        result = np.zeros((len(left), len(right)))
+        for own, places in self._shared:
+            result += (left[:, places] @ right[:, places].T) * own.between(left_tasks, right_tasks)
+        return result
+
+    def variances(self, equations: Float32) -> Array:
+        """The diagonal of ``covariance`` of equations with themselves, whatever their tasks."""
+        return np.asarray(sum(
+            own.total * (equations[:, places].astype(np.float64) ** 2).sum(axis=1)
+            for own, places in self._shared
+        ))  # fmt: skip
+
+    def mixed(self, tasks: Sequence[Task], known: Sequence[Task], weighted: Float32) -> Float32:
+        """Coefficients (tasks x columns) by ``weighted`` rows of the tasks ``known``."""
+        result = np.zeros((len(tasks), self.columns), np.float32)
+        for own, places in self._shared:
+            between = own.between(tasks, known).astype(np.float32)
+            result[:, places] = between @ weighted[:, places]
+        return result
 
     def __call__(self, descriptors: Float32, classes: NDArray[np.intp]) -> Float32:
         """Points (kernels x columns) whose inner products are prior covariances."""
@@ -143,17 +191,14 @@ class Embedding:
             at = 2 * size * i
             points[:, at : at + size] = np.cos(angle) * scale
             points[:, at + size : at + 2 * size] = np.sin(angle) * scale
-        points[np.arange(len(classes)), 4 * size + classes] = hyper.by_class
-        at = 4 * size + len(CLASSES)
-        points[:, at] = hyper.offset
-        if self._part_columns:
+        rows = np.arange(len(classes))
+        points[rows, self.terms["class"].start + classes] = hyper.by_class
+        points[:, self.terms["offset"]] = hyper.offset
+        for i, part in enumerate(PARTS if self._knows_parts else ()):
             # To first order the logarithm of a sum of parts moves by the shares of them.
-            rows, width = np.arange(len(classes)), len(CLASSES) + 1
-            for i in range(len(PARTS)):
-                share = descriptors[:, len(DESCRIPTORS) + i]
-                first = at + 1 + width * i
-                points[rows, first + classes] = hyper.by_part * share
-                points[:, first + len(CLASSES)] = hyper.parts * share
+            share = descriptors[:, len(DESCRIPTORS) + i]
+            points[rows, self.terms[f"by_{part}"].start + classes] = hyper.by_part * share
+            points[:, self.terms[part].start] = hyper.parts * share
         return points
 
 

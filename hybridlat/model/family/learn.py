@@ -3,7 +3,8 @@
 Linearised, a change of the logarithm of a network's latency is the sum of its kernels' changes
 weighted by their shares of the time, so a network is one linear equation, and Gauss-Newton steps
 that renew the shares find the mode. Student-t weights take observations that no law explains out
-of the fit (Lange et al. 1989).
+of the fit (Lange et al. 1989). Where a task has rows enough, its coefficients are a weighted mean
+of this law and of one that the task's own rows teach alone: they err differently.
 
 A new device learns from a few of its networks: what the family leaves uncertain about a task is a
 Gaussian over networks' log-latencies. Measured networks condition it, which moves the coefficients
@@ -29,6 +30,7 @@ _FREEDOM = 4.0
 _LEAST_WEIGHT = 0.02
 _LEFT_OUT = 1e-9
 _MOST_ANCHORS = 900
+_LEAST_ALONE = 20  # rows of a task that have a say of their own
 _ADAPTING_STEPS = 5
 _OUT_OF_LINE = 2.5
 
@@ -59,8 +61,7 @@ def fit(
     task_of = np.array([tasks.index(one.task) for one in observations], np.intp)
     log_us = np.log([one.latency_us for one in observations])
     bases = [task_base(one.kernels, one.task) for one in observations]
-    shared = hyper.sharing.between(tasks, tasks)
-    between = shared[np.ix_(task_of, task_of)]
+    task_each = [one.task for one in observations]
     _, network = np.unique([one.network for one in observations], return_inverse=True)
     same = network[:, None] == network[None, :]
     alike = same & (task_of[:, None] == task_of[None, :])
@@ -83,24 +84,35 @@ def fit(
             points[i] = share.astype(np.float32) @ cloud
             residual[i] = log_us[i] - logarithm + share @ ratios[i]
         noise = hyper.noise**2 / (robust * trust)
-        covariance = (points @ points.T) * between + own
+        covariance = embedding.covariance(points, task_each, points, task_each) + own
         covariance[np.diag_indices(count)] += noise
         dual = np.asarray(np.linalg.solve(covariance, residual), np.float64)
-        for task in range(len(tasks)):
-            levels[task] = (dual * shared[task][task_of]).astype(np.float32) @ points
+        weighted = dual.astype(np.float32)[:, None] * points
+        levels = embedding.mixed(tasks, task_each, weighted)
         unexplained = (noise * dual + own @ dual) / max(hyper.noise, 0.03)
         robust = np.maximum((_FREEDOM + 1) / (_FREEDOM + unexplained**2), _LEAST_WEIGHT)
     sums = np.zeros_like(levels)
     for task in range(len(tasks)):
         mine = task_of == task
         sums[task] = dual[mine].astype(np.float32) @ points[mine]
+    beside = np.zeros_like(levels)
+    for task, count_here in enumerate(np.bincount(task_of, trust > _LEFT_OUT, len(tasks))):
+        if count_here >= _LEAST_ALONE:
+            mine = np.flatnonzero(task_of == task)
+            there = [tasks[task]] * len(mine)
+            alone = embedding.covariance(points[mine], there, points[mine], there)
+            alone += own[np.ix_(mine, mine)] + np.diag(noise[mine])
+            weight = np.linalg.solve(alone, residual[mine]).astype(np.float32)[:, None]
+            said = embedding.mixed([tasks[task]], there, weight * points[mine])[0]
+            beside[task] = hyper.alone * (said - levels[task])
     chosen = _spread_out(observations, task_of)
     anchors = points[chosen].astype(np.float16).astype(np.float32)
-    left = (anchors @ anchors.T).astype(np.float64) * between[np.ix_(chosen, chosen)]
+    theirs = [task_each[i] for i in chosen]
+    left = embedding.covariance(anchors, theirs, anchors, theirs)
     left[np.diag_indices(len(chosen))] += hyper.own_variance / robust[chosen] + 1e-6
     factor = np.linalg.inv(np.linalg.cholesky(left)).astype(np.float32)
     seen = np.bincount(task_of, minlength=len(tasks))
-    return FamilyModel(embedding, tasks, sums, anchors, task_of[chosen], factor, seen)
+    return FamilyModel(embedding, tasks, sums, beside, anchors, task_of[chosen], factor, seen)
 
 
 def _spread_out(observations: Sequence[Observation], task_of: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -192,11 +204,8 @@ def _moved(
     model: FamilyModel, task: Task, tasks: Sequence[Task], equations: Float32, dual: Array
 ) -> Float32:
     """How a task's coefficients change when equations of these tasks are given dual weights."""
-    sharing = model.embedding.hyper.sharing
-    own = sharing.between([task], tasks)[0]
-    between = sharing.between([task], model.tasks)[0, model.anchor_task]
-    theirs = sharing.between(tasks, model.tasks)[:, model.anchor_task]
-    direct = (own * dual) @ equations
-    cross = (equations @ model.anchors.T) * theirs
-    known = model.anchor_factor.T @ (model.anchor_factor @ (dual @ cross))
-    return np.asarray(direct - (known * between) @ model.anchors, np.float32)
+    embedding = model.embedding
+    direct = embedding.mixed([task], tasks, dual.astype(np.float32)[:, None] * equations)[0]
+    cross = embedding.covariance(equations, tasks, model.anchors, model.anchor_tasks)
+    known = model.anchor_factor.T @ (model.anchor_factor @ (dual @ cross).astype(np.float32))
+    return direct - embedding.mixed([task], model.anchor_tasks, known[:, None] * model.anchors)[0]

@@ -19,7 +19,7 @@ from hybridlat.model.family.law import Embedding, Hyper, log_sum
 
 Array = NDArray[np.float64]
 Float32 = NDArray[np.float32]
-FORMAT = 3
+FORMAT = 4
 """Counts also what a law is relative to: the base of kernels (``kernels.parts_us``)."""
 BATCHES = (1, 8, 64, 256)
 ELSEWHERE = ""
@@ -118,7 +118,8 @@ class FamilyModel:
     """One law for all targets of an engine family.
 
     ``sums[t]`` is the dual-weighted sum of the equations of task ``t``; a task's coefficients are
-    their mixture by what tasks share. ``anchors`` are equations kept to tell how far the knowledge
+    their mixture by what tasks share, and ``beside[t]`` what its own rows alone add to it.
+    ``anchors`` are equations kept to tell how far the knowledge
     reaches, ``anchor_factor`` the inverse of the Cholesky factor of their covariance. ``seen``
     counts the observations of each task, ``batches`` are the least and the largest by target.
     """
@@ -126,6 +127,7 @@ class FamilyModel:
     embedding: Embedding
     tasks: tuple[Task, ...]
     sums: Float32
+    beside: Float32
     anchors: Float32
     anchor_task: NDArray[np.intp]
     anchor_factor: Float32
@@ -139,8 +141,8 @@ class FamilyModel:
 
     def coefficients(self, task: Task) -> Float32:
         """Weights of the points' coordinates for a task, seen before or not."""
-        between = self.embedding.hyper.sharing.between([task], self.tasks)[0]
-        return np.asarray(between.astype(np.float32) @ self.sums)
+        shared = self.embedding.mixed([task], self.tasks, self.sums)[0]
+        return shared + self.beside[self.tasks.index(task)] if task in self.tasks else shared
 
     def equation(
         self,
@@ -164,11 +166,8 @@ class FamilyModel:
 
     def spreads(self, equations: Float32, tasks: Sequence[Task]) -> Array:
         """Standard deviations of networks' log-latencies: the diagonal of ``covariance``."""
-        between = self._between(tasks)
-        own = np.array([self.embedding.hyper.sharing.between([t], [t])[0, 0] for t in tasks])
-        half = ((equations @ self.anchors.T) * between) @ self._factor.T
-        prior = (equations.astype(np.float64) ** 2).sum(axis=1) * own
-        left = prior - (half.astype(np.float64) ** 2).sum(axis=1)
+        half = self._against_anchors(equations, tasks) @ self._factor.T
+        left = self.embedding.variances(equations) - (half**2).sum(axis=1)
         return np.asarray(np.sqrt(np.maximum(left, 1e-6)), np.float64)
 
     @cached_property
@@ -176,17 +175,18 @@ class FamilyModel:
         """``anchor_factor`` in double precision, which it is multiplied in."""
         return self.anchor_factor.astype(np.float64)
 
-    def _between(self, tasks: Sequence[Task]) -> Array:
-        """What tasks share with those of the anchors."""
-        return self.embedding.hyper.sharing.between(tasks, self.tasks)[:, self.anchor_task]
+    @cached_property
+    def anchor_tasks(self) -> list[Task]:
+        """The task of each anchor."""
+        return [self.tasks[i] for i in self.anchor_task]
+
+    def _against_anchors(self, equations: Float32, tasks: Sequence[Task]) -> Array:
+        return self.embedding.covariance(equations, tasks, self.anchors, self.anchor_tasks)
 
     def covariance(self, equations: Float32, tasks: Sequence[Task]) -> Array:
         """Covariance of networks' log-latencies that the anchors leave, noise not included."""
-        sharing = self.embedding.hyper.sharing
-        prior = (equations @ equations.T) * sharing.between(tasks, tasks)
-        cross = (equations @ self.anchors.T) * self._between(tasks)
-        half = cross @ self._factor.T
-        left = prior - half @ half.T
+        half = self._against_anchors(equations, tasks) @ self._factor.T
+        left = self.embedding.covariance(equations, tasks, equations, tasks) - half @ half.T
         left[np.diag_indices(len(left))] = np.maximum(np.diag(left), 1e-6)
         return np.asarray(left, np.float64)
 
@@ -199,7 +199,8 @@ class FamilyModel:
         )  # fmt: skip
         arrays = io.BytesIO()
         np.savez(
-            arrays, sums=self.sums, anchors=self.anchors.astype(np.float16),
+            arrays, sums=self.sums, beside=self.beside.astype(np.float16),
+            anchors=self.anchors.astype(np.float16),
             anchor_task=self.anchor_task.astype(np.int32), anchor_factor=self.anchor_factor,
         )  # fmt: skip
         (folder / _ARRAYS).write_bytes(arrays.getvalue())
@@ -214,7 +215,8 @@ class FamilyModel:
             with np.load(folder / _ARRAYS, allow_pickle=False) as arrays:
                 return cls(
                     Embedding(head.hyper, head.size, head.seed), head.tasks, arrays["sums"],
-                    arrays["anchors"].astype(np.float32), arrays["anchor_task"].astype(np.intp),
+                    arrays["beside"].astype(np.float32), arrays["anchors"].astype(np.float32),
+                    arrays["anchor_task"].astype(np.intp),
                     arrays["anchor_factor"], np.array(head.seen, np.intp), head.calibration,
                     head.batches,
                 )  # fmt: skip
