@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from hybridlat.model.family.dataset import Sharing
-from hybridlat.model.family.law import embedding_of, log_sum
+from hybridlat.model.family.law import embedding_of
 
 RELATIONS = ("all", "device", "engine", "precision", "runtime", "recipe", "task")
 OWN = ("noise", "network", "architecture")
@@ -92,7 +92,9 @@ def main() -> None:
     found = minimize(cost, first, jac=True, bounds=limits, options={"maxiter": given.steps})
     values = np.exp(found.x)
     for name, share in zip(terms, values[:-3].reshape(len(terms), -1), strict=True):
-        print(name, {r: float(f"{v:.2g}") for r, v in zip(RELATIONS, share, strict=True) if v > 0.01})
+        print(
+            name, {r: float(f"{v:.2g}") for r, v in zip(RELATIONS, share, strict=True) if v > 0.01}
+        )
     print(dict(zip(OWN, np.sqrt(values[-3:]).round(3).tolist(), strict=True)))
 
 

@@ -75,7 +75,7 @@ class Sharing:
     @property
     def total(self) -> float:
         """Of a task with itself."""
-        return sum(astuple(self))
+        return float(sum(astuple(self)))
 
     def between(self, left: Sequence[Task], right: Sequence[Task]) -> Array:
         """Covariance factor of every pair, (left x right)."""

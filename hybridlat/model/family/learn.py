@@ -208,4 +208,5 @@ def _moved(
     direct = embedding.mixed([task], tasks, dual.astype(np.float32)[:, None] * equations)[0]
     cross = embedding.covariance(equations, tasks, model.anchors, model.anchor_tasks)
     known = model.anchor_factor.T @ (model.anchor_factor @ (dual @ cross).astype(np.float32))
-    return direct - embedding.mixed([task], model.anchor_tasks, known[:, None] * model.anchors)[0]
+    taken = embedding.mixed([task], model.anchor_tasks, known[:, None] * model.anchors)[0]
+    return np.asarray(direct - taken)

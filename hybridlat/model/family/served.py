@@ -142,7 +142,9 @@ class FamilyModel:
     def coefficients(self, task: Task) -> Float32:
         """Weights of the points' coordinates for a task, seen before or not."""
         shared = self.embedding.mixed([task], self.tasks, self.sums)[0]
-        return shared + self.beside[self.tasks.index(task)] if task in self.tasks else shared
+        if task in self.tasks:
+            shared += self.beside[self.tasks.index(task)]
+        return np.asarray(shared)
 
     def equation(
         self,
