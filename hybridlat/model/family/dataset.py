@@ -79,17 +79,17 @@ class Sharing:
 
     def between(self, left: Sequence[Task], right: Sequence[Task]) -> Array:
         """Covariance factor of every pair, (left x right)."""
-        each, place = np.unique(np.array([*left, *right], object), return_inverse=True)
+        number = {task: i for i, task in enumerate(dict.fromkeys((*left, *right)))}
         alike = {
-            name: np.equal.outer(*[np.array([getattr(task, name) for task in each], object)] * 2)
+            name: np.equal.outer(*[np.array([getattr(task, name) for task in number], object)] * 2)
             for name in ("device", "engine", "precision", "layout", "runtime")
         }
         alike["recipe"] = alike["engine"] & alike["precision"]
-        alike["task"] = np.eye(len(each), dtype=bool)
-        result = np.full((len(each), len(each)), float(self.all))
+        alike["task"] = np.eye(len(number), dtype=bool)
+        result = np.full((len(number), len(number)), float(self.all))
         for name, same in alike.items():
             result += getattr(self, name) * same
-        return np.asarray(result[np.ix_(place[: len(left)], place[len(left) :])])
+        return np.asarray(result[np.ix_([number[t] for t in left], [number[t] for t in right])])
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ Of a network only ``log(sum of counts * base * exp(f))`` is seen.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -77,15 +77,41 @@ def _lengths(scale: float = 1.0, **factors: float) -> Array:
 
 _STEADY: dict[str, Any] = {"noise": 0.05, "network": 0.02, "architecture": 0.02}
 """Where little of a latency is noise or a network's own."""
+
+
+def _table(text: str) -> dict[str, Sharing]:
+    header, *rows = [line.split() for line in text.strip().splitlines()]
+    nothing = {one.name: 0.0 for one in fields(Sharing)}
+    return {
+        name: Sharing(**nothing | dict(zip(header[1:], map(float, values), strict=True)))
+        for name, *values in rows
+    }
+
+
+_TENSORRT = _table("""
+    term        all   device engine precision runtime recipe task
+    smooth      1.1   0.089  0      0         0.11    0      0
+    rough       0.18  0.012  0.35   0.045     0.045   0      0
+    class       0.37  0.018  0.032  0.048     0.57    0.031  0.017
+    host        30    0.25   0.29   0.13      0.69    30     30
+    copy        1.1   0.19   0.3    0.1       0.3     30     30
+    offset      0.11  0      0      0.097     0.052   0      0
+    by_compute  5.5   0.032  0.026  0.13      0.48    0.04   0
+    compute     0.15  0.011  0      0.041     0.077   0.022  0
+    by_memory   0.64  0.033  0.043  0.17      1.1     0.043  0.15
+    memory      1.9   0.11   0.019  0.016     0.071   0.012  0
+    by_launch   0.45  5      1.4    0.038     4.1     0.063  0.12
+    launch      0.23  0.044  0.34   0.01      0.053   0.01   0.03
+""")
+"""What tasks share of each term. Large kernels are alike everywhere; how small ones are launched is
+a matter of the device and of the engine's version, what a run costs beside them of the table."""
 ASSUMED = {
-    # Old versions of an engine are known, too. They run a grouped convolution as one kernel for
-    # each of its groups: thirty-two launches where the base has one or a few. What wraps an engine
-    # (Paddle, with layers of its own) is common to its versions, and one version at one precision
-    # has the same kernels on every device. The law is smooth: what few networks say reaches far.
+    # Chosen on tables of one collection (experiments/28_family_shares.py), noise by hand: single
+    # figures of others are off by more than their tables say.
     "tensorrt": (800, Hyper(
-        lengths=_lengths(0.85, k=1.5, roofline=0.5), class_distance=0.9, rough_scale=1.5,
-        network=0.05, architecture=0.03, highest=5.0, by_part=0.3, parts=0.6,
-        sharing=Sharing(device=0.2, precision=0.1, runtime=0.3, recipe=1.2),
+        lengths=_lengths(1.2, k=1.5, roofline=0.5), class_distance=0.9, rough_scale=1.5,
+        noise=0.06, network=0.03, architecture=0.03, highest=5.0, by_part=0.3, parts=0.6,
+        apart=_TENSORRT, alone=0.4,
     )),
     # Devices differ by little but their data sheets. Descriptors that tell devices apart count
     # less where few devices tell of another.
