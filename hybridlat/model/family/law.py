@@ -111,7 +111,7 @@ ASSUMED = {
     "tensorrt": (800, Hyper(
         lengths=_lengths(1.2, k=1.5, roofline=0.5), class_distance=0.9, rough_scale=1.5,
         noise=0.06, network=0.03, architecture=0.03, highest=5.0, by_part=0.3, parts=0.6,
-        apart=_TENSORRT, alone=0.4,
+        apart=_TENSORRT, alone=0.5,
     )),
     # Devices differ by little but their data sheets. Descriptors that tell devices apart count
     # less where few devices tell of another.
