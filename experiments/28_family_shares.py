@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import re
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -25,6 +26,7 @@ sys.path.insert(0, str(ROOT))
 
 from hybridlat.model.family.dataset import Sharing
 from hybridlat.model.family.law import embedding_of
+from hybridlat.schema.progress import silent
 
 RELATIONS = ("all", "device", "engine", "precision", "runtime", "recipe", "task")
 OWN = ("noise", "network", "architecture")
@@ -41,7 +43,7 @@ def linearised(world) -> tuple[np.ndarray, np.ndarray]:
         one, cloud = world.observations[i], world.points(i)
         logarithm, equation = model.equation(one.kernels, one.task, cloud)
         points.append(equation)
-        residuals.append(world.log_us[i] - logarithm + equation @ model.coefficients(one.task))
+        residuals.append(np.log(one.latency_us) - logarithm + equation @ model.coefficients(one.task))
     return np.array(points), np.array(residuals)
 
 
@@ -55,7 +57,8 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache/whole_networks")
     parser.add_argument("--steps", type=int, default=40)
     given = parser.parse_args()
-    world = importlib.import_module("13_whole_networks").load(given.family, given.data, given.cache)
+    tables = importlib.import_module("13_whole_networks")
+    world = tables.load(given.family, given.data, given.cache, re.compile(""), silent)
     embedding = embedding_of(given.family)
     hyper = embedding.hyper
     points, residual = linearised(world)

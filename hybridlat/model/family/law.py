@@ -103,6 +103,13 @@ _TENSORRT = _table("""
     by_launch   0.45  5      1.4    0.038     4.1     0.063  0.12
     launch      0.23  0.044  0.34   0.01      0.053   0.01   0.03
 """)
+_TORCH_COMPILE = _table("""
+    term        all   engine runtime task
+    smooth      1.9   0      0.02    0
+    rough       0.25  0.06   0       0.08
+    class       13    0.04   0       0.05
+    offset      0.5   0.05   0       0.05
+""")
 """What tasks share of each term. Large kernels are alike everywhere; how small ones are launched is
 a matter of the device and of the engine's version, what a run costs beside them of the table."""
 ASSUMED = {
@@ -123,7 +130,9 @@ ASSUMED = {
         by_part=0.3, parts=0.3, layout_distance=1.0, **_STEADY,
     )),
     # Hundreds of networks, timed at large batches, tell kernels apart that dozens do not.
-    "torch-compile": (240, Hyper(lengths=_lengths(1.4), **_STEADY)),
+    "torch-compile": (240, Hyper(
+        lengths=_lengths(1.4), **_STEADY | {"noise": 0.03}, apart=_TORCH_COMPILE
+    )),
 }  # fmt: skip
 """By family, before data: waves (more where fewer rows are known), and what is assumed."""
 
