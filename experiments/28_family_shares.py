@@ -43,7 +43,9 @@ def linearised(world) -> tuple[np.ndarray, np.ndarray]:
         one, cloud = world.observations[i], world.points(i)
         logarithm, equation = model.equation(one.kernels, one.task, cloud)
         points.append(equation)
-        residuals.append(np.log(one.latency_us) - logarithm + equation @ model.coefficients(one.task))
+        residuals.append(
+            np.log(one.latency_us) - logarithm + equation @ model.coefficients(one.task)
+        )
     return np.array(points), np.array(residuals)
 
 

@@ -23,10 +23,10 @@ PAGE, FIGURES = FOLDER / "gpus.md", FOLDER / "figures"
 LARGE = 20
 """Latencies of a table that other methods can learn from, and that has a row on the page."""
 CHOSEN = re.compile(
-    r"v100/paddle-tensorrt-202\d/|t4/paddle-tensorrt-2020/fp16|rtx-3090/torch-2\.1|"
-    r"rtx-4090/torch-(compile-)?2\.4"
+    r"v100/paddle-tensorrt-|t4/paddle-tensorrt-2020/|t4/tensorrt/|t4/tensorrt-7|(jetson|xavier|orin)-|"
+    r"rtx-3090/torch-2\.1|rtx-4090/torch-(compile-)?2\.4"
 )
-"""Tables whose errors were looked at while sizes were chosen; all others are reported alone."""
+"""Tables that sizes, shares or Jetsons' sheets were chosen on; all others are reported alone."""
 REGIMES = {
     "unseen": OWN, "unseen_family": OWN, "zero_shot": OWN, "known@1": OWN, "few@10": "chosen"
 }  # fmt: skip
