@@ -195,7 +195,7 @@ def _by_another_version(target: Target, chosen: OnboardingOptions) -> Onboarded 
     said = f"answered from {others[0].target}, {count_text(measured, 'cell')} measured now"
     return Onboarded(
         target, networks, cells, 0, time.monotonic() - began, (said, *wide),
-        by=others[0].target, all_sure=not wide,
+        by=others[0].target, accepted=not wide,
     )  # fmt: skip
 
 
@@ -233,6 +233,4 @@ def _print_onboarded(onboarded: Onboarded, as_json: bool) -> int:
         )
         if onboarded.trained is not None:
             _print_trained(onboarded.trained)
-    if onboarded.by is not None:
-        return 0 if onboarded.all_sure else REFUSED
-    return 0 if onboarded.trained is not None and onboarded.trained.accepted else REFUSED
+    return 0 if onboarded.accepted else REFUSED

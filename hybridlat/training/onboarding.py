@@ -63,7 +63,8 @@ class Onboarded:
     ``networks`` are known whole and with their cells, ``kernels`` were measured now; ``cells``
     counts what the store knows. ``trained`` is None where there was too little to learn from, and
     before training; a ``problem`` ended it all. ``by`` is another version of the engine that
-    answers here too, so that nothing was trained. ``all_sure``: no answer is wide there.
+    answers here too, so that nothing was trained. ``accepted``: the model
+    was, or no answer is wide.
     """
 
     target: Target
@@ -75,7 +76,7 @@ class Onboarded:
     trained: Trained | None = None
     problem: HybridlatError | None = None
     by: Target | None = None
-    all_sure: bool = True
+    accepted: bool = False
 
 
 def onboard_target(
@@ -177,4 +178,4 @@ def train_on(
     began = time.monotonic()
     trained = train_target(target, training, store=store, on_message=on_message)
     elapsed_s = onboarded.elapsed_s + time.monotonic() - began
-    return replace(onboarded, elapsed_s=elapsed_s, trained=trained)
+    return replace(onboarded, elapsed_s=elapsed_s, trained=trained, accepted=trained.accepted)
