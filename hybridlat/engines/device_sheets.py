@@ -52,6 +52,7 @@ class _Sheet(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     cache_kib: tuple[float, ...] = ()
     memory_gb: _Positive | None = None
     launch_us: _Positive | None = None
+    enqueue_us: _Positive | None = None
     source: str = "not stated"
     sources: dict[str, _Text | dict[str, _Text]] = {}
     tensor_clock_mhz: _Positive | None = None
@@ -160,6 +161,7 @@ def read(file: Path | str, name: str | None = None) -> Device:
         compute_capability=sheet.compute_capability,
         memory_bytes=None if sheet.memory_gb is None else int(sheet.memory_gb * 2**30),
         launch_us=sheet.launch_us,
+        enqueue_us=sheet.enqueue_us,
     )
 
 

@@ -24,7 +24,8 @@ class Device:
     multiprocessors of a GPU or the cores of a CPU that one inference may use; ``clock_hz`` the
     highest clock; ``cache_bytes`` from the nearest cache to the last (per unit, shared last).
     ``launch_us`` is what one small kernel of many enqueued ones takes, None where it is unknown (a
-    CPU launches nothing). ``sustained_flops`` is what large matrix products reach by precision,
+    CPU launches nothing), ``enqueue_us`` that under TensorRT without a graph where slow cores of the
+    host enqueue it. ``sustained_flops`` is what large matrix products reach by precision,
     where it was measured: less than the peak where the power limit lowers the clock. ``name`` is
     that of targets, ``title`` the maker's; ``kind`` is ``gpu`` or ``cpu``. ``architecture``,
     ``compute_capability`` and ``memory_bytes`` are stated where they are known; ``source`` says
@@ -44,6 +45,7 @@ class Device:
     compute_capability: str = ""
     memory_bytes: int | None = None
     launch_us: float | None = None
+    enqueue_us: float | None = None
     sustained_flops: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
@@ -56,22 +58,25 @@ class Device:
         return msgspec.convert(stated, cls)
 
     def under(self, engine: str) -> Device:
-        """The device with the peaks that an engine's arithmetic has.
+        """The device with the peaks that an engine's arithmetic has, and its launches.
 
         TensorRT multiplies FP32 in TF32 where tensor cores can (TensorRT developer guide, "TF32
         inference"), and its FP16 kernels accumulate in FP16, at twice the rate on GeForce boards.
         What is sustained was measured with other arithmetic, and is not known then.
         """
+        if engine not in TENSORRT:
+            return self
         better = {
             precision: self.peak_flops[arithmetic]
             for precision, arithmetic in (("fp32", "tf32"), ("fp16", FP16_IN_FP16))
             if self.peak_flops.get(arithmetic, 0.0) > self.peak_flops.get(precision, 0.0)
         }
-        if engine not in TENSORRT or not better:
-            return self
+        launch_us = self.enqueue_us or self.launch_us
+        if not better:
+            return replace(self, launch_us=launch_us)
         peaks = {**self.peak_flops, STRICT: self.peak_flops["fp32"], **better}
         sustained = {p: flops for p, flops in self.sustained_flops.items() if p not in better}
-        return replace(self, peak_flops=peaks, sustained_flops=sustained)
+        return replace(self, peak_flops=peaks, sustained_flops=sustained, launch_us=launch_us)
 
     def peak(self, precision: str) -> float:
         """FLOP per second at a precision; FP32's where the sheet has none of its own.
