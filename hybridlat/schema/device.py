@@ -71,10 +71,11 @@ class Device:
             for precision, arithmetic in (("fp32", "tf32"), ("fp16", FP16_IN_FP16))
             if self.peak_flops.get(arithmetic, 0.0) > self.peak_flops.get(precision, 0.0)
         }
+        if not better and self.enqueue_us is None:
+            return self
         launch_us = self.enqueue_us or self.launch_us
-        if not better:
-            return replace(self, launch_us=launch_us)
-        peaks = {**self.peak_flops, STRICT: self.peak_flops["fp32"], **better}
+        strict = {STRICT: self.peak_flops["fp32"]} if better else {}
+        peaks = {**self.peak_flops, **strict, **better}
         sustained = {p: flops for p, flops in self.sustained_flops.items() if p not in better}
         return replace(self, peak_flops=peaks, sustained_flops=sustained, launch_us=launch_us)
 

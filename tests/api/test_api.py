@@ -97,7 +97,7 @@ def test_a_shipped_pack_says_how_much_it_knows(tmp_path: Path) -> None:
     [
         ("epyc-26-2/onnxruntime-1.31/fp32/1t", ""),
         ("epyc-26-2/onnxruntime-1.30/fp32/1t", "another version"),
-        ("v100/tensorrt-8.6/fp16", "another version"),
+        ("v100/tensorrt-8.6/fp16", "No data for tensorrt-8.6"),
         ("l4/tensorrt-10.0/fp16", "no L4 measured"),
     ],
 )
