@@ -284,7 +284,9 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache/whole_networks")
     parser.add_argument("--family", nargs="*", default=list(FAMILIES), choices=list(FAMILIES))
     parser.add_argument("--targets", default="", metavar="REGEX", help="judge these tables alone")
-    parser.add_argument("--processes", type=int, default=2, help="for baselines; 0: without any")
+    parser.add_argument(
+        "--processes", type=int, default=2, help="for baselines; 0: they stay as they are"
+    )
     parser.add_argument("--models", type=Path, help="a folder to write the models to")
     parser.add_argument("--models-alone", action="store_true", help="no tables")
     parser.add_argument("--write", action="store_true", help="figures, page and picture")
@@ -306,14 +308,16 @@ def main() -> None:
         if not given.models_alone:
             anew = [
                 o for o in lines if family_of(o.target) == name and world.judged.search(o.target)
-            ]
+                and (given.processes or o.method not in BASELINES)
+            ]  # fmt: skip
             lines = [one for one in lines if one not in anew]
             lines += [*cross_validate(world), *other_devices(world)]
             for label, rows in world.tables.items():
                 lines += noise(label, [world.rows[i].repeats_us for i in rows])
             lines += baselines(world, given.processes) if given.processes else ()
+        if given.write:
+            write(lines, FIGURES)
     if given.write:
-        write(lines, FIGURES)
         write_page(lines)
     if given.mlflow:
         log(lines, given.mlflow)

@@ -116,7 +116,8 @@ ASSUMED = {
     # Chosen on tables of one collection (experiments/28_family_shares.py), noise by hand: single
     # figures of others are off by more than their tables say.
     "tensorrt": (800, Hyper(
-        lengths=_lengths(1.2, k=1.5, roofline=0.5), class_distance=0.9, rough_scale=1.5,
+        lengths=_lengths(1.2, k=1.5, roofline=0.5, balance=0.0, units=0.0),
+        class_distance=0.9, rough_scale=1.5,
         noise=0.06, network=0.03, architecture=0.03, highest=5.0, by_part=0.3, parts=0.6,
         apart=_TENSORRT, alone=0.5,
     )),
