@@ -31,6 +31,7 @@ sys.path.insert(0, str(ROOT))
 from experiments import nasbench201
 from experiments.sum_of_cells_report import print_report
 from hybridlat import onnx_io
+from hybridlat.cli.output import ProgressShown
 from hybridlat.engines.base import Backend
 from hybridlat.engines.registry import open_backend
 from hybridlat.graph.cells import cut, kernels
@@ -39,7 +40,6 @@ from hybridlat.graph.signature import sign
 from hybridlat.measuring.replicas import measure
 from hybridlat.measuring.schedule import Job, MeasurementConfig
 from hybridlat.schema.measurement import Breakdown
-from hybridlat.schema.progress import Progress
 from hybridlat.store import Store
 from hybridlat.training.kernel_families import RARE
 from hybridlat.training.kernel_sampler import sweep
@@ -204,7 +204,8 @@ def _measure(
             unique[kind, h] for h in hashes if h not in known or known[h].latency_us is None
         ]
     if missing:
-        measure(backend, {"threads": 1}, missing, store, settings, _printer(label))
+        with ProgressShown() as shown:
+            measure(backend, {"threads": 1}, missing, store, settings, shown.at(label))
 
 
 def _repeat(
@@ -222,19 +223,8 @@ def _repeat(
     if missing:
         settings = REPEAT if repeat == 1 else TRUTH
         jobs = list(missing.values())
-        measure(backend, {"threads": 1}, jobs, store, settings, _printer(label))
-
-
-def _printer(label: str):  # type: ignore[no-untyped-def]
-    last = [0.0]
-
-    def show(progress: Progress) -> None:
-        if time.monotonic() - last[0] > 10:
-            last[0] = time.monotonic()
-            left = f", {progress.seconds_left:.0f} s left" if progress.seconds_left else ""
-            print(f"{label}: {progress.done}/{progress.total}{left}", file=sys.stderr, flush=True)
-
-    return show
+        with ProgressShown() as shown:
+            measure(backend, {"threads": 1}, jobs, store, settings, shown.at(label))
 
 
 def main() -> None:

@@ -19,6 +19,7 @@ other networks; convolutions at fine channel steps; batch 8. See experiments/gpu
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import random
 import shutil
@@ -32,10 +33,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from experiments import nasbench201
 from hybridlat import onnx_io
 from hybridlat.board.journal import read_lines
 from hybridlat.engines import registry
 from hybridlat.errors import HybridlatError
+from hybridlat.evaluation.metrics import rmspe
 from hybridlat.graph.builder import gpu_reference_network
 from hybridlat.graph.cells import cut, file_part
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
@@ -46,8 +54,6 @@ from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "experiments"))
 NETS = ROOT / "data" / "nets"
 LIMIT_MIB = 40
 # Well-known and unlike each other first: if time runs out, what is there says most.
@@ -75,8 +81,6 @@ def networks(limit: int | None, batch: int | None = None) -> Iterator[tuple[str,
 
 def nas_networks(count: int) -> Iterator[tuple[str, Network]]:
     """A seeded sample of NAS-Bench-201, without those whose cell delivers only zeros."""
-    import nasbench201
-
     for index in nas_indices(count):
         model = nasbench201.build(nasbench201.arch_from_index(index))
         yield f"nas{index}", onnx_io.read_network(model, name=f"nas{index}")
@@ -84,8 +88,6 @@ def nas_networks(count: int) -> Iterator[tuple[str, Network]]:
 
 def nas_indices(count: int) -> Iterator[int]:
     """The architectures of that sample."""
-    import nasbench201
-
     draw = random.Random(201)
     result = 0
     while result < count:
@@ -247,15 +249,11 @@ def prepare(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def rmspe(pairs: list[tuple[float, float]]) -> float:
-    """Root mean square relative error of (predicted, measured), percent."""
-    return 100.0 * (sum((p / m - 1.0) ** 2 for p, m in pairs) / len(pairs)) ** 0.5
-
-
 def report(arguments: argparse.Namespace) -> int:
     """Cells against networks, and the noise floor, from a folder of results."""
-    folder = Path(arguments.folder)
-    results = plan_results.read_results(folder, methods=("whole", "differential", "isolated"))
+    results = plan_results.read_results(
+        Path(arguments.folder), methods=("whole", "differential", "isolated")
+    )
     records, breakdowns = results.measurements, results.breakdowns
     whole: dict[tuple[str, str], list[float]] = {}
     cells: dict[str, dict[tuple[str, str], float]] = {"differential": {}, "isolated": {}}
@@ -267,33 +265,27 @@ def report(arguments: argparse.Namespace) -> int:
             whole.setdefault(key, []).append(record.latency_us)
         else:
             cells[_method(record)][key] = record.latency_us
-    failures = [r for r in records if r.failure]
-    print(f"{len(records)} records, {len(failures)} failures")
+    print(f"{len(records)} records, {sum(bool(r.failure) for r in records)} failures")
     print("| target | method | networks | RMSPE % | bias % | median scale | noise floor % |")
     print("|---|---|--:|--:|--:|--:|--:|")
     for target in sorted({str(b.target) for b in breakdowns}):
-        pairs_of_repeats = [
-            (v[1], v[0]) for (t, _), v in whole.items() if t == target and len(v) > 1
-        ]
-        floor = f"{rmspe(pairs_of_repeats):.2f}" if pairs_of_repeats else "-"
+        again = [v[1] / v[0] - 1 for (t, _), v in whole.items() if t == target and len(v) > 1]
+        floor = f"{rmspe(np.array(again)):.2f}" if again else "-"
+        own = [item for item in breakdowns if str(item.target) == target]
         for method, known in cells.items():
-            pairs = []
-            for item in breakdowns:
+            errors = []
+            for item in own:
                 measured = whole.get((target, item.signature))
-                if str(item.target) != target or not measured:
-                    continue
-                parts = [(known.get((target, h)), n) for h, n in item.cells]
-                if parts and all(value is not None for value, _ in parts):
-                    pairs.append((sum(v * n for v, n in parts if v is not None), measured[0]))
-            if pairs:
-                ratios = sorted(m / p for p, m in pairs if p > 0)
-                bias = 100.0 * (sum(p / m for p, m in pairs) / len(pairs) - 1.0)
-                print(
-                    f"| {target} | {method} | {len(pairs)} | {rmspe(pairs):.2f} | {bias:+.2f} "
-                    f"| {ratios[len(ratios) // 2]:.3f} | {floor} |"
-                )
-            else:
-                print(f"| {target} | {method} | 0 | - | - | - | {floor} |")
+                parts = [(known.get((target, h), math.nan), n) for h, n in item.cells]
+                us = math.fsum(each * count for each, count in parts)
+                if measured and parts and not math.isnan(us):
+                    errors.append(us / measured[0] - 1)
+            figures = "- | - | -"
+            if errors:
+                ratios = sorted(1 / (1 + error) for error in errors if error > -1)
+                off = f"{rmspe(np.array(errors)):.2f} | {100 * np.mean(errors):+.2f}"
+                figures = f"{off} | {ratios[len(ratios) // 2]:.3f}"
+            print(f"| {target} | {method} | {len(errors)} | {figures} | {floor} |")
     return 0
 
 

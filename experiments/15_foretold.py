@@ -18,15 +18,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "experiments"))
 sys.path.insert(0, str(ROOT))
 
-import nasbench201
 from onnx import ModelProto
 
+from experiments import nasbench201
 from hybridlat import Predictor
 
-campaign = importlib.import_module("10_gpu_campaign")
+campaign = importlib.import_module("experiments.10_gpu_campaign")
 TARGETS = tuple(
     f"{card}/tensorrt-8.6/{precision}"
     for card in ("h100", "h200")

@@ -24,14 +24,17 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto
-from onnx.helper import make_attribute, make_tensor, make_tensor_value_info
+from onnx import AttributeProto, ModelProto, OperatorSetIdProto, TensorProto
+from onnx.helper import make_tensor_value_info
+
+from experiments.onnx_writer import OnnxWriter, pool, window
 
 Architecture = tuple[int, ...]
 NONE = "none"
 CLASSES = 1000
+_PRODUCER = "hybridlat-block-spaces"
 SLOTS = 4
 """Blocks that a stage has at most; the first two are always there."""
 
@@ -79,51 +82,16 @@ class BlockSpace:
         return self.writer(self.words(architecture), batch)
 
 
-@cache
-def _window(kernel: int, stride: int, groups: int) -> list[AttributeProto]:
-    """Attributes are the slow part of a node, and few differ: each set is made once."""
-    pad = kernel // 2
-    return [
-        make_attribute("dilations", [1, 1]),
-        make_attribute("group", groups),
-        make_attribute("kernel_shape", [kernel, kernel]),
-        make_attribute("pads", [pad] * 4),
-        make_attribute("strides", [stride, stride]),
-    ]
-
-
-@cache
-def _attributes(operator: str) -> list[AttributeProto]:
-    if operator == "ConstantOfShape":
-        return [make_attribute("value", make_tensor("", TensorProto.FLOAT, [1], [0.01]))]
-    if operator == "HardSigmoid":
-        return [make_attribute("alpha", 1 / 6), make_attribute("beta", 0.5)]
-    return [make_attribute("transB", 1)] if operator == "Gemm" else []
-
-
-@cache
-def _pool(kernel: int, stride: int) -> list[AttributeProto]:
-    return [
-        make_attribute("kernel_shape", [kernel, kernel]),
-        make_attribute("pads", [kernel // 2 if kernel % 2 else 0] * 4),
-        make_attribute("strides", [stride, stride]),
-    ]
-
-
 @dataclass(frozen=True)
 class _Value:
     name: str
     channels: int
 
 
-class _Writer:
+class _Writer(OnnxWriter):
     """Appends operators to a graph; methods return the value that they have made."""
 
-    def __init__(self) -> None:
-        self.graph = GraphProto()
-        self.shapes: set[str] = set()
-
-    def node(
+    def value(
         self,
         operator: str,
         inputs: list[str],
@@ -131,20 +99,7 @@ class _Writer:
         attributes: list[AttributeProto] | None = None,
         name: str = "",
     ) -> _Value:
-        name = name or f"{operator}_{len(self.graph.node)}"
-        given = _attributes(operator) if attributes is None else attributes
-        self.graph.node.append(
-            NodeProto(op_type=operator, name=name, input=inputs, output=[name], attribute=given)
-        )
-        return _Value(name, channels)
-
-    def weight(self, *shape: int) -> str:
-        source = "shape_" + "x".join(map(str, shape))
-        if source not in self.shapes:
-            self.shapes.add(source)
-            tensor = make_tensor(source, TensorProto.INT64, [len(shape)], shape)
-            self.graph.initializer.append(tensor)
-        return self.node("ConstantOfShape", [source], 0).name
+        return _Value(self.node(operator, inputs, name, attributes), channels)
 
     def conv(
         self,
@@ -160,37 +115,23 @@ class _Writer:
             self.weight(channels, value.channels // groups, kernel, kernel),
             self.weight(channels),
         ]
-        made = self.node("Conv", operands, channels, _window(kernel, stride, groups))
-        return self.node(activation, [made.name], channels) if activation else made
+        made = self.value("Conv", operands, channels, window(kernel, stride, groups))
+        return self.value(activation, [made.name], channels) if activation else made
 
     def pool(self, value: _Value, operator: str, kernel: int, stride: int) -> _Value:
-        return self.node(operator, [value.name], value.channels, _pool(kernel, stride))
+        return self.value(operator, [value.name], value.channels, pool(kernel, stride))
 
     def mean(self, value: _Value) -> _Value:
-        return self.node("GlobalAveragePool", [value.name], value.channels)
+        return self.value("GlobalAveragePool", [value.name], value.channels)
 
     def add(self, one: _Value, other: _Value, activation: str = "") -> _Value:
-        made = self.node("Add", [one.name, other.name], one.channels)
-        return self.node(activation, [made.name], one.channels) if activation else made
+        made = self.value("Add", [one.name, other.name], one.channels)
+        return self.value(activation, [made.name], one.channels) if activation else made
 
     def classifier(self, value: _Value) -> _Value:
-        flat = self.node("Flatten", [value.name], value.channels)
+        flat = self.value("Flatten", [value.name], value.channels)
         operands = [flat.name, self.weight(CLASSES, value.channels), self.weight(CLASSES)]
-        return self.node("Gemm", operands, CLASSES, name="output")
-
-    def model(self, name: str, image: int, batch: int) -> ModelProto:
-        self.graph.name = name
-        for values, tensor, shape in (
-            (self.graph.input, "input", (batch, 3, image, image)),
-            (self.graph.output, "output", (batch, CLASSES)),
-        ):
-            values.append(make_tensor_value_info(tensor, TensorProto.FLOAT, shape))
-        return ModelProto(
-            ir_version=8,
-            producer_name="hybridlat-block-spaces",
-            opset_import=[OperatorSetIdProto(version=17)],
-            graph=self.graph,
-        )
+        return self.value("Gemm", operands, CLASSES, name="output")
 
 
 def _of_eight(channels: float) -> int:
@@ -222,7 +163,7 @@ def _mobilenet(words: list[str], batch: int) -> ModelProto:
                     net, value, channels, kernel, expansion, stride, squeezes, activation
                 )
     _mobile_head(net, value)
-    return net.model("mobilenet_space", int(words[0]), batch)
+    return net.model("mobilenet_space", int(words[0]), batch, CLASSES, _PRODUCER)
 
 
 def _mobile_stem(net: _Writer, value: _Value) -> _Value:
@@ -252,7 +193,7 @@ def _inverted(
     if squeezes:
         gate = net.conv(net.mean(deep), _of_eight(inner / 4), activation="Relu")
         gate = net.conv(gate, inner, activation="HardSigmoid")
-        deep = net.node("Mul", [deep.name, gate.name], inner)
+        deep = net.value("Mul", [deep.name, gate.name], inner)
     deep = net.conv(deep, channels)
     return net.add(deep, value) if stride == 1 and value.channels == channels else deep
 
@@ -284,7 +225,7 @@ def _resnet(words: list[str], batch: int) -> ModelProto:
                 stride = 2 if stage and not slot else 1
                 value = _residual(net, value, channels, block, stride, averages=stem != "7x7")
     net.classifier(net.mean(value))
-    return net.model("resnet_space", int(image), batch)
+    return net.model("resnet_space", int(image), batch, CLASSES, _PRODUCER)
 
 
 def _residual(

@@ -41,8 +41,10 @@ import random
 from collections.abc import Iterator
 from functools import cache
 
-import onnx
-from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
+from onnx import AttributeProto, ModelProto, TensorProto
+from onnx.helper import make_attribute, make_tensor
+
+from experiments.onnx_writer import OnnxWriter, pool, window
 
 OPERATORS = ("none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3")
 """The five operators, in the order in which an index counts them."""
@@ -53,7 +55,6 @@ EDGES = ((0, 1), (0, 2), (1, 2), (0, 3), (1, 3), (2, 3))
 ARCHITECTURES: int = len(OPERATORS) ** len(EDGES)
 
 _KERNEL = {"nor_conv_1x1": 1, "nor_conv_3x3": 3}
-_WEIGHT_VALUE = 0.01
 
 
 def parse(arch: str) -> tuple[str, ...]:
@@ -135,7 +136,7 @@ def build(
     image: int = 32,
     classes: int = 10,
     batch: int = 1,
-) -> onnx.ModelProto:
+) -> ModelProto:
     """Return the network of `arch` with `channels` in its first stage, on square images."""
     if min(channels, cells_per_stage, image, classes, batch) < 1 or image % 4:
         raise ValueError("all sizes must be positive, and the image a multiple of 4")
@@ -153,90 +154,24 @@ def build(
         value = writer.zeros("zeros", (batch, channels * 4, image // 4, image // 4))
     writer.tail(value, channels * 4, classes)
 
-    graph = writer.graph
-    graph.name = "nasbench201"
-    for values, name, shape in (
-        (graph.input, "input", (batch, 3, image, image)),
-        (graph.output, "output", (batch, classes)),
-    ):
-        values.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
-    # Opset 17 came with version 8 of the file format: engines of 2022 and later read both.
-    return onnx.ModelProto(
-        ir_version=8,
-        producer_name="hybridlat-nasbench201",
-        opset_import=[onnx.OperatorSetIdProto(version=17)],
-        graph=graph,
-    )
+    return writer.model("nasbench201", image, batch, classes, "hybridlat-nasbench201")
 
 
 @cache
-def _conv_attributes(kernel: int, stride: int) -> list[AttributeProto]:
-    """Attributes are the slow part of a node, and few differ: each set is made once."""
-    pad = kernel // 2
-    return [
-        helper.make_attribute("dilations", [1, 1]),
-        helper.make_attribute("group", 1),
-        helper.make_attribute("kernel_shape", [kernel, kernel]),
-        helper.make_attribute("pads", [pad] * 4),
-        helper.make_attribute("strides", [stride, stride]),
-    ]
+def _average(kernel: int, stride: int) -> list[AttributeProto]:
+    return [make_attribute("count_include_pad", 0), *pool(kernel, stride)]
 
 
-@cache
-def _pool_attributes(kernel: int, stride: int) -> list[AttributeProto]:
-    pad = 1 if kernel == 3 else 0
-    return [
-        helper.make_attribute("count_include_pad", 0),
-        helper.make_attribute("kernel_shape", [kernel, kernel]),
-        helper.make_attribute("pads", [pad] * 4),
-        helper.make_attribute("strides", [stride, stride]),
-    ]
-
-
-@cache
-def _fill_attributes() -> list[AttributeProto]:
-    value = helper.make_tensor("", TensorProto.FLOAT, [1], [_WEIGHT_VALUE])
-    return [helper.make_attribute("value", value)]
-
-
-@cache
-def _gemm_attributes() -> list[AttributeProto]:
-    return [helper.make_attribute("transB", 1)]
-
-
-class _Writer:
-    """Appends operators to a graph; every method returns the name of the value it has made."""
+class _Writer(OnnxWriter):
+    """The parts of the networks; every method returns the name of the value it has made."""
 
     def __init__(self) -> None:
-        self.graph = GraphProto()
-        self._shapes: dict[tuple[int, ...], str] = {}
+        super().__init__()
         self._relus: dict[str, str] = {}
 
-    def node(
-        self, operator: str, inputs: list[str], name: str, attributes: list[AttributeProto] | None
-    ) -> str:
-        self.graph.node.append(
-            NodeProto(
-                op_type=operator, name=name, input=inputs, output=[name], attribute=attributes or ()
-            )
-        )
-        return name
-
-    def shape(self, shape: tuple[int, ...]) -> str:
-        name = self._shapes.get(shape)
-        if name is None:
-            name = self._shapes[shape] = "shape_" + "x".join(map(str, shape))
-            self.graph.initializer.append(
-                helper.make_tensor(name, TensorProto.INT64, [len(shape)], shape)
-            )
-        return name
-
-    def weight(self, name: str, *shape: int) -> str:
-        return self.node("ConstantOfShape", [self.shape(shape)], name, _fill_attributes())
-
     def zeros(self, name: str, shape: tuple[int, ...]) -> str:
-        self.graph.initializer.append(helper.make_tensor("zero", TensorProto.FLOAT, [1], [0.0]))
-        return self.node("Expand", ["zero", self.shape(shape)], name, None)
+        self.graph.initializer.append(make_tensor("zero", TensorProto.FLOAT, [1], [0.0]))
+        return self.node("Expand", ["zero", self.shape(*shape)], name)
 
     def conv(
         self,
@@ -249,14 +184,14 @@ class _Writer:
         stride: int = 1,
         bias: bool = True,
     ) -> str:
-        operands = [value, self.weight(f"{name}.weight", outputs, inputs, kernel, kernel)]
+        operands = [value, self.weight(outputs, inputs, kernel, kernel, name=f"{name}.weight")]
         if bias:
-            operands.append(self.weight(f"{name}.bias", outputs))
-        return self.node("Conv", operands, f"{name}.conv", _conv_attributes(kernel, stride))
+            operands.append(self.weight(outputs, name=f"{name}.bias"))
+        return self.node("Conv", operands, f"{name}.conv", window(kernel, stride))
 
     def relu(self, value: str) -> str:
         if value not in self._relus:
-            self._relus[value] = self.node("Relu", [value], f"{value}.relu", None)
+            self._relus[value] = self.node("Relu", [value], f"{value}.relu")
         return self._relus[value]
 
     def cell(self, value: str, name: str, width: int, edges: list[tuple[int, int, str]]) -> str:
@@ -268,9 +203,9 @@ class _Writer:
                 result = self.relu(result)
                 result = self.conv(result, edge, width, width, _KERNEL[operator])
             elif operator == "avg_pool_3x3":
-                result = self.node("AveragePool", [result], f"{edge}.pool", _pool_attributes(3, 1))
+                result = self.node("AveragePool", [result], f"{edge}.pool", _average(3, 1))
             if target in nodes:
-                result = self.node("Add", [nodes[target], result], f"{edge}.add", None)
+                result = self.node("Add", [nodes[target], result], f"{edge}.add")
             nodes[target] = result
         return nodes[3]
 
@@ -279,20 +214,20 @@ class _Writer:
         main = self.conv(main, f"{name}.a", inputs, outputs, 3, stride=2)
         main = self.relu(main)
         main = self.conv(main, f"{name}.b", outputs, outputs, 3)
-        shortcut = self.node("AveragePool", [value], f"{name}.pool", _pool_attributes(2, 2))
+        shortcut = self.node("AveragePool", [value], f"{name}.pool", _average(2, 2))
         # No BN follows this convolution, so there is no bias to fold one into.
         shortcut = self.conv(shortcut, f"{name}.shortcut", inputs, outputs, 1, bias=False)
-        return self.node("Add", [shortcut, main], f"{name}.add", None)
+        return self.node("Add", [shortcut, main], f"{name}.add")
 
     def tail(self, value: str, width: int, classes: int) -> str:
         parts = ("weight", "bias", "running_mean", "running_var")
-        statistics = [self.weight(f"tail.bn.{part}", width) for part in parts]
-        value = self.node("BatchNormalization", [value, *statistics], "tail.bn", None)
-        value = self.node("GlobalAveragePool", [self.relu(value)], "tail.pool", None)
-        value = self.node("Flatten", [value], "tail.flatten", None)
+        statistics = [self.weight(width, name=f"tail.bn.{part}") for part in parts]
+        value = self.node("BatchNormalization", [value, *statistics], "tail.bn")
+        value = self.node("GlobalAveragePool", [self.relu(value)], "tail.pool")
+        value = self.node("Flatten", [value], "tail.flatten")
         operands = [
             value,
-            self.weight("tail.classifier.weight", classes, width),
-            self.weight("tail.classifier.bias", classes),
+            self.weight(classes, width, name="tail.classifier.weight"),
+            self.weight(classes, name="tail.classifier.bias"),
         ]
-        return self.node("Gemm", operands, "output", _gemm_attributes())
+        return self.node("Gemm", operands, "output")

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from hybridlat.estimate.compose.fitting import leave_one_out
+from hybridlat.evaluation.metrics import Prediction, score
 from hybridlat.graph.builder import null_network
 from hybridlat.graph.cells import kernels
 from hybridlat.graph.network import Lowered
@@ -35,35 +36,6 @@ class Row:
     first_us: float
     again_us: float | None
     sums_us: dict[str, float]
-
-
-@dataclass(frozen=True)
-class Score:
-    """Errors over a set of networks, in percent."""
-
-    networks: int
-    rmspe: float
-    mape: float
-    bias: float
-    worst: float
-    worst_network: str
-    spearman: float
-
-
-def score(names: Sequence[str], predicted: Sequence[float], true: Sequence[float]) -> Score:
-    """RMSPE, MAPE, mean error, worst error (signed) and rank correlation."""
-    errors = [100 * (p / t - 1) for p, t in zip(predicted, true, strict=True)]
-    worst = max(range(len(errors)), key=lambda i: abs(errors[i]))
-    ranks = [np.argsort(np.argsort(np.array(v))) for v in (predicted, true)]
-    return Score(
-        len(errors),
-        math.sqrt(statistics.fmean(e * e for e in errors)),
-        statistics.fmean(map(abs, errors)),
-        statistics.fmean(errors),
-        errors[worst],
-        names[worst],
-        float(np.corrcoef(ranks[0], ranks[1])[0, 1]) if len(errors) > 2 else math.nan,
-    )
 
 
 def rows(store: object, target: Target) -> list[Row]:
@@ -184,27 +156,23 @@ def _print_target(source: object, target: Target) -> None:
             values = composed(group) if method == "cells, composed" else [
                 r.sums_us.get(method, math.nan) for r in group
             ]  # fmt: skip
-            keep = [i for i, v in enumerate(values) if not math.isnan(v)]
-            if len(keep) > 2:
-                result = score(
-                    [group[i].network for i in keep],
-                    [values[i] for i in keep],
-                    [group[i].latency_us for i in keep],
-                )
-                print(_line(name, method, result))
-        both = [r for r in group if r.again_us is not None]
-        if len(both) > 2:
-            floor = score(
-                [r.network for r in both],
-                [r.again_us or 0.0 for r in both],
-                [r.first_us for r in both],
-            )
-            print(_line(name, "noise floor (measured again)", floor))
+            pairs = zip(group, values, strict=True)
+            _print_line(name, method, [Prediction(r.network, r.latency_us, us) for r, us in pairs])
+        twice = [(r.network, r.first_us, r.again_us or math.nan) for r in group]
+        _print_line(name, "noise floor (measured again)", [Prediction(*one) for one in twice])
 
 
-def _line(name: str, method: str, result: Score) -> str:
-    return (
-        f"| {name} | {method} | {result.networks} | {result.rmspe:.1f} | {result.mape:.1f} "
-        f"| {result.bias:+.1f} | {result.worst:+.1f} | {result.worst_network} "
-        f"| {result.spearman:.4f} |"
+def _print_line(name: str, method: str, predictions: Sequence[Prediction]) -> None:
+    given = [one for one in predictions if math.isfinite(one.predicted_us)]
+    if len(given) < 3:
+        return
+    result, worst = score(given), max(given, key=lambda one: abs(one.error_share))
+    bias = statistics.fmean(one.error_share for one in given)
+    # Networks that tie stand in the order of the page, unlike in score's rank correlation.
+    both = ([one.predicted_us for one in given], [one.true_us for one in given])
+    spearman = np.corrcoef([np.argsort(np.argsort(us)) for us in both])[0, 1]
+    print(
+        f"| {name} | {method} | {len(given)} | {result.rmspe:.1f} | {result.mape:.1f} "
+        f"| {100 * bias:+.1f} | {100 * worst.error_share:+.1f} | {worst.name} "
+        f"| {spearman:.4f} |"
     )
