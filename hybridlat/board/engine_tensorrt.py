@@ -73,9 +73,7 @@ class TensorRtEngine(Engine):
         return self._builder.settings()
 
     def board(self) -> Dict[str, str]:
-        facts = dict(self._about)
-        facts.update(self._sensors.describe())
-        return facts
+        return dict(self._about, **self._sensors.describe())
 
     def read_sensors(self) -> Reading:
         return self._sensors.read()
