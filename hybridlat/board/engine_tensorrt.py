@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from . import DeviceLost, EngineError
 from .cuda import Cuda, Work, open_cuda
-from .engines import Engine, Request
+from .engines import Engine
 from .nvml import Reading, Sensors
 from .trt_builder import EngineBuilder
 
@@ -78,23 +78,25 @@ class TensorRtEngine(Engine):
     def read_sensors(self) -> Reading:
         return self._sensors.read()
 
-    def build(self, request: Request) -> Dict[str, Any]:
-        plan = self._builder.build(request.path, request.precision, request.typed_path)
-        self.drop(request.key)
+    def build(
+        self, key: str, path: str, typed_path: str, precision: str, copies: int, alone: bool
+    ) -> Dict[str, Any]:
+        plan = self._builder.build(path, precision, typed_path)
+        self.drop(key)
         cuda = open_cuda()
         try:
-            engines = [self._builder.load(plan) for _ in range(max(1, request.copies))]
+            engines = [self._builder.load(plan) for _ in range(max(1, copies))]
             contexts = _CONTEXTS if len(engines) == 1 else 1
             loaded = [
                 Loaded(self._builder.trt, cuda, engine)
                 for engine in engines
                 for _ in range(contexts)
             ]
-            model = _make_graph(cuda, loaded, request.alone)
+            model = _make_graph(cuda, loaded, alone)
         except EngineError:
             cuda.release()
             raise
-        self._models[request.key] = model
+        self._models[key] = model
         return {"launch": model.how, "inferences_per_launch": model.inferences}
 
     def run_us(

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Callable, Dict, Hashable, List, Mapping, TypeVar
 
 from . import BoardError, NoDevice
-from .engines import Engine, Request, open_engine
+from .engines import Engine, open_engine
 from .nvml import Reading
 
 _BATCH_US = 15000.0
@@ -150,17 +150,14 @@ def serve(engine_name: str, options: Dict[str, str]) -> int:
 
 
 def _do(engine: Engine, request: Dict[str, Any]) -> Dict[str, Any]:
-    what = request["do"]
+    what = request.pop("do")
     if what == "build":
-        return engine.build(Request(**{name: request[name] for name in Request._fields}))
+        return engine.build(**request)
     if what == "visit":
-        return visit(
-            engine, request["keys"], request["samples"], request["warm_s"], request["limit_s"],
-            request["reference"],
-        )  # fmt: skip
+        return visit(engine, **request)
     if what == "layers":
-        return {"layers": engine.layers(request["key"])}
+        return {"layers": engine.layers(**request)}
     if what == "drop":
-        engine.drop(request["key"])
+        engine.drop(**request)
         return {}
     raise BoardError("the worker does not know the request %r" % what)

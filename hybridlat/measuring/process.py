@@ -26,7 +26,7 @@ _LAST_WORDS_BYTES = 2000
 _LAST_WORDS_SHOWN = 300
 
 
-class MeasuringProcess:
+class MeasuringProcess(contextlib.AbstractContextManager["MeasuringProcess"]):
     """One measuring process with one backend, named ``module:Class``, and its ``options``.
 
     Raises BackendUnavailable when it does not start. Leaving its context stops it, at once where an
@@ -103,9 +103,6 @@ class MeasuringProcess:
         self._process.wait()
         self._connection.close()
         self._words.close()
-
-    def __enter__(self) -> MeasuringProcess:
-        return self
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:

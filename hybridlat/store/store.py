@@ -14,6 +14,7 @@ from __future__ import annotations
 import datetime
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
@@ -66,7 +67,7 @@ class Removal:
         return self.cells + self.networks + self.layers
 
 
-class Store(Records, Cache):
+class Store(Records, Cache, AbstractContextManager["Store"]):
     """Measurements, breakdowns, signature texts and a cache at ``url``.
 
     ``url`` is the path of a SQLite file, ``sqlite:///PATH`` or ``postgresql://USER@HOST/NAME``;
@@ -224,9 +225,6 @@ class Store(Records, Cache):
     def close(self) -> None:
         """Give the connection back; the store opens itself again when used."""
         self._database.close()
-
-    def __enter__(self) -> Store:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
