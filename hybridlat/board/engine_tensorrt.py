@@ -4,6 +4,7 @@ import itertools
 import json
 import random
 import struct
+from functools import partial
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from . import DeviceLost, EngineError
@@ -131,23 +132,20 @@ def _make_graph(cuda: Cuda, loaded: List[Loaded], alone: bool) -> _Model:
     for _ in range(2):  # lazy set-up on the first inferences must not be captured
         cuda.elapsed_us(enqueues)
 
-    def repeated(count: int) -> Work:
-        def run() -> None:
-            for i in range(count):
-                enqueues[i % len(enqueues)]()
-
-        return run
+    def run(count: int) -> None:
+        for i in range(count):
+            enqueues[i % len(enqueues)]()
 
     # A replay shows how long an inference takes: enqueued one by one, the CPU sets the pace.
     launch: Callable[[Work], Work] = cuda.capture
     how = "graph"
     try:
-        every = launch(repeated(len(enqueues)))
+        every = launch(partial(run, len(enqueues)))
     except DeviceLost:
         raise
     except EngineError:
         launch, how = (lambda work: work), "enqueue"
-        every = repeated(len(enqueues))
+        every = partial(run, len(enqueues))
     cuda.elapsed_us([every] * 3)
     alone_us = max(0.5, min(cuda.elapsed_us([every] * 10)) / len(enqueues))
     aim = _SHORT_US if alone else _SHORT_NETWORK_US
@@ -157,7 +155,7 @@ def _make_graph(cuda: Cuda, loaded: List[Loaded], alone: bool) -> _Model:
     if inferences == len(enqueues):
         return _Model(cuda, loaded, every, inferences, how)
     if inferences > 1:
-        return _Model(cuda, loaded, launch(repeated(inferences)), inferences, how)
+        return _Model(cuda, loaded, launch(partial(run, inferences)), inferences, how)
     turns = itertools.cycle([launch(enqueue) for enqueue in enqueues])
     return _Model(cuda, loaded, lambda: next(turns)(), 1, how)
 
