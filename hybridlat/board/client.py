@@ -64,8 +64,7 @@ class Worker(object):
         """One request and its answer; EngineError when the engine refuses."""
         request["do"] = do
         try:
-            self._process.stdin.write(json.dumps(request) + "\n")
-            self._process.stdin.flush()
+            print(json.dumps(request), file=self._process.stdin, flush=True)
         except (OSError, ValueError):
             self.kill()
             raise WorkerLost("the worker process is gone (%s)" % do)

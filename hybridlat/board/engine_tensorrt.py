@@ -4,11 +4,12 @@ import itertools
 import json
 import random
 import struct
+from functools import partial
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from . import DeviceLost, EngineError
 from .cuda import Cuda, Work, open_cuda
-from .engines import Engine, Request
+from .engines import Engine
 from .nvml import Reading, Sensors
 from .trt_builder import EngineBuilder
 
@@ -73,30 +74,30 @@ class TensorRtEngine(Engine):
         return self._builder.settings()
 
     def board(self) -> Dict[str, str]:
-        facts = dict(self._about)
-        facts.update(self._sensors.describe())
-        return facts
+        return dict(self._about, **self._sensors.describe())
 
     def read_sensors(self) -> Reading:
         return self._sensors.read()
 
-    def build(self, request: Request) -> Dict[str, Any]:
-        plan = self._builder.build(request.path, request.precision, request.typed_path)
-        self.drop(request.key)
+    def build(
+        self, key: str, path: str, typed_path: str, precision: str, copies: int, alone: bool
+    ) -> Dict[str, Any]:
+        plan = self._builder.build(path, precision, typed_path)
+        self.drop(key)
         cuda = open_cuda()
         try:
-            engines = [self._builder.load(plan) for _ in range(max(1, request.copies))]
+            engines = [self._builder.load(plan) for _ in range(max(1, copies))]
             contexts = _CONTEXTS if len(engines) == 1 else 1
             loaded = [
                 Loaded(self._builder.trt, cuda, engine)
                 for engine in engines
                 for _ in range(contexts)
             ]
-            model = _make_graph(cuda, loaded, request.alone)
+            model = _make_graph(cuda, loaded, alone)
         except EngineError:
             cuda.release()
             raise
-        self._models[request.key] = model
+        self._models[key] = model
         return {"launch": model.how, "inferences_per_launch": model.inferences}
 
     def run_us(
@@ -131,23 +132,20 @@ def _make_graph(cuda: Cuda, loaded: List[Loaded], alone: bool) -> _Model:
     for _ in range(2):  # lazy set-up on the first inferences must not be captured
         cuda.elapsed_us(enqueues)
 
-    def repeated(count: int) -> Work:
-        def run() -> None:
-            for i in range(count):
-                enqueues[i % len(enqueues)]()
-
-        return run
+    def run(count: int) -> None:
+        for i in range(count):
+            enqueues[i % len(enqueues)]()
 
     # A replay shows how long an inference takes: enqueued one by one, the CPU sets the pace.
     launch: Callable[[Work], Work] = cuda.capture
     how = "graph"
     try:
-        every = launch(repeated(len(enqueues)))
+        every = launch(partial(run, len(enqueues)))
     except DeviceLost:
         raise
     except EngineError:
         launch, how = (lambda work: work), "enqueue"
-        every = repeated(len(enqueues))
+        every = partial(run, len(enqueues))
     cuda.elapsed_us([every] * 3)
     alone_us = max(0.5, min(cuda.elapsed_us([every] * 10)) / len(enqueues))
     aim = _SHORT_US if alone else _SHORT_NETWORK_US
@@ -157,7 +155,7 @@ def _make_graph(cuda: Cuda, loaded: List[Loaded], alone: bool) -> _Model:
     if inferences == len(enqueues):
         return _Model(cuda, loaded, every, inferences, how)
     if inferences > 1:
-        return _Model(cuda, loaded, launch(repeated(inferences)), inferences, how)
+        return _Model(cuda, loaded, launch(partial(run, inferences)), inferences, how)
     turns = itertools.cycle([launch(enqueue) for enqueue in enqueues])
     return _Model(cuda, loaded, lambda: next(turns)(), 1, how)
 

@@ -1,22 +1,10 @@
 """The interface of an engine on a board; one file per engine implements it."""
 
 import importlib
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from . import NoDevice
 from .nvml import Reading
-
-
-class Request(NamedTuple):
-    """One model to build: ``copies`` with their own weights are run in turn; ``alone`` says that it
-    is a part of a network, too short to be timed one launch at a time."""
-
-    key: str
-    path: str
-    typed_path: str
-    precision: str
-    copies: int
-    alone: bool
 
 
 class Engine(object):
@@ -37,8 +25,14 @@ class Engine(object):
         """Clock, temperature and power now."""
         return {}
 
-    def build(self, request: Request) -> Dict[str, Any]:
-        """Build a model and make it ready; what is worth keeping of the build."""
+    def build(
+        self, key: str, path: str, typed_path: str, precision: str, copies: int, alone: bool
+    ) -> Dict[str, Any]:
+        """Build a model and make it ready; what is worth keeping of the build.
+
+        ``copies`` with their own weights are run in turn; ``alone`` says that it is a part of a
+        network, too short to be timed one launch at a time.
+        """
         raise NotImplementedError
 
     def run_us(

@@ -106,7 +106,7 @@ def board_id(facts: Dict[str, str]) -> str:
 
 def board_model() -> str:
     """The board's own name where its system has one: a Jetson's, whose GPU has but a chip's."""
-    return _first_line("/proc/device-tree/model")
+    return first_line("/proc/device-tree/model")
 
 
 def system_facts() -> Dict[str, str]:
@@ -115,7 +115,7 @@ def system_facts() -> Dict[str, str]:
     model = board_model()
     if model:
         facts["model"] = model
-    release = _first_line("/etc/nv_tegra_release")
+    release = first_line("/etc/nv_tegra_release")
     if release:
         facts["jetpack"] = release
     with suppress(OSError, subprocess.SubprocessError):
@@ -126,7 +126,8 @@ def system_facts() -> Dict[str, str]:
     return facts
 
 
-def _first_line(path: str) -> str:
+def first_line(path: str) -> str:
+    """The first line of a file, stripped; empty where it cannot be read."""
     try:
         with open(path, "rb") as source:
             text = source.read(4096).decode("utf-8", "replace")

@@ -5,6 +5,8 @@ import glob
 from functools import partial
 from typing import Any, Callable, Dict, Optional, Tuple
 
+from .journal import first_line
+
 _SM_CLOCK = 1
 _GPU_TEMPERATURE = 0
 _JETSON_GPUS = ("gv11b", "gp10b", "ga10b", "gpu", "gb10b")
@@ -70,27 +72,17 @@ class Sensors(object):
         }
 
 
-def _clock_file() -> Optional[str]:
+def _clock_file() -> str:
     patterns = ["/sys/class/devfreq/*%s*/cur_freq" % name for name in _JETSON_GPUS]
-    return next((path for pattern in patterns for path in sorted(glob.glob(pattern))), None)
+    return next((path for pattern in patterns for path in sorted(glob.glob(pattern))), "")
 
 
-def _heat_file() -> Optional[str]:
-    for path in sorted(glob.glob("/sys/class/thermal/thermal_zone*/type")):
-        try:
-            with open(path) as source:
-                if source.read().strip().lower().startswith("gpu"):
-                    return path[: -len("type")] + "temp"
-        except OSError:
-            continue
-    return None
+def _heat_file() -> str:
+    kinds = sorted(glob.glob("/sys/class/thermal/thermal_zone*/type"))
+    of_gpus = (path for path in kinds if first_line(path).lower().startswith("gpu"))
+    return next((path[: -len("type")] + "temp" for path in of_gpus), "")
 
 
-def _integer(path: Optional[str]) -> Optional[int]:
-    if path is None:
-        return None
-    try:
-        with open(path) as source:
-            return int(source.read().strip())
-    except (OSError, ValueError):
-        return None
+def _integer(path: str) -> Optional[int]:
+    text = first_line(path)
+    return int(text) if text.lstrip("-").isdigit() else None

@@ -13,7 +13,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\Z")
 
 
 class Plan(object):
-    """A plan folder's manifest."""
+    """A plan folder's manifest; BoardError where it is damaged or names files outside of it."""
 
     def __init__(self, folder: str) -> None:
         self.folder = os.path.abspath(folder)
@@ -21,23 +21,30 @@ class Plan(object):
         try:
             with open(path) as source:
                 content = json.load(source)
-        except (OSError, ValueError) as error:
-            raise BoardError("%s is no plan: %s" % (folder, error))
-        if content.get("format") != PLAN_FORMAT:
+        except OSError:
+            is_folder = os.path.isdir(self.folder)
+            why = "it has no manifest.json" if is_folder else "there is no such folder"
             raise BoardError(
-                "%s is of format %r; this worker reads %d"
-                % (path, content.get("format"), PLAN_FORMAT)
+                "%s is no plan: %s to read; give the folder that hybridlat plan -o wrote"
+                % (folder, why)
             )
+        except ValueError as error:
+            raise BoardError("%s is no plan: its manifest.json is no JSON: %s" % (folder, error))
+        if not isinstance(content, dict) or content.get("format") != PLAN_FORMAT:
+            raise BoardError("%s is not a plan of format %d" % (path, PLAN_FORMAT))
         try:
-            check_names(content)
+            _check_names(content)
+            self.name = str(content["plan"])
+            self.settings: Dict[str, Any] = content["settings"]
+        except BoardError as error:
+            raise BoardError("%s: %s" % (path, error))
         except (KeyError, TypeError, AttributeError) as error:
             raise BoardError("%s lacks %s" % (path, error))
-        self.name = str(content["plan"])
+        self.content: Dict[str, Any] = content
         self.items: Dict[str, Dict[str, Any]] = content["items"]
         self.tasks: List[Dict[str, Any]] = content["tasks"]
         self.noise: Dict[str, int] = content["noise"]
         self.reference = content.get("reference") or ""
-        self.settings: Dict[str, Any] = content["settings"]
 
     def file(self, name: str) -> str:
         """Absolute path of a file in the plan."""
@@ -67,7 +74,7 @@ def in_order(tasks: List[Dict[str, Any]]) -> List[Tuple[int, Dict[str, Any]]]:
     return visits
 
 
-def check_names(content: Dict[str, Any]) -> None:
+def _check_names(content: Dict[str, Any]) -> None:
     """Raise BoardError for a manifest whose names could lead out of the plan's folder."""
     names = list(content["items"]) + list(content["noise"])
     for task in content["tasks"]:

@@ -40,8 +40,7 @@ class Runner(object):
         self._loaded: List[str] = []
         self._processes = 0
         hello = self._start().hello
-        facts = dict(system_facts())
-        facts.update(hello["board"])
+        facts = dict(system_facts(), **hello["board"])
         facts.update(
             runner="worker", engine=hello["engine"], engine_version=hello["version"],
             settings=json.dumps(hello["settings"], sort_keys=True),

@@ -87,9 +87,9 @@ class EngineBuilder(object):
 
         return Logger()
 
-    def _why(self, what: str) -> EngineError:
-        messages = "; ".join(self._errors[-3:]) or "it gave no reason"
-        return EngineError("TensorRT %s could not %s: %s" % (self.full_version, what, messages))
+    def _error(self, what: str, messages: List[str]) -> EngineError:
+        why = "; ".join(messages) or "it gave no reason"
+        return EngineError("TensorRT %s %s: %s" % (self.full_version, what, why))
 
     def settings(self) -> Dict[str, str]:
         """What decides which kernels an engine gets, for the record."""
@@ -124,7 +124,7 @@ class EngineBuilder(object):
         self._set_timing_cache(config)
         plan = builder.build_serialized_network(network, config)
         if plan is None:
-            raise self._why("build the model")
+            raise self._error("could not build the model", self._errors[-3:])
         self._keep_cache(config.get_timing_cache())
         return bytes(plan)
 
@@ -142,10 +142,7 @@ class EngineBuilder(object):
         if parser.parse_from_file(path):
             return
         messages = [parser.get_error(i).desc() for i in range(parser.num_errors)]
-        raise EngineError(
-            "TensorRT %s cannot read the model: %s"
-            % (self.full_version, "; ".join(messages) or "it gave no reason")
-        )
+        raise self._error("cannot read the model", messages)
 
     def _configure(self, builder: Any, precision: str, flag: Optional[str]) -> Any:
         trt = self.trt
@@ -186,5 +183,5 @@ class EngineBuilder(object):
         """An engine with its own weights on the device."""
         engine = self._runtime.deserialize_cuda_engine(plan)
         if engine is None:
-            raise self._why("load its own plan")
+            raise self._error("could not load its own plan", self._errors[-3:])
         return engine

@@ -9,10 +9,10 @@ import os
 import sys
 import time
 from functools import partial
-from typing import IO, Any, Callable, Dict, Hashable, List, Mapping, TypeVar
+from typing import Any, Callable, Dict, Hashable, List, Mapping, TypeVar
 
 from . import BoardError, NoDevice
-from .engines import Engine, Request, open_engine
+from .engines import Engine, open_engine
 from .nvml import Reading
 
 _BATCH_US = 15000.0
@@ -121,12 +121,14 @@ def serve(engine_name: str, options: Dict[str, str]) -> int:
     try:
         engine = open_engine(engine_name, options)
     except NoDevice as error:
-        _answer(answers, {"ok": False, "error": str(error), "kind": "NoDevice"})
+        refusal = {"ok": False, "error": str(error), "kind": "NoDevice"}
+        print(json.dumps(refusal), file=answers, flush=True)
         return 3
-    _answer(answers, {
+    hello = {
         "ok": True, "engine": engine.name, "version": engine.version,
         "settings": engine.settings(), "board": engine.board(), "python": sys.version.split()[0],
-    })  # fmt: skip
+    }  # fmt: skip
+    print(json.dumps(hello), file=answers, flush=True)
     for line in iter(sys.stdin.readline, ""):
         request = json.loads(line)
         if request["do"] == "quit":
@@ -141,29 +143,21 @@ def serve(engine_name: str, options: Dict[str, str]) -> int:
         except Exception as error:  # noqa: BLE001 - one model must not end the run
             text = "%s: %s" % (type(error).__name__, " ".join(str(error).split())[:300])
             answer = {"ok": False, "error": text, "kind": "EngineError"}
-        _answer(answers, answer)
+        print(json.dumps(answer), file=answers, flush=True)
         if answer.get("kind") == "DeviceLost":  # all later requests would fail as well
             return 1
     return 0
 
 
 def _do(engine: Engine, request: Dict[str, Any]) -> Dict[str, Any]:
-    what = request["do"]
+    what = request.pop("do")
     if what == "build":
-        return engine.build(Request(**{name: request[name] for name in Request._fields}))
+        return engine.build(**request)
     if what == "visit":
-        return visit(
-            engine, request["keys"], request["samples"], request["warm_s"], request["limit_s"],
-            request["reference"],
-        )  # fmt: skip
+        return visit(engine, **request)
     if what == "layers":
-        return {"layers": engine.layers(request["key"])}
+        return {"layers": engine.layers(**request)}
     if what == "drop":
-        engine.drop(request["key"])
+        engine.drop(**request)
         return {}
     raise BoardError("the worker does not know the request %r" % what)
-
-
-def _answer(sink: "IO[str]", answer: Dict[str, Any]) -> None:
-    sink.write(json.dumps(answer) + "\n")
-    sink.flush()

@@ -187,12 +187,9 @@ def as_object(report: MeasureReport) -> dict[str, object]:
 def _print(report: MeasureReport, as_json: bool) -> int:
     for signature, reason in report.failures.items():
         aside(f"{report.network}: {signature[:8]} could not be measured: {reason}")
-    if not as_json:
-        _print_latencies(report)
-    return FAILED if report.failures else 0
-
-
-def _print_latencies(report: MeasureReport) -> None:
+    code = FAILED if report.failures else 0
+    if as_json:
+        return code
     from rich.text import Text
 
     out = console()
@@ -208,3 +205,4 @@ def _print_latencies(report: MeasureReport) -> None:
     out.print(f"{facts}, in {latency_text(report.elapsed_s * 1e6)}", style="dim")
     for warning in report.warnings:
         out.print(f"  Note: {warning}", style="yellow")
+    return code

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,7 +70,7 @@ def on_message(as_json: bool) -> OnMessage:
     return silent if as_json else aside
 
 
-class ProgressShown:
+class ProgressShown(AbstractContextManager["ProgressShown"]):
     """A callback for ``Predictor(progress=...)``; a context manager that clears up after itself.
 
     A terminal shows one line, the step or how far it is, once the work has taken a second.
@@ -130,9 +131,6 @@ class ProgressShown:
                 self._live.stop()
             self._live = self._timer = None
         self._began, self._line = time.monotonic(), ""
-
-    def __enter__(self) -> ProgressShown:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

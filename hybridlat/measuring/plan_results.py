@@ -11,7 +11,7 @@ from typing import Any
 
 from hybridlat.board import BoardError
 from hybridlat.board.journal import read_lines
-from hybridlat.board.plan import PLAN_FORMAT, check_names
+from hybridlat.board.plan import Plan
 from hybridlat.errors import StoreError
 from hybridlat.graph.signature import hash_of
 from hybridlat.measuring.statistics import (
@@ -44,27 +44,13 @@ class _Board:
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
     """The plan in a folder; StoreError where it is damaged or names files outside of it."""
-    path = folder / "manifest.json"
     try:
-        content = json.loads(path.read_text())
-    except OSError as error:
-        why = "it has no manifest.json" if folder.is_dir() else "there is no such folder"
-        raise StoreError(
-            f"{folder} is no plan: {why} to read; give the folder that hybridlat plan -o wrote"
-        ) from error
-    except ValueError as error:
-        raise StoreError(f"{folder} is no plan: its manifest.json is no JSON: {error}") from error
-    if not isinstance(content, dict) or content.get("format") != PLAN_FORMAT:
-        raise StoreError(f"{path} is not a plan of format {PLAN_FORMAT}")
+        content = Plan(str(folder)).content
+    except BoardError as error:
+        raise StoreError(str(error)) from error
     text = json.dumps({k: v for k, v in content.items() if k != "plan"}, sort_keys=True)
     if hashlib.sha256(text.encode()).hexdigest()[:16] != content.get("plan"):
-        raise StoreError(f"{path} was changed after the plan was written")
-    try:
-        check_names(content)
-    except BoardError as error:
-        raise StoreError(f"{path}: {error}") from error
-    except (KeyError, TypeError, AttributeError) as error:
-        raise StoreError(f"{path} lacks {error}") from error
+        raise StoreError(f"{folder / 'manifest.json'} was changed after the plan was written")
     for spec in content["items"].values():
         path = folder / spec["file"]
         if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() != spec["sha256"]:

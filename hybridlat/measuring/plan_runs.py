@@ -21,9 +21,9 @@ import platformdirs
 
 from hybridlat.engines import registry
 from hybridlat.errors import HybridlatError
-from hybridlat.graph.cells import cut
+from hybridlat.graph.cells import cut_positions
 from hybridlat.graph.network import Network
-from hybridlat.graph.signature import sign
+from hybridlat.graph.signature import sign_part
 from hybridlat.measuring.plan_results import read_results
 from hybridlat.measuring.plans import Draft, Wanted, draft_for
 from hybridlat.measuring.report import MeasureReport, What, report_of, sum_of_cells_us
@@ -126,8 +126,8 @@ def measure_on_host(
     measured = {record.signature for record in records}
     reports = []
     for name, network in networks:
-        cuts = cut(registry.lower(network, target), network)
-        cells = Counter(sign(cell.network).hash for cell in cuts)
+        lowered = registry.lower(network, target).network
+        cells = Counter(sign_part(lowered, part)[0].hash for part in cut_positions(lowered))
         reports.append(report_of(
             name, there, [r for r in records if r.labels.get("network") == name],
             known=len(cells.keys() - measured) if what != "network" else 0,

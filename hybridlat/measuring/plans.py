@@ -10,7 +10,7 @@ import hashlib
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,9 +22,9 @@ from hybridlat.engines import registry
 from hybridlat.engines.tensorrt import in_half_precision
 from hybridlat.errors import InputError
 from hybridlat.graph.builder import gpu_reference_network
-from hybridlat.graph.cells import Cell, cut, kernels
+from hybridlat.graph.cells import cut_positions
 from hybridlat.graph.network import Lowered, Network
-from hybridlat.graph.signature import Signature, sign
+from hybridlat.graph.signature import Signature, sign, sign_part
 from hybridlat.measuring.pairs import pairs_of
 from hybridlat.onnx_io import tensorrt
 from hybridlat.schema.measurement import Kind
@@ -162,15 +162,14 @@ class Draft:
 
     def add_breakdown(self, name: str, network: Network, lowered: Lowered, precision: str) -> None:
         """The cells and unfused layers of a network, beside its measurement."""
-        unfused = Lowered(network, tuple((i,) for i in range(len(network.nodes))), (), "file")
         self._breakdowns.append({
             "network": name, "signature": sign(network).hash, "precision": precision,
-            "cells": self._count(cut(lowered, network)),
-            "layers": self._count(kernels(unfused, network)),
+            "cells": self._count(lowered.network, cut_positions(lowered.network)),
+            "layers": self._count(network, [(i,) for i in range(len(network.nodes))]),
         })  # fmt: skip
 
-    def _count(self, parts: Sequence[Cell]) -> list[list[Any]]:
-        signatures = [sign(part.network) for part in parts]
+    def _count(self, network: Network, parts: Iterable[tuple[int, ...]]) -> list[list[Any]]:
+        signatures = [sign_part(network, part)[0] for part in parts]
         self._texts |= {signature.hash: signature.text for signature in signatures}
         return [[key, count] for key, count in Counter(s.hash for s in signatures).items()]
 

@@ -26,7 +26,7 @@ _LAST_WORDS_BYTES = 2000
 _LAST_WORDS_SHOWN = 300
 
 
-class MeasuringProcess:
+class MeasuringProcess(contextlib.AbstractContextManager["MeasuringProcess"]):
     """One measuring process with one backend, named ``module:Class``, and its ``options``.
 
     Raises BackendUnavailable when it does not start. Leaving its context stops it, at once where an
@@ -34,15 +34,14 @@ class MeasuringProcess:
     """
 
     def __init__(self, backend: str, options: Mapping[str, int | str]) -> None:
-        _check_importable(backend)
-        interpreter = _interpreter()
+        _refuse_what_cannot_start(backend)
         here, there = socket.socketpair()
         module_path = [os.path.abspath(entry) for entry in sys.path]  # noqa: PTH100  "" too
         self._words = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the process
         with there:
             descriptor = there.fileno()
             self._process = subprocess.Popen(
-                [interpreter, "-P", "-m", _WORKER, str(descriptor), str(os.getpid())],
+                [sys.executable, "-P", "-m", _WORKER, str(descriptor), str(os.getpid())],
                 stdin=subprocess.DEVNULL, stdout=self._words, stderr=self._words,
                 pass_fds=(descriptor,), start_new_session=True,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(module_path)},
@@ -105,9 +104,6 @@ class MeasuringProcess:
         self._connection.close()
         self._words.close()
 
-    def __enter__(self) -> MeasuringProcess:
-        return self
-
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
             self.stop()
@@ -115,18 +111,14 @@ class MeasuringProcess:
             self.kill()
 
 
-def _interpreter() -> str:
-    """The Python that runs here; BackendUnavailable for a program that has none."""
+def _refuse_what_cannot_start(backend: str) -> None:
+    """BackendUnavailable for a program without a Python, and for a class that no module has."""
     if getattr(sys, "frozen", False) or not sys.executable:
         raise BackendUnavailable(
             "measuring starts a Python process of its own, and this program has no Python "
             f"interpreter to start (sys.executable is {sys.executable!r}): measure with the "
             "command `hybridlat measure` of an installed hybridlat, and predict from its store"
         )
-    return sys.executable
-
-
-def _check_importable(backend: str) -> None:
     module, _, name = backend.partition(":")
     if module == "__main__" or "<locals>" in name:
         raise BackendUnavailable(

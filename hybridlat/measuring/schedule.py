@@ -130,6 +130,6 @@ def probe_key(length: int) -> str:
 
 def is_wanted(settings: MeasurementConfig, process: int, visits: Sequence[Visit]) -> bool:
     """Whether a job with these visits is to be visited by one more process."""
-    if process < settings.processes:
-        return True
-    return bool(visits) and combine(visits).spread_share > settings.spread_share
+    return process < settings.processes or (
+        bool(visits) and combine(visits).spread_share > settings.spread_share
+    )

@@ -21,9 +21,9 @@ from hybridlat.errors import (
     TargetError,
     UnavailableError,
 )
-from hybridlat.graph.cells import cut, kernels
-from hybridlat.graph.network import Lowered, Network
-from hybridlat.graph.signature import Signature, sign
+from hybridlat.graph.cells import cut_positions
+from hybridlat.graph.network import Network
+from hybridlat.graph.signature import Signature, sign, sign_part
 from hybridlat.onnx_io import load
 from hybridlat.schema.measurement import Breakdown, Measurement, Visit
 from hybridlat.schema.target import Target
@@ -99,8 +99,7 @@ class _SizedNetwork:
         file = files.find(row.names)
         self.name = file.stem
         self.network = network = _network_at(file, row.batch, row.size)
-        unfused = Lowered(network, tuple((i,) for i in range(len(network.nodes))), (), "unfused")
-        self.layers = [sign(cell.network) for cell in kernels(unfused)]
+        self.layers = [sign_part(network, (i,))[0] for i in range(len(network.nodes))]
         self.hash = sign(network).hash
         first = network.types[network.inputs[0]].shape if network.inputs else ()
         self.shape = {"batch": str(first[0] if first else 1)}
@@ -132,14 +131,14 @@ class _SizedNetwork:
 
     def _lower(self, target: Target) -> list[Signature]:
         try:
-            lowered = registry.lower(self.network, target)
+            lowered = registry.lower(self.network, target).network
         except (MeasurementError, UnavailableError, NetworkError) as error:
             raise Refusal(
                 "the engine's lowering refuses the network",
                 f"{self.name} on {target}: {error}",
                 "export it with the operators that the engine knows",
             ) from None
-        return [sign(cell.network) for cell in cut(lowered, self.network)]
+        return [sign_part(lowered, positions)[0] for positions in cut_positions(lowered)]
 
 
 def _counts(signatures: list[Signature]) -> tuple[tuple[str, int], ...]:

@@ -78,7 +78,8 @@ def module_paths(model: ModelProto) -> tuple[str, ...]:
     weights = {tensor.name: tensor.name for tensor in graph.initializer}
     paths = []
     for node in graph.node:
-        path = _from_scopes(node) or _from_name(node.name)
+        scopes = next((scopes_of(e.value) for e in node.metadata_props if e.key == SCOPES), [])
+        path = "".join(scopes[-2:-1]) or _from_name(node.name)  # the last scope is the operation
         named = [weights[name] for name in node.input if name in weights]
         if not path:
             path = next((module for module in map(_from_weight, named) if module), "")
@@ -88,11 +89,6 @@ def module_paths(model: ModelProto) -> tuple[str, ...]:
             weights.update((out, named[0]) for out in node.output)  # cast, dequantised, transposed
         paths.append(path)
     return tuple(paths)
-
-
-def _from_scopes(node: NodeProto) -> str:
-    scopes = next((scopes_of(e.value) for e in node.metadata_props if e.key == SCOPES), [])
-    return scopes[-2] if len(scopes) > 1 else ""  # the last is the operation itself
 
 
 def _from_name(name: str) -> str:

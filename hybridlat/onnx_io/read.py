@@ -20,7 +20,6 @@ from hybridlat.onnx_io.rebind import Rebinding, batch_change
 from hybridlat.onnx_io.shapes import (
     Misfit,
     check_network,
-    check_weights,
     engine_types,
     input_type,
     refusal,
@@ -38,6 +37,7 @@ from hybridlat.onnx_io.walk import (
     walk,
 )
 
+MAX_WEIGHT_BYTES = 1 << 37
 _CONTROL_FLOW = ("If", "Loop", "Scan")
 _log = logging.getLogger(__name__)
 
@@ -156,7 +156,8 @@ def _network(
     )  # fmt: skip
     if way.fresh or way.given:
         check_network(network, batch)
-    check_weights(network)
+    if network.weight_bytes > MAX_WEIGHT_BYTES:
+        raise NetworkError(f"{network.weight_bytes / 1e9:.3g} GB of weights is absurdly large")
     remember(way.fresh)
     return network
 

@@ -19,7 +19,6 @@ from hybridlat.onnx_io.values import Known, Value, data_type, dtype_name
 _ORT_DTYPES = {"float": "float32", "double": "float64"}
 _log = logging.getLogger(__name__)
 MAX_TENSOR_ELEMENTS = 1 << 36
-MAX_WEIGHT_BYTES = 1 << 37
 
 
 def input_type(
@@ -90,12 +89,6 @@ def check_network(network: Network, batch: int | None = None) -> None:
     for node in network.nodes:
         if node.domain == "":
             _check_node(network, node)
-
-
-def check_weights(network: Network) -> None:
-    """NetworkError for weights that no machine holds."""
-    if network.weight_bytes > MAX_WEIGHT_BYTES:
-        raise NetworkError(f"{network.weight_bytes / 1e9:.3g} GB of weights is absurdly large")
 
 
 def _less_than(batch: int | None, network: Network) -> str:

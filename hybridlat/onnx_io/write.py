@@ -33,6 +33,7 @@ WEIGHT_SCALE = 0.01
 _POOL_ELEMENTS = 1 << 20
 _ZERO_POINTS = ("int8", "uint8", "int16", "uint16", "int4", "uint4")
 _SCALES = ("float32", "float16", "bfloat16")
+# Operators, and which of their inputs must be positive: a variance, a divisor.
 _POSITIVE = {"BatchNormalization": 4, "Div": 1, "Sqrt": 0, "Log": 0, "Pow": 0}
 
 
@@ -70,7 +71,9 @@ def build(
     nodes: list[NodeProto] = []
     tensors: list[TensorProto] = []
     weights: list[TensorProto] = []
-    positive, quantised = _positive_constants(network), _quantisation_constants(network)
+    at_risk = ((node.inputs, _POSITIVE[node.op]) for node in network.nodes if node.op in _POSITIVE)
+    positive = {name for names, place in at_risk for name in names[place : place + 1]}
+    quantised = _quantisation_constants(network)
     for index, (name, constant) in enumerate(network.constants.items()):
         type_ = constant.type
         is_weight = constant.values is None and type_.elements > SMALL_ELEMENTS
@@ -127,12 +130,6 @@ def _opset(operators: frozenset[tuple[str, int]]) -> int:
         if opset >= least and all(fits):
             return int(opset)
     return least
-
-
-def _positive_constants(network: Network) -> set[str]:
-    """Constants that must be positive: variances, and what is divided by or taken a root of."""
-    places = ((node.inputs, _POSITIVE.get(node.op)) for node in network.nodes)
-    return {name for names, at in places if at is not None for name in names[at : at + 1]}
 
 
 def _tensor(name: str, constant: Constant, seed: int, positive: bool) -> TensorProto:

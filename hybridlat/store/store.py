@@ -14,8 +14,10 @@ from __future__ import annotations
 import datetime
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from hybridlat.errors import StoreError
 from hybridlat.schema.measurement import KINDS, Breakdown, Measurement, id_of
@@ -30,6 +32,7 @@ from hybridlat.store.integrity import IntegrityProblem
 from hybridlat.store.place import StorePlace, default_url
 from hybridlat.store.records import Records
 
+R = TypeVar("R", Measurement, Breakdown)
 _TARGET_ID = "SELECT id FROM target WHERE name = :name"
 _TARGET = "INSERT INTO target (name) VALUES (:name) ON CONFLICT DO NOTHING"
 _SIGNATURE = "INSERT INTO signature (hash, text) VALUES (:hash, :text) ON CONFLICT DO NOTHING"
@@ -66,7 +69,7 @@ class Removal:
         return self.cells + self.networks + self.layers
 
 
-class Store(Records, Cache):
+class Store(Records, Cache, AbstractContextManager["Store"]):
     """Measurements, breakdowns, signature texts and a cache at ``url``.
 
     ``url`` is the path of a SQLite file, ``sqlite:///PATH`` or ``postgresql://USER@HOST/NAME``;
@@ -86,18 +89,11 @@ class Store(Records, Cache):
 
     def add(self, measurements: Iterable[Measurement]) -> int:
         """Append records in one transaction; how many were new. StoreError for an unsound one."""
-        found: dict[str, tuple[str, Measurement]] = {}
-        for record in measurements:
-            _refuse(record.problems(), "measurement")
-            text = record.text
-            found[id_of(text)] = text, record
-        if not found:
-            return 0
-        ordered = sorted(found.items())
-        bodies = [{"id": key_of(id_), "body": packed(text)} for id_, (text, _) in ordered]
+        records = _sound(measurements, "measurement")
+        bodies = [{"id": key_of(id_), "body": packed(text)} for id_, text, _ in records]
 
         def work(connection: Connection) -> int:
-            targets = _target_ids(connection, [record for _, record in found.values()])
+            targets = _target_ids(connection, [record for _, _, record in records])
             new = connection.change(_PAYLOAD, bodies)
             rows = [
                 {
@@ -110,35 +106,31 @@ class Store(Records, Cache):
                     "measured_at": m.measured_at[:40],
                     "failure": None if m.failure is None else plain(m.failure),
                 }
-                for id_, (_, m) in ordered
+                for id_, _, m in records
             ]
             connection.change(_MEASUREMENT, rows)
             return new
 
-        return self._database.write(work)
+        return self._database.write(work) if records else 0
 
     def add_breakdowns(self, breakdowns: Iterable[Breakdown]) -> int:
         """Append breakdowns in one transaction; how many were new."""
-        items = {item.id: item for item in breakdowns}
-        for item in items.values():
-            _refuse(item.problems(), "breakdown")
-        if not items:
-            return 0
+        items = _sound(breakdowns, "breakdown")
 
         def work(connection: Connection) -> int:
-            targets = _target_ids(connection, items.values())
+            targets = _target_ids(connection, [item for _, _, item in items])
             rows = [
                 {
                     "id": key_of(id_),
                     "target_id": targets[item.target],
                     "network": plain(item.network[:255]),
-                    "body": packed(item.text),
+                    "body": packed(text),
                 }
-                for id_, item in sorted(items.items())
+                for id_, text, item in items
             ]
             return connection.change(_BREAKDOWN, rows)
 
-        return self._database.write(work)
+        return self._database.write(work) if items else 0
 
     def add_all(self, imported: ImportedRecords) -> ImportCounts:
         """Add signatures, records and breakdowns, many in a transaction; how many were new."""
@@ -225,9 +217,6 @@ class Store(Records, Cache):
         """Give the connection back; the store opens itself again when used."""
         self._database.close()
 
-    def __enter__(self) -> Store:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
@@ -237,9 +226,15 @@ class Store(Records, Cache):
         return self._database.run(lambda c: c.stamp) if self.place.exists else "absent"
 
 
-def _refuse(problems: tuple[str, ...], what: str) -> None:
-    if problems:
-        raise StoreError(f"the store takes no {what} in which {problems[0]}")
+def _sound(items: Iterable[R], what: str) -> list[tuple[str, str, R]]:
+    """Id, text and content of each, once, by id; StoreError for an unsound one."""
+    found: dict[str, tuple[str, R]] = {}
+    for item in items:
+        for problem in item.problems():
+            raise StoreError(f"the store takes no {what} in which {problem}")
+        text = item.text
+        found[id_of(text)] = text, item
+    return [(id_, text, item) for id_, (text, item) in sorted(found.items())]
 
 
 def _target_ids(

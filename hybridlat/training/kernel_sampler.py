@@ -12,32 +12,23 @@ import math
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TypeAlias
 
 from hybridlat import onnx_io
+from hybridlat.engines.base import Backend
 from hybridlat.errors import HybridlatError
 from hybridlat.graph.cells import kernels
-from hybridlat.graph.network import Lowered, Network
+from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
-from hybridlat.schema.target import Target
+from hybridlat.measuring.fleet import FleetMeasurer
 from hybridlat.training.kernel_builder import KernelBuilder
 from hybridlat.training.kernel_families import COMMON, RARE, Family
 
 MOST_FLOP = 3e9
 MOST_BYTES = 96e6
 _LAYOUT_CHANGES = frozenset({"ReorderInput", "ReorderOutput"})
-
-
-class Engine(Protocol):
-    """What a sweep asks of a backend, or of the devices of a fleet."""
-
-    @property
-    def target(self) -> Target: ...
-
-    @property
-    def contexts(self) -> Mapping[str, float]: ...
-
-    def lower(self, network: Network) -> Lowered: ...
+Engine: TypeAlias = Backend | FleetMeasurer
+"""What a sweep asks for the target, its contexts and how it lowers."""
 
 
 @dataclass(frozen=True)

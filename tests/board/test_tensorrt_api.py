@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hybridlat.board import DeviceLost, EngineError, NoDevice
-from hybridlat.board.engines import Request, open_engine
+from hybridlat.board.engines import open_engine
 from tests.board import fake_tensorrt
 
 VERSIONS = ("8.5", "8.6", "10.0", "10.16", "11.4")
@@ -38,9 +38,9 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> MakeFake:
     return make
 
 
-def request(path: str = "model.onnx", precision: str = "fp32", **more: Any) -> Request:
-    usual = Request("k", path, typed_path="", precision=precision, copies=1, alone=False)
-    return usual._replace(**more)
+def request(path: str = "model.onnx", precision: str = "fp32", **more: Any) -> dict[str, Any]:
+    usual = {"key": "k", "typed_path": "", "copies": 1, "alone": False}
+    return {**usual, "path": path, "precision": precision, **more}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -51,7 +51,7 @@ def test_every_call_exists_in_the_version(
     module, driver = fake(version)
     cache = tmp_path / "timing.cache"
     engine = open_engine("tensorrt", {"timing_cache": str(cache)})
-    about = engine.build(request(precision=precision, typed_path="typed.onnx", copies=3))
+    about = engine.build(**request(precision=precision, typed_path="typed.onnx", copies=3))
     assert about["launch"] == "graph"
     assert len(engine.run_us("k", 7)) == 7
     layers = engine.layers("k")
@@ -79,7 +79,7 @@ def test_every_call_exists_in_the_version(
 def test_a_short_part_is_timed_many_to_a_launch_every_copy_equally(fake: MakeFake) -> None:
     fake("8.6")
     engine = open_engine("tensorrt", {})
-    about = engine.build(request(alone=True, copies=3))
+    about = engine.build(**request(alone=True, copies=3))
     assert about["inferences_per_launch"] % 3 == 0
     assert engine.run_us("k", 2) == pytest.approx([50 / about["inferences_per_launch"]] * 2)
 
@@ -87,26 +87,26 @@ def test_a_short_part_is_timed_many_to_a_launch_every_copy_equally(fake: MakeFak
 def test_where_graphs_cannot_be_captured_work_is_enqueued(fake: MakeFake) -> None:
     fake("8.6", broken="cuStreamEndCapture")
     engine = open_engine("tensorrt", {})
-    assert engine.build(request())["launch"] == "enqueue"
+    assert engine.build(**request())["launch"] == "enqueue"
     assert engine.run_us("k", 3) == pytest.approx([25] * 3)  # two contexts between two events
 
 
 def test_a_device_that_is_lost_ends_the_process(fake: MakeFake) -> None:
     fake("8.6", broken="cuGraphLaunch")  # with status 700, after which CUDA refuses everything
     with pytest.raises(DeviceLost, match="cuGraphLaunch with status 700"):
-        open_engine("tensorrt", {}).build(request())
+        open_engine("tensorrt", {}).build(**request())
 
 
 def test_refusals_are_one_models(fake: MakeFake) -> None:
     fake("10.0")
     engine = open_engine("tensorrt", {})
     with pytest.raises(EngineError, match="no importer for Op"):
-        engine.build(request("refused.onnx"))
+        engine.build(**request("refused.onnx"))
     with pytest.raises(EngineError, match="could not build"):
-        engine.build(request("unbuildable.onnx"))
+        engine.build(**request("unbuildable.onnx"))
     with pytest.raises(EngineError, match="cannot build int8"):
-        engine.build(request(precision="int8"))
-    assert engine.build(request())["launch"] == "graph"
+        engine.build(**request(precision="int8"))
+    assert engine.build(**request())["launch"] == "graph"
 
 
 def test_what_the_machine_lacks_is_named(fake: MakeFake) -> None:

@@ -12,7 +12,7 @@ import time
 from typing import Any, Callable, Dict, List, Optional
 
 from . import DeviceLost, EngineError, NoDevice
-from .engines import Engine, Request
+from .engines import Engine
 from .nvml import Reading
 
 _OVERHEAD_US = 4.0
@@ -45,24 +45,24 @@ class FakeEngine(Engine):
     def _is_told(self, what: str, path: str) -> bool:
         return self._options.get(what, "\0") in os.path.basename(path)
 
-    def build(self, request: Request) -> Dict[str, Any]:
-        if self._is_told("crash", request.path):
+    def build(self, key: str, path: str, precision: str, copies: int, **_: Any) -> Dict[str, Any]:
+        if self._is_told("crash", path):
             os._exit(139)
-        if self._is_told("hang", request.path):
+        if self._is_told("hang", path):
             time.sleep(3600)
-        if self._is_told("lose_device", request.path):
+        if self._is_told("lose_device", path):
             raise DeviceLost("the made-up device is gone")
         if len(self._cost) >= int(self._options.get("room", "1000000")):
             raise EngineError("the made-up device is out of memory")
-        with open(request.path, "rb") as source:
+        with open(path, "rb") as source:
             operators = _OPERATOR.findall(source.read())
         if not operators:
             raise EngineError("the fake engine cannot read the model")
         time.sleep(float(self._options.get("sleep_s", "0")))
-        factor = 0.5 if request.precision in ("fp16", "bf16") else 1.0
+        factor = 0.5 if precision in ("fp16", "bf16") else 1.0
         weights = [1.0 + hashlib.md5(op).digest()[0] / 32.0 for op in operators]
-        self._cost[request.key] = _OVERHEAD_US + factor * sum(weights)
-        return {"copies": request.copies}
+        self._cost[key] = _OVERHEAD_US + factor * sum(weights)
+        return {"copies": copies}
 
     def run_us(
         self, key: str, count: int, during: Optional[Callable[[], None]] = None
