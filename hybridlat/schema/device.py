@@ -24,8 +24,8 @@ class Device:
     multiprocessors of a GPU or the cores of a CPU that one inference may use; ``clock_hz`` the
     highest clock; ``cache_bytes`` from the nearest cache to the last (per unit, shared last).
     ``launch_us`` is what one small kernel of many enqueued ones takes, None where it is unknown (a
-    CPU launches nothing), ``enqueue_us`` that under TensorRT without a graph where slow cores of the
-    host enqueue it. ``sustained_flops`` is what large matrix products reach by precision,
+    CPU launches nothing), ``enqueue_us`` that under TensorRT where slow cores of the host enqueue
+    it. ``sustained_flops`` is what large matrix products reach by precision,
     where it was measured: less than the peak where the power limit lowers the clock. ``name`` is
     that of targets, ``title`` the maker's; ``kind`` is ``gpu`` or ``cpu``. ``architecture``,
     ``compute_capability`` and ``memory_bytes`` are stated where they are known; ``source`` says
