@@ -102,7 +102,7 @@ class World(FamilyRecords):
             others = self.others(device)
             if others.any() and (self.counted & ~others).any():
                 self.on_message(f"{self.family}, zero_shot: the law without {device}")
-                found[device] = self.learn(others)
+                found[device] = self.learn(others, with_trees=False)
         return found
 
     def others(self, device: str) -> NDArray[np.bool_]:
@@ -224,7 +224,7 @@ def other_devices(world: World) -> Iterator[Line]:
 def spreads_at(world: World, rows_each: int = 20) -> dict[str, tuple[float, ...]]:
     """What laws that have not seen them are unsure of a task's networks, at each of ``BATCHES``."""
     folds = world.regimes.held_out["unseen"].folds
-    laws = [world.learn(folds != fold) for fold in range(FOLDS)]
+    laws = [world.learn(folds != fold, with_trees=False) for fold in range(FOLDS)]
     medians = {}
     for label in sorted(set(world.labels)):
         own = [i for i in np.flatnonzero(world.counted) if world.labels[i] == label]

@@ -36,7 +36,7 @@ _PRIOR = 3.0  # standard deviation of the logarithm of a variance
 
 def linearised(world) -> tuple[np.ndarray, np.ndarray]:
     """(equations, residuals) of the rows that count, at the mode of the law."""
-    model = world.learn(world.counted)
+    model = world.learn(world.counted, with_trees=False)
     rows = np.flatnonzero(world.counted)
     points, residuals = [], []
     for i in rows:

@@ -18,7 +18,7 @@ from hybridlat.model.family.dataset import KernelSet, Observation, Task, archite
 from hybridlat.model.family.kernels import KernelTable
 from hybridlat.model.family.shipped import copies_of
 from hybridlat.onnx_io import read_network
-from hybridlat.schema.measurement import is_suspect
+from hybridlat.schema.measurement import is_replayed, is_suspect
 from hybridlat.schema.target import Target
 
 FAMILIES = {
@@ -61,6 +61,7 @@ class Row:
     latency_us: float
     suspect: bool
     copies: bool
+    graphs: bool
     plain_relu: bool
     repeats_us: tuple[float, ...]
     """The figures that ``latency_us`` is the median of."""
@@ -78,7 +79,7 @@ class Row:
     @property
     def task(self) -> Task:
         t = self.target
-        return Task(t.device, t.runtime, t.precision, self.layout, self.copies)
+        return Task(t.device, t.runtime, t.precision, self.layout, self.copies, self.graphs)
 
     @property
     def architecture(self) -> str:
@@ -104,11 +105,11 @@ def read_rows(folders: Iterable[Path], engines: Iterable[str]) -> list[Row]:
             n["note"] for n in NOTES if all(getattr(row, c) in v for c, v in n["where"].items())
         ]
         note = "; ".join(filter(None, [str(row.note), *noted]))
-        copies = copies_of(target, note)
+        how = copies_of(target, note), is_replayed(note)
         # Measured with ReLU where the file, another project's twin of it, has ReLU6.
         relu = str(row.mapping_note).startswith("ReLU in Paddle")
         network = (str(row.folder), str(row.onnx))
-        key = (target, *network, int(row.batch), layout, is_suspect(note), copies, relu)
+        key = (target, *network, int(row.batch), layout, is_suspect(note), *how, relu)
         groups.setdefault(key, []).append(float(row.latency_us))
     return [
         Row(t, folder, onnx, batch, layout, float(np.median(result)), *rest, tuple(result))  # type: ignore[arg-type]

@@ -35,7 +35,7 @@ from hybridlat.model.family.learn import embedded, fit
 from hybridlat.model.family.served import FamilyModel
 from hybridlat.model.family.shipped import FAMILY_OF, copies_of
 from hybridlat.schema.device import Device
-from hybridlat.schema.measurement import Breakdown, Measurement, is_suspect
+from hybridlat.schema.measurement import Breakdown, Measurement, is_replayed, is_suspect
 from hybridlat.schema.target import Target
 
 Array = NDArray[np.float64]
@@ -121,8 +121,8 @@ def load_networks(target: Target, sources: Sequence[RecordSource]) -> list[Measu
     for partition, same in known:
         labels = same[0].labels
         layout, note = labels.get("layout", "") if several else "", labels.get("note", "")
-        copies = copies_of(target, note)
-        task = Task(target.device, target.runtime, target.precision, layout, copies)
+        how = copies_of(target, note), is_replayed(note)
+        task = Task(target.device, target.runtime, target.precision, layout, *how)
         batch = _batch(partition, texts)
         key = (task, partition.network, partition.signature, batch, is_suspect(note))
         groups.setdefault(key, []).append((partition, same))
@@ -216,10 +216,13 @@ class FamilyRecords:
         """The kernels of a row in the family's embedding."""
         return self.clouds[id(self.observations[row].kernels)]
 
-    def learn(self, places: NDArray[np.bool_]) -> FamilyModel:
-        """The family's model, fitted to the rows at these places, of which some must count."""
+    def learn(self, places: NDArray[np.bool_], *, with_trees: bool = True) -> FamilyModel:
+        """The family's model, fitted to the rows at these places, of which some must count.
+
+        ``with_trees`` is of no use where other tasks alone are predicted.
+        """
         chosen = [self.observations[i] for i in np.flatnonzero(places & self.counted)]
-        return fit(chosen, embedding_of(self.family), self.clouds)
+        return fit(chosen, embedding_of(self.family), self.clouds, with_trees=with_trees)
 
     def predict(self, model: FamilyModel, places: Sequence[int]) -> tuple[Array, Array]:
         """(median latencies in us, standard deviations of their logarithms) of rows."""

@@ -179,7 +179,7 @@ class Regimes:
             return []
         if device not in self._without_device:
             self.on_message(f"{records.family}, zero_shot: the law without {device}")
-            self._without_device[device] = records.learn(outside)
+            self._without_device[device] = records.learn(outside, with_trees=False)
         model, held_out = self._without_device[device], self.held_out.get("unseen")
         calibration = None
         if held_out is not None:  # of other devices' networks, held out by architecture

@@ -6,12 +6,19 @@ import json
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hybridlat.model.gaussian_process import Array, Floats
 from hybridlat.model.xgboost_runtime import Booster
 
 MANY_ROWS = 5000
 """From here on trees alone may be better, and forests have use for more leaves."""
+
+
+_COMMON: dict[str, object] = {
+    "subsample": 0.7, "colsample_bynode": 0.3, "base_score": 0.0, "nthread": 1,
+    "tree_method": "hist",
+}  # fmt: skip
 
 
 def served(made: Any) -> Booster:
@@ -24,12 +31,8 @@ def _boosted(
 ) -> Any:
     import xgboost
 
-    common = {
-        "subsample": 0.7, "colsample_bynode": 0.3, "base_score": 0.0, "nthread": 1, "seed": seed,
-        "tree_method": "hist",
-    }  # fmt: skip
     data = xgboost.DMatrix(rows, values, weight=weights)
-    return xgboost.train({**common, **parameters}, data, trees)
+    return xgboost.train({**_COMMON, "seed": seed, **parameters}, data, trees)
 
 
 def fit_boosted(rows: Floats, values: Array, weights: Array, seed: int) -> Any:
@@ -46,6 +49,29 @@ def fit_boosted(rows: Floats, values: Array, weights: Array, seed: int) -> Any:
 def fit_rough(rows: Floats, values: Array, weights: Array, seed: int) -> Any:
     """A few shallow trees: enough to say how a cell's latency falls to its kernels."""
     return _boosted(rows, values, weights, seed, 100, max_depth=4, eta=0.1)
+
+
+def fit_sums(
+    rows: Floats, base: Array, owner: NDArray[np.intp], beside: NDArray[Any], logs: Array, seed: int
+) -> Any:
+    """Boosted on sums: rows are parts, their logarithms to ``base`` what the trees answer.
+
+    ``owner`` is the sum of each part, ``beside`` what a sum holds besides them, ``logs`` the
+    logarithms that the sums come to. The gradient of half a squared error in logarithms is the
+    part's share of the sum times the error; the curvature is taken as the share.
+    """
+    import xgboost
+
+    each = len(rows) / len(logs)  # shares of about 1, for the trees' penalties
+
+    def slopes(said: Array, _: object) -> tuple[Array, Array]:
+        parts = base * np.exp(said)
+        sums = np.bincount(owner, parts, len(logs)) + beside
+        share = each * parts / sums[owner]
+        return share * (np.log(sums) - logs)[owner], share
+
+    shape = {**_COMMON, "seed": seed, "max_depth": 4, "eta": 0.1}
+    return xgboost.train(shape, xgboost.DMatrix(rows), 200, obj=slopes)
 
 
 def fit_error_scale(rows: Floats, absolute: Array, weights: Array, seed: int) -> Any:

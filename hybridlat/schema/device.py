@@ -23,10 +23,11 @@ class Device:
     differs; ``bandwidth_bytes_per_s`` that of the main memory; ``units`` the streaming
     multiprocessors of a GPU or the cores of a CPU that one inference may use; ``clock_hz`` the
     highest clock; ``cache_bytes`` from the nearest cache to the last (per unit, shared last).
-    ``launch_us`` is what one small kernel of many enqueued ones takes, None where it is unknown (a
-    CPU launches nothing), ``enqueue_us`` that under TensorRT where slow cores of the host enqueue
-    it. ``sustained_flops`` is what large matrix products reach by precision,
-    where it was measured: less than the peak where the power limit lowers the clock. ``name`` is
+    ``kept_share`` is how much of what would fit into the last cache a kernel finds there of the one
+    before it (0..1). ``launch_us`` is what one small kernel of many enqueued ones takes, None where
+    it is unknown (a CPU launches nothing), ``enqueue_us`` that under TensorRT where slow cores of
+    the host enqueue it. ``sustained_flops`` is what large matrix products reach by precision, where
+    it was measured: less than the peak where the power limit lowers the clock. ``name`` is
     that of targets, ``title`` the maker's; ``kind`` is ``gpu`` or ``cpu``. ``architecture``,
     ``compute_capability`` and ``memory_bytes`` are stated where they are known; ``source`` says
     where the numbers come from.
@@ -39,6 +40,7 @@ class Device:
     units: int
     clock_hz: float
     cache_bytes: tuple[int, ...] = ()
+    kept_share: float = 0.5
     source: str = ""
     title: str = ""
     architecture: str = ""
@@ -58,11 +60,12 @@ class Device:
         return msgspec.convert(stated, cls)
 
     def under(self, engine: str) -> Device:
-        """The device with the peaks that an engine's arithmetic has, and its launches.
+        """The device with the peaks that an engine's arithmetic has, its launches and caches.
 
         TensorRT multiplies FP32 in TF32 where tensor cores can (TensorRT developer guide, "TF32
         inference"), and its FP16 kernels accumulate in FP16, at twice the rate on GeForce boards.
-        What is sustained was measured with other arithmetic, and is not known then.
+        What is sustained was measured with other arithmetic, and is not known then. Nothing kept in
+        the last cache between kernels tells networks under TensorRT apart, so nothing is assumed.
         """
         if engine not in TENSORRT:
             return self
@@ -71,13 +74,13 @@ class Device:
             for precision, arithmetic in (("fp32", "tf32"), ("fp16", FP16_IN_FP16))
             if self.peak_flops.get(arithmetic, 0.0) > self.peak_flops.get(precision, 0.0)
         }
-        if not better and self.enqueue_us is None:
-            return self
         launch_us = self.enqueue_us or self.launch_us
         strict = {STRICT: self.peak_flops["fp32"]} if better else {}
         peaks = {**self.peak_flops, **strict, **better}
         sustained = {p: flops for p, flops in self.sustained_flops.items() if p not in better}
-        return replace(self, peak_flops=peaks, sustained_flops=sustained, launch_us=launch_us)
+        return replace(
+            self, peak_flops=peaks, sustained_flops=sustained, launch_us=launch_us, kept_share=0.0
+        )
 
     def peak(self, precision: str) -> float:
         """FLOP per second at a precision; FP32's where the sheet has none of its own.

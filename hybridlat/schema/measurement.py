@@ -171,6 +171,11 @@ def holds_copies(note: str) -> bool | None:
     return True if _WITH_COPIES in note else None
 
 
+def is_replayed(note: str) -> bool:
+    """Whether a CUDA graph replayed what was timed, as the note of a figure says."""
+    return "CUDA graph" in note and "no CUDA graph" not in note
+
+
 BUSY_LOAD_SHARE = 0.5
 """Other tasks that run or wait, per core, above which a machine is busy."""
 BUSY_STEAL_SHARE = 0.05

@@ -107,7 +107,7 @@ class Family(CellSource):
         # relative_point. The interval stays around the median.
         seen = self.model.seen_of(self.task) if self.adapted is None else 0
         factor = float(relative_point(np.array([spread]), seen)[0])
-        each = each * factor
+        each = each * factor * np.exp(self.model.correction(kernels, self.task, points))
         least = least_us(table, self.device, self.target.precision)
         each[: len(cell)] = within_reach(each[: len(cell)], table.counts, least)
         beside = np.isin(kernels.classes, (HOST, COPY))

@@ -126,10 +126,6 @@ _LAUNCH_OF_SHEET = 2.8  # a launch into a busy stream, beside the enqueued ones 
 _DEPTHWISE_SLOWDOWN = 4.0
 """A depthwise convolution has no matrix product for tensor cores; ready-made kernels reach about a
 quarter of what the plain FP32 units can do."""
-_KEPT_SHARE = 0.5
-"""How much of what would fit into the last cache a kernel finds there of the one before it. A large
-cache is what tells an RTX 4090 from a 3090 in memory-bound networks: both stand in tables of
-PyTorch, and with nothing kept each one's zero-shot latencies of the other are off by a tenth."""
 _TILES = (((32, 32), 0.7), ((64, 64), 0.9), ((128, 128), 1.0))
 """Output tiles that kernels are made for, and how near to the peak each comes: a small tile reads
 more for what it computes, a large one leaves more units idle."""
@@ -157,7 +153,7 @@ def parts_us(table: KernelTable, view: View) -> Array:
     best_us *= view.flop / np.maximum(2 * view.m * view.n * view.k * view.groups, 1)
     idle_us = np.where(tiled, _IDLE_SHARE * np.maximum(best_us - view.compute_us, 0.0), 0.0)
     slower = _DEPTHWISE_SLOWDOWN * device.peak(precision) / device.peak(STRICT)
-    kept = _KEPT_SHARE * np.minimum(view.activation_size, cache_bytes(device, -1))
+    kept = device.kept_share * np.minimum(view.activation_size, cache_bytes(device, -1))
     footprint = max(table.counts @ view.weight_size + view.activation_size.max(initial=0.0), 1.0)
     kept += _KEPT_WEIGHTS * min(1.0, cache_bytes(device, -1) / footprint) ** 2 * view.weight_size
     memory_us = view.memory_us * (1 - kept / np.maximum(view.size, 1))
@@ -197,6 +193,8 @@ DESCRIPTORS: tuple[str, ...] = (
     "units", "wide",
 )  # fmt: skip
 """Columns of ``describe`` that say how alike kernels are, in order."""
+LAUNCH = len(DESCRIPTORS) + PARTS.index("launch")
+"""The column that holds the share of its base that launching a kernel takes."""
 LAYOUT = len(DESCRIPTORS) + len(PARTS)
 """The last column, behind the parts of the base as shares of it (0..1): whether channels are
 innermost."""

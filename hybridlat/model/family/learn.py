@@ -4,7 +4,8 @@ Linearised, a change of the logarithm of a network's latency is the sum of its k
 weighted by their shares of the time, so a network is one linear equation, and Gauss-Newton steps
 that renew the shares find the mode. Student-t weights take observations that no law explains out
 of the fit (Lange et al. 1989). Where a task has rows enough, its coefficients are a weighted mean
-of this law and of one that the task's own rows teach alone: they err differently.
+of this law and of one that the task's own rows teach alone, and boosted trees have a say: they err
+differently.
 
 A new device learns from a few of its networks: what the family leaves uncertain about a task is a
 Gaussian over networks' log-latencies. Measured networks condition it, which moves the coefficients
@@ -20,7 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.model.family.dataset import KernelSet, Observation, Task, task_base
+from hybridlat.model.family import boosted
+from hybridlat.model.family.dataset import KernelSet, Observation, Task, family_of, task_base
 from hybridlat.model.family.law import Array, Embedding, Float32, log_sum
 from hybridlat.model.family.served import FamilyModel
 
@@ -30,7 +32,6 @@ _FREEDOM = 4.0
 _LEAST_WEIGHT = 0.02
 _LEFT_OUT = 1e-9
 _MOST_ANCHORS = 900
-_LEAST_ALONE = 20  # rows of a task that have a say of their own
 _ADAPTING_STEPS = 5
 _OUT_OF_LINE = 2.5
 
@@ -45,10 +46,13 @@ def fit(
     observations: Sequence[Observation],
     embedding: Embedding,
     clouds: Mapping[int, Float32] | None = None,
+    *,
+    with_trees: bool = True,
 ) -> FamilyModel:
     """The model of a family from its networks.
 
-    ``clouds`` are what ``embedded`` gives, where that is at hand. Observations of weight 0 teach
+    ``clouds`` are what ``embedded`` gives, where that is at hand. Trees say nothing of other tasks
+    than those that are learned from; they take most of the time. Observations of weight 0 teach
     nothing. Deterministic. Cost grows with the cube of the observations. Raises ValueError for a
     latency that is not above zero.
     """
@@ -96,15 +100,26 @@ def fit(
         mine = task_of == task
         sums[task] = dual[mine].astype(np.float32) @ points[mine]
     beside = np.zeros_like(levels)
+    trees = {}
+    names = np.array([one.network for one in observations])
+    groups = (names, np.array([family_of(name) for name in names])) if with_trees else ()
+    shared = [_left_out(covariance, residual, names) for names in groups]
     for task, count_here in enumerate(np.bincount(task_of, trust > _LEFT_OUT, len(tasks))):
-        if count_here >= _LEAST_ALONE:
-            mine = np.flatnonzero(task_of == task)
-            there = [tasks[task]] * len(mine)
-            alone = embedding.covariance(points[mine], there, points[mine], there)
-            alone += own[np.ix_(mine, mine)] + np.diag(noise[mine])
-            weight = np.linalg.solve(alone, residual[mine]).astype(np.float32)[:, None]
-            said = embedding.mixed([tasks[task]], there, weight * points[mine])[0]
-            beside[task] = hyper.alone * (said - levels[task])
+        if count_here < boosted.LEAST:
+            continue
+        mine = np.flatnonzero((task_of == task) & (trust > _LEFT_OUT))
+        there = [tasks[task]] * len(mine)
+        alone = embedding.covariance(points[mine], there, points[mine], there)
+        alone += own[np.ix_(mine, mine)] + np.diag(noise[mine])
+        weight = np.linalg.solve(alone, residual[mine]).astype(np.float32)[:, None]
+        said = embedding.mixed([tasks[task]], there, weight * points[mine])[0]
+        beside[task] = hyper.alone * (said - levels[task])
+        held_out = []
+        for each, errors in zip(groups, shared, strict=True):
+            itself = _left_out(alone, residual[mine], each[mine])
+            held_out.append((each[mine], errors[mine] + hyper.alone * (itself - errors[mine])))
+        found = boosted.weighed([observations[int(i)] for i in mine], held_out)
+        trees.update({tasks[task]: found} if found else {})
     chosen = _spread_out(observations, task_of)
     anchors = points[chosen].astype(np.float16).astype(np.float32)
     theirs = [task_each[i] for i in chosen]
@@ -112,7 +127,19 @@ def fit(
     left[np.diag_indices(len(chosen))] += hyper.own_variance / robust[chosen] + 1e-6
     factor = np.linalg.inv(np.linalg.cholesky(left)).astype(np.float32)
     seen = np.bincount(task_of, minlength=len(tasks))
-    return FamilyModel(embedding, tasks, sums, beside, anchors, task_of[chosen], factor, seen)
+    return FamilyModel(
+        embedding, tasks, sums, beside, anchors, task_of[chosen], factor, seen, trees
+    )
+
+
+def _left_out(covariance: Array, values: Array, groups: NDArray[np.str_]) -> Array:
+    """What each row is off from what the rows of all other groups say of it, in closed form."""
+    inverse = np.linalg.inv(covariance)
+    dual, errors = inverse @ values, np.zeros(len(values))
+    for name in np.unique(groups):
+        own = np.flatnonzero(groups == name)
+        errors[own] = np.linalg.solve(inverse[np.ix_(own, own)], dual[own])
+    return errors
 
 
 def _spread_out(observations: Sequence[Observation], task_of: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -164,7 +191,11 @@ def adapt(model: FamilyModel, task: Task, measured: Sequence[Observation]) -> Ad
     coefficients = dict(start)
     clouds = [model.embedding(one.kernels.descriptors, one.kernels.classes) for one in measured]
     bases = [task_base(one.kernels, one.task) for one in measured]
-    target = np.log([one.latency_us for one in measured])
+    corrections = [
+        model.correction(one.kernels, one.task, cloud)
+        for one, cloud in zip(measured, clouds, strict=True)
+    ]
+    target = np.log([one.latency_us for one in measured]) - corrections
     count = len(measured)
     noise = hyper.own_variance
     weights = np.ones(count)

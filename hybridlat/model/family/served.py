@@ -8,18 +8,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.errors import StoreError
+from hybridlat.model.family.boosted import TaskTrees
 from hybridlat.model.family.dataset import KernelSet, Task, task_base
 from hybridlat.model.family.law import Embedding, Hyper, log_sum
 
 Array = NDArray[np.float64]
 Float32 = NDArray[np.float32]
-FORMAT = 4
+FORMAT = 5
 """Counts also what a law is relative to: the base of kernels (``kernels.parts_us``)."""
 BATCHES = (1, 8, 64, 256)
 ELSEWHERE = ""
@@ -121,7 +123,8 @@ class FamilyModel:
     their mixture by what tasks share, and ``beside[t]`` what its own rows alone add to it.
     ``anchors`` are equations kept to tell how far the knowledge
     reaches, ``anchor_factor`` the inverse of the Cholesky factor of their covariance. ``seen``
-    counts the observations of each task, ``batches`` are the least and the largest by target.
+    counts the observations of each task, ``trees`` are of some of them, ``batches`` the least and
+    the largest by target.
     """
 
     embedding: Embedding
@@ -132,6 +135,7 @@ class FamilyModel:
     anchor_task: NDArray[np.intp]
     anchor_factor: Float32
     seen: NDArray[np.intp]
+    trees: dict[Task, TaskTrees] = field(default_factory=dict)
     calibration: Calibration | None = None
     batches: dict[str, tuple[int, int]] = field(default_factory=dict)
 
@@ -161,10 +165,25 @@ class FamilyModel:
         if points is None:
             points = self.embedding(kernels.descriptors, kernels.classes)
         weights = self.coefficients(task) if coefficients is None else coefficients
+        logarithm, share = self._log_sum(kernels, task, points, weights)
+        added = self.correction(kernels, task, points)
+        return logarithm + added, share.astype(np.float32) @ points
+
+    def correction(self, kernels: KernelSet, task: Task, points: Float32) -> float:
+        """What the trees of a task add to the logarithm of a network's latency, all kernels alike.
+
+        Whatever else has changed the task's coefficients since.
+        """
+        if task not in self.trees:
+            return 0.0
+        logarithm, _ = self._log_sum(kernels, task, points, self.coefficients(task))
+        return self.trees[task].correction(kernels, task, logarithm)
+
+    def _log_sum(
+        self, kernels: KernelSet, task: Task, points: Float32, weights: Float32
+    ) -> tuple[float, Array]:
         ratios = (points @ weights).astype(np.float64)
-        base = task_base(kernels, task)
-        logarithm, share = log_sum(kernels, base, ratios, self.embedding.hyper.highest)
-        return logarithm, share.astype(np.float32) @ points
+        return log_sum(kernels, task_base(kernels, task), ratios, self.embedding.hyper.highest)
 
     def spreads(self, equations: Float32, tasks: Sequence[Task]) -> Array:
         """Standard deviations of networks' log-latencies: the diagonal of ``covariance``."""
@@ -200,8 +219,14 @@ class FamilyModel:
             self.seen.tolist(), calibration, self.batches,
         )  # fmt: skip
         arrays = io.BytesIO()
-        np.savez(
-            arrays, sums=self.sums, beside=self.beside.astype(np.float16),
+        trees: dict[str, Any] = {
+            f"trees_{i}": np.frombuffer(one.ubj, np.uint8)
+            for i, one in enumerate(self.trees.values())
+        }
+        laws = [[*one.factors, one.weight] for one in self.trees.values()]
+        np.savez_compressed(
+            arrays, laws=np.array(laws), law_task=[self.tasks.index(one) for one in self.trees],
+            **trees, sums=self.sums, beside=self.beside.astype(np.float16),
             anchors=self.anchors.astype(np.float16),
             anchor_task=self.anchor_task.astype(np.int32), anchor_factor=self.anchor_factor,
         )  # fmt: skip
@@ -215,12 +240,18 @@ class FamilyModel:
         head = ModelHead.read(folder)
         try:
             with np.load(folder / _ARRAYS, allow_pickle=False) as arrays:
+                trees = {
+                    head.tasks[task]: TaskTrees(law[:-1], arrays[f"trees_{i}"].tobytes(), law[-1])
+                    for i, (task, law) in enumerate(
+                        zip(arrays["law_task"], arrays["laws"], strict=True)
+                    )
+                }
                 return cls(
                     Embedding(head.hyper, head.size, head.seed), head.tasks, arrays["sums"],
                     arrays["beside"].astype(np.float32), arrays["anchors"].astype(np.float32),
                     arrays["anchor_task"].astype(np.intp),
-                    arrays["anchor_factor"], np.array(head.seen, np.intp), head.calibration,
-                    head.batches,
+                    arrays["anchor_factor"], np.array(head.seen, np.intp), trees,
+                    head.calibration, head.batches,
                 )  # fmt: skip
         except (OSError, KeyError, TypeError, ValueError) as error:
             raise _unreadable(folder, error) from None

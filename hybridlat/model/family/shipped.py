@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from operator import itemgetter
 from pathlib import Path
 
@@ -130,12 +131,12 @@ def task_of(target: Target, tasks: Sequence[Task]) -> Task:
     """What a family of these tasks takes a target for.
 
     Where a source distinguished layouts and the target does not, the layout is that of the file
-    (channels first). Whether copies between host and device count is as usual for the engine,
-    unless the target was measured in the other way alone.
+    (channels first). Whether copies between host and device count is as usual for the engine, and
+    kernels are launched one by one, unless the target was measured in the other way alone.
     """
     usual = copies_of(target)
-    for copies in (usual, not usual):
-        plain = Task(target.device, target.runtime, target.precision, "", copies)
+    for graphs, copies in product((False, True), (usual, not usual)):
+        plain = Task(target.device, target.runtime, target.precision, "", copies, graphs)
         if plain in tasks:
             return plain
     layouts = {t.layout for t in tasks if t.layout}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from hybridlat.errors import StoreError
+from hybridlat.model.family.boosted import weighed
 from hybridlat.model.family.dataset import Task, kernel_set
 from hybridlat.model.family.kernels import KernelTable
 from hybridlat.model.family.law import Embedding, Hyper
@@ -15,6 +16,9 @@ from hybridlat.model.family.learn import fit
 from hybridlat.model.family.served import FamilyModel, calibrate, relative_point
 from hybridlat.schema.device import Device
 from tests.model.family.worlds import GPU, HERE, OTHER, THERE, observations, table
+
+OFF = np.where(np.arange(40) % 2, 0.2, -0.2)
+"""What a law of forty networks is off, so that trees have a say."""
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +60,22 @@ def test_what_is_saved_answers_alike(model: FamilyModel, tmp_path: Path) -> None
         assert after == pytest.approx(before, rel=1e-3)
 
 
+def test_saved_trees_answer_alike_where_their_task_is_asked(
+    model: FamilyModel, tmp_path: Path
+) -> None:
+    own = weighed(rows := observations(40, 1), [(np.array([one.network for one in rows]), OFF)])
+    assert own is not None
+    with_trees = replace(model, trees={HERE: own})
+    with_trees.save(tmp_path)
+    loaded = FamilyModel.load(tmp_path)
+    kernels = table(np.random.default_rng(6))
+    here, plain = law(with_trees, kernels, GPU, HERE), law(model, kernels, GPU, HERE)
+    assert here[0] != plain[0]
+    assert here[1] == plain[1]
+    assert law(loaded, kernels, GPU, HERE) == pytest.approx(here, rel=1e-3)
+    assert law(with_trees, kernels, OTHER, THERE) == law(model, kernels, OTHER, THERE)
+
+
 def test_the_less_is_shared_the_wider(model: FamilyModel) -> None:
     kernels = table(np.random.default_rng(7))
     tasks = (HERE, Task("gpu", "engine-2", "fp32"), Task("new", "engine-9", "int8"))
@@ -69,8 +89,8 @@ def test_a_damaged_model_is_named(model: FamilyModel, tmp_path: Path) -> None:
     model.save(tmp_path)
     head = tmp_path / "family.json"
     # A law of before is relative to another base of kernels: read as one of today it would mislead.
-    for number in (1, 2, 3, 99):
+    for number in (1, 2, 3, 4, 99):
         changed = {**json.loads(head.read_text()), "format": number}
         head.write_text(json.dumps(changed))
-        with pytest.raises(StoreError, match=f"format {number}, this version reads 4"):
+        with pytest.raises(StoreError, match=f"format {number}, this version reads 5"):
             FamilyModel.load(tmp_path)

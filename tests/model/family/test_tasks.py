@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from hybridlat.model.family.dataset import GROUPED, Sharing, Task, kernel_set, task_base
-from hybridlat.model.family.kernels import DESCRIPTORS
+from hybridlat.model.family.kernels import DESCRIPTORS, HOST, LAUNCH
 from hybridlat.model.family.shipped import copies_of, task_of
+from hybridlat.schema.measurement import is_replayed
 from hybridlat.schema.target import Target
 from tests.model.family.worlds import GPU, table
 
@@ -41,6 +42,27 @@ def test_old_engines_launch_a_grouped_convolution_for_each_group() -> None:
     assert (old[~more] == new[~more]).all()
 
 
+def test_a_graph_takes_half_of_what_launches_take() -> None:
+    kernels = kernel_set(table(np.random.default_rng(1)), GPU, "fp32")
+    plain, replayed = (task_base(kernels, replace(OLD, graphs=g)) for g in (False, True))
+    launches = kernels.base_us * kernels.descriptors[:, LAUNCH]
+    assert plain - replayed == pytest.approx(0.5 * launches)
+    assert (launches[kernels.classes < HOST] > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("note", "replayed"),
+    [
+        ("GPU compute time, CUDA graph, no transfers", True),
+        ("no CUDA graph", False),
+        ("TopK at the end of the graph", False),
+        ("", False),
+    ],
+)
+def test_a_note_tells_whether_a_graph_was_replayed(note: str, replayed: bool) -> None:
+    assert is_replayed(note) is replayed
+
+
 PADDLE = Target("v100", "paddle-tensorrt-2020", "fp16")
 
 
@@ -56,6 +78,8 @@ def task(layout: str = "", copies: bool = False) -> Task:
         ([task()], task()),  # as it was measured
         ([task("nhwc"), task("nchw")], task("nchw", copies=True)),
         ([task("nhwc"), task()], task()),
+        ([replace(task(), graphs=True)], replace(task(), graphs=True)),
+        ([replace(task(copies=True), graphs=True), task()], task()),
     ],
 )
 def test_copies_count_as_usual_unless_it_was_measured_otherwise(

@@ -1,0 +1,80 @@
+"""The second law of a task: factors of the base's parts, trees, and what they count."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hybridlat.model.family import boosted
+from hybridlat.model.family.boosted import APART, TaskTrees
+from hybridlat.model.family.dataset import Array, Observation, family_of, task_base
+from hybridlat.model.family.law import Embedding, Hyper
+from hybridlat.model.family.learn import adapt, fit
+from tests.model.family.worlds import HERE, observations, true_us
+
+
+def _told(rows: list[Observation], errors: Array) -> TaskTrees | None:
+    names = np.array([one.network for one in rows])
+    families = np.array([family_of(one.network) for one in rows])
+    return boosted.weighed(rows, [(names, errors), (families, errors)])
+
+
+def test_parts_of_the_base_have_factors_of_their_own() -> None:
+    rows = observations(40, 1)
+    found = _told(rows, np.where(np.arange(40) % 2, 0.3, -0.3))
+    assert found is not None
+    off = [
+        found.log_us(one.kernels, HERE) - np.log(true_us(one.kernels, HERE))
+        for one in observations(30, 2)
+    ]
+    before = [
+        np.log(one.kernels.counts @ task_base(one.kernels, HERE) / true_us(one.kernels, HERE))
+        for one in observations(30, 2)
+    ]
+    assert np.median(np.abs(off)) < 0.3 * np.median(np.abs(before))
+
+
+def test_trees_count_by_how_much_nearer_they_are() -> None:
+    rows = observations(40, 1)
+    wrong, half_wrong = (_told(rows, np.where(np.arange(40) % 2, e, -e)) for e in (0.1, 0.02))
+    assert wrong is not None and half_wrong is not None
+    assert wrong.weight > 0.5 > half_wrong.weight
+    assert _told(rows, np.zeros(40)) is None  # nothing is left to tell
+
+
+def test_a_correction_is_bounded() -> None:
+    rows = observations(40, 1)
+    found = _told(rows, np.where(np.arange(40) % 2, 0.3, -0.3))
+    assert found is not None
+    kernels = rows[0].kernels
+    said = found.log_us(kernels, HERE)
+    for apart in (-5.0, -0.05, 0.0, 0.05, 5.0):
+        expected = found.weight * float(np.clip(-apart, -APART, APART))
+        assert found.correction(kernels, HERE, said + apart) == pytest.approx(expected)
+
+
+def test_a_task_with_few_networks_has_no_trees() -> None:
+    embedding = Embedding(Hyper(), size=40)
+    assert not fit(observations(boosted.LEAST - 1, 1), embedding).trees
+    assert not fit(observations(40, 1), embedding, with_trees=False).trees
+
+
+def test_what_trees_add_stays_when_networks_correct_a_task() -> None:
+    rows = observations(40, 1)
+    plain = fit(rows, Embedding(Hyper(), size=40), with_trees=False)
+    found = _told(rows, np.where(np.arange(40) % 2, 0.3, -0.3))
+    assert found is not None
+    model = replace(plain, trees={HERE: replace(found, weight=0.5)})
+    (other,) = observations(1, 5)
+    points = model.embedding(other.kernels.descriptors, other.kernels.classes)
+    added = model.correction(other.kernels, HERE, points)
+    assert added != 0
+    # A network that takes what is said anyway moves nothing.
+    said = model.equation(other.kernels, HERE)[0]
+    measured = replace(other, latency_us=float(np.exp(said)))
+    assert adapt(model, HERE, [measured]).log_latency(other.kernels)[0] == pytest.approx(said)
+    assert model.equation(other.kernels, HERE)[0] - plain.equation(other.kernels, HERE)[
+        0
+    ] == pytest.approx(added)
