@@ -28,9 +28,8 @@ def front_door(function: _Call) -> _Call:
     def call(*args: Any, **keywords: Any) -> Any:
         for word in keywords:
             if word not in known:
-                raise TypeError(
-                    f"{name}() got an unexpected keyword argument {word!r}; {_meant(word, known)}"
-                )
+                hint = _meant(word, known)
+                raise TypeError(f"{name}() got an unexpected keyword argument {word!r}; {hint}")
         if takes_input and len(args) > 1 and not isinstance(args[1], str | Target | None):
             source, example, *others = args
             args, keywords = (source, *others), {"input": example, **keywords}

@@ -69,8 +69,7 @@ class MeasureService:
         hashes = [hash_ for hash_, _ in uses] if what != "network" else []
         known = {} if remeasure else self.data.known(hashes)
         missing = [h for h in hashes if h not in known]
-        whole = what != "cells" and not knows_whole
-        request = self._request(opened, partition, missing, whole)
+        request = self._request(opened, partition, missing, what != "cells" and not knows_whole)
         records = self._measure([request], MeasurementConfig(), partition)
         return report_of(
             opened.file.name,

@@ -75,8 +75,7 @@ class Predictor:
             why_not = engine.why_not.replace(str(engine.target), str(newest), 1)
             engine = replace(engine, target=newest, why_not=why_not)
         requested = None if target is None else engine.target
-        first = Session(engine, requested, self.options, self.store)
-        self.sessions = Sessions(first, resolve)
+        self.sessions = Sessions(Session(engine, requested, self.options, self.store), resolve)
         self._recall = partial(known_file, self.store)
         self.give(known or {})
 

@@ -105,8 +105,7 @@ class Session:
     @property
     def why_not(self) -> str:
         """Why nothing is measured; empty where the gate may measure."""
-        switched_off = self.options.measure == "never"
-        return SWITCHED_OFF if switched_off else self.engine.why_not
+        return SWITCHED_OFF if self.options.measure == "never" else self.engine.why_not
 
     def device_sheet(self) -> AbstractContextManager[object]:
         """Puts the given data sheet in force for the target's device."""
@@ -177,12 +176,10 @@ class Session:
         partition = self.partition(opened)
         texts = self.data.texts(partition, [use.signature for use in partition.uses])
         cells = tuple([texts[use.signature] for use in partition.uses])
-        counts = tuple([use.count for use in partition.uses])
+        uses = tuple([use.count for use in partition.uses])
         copies = self.law is not None and self.law.task.copies
         copied = copied_bytes(opened.network()) if copies else 0.0
-        return MeasuredNetwork(
-            self.target, cells, counts, copied, latency_us, partition.whole, True
-        )
+        return MeasuredNetwork(self.target, cells, uses, copied, latency_us, partition.whole, True)
 
 
 class Sessions:

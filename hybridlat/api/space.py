@@ -23,6 +23,7 @@ from hybridlat.estimate.predict.source import NetworkCells, copied_bytes
 from hybridlat.graph.network import Constant, Network, Node, TensorType
 
 Blocks: TypeAlias = "Mapping[str, ManySource | None]"
+_Choices: TypeAlias = Mapping[str, Mapping[str, Network | None]]
 DRAWN = 8
 """Networks that are drawn at random, to compare sums of blocks with."""
 
@@ -99,9 +100,7 @@ def _space(session: Session, order: Sequence[Block], examples: Sequence[_Example
     )
 
 
-def _examples(
-    sessions: Sessions, choices: Mapping[str, Mapping[str, Network | None]]
-) -> list[_Example]:
+def _examples(sessions: Sessions, choices: _Choices) -> list[_Example]:
     standing = {p: [name for name, one in named.items() if one] for p, named in choices.items()}
     examples = [
         _chained(sessions, choices, {p: names[i % len(names)] for p, names in standing.items()})
@@ -133,11 +132,7 @@ def _read(position: str, blocks: Blocks, query: Query) -> dict[str, Network | No
     return networks
 
 
-def _chained(
-    sessions: Sessions,
-    choices: Mapping[str, Mapping[str, Network | None]],
-    choice: Mapping[str, str],
-) -> _Example:
+def _chained(sessions: Sessions, choices: _Choices, choice: Mapping[str, str]) -> _Example:
     standing = {p: one for p, name in choice.items() if (one := choices[p][name]) is not None}
     # As a file, so that the store keeps its partition.
     file = onnx_io.load(onnx_io.to_onnx(chain(list(standing.values())), seed=None), "space")
@@ -172,15 +167,10 @@ def chain(blocks: Sequence[Network]) -> Network:
             new[source] = last
         types |= {new[name]: type_ for name, type_ in block.types.items()}
         constants |= {new[name]: value for name, value in block.constants.items()}
-        nodes += [
-            replace(
-                node,
-                name=f"{number}/{node.name}",
-                inputs=tuple([new[name] for name in node.inputs]),
-                outputs=tuple([new.get(name, f"{number}/{name}") for name in node.outputs]),
-            )
-            for node in block.nodes
-        ]
+        for node in block.nodes:
+            read = tuple([new[name] for name in node.inputs])
+            made = tuple([new.get(name, f"{number}/{name}") for name in node.outputs])
+            nodes.append(replace(node, name=f"{number}/{node.name}", inputs=read, outputs=made))
         first, last = first or new[source], new[result]
     return Network("space", tuple(nodes), (first,), (last,), types, constants)
 

@@ -86,12 +86,9 @@ class CtypesCuda(object):
         address = ctypes.c_void_p()
         size = max(int(size), 256)
         self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
-        value = int(address.value or 0)
-        self._memory.append(value)
-        self._call(
-            "cuMemsetD8_v2", ctypes.c_void_p(value), ctypes.c_ubyte(0), ctypes.c_size_t(size)
-        )
-        return value
+        self._memory.append(int(address.value or 0))
+        self._call("cuMemsetD8_v2", address, ctypes.c_ubyte(0), ctypes.c_size_t(size))
+        return self._memory[-1]
 
     def upload(self, address: int, data: bytes) -> None:
         """Copy ``data`` to the device, and wait for it."""

@@ -88,11 +88,7 @@ class TensorRtEngine(Engine):
         try:
             engines = [self._builder.load(plan) for _ in range(max(1, copies))]
             contexts = _CONTEXTS if len(engines) == 1 else 1
-            loaded = [
-                Loaded(self._builder.trt, cuda, engine)
-                for engine in engines
-                for _ in range(contexts)
-            ]
+            loaded = [Loaded(self._builder.trt, cuda, e) for e in engines for _ in range(contexts)]
             model = _make_graph(cuda, loaded, alone)
         except EngineError:
             cuda.release()
@@ -100,12 +96,9 @@ class TensorRtEngine(Engine):
         self._models[key] = model
         return {"launch": model.how, "inferences_per_launch": model.inferences}
 
-    def run_us(
-        self, key: str, count: int, during: Optional[Callable[[], None]] = None
-    ) -> List[float]:
+    def run_us(self, key: str, count: int, during: Optional[Work] = None) -> List[float]:
         model = self._model(key)
-        times = model.cuda.elapsed_us([model.replay] * count, during)
-        return [t / model.inferences for t in times]
+        return [t / model.inferences for t in model.cuda.elapsed_us([model.replay] * count, during)]
 
     def layers(self, key: str) -> Any:
         inspector = self._model(key).loaded[0].engine.create_engine_inspector()

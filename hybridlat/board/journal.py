@@ -49,8 +49,7 @@ class Journal(object):
                 "%s holds results of another plan: move it away to measure this one" % self._path
             )
         if line.get("board_id") != self.board_id:
-            old = line["board"]
-            both = [(key, old.get(key, ""), facts.get(key, "")) for key in _SAME]
+            both = [(key, line["board"].get(key, ""), facts.get(key, "")) for key in _SAME]
             changed = "; ".join("%s %r then, %r now" % one for one in both if one[1] != one[2])
             raise BoardError(
                 "%s holds results of another board (%s): use --results with another file name"

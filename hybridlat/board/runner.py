@@ -86,8 +86,7 @@ class Runner(object):
         failure = dict(about, kind="failure", items=task["items"])
         for _ in range(2):  # a worker that is lost gets one more try with a fresh process
             try:
-                result = self._measure_with_room(task)
-                self._journal.write(dict(about, kind="visit", **result))
+                self._journal.write(dict(about, kind="visit", **self._measure_with_room(task)))
                 return "measured"
             except EngineError as error:
                 self._journal.write(dict(failure, error=str(error)))
@@ -118,9 +117,8 @@ class Runner(object):
 
     def _measure(self, task: Dict[str, Any]) -> Dict[str, Any]:
         worker = self._worker or self._start()
-        samples, warm_s, limit_s = (
-            self._plan.settings[key] for key in ("samples", "warm_s", "limit_s")
-        )
+        settings = self._plan.settings
+        samples, warm_s, limit_s = (settings[key] for key in ("samples", "warm_s", "limit_s"))
         built = {}
         for item in task["items"]:
             about = self._load(worker, item, set(task["items"]))
@@ -142,16 +140,14 @@ class Runner(object):
     def _load(self, worker: Worker, item: str, needed: "set[str]") -> Optional[Dict[str, Any]]:
         if item in self._loaded:
             return None
-        while len(self._loaded) >= KEPT:
-            keep = needed | {self._plan.reference}
-            oldest = [key for key in self._loaded if key not in keep][:1]
-            if not oldest:
-                break
-            worker.ask(60, "drop", key=oldest[0])
-            self._loaded.remove(oldest[0])
+        keep = needed | {self._plan.reference}
+        others = [key for key in self._loaded if key not in keep]
+        for oldest in others[: max(0, len(self._loaded) - KEPT + 1)]:
+            worker.ask(60, "drop", key=oldest)
+            self._loaded.remove(oldest)
         spec = self._plan.items[item]
-        most_s = self._plan.settings["build_s"]
-        limit = max(1.0, min(most_s, self._end + _GRACE_S - time.time()))
+        left_s = self._end + _GRACE_S - time.time()
+        limit = max(1.0, min(self._plan.settings["build_s"], left_s))
         about = worker.ask(
             limit, "build", key=item, path=self._plan.file(spec["file"]),
             precision=spec["precision"], typed_path=self._plan.file(spec.get("typed_file", "")),

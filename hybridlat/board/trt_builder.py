@@ -119,7 +119,10 @@ class EngineBuilder(object):
             )
         builder = trt.Builder(self._logger)
         network = builder.create_network(self._network_flags(typed))
-        self._parse(network, typed_path if typed else path)
+        parser = trt.OnnxParser(network, self._logger)
+        if not parser.parse_from_file(typed_path if typed else path):
+            messages = [parser.get_error(i).desc() for i in range(parser.num_errors)]
+            raise self._error("cannot read the model", messages)
         config = self._configure(builder, precision, None if typed else flag)
         self._set_timing_cache(config)
         plan = builder.build_serialized_network(network, config)
@@ -136,13 +139,6 @@ class EngineBuilder(object):
         if typed and has_member(trt, "NetworkDefinitionCreationFlag", "STRONGLY_TYPED"):
             flags |= 1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
         return flags
-
-    def _parse(self, network: Any, path: str) -> None:
-        parser = self.trt.OnnxParser(network, self._logger)
-        if parser.parse_from_file(path):
-            return
-        messages = [parser.get_error(i).desc() for i in range(parser.num_errors)]
-        raise self._error("cannot read the model", messages)
 
     def _configure(self, builder: Any, precision: str, flag: Optional[str]) -> Any:
         trt = self.trt

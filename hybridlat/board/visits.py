@@ -72,11 +72,9 @@ def visit(
         return batch
 
     def goes_on(taken: Dict[str, List[float]], passes: int, spent_s: float) -> bool:
-        is_short = any(count > 0 for count in missing.values())
-        return is_short and (not passes or spent_s <= limit_s)
+        return any(count > 0 for count in missing.values()) and (not passes or spent_s <= limit_s)
 
-    runs = {key: partial(run, key) for key in keys}
-    taken = take_turns(runs, goes_on, warm_passes=0)
+    taken = take_turns({key: partial(run, key) for key in keys}, goes_on, warm_passes=0)
     result = {
         "samples_us": {k: [round(t, 3) for t in taken[k]] for k in wanted},
         "sensors": {k: _summary(readings[k]) for k in wanted},

@@ -20,9 +20,8 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 def _load(name: str) -> Any:
     """The code beside this file: a folder in a plan, this file's own folder in an installation."""
-    in_plan = os.path.isdir(os.path.join(_HERE, "hybridlat_board"))
-    folder = os.path.join(_HERE, "hybridlat_board") if in_plan else _HERE
-    parent, package = os.path.split(folder)
+    in_plan = os.path.join(_HERE, "hybridlat_board")
+    parent, package = os.path.split(in_plan if os.path.isdir(in_plan) else _HERE)
     sys.path.insert(0, parent)
     try:
         return importlib.import_module(package + name)

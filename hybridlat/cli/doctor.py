@@ -116,9 +116,8 @@ def _engines(problems: _Problems) -> Iterator[Facts]:
             yield {**found, "measures": False, "why_not": "only its fusion rules are known here"}
             continue
         try:
-            with closing(
-                registry.open_backend(name, registry.load_backend(name).options_for(None, None))
-            ) as backend:
+            usual = registry.load_backend(name).options_for(None, None)
+            with closing(registry.open_backend(name, usual)) as backend:
                 found["version"] = backend.environment().get("engine", "").rpartition(" ")[2]
                 found["target"] = str(backend.target)
         except (HybridlatError, ImportError, OSError) as error:
@@ -186,8 +185,8 @@ def _held(store: Store, problems: _Problems) -> Iterator[Facts]:
                 "wander_share": drift.share if drift.processes else None,
             }  # fmt: skip
     except StoreError as error:
-        what = f"the store cannot be read: {error}"
-        problems.add(what, "run `hybridlat store check`, or give --store", "error")
+        fix = "run `hybridlat store check`, or give --store"
+        problems.add(f"the store cannot be read: {error}", fix, "error")
 
 
 def _place(store: StorePlace, problems: _Problems) -> str:
@@ -197,8 +196,8 @@ def _place(store: StorePlace, problems: _Problems) -> str:
     if not os.access(folder, os.W_OK):
         what = f"the store's folder {folder} cannot be written to"
         problems.add(what, "give --store, or set HYBRIDLAT_STORE", "error")
-    there = store.file.is_file()
-    size = f"{store.file.stat().st_size / 1e6:.1f} MB" if there else "not made yet"
+    is_there = store.file.is_file()
+    size = f"{store.file.stat().st_size / 1e6:.1f} MB" if is_there else "not made yet"
     return f"{store.address} ({size})"
 
 
@@ -237,10 +236,10 @@ def _print(checkup: Facts) -> None:
     for problem in checkup["problems"]:
         style = "bold red" if problem["severity"] == "error" else "yellow"
         out.print(f"{problem['severity']}: {problem['what']} – {problem['fix']}", style=style)
-    words, style = "This machine can measure.", "green"
     if not checkup["can_measure"]:
-        words, style = "This machine cannot measure as it is.", "bold red"
+        out.print("This machine cannot measure as it is.", style="bold red")
     elif checkup["problems"]:
         words = "This machine can measure, but less surely while the warnings last."
-        style = "yellow"
-    out.print(words, style=style)
+        out.print(words, style="yellow")
+    else:
+        out.print("This machine can measure.", style="green")

@@ -93,8 +93,8 @@ def evaluate(
             console().print(leaderboard.legend(rows), style="dim")
         if rows:
             documents.write_tables(lambda: leaderboard.markdown(rows) + "\n")
-        if rows and as_json:
-            print_json([row.to_json() for row in rows])
+            if as_json:
+                print_json([row.to_json() for row in rows])
 
 
 def show(rows: Sequence[ResultRow], report: TargetReport | None, everything: bool) -> None:

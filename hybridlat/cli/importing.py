@@ -79,9 +79,8 @@ def import_(
     for name, value in given.items():
         if value is not None and kind not in _OF[name]:
             wanted = " and ".join(_NAMES[one] for one in _OF[name])
-            raise click.UsageError(
-                f"--{name.removesuffix('_id')} is for {wanted}, not for {_NAMES.get(kind, kind)}"
-            )
+            option = name.removesuffix("_id")
+            raise click.UsageError(f"--{option} is for {wanted}, not for {_NAMES.get(kind, kind)}")
     default = None if target is None else target_named(target)
     with Store(store) as opened, ProgressShown("lowering networks:").at("importing") as shown:
         if kind == PLAN:
@@ -113,9 +112,8 @@ def import_(
         for sentence in asides:
             aside(sentence)
     if kind in importers.TABLES and not document["read"]:
-        raise InputError(
-            f"none of {document['rows']:,} rows could be imported: see what was left out"
-        )
+        rows = document["rows"]
+        raise InputError(f"none of {rows:,} rows could be imported: see what was left out")
 
 
 def _kind_of(path: Path) -> str:
@@ -126,8 +124,7 @@ def _kind_of(path: Path) -> str:
         return PLAN
     if (path / INFO_FILE).exists() or any(path.glob(f"*/{INFO_FILE}")):
         return PACKS
-    files = path.rglob("*") if path.is_dir() else [path]
-    endings = {file.suffix.lower() for file in files}
+    endings = {file.suffix.lower() for file in (path.rglob("*") if path.is_dir() else [path])}
     for kind, known in (("networks", table.ENDINGS), ("trtexec", trtexec_log.ENDINGS)):
         if endings.intersection(known):
             return kind

@@ -35,11 +35,7 @@ from hybridlat.schema.target import Target
 @options.sizes
 @options.as_json  # fmt: skip
 def lower(
-    network: str,
-    target: str,
-    batch: int | None,
-    shapes: options.Shapes,
-    as_json: bool,
+    network: str, target: str, batch: int | None, shapes: options.Shapes, as_json: bool
 ) -> None:
     """Show the kernels an engine makes of a network, the operators of each, and the cells.
 

@@ -27,7 +27,6 @@ DEFECT, INTERRUPTED, BROKEN_PIPE = 70, 130, 141
 DEBUG_VARIABLE = "HYBRIDLAT_DEBUG"
 _LOGGER = logging.getLogger("hybridlat")
 
-
 GROUPS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
     "Ask": {
         "predict": ("predict", "predict", "Predict latencies, and where the time goes."),
@@ -74,9 +73,8 @@ class Commands(click.Group):
         if name not in COMMANDS:
             return None
         module, attribute, _ = COMMANDS[name]
-        command: click.Command = getattr(
-            importlib.import_module(f"hybridlat.cli.{module}"), attribute
-        )
+        loaded = importlib.import_module(f"hybridlat.cli.{module}")
+        command: click.Command = getattr(loaded, attribute)
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -128,8 +126,7 @@ def app(ctx: click.Context, verbose: bool, debug: bool) -> None:
     handler = ctx.ensure_object(_Messages)
     form = "%(name)s: %(message)s" if debug or verbose else "hybridlat: %(message)s"
     handler.setFormatter(logging.Formatter(form))
-    quiet = logging.INFO if verbose else logging.WARNING
-    _LOGGER.setLevel(logging.DEBUG if debug else quiet)
+    _LOGGER.setLevel(logging.DEBUG if debug else logging.INFO if verbose else logging.WARNING)
     _LOGGER.addHandler(handler)
 
 

@@ -75,7 +75,7 @@ def measure(
         refuse_beside_fleet(ctx, host=host, target=target, threads=threads)
         with opened_fleet(fleet) as devices, Store(store) as opened:
             measured, problems = measure_on_fleet(devices, networks, opened, **asked, **sizes)
-        ctx.exit(_print_fleet(measured, problems, list(devices.reports.values()), as_json))
+        ctx.exit(_print_fleet(measured, problems, devices, as_json))
     reports = []
     codes = {0}
     if host is not None:
@@ -115,11 +115,9 @@ def measure(
 
 
 def _print_fleet(
-    reports: Sequence[MeasureReport],
-    problems: Sequence[tuple[str, int]],
-    devices: Sequence[DeviceReport],
-    as_json: bool,
+    reports: list[MeasureReport], problems: list[tuple[str, int]], fleet: Fleet, as_json: bool
 ) -> int:
+    devices = list(fleet.reports.values())
     codes = {0, *(_print(report, as_json) for report in reports), *(code for _, code in problems)}
     for problem, _ in problems:
         aside(problem)
@@ -139,10 +137,8 @@ def refuse_beside_fleet(ctx: click.Context, **given: object) -> None:
     """A usage error where an option that the fleet's file answers is given as well."""
     for name, value in given.items():
         if value is not None:
-            raise click.UsageError(
-                f"--{name} does not go with --fleet: its file names every device and its target.",
-                ctx,
-            )
+            clash = f"--{name} does not go with --fleet"
+            raise click.UsageError(f"{clash}: its file names every device and its target.", ctx)
 
 
 @contextmanager

@@ -60,8 +60,7 @@ def plan(
             check_target(wanted)
         files = [load(path) for path in networks]
         read = [(file.label, file.network(batch, shapes)) for file in files]
-        unknown = unknown_to(opened, wanted, what or "both", remeasure)
-        draft = draft_for(read, wanted, unknown)
+        draft = draft_for(read, wanted, unknown_to(opened, wanted, what or "both", remeasure))
         draft.write(Path(folder))
         if board is not None:
             board.measure(Path(folder))

@@ -75,12 +75,7 @@ def stats(store: str | None, as_json: bool) -> None:
 @options.store
 @options.as_json
 def export(
-    folder: str,
-    target: str | None,
-    source: str,
-    licence: str,
-    store: str | None,
-    as_json: bool,
+    folder: str, target: str | None, source: str, licence: str, store: str | None, as_json: bool
 ) -> None:
     """Write the records as packs, a folder for each target.
 
@@ -166,11 +161,10 @@ def forget(
         planned = opened.forget(chosen, since, until, dry_run=True)
         if not planned.records:
             raise StoreError("the store has no such records: see hybridlat store stats")
-        if not yes:
-            words = _removal_text(planned)
-            if not click.confirm(f"Remove {words} from {opened.place.address} for good?"):
-                aside("nothing was removed")
-                return
+        question = f"Remove {_removal_text(planned)} from {opened.place.address} for good?"
+        if not yes and not click.confirm(question):
+            aside("nothing was removed")
+            return
         removed = opened.forget(chosen, since, until)
     if as_json:
         print_json({**asdict(removed), "records": removed.records})
@@ -201,12 +195,9 @@ def gc(
     \b
     hybridlat store gc --older-than 30d --dry-run
     """
+    most = None if max_mb is None else max_mb * 1_000_000
     with Store(store) as opened:
-        swept = opened.cache_sweep(
-            older_than_s=older_than,
-            max_bytes=None if max_mb is None else max_mb * 1_000_000,
-            dry_run=dry_run,
-        )
+        swept = opened.cache_sweep(older_than_s=older_than, max_bytes=most, dry_run=dry_run)
     if as_json:
         print_json({**asdict(swept), "dry_run": dry_run})
         return

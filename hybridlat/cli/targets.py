@@ -12,14 +12,8 @@ import click
 from hybridlat.cli import options
 from hybridlat.cli.output import ProgressShown, console, print_json
 from hybridlat.errors import InputError
+from hybridlat.estimate.lookup import target_list
 from hybridlat.estimate.lookup.models import family_heads
-from hybridlat.estimate.lookup.target_list import (
-    FAMILY,
-    TargetInfo,
-    by_data_sheet,
-    gpus,
-    list_targets,
-)
 from hybridlat.report.table import Column, Table
 from hybridlat.report.units import count_text, plus_minus_text
 from hybridlat.schema.plugins import shipped
@@ -43,9 +37,9 @@ def targets(device: str | None, store: str | None, as_json: bool, every_device: 
     hybridlat targets --all --json
     """
     with ProgressShown().at("looking at what is known"):
-        known, families = list_targets(store, device), [] if device else family_heads()
+        known, families = target_list.list_targets(store, device), [] if device else family_heads()
     if as_json:
-        every = by_data_sheet(known) if every_device and not device else []
+        every = target_list.by_data_sheet(known) if every_device and not device else []
         print_json([asdict(info) for info in (*known, *every)])
         return
     out = console()
@@ -55,7 +49,7 @@ def targets(device: str | None, store: str | None, as_json: bool, every_device: 
     if not known:
         out.print("Only the data sheet of this device is known: predictions are rough.")
     if families:
-        boards = gpus()
+        boards = target_list.gpus()
         widths = [
             [", ".join(f.engines), plus_minus_text(f.half_width_share(None))] for f in families
         ]
@@ -70,15 +64,15 @@ def targets(device: str | None, store: str | None, as_json: bool, every_device: 
             out.print("", Table(columns, sorted(named.items())).terminal())
 
 
-def _basis(info: TargetInfo) -> str:
+def _basis(info: target_list.TargetInfo) -> str:
     if {"store", "pack", "this machine"} & set(info.source.split(", ")):
         return "measurements"
-    if FAMILY in info.source:
+    if target_list.FAMILY in info.source:
         return "public tables"
     return "a model" if info.model else "the data sheet"
 
 
-def _table(title: str, known: Sequence[TargetInfo]) -> Table:
+def _table(title: str, known: Sequence[target_list.TargetInfo]) -> Table:
     """Of these targets; a column that is empty for all of them is left out."""
     from rich.text import Text
 
@@ -99,7 +93,7 @@ def _table(title: str, known: Sequence[TargetInfo]) -> Table:
     return Table(titles, list(zip(names, *shown.values(), strict=True)), title, caption)
 
 
-def _interval_text(info: TargetInfo) -> str:
+def _interval_text(info: target_list.TargetInfo) -> str:
     """``±12 % at batch 1–8, ±25 % at 256``: where it was learned, and the widest beyond."""
     text = plus_minus_text(info.half_width_share)
     if info.batches is not None and text != NONE:

@@ -71,13 +71,11 @@ def train(
     try:
         with options.at_once(jobs):
             trained = train_target(wanted, chosen, store=store, on_message=on_message(as_json))
-    except NothingToTrain as reason:
+    except NothingToTrain as why:
         if as_json:
-            print_json(
-                {"format": 1, "target": str(wanted), "accepted": False, "reason": str(reason)}
-            )
+            print_json({"format": 1, "target": str(wanted), "accepted": False, "reason": str(why)})
         else:
-            console().print(str(reason))
+            console().print(str(why))
         return
     if as_json:
         print_json(json_object(trained))
@@ -89,12 +87,10 @@ def train(
 def _print_trained(trained: Trained) -> None:
     out = console()
     out.print(f"{trained.target}: {trained.reason}")
-    for regime, score in trained.scores.items():
-        coverage = "" if score.coverage is None else f", coverage {100 * score.coverage:.0f} %"
-        if score.rmspe is not None:
-            out.print(
-                f"  {regime:14} RMSPE {score.rmspe:6.2f} %, MAPE {score.mape:6.2f} %{coverage}"
-            )
+    for regime, one in trained.scores.items():
+        coverage = "" if one.coverage is None else f", coverage {100 * one.coverage:.0f} %"
+        if one.rmspe is not None:
+            out.print(f"  {regime:14} RMSPE {one.rmspe:6.2f} %, MAPE {one.mape:6.2f} %{coverage}")
     out.print(f"  model {trained.model_hash}" + (f" in {trained.folder}" if trained.folder else ""))
 
 

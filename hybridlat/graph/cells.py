@@ -106,16 +106,12 @@ def kernels(lowered: Lowered, file_network: Network | None = None) -> tuple[Cell
 def _cells(
     lowered: Lowered, parts: Iterable[tuple[int, ...]], file_network: Network | None
 ) -> tuple[Cell, ...]:
-    rank = file_rank(lowered)
-    return tuple(
-        Cell(
-            lowered.network.subnetwork(part),
-            part,
-            tuple(sorted(i for position in part for i in lowered.origins[position])),
-            labels(lowered, part, file_network, rank),
-        )
-        for part in parts
-    )
+    rank, cells = file_rank(lowered), []
+    for part in parts:
+        origins = tuple(sorted(i for position in part for i in lowered.origins[position]))
+        ops = labels(lowered, part, file_network, rank)
+        cells.append(Cell(lowered.network.subnetwork(part), part, origins, ops))
+    return tuple(cells)
 
 
 def file_rank(lowered: Lowered) -> list[tuple[int, int]]:

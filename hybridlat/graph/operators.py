@@ -98,8 +98,7 @@ def fusion(qualified_op: str) -> Fusion | None:
     members = name.split("+")
     heavy = [op for op in members if kind_of(op) not in (KINDS["pointwise"], KINDS["other"])]
     light = [op for op in members if kind_of(op) in (KINDS["pointwise"], KINDS["other"])]
-    costs = [op for op in light if op not in _FREE]
-    cost = max((activation_class(op) for op in costs), default=0)
+    cost = max((activation_class(op) for op in light if op not in _FREE), default=0)
     unknown = [op for op in light if kind_of(op) == KINDS["other"]]
     contracting = [op for op in heavy if kind_of(op) <= KINDS["matmul"]]
     reorders = heavy == ["Transpose", *contracting] and len(contracting) == 1

@@ -82,8 +82,8 @@ def _listing(network: Network, positions: tuple[int, ...]) -> _Listing:
     parts: list[object] = [network.context]
     for position in positions:
         node = network.nodes[position]
-        text = _texts(node.attributes)[0]
-        parts += (node.op, node.domain, node.version, text, len(node.inputs))
+        parts += (node.op, node.domain, node.version)
+        parts += (_texts(node.attributes)[0], len(node.inputs))
         for name in node.inputs:
             place = number.get(name)
             if place is None and name:
@@ -289,8 +289,7 @@ def _write(network: Network, order: list[int], inputs: list[str]) -> str:
             f"node {node.qualified_op}@{node.version} ({sources}) -> ({' '.join(results)}) "
             f"{_texts(node.attributes)[1]}"
         )
-    outputs = sorted(int(number[name]) for name in network.outputs)
-    tail = [f"output {o}" for o in outputs]
+    tail = [f"output {o}" for o in sorted(int(number[name]) for name in network.outputs)]
     if network.context:
         tail.append(f"context {network.context}")
     return "\n".join([HEADER, *head, *body, *tail]) + "\n"

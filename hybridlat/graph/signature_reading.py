@@ -63,7 +63,7 @@ def _shape(text: str) -> tuple[int, ...]:
 
 
 def _node(text: str, position: int, types: dict[str, TensorType]) -> Node:
-    head, _, attributes = text.partition(" {")
+    head, _, written = text.partition(" {")
     qualified, _, wiring = head.partition(" (")
     sources, _, results = wiring.partition(") -> (")
     op, _, version = qualified.rpartition("@")
@@ -74,16 +74,9 @@ def _node(text: str, position: int, types: dict[str, TensorType]) -> Node:
         outputs.append(f"t{number}" if number else "")
         if number:
             types[f"t{number}"] = TensorType(dtype, _shape(shape))
-    loaded = json.loads("{" + attributes)
-    return Node(
-        name=f"n{position}",
-        op=op,
-        domain=domain,
-        version=int(version),
-        inputs=tuple("" if s == "-" else f"t{s}" for s in sources.split(" ") if s),
-        outputs=tuple(outputs),
-        attributes=tuple(sorted((k, _attribute(v)) for k, v in loaded.items())),
-    )
+    inputs = tuple("" if s == "-" else f"t{s}" for s in sources.split(" ") if s)
+    attributes = tuple(sorted((k, _attribute(v)) for k, v in json.loads("{" + written).items()))
+    return Node(f"n{position}", op, inputs, tuple(outputs), attributes, domain, int(version))
 
 
 def _attribute(value: object) -> AttributeValue:

@@ -115,8 +115,7 @@ def steadiness(backend: Backend, options: Mapping[str, int | str], seconds: floa
             of_process: list[float] = []
             while len(of_process) < _LEAST_VISITS or time.monotonic() < end:
                 seed = 1 + len(of_process)
-                task = VisitTask("steadiness", (reference_network(),), VISIT_MS, seed)
-                report = worker.ask(task)
+                report = worker.ask(VisitTask("steadiness", (reference_network(),), VISIT_MS, seed))
                 if report is None or report.failure is not None:
                     reason = worker.last_words() if report is None else report.failure
                     raise MeasurementError(f"the reference network cannot be run: {reason}")

@@ -14,13 +14,7 @@ from hybridlat.board.journal import read_lines
 from hybridlat.board.plan import Plan
 from hybridlat.errors import StoreError
 from hybridlat.graph.signature import hash_of
-from hybridlat.measuring.statistics import (
-    Subject,
-    difference,
-    level_us,
-    record_of,
-    usual_us,
-)
+from hybridlat.measuring.statistics import Subject, difference, level_us, record_of, usual_us
 from hybridlat.schema.measurement import Breakdown, Measurement, Visit
 from hybridlat.schema.target import Target
 from hybridlat.store.importers import ImportedRecords
@@ -105,15 +99,13 @@ def _checked(line: dict[str, Any], manifest: Mapping[str, Any], path: Path) -> d
 
 def _target_of(manifest: Mapping[str, Any], board: _Board, precision: str) -> Target:
     """The plan's target with the engine version of the board; StoreError where the two disagree."""
-    planned = Target(manifest["device"], manifest["runtime"], precision)
+    target = Target(manifest["device"], manifest["runtime"], precision)
     engine, version = board.facts.get("engine", ""), board.facts.get("engine_version", "")
-    if planned.engine != engine:
-        raise StoreError(f"{board.path} was measured with {engine}, and the plan is for {planned}")
-    if planned.runtime not in (engine, f"{engine}-{version}"):
-        raise StoreError(
-            f"{board.path} was measured with {engine} {version}, not {planned.runtime}"
-        )
-    return Target(planned.device, f"{engine}-{version}", precision)
+    if target.engine != engine:
+        raise StoreError(f"{board.path} was measured with {engine}, and the plan is for {target}")
+    if target.runtime not in (engine, f"{engine}-{version}"):
+        raise StoreError(f"{board.path} was measured with {engine} {version}, not {target.runtime}")
+    return Target(target.device, f"{engine}-{version}", precision)
 
 
 def read_results(
@@ -130,9 +122,8 @@ def read_results(
     """
     folder = Path(folder)
     manifest = _read_manifest(folder)
-    boards = [
-        _read_board(path, manifest, board_id) for path in sorted(folder.glob("results*.jsonl"))
-    ]
+    files = sorted(folder.glob("results*.jsonl"))
+    boards = [_read_board(path, manifest, board_id) for path in files]
     if not boards:
         raise StoreError(f"{folder} holds no results yet: run run.sh or worker.py in it first")
     texts = dict(manifest["signatures"])
@@ -166,10 +157,12 @@ def _measurements(
         lines = [line for line in board.visits if line["task"] in (task, *items)]
         reasons = [board.failures[name] for name in (task, *items) if name in board.failures]
         firsts = [line for line in lines if line["task"] in (task, items[0])]
+        readings = (line.get("sensors", {}).get(items[0]) for line in firsts)
+        sensors: dict[str, Any] = next((reading for reading in readings if reading), {})
         subject = Subject(
             _target_of(manifest, board, record["precision"]), record["signature"], record["kind"],
             f"{_PROTOCOL} {board.facts.get('runner', '')} {record['method']}",
-            {**facts, **_sensors(items[0], firsts)}, record["labels"],
+            {**facts, **{k: str(v) for k, v in sensors.items() if v is not None}}, record["labels"],
             str(firsts[0]["at"] if firsts else board.at),
         )  # fmt: skip
         visits = _visits(task, items, lines)
@@ -230,9 +223,3 @@ def _samples(items: Sequence[str], samples_us: Mapping[str, Sequence[float]]) ->
 
 def _process(line: Mapping[str, Any]) -> int:
     return int(line.get("process", line.get("visit", 0)))
-
-
-def _sensors(item: str, lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    readings = (line.get("sensors", {}).get(item) for line in lines)
-    first: Mapping[str, Any] = next((reading for reading in readings if reading), {})
-    return {key: str(value) for key, value in first.items() if value is not None}

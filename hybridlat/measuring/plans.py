@@ -228,9 +228,8 @@ def _write_lists(folder: Path, manifest: Mapping[str, Any]) -> None:
     (folder / "items.txt").write_text("".join(row(key) for key in order))
     (folder / "reference.txt").write_text((reference or "-") + "\n")
     (folder / "reference_item.txt").write_text(row(reference) if reference else "")
-    (folder / "noise.txt").write_text(
-        "".join(f"{name}\t{size}\n" for name, size in manifest["noise"].items())
-    )
+    sizes = "".join(f"{name}\t{size}\n" for name, size in manifest["noise"].items())
+    (folder / "noise.txt").write_text(sizes)
     (folder / "plan.txt").write_text(manifest["plan"] + "\n")
     (folder / "rounds.txt").write_text(f"{manifest['settings']['rounds']}\n")
 

@@ -80,11 +80,9 @@ class MeasuringProcess(contextlib.AbstractContextManager["MeasuringProcess"]):
         except subprocess.TimeoutExpired:
             return f"gave no answer within {JOB_TIMEOUT_S:.0f} s"
         signals = {int(number): number.name for number in signal.Signals}
-        end = f"died of {signals.get(-code, f'signal {-code}')}"
-        if code >= 0:
-            end = f"ended with code {code}"
-        size = self._words.seek(0, os.SEEK_END)
-        self._words.seek(max(0, size - _LAST_WORDS_BYTES))
+        died = f"died of {signals.get(-code, f'signal {-code}')}"
+        end = died if code < 0 else f"ended with code {code}"
+        self._words.seek(max(0, self._words.seek(0, os.SEEK_END) - _LAST_WORDS_BYTES))
         text = self._words.read().decode("utf-8", "replace").strip()
         # The last line: of a traceback, the one that names the error.
         output = " ".join(text.split("\n")[-1].split())[-_LAST_WORDS_SHOWN:]

@@ -19,12 +19,7 @@ import msgspec
 from hybridlat.engines import registry
 from hybridlat.engines.base import Backend, Method
 from hybridlat.graph.builder import null_network, reference_network
-from hybridlat.measuring.machine import (
-    PROBE_LENGTHS,
-    constant_us,
-    fit_dispatch_overhead_us,
-    is_overhead_known,
-)
+from hybridlat.measuring import machine
 from hybridlat.measuring.process import MeasuringProcess
 from hybridlat.measuring.schedule import Job, MeasurementConfig, is_wanted, probe_key, tasks_of
 from hybridlat.measuring.statistics import (
@@ -63,7 +58,7 @@ def measure(
     store.add_signatures({job.signature.hash: job.signature.text for job in jobs})
     run = _Run(
         backend, options, {job.key: job for job in jobs}, store, settings or MeasurementConfig(),
-        progress, not is_overhead_known(store, backend), _prefixes(store, backend, jobs),
+        progress, not machine.is_overhead_known(store, backend), _prefixes(store, backend, jobs),
     )  # fmt: skip
     run.visit()
     records = run.records()
@@ -182,10 +177,10 @@ class _Run:
             load = mean_load(result.load for result in of_jobs)
             usual = usual_us([result.reference_us for result in of_jobs])
             reference = reference_network()
-            reference_us = constant_us(store, backend, "reference", reference, usual, load)
+            reference_us = machine.constant_us(store, backend, "reference", reference, usual, load)
             fitted_us = self._fitted_overhead_us(reference_us)
             null = null_network(1)
-            overhead_us = constant_us(store, backend, "entry cost", null, fitted_us, load)
+            overhead_us = machine.constant_us(store, backend, "entry cost", null, fitted_us, load)
         single_spread = max([SINGLE_VISIT_SPREAD, *map(flicker_share, self.references_us.values())])
         environment = backend.environment()
         records: list[Measurement] = []
@@ -199,11 +194,9 @@ class _Run:
                 records.append(subject.record(None, failure=self.failures[key]))
             elif self.visits[key]:
                 visits = _visits(self.visits[key], reference_us)
-                is_cell = job.kind != "network" and job.predecessor is None
+                own_us = overhead_us if job.kind != "network" and job.predecessor is None else 0.0
                 counted = visits if job.predecessor is not None else without_outliers(visits)
-                records.append(record_of(
-                    subject, visits, overhead_us if is_cell else 0.0, single_spread, counted
-                ))  # fmt: skip
+                records.append(record_of(subject, visits, own_us, single_spread, counted))
         return records
 
     def _fitted_overhead_us(self, reference_us: float) -> float:
@@ -212,9 +205,9 @@ class _Run:
                 level_us(result.samples_us) * reference_us / result.reference_us
                 for result in self.visits[probe_key(length)]
             ]
-            for length in PROBE_LENGTHS
+            for length in machine.PROBE_LENGTHS
         }
-        return fit_dispatch_overhead_us(levels_us)
+        return machine.fit_dispatch_overhead_us(levels_us)
 
 
 def _visits(results: Sequence[VisitResult], reference_us: float | None = None) -> list[Visit]:

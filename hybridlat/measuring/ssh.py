@@ -156,7 +156,6 @@ class Board:
         return status, f"the run ended with status {status} ({last})"
 
     def _copy(self, plan: Path, unpack: str) -> None:
-        """Send the plan as one archive."""
         with tempfile.TemporaryFile() as archive:
             with tarfile.open(fileobj=archive, mode="w") as packed:
                 for path in sorted(plan.iterdir()):

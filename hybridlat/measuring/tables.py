@@ -40,8 +40,8 @@ class NetworkFiles:
         for file in sorted(folder.rglob("*.onnx")):
             self._files.setdefault(_plain(file.stem), []).append(file)
         if not self._files:
-            problem = "holds no .onnx file" if folder.is_dir() else "is not a folder"
-            raise InputError(f"{folder} {problem}: --nets names the folder of the ONNX files")
+            why = "holds no .onnx file" if folder.is_dir() else "is not a folder"
+            raise InputError(f"{folder} {why}: --nets names the folder of the ONNX files")
 
     def find(self, names: Sequence[str]) -> Path:
         """The file of the first name that has one; Refusal where none has.
@@ -150,10 +150,8 @@ def _lowering_identity(target: Target) -> str:
     try:
         return registry.lowering_identity(target)
     except TargetError:
-        known = ", ".join(registry.lowerings())
-        raise Refusal(
-            "it is not known how the engine fuses", target.runtime, f"known are {known}"
-        ) from None
+        known = f"known are {', '.join(registry.lowerings())}"
+        raise Refusal("it is not known how the engine fuses", target.runtime, known) from None
     except UnavailableError as error:
         raise Refusal("the engine itself must lower", target.engine, str(error)) from None
 

@@ -107,10 +107,8 @@ def visit(
                 task.networks[0], count=task.replicas, seed=task.seed, lowered=True
             )
         else:
-            build = partial(backend.build, lowered=False)
-            sessions = build_all(
-                partial(build, n, seed=task.seed + i) for i, n in enumerate(task.networks)
-            )
+            build, networks = partial(backend.build, lowered=False), enumerate(task.networks)
+            sessions = build_all(partial(build, n, seed=task.seed + i) for i, n in networks)
         before = references.run_us()
         meter.sample()
         samples = rotate(sessions, task)

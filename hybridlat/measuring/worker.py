@@ -30,10 +30,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     descriptor, parent = map(int, arguments)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    with (
-        Connection(descriptor) as parent_side,
-        contextlib.suppress(EOFError, ConnectionError),
-    ):
+    with Connection(descriptor) as parent_side, contextlib.suppress(EOFError, ConnectionError):
         serve(parent_side)
     return 0
 

@@ -69,9 +69,6 @@ def structure_digest(
     return digest.digest()
 
 
-# ---- modules -----------------------------------------------------------------------------------
-
-
 def module_paths(model: ModelProto) -> tuple[str, ...]:
     """The dotted path of every node's module, in file order; empty where nothing tells it."""
     graph = model.graph
@@ -105,12 +102,8 @@ def _from_name(name: str) -> str:
 def _from_weight(name: str) -> str:
     """``layer1.0.conv1`` of ``layer1.0.conv1.weight``; nothing of ``onnx::Conv_205``."""
     path, replaced = _PARAMETER.subn("", name)
-    if not replaced or _NUMBERED.match(path):
-        return ""
-    return path.strip("/.").replace("/", ".")
-
-
-# ---- precision ---------------------------------------------------------------------------------
+    is_path = replaced and not _NUMBERED.match(path)
+    return path.strip("/.").replace("/", ".") if is_path else ""
 
 
 def precision_of(model: ModelProto) -> FilePrecision:

@@ -16,14 +16,7 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import (
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    OperatorSetIdProto,
-    ValueInfoProto,
-    shape_inference,
-)
+from onnx import ModelProto, NodeProto
 from onnx.reference import ReferenceEvaluator
 
 from hybridlat.errors import NetworkError
@@ -34,7 +27,7 @@ from hybridlat.onnx_io.shapes import info_of, types_of
 from hybridlat.onnx_io.values import INTEGERS, SMALL_ELEMENTS, Known, Value, has_schema
 
 INFERENCE_ERRORS = (
-    shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, RuntimeError,
+    onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, RuntimeError,
 )  # fmt: skip
 _WORDS = re.compile(r"^.*node name: .*?\): |\[\w+Error\] ")
 MAX_FOLDED_ELEMENTS = 65_536
@@ -54,10 +47,7 @@ Opsets = tuple[tuple[str, int], ...]
 
 
 def results_of(
-    node: FileNode,
-    inputs: Sequence[Known],
-    opsets: Opsets,
-    stated: Sequence[TensorType | None],
+    node: FileNode, inputs: Sequence[Known], opsets: Opsets, stated: Sequence[TensorType | None]
 ) -> tuple[tuple[Known, ...], str]:
     """What is known of each output of an operator, and what onnx objects to in it.
 
@@ -75,12 +65,12 @@ def results_of(
     model = alone(proto, inputs, opsets)
     objection = ""
     try:
-        model = shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
+        model = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
     except INFERENCE_ERRORS as error:
         objection = f"{node.op} {node.name!r}: {_WORDS.sub('', last_line(error))}"
         _log.debug("strict inference objects: %s", objection)
         with contextlib.suppress(*INFERENCE_ERRORS):
-            model = shape_inference.infer_shapes(model)
+            model = onnx.shape_inference.infer_shapes(model)
     inferred = types_of((*model.graph.output, *model.graph.value_info))
     types = [inferred.get(out, type_) for out, type_ in zip(node.outputs, stated, strict=True)]
     return fold_node(proto, inputs, types, opsets) or tuple(types), objection
@@ -88,14 +78,14 @@ def results_of(
 
 def alone(node: NodeProto, inputs: Sequence[Known], opsets: Opsets) -> ModelProto:
     """A model of one operator, with the types and values of what it reads."""
-    graph = GraphProto(name="one", node=[node])
+    graph = onnx.GraphProto(name="one", node=[node])
     for source, known in dict(zip(node.input, inputs, strict=True)).items():
         if isinstance(known, Value):
             graph.initializer.append(known.tensor(source))
         elif known is not None:
             graph.input.append(info_of(source, known))
-    graph.output.extend([ValueInfoProto(name=out) for out in node.output if out])
-    imports = [OperatorSetIdProto(domain=name, version=version) for name, version in opsets]
+    graph.output.extend([onnx.ValueInfoProto(name=out) for out in node.output if out])
+    imports = [onnx.OperatorSetIdProto(domain=name, version=version) for name, version in opsets]
     return ModelProto(ir_version=8, graph=graph, opset_import=imports)
 
 
@@ -112,10 +102,7 @@ def _check_kernel(node: NodeProto, inputs: Sequence[Known]) -> None:
 
 
 def fold_node(
-    node: NodeProto,
-    inputs: Sequence[Known],
-    types: Sequence[TensorType | None],
-    opsets: Opsets,
+    node: NodeProto, inputs: Sequence[Known], types: Sequence[TensorType | None], opsets: Opsets
 ) -> tuple[Value | None, ...] | None:
     """The results of a constant operator (values, or weights of known type), else None.
 
@@ -206,8 +193,8 @@ def _evaluate(
     arrays = [np.asarray(array) for array in results if not isinstance(array, list)]
     if len(arrays) < len(results) or any(array.dtype.kind in "OUS" for array in arrays):
         return None  # a sequence, or text
-    made = iter(arrays)
-    return tuple(Value.of_array(next(made)) if name else None for name in node.output)
+    made = map(Value.of_array, arrays)
+    return tuple(next(made) if name else None for name in node.output)
 
 
 def last_line(error: Exception) -> str:

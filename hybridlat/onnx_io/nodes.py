@@ -93,8 +93,7 @@ def reads(node: NodeProto) -> list[str]:
     names = list(node.input)
     for attribute in node.attribute:
         if attribute.HasField("g"):
-            inner = attribute.g.node
-            names += [name for one in inner for name in reads(one)]
+            names += [name for inner in attribute.g.node for name in reads(inner)]
             names += [info.name for info in attribute.g.output]
     return names
 
@@ -150,17 +149,15 @@ def in_order(
     for node in nodes:
         for source in node.inputs:
             if source and source not in made and source not in given:
-                raise NetworkError(
-                    f"{node.op} {node.name!r} reads the tensor {source!r}, which nothing makes"
-                )
+                where = f"{node.op} {node.name!r}"
+                raise NetworkError(f"{where} reads the tensor {source!r}, which nothing makes")
     needs = [{made[source] for source in node.inputs if source in made} for node in nodes]
     order = topological_order(needs)
     if len(order) < len(nodes):  # the way back from what is not free ends on the cycle
         free, tensor = set(order), ""
         position = next(i for i in range(len(nodes)) if i not in free)
         for _ in nodes:
-            sources = nodes[position].inputs
-            tensor = next(s for s in sources if s in made and made[s] not in free)
+            tensor = next(s for s in nodes[position].inputs if s in made and made[s] not in free)
             position = made[tensor]
         raise NetworkError(f"the graph has a cycle through {tensor!r}")
     for name in outputs:

@@ -96,8 +96,7 @@ class Parsed:
     @cached_property
     def precision(self) -> FilePrecision:
         """The usual file, which holds nothing narrower than FP32, is one in FP32 at a glance."""
-        infos = self.frame.graph.input
-        types = {info.type.tensor_type.elem_type for info in infos}
+        types = {info.type.tensor_type.elem_type for info in self.frame.graph.input}
         types.update(data_type(value.type.dtype) for value in self.tensors.values())
         if NARROW.isdisjoint(types) and not any(node.is_narrow for node in self.nodes):
             return FilePrecision({"fp32": 1})
@@ -147,8 +146,7 @@ def parse(source: bytes | ModelProto) -> Parsed:
     foreign = {out for node in nodes if node.domain not in known for out in node.outputs}
     if foreign:
         frame.graph.value_info.extend(v for v in graph.value_info if v.name in foreign)
-    constants = dict(map(_tensor, tensors))
-    return Parsed(frame, constants, uniquely_named(nodes))
+    return Parsed(frame, dict(map(_tensor, tensors)), uniquely_named(nodes))
 
 
 def _validate(model: ModelProto, nodes: tuple[FileNode, ...]) -> None:
@@ -156,9 +154,9 @@ def _validate(model: ModelProto, nodes: tuple[FileNode, ...]) -> None:
         raise NotOnnx("no operators in the file: it is empty, or not an ONNX model")
     if not model.graph.output:
         raise NetworkError("the network has no outputs: export it with the results it computes")
-    idle = next((node for node in nodes if not any(node.outputs)), None)
-    if idle is not None:
-        raise NetworkError(f"the operator {idle.op!r} gives nothing out: the file is damaged")
+    for node in nodes:
+        if not any(node.outputs):
+            raise NetworkError(f"the operator {node.op!r} gives nothing out: the file is damaged")
     opset = next((o.version for o in model.opset_import if not domain_of(o.domain)), None)
     newest = onnx.defs.onnx_opset_version()
     if opset is None and not all(node.domain for node in nodes):
@@ -211,9 +209,8 @@ def _inlined(model: ModelProto) -> ModelProto:
     for field in ("node", "input", "output", "value_info", "sparse_initializer"):
         getattr(lean.graph, field).extend(getattr(model.graph, field))
     lean.graph.name = model.graph.name or "network"
-    lean.graph.initializer.extend(
-        [Value.of_tensor(tensor).tensor(tensor.name) for tensor in model.graph.initializer]
-    )
+    weights = [Value.of_tensor(t).tensor(t.name) for t in model.graph.initializer]
+    lean.graph.initializer.extend(weights)
     try:
         return inliner.inline_local_functions(lean)
     except INFERENCE_ERRORS as error:

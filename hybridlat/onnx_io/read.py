@@ -123,11 +123,7 @@ def _way(parsed: Parsed, frame: Frame, rebinding: Rebinding | None = None) -> Wa
 
 
 def _network(
-    parsed: Parsed,
-    name: str,
-    frame: Frame,
-    batch: int | None,
-    rebinding: Rebinding | None = None,
+    parsed: Parsed, name: str, frame: Frame, batch: int | None, rebinding: Rebinding | None = None
 ) -> Network:
     way = _way(parsed, frame, rebinding)
     is_open = None in way.known.values()
@@ -166,19 +162,13 @@ def _bound(parsed: Parsed, batch: int | None, shapes: Shapes) -> Frame:
     model = parsed.frame
     infos = parsed.fed
     sizes = {name: tuple(shape) for name, shape in shapes.items()}
-    unknown = sorted(set(sizes) - {info.name for info in infos})
-    if unknown:
-        raise NetworkError(
-            f"there is no input {unknown[0]!r}: the inputs are "
-            + ", ".join(repr(info.name) for info in infos)
-        )
-    return Frame(
-        model,
-        tuple({domain_of(o.domain): o.version for o in model.opset_import}.items()),
-        {info.name: input_type(info, batch, sizes.get(info.name)) for info in infos},
-        tuple(dict.fromkeys(info.name for info in model.graph.output)),
-        types_of(model.graph.value_info),
-    )
+    if unknown := sorted(set(sizes) - {info.name for info in infos}):
+        known = ", ".join(repr(info.name) for info in infos)
+        raise NetworkError(f"there is no input {unknown[0]!r}: the inputs are {known}")
+    opsets = tuple({domain_of(o.domain): o.version for o in model.opset_import}.items())
+    inputs = {info.name: input_type(info, batch, sizes.get(info.name)) for info in infos}
+    outputs = tuple(dict.fromkeys(info.name for info in model.graph.output))
+    return Frame(model, opsets, inputs, outputs, types_of(model.graph.value_info))
 
 
 def _assembled(

@@ -92,15 +92,13 @@ class Rebinding:
             is_wide = node.op in ("Expand", "Tile") and self.old > 1
             return 0 if is_wide and sizes[0] == self.old else None
         if node.op == "Reshape":
-            result = _shape(self.before.get(node.outputs[0]))
-            return reshaped_axis(before, axis, result, self.old)
+            return reshaped_axis(before, axis, _shape(self.before.get(node.outputs[0])), self.old)
         place = axis + len(sizes) - len(before)
         if node.op == "Slice":
             starts, axes = (_numbers(known.get(name)) for name in (*node.inputs, "", "")[1:4:2])
             pairs = [*zip(starts, axes, strict=False)][: len(sizes)]
             place = pairs.index((0, axis)) if (0, axis) in pairs else -1
-        is_whole = node.op != "Tile" and place >= 0 and sizes[place] == before[axis]
-        return place if is_whole else None
+        return place if node.op != "Tile" and place >= 0 and sizes[place] == before[axis] else None
 
     def _operands(self, node: FileNode, known: Mapping[str, Known]) -> Mapping[int, Value]:
         """Weights and indices beside results of the batch, each of them for all of its items."""

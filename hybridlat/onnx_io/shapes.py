@@ -38,8 +38,7 @@ def input_type(
         wrong = f"the input {info.name!r} has {len(dims)} sizes, but the shape given has"
         raise NetworkError(f"{wrong} {len(shape)}: {_request(info.name, written)}")
     sizes = list(written if shape is None else shape)
-    is_batch = batch is not None and shape is None
-    if sizes and (is_batch or sizes[0] in (None, 0, -1)):
+    if sizes and ((batch is not None and shape is None) or sizes[0] in (None, 0, -1)):
         sizes[0] = 1 if batch is None else batch
     if None in sizes:
         named = [dim.dim_param or "?" for dim in dims]
@@ -51,10 +50,8 @@ def input_type(
     bound = [size for size in sizes if size is not None]
     for axis, size in enumerate(bound):
         if size <= 0:
-            raise NetworkError(
-                f"the input {info.name!r} has the size {size} at axis {axis}: "
-                + _request(info.name, sizes)
-            )
+            wrong = f"the input {info.name!r} has the size {size} at axis {axis}"
+            raise NetworkError(f"{wrong}: {_request(info.name, sizes)}")
     return TensorType(dtype_name(tensor.elem_type), tuple(bound))
 
 
@@ -79,22 +76,17 @@ def check_network(network: Network, batch: int | None = None) -> None:
         if any(size <= 0 for size in type_.shape):
             raise NetworkError(f"the tensor {name!r} has a size of zero or less: {type_}")
         if type_.elements > MAX_TENSOR_ELEMENTS:
-            raise NetworkError(
-                f"the tensor {name!r} is absurdly large: {type_} "
-                f"({type_.elements:.3g} elements){_less_than(batch, network)}"
-            )
+            largest = max(each.elements for each in network.types.values())
+            most = 0 if batch is None else batch * MAX_TENSOR_ELEMENTS // largest
+            fix = f": give a --batch of at most {most}" if most else ""
+            large = f"absurdly large: {type_} ({type_.elements:.3g} elements)"
+            raise NetworkError(f"the tensor {name!r} is {large}{fix}")
     for name, constant in network.constants.items():
         if any(size < 0 for size in constant.type.shape):
             raise NetworkError(f"the constant {name!r} has a negative size")
     for node in network.nodes:
         if node.domain == "":
             _check_node(network, node)
-
-
-def _less_than(batch: int | None, network: Network) -> str:
-    largest = max(type_.elements for type_ in network.types.values())
-    most = 0 if batch is None else batch * MAX_TENSOR_ELEMENTS // largest
-    return f": give a --batch of at most {most}" if most else ""
 
 
 def _check_node(network: Network, node: Node) -> None:
@@ -107,8 +99,7 @@ def _check_node(network: Network, node: Node) -> None:
         if len(source.shape) < 2:
             raise NetworkError(f"{where} has an input {source}, which has no channels")
         channels = source.shape[1]
-        for name in node.inputs[1:]:
-            type_ = network.type_of(name)
+        for type_ in map(network.type_of, node.inputs[1:]):
             if type_.elements != channels:
                 raise NetworkError(f"{where} has {channels} channels, but a parameter {type_}")
     if node.op == "Reshape":
@@ -148,9 +139,6 @@ def _check_convolution(network: Network, node: Node, where: str) -> None:
             raise NetworkError(f"{where} has {weight.shape[0]} channels, but a bias {bias}")
 
 
-# ---- types as onnx and ONNX Runtime say them ----------------------------------------------------
-
-
 def info_of(name: str, type_: TensorType) -> ValueInfoProto:
     """A tensor of this type, as a graph states it."""
     return helper.make_tensor_value_info(name, data_type(type_.dtype), type_.shape)
@@ -187,8 +175,7 @@ def engine_types(
         bare.graph.node.append(node.proto())
         bare.graph.output.extend([ValueInfoProto(name=out) for out in node.outputs if out])
     read = {source for node in nodes for source in node.reads}
-    made = {out for node in nodes for out in node.outputs}
-    for name in read - made:
+    for name in read.difference(*[node.outputs for node in nodes]):
         source = known.get(name)
         if isinstance(source, Value) and source.array is not None:
             bare.graph.initializer.append(source.tensor(name))
@@ -222,8 +209,7 @@ def runtime_types(model: bytes | str) -> dict[str, TensorType]:
     for info in (*session.get_inputs(), *session.get_outputs()):
         match = re.fullmatch(r"tensor\((\w+)\)", info.type)
         if match is not None and all(isinstance(size, int) for size in info.shape):
-            dtype = _ORT_DTYPES.get(match[1], match[1])
-            types[info.name] = TensorType(dtype, tuple(info.shape))
+            types[info.name] = TensorType(_ORT_DTYPES.get(match[1], match[1]), tuple(info.shape))
     return types
 
 

@@ -103,9 +103,6 @@ def _exported(
     return proto
 
 
-# ---- what the module is called with ------------------------------------------------------------
-
-
 def _arguments(
     module: torch.nn.Module, example: Example, batch: int | None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -142,14 +139,9 @@ def _arguments(
 
 def _is_shape(value: object) -> bool:
     """A sequence of whole numbers, as a shape is written; ``torch.Size`` too."""
-    return (
-        isinstance(value, list | tuple)
-        and len(value) > 0
-        and all(isinstance(size, int) and not isinstance(size, bool) for size in value)
-    )
-
-
-# ---- around the export -------------------------------------------------------------------------
+    if not isinstance(value, list | tuple) or not value:
+        return False
+    return all(isinstance(size, int) and not isinstance(size, bool) for size in value)
 
 
 @contextlib.contextmanager
@@ -171,8 +163,7 @@ class _OtherThreads(io.TextIOBase):
         self._stream, self._silent = stream, threading.get_ident()
 
     def write(self, text: str) -> int:
-        is_silent = threading.get_ident() == self._silent
-        return len(text) if is_silent else self._stream.write(text)
+        return len(text) if threading.get_ident() == self._silent else self._stream.write(text)
 
     def flush(self) -> None:
         self._stream.flush()

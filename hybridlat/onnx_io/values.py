@@ -68,11 +68,9 @@ class Value(NamedTuple):
     def of_tensor(cls, tensor: TensorProto) -> Value:
         """NetworkError for an element type that ONNX does not have, and for damaged values."""
         type_ = TensorType(dtype_name(tensor.data_type), tuple(tensor.dims))
-        light = type_.elements <= SMALL_ELEMENTS or (
-            tensor.data_type in _SIZES and type_.elements <= _MOST_SIZES
-        )
+        most = _MOST_SIZES if tensor.data_type in _SIZES else SMALL_ELEMENTS
         lean = TensorProto(dims=tensor.dims, data_type=tensor.data_type)
-        if light and tensor.data_location != TensorProto.EXTERNAL:
+        if type_.elements <= most and tensor.data_location != TensorProto.EXTERNAL:
             lean.CopyFrom(tensor)
             for field in ("name", "doc_string"):
                 lean.ClearField(field)
@@ -212,8 +210,7 @@ def attribute_value(attribute: AttributeProto) -> AttributeValue | None:
             lean = TensorProto()
             lean.CopyFrom(attribute.t)
             lean.ClearField("name")
-            data = lean.SerializeToString(deterministic=True)
-            return "tensor:" + base64.b64encode(data).decode()
+            return "tensor:" + base64.b64encode(lean.SerializeToString(deterministic=True)).decode()
     return None
 
 

@@ -26,13 +26,16 @@ from hybridlat.onnx_io.values import MOST_BYTES, Known, Value, data_type
 
 DATA_DEPENDENT = ("NonZero", "NonMaxSuppression", "Unique", "Compress")
 """The sizes of their results depend on the data."""
-remembered: dict[tuple[object, ...], tuple[bool, tuple[Known, ...]]] = {}
-"""By operator sets, operator and inputs: whether the operator is folded, and its results."""
+Key = tuple[object, ...]
+"""Operator sets, operator and inputs."""
+Outcome = tuple[bool, tuple[Known, ...]]
+"""Whether the operator is folded, and its results."""
+remembered: dict[Key, Outcome] = {}
 MOST_REMEMBERED = 100_000
 _MOST_MEMORY_BYTES = 4 << 30
 
 
-def remember(fresh: Mapping[tuple[object, ...], tuple[bool, tuple[Known, ...]]]) -> None:
+def remember(fresh: Mapping[Key, Outcome]) -> None:
     """Keep what operators of a network make, once that is known to be right."""
     if len(remembered) > MOST_REMEMBERED:
         remembered.clear()
@@ -66,7 +69,7 @@ class Walk:
     kept: list[FileNode] = field(default_factory=list)
     folded: list[str] = field(default_factory=list)
     objections: dict[str, str] = field(default_factory=dict)
-    fresh: dict[tuple[object, ...], tuple[bool, tuple[Known, ...]]] = field(default_factory=dict)
+    fresh: dict[Key, Outcome] = field(default_factory=dict)
     given: bool = False
 
     @property
@@ -113,12 +116,8 @@ _LEFT_OUT = TensorType("", ())
 
 
 def _outcome(
-    node: FileNode,
-    key: tuple[object, ...],
-    way: Walk,
-    opsets: Opsets,
-    given: Mapping[str, TensorType],
-) -> tuple[bool, tuple[Known, ...]]:
+    node: FileNode, key: Key, way: Walk, opsets: Opsets, given: Mapping[str, TensorType]
+) -> Outcome:
     known = way.known
     if not known.keys() >= set(node.inputs):
         raise OutOfOrder
@@ -176,9 +175,6 @@ def leave_out(
     return tuple(ends), tuple([(name, node.op) for name, node in gone.items()])
 
 
-# ---- what only a run tells -----------------------------------------------------------------------
-
-
 def _types_tried(
     node: FileNode, inputs: Sequence[Known], opsets: Opsets
 ) -> tuple[TensorType | None, ...]:
@@ -215,6 +211,5 @@ def run() -> None:
         for name, type_ in types.items():
             numbers = np.arange(type_.elements).reshape(type_.shape) * step % 100
             feeds[name] = numbers.astype(helper.tensor_dtype_to_np_dtype(data_type(type_.dtype)))
-        arrays = session.run(None, feeds)
-        made.append([(str(array.dtype), array.shape) for array in arrays])
+        made.append([(str(array.dtype), array.shape) for array in session.run(None, feeds)])
     sys.stdout.write(json.dumps(made))

@@ -101,13 +101,11 @@ def build(
     # An engine may not know what operators make that ONNX does not define.
     foreign = {out for node in network.nodes if node.domain for out in node.outputs}
     foreign.difference_update(network.outputs)
+    inputs = [info_of(name, network.types[name]) for name in network.inputs]
+    outputs = [info_of(name, network.types[name]) for name in network.outputs]
+    others = [info_of(name, network.types[name]) for name in sorted(foreign) if name]
     graph = helper.make_graph(
-        nodes,
-        network.name or "network",
-        [info_of(name, network.types[name]) for name in network.inputs],
-        [info_of(name, network.types[name]) for name in network.outputs],
-        initializer=[*tensors, *weights],
-        value_info=[info_of(name, network.types[name]) for name in sorted(foreign) if name],
+        nodes, network.name or "network", inputs, outputs, [*tensors, *weights], value_info=others
     )
     imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
     model: ModelProto = helper.make_model(
@@ -148,9 +146,8 @@ def _pool() -> NDArray[np.float32]:
 
     They are there twice, so that as many can be read from anywhere.
     """
-    rng = np.random.default_rng(20240229)
-    numbers = rng.standard_normal(_POOL_ELEMENTS, dtype=np.float32)
-    return np.tile(np.where(np.abs(numbers) < 1e-3, np.float32(1e-3), numbers), 2)
+    drawn = np.random.default_rng(20240229).standard_normal(_POOL_ELEMENTS, dtype=np.float32)
+    return np.tile(np.where(np.abs(drawn) < 1e-3, np.float32(1e-3), drawn), 2)
 
 
 def random_array(type_: TensorType, seed: int) -> NDArray[Any]:

@@ -125,8 +125,7 @@ def kernel_sizes(kernel: Kernel) -> str:
     """What a kernel works on, without its name."""
     shape = kernel.output_shape
     if kernel.window and len(shape) == 4 and len(kernel.input_shape) == 4:
-        window = _window(kernel, kernel.stride)
-        return _image_text(kernel.input_shape[1], shape[1], window, shape)
+        return _image_text(kernel.input_shape[1], shape[1], _window(kernel, kernel.stride), shape)
     if kernel.contracts and shape and kernel.input_shape:
         rows = _size(shape[:-1])
         # The operand may be read through a view, so its last size need not be what is summed.
@@ -217,9 +216,8 @@ class Row:
         """Both as one; a limit that they reach to different degrees loses its number."""
         name, other = (one.limit.partition(" ")[0] for one in (self, row))
         limit = self.limit if self.limit == row.limit else name if name == other else ""
-        return replace(
-            self, cells=self.cells + row.cells, paths=self.paths + row.paths, limit=limit
-        )
+        cells, paths = self.cells + row.cells, self.paths + row.paths
+        return replace(self, cells=cells, paths=paths, limit=limit)
 
     def reach(self) -> str:
         """How far its interval reaches; of several cells the widest."""

@@ -12,13 +12,7 @@ from rich.text import Text
 from hybridlat.report.cell_texts import chain, what_text
 from hybridlat.report.table import STYLES, Cell, Column, Table, titled
 from hybridlat.report.terminal import notes
-from hybridlat.report.units import (
-    RESOLUTION_US,
-    Scale,
-    answer_text,
-    scale_for,
-    verdict_text,
-)
+from hybridlat.report.units import RESOLUTION_US, Scale, answer_text, scale_for, verdict_text
 from hybridlat.schema.estimate import Estimate
 
 COMPARISON_FORMAT = 1
@@ -70,12 +64,9 @@ def cell_differences(estimates: Sequence[Estimate], *, alike: bool = False) -> l
             structure = estimate.structure
             what = "" if structure is None else what_text(structure.cells[position])
             key = (what, cell.ops) if alike and what else cell.signature
-            if key not in rows:
-                nothing: list[float | None] = [0.0] * len(estimates)
-                rows[key] = CellDifference(
-                    cell.signature, cell.ops, [0] * len(estimates), nothing, what
-                )
-            row = rows[key]
+            counts = [0 for _ in estimates]
+            new = CellDifference(cell.signature, cell.ops, counts, [0.0 for _ in estimates], what)
+            row = rows.setdefault(key, new)
             if cell.latency_us is None:
                 row.total_us[number] = None
             elif (before := row.total_us[number]) is not None:
@@ -176,9 +167,9 @@ def networks_table(estimates: Sequence[Estimate]) -> Table:
     ]  # fmt: skip
     one_target = len({estimate.target for estimate in estimates}) == 1
     one_batch = len({estimate.batch for estimate in estimates}) == 1
-    return Table(columns, rows, caption=f"on {first.target}" if one_target else "").without(
-        {"target": one_target, "batch": one_batch, "against A": not one_batch}
-    )
+    left_out = {"target": one_target, "batch": one_batch, "against A": not one_batch}
+    caption = f"on {first.target}" if one_target else ""
+    return Table(columns, rows, caption=caption).without(left_out)
 
 
 def against(first: Estimate, other: Estimate) -> Cell:
@@ -207,8 +198,7 @@ def differences_table(
     scale = scale_for(total for row in rows for total in row.total_us)
     titles = [f"{letter_of(number)} [{scale.name}]" for number in range(len(estimates))]
     pair = len(estimates) == 2
-    if pair:
-        titles.append("B − A")
+    titles += ["B − A"] if pair else []
     room = _PAGE_ROOM
     if width is not None:
         room = width - (19 if width >= 100 else 15) * len(estimates) - (12 if pair else 0)

@@ -16,17 +16,11 @@ from importlib.metadata import version
 from itertools import compress
 from typing import Any
 
+from hybridlat.report import units
 from hybridlat.report.cell_texts import abbreviated, chain, kernel_sizes, row_of, where_text
 from hybridlat.report.compare import differences_table, letter_of, networks_table
 from hybridlat.report.html_section import asset, network_section
 from hybridlat.report.prediction_table import curve_table
-from hybridlat.report.units import (
-    RESOLUTION_US,
-    answer_text,
-    latency_text,
-    percent_text,
-    throughput_text,
-)
 from hybridlat.schema.estimate import Estimate
 
 _LIBRARIES = ("d3", "dagre")
@@ -123,9 +117,6 @@ def _curve(curve: Sequence[Estimate], positions: Sequence[int]) -> str:
     )
 
 
-# ---- what the scripts draw from ----------------------------------------------------------------
-
-
 def _script_json(value: Any) -> str:
     """JSON that may stand in a script element: nothing in it can end the element."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
@@ -135,8 +126,8 @@ def _script_json(value: Any) -> str:
 def _network(estimate: Estimate) -> dict[str, Any]:
     structure, body = estimate.structure, estimate.to_json()
     return {name: body[name] for name in ("network", "batch", "latency_us", "interval_us")} | {
-        "latency": answer_text(estimate)[0],
-        "throughput": throughput_text(estimate.throughput_per_s),
+        "latency": units.answer_text(estimate)[0],
+        "throughput": units.throughput_text(estimate.throughput_per_s),
         "cells": [_cell(estimate, i, cell) for i, cell in enumerate(body["cells"])],
         "places": [asdict(place) for place in structure.places] if structure else [],
         "roofs": asdict(structure.roofs) if structure and structure.roofs else None,
@@ -145,9 +136,9 @@ def _network(estimate: Estimate) -> dict[str, Any]:
 
 def _cell(estimate: Estimate, position: int, body: dict[str, Any]) -> dict[str, Any]:
     cell, row = estimate.cells[position], row_of(estimate, position)
-    latency = latency_text(cell.latency_us)
-    if cell.latency_us is not None and cell.latency_us < RESOLUTION_US:
-        latency = f"< {RESOLUTION_US:g} µs"
+    latency = units.latency_text(cell.latency_us)
+    if cell.latency_us is not None and cell.latency_us < units.RESOLUTION_US:
+        latency = f"< {units.RESOLUTION_US:g} µs"
     made_of = () if estimate.structure is None else estimate.structure.cells[position].kernels
     return body | {
         "nodes": None,  # they stand in the places
@@ -157,7 +148,7 @@ def _cell(estimate: Estimate, position: int, body: dict[str, Any]) -> dict[str, 
         "latency": latency,
         "reach": "" if row.half_width_share is None else row.reach(),
         "half_width_share": row.half_width_share,
-        "share_text": percent_text(cell.share if cell.latency_us is not None else None),
+        "share_text": units.percent_text(cell.share if cell.latency_us is not None else None),
         "where": where_text(row.paths),
         "what": row.what,
         "kernels": [

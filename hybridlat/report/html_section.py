@@ -7,24 +7,9 @@ from html import escape
 from pathlib import Path
 from string import Template
 
+from hybridlat.report import units
 from hybridlat.report.cell_texts import Row, chain, rows_of, where_text
 from hybridlat.report.table import Html, Table, titled
-from hybridlat.report.units import (
-    answer_text,
-    basis_text,
-    confidence_text,
-    count_text,
-    each_text,
-    first_upper,
-    latency_text,
-    measured_now_text,
-    not_run_text,
-    percent_text,
-    reach_text,
-    remarks,
-    scale_for,
-    verdict_text,
-)
 from hybridlat.schema.estimate import CellEstimate, Estimate
 
 _CHAIN = 60  # letters of a cell's kernels until it is opened
@@ -52,13 +37,14 @@ def network_section(estimate: Estimate, number: int, heading: str) -> str:
 
 
 def _header(estimate: Estimate, heading: str) -> str:
-    answer, ends = answer_text(estimate)
+    answer, ends = units.answer_text(estimate)
     said = {"latency": answer}
     if estimate.interval_us is not None:
-        width = reach_text(estimate.latency_us, estimate.interval_us)
+        width = units.reach_text(estimate.latency_us, estimate.interval_us)
         parts = [width] if width.startswith("±") else []
         parts += [ends] if estimate.finite_high_us is not None else []
-        said["interval"] = " · ".join([*parts, f"{confidence_text(estimate.confidence)} sure"])
+        parts.append(f"{units.confidence_text(estimate.confidence)} sure")
+        said["interval"] = " · ".join(parts)
     if estimate.grade:
         said[f"grade {estimate.grade}"] = estimate.grade
     if not estimate.trusted:
@@ -66,10 +52,10 @@ def _header(estimate: Estimate, heading: str) -> str:
     facts = {
         "target": estimate.target,
         "batch": str(estimate.batch),
-        "rests on": basis_text(estimate),
-        "measured just now": measured_now_text(estimate),
-        "sum of cells": latency_text(estimate.sum_of_cells_us),
-        "answered in": latency_text(estimate.elapsed_s * 1e6),
+        "rests on": units.basis_text(estimate),
+        "measured just now": units.measured_now_text(estimate),
+        "sum of cells": units.latency_text(estimate.sum_of_cells_us),
+        "answered in": units.latency_text(estimate.elapsed_s * 1e6),
     }
     items = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
@@ -84,10 +70,10 @@ def _header(estimate: Estimate, heading: str) -> str:
 
 def _notes(estimate: Estimate) -> str:
     """One box: what the answer is worth, what one can do about it, the rest folded."""
-    told = remarks(estimate)
+    told = units.remarks(estimate)
     if not told and estimate.trusted and estimate.grade in ("measured", "good"):
         return ""
-    parts = [f"<p><b>{escape(first_upper(verdict_text(estimate)))}.</b></p>"]
+    parts = [f"<p><b>{escape(units.first_upper(units.verdict_text(estimate)))}.</b></p>"]
     for remark in told:
         text = escape(remark.text.strip())
         if remark.kind == "command":
@@ -95,17 +81,16 @@ def _notes(estimate: Estimate) -> str:
         elif remark.kind != "warn":
             parts.append(f"<p>{text}</p>")
     if others := [f"<li>{escape(cell.text)}</li>" for cell in told if cell.kind == "warn"]:
-        count = count_text(len(others), "note")
+        count = units.count_text(len(others), "note")
         parts.append(f"<details><summary>{count}</summary><ul>{''.join(others)}</ul></details>")
     kind = "" if estimate.trusted else " bad"
     return f'<div class="notes{kind}" role="note">{"".join(parts)}</div>'
 
 
 def _roofline(estimate: Estimate) -> str:
-    structure = estimate.structure
-    if structure is None or structure.roofs is None:
+    roofs = None if estimate.structure is None else estimate.structure.roofs
+    if roofs is None:
         return ""
-    roofs = structure.roofs
     source = f" Roofs: {escape(roofs.source)}." if roofs.source else ""
     shown = {row.limit.partition(" ")[0] for row in rows_of(estimate, fold=False)}
     limits = "".join(
@@ -120,7 +105,7 @@ def _table(estimate: Estimate) -> str:
     if not rows:
         return ""
     top = max(row.share for row in rows) or 1.0
-    scale = scale_for(row.latency_us for row in rows)
+    scale = units.scale_for(row.latency_us for row in rows)
     number_of = {cell.signature: i for i, cell in enumerate(estimate.cells)}
     reaches = {_sides(row.cells[0]) for row in rows if row.half_width_share is not None}
     alike = reaches.pop() if len(reaches) == 1 else ""
@@ -128,7 +113,8 @@ def _table(estimate: Estimate) -> str:
         [
             Html(f'<i class="{row.source}" style="width:{100 * row.share / top:.1f}%"></i>',
                  "meter"),
-            percent_text(row.share), f"×{row.count}", each_text(scale, row.latency_us), row.reach(),
+            units.percent_text(row.share), f"×{row.count}",
+            units.each_text(scale, row.latency_us), row.reach(),
             Html(row.source, f"source word tight {row.source}"), Html(row.limit, "word tight"),
             Html('<button type="button" class="show" title="show in the graph">'
                  f"{escape(row.where())}</button>", "word tight"),
@@ -141,9 +127,8 @@ def _table(estimate: Estimate) -> str:
         *titled("source", "limit", "where", "what", "cell", wraps=True),
     ]
     plain, no_limit = estimate.structure is None, not any(row.limit for row in rows)
-    table = Table(columns, lines).without(
-        {"interval": alike, "limit": no_limit, "where": plain, "what": plain}
-    )
+    left_out = {"interval": alike, "limit": no_limit, "where": plain, "what": plain}
+    table = Table(columns, lines).without(left_out)
     attributes = [f' data-cell="{number_of[row.cells[0].signature]}"' for row in rows]
     hint = f'<p class="hint">The interval of each is {alike} of its latency.</p>\n' if alike else ""
     return f"<h2>Cells, slowest first</h2>\n{hint}{table.page(attributes)}"
@@ -159,7 +144,7 @@ def _sides(cell: CellEstimate) -> str:
 def _opened(row: Row) -> str:
     cell = row.cells[0]
     names = ", ".join(name for name in cell.nodes if name)
-    reason = f"<p>{escape(first_upper(cell.reason))}.</p>" if cell.reason else ""
+    reason = f"<p>{escape(units.first_upper(cell.reason))}.</p>" if cell.reason else ""
     whole, short = chain(row.ops), chain(row.ops, _CHAIN)
     kernels = f"<p>{escape(whole)}</p>" if short != whole else ""
     return (
@@ -173,7 +158,7 @@ def _removed(estimate: Estimate) -> str:
         return ""
     names = escape(", ".join(estimate.removed))
     return (
-        f'<details class="removed"><summary>Not run: {not_run_text(estimate)}</summary>'
+        f'<details class="removed"><summary>Not run: {units.not_run_text(estimate)}</summary>'
         f"<p>{names}</p></details>"
     )
 
@@ -190,8 +175,8 @@ def _timeline(estimate: Estimate) -> str:
             paths = estimate.structure.paths(number)
             kernels, label = f"{where_text(paths)}\n{kernels}", where_text(paths, room) or label
         tip = (
-            f"{kernels}\n×{cell.uses}, {latency_text(cell.latency_us)} each, "
-            f"{percent_text(cell.share)}, {cell.source}"
+            f"{kernels}\n×{cell.uses}, {units.latency_text(cell.latency_us)} each, "
+            f"{units.percent_text(cell.share)}, {cell.source}"
         )
         boxes.append(
             f'<span class="cell {cell.source}" data-cell="{number}" title="{escape(tip)}" '

@@ -31,7 +31,6 @@ _DOUBTFUL = (
     "tolerance is not kept."
 )
 
-
 Place = tuple[int, int, int]
 """The positions of network, batch and target."""
 
@@ -98,8 +97,7 @@ class PredictionTable:
 
 def curve_table(estimates: Sequence[Estimate]) -> Table:
     """One network on one target over batches: latency and throughput of each."""
-    rows = [[f"{e.batch:,}", *_figures(e)] for e in estimates]
-    return Table([_COLUMNS[1], *_COLUMNS[3:]], rows)
+    return Table([_COLUMNS[1], *_COLUMNS[3:]], [[f"{e.batch:,}", *_figures(e)] for e in estimates])
 
 
 def values_of(estimate: Estimate) -> list[object]:
@@ -124,14 +122,13 @@ def _brief(table: PredictionTable) -> Table:
     """The same for a terminal: short names, and nothing that all rows or the one above say."""
     names = [PurePath(network).stem for network in table.networks]
     short = names if len(set(names)) == len(names) else table.networks
-    rows = []
-    for ((i, j, k), _), row in zip(table.rows(), _whole(table).rows, strict=True):
-        repeats = ["" if j or k else short[i], "" if k else row[1]]
-        rows.append([*repeats, *row[2:]])
+    rows = [
+        ["" if j or k else short[i], "" if k else row[1], *row[2:]]
+        for ((i, j, k), _), row in zip(table.rows(), _whole(table).rows, strict=True)
+    ]
     alone = len(table.targets) == 1
-    return Table(_COLUMNS, rows).without(
-        {"target": alone, "throughput": not alone, "batch": len(table.batches) == 1}
-    )
+    left_out = {"target": alone, "throughput": not alone, "batch": len(table.batches) == 1}
+    return Table(_COLUMNS, rows).without(left_out)
 
 
 def _figures(estimate: Estimate | HybridlatError) -> list[str | Cell]:

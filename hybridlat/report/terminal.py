@@ -8,22 +8,9 @@ from typing import TypeAlias
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
+from hybridlat.report import units
 from hybridlat.report.cell_texts import Row, rows_of
 from hybridlat.report.table import GAP, STYLES, Cell, Column, Table
-from hybridlat.report.units import (
-    NOTHING,
-    Scale,
-    answer_text,
-    confidence_text,
-    each_text,
-    latency_text,
-    percent_text,
-    plus_minus_text,
-    reach_text,
-    remarks,
-    scale_for,
-    verdict_text,
-)
 from hybridlat.schema.estimate import Estimate
 
 ROWS = 15  # cells shown without --all
@@ -50,21 +37,20 @@ def print_estimate(console: Console, estimate: Estimate, *, every_cell: bool = F
 
 def headline(estimate: Estimate, *, everything: bool = False) -> RenderableType:
     """Name and target; latency, interval and what the answer is worth in one line."""
-    first = Text.assemble(
-        (estimate.network, "bold"), f"  on {estimate.target}, batch {estimate.batch}"
-    )
-    answer, interval = answer_text(estimate)
-    width = reach_text(estimate.latency_us, estimate.interval_us)
+    place = f"  on {estimate.target}, batch {estimate.batch}"
+    first = Text.assemble((estimate.network, "bold"), place)
+    answer, interval = units.answer_text(estimate)
+    width = units.reach_text(estimate.latency_us, estimate.interval_us)
     others = [] if width in (answer, interval) else [width]
-    if interval != NOTHING:
-        others.append(f"{interval} ({confidence_text(estimate.confidence)})")
-    verdict = (verdict_text(estimate), "" if estimate.trusted else "bold red")
+    if interval != units.NOTHING:
+        others.append(f"{interval} ({units.confidence_text(estimate.confidence)})")
+    verdict = (units.verdict_text(estimate), "" if estimate.trusted else "bold red")
     second = Text.assemble((answer, "bold cyan"), "   ", "   ".join([*others, ""]), verdict)
     lines = [first, second]
     if everything:
-        facts = [f"answered in {latency_text(estimate.elapsed_s * 1e6)}"]
+        facts = [f"answered in {units.latency_text(estimate.elapsed_s * 1e6)}"]
         if estimate.latency_us is not None:
-            facts.insert(0, f"sum of cells {latency_text(estimate.sum_of_cells_us)}")
+            facts.insert(0, f"sum of cells {units.latency_text(estimate.sum_of_cells_us)}")
         lines.append(Text(" · ".join(facts), "dim"))
     return Group(*lines)
 
@@ -86,7 +72,7 @@ def notes(estimate: Estimate, *, everything: bool = False) -> list[Text]:
     ``everything``: at any length, and with all operators that do not run.
     """
     lines = []
-    for remark in remarks(estimate):
+    for remark in units.remarks(estimate):
         text = remark.text
         if len(text) > _NOTE_LENGTH and not everything and remark.kind != "command":
             text = f"{text[:_NOTE_LENGTH].rpartition(' ')[0]} … (--all shows all of it)"
@@ -101,10 +87,10 @@ _Shown: TypeAlias = tuple[Column, Sequence[str | Cell]]
 
 def cells_table(rows: Sequence[Row], others: Sequence[Row], width: int) -> Table:
     """Where the time goes: ``rows`` in their order, and how much the ``others`` take."""
-    scale = scale_for(row.latency_us for row in (*rows, *others))
+    scale = units.scale_for(row.latency_us for row in (*rows, *others))
     narrow, sources = width < _SOURCE_FROM, {row.source for row in (*rows, *others)}
     several = len(sources) > 1
-    shares = [percent_text(None if row.latency_us is None else row.share) for row in rows]
+    shares = [units.percent_text(None if row.latency_us is None else row.share) for row in rows]
     shown: list[_Shown] = [
         (Column("share", True), shares),
         (Column("uses", True), [f"×{row.count}" for row in rows]),
@@ -113,7 +99,7 @@ def cells_table(rows: Sequence[Row], others: Sequence[Row], width: int) -> Table
     if width >= _BARS_FROM:
         top = max((row.share for row in rows), default=0.0)
         shown.insert(0, (Column(most=_BAR_WIDTH), [bar(row.share, top) for row in rows]))
-    widths = [plus_minus_text(row.half_width_share).removeprefix("±") for row in rows]
+    widths = [units.plus_minus_text(row.half_width_share).removeprefix("±") for row in rows]
     if width >= 72 and len(set(widths)) > 1:  # one width for all is the answer's own
         shown.append((Column("±", True), widths))
     if several and not narrow:
@@ -124,8 +110,8 @@ def cells_table(rows: Sequence[Row], others: Sequence[Row], width: int) -> Table
     fixed = sum(max(map(len, [c.title, *map(str, cells)])) + GAP for c, cells in shown)
     shown += _words(rows, max(width - fixed, _AT_LEAST))
     notes = []
-    rest = percent_text(sum(row.share for row in others))
-    if others and rest != percent_text(0.0):
+    rest = units.percent_text(sum(row.share for row in others))
+    if others and rest != units.percent_text(0.0):
         notes.append(f"{len(others)} more rows with {rest} of the time (--all)")
     if several and narrow and "predicted" in sources:
         notes.append("≈ predicted, not measured")
@@ -141,8 +127,8 @@ def bar(share: float, top_share: float) -> str:
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
 
 
-def _each(row: Row, scale: Scale, marked: bool) -> str | Cell:
-    text = each_text(scale, row.latency_us)
+def _each(row: Row, scale: units.Scale, marked: bool) -> str | Cell:
+    text = units.each_text(scale, row.latency_us)
     if not marked or row.source == "measured":
         return text
     return Cell(f"{'≈ ' if row.source == 'predicted' else ''}{text}", row.source)

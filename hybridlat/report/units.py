@@ -108,9 +108,7 @@ def confidence_text(confidence: float) -> str:
 
 def plus_minus_text(share: float | None) -> str:
     """``±1.3 %`` for a half width of 0.013; whole percents from ten up."""
-    if share is None:
-        return "–"
-    return f"±{100 * share:.{0 if share >= 0.0995 else 1}f} %"
+    return NOTHING if share is None else f"±{100 * share:.{0 if share >= 0.0995 else 1}f} %"
 
 
 def reach_text(latency_us: float | None, interval_us: tuple[float, float] | None) -> str:
@@ -136,9 +134,7 @@ def first_upper(sentence: str) -> str:
 
 def _decimals(value: float) -> int:
     """Decimals that show three significant digits, as the rounded number will be read."""
-    if abs(value) >= 99.95:
-        return 0
-    return 1 if abs(value) >= 9.995 else 2
+    return 0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2
 
 
 def throughput_text(per_s: float | None) -> str:
@@ -164,8 +160,7 @@ def verdict_text(estimate: Estimate) -> str:
     now = measured_now_text(estimate)
     now = f"{now} just now" if now else ""
     if estimate.grade == "measured":
-        facts = ", ".join(filter(None, [estimate.reason or "cell by cell", now]))
-        return f"measured ({facts})"
+        return f"measured ({', '.join(filter(None, [estimate.reason or 'cell by cell', now]))})"
     basis = basis_text(estimate)
     if basis == "predicted" and (origin := _origin(estimate)):
         basis = f"{origin.text[:1].lower()}{origin.text[1:].rstrip('.')}"

@@ -14,18 +14,11 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from hybridlat.errors import MissingExtra
-from hybridlat.report import compare, terminal
+from hybridlat.report import compare, terminal, units
 from hybridlat.report.html import page
 from hybridlat.report.html_section import asset
 from hybridlat.report.prediction_table import COLUMNS, values_of
 from hybridlat.report.table import Table
-from hybridlat.report.units import (
-    confidence_text,
-    count_text,
-    interval_text,
-    latency_text,
-    part_text,
-)
 from hybridlat.schema.estimate import Estimate
 
 if TYPE_CHECKING:
@@ -39,15 +32,15 @@ _OF_THE_COMMAND = re.compile(r"\s*\(--all[^)]*\)")
 
 def line(estimate: Estimate) -> str:
     """``Estimate(a.onnx on l4/tensorrt/fp16, batch 1: 547 µs, 369–810 µs (90 %), rough, …)``."""
-    said = [latency_text(estimate.latency_us) if estimate.latency_us else "no latency"]
+    said = [units.latency_text(estimate.latency_us) if estimate.latency_us else "no latency"]
     if estimate.interval_us is not None:
-        sure = confidence_text(estimate.confidence)
-        said.append(f"{interval_text(estimate.interval_us).replace(' – ', '–')} ({sure})")
+        sure = units.confidence_text(estimate.confidence)
+        said.append(f"{units.interval_text(estimate.interval_us).replace(' – ', '–')} ({sure})")
     if estimate.grade is not None:
         said.append(estimate.grade)
     if estimate.grade != "measured":
-        said.append(f"{part_text(estimate.measured_share)} measured")
-    said.append(count_text(len(estimate.cells), "cell"))
+        said.append(f"{units.part_text(estimate.measured_share)} measured")
+    said.append(units.count_text(len(estimate.cells), "cell"))
     of = f"{estimate.network} on {estimate.target}, batch {estimate.batch}"
     return f"Estimate({of}: {', '.join(said)})"
 

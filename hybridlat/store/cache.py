@@ -105,9 +105,7 @@ class Cache:
         def drops(key: bytes, scope: str, made_at_s: int) -> bool:
             return made_at_s < before_s or key in broken
 
-        swept = self._database.write(
-            lambda connection: _drop(connection, drops, max_bytes, dry_run=dry_run)
-        )
+        swept = self._database.write(lambda c: _drop(c, drops, max_bytes, dry_run=dry_run))
         if swept.dropped and not dry_run:
             self._database.run(lambda connection: connection.shrink())
         return swept
@@ -130,7 +128,6 @@ def drop_of(connection: Connection, target: str, dry_run: bool) -> int:
 
 
 def _digest(key: str) -> bytes:
-    """The 16 bytes that a key is stored as."""
     return hashlib.sha256(key.encode()).digest()[:16]
 
 

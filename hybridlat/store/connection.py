@@ -174,9 +174,8 @@ class PostgresConnection(Connection):
         state: str = getattr(error, "sqlstate", None) or ""
         if was_reached and not state and isinstance(error, _psycopg().OperationalError):
             return True  # no connection to be had, or it broke
-        return state.startswith(_PASSING_STATES) or any(
-            sign in str(error).lower() for sign in _STARTING
-        )
+        words = str(error).lower()
+        return state.startswith(_PASSING_STATES) or any(sign in words for sign in _STARTING)
 
     @property
     def stamp(self) -> object:

@@ -11,18 +11,9 @@ from typing import Any
 from hybridlat.errors import StoreError
 from hybridlat.graph.signature import hash_of
 from hybridlat.schema.target import Target
+from hybridlat.store import packs
 from hybridlat.store.database import batches
 from hybridlat.store.importers import ImportedRecords
-from hybridlat.store.packs import (
-    ENDING,
-    INFO_FILE,
-    LOOKUP_FILE,
-    PACK_FORMAT,
-    PackLookup,
-    file_digest,
-    lookup_of,
-    write_lines,
-)
 from hybridlat.store.records import LatencyRow, Records, row_of
 
 BATCH = 1000
@@ -37,9 +28,6 @@ class ImportCounts:
     measurements: int = 0
     breakdowns: int = 0
     read: int = 0
-
-
-# ---- out ---------------------------------------------------------------------------------------
 
 
 def write_pack(records: Records, target: Target, folder: Path, source: str, licence: str) -> Path:
@@ -69,17 +57,17 @@ def write_pack(records: Records, target: Target, folder: Path, source: str, lice
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / INFO_FILE).unlink(missing_ok=True)
-        files = {
-            f"{rows.__name__}{ENDING}": write_lines(folder / f"{rows.__name__}{ENDING}", rows())
-            for rows in (measurements, breakdowns, signatures)
-        }
-        write_lines(folder / LOOKUP_FILE, [lookup_of(known)])
-        files[LOOKUP_FILE] = len(known)
+        (folder / packs.INFO_FILE).unlink(missing_ok=True)
+        files = {}
+        for rows_of in (measurements, breakdowns, signatures):
+            name = f"{rows_of.__name__}{packs.ENDING}"
+            files[name] = packs.write_lines(folder / name, rows_of())
+        packs.write_lines(folder / packs.LOOKUP_FILE, [packs.lookup_of(known)])
+        files[packs.LOOKUP_FILE] = len(known)
         rows = [row for of_one in known.values() for row in of_one]
         times = [measured_at for _, _, measured_at, _ in rows if measured_at]
         info = {
-            "format": PACK_FORMAT,
+            "format": packs.PACK_FORMAT,
             "target": str(target),
             "records": len(rows),
             "failures": sum(failure is not None for _, _, _, failure in rows),
@@ -88,19 +76,16 @@ def write_pack(records: Records, target: Target, folder: Path, source: str, lice
             "source": source,
             "licence": licence,
             "files": {
-                name: {"rows": count, "sha256": file_digest(folder / name)}
+                name: {"rows": count, "sha256": packs.file_digest(folder / name)}
                 for name, count in sorted(files.items())
             },
         }
-        partial = folder / f"{INFO_FILE}.partial"
+        partial = folder / f"{packs.INFO_FILE}.partial"
         partial.write_bytes((json.dumps(info, indent=1) + "\n").encode())
-        partial.replace(folder / INFO_FILE)
+        partial.replace(folder / packs.INFO_FILE)
     except OSError as error:
         raise StoreError(f"the pack {folder} cannot be written: {error.strerror}") from error
     return folder
-
-
-# ---- in ----------------------------------------------------------------------------------------
 
 
 def read(path: Path) -> Iterator[ImportedRecords]:
@@ -108,12 +93,11 @@ def read(path: Path) -> Iterator[ImportedRecords]:
 
     StoreError for anything else, and where some of it is damaged.
     """
-    folders = [path] if (path / INFO_FILE).exists() else sorted(
-        info.parent for info in path.glob(f"*/{INFO_FILE}")
-    )  # fmt: skip
+    below = sorted(info.parent for info in path.glob(f"*/{packs.INFO_FILE}"))
+    folders = [path] if (path / packs.INFO_FILE).exists() else below
     if not folders:
-        raise StoreError(f"{path} is not a pack and holds none: there is no {INFO_FILE}")
-    for pack in map(PackLookup, folders):
+        raise StoreError(f"{path} is not a pack and holds none: there is no {packs.INFO_FILE}")
+    for pack in map(packs.PackLookup, folders):
         for name, problem in pack.altered_files().items():
             raise pack.damaged(name, problem)
         for texts in batches(pack.all_signature_texts(), BATCH):

@@ -84,8 +84,7 @@ class _Check:
     def problems(self) -> list[IntegrityProblem]:
         """All of them; missing texts by place, with a count and an example."""
         for where, hashes in self._without_text.items():
-            count = len(set(hashes))
-            self.note(where, f"{count} signatures have no text, for example {hashes[0]}")
+            self.note(where, f"{len(set(hashes))} signatures have no text, for example {hashes[0]}")
         return self._problems
 
 

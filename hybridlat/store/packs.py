@@ -37,14 +37,10 @@ _Entry = tuple[
 
 
 class _File(Struct):
-    """A file of a pack."""
-
     sha256: str
 
 
 class _Text(Struct):
-    """A signature."""
-
     hash: str
     text: str
 
@@ -79,8 +75,7 @@ def shipped_packs(folder: Path | None = None, names: str = "*") -> list[PackLook
 
 def packs_for(target: Target, folder: Path | None = None) -> list[PackLookup]:
     """Those of a target; several differ in what follows the target's name in their folder's."""
-    near = shipped_packs(folder, f"{target.folder}*")
-    return [pack for pack in near if pack.target == target]
+    return [p for p in shipped_packs(folder, f"{target.folder}*") if p.target == target]
 
 
 class PackLookup:
@@ -121,8 +116,6 @@ class PackLookup:
         """The error that says which file of the pack is wrong."""
         return StoreError(f"the pack {self.folder} is damaged: {name}: {problem}")
 
-    # ---- what predicting needs -----------------------------------------------------------------
-
     def latencies(
         self, target: Target, hashes: Iterable[str], kind: Kind = "cell"
     ) -> dict[str, LatencyStats]:
@@ -153,18 +146,12 @@ class PackLookup:
     @cached_property
     def _lookup(self) -> _Lookup:
         try:
-            body = gzip.decompress((self.folder / LOOKUP_FILE).read_bytes())
-            return wire.decode(body, _Lookup)
+            return wire.decode(gzip.decompress((self.folder / LOOKUP_FILE).read_bytes()), _Lookup)
         except (OSError, EOFError, zlib.error, ValueError) as error:
             raise self.damaged(LOOKUP_FILE, str(error)) from error
 
-    # ---- everything else -----------------------------------------------------------------------
-
     def measurements(
-        self,
-        target: Target | None = None,
-        kind: Kind | None = None,
-        signature: str | None = None,
+        self, target: Target | None = None, kind: Kind | None = None, signature: str | None = None
     ) -> Iterator[Measurement]:
         """The records, in a stable order."""
         if target in (None, self.target):
@@ -230,8 +217,7 @@ def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
         gzip.GzipFile(filename="", mode="wb", compresslevel=9, fileobj=raw, mtime=0) as file,
     ):
         for row in rows:
-            text = json.dumps(row, separators=(",", ":"), allow_nan=False)
-            file.write(text.encode() + b"\n")
+            file.write(json.dumps(row, separators=(",", ":"), allow_nan=False).encode() + b"\n")
             count += 1
     partial.replace(path)
     return count

@@ -18,8 +18,7 @@ def default_url() -> str:
         return given
     import platformdirs
 
-    folder = platformdirs.user_data_path("hybridlat", appauthor=False)
-    return f"sqlite:///{folder / 'store.db'}"
+    return f"sqlite:///{platformdirs.user_data_path('hybridlat', appauthor=False) / 'store.db'}"
 
 
 class StorePlace:

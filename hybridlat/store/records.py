@@ -99,8 +99,7 @@ def aggregate(records: Iterable[LatencyRow]) -> LatencyStats:
     middle = statistics.median(latencies)
     spread = statistics.median([spread for _, spread in good])
     if len(good) > 1:
-        between = statistics.stdev(latencies) / middle / len(good) ** 0.5
-        spread = max(spread, between)
+        spread = max(spread, statistics.stdev(latencies) / middle / len(good) ** 0.5)
     return LatencyStats(middle, spread, len(good))
 
 
@@ -134,16 +133,10 @@ class Records:
                 name, signature = row[:2]
                 if name in named and signature in hash_of:  # else the index is damaged
                     rows_of[named[name]].setdefault(hash_of[signature], []).append(row[2:])
-        return {
-            target: {h: aggregate(rows) for h, rows in known.items()}
-            for target, known in rows_of.items()
-        }
+        return {t: {h: aggregate(rows) for h, rows in own.items()} for t, own in rows_of.items()}
 
     def measurements(
-        self,
-        target: Target | None = None,
-        kind: Kind | None = None,
-        signature: str | None = None,
+        self, target: Target | None = None, kind: Kind | None = None, signature: str | None = None
     ) -> Iterator[Measurement]:
         """The records, by target, kind, signature and content."""
         query, values = f"SELECT measurement.id {_OF_TARGET}", dict[str, object]()
@@ -181,8 +174,7 @@ class Records:
 
     def signature_texts(self, hashes: Iterable[str]) -> dict[str, str]:
         """The texts of those hashes that have one."""
-        keys = [key_of(h) for h in hashes]
-        texts = self._database.paged(tuple[bytes, str], TEXTS, keys)
+        texts = self._database.paged(tuple[bytes, str], TEXTS, [key_of(h) for h in hashes])
         return {key.hex(): text for key, text in texts}
 
     def signatures(self, target: Target, kind: Kind) -> list[str]:
@@ -210,8 +202,7 @@ class Records:
         """What there is of each target, sorted by name."""
         rows = self._database.read(tuple[str, int, int, int, int, int, str, str], _STATS)
         found = {row[0]: row[1:] for row in rows}
-        held = self.targets()
-        return [TargetStats(t, *found[str(t)]) for t in held if str(t) in found]
+        return [TargetStats(t, *found[str(t)]) for t in self.targets() if str(t) in found]
 
     def _decoded(self, read: Callable[[object], T], sql: str, keys: list[bytes]) -> Iterator[T]:
         """The stored records of these keys; StoreError where one is damaged."""

@@ -11,11 +11,11 @@ one order, and neighbours in an index are written together.
 
 from __future__ import annotations
 
-import datetime
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import astuple, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -135,18 +135,16 @@ class Store(Records, Cache, AbstractContextManager["Store"]):
     def add_all(self, imported: ImportedRecords) -> ImportCounts:
         """Add signatures, records and breakdowns, many in a transaction; how many were new."""
         records, breakdowns = imported.measurements, imported.breakdowns
-        return ImportCounts(
-            self.add_signatures(imported.signatures),
-            sum(map(self.add, batches(records, BATCH))),
-            sum(map(self.add_breakdowns, batches(breakdowns, BATCH))),
-            len(records) + len(breakdowns),
-        )
+        new_texts = self.add_signatures(imported.signatures)
+        new = sum(map(self.add, batches(records, BATCH)))
+        new_breakdowns = sum(map(self.add_breakdowns, batches(breakdowns, BATCH)))
+        return ImportCounts(new_texts, new, new_breakdowns, len(records) + len(breakdowns))
 
     def forget(
         self,
         target: Target | None = None,
-        since: datetime.datetime | None = None,
-        until: datetime.datetime | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
         *,
         dry_run: bool = False,
     ) -> Removal:
@@ -237,9 +235,7 @@ def _sound(items: Iterable[R], what: str) -> list[tuple[str, str, R]]:
     return [(id_, text, item) for id_, (text, item) in sorted(found.items())]
 
 
-def _target_ids(
-    connection: Connection, items: Iterable[Measurement | Breakdown]
-) -> dict[Target, int]:
+def _target_ids(connection: Connection, items: Iterable[R]) -> dict[Target, int]:
     """The number of each target; a new target gets one."""
     numbers = {}
     for target in sorted({item.target for item in items}, key=str):
@@ -254,15 +250,12 @@ def _target_ids(
     return numbers
 
 
-def _is_between(
-    measured_at: str, since: datetime.datetime | None, until: datetime.datetime | None
-) -> bool:
+def _is_between(measured_at: str, since: datetime | None, until: datetime | None) -> bool:
     if since is None and until is None:
         return True
     try:
-        at = datetime.datetime.fromisoformat(measured_at)
+        at = datetime.fromisoformat(measured_at)
     except ValueError:
         return False
-    if at.tzinfo is None:
-        at = at.replace(tzinfo=datetime.UTC)
+    at = at if at.tzinfo else at.replace(tzinfo=UTC)
     return (since is None or since <= at) and (until is None or at < until)

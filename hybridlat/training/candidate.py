@@ -19,23 +19,8 @@ from hybridlat.errors import InputError, StoreError
 from hybridlat.estimate.calibration import HeldOutNetwork, fit_composition
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.target_composition import read_composition
-from hybridlat.estimate.lookup.models import (
-    COMPOSITION_FILE,
-    all_readable,
-    folder_in_use,
-    model_folders,
-    read_model,
-)
+from hybridlat.estimate.lookup import models
 from hybridlat.evaluation import cross_fitting
-from hybridlat.evaluation.cross_fitting import (
-    FOLDS,
-    all_measured,
-    even_folds,
-    fold_of,
-    held_out,
-    prediction_in,
-    simulate_gate,
-)
 from hybridlat.evaluation.dataset import Dataset, WholeNetwork
 from hybridlat.evaluation.metrics import Prediction, noise_floor, score
 from hybridlat.model.cell_model import CellModel
@@ -63,8 +48,8 @@ class Champion:
 
         What is damaged or of a format that is gone is no rival: it is passed over with a warning.
         """
-        folders = (folder_in_use(root / target.folder), *model_folders(target))
-        return next(all_readable(cls.read, filter(None, folders)), None)
+        folders = (models.folder_in_use(root / target.folder), *models.model_folders(target))
+        return next(models.all_readable(cls.read, filter(None, folders)), None)
 
     @classmethod
     def read(cls, folder: Path) -> Champion | None:
@@ -72,7 +57,7 @@ class Champion:
         composition = read_composition(folder)
         if composition is None:
             return None
-        model = read_model(folder)
+        model = models.read_model(folder)
         names = model.card.get("trained_networks", ())
         if not isinstance(names, list | tuple):
             raise StoreError(
@@ -107,11 +92,9 @@ class Candidate:
         held = _held_out(networks) if enough else []
         training = [n for n in networks if n not in held]
         # Without networks to hold out, cells are: by their hashes, for the same reason.
-        self.cells = (
-            sorted({h for n in held for h, _ in n.cells})
-            if held
-            else [h for h in sorted(dataset.cells) if fold_of(h) == 0]
-        )
+        self.cells = sorted({h for n in held for h, _ in n.cells})
+        if not held:
+            self.cells = [h for h in sorted(dataset.cells) if cross_fitting.fold_of(h) == 0]
         forbidden = dataset.forbidden(held) | set(self.cells)
         on_message(
             f"{dataset.target}: {len(dataset.cells) - len(forbidden & set(dataset.cells))} cells "
@@ -119,16 +102,14 @@ class Candidate:
         )
         crossed: list[HeldOutNetwork] = []
         if enough:
-            by_fold = even_folds((n.name for n in training), FOLDS - 1)
-            fitted = cross_fitting.cross_fit(
-                dataset, training, config, by_fold, forbidden, on_message
-            )
-            crossed = list(fitted.held_out.values())
+            folds = cross_fitting.even_folds((n.name for n in training), cross_fitting.FOLDS - 1)
+            fit = cross_fitting.cross_fit(dataset, training, config, folds, forbidden, on_message)
+            crossed = list(fit.held_out.values())
             on_message(f"{dataset.target}: the model of all of them")
         self.model = cross_fitting.fit_without(dataset, forbidden, config)
         if not enough:
             crossed = [
-                held_out(self.model, dataset, n)
+                cross_fitting.held_out(self.model, dataset, n)
                 for n in training
                 if any(h not in forbidden for h, _ in n.cells)
             ]
@@ -143,9 +124,8 @@ class Candidate:
         """Regime → answers on what was held out, of any model and composition."""
         dataset = self.dataset
         # Networks are judged at the pace and on the scale of the records, drift divided out.
-        composition = replace(
-            composition.at(self.config.confidence), wander_share=0.0, shown_ratio=1.0
-        )
+        composition = composition.at(self.config.confidence)
+        composition = replace(composition, wander_share=0.0, shown_ratio=1.0)
         texts = [dataset.cells[h].text for h in self.cells]
         cells = [
             Prediction(h, dataset.cells[h].latency_us,
@@ -155,15 +135,14 @@ class Candidate:
         predictions: dict[str, list[Prediction]] = {"unseen_cells": cells}
         gated = f"gated@{_GATED_TOLERANCE * 100:g}%"
         for whole in self.networks:
-            network = held_out(model, dataset, whole)
+            network = cross_fitting.held_out(model, dataset, whole)
             for regime, posterior in (
                 ("unseen", composition.start(network.cells)),
-                (gated, simulate_gate(network, composition, _GATED_TOLERANCE)),
-                ("measured", all_measured(network, composition)),
+                (gated, cross_fitting.simulate_gate(network, composition, _GATED_TOLERANCE)),
+                ("measured", cross_fitting.all_measured(network, composition)),
             ):
-                predictions.setdefault(regime, []).append(
-                    prediction_in(network, composition, posterior)
-                )
+                answer = cross_fitting.prediction_in(network, composition, posterior)
+                predictions.setdefault(regime, []).append(answer)
         return predictions
 
     def compare(self, champion: Champion | None) -> Verdict:
@@ -172,10 +151,8 @@ class Candidate:
         ours = self.predictions[regime]
         theirs: Sequence[Prediction] = ()
         if champion is not None:
-            seen = champion.trained_networks
-            fair = [a for a in ours if a.name not in seen]
             # A champion that was trained on all of them is compared anyway: it has the easier task.
-            ours = fair or ours
+            ours = [a for a in ours if a.name not in champion.trained_networks] or ours
             names = {a.name for a in ours}
             champion_predictions = self.evaluate(champion.model, champion.composition)[regime]
             theirs = [a for a in champion_predictions if a.name in names]
@@ -221,16 +198,16 @@ class Candidate:
             self.composition, wander_share=drift.wander_share, shown_ratio=drift.shown_ratio
         )
         text = json.dumps(served.to_json(), indent=2, sort_keys=True)
-        (folder / COMPOSITION_FILE).write_text(text + "\n", encoding="utf-8")
+        (folder / models.COMPOSITION_FILE).write_text(text + "\n", encoding="utf-8")
 
 
 def _held_out(networks: Sequence[WholeNetwork]) -> list[WholeNetwork]:
     """The first fold that has networks enough to judge by: fold 0 but for small sets."""
-    needed = max(2, len(networks) // (2 * FOLDS))
-    for fold in range(FOLDS):
-        held_out = [n for n in networks if fold_of(n.name) == fold]
-        if len(held_out) >= needed:
-            return held_out
+    needed = max(2, len(networks) // (2 * cross_fitting.FOLDS))
+    for fold in range(cross_fitting.FOLDS):
+        held = [n for n in networks if cross_fitting.fold_of(n.name) == fold]
+        if len(held) >= needed:
+            return held
     return list(networks[:needed])
 
 

@@ -72,8 +72,7 @@ class KernelBuilder(NetworkBuilder):
     ) -> str:
         """An operator, of the first input's shape by default."""
         shape = self.shape(inputs[0]) if shape is None else shape
-        version = onnx_io.since_version(op, "", _OPSET)
-        return self.op(op, inputs, shape, version, attributes)
+        return self.op(op, inputs, shape, onnx_io.since_version(op, "", _OPSET), attributes)
 
     def aside(self, tensor: str) -> str:
         """A tensor just made, by an operator that only makes or reads what the family is about."""

@@ -32,8 +32,7 @@ class Family:
 
     def draw(self, k: KernelBuilder) -> str:
         """The tensor that the network gives."""
-        source = self.start(k)
-        result = self.body(k, source, *map(k.choose, self.choices))
+        result = self.body(k, self.start(k), *map(k.choose, self.choices))
         return k.edge(result) if k.rng.random() < self.end else result
 
 
@@ -81,8 +80,7 @@ def _transposed_conv(k: KernelBuilder, x: str, channels: int | str, window: Sequ
     relative = {"all": k.width(x), "half": max(k.width(x) // 2, 8)}
     c_out = channels if isinstance(channels, int) else relative[channels]
     after = (k.side(x) - 1) * stride - 2 * pad + kernel
-    weights = k.constant((k.width(x), c_out, kernel, kernel))
-    operands = (x, weights, *k.vectors(1, c_out))
+    operands = (x, k.constant((k.width(x), c_out, kernel, kernel)), *k.vectors(1, c_out))
     return k.windowed("ConvTranspose", operands, k.like(x, c_out, after), window)
 
 

@@ -18,19 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from hybridlat.errors import InputError
-from hybridlat.estimate.lookup.models import (
-    CURRENT_FILE,
-    VERSIONS_FOLDER,
-    all_readable,
-    folder_in_use,
-    known_device,
-    model_folders,
-    model_hash,
-    read_model,
-    read_target,
-    readable,
-    user_models_folder,
-)
+from hybridlat.estimate.lookup import models
 from hybridlat.estimate.predict import family
 from hybridlat.evaluation import tracking
 from hybridlat.evaluation.cross_fitting import FOLDS, device_of
@@ -102,7 +90,7 @@ def train_target(
     """
     with Store(store) as opened, tempfile.TemporaryDirectory() as scratch:
         dataset = _dataset(target, opened)
-        root = options.out or user_models_folder()
+        root = options.out or models.user_models_folder()
         device = options.device or device_of(target, opened)
         config = FitConfig(device, target.precision, options.seed, _priors(target, dataset))
         tracker = tracking.open_tracker(opened.url) if options.track else tracking.Tracker()
@@ -121,11 +109,10 @@ def train_target(
                     tracker.promote(target, version)
                 except tracking.TrackingError as error:
                     problem = f"version {version} is not the registry's champion: {error}"
-                    reason = f"{verdict.reason}; installed, but {problem}"
-                    verdict = replace(verdict, reason=reason)
+                    verdict = replace(verdict, reason=f"{verdict.reason}; installed, but {problem}")
             return Trained(
                 **vars(verdict), target=target, held_out=candidate.held_out,
-                scores=candidate.scores, model_hash=model_hash(folder), folder=installed,
+                scores=candidate.scores, model_hash=models.model_hash(folder), folder=installed,
                 mlflow_run=run.id, version=version,
             )  # fmt: skip
 
@@ -136,7 +123,7 @@ def _dataset(target: Target, store: Store) -> Dataset:
         refuse_few(dataset)
         return dataset
     except OnlyNetworks:
-        folder = family.folder_of(target, known_device(target, store))
+        folder = family.folder_of(target, models.known_device(target, store))
         count = 0 if folder is None else len(family.measured_networks(store, target))
         if not count:
             raise
@@ -154,13 +141,14 @@ def _priors(target: Target, dataset: Dataset) -> tuple[CellModel, ...]:
     if len(dataset.cells) >= _KIN_BELOW:
         return ()
     folders: dict[str, Path] = {}
-    for folder in reversed(model_folders(None)):
-        other = readable(read_target, folder)
+    for folder in reversed(models.model_folders(None)):
+        other = models.readable(models.read_target, folder)
         if other is None or other == target:
             continue
         if other.engine == target.engine or len(dataset.cells) < _PRIORS_BELOW:
             folders[other.folder] = folder
-    return tuple(all_readable(read_model, [folders[name] for name in sorted(folders)]))
+    chosen = [folders[name] for name in sorted(folders)]
+    return tuple(models.all_readable(models.read_model, chosen))
 
 
 def _record(run: tracking.TrackedRun, candidate: Candidate, verdict: Verdict) -> None:
@@ -203,21 +191,21 @@ def install(folder: Path, model_folder: Path) -> Path:
     replaced: whatever step the process dies at, readers find the old version or the new one. Gives
     the new one's folder. Older versions go at the next call, when no reader can be loading them.
     """
-    versions = model_folder / VERSIONS_FOLDER
+    versions = model_folder / models.VERSIONS_FOLDER
     versions.mkdir(parents=True, exist_ok=True)
     _clear(model_folder)
-    name = f"{model_hash(folder)}-{uuid.uuid4().hex[:8]}"
+    name = f"{models.model_hash(folder)}-{uuid.uuid4().hex[:8]}"
     partial = versions / f".{name}.partial"
     shutil.copytree(folder, partial)
     _to_disk(partial)
     partial.replace(versions / name)
-    pointer = model_folder / f".{CURRENT_FILE}.{name}"
+    pointer = model_folder / f".{models.CURRENT_FILE}.{name}"
     pointer.write_text(name + "\n", encoding="utf-8")
     _to_disk(pointer)
-    before = folder_in_use(model_folder)
+    before = models.folder_in_use(model_folder)
     if before is not None and before != model_folder:
         os.utime(before)  # from now on it is no longer in use
-    pointer.replace(model_folder / CURRENT_FILE)
+    pointer.replace(model_folder / models.CURRENT_FILE)
     return versions / name
 
 
@@ -231,9 +219,9 @@ def _to_disk(path: Path) -> None:
 
 def _clear(model_folder: Path) -> None:
     """Delete what is neither in use nor young: versions of before, and what a crash left."""
-    in_use = folder_in_use(model_folder)
-    left = [*(model_folder / VERSIONS_FOLDER).iterdir(), *model_folder.glob(f".{CURRENT_FILE}.*")]
-    for path in left:
+    in_use = models.folder_in_use(model_folder)
+    pointers = model_folder.glob(f".{models.CURRENT_FILE}.*")
+    for path in (*(model_folder / models.VERSIONS_FOLDER).iterdir(), *pointers):
         if path != in_use and time.time() - path.stat().st_mtime > _DELETED_AFTER_S:
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)

@@ -74,10 +74,8 @@ def _partition(network: Network, engine: Engine) -> Partition:
 
 
 def _cells(partition: Partition) -> dict[str, Network]:
-    return {
-        use.signature: read(partition.texts[use.signature], " ".join(use.ops)[:60])
-        for use in partition.uses
-    }
+    texts = partition.texts
+    return {u.signature: read(texts[u.signature], " ".join(u.ops)[:60]) for u in partition.uses}
 
 
 @dataclass
@@ -149,18 +147,15 @@ class Bench:
                 break
             known = sum(has and kind == "cell" for (kind, _), has in self.tried.items())
             what = "random kernels" if chosen[0].breakdown is None else "networks"
-            on_message(
-                f"{self.engine.target}: {known} cells known, {left_s:.0f} s left; "
-                f"now {len(chosen)} {what}"
-            )
+            so_far = f"{self.engine.target}: {known} cells known, {left_s:.0f} s left"
+            on_message(f"{so_far}; now {len(chosen)} {what}")
             took_s = self._run(chosen, min(end, time.monotonic() + _LONGEST * run_s))
             if chosen[0].breakdown is not None:
                 networks_s += took_s
             else:
                 kernels_s += took_s
-                measured += sum(
-                    any(self.tried.get(("cell", h)) for h in item.texts) for item in chosen
-                )
+                tried = self.tried
+                measured += sum(any(tried.get(("cell", h)) for h in one.texts) for one in chosen)
         return measured
 
     def things(self, item: Item) -> int:
@@ -195,8 +190,7 @@ class Bench:
             left_s = end - time.monotonic()
             self._look_up([item])
             item_s = thing_s * self.things(item)
-            is_dear = item.breakdown is not None and item_s > DEAREST_SHARE * left_s
-            if item_s and not is_dear:
+            if item_s and (item.breakdown is None or item_s <= DEAREST_SHARE * left_s):
                 chosen.append(item)
                 expected_s += item_s
             if expected_s >= self.measurer.devices * min(run_s, left_s):

@@ -138,8 +138,7 @@ def test_a_card_without_a_list_of_networks_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(candidate, "read_composition", lambda _: object())
-    monkeypatch.setattr(
-        candidate, "read_model", lambda _: SimpleNamespace(card={"trained_networks": 7})
-    )
+    model = SimpleNamespace(card={"trained_networks": 7})
+    monkeypatch.setattr(models, "read_model", lambda _: model)
     with pytest.raises(StoreError, match="trained_networks is 7"):
         Champion.read(tmp_path)

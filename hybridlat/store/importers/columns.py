@@ -79,17 +79,14 @@ def read_column_map(path: Path) -> ColumnMap:
             f"{path} is no mapping: {phrase_of(error)} (it may hold tables of texts, [columns], "
             "[constants], [units] and [values.FIELD], and a list of texts, labels)"
         ) from None
+    choices = ", ".join(FIELDS)
     for name in ("columns", "constants", "values"):
         known = FIELDS.keys() - ({"latency", "throughput"} if name == "constants" else ())
         for unknown in getattr(read, name).keys() - known:
-            raise InputError(
-                f"{path}: {name} knows no field {unknown!r}: choose from {', '.join(FIELDS)}"
-            )
-    for name, unit in read.units.items():
-        if name != "latency" or unit not in US_OF_UNIT:
-            raise InputError(
-                f"{path}: units has {name} = {unit!r}: write latency = ns, us, ms or s"
-            )
+            raise InputError(f"{path}: {name} knows no field {unknown!r}: choose from {choices}")
+    for key, unit in read.units.items():
+        if key != "latency" or unit not in US_OF_UNIT:
+            raise InputError(f"{path}: units has {key} = {unit!r}: write latency = ns, us, ms or s")
     return read
 
 

@@ -70,9 +70,8 @@ def target_of(fields: Mapping[str, str], default: Target | None) -> Target:
         if fields.get("target"):
             return target_named(fields["target"])
         device = device_name(fields["device"]) if fields.get("device") else ""
-        engine = (
-            engine_name(fields["engine"], fields.get("version", "")) if fields.get("engine") else ""
-        )
+        version = fields.get("version", "")
+        engine = engine_name(fields["engine"], version) if fields.get("engine") else ""
         precision = precision_name(fields["precision"]) if fields.get("precision") else ""
     except TargetError as error:
         value = fields.get("target") or ", ".join(filter(None, map(fields.get, _PARTS)))
@@ -121,9 +120,8 @@ def _size(text: str) -> Size | None:
     if not text:
         return None
     numbers = [int(n) for n in re.findall(r"[0-9]+", text)]
-    if not re.fullmatch(r"[\s(\[]*[0-9]+([\s,x×*]+[0-9]+){0,3}[\s)\]]*", text, re.IGNORECASE) or (
-        min(numbers) < 1
-    ):
+    form = r"[\s(\[]*[0-9]+([\s,x×*]+[0-9]+){0,3}[\s)\]]*"
+    if not re.fullmatch(form, text, re.IGNORECASE) or min(numbers) < 1:
         raise Refusal("the size is not HEIGHTxWIDTH", text, "write it as 224x224")
     return (numbers[-2], numbers[-1]) if len(numbers) > 1 else (numbers[0], numbers[0])
 
@@ -170,9 +168,8 @@ def _read_table(file: Path) -> tuple[tuple[str, ...], list[dict[str, str]]]:
     """The columns and rows of a CSV (comma, semicolon or tab) or Parquet file, as texts."""
     if file.suffix.lower() == ".parquet":
         rows = _read_parquet(file)
-        return tuple(rows[0] if rows else ()), [
-            {name: as_text(value) for name, value in row.items()} for row in rows
-        ]
+        texts = [{name: as_text(value) for name, value in row.items()} for row in rows]
+        return tuple(rows[0] if rows else ()), texts
     try:
         text = file.read_text(encoding="utf-8-sig")
     except OSError as error:

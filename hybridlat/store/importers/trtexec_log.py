@@ -84,14 +84,13 @@ def read_log(text: str) -> TrtexecLog:
     shape = _shape(text, options)
     batch = str(shape[0]) if shape else options.get("batch", "")
     files = [options[name] for name in ("onnx", "loadEngine") if options.get(name)]
+    names = tuple(PurePath(f.strip("'\"").replace("\\", "/")).stem for f in files)
     median = _MEDIAN.search(text)
+    median_us = float(median[1] or median[2]) * 1e3 if median else None
+    size = (shape[2], shape[3]) if shape else None
+    times = PurePath(options.get("exportTimes", "")).name
     return TrtexecLog(
-        fields,
-        tuple(PurePath(f.strip("'\"").replace("\\", "/")).stem for f in files),
-        float(median[1] or median[2]) * 1e3 if median else None,
-        int(batch) if batch.isdigit() else None,
-        (shape[2], shape[3]) if shape else None,
-        PurePath(options.get("exportTimes", "")).name,
+        fields, names, median_us, int(batch) if batch.isdigit() else None, size, times
     )
 
 
