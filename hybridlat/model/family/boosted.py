@@ -25,14 +25,10 @@ APART = 0.15
 """How far the logarithm of a latency by trees counts from that of the Gaussian process, at most."""
 LEAST = 20
 """Networks of a task that has trees of its own."""
-_COMPUTES = (
-    ("conv 1x1", "conv kxk", "conv transposed", "matmul"),
-    ("conv grouped",),
-    ("conv depthwise",),
-)
-_KIND = np.full(len(CLASSES), len(_COMPUTES))  # of all other classes
-for _i, _names in enumerate(_COMPUTES):
-    _KIND[[CLASSES.index(name) for name in _names]] = _i
+_DENSE = ("conv 1x1", "conv kxk", "conv transposed", "matmul")
+_OTHERS = 3
+_KIND = np.array([0 if name in _DENSE else _OTHERS for name in CLASSES])
+_KIND[[CLASSES.index("conv grouped"), CLASSES.index("conv depthwise")]] = 1, 2
 _WIDTHS = np.array([2.0, 2.0] + [0.5] * 8)
 """Prior standard deviations of the factors' logarithms: host, copy, then compute of the four kinds,
 memory and launch of those that compute and of others."""
@@ -74,7 +70,7 @@ def _columns(kernels: KernelSet, task: Task) -> Array:
     kinds, rows = _KIND[kernels.classes], np.arange(len(base))
     columns = np.zeros((len(base), len(_WIDTHS)))
     columns[rows, 2 + kinds] = parts[:, 0]
-    others = kinds == len(_COMPUTES)
+    others = kinds == _OTHERS
     columns[rows, 6 + others] = parts[:, 1]
     columns[rows, 8 + others] = parts[:, 2]
     for column, beside in enumerate((HOST, COPY)):

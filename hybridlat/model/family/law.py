@@ -41,7 +41,7 @@ class Hyper:
     has of its own on one task, ``architecture`` on all tasks. No kernel's log-ratio to its base is
     believed to be above ``highest``. ``sharing`` is between tasks; ``apart`` has that of single
     terms (``Embedding.terms``) which share otherwise. ``alone`` is the weight (0..1) of what a
-    task's own rows say where no other task teaches.
+    task's own rows say where no other task teaches; ``boosted`` gives tasks trees of their own.
     """
 
     lengths: Array = field(default_factory=lambda: np.full(len(DESCRIPTORS), 0.35))
@@ -57,6 +57,7 @@ class Hyper:
     sharing: Sharing = field(default_factory=Sharing)
     apart: dict[str, Sharing] = field(default_factory=dict)
     alone: float = 0.0
+    boosted: bool = False
     highest: float = 3.5
     by_part: float = 0.0
     parts: float = 0.0
@@ -119,7 +120,7 @@ ASSUMED = {
         lengths=_lengths(1.2, k=1.5, roofline=0.5, balance=0.0, units=0.0),
         class_distance=0.9, rough_scale=1.5,
         noise=0.06, network=0.03, architecture=0.03, highest=5.0, by_part=0.3, parts=0.6,
-        apart=_TENSORRT, alone=0.5,
+        apart=_TENSORRT, alone=0.5, boosted=True,
     )),
     # Devices differ by little but their data sheets. Descriptors that tell devices apart count
     # less where few devices tell of another.

@@ -4,8 +4,7 @@ Linearised, a change of the logarithm of a network's latency is the sum of its k
 weighted by their shares of the time, so a network is one linear equation, and Gauss-Newton steps
 that renew the shares find the mode. Student-t weights take observations that no law explains out
 of the fit (Lange et al. 1989). Where a task has rows enough, its coefficients are a weighted mean
-of this law and of one that the task's own rows teach alone, and boosted trees have a say: they err
-differently.
+of this law and of one that its own rows teach alone, and boosted trees have a say.
 
 A new device learns from a few of its networks: what the family leaves uncertain about a task is a
 Gaussian over networks' log-latencies. Measured networks condition it, which moves the coefficients
@@ -51,10 +50,9 @@ def fit(
 ) -> FamilyModel:
     """The model of a family from its networks.
 
-    ``clouds`` are what ``embedded`` gives, where that is at hand. Trees say nothing of other tasks
-    than those that are learned from; they take most of the time. Observations of weight 0 teach
-    nothing. Deterministic. Cost grows with the cube of the observations. Raises ValueError for a
-    latency that is not above zero.
+    ``clouds`` are what ``embedded`` gives, where that is at hand. Trees tell of the tasks learned
+    from alone, and take most of the time. Observations of weight 0 teach nothing. Deterministic.
+    Cost grows with the cube of the observations. Raises ValueError for a latency not above zero.
     """
     for one in observations:
         if not one.latency_us > 0:
@@ -102,7 +100,8 @@ def fit(
     beside = np.zeros_like(levels)
     trees = {}
     names = np.array([one.network for one in observations])
-    groups = (names, np.array([family_of(name) for name in names])) if with_trees else ()
+    grouped = hyper.boosted and with_trees
+    groups = (names, np.array([family_of(name) for name in names])) if grouped else ()
     shared = [_left_out(covariance, residual, names) for names in groups]
     for task, count_here in enumerate(np.bincount(task_of, trust > _LEFT_OUT, len(tasks))):
         if count_here < boosted.LEAST:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import msgspec
 import numpy as np
@@ -170,10 +172,7 @@ class FamilyModel:
         return logarithm + added, share.astype(np.float32) @ points
 
     def correction(self, kernels: KernelSet, task: Task, points: Float32) -> float:
-        """What the trees of a task add to the logarithm of a network's latency, all kernels alike.
-
-        Whatever else has changed the task's coefficients since.
-        """
+        """What a task's trees add to a network's log-latency, whatever has changed it since."""
         if task not in self.trees:
             return 0.0
         logarithm, _ = self._log_sum(kernels, task, points, self.coefficients(task))
@@ -219,13 +218,14 @@ class FamilyModel:
             self.seen.tolist(), calibration, self.batches,
         )  # fmt: skip
         arrays = io.BytesIO()
+        own = self.trees.values()
         trees: dict[str, Any] = {
-            f"trees_{i}": np.frombuffer(one.ubj, np.uint8)
-            for i, one in enumerate(self.trees.values())
+            f"trees_{i}": np.frombuffer(zlib.compress(one.ubj), np.uint8)
+            for i, one in enumerate(own)
         }
-        laws = [[*one.factors, one.weight] for one in self.trees.values()]
-        np.savez_compressed(
-            arrays, laws=np.array(laws), law_task=[self.tasks.index(one) for one in self.trees],
+        laws = np.array([[*one.factors, one.weight] for one in own])
+        np.savez(
+            arrays, laws=laws, law_task=np.array([self.tasks.index(t) for t in self.trees], int),
             **trees, sums=self.sums, beside=self.beside.astype(np.float16),
             anchors=self.anchors.astype(np.float16),
             anchor_task=self.anchor_task.astype(np.int32), anchor_factor=self.anchor_factor,
@@ -240,12 +240,10 @@ class FamilyModel:
         head = ModelHead.read(folder)
         try:
             with np.load(folder / _ARRAYS, allow_pickle=False) as arrays:
-                trees = {
-                    head.tasks[task]: TaskTrees(law[:-1], arrays[f"trees_{i}"].tobytes(), law[-1])
-                    for i, (task, law) in enumerate(
-                        zip(arrays["law_task"], arrays["laws"], strict=True)
-                    )
-                }
+                laws, trees = arrays["laws"], {}
+                for i, task in enumerate(arrays["law_task"]):
+                    ubj = zlib.decompress(arrays[f"trees_{i}"].tobytes())
+                    trees[head.tasks[task]] = TaskTrees(laws[i, :-1], ubj, float(laws[i, -1]))
                 return cls(
                     Embedding(head.hyper, head.size, head.seed), head.tasks, arrays["sums"],
                     arrays["beside"].astype(np.float32), arrays["anchors"].astype(np.float32),
@@ -253,8 +251,8 @@ class FamilyModel:
                     arrays["anchor_factor"], np.array(head.seen, np.intp), trees,
                     head.calibration, head.batches,
                 )  # fmt: skip
-        except (OSError, KeyError, TypeError, ValueError) as error:
-            raise _unreadable(folder, error) from None
+        except (OSError, EOFError, LookupError, TypeError, ValueError, BadZipFile, zlib.error) as e:
+            raise _unreadable(folder, e) from None
 
 
 class ModelHead(msgspec.Struct):

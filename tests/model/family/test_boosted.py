@@ -14,6 +14,8 @@ from hybridlat.model.family.law import Embedding, Hyper
 from hybridlat.model.family.learn import adapt, fit
 from tests.model.family.worlds import HERE, observations, true_us
 
+ROWS = observations(40, 1)
+
 
 def _told(rows: list[Observation], errors: Array) -> TaskTrees | None:
     names = np.array([one.network for one in rows])
@@ -55,10 +57,23 @@ def test_a_correction_is_bounded() -> None:
         assert found.correction(kernels, HERE, said + apart) == pytest.approx(expected)
 
 
-def test_a_task_with_few_networks_has_no_trees() -> None:
-    embedding = Embedding(Hyper(), size=40)
-    assert not fit(observations(boosted.LEAST - 1, 1), embedding).trees
-    assert not fit(observations(40, 1), embedding, with_trees=False).trees
+def test_trees_mend_a_law_that_is_too_stiff_and_belong_to_a_task_with_networks_enough() -> None:
+    stiff = Hyper(smooth=0.02, rough=0.02, by_class=0.02, offset=0.02, boosted=True)
+    embedding = Embedding(stiff, size=40)
+    model = fit(ROWS, embedding)
+    assert set(model.trees) == {HERE}
+
+    def error(with_trees: bool) -> float:
+        law = model if with_trees else replace(model, trees={})
+        held_out = observations(30, 2)
+        said = [law.equation(one.kernels, HERE)[0] for one in held_out]
+        truth = [np.log(true_us(one.kernels, HERE)) for one in held_out]
+        return float(np.median(np.abs(np.subtract(said, truth))))
+
+    assert error(True) < 0.7 * error(False)
+    assert not fit(ROWS[: boosted.LEAST - 1], embedding).trees
+    assert not fit(ROWS, embedding, with_trees=False).trees
+    assert not fit(ROWS, Embedding(replace(stiff, boosted=False), size=40)).trees
 
 
 def test_what_trees_add_stays_when_networks_correct_a_task() -> None:
