@@ -318,7 +318,7 @@ def main() -> None:
         if given.write:
             write(lines, FIGURES)
     if given.write:
-        write_page(lines)
+        write_page(read(FIGURES))
     if given.mlflow:
         log(lines, given.mlflow)
 

@@ -283,7 +283,7 @@ def test_a_given_sheet_stands_for_its_device_inside_the_block_only(
     with device_sheets.with_sheet(device):
         assert device_sheets.load("v100") is device
         with device_sheets.with_sheet(inner):
-            assert device_sheets.of_target(Target.parse("another/tensorrt/fp16")) is inner
+            assert device_sheets.of_target(Target.parse("another/torch/fp16")) is inner
             assert "another" in device_sheets.names()
         assert "another" not in device_sheets.names()
     assert device_sheets.load("v100").units == 21

@@ -46,9 +46,9 @@ fits: list[Fit] = []
 def judged(url: str) -> evaluate.Evaluation:
     learn, predict = FamilyRecords.learn, FamilyRecords.predict
 
-    def spy_learn(self: FamilyRecords, places: Any) -> Any:
+    def spy_learn(self: FamilyRecords, places: Any, **options: Any) -> Any:
         fits.append(Fit(set(np.flatnonzero(places).tolist())))
-        return learn(self, places)
+        return learn(self, places, **options)
 
     def spy_predict(self: FamilyRecords, model: Any, places: Any) -> Any:
         fits[-1].asked.update(places)

@@ -19,6 +19,7 @@ def test_tensorrt_multiplies_in_tf32_and_accumulates_in_fp16() -> None:
     assert card.peak("fp32-strict") == 20e12
     assert card.peak("fp16") == 160e12
     assert card.sustained_share("fp16") == 1.0
+    assert (CARD.kept_share, card.kept_share) == (0.5, 0.0)
 
 
 @pytest.mark.parametrize("engine", ["torch", "torch-compile"])

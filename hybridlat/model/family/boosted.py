@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,31 +102,24 @@ def _factors(sums_us: Array, log_us: Array, names: Sequence[str]) -> Array:
     return np.exp(logs)
 
 
-@dataclass(frozen=True)
-class _Network:
+class _Network(NamedTuple):
     """A network as trees are taught by it."""
 
+    seen: Observation
     columns: Array
     inputs: Float32
-    kernels: KernelSet
-    log_us: float
-    name: str
-
-    @classmethod
-    def of(cls, one: Observation) -> _Network:
-        columns = _columns(one.kernels, one.task)
-        log_us = float(np.log(one.latency_us))
-        return cls(columns, _inputs(one.kernels), one.kernels, log_us, one.network)
 
 
 def _fit(networks: Sequence[_Network]) -> TaskTrees:
     """Factors first, then trees on what they leave of the sums."""
-    log_us = np.array([one.log_us for one in networks])
-    sums_us = np.array([one.kernels.counts @ one.columns for one in networks])
-    factors = _factors(np.maximum(sums_us, 1e-9), log_us, [one.name for one in networks])
-    each_us = np.concatenate([one.kernels.counts * (one.columns @ factors) for one in networks])
+    log_us = np.log([one.seen.latency_us for one in networks])
+    sums_us = np.array([one.seen.kernels.counts @ one.columns for one in networks])
+    factors = _factors(np.maximum(sums_us, 1e-9), log_us, [one.seen.network for one in networks])
+    each_us = np.concatenate(
+        [one.seen.kernels.counts * (one.columns @ factors) for one in networks]
+    )
     owner = np.repeat(np.arange(len(networks)), [len(one.columns) for one in networks])
-    taught = np.concatenate([one.kernels.classes < HOST for one in networks])
+    taught = np.concatenate([one.seen.kernels.classes < HOST for one in networks])
     beside_us = np.bincount(owner, np.where(taught, 0.0, each_us))
     inputs = np.vstack([one.inputs for one in networks])[taught]
     made = trees.fit_sums(inputs, each_us[taught], owner[taught], beside_us, log_us, seed=0)
@@ -140,7 +134,9 @@ def weighed(
     ``held_out`` are ways to group the rows, and what the Gaussian process without a row's group is
     off, in logarithms (true less predicted). None where there is no such way.
     """
-    networks = [_Network.of(one) for one in observations]
+    networks = [
+        _Network(one, _columns(one.kernels, one.task), _inputs(one.kernels)) for one in observations
+    ]
     gain = need = 0.0
     for groups, errors in held_out:
         moved = np.full(len(networks), np.nan)
@@ -151,7 +147,8 @@ def weighed(
                 continue
             law = _fit(known)
             for i in np.flatnonzero(folds == fold).tolist():
-                one, said = observations[i], networks[i].log_us - errors[i]
+                one = observations[i]
+                said = float(np.log(one.latency_us) - errors[i])
                 moved[i] = law.correction(one.kernels, one.task, said)
         judged = np.isfinite(moved)
         error, moved = errors[judged], moved[judged]

@@ -124,7 +124,7 @@ def fit(
     theirs = [task_each[i] for i in chosen]
     left = embedding.covariance(anchors, theirs, anchors, theirs)
     left[np.diag_indices(len(chosen))] += hyper.own_variance / robust[chosen] + 1e-6
-    factor = np.linalg.inv(np.linalg.cholesky(left)).astype(np.float32)
+    factor = np.tril(np.linalg.inv(np.linalg.cholesky(left))).astype(np.float32)
     seen = np.bincount(task_of, minlength=len(tasks))
     return FamilyModel(
         embedding, tasks, sums, beside, anchors, task_of[chosen], factor, seen, trees
