@@ -22,13 +22,7 @@ from hybridlat.errors import HybridlatError, InputError, TargetError
 from hybridlat.estimate.lookup.target_data import RecordSource, signature_texts
 from hybridlat.evaluation.dataset import latency_of, repeats_us
 from hybridlat.graph.signature_reading import read
-from hybridlat.model.family.dataset import (
-    KernelSet,
-    Observation,
-    Task,
-    architecture_of,
-    kernel_set,
-)
+from hybridlat.model.family.dataset import KernelSet, Observation, Task, architecture_of, kernel_set
 from hybridlat.model.family.kernels import KernelTable, table_of_texts
 from hybridlat.model.family.law import embedding_of
 from hybridlat.model.family.learn import embedded, fit

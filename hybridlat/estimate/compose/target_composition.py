@@ -12,15 +12,7 @@ from hybridlat.errors import InputError
 from hybridlat.estimate.compose import machine
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.machine import PaceDrift, Paces
-from hybridlat.estimate.lookup.models import (
-    COMPOSITION_FILE,
-    all_readable,
-    damaged,
-    model_folders,
-    read_json,
-    read_target,
-    readable,
-)
+from hybridlat.estimate.lookup import models
 from hybridlat.estimate.lookup.target_data import TargetData, per_state
 
 _MOST_NETWORKS = 200
@@ -62,7 +54,7 @@ def own_composition(data: TargetData) -> Composition | None:
 @per_state
 def _trained_composition(data: TargetData) -> Composition | None:
     """What training fitted to whole networks of this very target, however few."""
-    found = all_readable(read_composition, data.model_folders, data.model_warnings)
+    found = models.all_readable(read_composition, data.model_folders, data.model_warnings)
     return next(found, None)
 
 
@@ -75,11 +67,11 @@ def lent_composition(data: TargetData) -> tuple[str, Composition | None]:
     """
     if own_composition(data) is not None:
         return "", None
-    related = [folder for target in data.related for folder in model_folders(target)]
-    for folder in (*related, *model_folders(None)):
-        other = readable(read_target, folder)
+    related = [folder for target in data.related for folder in models.model_folders(target)]
+    for folder in (*related, *models.model_folders(None)):
+        other = models.readable(models.read_target, folder)
         if other is not None and other.engine == data.target.engine:
-            composition = readable(read_composition, folder)
+            composition = models.readable(read_composition, folder)
             if composition is not None and composition.networks:
                 return str(other), composition
     return "", None
@@ -130,11 +122,11 @@ def summed_networks(data: TargetData) -> list[machine.SummedNetwork]:
 
 def read_composition(folder: Path) -> Composition | None:
     """The composition of a model, None where it has none; StoreError where it is damaged."""
-    path = folder / COMPOSITION_FILE
+    path = folder / models.COMPOSITION_FILE
     try:
-        return Composition.from_json(read_json(path)) if path.exists() else None
+        return Composition.from_json(models.read_json(path)) if path.exists() else None
     except InputError as error:
-        raise damaged(path, error) from error
+        raise models.damaged(path, error) from error
 
 
 def _machine_composition(data: TargetData) -> Composition:

@@ -14,17 +14,9 @@ import msgspec
 
 from hybridlat.engines import registry
 from hybridlat.errors import StoreError
+from hybridlat.estimate.lookup import whole_networks
 from hybridlat.estimate.lookup.asked_target import recorded
 from hybridlat.estimate.lookup.models import all_readable, model_folders, read_model
-from hybridlat.estimate.lookup.whole_networks import (
-    UNSTATED_NOISE_SHARE,
-    MeasuredNetwork,
-    Outline,
-    WholeLatency,
-    outline,
-    outline_of_text,
-    whole_latency,
-)
 from hybridlat.estimate.partition import Partition
 from hybridlat.graph.builder import null_network
 from hybridlat.graph.signature import sign
@@ -62,7 +54,7 @@ class TargetData:
         """The folders of the target's own models, the user's before those shipped."""
         self.model_warnings: list[str] = []
         """What of the models cannot be used."""
-        self.given: Mapping[str, MeasuredNetwork] = {}
+        self.given: Mapping[str, whole_networks.MeasuredNetwork] = {}
         """Networks by hash whose latency the user gave, which count before all records."""
         self._known: dict[str, LatencyStats | None] = {}
         self._at_state: dict[object, object] = {}
@@ -128,13 +120,15 @@ class TargetData:
                 stats.update(better)
         self._known.update({h: stats.get(h) for h in hashes})
 
-    def whole(self, signature: str) -> WholeLatency | None:
+    def whole(self, signature: str) -> whole_networks.WholeLatency | None:
         """What is known of a whole network on this very target; None where nothing is."""
         if one := self.given.get(signature):
-            return WholeLatency(one.latency_us, UNSTATED_NOISE_SHARE, True, "as given")
+            return whole_networks.WholeLatency(
+                one.latency_us, whole_networks.UNSTATED_NOISE_SHARE, True, "as given"
+            )
         return self.at_this_state(
             ("network", signature),
-            lambda: whole_latency(self.target, signature, self.store, self._packs),
+            lambda: whole_networks.whole_latency(self.target, signature, self.store, self._packs),
         )
 
     @property
@@ -155,15 +149,15 @@ class TargetData:
         if self._compared <= FEW_NETWORKS:
             return True
         outlines = self.at_this_state("outlines", self._outlines)
-        return outlines is None or outline(partition.network) in outlines
+        return outlines is None or whole_networks.outline(partition.network) in outlines
 
-    def _outlines(self) -> frozenset[Outline] | None:
+    def _outlines(self) -> frozenset[whole_networks.Outline] | None:
         packs = [pack for pack in self._packs if pack.target == self.target]
         hashes = set(self.store.signatures(self.target, "network"))
         hashes.update(*(pack.signatures("network") for pack in packs))
         texts = signature_texts([self.store, *packs], hashes)
         complete = len(texts) == len(hashes)
-        return frozenset(map(outline_of_text, texts.values())) if complete else None
+        return frozenset(map(whole_networks.outline_of_text, texts.values())) if complete else None
 
     def texts(self, partition: Partition, hashes: Sequence[str]) -> Mapping[str, str]:
         """Signature texts of cells; StoreError when one is nowhere to be found."""

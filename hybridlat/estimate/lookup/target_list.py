@@ -10,15 +10,8 @@ from typing import Any
 from hybridlat.engines import device_sheets
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import BackendUnavailable
+from hybridlat.estimate.lookup import models
 from hybridlat.estimate.lookup.asked_target import asked_device
-from hybridlat.estimate.lookup.models import (
-    all_readable,
-    family_heads,
-    model_folders,
-    read_card,
-    read_target,
-    readable,
-)
 from hybridlat.schema.device import Device
 from hybridlat.schema.target import Target, version_key
 from hybridlat.store import Store, packs
@@ -54,7 +47,7 @@ class TargetInfo:
 
 def gpus() -> list[Device]:
     """The GPUs that have a data sheet."""
-    sheets = all_readable(device_sheets.load, device_sheets.names())
+    sheets = models.all_readable(device_sheets.load, device_sheets.names())
     return [sheet for sheet in sheets if sheet.kind == "gpu"]
 
 
@@ -67,7 +60,7 @@ def by_data_sheet(known: Iterable[TargetInfo]) -> list[TargetInfo]:
     taken = {str(t) for t in (*named, *(replace(t, runtime=t.engine) for t in named))}
     return [
         TargetInfo(name, FROM_SHEET, 0, 0, False, half_width_share=head.half_width_share(None))
-        for head in family_heads()
+        for head in models.family_heads()
         for device in gpus()
         for engine in head.engines
         for precision in sorted({task.precision for task in head.tasks})
@@ -86,7 +79,7 @@ def list_targets(store: str | None = None, device: str | None = None) -> list[Ta
 
     def add(target: Target, source: str, cells: int = 0, networks: int = 0, **more: Any) -> None:
         name = str(target)
-        old = by_name.get(name) or TargetInfo(name, "", 0, 0, bool(model_folders(target)))
+        old = by_name.get(name) or TargetInfo(name, "", 0, 0, bool(models.model_folders(target)))
         by_name[name] = replace(
             old,
             source=f"{old.source}, {source}".removeprefix(", "),
@@ -102,14 +95,14 @@ def list_targets(store: str | None = None, device: str | None = None) -> list[Ta
     for pack in packs.shipped_packs():
         counts = pack.counts()
         add(pack.target, "pack", counts["cell"], counts["network"])
-    for folder in model_folders(None):
-        target = readable(read_target, folder)
+    for folder in models.model_folders(None):
+        target = models.readable(models.read_target, folder)
         if target is not None:
-            card = read_card(folder)
+            card = models.read_card(folder)
             noise, rows = card.get("noise_floor"), card.get("rows")
             add(target, "model", noise_floor=noise if isinstance(noise, int | float) else None,
                 trained_on=rows if isinstance(rows, int) else None)  # fmt: skip
-    for head in family_heads():
+    for head in models.family_heads():
         for target in sorted(
             {Target(task.device, task.engine, task.precision) for task in head.tasks}
         ):

@@ -37,16 +37,22 @@ _NOISE = 0.1
 _STEPS = 20
 _FOLDS = 3
 _OUT_OF_LINE = 0.15
+_FADING = 4
 _DOUBT = 3e-4  # squared log-error of a row below which two laws are taken for one
 
 
 @dataclass(frozen=True)
 class TaskTrees:
-    """``factors`` of the base's parts, trees over ``_inputs`` (UBJ) and their weight (0..1)."""
+    """``factors`` of the base's parts, trees over ``_inputs`` (UBJ) and their weight (0..1).
+
+    ``reach`` is how unsure the Gaussian process is, by the task's own networks alone, of nine in
+    ten of them with their family left out: where it is surer than that, trees count in full.
+    """
 
     factors: Array
     ubj: bytes = field(repr=False)
     weight: float
+    reach: float = np.inf
 
     @cached_property
     def _booster(self) -> Booster:
@@ -58,10 +64,13 @@ class TaskTrees:
         left = np.where(kernels.classes < HOST, self._booster.predict(_inputs(kernels)), 0.0)
         return float(np.log(kernels.counts @ (each_us * np.exp(left))))
 
-    def correction(self, kernels: KernelSet, task: Task, log_us: float) -> float:
-        """What the trees add to a logarithm of the Gaussian process."""
+    def correction(
+        self, kernels: KernelSet, task: Task, log_us: float, spread: float = 0.0
+    ) -> float:
+        """What trees add to a logarithm; little where ``spread`` (as ``reach``) says they guess."""
         apart = self.log_us(kernels, task) - log_us
-        return self.weight * float(np.clip(apart, -APART, APART))
+        near = min(1.0, (self.reach / max(spread, 1e-6)) ** _FADING)
+        return self.weight * near * float(np.clip(apart, -APART, APART))
 
 
 def _columns(kernels: KernelSet, task: Task) -> Array:

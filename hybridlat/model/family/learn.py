@@ -14,7 +14,7 @@ of all kernels of that task alone.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ _FREEDOM = 4.0
 _LEAST_WEIGHT = 0.02
 _LEFT_OUT = 1e-9
 _MOST_ANCHORS = 900
+_REACH = 0.9
 _ADAPTING_STEPS = 5
 _OUT_OF_LINE = 2.5
 
@@ -100,8 +101,8 @@ def fit(
     beside = np.zeros_like(levels)
     trees = {}
     names = np.array([one.network for one in observations])
-    grouped = hyper.boosted and with_trees
-    groups = (names, np.array([family_of(name) for name in names])) if grouped else ()
+    families = np.array([family_of(name) for name in names])
+    groups = (names, families) if hyper.boosted and with_trees else ()
     shared = [_left_out(covariance, residual, names) for names in groups]
     for task, count_here in enumerate(np.bincount(task_of, trust > _LEFT_OUT, len(tasks))):
         if count_here < boosted.LEAST:
@@ -126,9 +127,18 @@ def fit(
     left[np.diag_indices(len(chosen))] += hyper.own_variance / robust[chosen] + 1e-6
     factor = np.tril(np.linalg.inv(np.linalg.cholesky(left))).astype(np.float32)
     seen = np.bincount(task_of, minlength=len(tasks))
-    return FamilyModel(
-        embedding, tasks, sums, beside, anchors, task_of[chosen], factor, seen, trees
-    )
+    model = FamilyModel(embedding, tasks, sums, beside, anchors, task_of[chosen], factor, seen)
+    for taught, own_trees in trees.items():
+        mine = np.flatnonzero(task_of == tasks.index(taught))
+        spreads = [
+            model.spreads_by(points[mine[families[mine] == name]], taught, np.flatnonzero(
+                (model.anchor_task == tasks.index(taught)) & (families[chosen] != name)
+            ))
+            for name in np.unique(families[mine])
+        ]  # fmt: skip
+        reach = float(np.quantile(np.concatenate(spreads), _REACH))
+        model.trees[taught] = replace(own_trees, reach=reach)
+    return model
 
 
 def _left_out(covariance: Array, values: Array, groups: NDArray[np.str_]) -> Array:

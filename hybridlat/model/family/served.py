@@ -175,8 +175,22 @@ class FamilyModel:
         """What a task's trees add to a network's log-latency, whatever has changed it since."""
         if task not in self.trees:
             return 0.0
-        logarithm, _ = self._log_sum(kernels, task, points, self.coefficients(task))
-        return self.trees[task].correction(kernels, task, logarithm)
+        logarithm, share = self._log_sum(kernels, task, points, self.coefficients(task))
+        equation = (share.astype(np.float32) @ points)[None]
+        own = np.flatnonzero(self.anchor_task == self.tasks.index(task))
+        spread = float(self.spreads_by(equation, task, own)[0])
+        return self.trees[task].correction(kernels, task, logarithm, spread)
+
+    def spreads_by(self, equations: Float32, task: Task, places: NDArray[np.intp]) -> Array:
+        """As ``spreads``, of networks of one task, by the anchors at these places alone."""
+        anchors, there = self.anchors[places], [task] * len(places)
+        known = self.embedding.covariance(anchors, there, anchors, there)
+        known[np.diag_indices(len(known))] += self.embedding.hyper.own_variance
+        here = [task] * len(equations)
+        across = self.embedding.covariance(equations, here, anchors, there)
+        taken = (across * np.linalg.solve(known, across.T).T).sum(axis=1)
+        left = self.embedding.variances(equations) - taken
+        return np.asarray(np.sqrt(np.maximum(left, 1e-6)), np.float64)
 
     def _log_sum(
         self, kernels: KernelSet, task: Task, points: Float32, weights: Float32
@@ -223,7 +237,7 @@ class FamilyModel:
             f"trees_{i}": np.frombuffer(zlib.compress(one.ubj), np.uint8)
             for i, one in enumerate(own)
         }
-        laws = np.array([[*one.factors, one.weight] for one in own])
+        laws = np.array([[*one.factors, one.weight, one.reach] for one in own])
         np.savez(
             arrays, laws=laws, law_task=np.array([self.tasks.index(t) for t in self.trees], int),
             **trees, sums=self.sums, beside=self.beside.astype(np.float16),
@@ -243,7 +257,8 @@ class FamilyModel:
                 laws, trees = arrays["laws"], {}
                 for i, task in enumerate(arrays["law_task"]):
                     ubj = zlib.decompress(arrays[f"trees_{i}"].tobytes())
-                    trees[head.tasks[task]] = TaskTrees(laws[i, :-1], ubj, float(laws[i, -1]))
+                    factors, counts = laws[i, :-2], laws[i, -2:].tolist()
+                    trees[head.tasks[task]] = TaskTrees(factors, ubj, *counts)
                 return cls(
                     Embedding(head.hyper, head.size, head.seed), head.tasks, arrays["sums"],
                     arrays["beside"].astype(np.float32), arrays["anchors"].astype(np.float32),

@@ -11,15 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from hybridlat.model.family import served
 from hybridlat.model.family.dataset import Task
-from hybridlat.model.family.served import (
-    BATCHES,
-    ELSEWHERE,
-    Calibration,
-    FamilyModel,
-    ModelHead,
-    relative_point,
-)
 from hybridlat.schema.measurement import holds_copies
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
@@ -54,9 +47,9 @@ def folder_of(family: str, user_folder: Path) -> Path | None:
 
 
 @cache
-def load(folder: Path) -> FamilyModel:
+def load(folder: Path) -> served.FamilyModel:
     """The family model in a folder, read once a process; StoreError for a damaged one."""
-    return FamilyModel.load(folder)
+    return served.FamilyModel.load(folder)
 
 
 @dataclass(frozen=True)
@@ -65,7 +58,7 @@ class FamilyHead:
 
     name: str
     tasks: tuple[Task, ...]
-    calibration: Calibration | None
+    calibration: served.Calibration | None
     batches: Mapping[str, tuple[int, int]]
 
     @property
@@ -88,13 +81,13 @@ class FamilyHead:
         """
         if self.calibration is None:
             return None
-        label = ELSEWHERE if target is None else label_of(task_of(target, self.tasks))
-        at = dict(zip(BATCHES, self.calibration.spreads_at.get(label, ()), strict=False))
+        label = served.ELSEWHERE if target is None else label_of(task_of(target, self.tasks))
+        at = dict(zip(served.BATCHES, self.calibration.spreads_at.get(label, ()), strict=False))
         spread = self.calibration.spreads.get(label) if batch is None else at.get(batch)
         if spread is None:
             return None
         seen = self.networks(target) if target is not None else 0
-        point = float(relative_point(np.array([spread]), seen)[0])
+        point = float(served.relative_point(np.array([spread]), seen)[0])
         return float(np.exp(self.calibration.half_width(spread, label))) / point - 1
 
     def half_width_beyond(self, target: Target) -> tuple[int, float] | None:
@@ -103,7 +96,7 @@ class FamilyHead:
         The batch and the half width; None where they reach all, or nothing is known of them.
         """
         low, high = self.batches.get(str(target), (0, 0))
-        others = [batch for batch in BATCHES if not low <= batch <= high]
+        others = [batch for batch in served.BATCHES if not low <= batch <= high]
         found = [(b, share) for b in others if (share := self.half_width_share(target, b))]
         return max(found, key=itemgetter(1), default=None)
 
@@ -116,7 +109,7 @@ def folders(user_folder: Path) -> list[Path]:
 
 def head_of(folder: Path) -> FamilyHead:
     """The head of a family's model; StoreError for a damaged one."""
-    head = ModelHead.read(folder)
+    head = served.ModelHead.read(folder)
     return FamilyHead(
         folder.name.removeprefix("family_"), head.tasks, head.calibration, head.batches
     )

@@ -57,11 +57,24 @@ def test_a_correction_is_bounded() -> None:
         assert found.correction(kernels, HERE, said + apart) == pytest.approx(expected)
 
 
+def test_trees_fade_where_a_network_is_unlike_those_of_the_task() -> None:
+    rows = observations(40, 1)
+    found = _told(rows, np.where(np.arange(40) % 2, 0.3, -0.3))
+    assert found is not None
+    near = replace(found, reach=0.2)
+    said = found.log_us(rows[0].kernels, HERE) - 0.1
+    full, *faded = (near.correction(rows[0].kernels, HERE, said, s) for s in (0.1, 0.2, 0.3, 0.4))
+    assert faded[0] == full == pytest.approx(0.1 * found.weight)
+    assert full > 4 * faded[1] > 4 * faded[2] > 0
+    assert faded[2] == pytest.approx(full / 16)
+
+
 def test_trees_mend_a_law_that_is_too_stiff_and_belong_to_a_task_with_networks_enough() -> None:
     stiff = Hyper(smooth=0.02, rough=0.02, by_class=0.02, offset=0.02, boosted=True)
     embedding = Embedding(stiff, size=40)
     model = fit(ROWS, embedding)
     assert set(model.trees) == {HERE}
+    assert 0 < model.trees[HERE].reach < 1
 
     def error(with_trees: bool) -> float:
         law = model if with_trees else replace(model, trees={})
