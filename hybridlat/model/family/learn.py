@@ -118,7 +118,8 @@ def fit(
         for each, errors in zip(groups, shared, strict=True):
             itself = _left_out(alone, residual[mine], each[mine])
             held_out.append((each[mine], errors[mine] + hyper.alone * (itself - errors[mine])))
-        found = boosted.weighed([observations[int(i)] for i in mine], held_out)
+        own_rows = [observations[int(i)] for i in mine]
+        found = boosted.weighed(own_rows, held_out) if held_out else None
         trees.update({tasks[task]: found} if found else {})
     chosen = _spread_out(observations, task_of)
     anchors = points[chosen].astype(np.float16).astype(np.float32)
