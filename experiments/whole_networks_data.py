@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tomllib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ import pandas as pd
 from experiments.public_data.kernel_tables import at_batch, kernel_table, unfused
 from hybridlat.engines import device_sheets, registry, torch
 from hybridlat.graph.network import Lowered, Network
+from hybridlat.model import kernel_rows
 from hybridlat.model.family.dataset import KernelSet, Observation, Task, architecture_of, kernel_set
 from hybridlat.model.family.kernels import KernelTable
 from hybridlat.model.family.shipped import copies_of
@@ -144,7 +146,7 @@ class Lowerer:
 
     def _read(self, row: Row, key: str, lower: Callable[[Network], Lowered]) -> KernelTable:
         folder = self.cache_folder / row.folder
-        file = folder / key / f"{row.onnx}.npz"
+        file = folder / f"{_rows_hash()}-{key}" / f"{row.onnx}.npz"
         if file.exists():
             with np.load(file) as kept:
                 return KernelTable(
@@ -173,21 +175,27 @@ class Lowerer:
 
 
 @cache
+def _rows_hash() -> str:
+    """Of what makes numbers of kernels: tables that other code made are made anew."""
+    return hashlib.sha256(Path(kernel_rows.__file__).read_bytes()).hexdigest()[:8]
+
+
+@cache
 def _network(file: Path) -> Network:
     return read_network(file)
 
 
 def lowering_of(row: Row) -> tuple[str, Callable[[Network], Lowered]]:
     """A name for the rules that a row's kernels come from, and the rules."""
-    target, precision = row.target, row.target.precision
+    target = row.target
+    if target.engine == "tensorrt" and not target.version:
+        target = replace(target, runtime="tensorrt-8")  # of 2023 and before
+    key = registry.lowering_identity(target).replace("/", "-")
     if target.engine == "torch" and row.layout == "nhwc":
-        return f"torch-nhwc-{precision}", lambda n: torch.lower(n, target, channels_last=True)
-    if "tensorrt" in target.engine:
-        key = f"tensorrt-{'fp16' if precision == 'fp16' else 'fp32'}"
-        if row.plain_relu:
-            return f"{key}-relu", lambda n: registry.lower(_with_relu(n), target)
-        return key, lambda n: registry.lower(n, target)
-    return f"{target.engine}-{precision}", lambda n: registry.lower(n, target)
+        return f"{key}-nhwc", lambda n: torch.lower(n, target, channels_last=True)
+    if "tensorrt" in target.engine and row.plain_relu:
+        return f"{key}-relu", lambda n: registry.lower(_with_relu(n), target)
+    return key, lambda n: registry.lower(n, target)
 
 
 def _with_relu(network: Network) -> Network:

@@ -44,9 +44,7 @@ class EngineEntry:
 
 
 ONNXRUNTIME = EngineEntry(
-    f"{_ROOM}.onnxruntime",
-    f"{_ROOM}.onnxruntime.session:OnnxRuntimeBackend",
-    keeps_precision=True,
+    f"{_ROOM}.onnxruntime", f"{_ROOM}.onnxruntime.session:OnnxRuntimeBackend", keeps_precision=True
 )
 OPENVINO = EngineEntry(
     f"{_ROOM}.openvino", f"{_ROOM}.openvino:OpenVinoBackend", keeps_precision=True

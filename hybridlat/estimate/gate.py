@@ -125,9 +125,6 @@ def next_step(
     return Step((), True) if instead else Step(cells, network_anyway)
 
 
-# ---- the cheapest set --------------------------------------------------------------------------
-
-
 class Projection:
     """The width of a network's interval once some of its cells are measured.
 
@@ -170,8 +167,7 @@ class Projection:
 
     def observed(self, seen: list[int]) -> Matrix:
         """Covariance of what measuring these cells would show."""
-        block = self.covariance[np.ix_(seen, seen)]
-        return block + np.eye(len(seen)) * EXPECTED_NOISE_SHARE**2
+        return self.covariance[np.ix_(seen, seen)] + np.eye(len(seen)) * EXPECTED_NOISE_SHARE**2
 
     def costs_s(self, positions: Sequence[int]) -> Matrix:
         """Device time of measuring each."""

@@ -105,8 +105,7 @@ class Partition:
     def to_text(self) -> str:
         """JSON for the store's cache; the store itself holds the signature texts."""
         about = (self.batch, self.by, self.warnings, self.runs, self.whole)
-        body = (PARTITION_FORMAT, self.uses, self.removed, *about)
-        return msgspec.json.encode(body).decode()
+        return msgspec.json.encode((PARTITION_FORMAT, self.uses, self.removed, *about)).decode()
 
     @classmethod
     def from_text(cls, text: str) -> Partition | None:
@@ -189,10 +188,7 @@ class Partitioner:
         self._remembered: dict[str, Partition] = {}
 
     def partition(
-        self,
-        file: OnnxFile,
-        batch: int | None = None,
-        shapes: Shapes | None = None,
+        self, file: OnnxFile, batch: int | None = None, shapes: Shapes | None = None
     ) -> Partition:
         """The cells of ``file``; NetworkError or MeasurementError where it has none."""
         key = file.key(batch, shapes)
@@ -205,8 +201,7 @@ class Partitioner:
         return partition
 
     def _cache_key(self, key: str) -> str:
-        identity = self._identity(self._target)
-        return f"split/{PARTITION_FORMAT}/{identity}/{self._target}/{key}"
+        return f"split/{PARTITION_FORMAT}/{self._identity(self._target)}/{self._target}/{key}"
 
     def _recall(self, key: str, file: OnnxFile) -> Partition | None:
         partition = _cached(self._store, self._cache_key(key), Partition.from_text)

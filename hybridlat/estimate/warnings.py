@@ -77,9 +77,6 @@ def _command(verb: str, request: Request, target: Target, more: str = "") -> str
     return f"hybridlat {verb} {name}{request.sizes} --target {target}{more}"
 
 
-# ---- what is wrong -------------------------------------------------------------------------------
-
-
 def _of_missing_cells(
     request: Request, target: Target, estimate: Estimate
 ) -> Iterator[EstimateWarning]:
@@ -124,9 +121,6 @@ def _is_planned(target: Target) -> bool:
 def _latency_text(latency_us: float) -> str:
     value, unit = (latency_us / 1e3, "ms") if latency_us >= 999.5 else (latency_us, "µs")
     return f"{float(f'{value:.3g}'):,g} {unit}"
-
-
-# ---- why the interval is wide --------------------------------------------------------------------
 
 
 def _of_predictions(
@@ -224,9 +218,6 @@ def _of_pace(data: TargetData) -> list[EstimateWarning]:
         "interval includes"
     )
     return sentences("pace", [text])
-
-
-# ---- what would narrow it ------------------------------------------------------------------------
 
 
 def _ways_to_measure(

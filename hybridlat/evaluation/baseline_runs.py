@@ -134,10 +134,7 @@ def _fit_and_predict(
 
 
 def _prediction(
-    task: Task,
-    network: Judged,
-    values: NDArray[np.float64],
-    measured: Collection[int] | None,
+    task: Task, network: Judged, values: NDArray[np.float64], measured: Collection[int] | None
 ) -> Prediction:
     """The sum over a network's parts; ``measured`` are positions among them, None for all."""
     truth = task.problem.latencies_us

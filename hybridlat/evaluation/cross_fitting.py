@@ -149,10 +149,7 @@ def cross_fit(
 
 @steady_fits()
 def _fit_fold(
-    dataset: Dataset,
-    members: Sequence[WholeNetwork],
-    forbidden: Collection[str],
-    config: FitConfig,
+    dataset: Dataset, members: Sequence[WholeNetwork], forbidden: Collection[str], config: FitConfig
 ) -> tuple[CellModel, list[HeldOutNetwork], float]:
     """In a worker, perhaps: a fold's model, its networks as that model states them, seconds."""
     model = fit_without(dataset, forbidden, config)

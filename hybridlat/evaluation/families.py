@@ -228,9 +228,7 @@ class FamilyRecords:
 
 
 def family_records(
-    target: Target,
-    kin: Iterable[Target],
-    sources_of: Callable[[Target], Sequence[RecordSource]],
+    target: Target, kin: Iterable[Target], sources_of: Callable[[Target], Sequence[RecordSource]]
 ) -> FamilyRecords:
     """The whole networks of ``target`` and of those of ``kin`` that it shares its family with.
 

@@ -190,10 +190,7 @@ def summary(rows: Sequence[ResultRow]) -> str:
 
 
 def log(
-    tracker: tracking.Tracker,
-    call: str,
-    report: TargetReport,
-    about: Mapping[str, object],
+    tracker: tracking.Tracker, call: str, report: TargetReport, about: Mapping[str, object]
 ) -> list[ResultRow]:
     """The rows of a report, each with the run that it is logged in, beside parameters ``about``."""
     logged: list[ResultRow] = []

@@ -282,5 +282,4 @@ def _trial(
 def _most_doubtful(cells: Sequence[CellPrior]) -> Places:
     """A fifth of the cells: those that must be measured, then those the model is least sure of."""
     doubts = [math.inf if cell.must_be_measured else cell.spread_share for cell in cells]
-    count = math.ceil(_GATED_SHARE * len(cells))
-    return np.argsort(-np.array(doubts), kind="stable")[:count]
+    return np.argsort(-np.array(doubts), kind="stable")[: math.ceil(_GATED_SHARE * len(cells))]

@@ -120,9 +120,9 @@ def kernel_row(
         first = max(present, key=lambda t: t[1], default=blank)
         main = min(made, key=lambda t: t[1], default=blank)
     last = name.startswith("Nhwc") or (a.channels_last and not name.startswith("Reorder"))
-    batch, c_in, h_in, w_in = _image(first[0], last or reordered)
-    _, c_out, h_out, w_out = _image(main[0], last)
     place = weight_place(op)
+    _, c_out, h_out, w_out = _image(main[0], last)
+    batch, c_in, h_in, w_in = _image(first[0], last or reordered or _is_permuted(op, present, a))
     if place > 1 and len(read) > place and read[place] is not None:
         present = [first, *(t for t in read[place:] if t is not None), *present[1:place]]
     taps = a.kernel or (1, 1)
@@ -172,6 +172,14 @@ def kernel_row(
         main[2], activation, has_add, has_bias,
         len(present), len(main[0]), *_stretches(op, kind, present, main, a), a.variant,
     )  # fmt: skip
+
+
+def _is_permuted(op: str, present: Sequence[Tensor], a: KernelAttributes) -> bool:
+    """Whether a convolution reads its image through a view that put the channels second."""
+    shapes = [t[0] for t in present[:2] if kind_of(op) == KINDS["conv"] and weight_place(op) == 1]
+    if [len(shape) for shape in shapes] != [4, 4] or op.endswith("Transpose"):
+        return False
+    return shapes[0][1] != shapes[1][1] * a.group == shapes[0][3]
 
 
 def _stretches(

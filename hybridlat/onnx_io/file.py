@@ -187,8 +187,6 @@ def _read_bytes(path: Path) -> bytes:
         raise NetworkError(f"{str(path)!r} cannot be read: {error}") from error
 
 
-# ---- files of other formats ---------------------------------------------------------------------
-
 _MADE_FROM = "give the ONNX file that it was made from"
 # By kind: the endings of such files, and what to do.
 _KINDS = {

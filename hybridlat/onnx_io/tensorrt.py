@@ -47,9 +47,6 @@ _POSITIVE_INPUTS = {"BatchNormalization": (1, 4), "InstanceNormalization": (1,),
 _MATRIX_OPS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
-# ---- operator set 17 ---------------------------------------------------------------------------
-
-
 def readable(network: Network) -> Network:
     """The network in set 17 or an older one where it can be written so, else as it is."""
     types, constants = dict(network.types), dict(network.constants)
@@ -115,9 +112,6 @@ def _gelu(node: Node, types: dict[str, TensorType], constants: dict[str, Constan
         Node(f"{node.name or y}/{i}", op, inputs, (out,), version=since_version(op, "", NEWEST))
         for i, (op, inputs, out) in enumerate(steps)
     ]
-
-
-# ---- noise ---------------------------------------------------------------------------------------
 
 
 def prepare(network: Network) -> tuple[bytes, dict[str, int]]:

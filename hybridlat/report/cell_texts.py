@@ -155,8 +155,6 @@ def _size(shape: Sequence[int]) -> str:
     return "×".join(map(str, sizes or shape[-1:]))
 
 
-# ---- rows --------------------------------------------------------------------------------------
-
 ALIKE = 1.25
 """Cells whose latencies are further apart than this factor are not folded into one row."""
 

@@ -21,8 +21,8 @@ _HINT = "write it as device/runtime[-version]/precision[/Nt], for example h100/t
 
 @lru_cache(maxsize=1024)
 def version_key(version: str) -> tuple[int, ...]:
-    """``8.6.1`` as numbers, so that 10 is above 8."""
-    return tuple(int(part) for part in version.split(".") if part.isdigit())
+    """``8.6.1`` as numbers, so that 10 is above 8; of ``10-ultralytics`` those in front."""
+    return tuple(int(part) for part in version.partition("-")[0].split(".") if part.isdigit())
 
 
 @dataclass(frozen=True, slots=True, order=True)

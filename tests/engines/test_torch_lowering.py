@@ -15,6 +15,7 @@ from hybridlat.engines.torch import as_module, folded_norms
 from hybridlat.engines.torch.rules import dense, reshaped
 from hybridlat.graph.cells import cut_positions
 from hybridlat.graph.network import Lowered, Network
+from hybridlat.model.family.kernels import CLASSES
 from hybridlat.model.geometry import COLUMN
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target
@@ -107,6 +108,23 @@ def test_a_gain_behind_gelu_is_a_call_of_its_own() -> None:
     assert ops(lower(network(body))) == ["Div+Erf+Add+Mul+Mul", "Mul"]
 
 
+@pytest.mark.parametrize("cube", ["q = Mul(x, x) c = Mul(x, q)", "c = Pow(x, n)"])
+def test_the_approximate_gelu_is_one_call(cube: str) -> None:
+    numbers = " ".join(
+        f"{name} = Constant<value = float {{{value}}}>()"
+        for name, value in {"n": 3.0, "k": 0.0447, "r": 0.798, "o": 1.0, "h": 0.5}.items()
+    )
+    body = (
+        f"{numbers} {cube} e = Mul(c, k) a = Add(x, e) s = Mul(a, r) t = Tanh(s) u = Add(t, o) "
+        "m = Mul(x, u) g = Mul(m, h) y = Mul(g, n)"
+    )
+    for precision in ("fp32", "amp"):
+        assert len(ops(lower(network(body), precision=precision))) == 2
+    assert len(ops(lower(network(body), compiled=True))) == 1
+    bare = network(f"{numbers} q = Mul(x, x) c = Mul(x, q) y = Add(c, x)")
+    assert ops(lower(bare)) == ["Mul", "Mul", "Add"]
+
+
 def test_views_are_free_and_a_channel_shuffle_copies() -> None:
     body = (
         "a = Constant<value = int64[5] {2,2,32,28,28}>() b = Constant<value = int64[4] "
@@ -167,6 +185,20 @@ def test_a_permuted_tensor_is_convolved_with_channels_last() -> None:
     assert in_channels_last(lower(net, channels_last=True)) == ["first", "second"]
 
 
+def test_a_compiled_convolution_knows_its_channels_behind_a_view() -> None:
+    """Inductor computes the view where it is read, so the kernel reads what lies in memory."""
+    body = (
+        "n = LayerNormalization<axis=-1>(x, gain) u = Transpose<perm=[0,3,1,2]>(n) "
+        "d = Conv<group=64, pads=[1,1,1,1]>(u, deep) y = Conv(d, point)"
+    )
+    net = network(body, "float[2,28,28,64] x", gain=(64,), deep=(64, 1, 3, 3), point=(32, 64, 1, 1))
+    table = kernel_table(lower(net, compiled=True))
+    names = [CLASSES[c] for c in table.classes]
+    assert sorted(names) == ["conv 1x1", "conv depthwise", "normalisation"]
+    deep = table.values[names.index("conv depthwise")]
+    assert [deep[COLUMN[c]] for c in ("c_in", "h_in", "w_in", "groups")] == [64, 28, 28, 64]
+
+
 def test_the_shapes_of_what_runs_with_channels_last_are_those_of_the_file() -> None:
     assert dense((2, 3, 4, 5), channels_last=True) == (60, 1, 15, 3)
     net = network(f"y = {CONV}(x, w)", w=(128, 64, 3, 3))
@@ -188,6 +220,13 @@ def test_autocast_casts_where_an_operator_asks_for_it() -> None:
     assert ops(compiled_amp) == ["Conv", "Softmax", "Conv"]
     made = [compiled_amp.network.types[n.outputs[0]].dtype for n in compiled_amp.network.nodes]
     assert made == ["float16", "float16", "float16"]
+
+
+def test_a_parameter_of_one_value_widens_what_it_scales_and_a_number_does_not() -> None:
+    body = f"k = Constant<value = float {{0.5}}>() c = {CONV}(x, w) n = Mul(c, k) y = Mul(n, s)"
+    amp = lower(network(body, w=(64, 64, 3, 3), s=(1,)), precision="amp")
+    made = [amp.network.types[n.outputs[0]].dtype for n in amp.network.nodes]
+    assert made == ["float16", "float16", "float16", "float32"]
 
 
 def test_inductor_adds_a_residual_where_it_normalises() -> None:

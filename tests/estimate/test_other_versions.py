@@ -141,8 +141,8 @@ def test_a_network_measured_whole_on_another_version_is_evidence(tmp_path: Path)
     assert after.source == "composed"
     assert [VERSIONED in w.text for w in after.warnings if w.code == "network-hint"] == [True]
     assert 1.02 * before.latency_us < after.latency_us < 1.2 * before.latency_us
-    narrower = after.interval_us[1] / after.interval_us[0]
-    assert 1.3 < narrower < before.interval_us[1] / before.interval_us[0]
+    wide, narrower = (one.interval_us[1] / one.interval_us[0] for one in (before, after))
+    assert 1.3 < narrower < 1.01 * wide  # one network moves an answer more than it narrows it
 
 
 def test_networks_of_another_version_correct_the_family(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hybridlat.engines import device_sheets as devices
 from hybridlat.engines import host as machine
 from hybridlat.errors import TargetError
 from hybridlat.schema.names import device_name, engine_name, precision_name, target_named
-from hybridlat.schema.target import PRECISIONS, Target
+from hybridlat.schema.target import PRECISIONS, Target, version_key
 
 NAMES = {
     # nvidia-smi and CUDA, data centre
@@ -189,6 +189,12 @@ def test_targets() -> None:
     assert str(target_named("Xeon 8481C/onnxruntime-1.31/fp32/1t")).endswith("/fp32/1t")
     with pytest.raises(TargetError, match="write it as device"):
         target_named("t4")
+
+
+def test_versions_are_in_the_order_of_their_numbers() -> None:
+    versions = ["trtutils", "", "10-ultralytics", "8.6", "10.3", "8.6.1", "10"]
+    ordered = ["trtutils", "", "8.6", "8.6.1", "10-ultralytics", "10", "10.3"]
+    assert sorted(versions, key=version_key) == ordered
 
 
 parts = st.from_regex(r"[a-z0-9][a-z0-9._+-]{0,12}", fullmatch=True)

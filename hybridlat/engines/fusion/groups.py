@@ -38,8 +38,7 @@ def differing(answer: Groups, truth: Groups) -> tuple[int, ...]:
     """The operators whose kernel (or removal) is not the same in both."""
     kernels = set(answer.kernels) & set(truth.kernels)
     same = {i for kernel in kernels for i in kernel} | (set(answer.removed) & set(truth.removed))
-    everything = {i for kernel in (*truth.kernels, truth.removed) for i in kernel}
-    return tuple(sorted(everything - same))
+    return tuple(sorted({*truth.removed}.union(*truth.kernels) - same))
 
 
 def numbered(network: Network) -> Network:

@@ -128,8 +128,7 @@ def session_options(threads: int) -> onnxruntime.SessionOptions:
 @functools.cache
 def usual_block() -> int:
     """Channels of a block of the engine's layout: 16 with AVX-512 (or NEON), 8 without."""
-    is_narrow = platform.machine().lower() in ("x86_64", "amd64") and not has_avx512()
-    return 8 if is_narrow else 16
+    return 8 if platform.machine().lower() in ("x86_64", "amd64") and not has_avx512() else 16
 
 
 @dataclass

@@ -144,8 +144,7 @@ def reduces_rows(s: FusionState, producer: int, consumer: int) -> bool:
 def reduces_groups(s: FusionState, producer: int, consumer: int) -> bool:
     """The lower reduction is over groups of channels with their feature maps."""
     node = s.only(consumer)
-    shape = s.network.types[node.inputs[0]].shape
-    return len(shape) == 5 and _axes(s, node) == (2, 3, 4)
+    return len(s.network.types[node.inputs[0]].shape) == 5 and _axes(s, node) == (2, 3, 4)
 
 
 feeds_a_group_mean = before(all_of(is_a("ReduceMean"), reduces_groups))

@@ -219,7 +219,7 @@ def _widest(network: Network, node: Node, types: dict[str, TensorType]) -> str:
     read = [types[name].dtype for name in node.inputs if name in types]
     if node.op not in _OWN_PARAMETERS and not node.name.endswith("__bias"):
         constants = [network.constants[n].type for n in node.inputs if n in network.constants]
-        read += [c.dtype for c in constants if c.elements > 1]
+        read += [constant.dtype for constant in constants if constant.shape]
     return FULL if FULL in read or HALF not in read else HALF
 
 

@@ -39,6 +39,14 @@ def behind_norm(s: FusionState, producer: int, consumer: int) -> bool:
     return when.by_constant(s, producer, consumer) and s.ops(consumer)[0] not in s.ops(producer)
 
 
+def before_tanh(s: FusionState, producer: int, consumer: int) -> bool:
+    """What lies behind the consumer, one operator after the other, ends in a Tanh: a GELU."""
+    readers = s.consumers_of(consumer)
+    if len(readers) != 1 or s.ops(consumer)[-1] not in ("Mul", "Add"):
+        return False
+    return s.ops(readers[0]) == ("Tanh",) or before_tanh(s, consumer, readers[0])
+
+
 def centres(s: FusionState, producer: int, consumer: int) -> bool:
     """The consuming Sub takes the mean off, and what is left is squared and no more."""
     sub, readers = s.only(consumer), s.consumers_of(consumer)
@@ -57,6 +65,9 @@ COMPOSITES: tuple[Rule, ...] = (
     fuse("mish", "Softplus", "Tanh", "aten::mish", when.only_reader, "SoftplusTanh"),
     fuse("mish", "SoftplusTanh", "Mul", "aten::mish", when.only_reader, "Mish"),
     fuse("gelu", "Div", "Erf", "aten::gelu", when.only_reader, "ErfGelu"),
+    fuse("tanh gelu", "Mul Pow", "Mul", "aten::gelu", all_of(when.only_reader, before_tanh), "Cube"),
+    fuse("tanh gelu", "Cube", "Mul Add", "aten::gelu", when.only_reader),
+    fuse("tanh gelu", "Cube", "Tanh", "aten::gelu", when.only_reader, "ErfGelu"),
     fuse("gelu", "ErfGelu", "Add", "aten::gelu", when.by_scalar),
     fuse("gelu", "ErfGelu", "Mul", "aten::gelu", when.only_reader, "HalfGelu"),
     fuse("gelu", "HalfGelu", "Mul", "aten::gelu", when.by_scalar, "Gelu"),
@@ -87,7 +98,7 @@ LIBRARY = "Conv ConvTranspose Gemm MatMul Attention Scores"
 POINTWISE = (
     "Add Sub Mul Div Sum Mean Pow Sqrt Exp Log Neg Abs Min Max Erf Cast Relu LeakyRelu PRelu Clip "
     "Sigmoid Tanh Elu Selu HardSwish HardSigmoid Gelu Softplus Mish BatchNormalization SiLU Rsqrt "
-    "ErfGelu HalfGelu SoftplusTanh Reciprocal Where Equal Greater Less Not And Or Floor Ceil Round"
+    "ErfGelu HalfGelu Cube SoftplusTanh Reciprocal Where Equal Greater Less Not And Or Floor Ceil Round"
 )
 COPY = f"Concat Pad DepthToSpace SpaceToDepth Gather Tile Resize Upsample {VIEW}"
 WINDOW = "MaxPool AveragePool LRN"

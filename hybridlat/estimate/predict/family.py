@@ -30,7 +30,7 @@ from hybridlat.estimate.predict.source import (
 from hybridlat.model.family import shipped
 from hybridlat.model.family.dataset import KernelSet, Observation, Task, kernel_set, task_base
 from hybridlat.model.family.kernels import COPY, HOST, every_kernel
-from hybridlat.model.family.law import LOWEST
+from hybridlat.model.family.law import each_us
 from hybridlat.model.family.learn import AdaptedTask, adapt
 from hybridlat.model.family.limits import least_us, within_reach
 from hybridlat.model.family.served import FamilyModel, relative_point
@@ -97,8 +97,7 @@ class Family(CellSource):
         points = self.model.embedding(kernels.descriptors, kernels.classes)
         weights = self.adapted.coefficients if self.adapted else self.model.coefficients(self.task)
         ratios = (points @ weights).astype(np.float64)
-        highest = self.model.embedding.hyper.highest
-        each = base * np.exp(np.clip(ratios, LOWEST, highest))
+        each = each_us(kernels, base, ratios, self.model.embedding.hyper) / kernels.counts
         _, equation = self.model.equation(kernels, self.task, points)
         spread, before = float(self.model.spreads(equation[None], [self.task])[0]), None
         if self.adapted is not None:

@@ -87,8 +87,7 @@ class NetworkCells:
     @cached_property
     def texts(self) -> tuple[str, ...]:
         """The text of each signature."""
-        texts = self.read_texts()
-        return tuple([texts[signature] for signature in self.signatures])
+        return tuple(map(self.read_texts().__getitem__, self.signatures))
 
     def law_of(self, source: object, work_out: Callable[[], NetworkLaw]) -> NetworkLaw:
         """What a source says of the network as a whole, worked out once."""
@@ -200,9 +199,6 @@ class Roofline(CellSource):
         reason = "guessed from the device's peak, bandwidth and launch time: no similar record"
         each = roofline_us([cells.texts[i] for i in positions], self.device, self.precision)
         return [CellLatency(us, ROOFLINE_SPREAD, reason) for us in each.tolist()]
-
-
-# ---- what the gate works on ---------------------------------------------------------------------
 
 
 def measuring_cost_s(latency_us: float | None) -> float:

@@ -131,8 +131,7 @@ _CLASS_OF = {
     "roofline": "methods:Roofline", "wave_model": "wave_model:WaveModel",
 }  # fmt: skip
 BASELINES = Plugins(
-    "hybridlat.baselines",
-    {name: f"{__name__}.{class_}" for name, class_ in _CLASS_OF.items()},
+    "hybridlat.baselines", {name: f"{__name__}.{class_}" for name, class_ in _CLASS_OF.items()}
 )
 
 

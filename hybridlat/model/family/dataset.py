@@ -27,11 +27,18 @@ from hybridlat.schema.target import VERSION
 
 Array = NDArray[np.float64]
 _NOTHING_US = 1e-3
+HOST_ROW = -2  # of a KernelSet
 STARTS_EACH_GROUP = ("paddle-tensorrt-2020", "paddle-tensorrt-2021")
 """Where a grouped convolution was seen to take a launch for each group: ResNeXt-50's sixteen on the
 V100 take 8.9 ms at batch 1 and at batch 4, a ResNet-50 2.8 and 4.4."""
 GROUP_US = 4.0
 GROUPED = CLASSES.index("conv grouped")
+DISPATCH_US = 10.0
+"""What eager PyTorch's host takes for a call, while the device computes."""
+_WEIGHTED = (np.arange(len(CLASSES)) <= CLASSES.index("matmul")).astype(np.float64)
+_CALLS = 1 + 2 * _WEIGHTED + (np.arange(len(CLASSES)) == CLASSES.index("batch normalisation"))
+_CALLS[[HOST, COPY]] = 0
+"""Calls that a kernel of each class is worth; autocast casts weights in one more."""
 GRAPH_SHARE = 0.5
 """What a CUDA graph leaves of a launch: some 4 us a small kernel in all, 5 to 13 without."""
 
@@ -136,7 +143,8 @@ class Observation:
 def task_base(kernels: KernelSet, task: Task) -> Array:
     """Base latencies of a set's kernels under a task; what does not happen there costs nothing.
 
-    An engine that starts a grouped convolution once for each group launches as often.
+    An engine that starts a grouped convolution once for each group launches as often. Eager
+    PyTorch's host enqueues kernel by kernel.
     """
     base = kernels.base_us.copy()
     if task.graphs:
@@ -146,6 +154,9 @@ def task_base(kernels: KernelSet, task: Task) -> Array:
         wide = kernels.descriptors[:, DESCRIPTORS.index("group_width")] > 0
         grouped = (kernels.classes == GROUPED) & wide
         base[grouped] += GROUP_US * (groups_of(kernels.descriptors[grouped]) - 1)
+    if task.runtime == "torch":
+        calls = _CALLS + _WEIGHTED * (task.precision == "amp")
+        base[HOST_ROW] = DISPATCH_US * float(kernels.counts @ calls[kernels.classes])
     if not task.copies:
         base[kernels.classes == COPY] = _NOTHING_US
     return base

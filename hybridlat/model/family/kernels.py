@@ -198,6 +198,7 @@ LAUNCH = len(DESCRIPTORS) + PARTS.index("launch")
 LAYOUT = len(DESCRIPTORS) + len(PARTS)
 """The last column, behind the parts of the base as shares of it (0..1): whether channels are
 innermost."""
+_MADE_FOR = 2.0 ** np.arange(3, 12)
 _HOST_US = 60.0
 _COPY_BYTES_PER_US = 8e3
 """Starting points of what a run and a copied byte cost; fitting corrects them."""
@@ -227,6 +228,9 @@ def describe(table: KernelTable, device: Device, precision: str) -> tuple[Array,
     cache = cache_bytes(device, -1)
     balance = device.peak(precision) / device.bandwidth_bytes_per_s
 
+    # Grouped kernels of channels innermost are made for groups of 8, 16, 32 ... channels.
+    whole = (table.classes == CLASSES.index("conv grouped")) & np.isin(group_width, _MADE_FOR)
+
     def fill(tile: int) -> Array:
         tiles = v.tiles((tile, tile))
         return 0.7 * convolves * tiles / np.maximum(v.waves((tile, tile)) * device.units, 1.0)
@@ -255,7 +259,7 @@ def describe(table: KernelTable, device: Device, precision: str) -> tuple[Array,
         "outputs_per_unit": _octaves(v.m * v.n * v.groups / device.units) / 3,
         "align_in": 0.5 * convolves * _alignment(v.c_in),
         "align_out": 0.5 * convolves * _alignment(v.c_out),
-        "align_group": 0.5 * convolves * _alignment(group_width),
+        "align_group": 0.5 * convolves * _alignment(group_width) + 0.5 * whole,
         "weight_share": 0.7 * v.weight_size / np.maximum(v.size, 1),
         "to_last_cache": np.clip(np.log2(np.maximum(v.size, 1) / cache), -6, 6) / 3,
         "inputs": _octaves(v.inputs) / 1.5,

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.model.family.dataset import KernelSet, Sharing, Task
+from hybridlat.model.family.dataset import HOST_ROW, KernelSet, Sharing, Task
 from hybridlat.model.family.kernels import CLASSES, COPY, DESCRIPTORS, HOST, LAYOUT, PARTS
 
 Array = NDArray[np.float64]
@@ -42,6 +42,8 @@ class Hyper:
     believed to be above ``highest``. ``sharing`` is between tasks; ``apart`` has that of single
     terms (``Embedding.terms``) which share otherwise. ``alone`` is the weight (0..1) of what a
     task's own rows say where no other task teaches; ``boosted`` gives tasks trees of their own.
+    ``overlap`` is the power of the mean by which the device's time and the host's make a latency: 1
+    one after the other, infinite the longer of them.
     """
 
     lengths: Array = field(default_factory=lambda: np.full(len(DESCRIPTORS), 0.35))
@@ -62,6 +64,7 @@ class Hyper:
     by_part: float = 0.0
     parts: float = 0.0
     layout_distance: float = 0.0
+    overlap: float = 1.0
 
     @property
     def own_variance(self) -> float:
@@ -129,7 +132,8 @@ ASSUMED = {
             balance=0.0, units=0.0, to_last_cache=0.3, roofline=0.5, outputs_per_unit=0.5
         ),
         sharing=Sharing(all=1.0, device=0.05, engine=0.05, precision=0.1, layout=0.3, task=0.05),
-        by_part=0.3, parts=0.3, layout_distance=1.0, **_STEADY,
+        by_part=0.3, parts=0.3, layout_distance=1.0, overlap=3.0, **_STEADY,
+        apart={"host": Sharing(1.0, device=6.0, engine=1.0, precision=2.0, layout=0.0, task=4.0)},
     )),
     # Hundreds of networks, timed at large batches, tell kernels apart that dozens do not.
     "torch-compile": (240, Hyper(
@@ -249,13 +253,26 @@ def _orthogonal(draw: np.random.Generator, dimensions: int, count: int) -> Array
     return np.hstack(blocks)[:, :count]
 
 
-def log_sum(
-    kernels: KernelSet, base_us: Array, ratios: Array, highest: float
-) -> tuple[float, Array]:
-    """(logarithm of the network's latency, share of each row of kernels in it).
+def log_sum(kernels: KernelSet, base_us: Array, ratios: Array, hyper: Hyper) -> tuple[float, Array]:
+    """(logarithm of the network's latency, what it moves by for a row's logarithm)."""
+    each = each_us(kernels, base_us, ratios, hyper)
+    total = float(each.sum())
+    share = each / total
+    if hyper.overlap > 1:
+        device = 1 - float(share[HOST_ROW])
+        share *= device ** (hyper.overlap - 1)
+        share[HOST_ROW] = 1 - device**hyper.overlap
+    return float(np.log(total)), np.asarray(share)
+
+
+def each_us(kernels: KernelSet, base_us: Array, ratios: Array, hyper: Hyper) -> Array:
+    """What every row takes in all, in us; of a host beside the device, what is waited for it.
 
     Log-ratios count from ``LOWEST`` to ``highest``.
     """
-    each = kernels.counts * base_us * np.exp(np.clip(ratios, LOWEST, highest))
-    total = float(each.sum())
-    return float(np.log(total)), np.asarray(each / total)
+    each = kernels.counts * base_us * np.exp(np.clip(ratios, LOWEST, hyper.highest))
+    if hyper.overlap > 1:
+        device = float(each.sum() - each[HOST_ROW])
+        whole = (device**hyper.overlap + each[HOST_ROW] ** hyper.overlap) ** (1 / hyper.overlap)
+        each[HOST_ROW] = whole - device
+    return np.asarray(each)

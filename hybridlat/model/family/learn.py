@@ -83,7 +83,7 @@ def fit(
                 target = cloud @ levels[task_of[i]]
                 damping = 1.0 if step == _STEPS - 1 else _DAMPING
                 ratios[i] = ratios[i] + damping * (target - ratios[i])
-            logarithm, share = log_sum(one.kernels, bases[i], ratios[i], hyper.highest)
+            logarithm, share = log_sum(one.kernels, bases[i], ratios[i], hyper)
             points[i] = share.astype(np.float32) @ cloud
             residual[i] = log_us[i] - logarithm + share @ ratios[i]
         noise = hyper.noise**2 / (robust * trust)
@@ -215,7 +215,7 @@ def adapt(model: FamilyModel, task: Task, measured: Sequence[Observation]) -> Ad
         residual = np.zeros(count)
         for i, one in enumerate(measured):
             ratios = (clouds[i] @ coefficients[one.task]).astype(np.float64)
-            logarithm, share = log_sum(one.kernels, bases[i], ratios, hyper.highest)
+            logarithm, share = log_sum(one.kernels, bases[i], ratios, hyper)
             equations[i] = share.astype(np.float32) @ clouds[i]
             moved = share @ (ratios - (clouds[i] @ start[one.task]).astype(np.float64))
             residual[i] = target[i] - logarithm + moved

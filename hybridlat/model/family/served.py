@@ -23,7 +23,7 @@ from hybridlat.model.family.law import Embedding, Hyper, log_sum
 
 Array = NDArray[np.float64]
 Float32 = NDArray[np.float32]
-FORMAT = 5
+FORMAT = 6
 """Counts also what a law is relative to: the base of kernels (``kernels.parts_us``)."""
 BATCHES = (1, 8, 64, 256)
 ELSEWHERE = ""
@@ -196,7 +196,7 @@ class FamilyModel:
         self, kernels: KernelSet, task: Task, points: Float32, weights: Float32
     ) -> tuple[float, Array]:
         ratios = (points @ weights).astype(np.float64)
-        return log_sum(kernels, task_base(kernels, task), ratios, self.embedding.hyper.highest)
+        return log_sum(kernels, task_base(kernels, task), ratios, self.embedding.hyper)
 
     def spreads(self, equations: Float32, tasks: Sequence[Task]) -> Array:
         """Standard deviations of networks' log-latencies: the diagonal of ``covariance``."""

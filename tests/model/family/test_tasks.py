@@ -7,8 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hybridlat.model.family.dataset import GROUPED, Sharing, Task, kernel_set, task_base
+from hybridlat.model.family.dataset import (
+    DISPATCH_US,
+    GROUPED,
+    HOST_ROW,
+    Sharing,
+    Task,
+    kernel_set,
+    task_base,
+)
 from hybridlat.model.family.kernels import DESCRIPTORS, HOST, LAUNCH
+from hybridlat.model.family.law import Hyper, log_sum
 from hybridlat.model.family.shipped import copies_of, task_of
 from hybridlat.schema.measurement import is_replayed
 from hybridlat.schema.target import Target
@@ -48,6 +57,27 @@ def test_a_graph_takes_half_of_what_launches_take() -> None:
     launches = kernels.base_us * kernels.descriptors[:, LAUNCH]
     assert plain - replayed == pytest.approx(0.5 * launches)
     assert (launches[kernels.classes < HOST] > 0).all()
+
+
+def test_eager_pytorch_waits_for_whoever_is_slower_host_or_device() -> None:
+    kernels = kernel_set(table(np.random.default_rng(1)), GPU, "fp32")
+    eager = replace(OLD, engine="torch-2.9", copies=False)
+    base, autocast = (task_base(kernels, replace(eager, precision=p)) for p in ("fp32", "amp"))
+    calls = kernels.counts[kernels.classes < HOST].sum()
+    assert calls * DISPATCH_US < base[HOST_ROW] < autocast[HOST_ROW]
+    assert (base[:HOST_ROW] == autocast[:HOST_ROW]).all()
+    hyper, nothing = Hyper(overlap=3.0), np.zeros(len(base))
+    for slower in (1e-3, 1.0, 1e3):
+        scaled = np.append(base[:HOST_ROW] * slower, base[HOST_ROW:])
+        logarithm, share = log_sum(kernels, scaled, nothing, hyper)
+        device = float(kernels.counts[:HOST_ROW] @ scaled[:HOST_ROW])
+        longer = max(device, base[HOST_ROW])
+        assert longer <= np.exp(logarithm) <= min(device + base[HOST_ROW], 1.27 * longer)
+        for row in (0, HOST_ROW):
+            moved = nothing.copy()
+            moved[row] = 1e-6
+            change = log_sum(kernels, scaled, moved, hyper)[0] - logarithm
+            assert change / 1e-6 == pytest.approx(share[row], rel=1e-3, abs=1e-8)
 
 
 @pytest.mark.parametrize(
