@@ -24,7 +24,7 @@ LARGE = 20
 """Latencies of a table that other methods can learn from, and that has a row on the page."""
 CHOSEN = re.compile(
     r"v100/paddle-tensorrt-|t4/paddle-tensorrt-2020/|t4/tensorrt/|t4/tensorrt-7|(jetson|xavier|orin)-|"
-    r"rtx-3090/torch-2\.1|rtx-4090/torch-(compile-)?2\.4"
+    r"rtx-3090/torch-2\.1|rtx-4090/torch-(compile-)?2\.4|v100/torch-ngc"
 )
 """Tables that sizes, shares or Jetsons' sheets were chosen on; all others are reported alone."""
 REGIMES = {
