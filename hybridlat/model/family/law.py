@@ -42,8 +42,8 @@ class Hyper:
     believed to be above ``highest``. ``sharing`` is between tasks; ``apart`` has that of single
     terms (``Embedding.terms``) which share otherwise. ``alone`` is the weight (0..1) of what a
     task's own rows say where no other task teaches; ``boosted`` gives tasks trees of their own.
-    ``overlap`` is the power of the mean by which the device's time and the host's make a latency: 1
-    one after the other, infinite the longer of them.
+    ``overlap`` is the power of the norm that joins the device's time and the host's: 1 adds them,
+    infinity takes the longer.
     """
 
     lengths: Array = field(default_factory=lambda: np.full(len(DESCRIPTORS), 0.35))
