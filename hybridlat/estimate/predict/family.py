@@ -93,12 +93,12 @@ class Family(CellSource):
         copied_bytes = cells.read_copied_bytes() if self.task.copies else 0.0
         table, cell = every_kernel(cells.texts, cells.counts, copied_bytes)
         kernels = kernel_set(table, self.device, self.target.precision)
-        base = task_base(kernels, self.task)
+        base, hyper = task_base(kernels, self.task), self.model.embedding.hyper
         points = self.model.embedding(kernels.descriptors, kernels.classes)
-        weights = self.adapted.coefficients if self.adapted else self.model.coefficients(self.task)
-        ratios = (points @ weights).astype(np.float64)
-        each = each_us(kernels, base, ratios, self.model.embedding.hyper) / kernels.counts
-        _, equation = self.model.equation(kernels, self.task, points)
+        plain = self.model.coefficients(self.task)
+        ratios = points @ (self.adapted.coefficients if self.adapted else plain)
+        each = each_us(kernels, base, ratios.astype(np.float64), hyper) / kernels.counts
+        _, equation = self.model.equation(kernels, self.task, points, plain)
         spread, before = float(self.model.spreads(equation[None], [self.task])[0]), None
         if self.adapted is not None:
             before, (_, spread) = spread, self.adapted.log_latency(kernels, points)
