@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import tomllib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ import pandas as pd
 
 from experiments.public_data.kernel_tables import at_batch, kernel_table, unfused
 from hybridlat.engines import device_sheets, registry, torch
+from hybridlat.graph import operators
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.model import kernel_rows
 from hybridlat.model.family.dataset import KernelSet, Observation, Task, architecture_of, kernel_set
@@ -45,6 +47,11 @@ RENAMED = {
     "t4/paddlex-tensorrt-8.5/fp32": "t4/paddle-tensorrt-8.5/fp32",
     "v100/ort-tensorrt-8.2/fp16": "v100/tensorrt-8.2/fp16",
     "orin-agx-32gb/tensorrt-trtutils/fp16": "orin-agx/tensorrt-trtutils/fp16",
+    # JetPack 6.2 has TensorRT 10.3; the same harness timed the T4.
+    **{
+        f"orin-agx/tensorrt-ultralytics/{p}": f"orin-agx/tensorrt-10-ultralytics/{p}"
+        for p in ("fp16", "fp32", "int8")
+    },
     # 1.53 times what others have at 625 MHz: the clock of the 7 W mode.
     "orin-nano/tensorrt-8.6/fp16": "orin-nano-7w/tensorrt-8.6/fp16",
 }
@@ -108,8 +115,8 @@ def read_rows(folders: Iterable[Path], engines: Iterable[str]) -> list[Row]:
         ]
         note = "; ".join(filter(None, [str(row.note), *noted]))
         how = copies_of(target, note), is_replayed(note)
-        # Measured with ReLU where the file, another project's twin of it, has ReLU6.
-        relu = str(row.mapping_note).startswith("ReLU in Paddle")
+        # Measured with ReLU where the file, another project's twin of it, has ReLU6 or a leaky one.
+        relu = "ReLU in Paddle" in f"{row.mapping_note} {note}"
         network = (str(row.folder), str(row.onnx))
         key = (target, *network, int(row.batch), layout, is_suspect(note), *how, relu)
         groups.setdefault(key, []).append(float(row.latency_us))
@@ -154,10 +161,12 @@ class Lowerer:
                 )
         table = kernel_table(lower(_network(folder / "nets" / f"{row.onnx}.onnx")))
         file.parent.mkdir(parents=True, exist_ok=True)
+        part = file.with_name(f"{row.onnx}.{os.getpid()}.npz")
         np.savez(
-            file, values=table.values, classes=table.classes, counts=table.counts,
+            part, values=table.values, classes=table.classes, counts=table.counts,
             copied=table.copied_bytes,
         )  # fmt: skip
+        part.replace(file)  # others may read it meanwhile
         return table
 
     def kernels(self, row: Row) -> KernelSet:
@@ -177,7 +186,8 @@ class Lowerer:
 @cache
 def _rows_hash() -> str:
     """Of what makes numbers of kernels: tables that other code made are made anew."""
-    return hashlib.sha256(Path(kernel_rows.__file__).read_bytes()).hexdigest()[:8]
+    files = (Path(module.__file__) for module in (kernel_rows, operators) if module.__file__)
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:8]
 
 
 @cache
@@ -201,7 +211,7 @@ def lowering_of(row: Row) -> tuple[str, Callable[[Network], Lowered]]:
 def _with_relu(network: Network) -> Network:
     nodes = tuple(
         replace(node, op="Relu", inputs=node.inputs[:1], attributes=())
-        if node.op == "Clip"
+        if node.op in ("Clip", "LeakyRelu")
         else node
         for node in network.nodes
     )

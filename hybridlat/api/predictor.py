@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from hybridlat.report.views import Comparison
 
 
-class Predictor:
+class Predictor(AbstractContextManager["Predictor"]):
     """Predicts latencies on one target; keeps what it has loaded, so later calls are quick.
 
     The arguments are those of ``hybridlat.predict``: ``target`` (None is this machine's CPU under
@@ -88,9 +88,6 @@ class Predictor:
     def backend(self) -> Backend | None:
         """What measures on the target; None where that is not this machine."""
         return self.sessions.first.backend
-
-    def __enter__(self) -> Predictor:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

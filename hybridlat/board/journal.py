@@ -111,12 +111,8 @@ def board_model() -> str:
 def system_facts() -> Dict[str, str]:
     """The system's facts about the board: model, JetPack's release, power mode, kernel."""
     facts = {"system": "%s %s %s" % (platform.system(), platform.release(), platform.machine())}
-    model = board_model()
-    if model:
-        facts["model"] = model
-    release = first_line("/etc/nv_tegra_release")
-    if release:
-        facts["jetpack"] = release
+    stated = {"model": board_model(), "jetpack": first_line("/etc/nv_tegra_release")}
+    facts.update((name, text) for name, text in stated.items() if text)
     with suppress(OSError, subprocess.SubprocessError):
         mode = subprocess.check_output(
             ["nvpmodel", "-q"], stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, timeout=10

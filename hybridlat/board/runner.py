@@ -19,10 +19,6 @@ def _say(text: str) -> None:
     sys.stderr.flush()
 
 
-def _say_progress(done: int, total: int, label: str) -> None:
-    _say("%d of %d  %s" % (done, total, label))
-
-
 class Runner(object):
     """One run over a plan with one engine, within a budget of seconds.
 
@@ -34,7 +30,8 @@ class Runner(object):
         self, plan: Plan, start: Callable[[], Worker], results: str = "", budget_s: float = 1e9,
         progress: Optional[Callable[[int, int, str], None]] = None,
     ) -> None:  # fmt: skip
-        self._plan, self._progress, self._make = plan, progress or _say_progress, start
+        self._plan, self._make = plan, start
+        self._progress = progress or (lambda *step: _say("%d of %d  %s" % step))
         self._end = time.time() + budget_s
         self._worker: Optional[Worker] = None
         self._loaded: List[str] = []

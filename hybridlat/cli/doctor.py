@@ -133,9 +133,8 @@ def _conditions(problems: _Problems) -> dict[str, str]:
         if load.is_busy:
             what = f"the machine is busy: a load of {load.load:.1f} on {load.cores} cores"
             problems.add(what, "measure when nothing else runs")
-    for name, path in _SYSTEM_FILES.items():
-        if path.is_file():
-            facts[name] = path.read_text(encoding="utf-8").strip()
+    there = {name: path for name, path in _SYSTEM_FILES.items() if path.is_file()}
+    facts |= {name: path.read_text(encoding="utf-8").strip() for name, path in there.items()}
     if facts.get("governor", "performance") != "performance":
         what = f"the CPU's frequency governor is {facts['governor']!r}: its clock comes and goes"
         problems.add(what, "sudo cpupower frequency-set -g performance")

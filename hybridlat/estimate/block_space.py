@@ -131,10 +131,9 @@ class BlockSpace:
     def _part(self, counts: CellCounts) -> ErrorPosterior:
         whole, held = self.posterior, [self.cells[signature] for signature in counts]
         rank, block = {position: i for i, position in enumerate(held)}, np.ix_(held, held)
+        priors = [whole.priors[i] for i in held]
         return ErrorPosterior(
-            tuple(
-                [replace(whole.priors[i], count=counts[whole.priors[i].signature]) for i in held]
-            ),
+            tuple([replace(prior, count=counts[prior.signature]) for prior in priors]),
             whole.correlation,
             {rank[i]: known for i, known in whole.measured.items() if i in rank},
             whole.prior_covariance[block],

@@ -112,17 +112,14 @@ def fit_composition(networks: Sequence[HeldOutNetwork], confidence: float = 0.9)
     ordered = sorted(networks, key=lambda n: (n.name, n.latency_us))
     if not ordered:
         return Composition(confidence=confidence)
-    correlation = fit_correlation(
-        [[(c, us) for c, (us, _) in zip(n.cells, n.measured, strict=True)] for n in ordered]
-    )
-    correlation = tune_network_correlation(ordered, correlation)
+    cells = [[(c, us) for c, (us, _) in zip(n.cells, n.measured, strict=True)] for n in ordered]
+    correlation = tune_network_correlation(ordered, fit_correlation(cells))
     sums = np.array([n.sum_of_measured_us for n in ordered])
     latencies = np.array([n.latency_us for n in ordered])
     overhead, scale = fit_constants(sums, latencies)
     without = leave_one_out(sums, latencies)
-    residuals = np.array(
-        [math.log(t / (o + s * x)) for t, x, (o, s) in zip(latencies, sums, without, strict=True)]
-    )
+    each = zip(latencies, sums, without, strict=True)
+    residuals = np.array([math.log(t / (o + s * x)) for t, x, (o, s) in each])
     base = Composition(
         overhead_us=overhead,
         scale=scale,
@@ -156,11 +153,8 @@ def _calibrated(
     # Sixty networks fix a 90 % quantile only to within 4 points of coverage. The stages measure
     # standardised errors of the same networks, so each is drawn half-way to what they say together.
     together = _multiplier([s for stage in STAGES for s in scores[stage]], base.confidence)
-    multipliers = {
-        stage: fitted * (_multiplier(scores[stage], base.confidence) + together) / 2
-        for stage in STAGES
-        if scores[stage]
-    }
+    own = {stage: _multiplier(scores[stage], base.confidence) for stage in STAGES if scores[stage]}
+    multipliers = {stage: fitted * (alone + together) / 2 for stage, alone in own.items()}
     quantiles = sorted((float(np.mean(parts[stage])), q) for stage, q in multipliers.items())
     relative = [s / q for stage, q in multipliers.items() for s in scores[stage]]
     levels = _levels(relative, base.confidence, len(networks))

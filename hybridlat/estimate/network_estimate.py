@@ -199,10 +199,8 @@ def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate
         contradicted=belief.contradicted,
         busy=load is not None,
     )
-    return replace(
-        estimate,
-        warnings=warnings_of(request, data, belief, estimate, load, plan if wanted else None),
-    )
+    warnings = warnings_of(request, data, belief, estimate, load, plan if wanted else None)
+    return replace(estimate, warnings=warnings)
 
 
 def interval_of(belief: Belief) -> NetworkInterval:
@@ -239,11 +237,8 @@ def _load_while_measured(
     if sum(cells.uses_us[i] for i in unsure) <= MOST_EXCESS_SHARE * cells.sum_us:
         return None
     largest = max(unsure, key=lambda i: float(cells.uses_us[i]))
-    records = (
-        record
-        for target in (data.target, *data.related)
-        for record in data.store.measurements(target, "cell", signatures[largest])
-    )
+    targets, signature = (data.target, *data.related), signatures[largest]
+    records = (r for one in targets for r in data.store.measurements(one, "cell", signature))
     return busiest(record.environment for record in records)
 
 

@@ -155,9 +155,7 @@ def partition_network(network: Network, lowered: Lowered, file_names: tuple[str,
             order += 1
         if len(cells) > 1:
             runs[sign_part(lowered.network, run)[0].hash] = tuple(of_run)
-    uses = tuple(
-        CellUse(hash_, ops[hash_], tuple(cell_place)) for hash_, cell_place in places.items()
-    )
+    uses = tuple([CellUse(hash_, ops[hash_], tuple(each)) for hash_, each in places.items()])
     removed = [in_file[i] for i in lowered.removed]
     removed += [position_of[name] for name in network.folded]
     removed += [position_of[name] for name, _ in network.left_out]
@@ -194,7 +192,11 @@ class Partitioner:
         key = file.key(batch, shapes)
         partition = self._remembered.get(key)
         if partition is None:
-            partition = self._recall(key, file) or self._ask(file, batch, shapes, key)
+            partition = _cached(self._store, self._cache_key(key), Partition.from_text)
+            if partition is None:
+                partition = self._ask(file, batch, shapes, key)
+            else:
+                keep_file(self._store, file)
             if len(self._remembered) >= MAX_REMEMBERED:
                 self._remembered.clear()
             self._remembered[key] = partition
@@ -202,12 +204,6 @@ class Partitioner:
 
     def _cache_key(self, key: str) -> str:
         return f"split/{PARTITION_FORMAT}/{self._identity(self._target)}/{self._target}/{key}"
-
-    def _recall(self, key: str, file: OnnxFile) -> Partition | None:
-        partition = _cached(self._store, self._cache_key(key), Partition.from_text)
-        if partition is not None:
-            keep_file(self._store, file)
-        return partition
 
     def _ask(self, file: OnnxFile, batch: int | None, shapes: Shapes | None, key: str) -> Partition:
         network = file.network(batch, shapes)

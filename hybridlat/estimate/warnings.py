@@ -170,9 +170,8 @@ def _of_distance(
 
 def _of_tolerance(request: Request, estimate: Estimate) -> list[EstimateWarning]:
     width = half_width_share(estimate.latency_us, estimate.interval_us)
-    if estimate.within_tolerance or request.measure is None or not request.tolerance_given:
-        return []
-    if width is None or not estimate.supported:
+    asked = request.measure is not None and request.tolerance_given
+    if not asked or estimate.within_tolerance or width is None or not estimate.supported:
         return []
     text = f"measuring more cells cannot narrow the interval below ±{100 * width:.1f} %"
     return sentences("tolerance-out-of-reach", [text])

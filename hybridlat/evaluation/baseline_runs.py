@@ -22,7 +22,7 @@ from hybridlat.model.baselines.methods import ModelOnly
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.steady_sums import steady_fits
 from hybridlat.model.training_problem import FitConfig
-from hybridlat.schema.progress import OnMessage, silent
+from hybridlat.schema.progress import OnMessage
 
 _SILENT_S = 10.0
 
@@ -73,22 +73,14 @@ class Task:
 
 
 def evaluate_baselines(
-    names: Sequence[str],
-    tasks: Mapping[Unit, Task],
-    config: FitConfig,
-    on_message: OnMessage = silent,
+    names: Sequence[str], tasks: Mapping[Unit, Task], config: FitConfig, on_message: OnMessage
 ) -> list[MethodResult]:
     """Every named baseline that has a task of its unit, in every regime of the task's splits."""
     kinds = [baselines.load(name) for name in names]
     runs = [(kind, tasks[unit]) for kind in kinds for unit in kind.units if unit in tasks]
-    answers = at_once(
-        _fit_and_predict,
-        (
-            (kind, task.problem, split, task.sums_of(split), config)
-            for kind, task in runs
-            for split in task.splits
-        ),
-    )
+    fits = ((kind, task, split) for kind, task in runs for split in task.splits)
+    calls = ((kind, t.problem, split, t.sums_of(split), config) for kind, t, split in fits)
+    answers = at_once(_fit_and_predict, calls)
     results, said_at_s = [], 0.0
     for number, (kind, task) in enumerate(runs, start=1):
         trials: dict[str, dict[int, list[Prediction]]] = {}

@@ -160,11 +160,9 @@ def load(
     networks: dict[str, WholeNetwork] = {}
     for item in sorted(breakdowns.values(), key=lambda b: (b.network, b.id)):
         runs = grouped.get(("network", item.signature), {}).values()
-        latency_us, _ = latency_of(runs)
-        if latency_us is not None:
-            whole = WholeNetwork(
-                item.network, latency_us, repeats_us(runs), item.cells, item.layers
-            )
+        us, _ = latency_of(runs)
+        if us is not None:
+            whole = WholeNetwork(item.network, us, repeats_us(runs), item.cells, item.layers)
             networks.setdefault(whole.name, whole)
     if not cells and where:
         limits = " ".join(f"{k}={v}" for k, v in where.items())

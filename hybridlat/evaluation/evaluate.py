@@ -235,9 +235,8 @@ def known_targets(store: Store) -> list[Target]:
 
     InputError where there are none.
     """
-    counts = {
-        s.target: s.cells + s.networks + s.layers for s in store.stats() if s.cells or s.networks
-    }
+    held = [s for s in store.stats() if s.cells or s.networks]
+    counts = {s.target: s.cells + s.networks + s.layers for s in held}
     for pack in packs.shipped_packs():
         counts[pack.target] = counts.get(pack.target, 0) + sum(pack.counts().values())
     if not counts:

@@ -87,9 +87,7 @@ def ordered(rows: Sequence[ResultRow]) -> list[ResultRow]:
 def _comparable(rows: Sequence[ResultRow]) -> list[ResultRow]:
     """Who answers what was asked, or as much as we do: the easy part alone says nothing."""
     ours = {(row.target, row.regime): row.score.answered for row in rows if row.method == OWN}
-    return [
-        row for row in rows if row.score.answered >= ours.get((row.target, row.regime), row.asked)
-    ]
+    return [r for r in rows if r.score.answered >= ours.get((r.target, r.regime), r.asked)]
 
 
 def best(rows: Sequence[ResultRow], but: Collection[str] = ()) -> list[ResultRow]:

@@ -86,11 +86,8 @@ def first_met(
         each_ms = 1e3 * (time.perf_counter() - began) / max(len(given), 1)
         return MethodResult(regime, method, [given], each_ms)
 
-    old = [
-        Prediction(n.name, networks[n.name].latency_us, n.latency_us)
-        for n in there.networks
-        if n.name in networks
-    ]
+    both = [n for n in there.networks if n.name in networks]
+    old = [Prediction(n.name, networks[n.name].latency_us, n.latency_us) for n in both]
     results = [play(REGIME, OWN, None), MethodResult(REGIME, AS_IT_IS, [old])]
     for tolerance in tolerances:
         regime = f"{REGIME}@{tolerance * 100:g}%"

@@ -238,10 +238,8 @@ def evaluate_cells(
         MethodResult(regime, OWN, given, 1e3 * float(np.mean(spent_s[regime])), per_cell=True)
         for regime, given in trials.items()
     ]
-    networks = [
-        Judged(h, us, ((i, 1),))
-        for i, (h, us) in enumerate(zip(hashes, truth.tolist(), strict=True))
-    ]
+    each = enumerate(zip(hashes, truth.tolist(), strict=True))
+    networks = [Judged(h, us, ((i, 1),)) for i, (h, us) in each]
     task = Task(problem, costs_s, networks, splits, per_cell=True)
     results += evaluate_baselines(
         names, {"cell": task}, config, lambda text: on_message(f"{dataset.target}: {text}")

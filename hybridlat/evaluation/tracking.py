@@ -82,11 +82,8 @@ class TrackedRun:
 
             now = int(time.time() * 1000)
             given = [Param(name, str(v)[:_MOST_PARAMETER]) for name, v in parameters.items()]
-            figures = [
-                Metric(_metric_name(name), float(value), now, 0)
-                for name, value in metrics.items()
-                if value is not None
-            ]
+            known = {name: float(v) for name, v in metrics.items() if v is not None}
+            figures = [Metric(_metric_name(name), v, now, 0) for name, v in known.items()]
             marks = [RunTag(name, value) for name, value in tags.items()]
             with _calling("log a run"):
                 self.client.log_batch(self.id, figures, given, marks)

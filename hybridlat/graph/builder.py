@@ -14,11 +14,7 @@ CONV_VERSION = 11
 
 
 def conv_attributes(
-    kernel: tuple[int, int],
-    pads: tuple[int, ...],
-    stride: int = 1,
-    groups: int = 1,
-    dilation: int = 1,
+    kernel: tuple[int, int], pads: tuple[int, ...], stride: int, groups: int, dilation: int = 1
 ) -> dict[str, AttributeValue]:
     """All attributes of a convolution, none left to its default; pads top, left, bottom, right."""
     return {

@@ -90,7 +90,8 @@ def fusion(qualified_op: str) -> Fusion | None:
 
     Normalisation folds into the weights and counts nothing. A chain of pointwise operators is one
     kind of kernel, whatever its links. A convolution or product that reads through a
-    transpose is that convolution; other operators that both cost are a kind of their own.
+    transpose is that convolution, and so are several that run as one; other operators that both
+    cost are a kind of their own.
     """
     domain, _, name = qualified_op.rpartition("::")
     if domain != "fused":
@@ -102,8 +103,8 @@ def fusion(qualified_op: str) -> Fusion | None:
     unknown = [op for op in light if kind_of(op) == KINDS["other"]]
     contracting = [op for op in heavy if kind_of(op) <= KINDS["matmul"]]
     reorders = heavy == ["Transpose", *contracting] and len(contracting) == 1
-    if reorders:
-        heavy = contracting
+    if reorders or set(heavy) == {"Conv"}:
+        heavy = contracting[:1]
     main = "+".join(heavy + unknown) or "Pointwise"
     return Fusion(main, "Add" in members or "Sum" in members, cost, reorders)
 

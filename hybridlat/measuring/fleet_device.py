@@ -94,11 +94,10 @@ class FleetFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 'scheduler = "tcp://server:8786"'
             )
         names = [device.name for device in self.own]
-        if len(names) != len(set(names)):
-            twice = next(name for name in names if names.count(name) > 1)
+        if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(
-                f'{twice} stands there twice: write target = ["…", "…"] for several targets; local '
-                "devices differ by env"
+                f'{twice[0]} stands there twice: write target = ["…", "…"] for several targets; '
+                "local devices differ by env"
             )
 
     @property

@@ -13,9 +13,8 @@ import logging
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import cast
 
 import platformdirs
 
@@ -64,7 +63,9 @@ def measure_draft(draft: Draft, target: Target, store: Store, run: RunPlan) -> l
     waiting = f"another process measures {names} on {target}: waiting for it"
     with _exclusive(cache / "locks" / str(manifest["plan"])[:3], waiting) as waited:
         if waited and not folder.exists():  # the other process measured and imported all of it
-            theirs = [_newest(store, target, record) for record in manifest["records"]]
+            wanted = manifest["records"]
+            known = [store.measurements(target, r["kind"], r["signature"]) for r in wanted]
+            theirs = [max(same, key=lambda m: m.measured_at, default=None) for same in known]
             if all(theirs):  # it may have imported into another store
                 return list(filter(None, theirs))
         folder.mkdir(parents=True, exist_ok=True)
@@ -78,11 +79,6 @@ def measure_draft(draft: Draft, target: Target, store: Store, run: RunPlan) -> l
         records, _ = import_results(folder, store)
         shutil.rmtree(folder)
         return records
-
-
-def _newest(store: Store, target: Target, record: Mapping[str, str]) -> Measurement | None:
-    known = store.measurements(target, cast("Kind", record["kind"]), record["signature"])
-    return max(known, key=lambda measured: measured.measured_at, default=None)
 
 
 @contextlib.contextmanager

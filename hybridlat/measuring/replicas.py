@@ -178,7 +178,14 @@ class _Run:
             usual = usual_us([result.reference_us for result in of_jobs])
             reference = reference_network()
             reference_us = machine.constant_us(store, backend, "reference", reference, usual, load)
-            fitted_us = self._fitted_overhead_us(reference_us)
+            levels_us = {
+                length: [
+                    level_us(result.samples_us) * reference_us / result.reference_us
+                    for result in self.visits[probe_key(length)]
+                ]
+                for length in machine.PROBE_LENGTHS
+            }
+            fitted_us = machine.fit_dispatch_overhead_us(levels_us)
             null = null_network(1)
             overhead_us = machine.constant_us(store, backend, "entry cost", null, fitted_us, load)
         single_spread = max([SINGLE_VISIT_SPREAD, *map(flicker_share, self.references_us.values())])
@@ -198,16 +205,6 @@ class _Run:
                 counted = visits if job.predecessor is not None else without_outliers(visits)
                 records.append(record_of(subject, visits, own_us, single_spread, counted))
         return records
-
-    def _fitted_overhead_us(self, reference_us: float) -> float:
-        levels_us = {
-            length: [
-                level_us(result.samples_us) * reference_us / result.reference_us
-                for result in self.visits[probe_key(length)]
-            ]
-            for length in machine.PROBE_LENGTHS
-        }
-        return machine.fit_dispatch_overhead_us(levels_us)
 
 
 def _visits(results: Sequence[VisitResult], reference_us: float | None = None) -> list[Visit]:

@@ -139,11 +139,15 @@ def kernel_row(
         if op.endswith("Transpose"):
             n, k = max(c_out // groups, 1), weight[0] // groups * taps[0] * taps[1]
         m = batch * h_out * w_out
+        # Convolutions that run as one: all their channels.
+        twins = [t[0] for t in present[2:] if t[3] and len(t[0]) == len(weight) > 2]
+        wider = sum(shape[0] for shape in twins if shape[1:] == weight[1:])
+        n, c_out = n + wider, c_out + wider
         # Among the inputs of a quantised one are scales, as long as a bias.
         biases = present[2:] if place == 1 else read[_QUANTISED_BIAS:]
         has_bias = int(any(t is not None and t[3] and len(t[0]) == 1 for t in biases))
         has_add = int(added)
-        per_output = 2.0 * k
+        per_output = 2.0 * k * c_out / (c_out - wider)
         if op.endswith("Transpose"):  # each input reaches every tap, each output only some
             per_output /= a.stride**2
     elif kind == KINDS["matmul"] and len(present) > 1:

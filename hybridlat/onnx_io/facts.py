@@ -30,13 +30,9 @@ class FilePrecision:
     def name(self) -> str:
         return max(self.counts, key=lambda p: (self.counts[p], p)) if self.counts else "fp32"
 
-    @property
-    def is_mixed(self) -> bool:
-        return len(self.counts) > 1
-
     def __str__(self) -> str:
         """``int8``, or ``mixed: 20 of 21 convolutions and products in int8, 1 in fp32``."""
-        if not self.is_mixed:
+        if len(self.counts) < 2:
             return self.name
         names = sorted(self.counts, key=lambda name: (name != self.name, name))
         of_all = f" of {sum(self.counts.values())} convolutions and products"

@@ -8,12 +8,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import onnx
 from onnx import ValueInfoProto
 
 from hybridlat.errors import NetworkError
-from hybridlat.graph.network import Constant, Network, Node, Shapes, TensorType
+from hybridlat.graph.network import Network, Node, Shapes, TensorType
 from hybridlat.onnx_io.nodes import FileNode, domain_of, in_order, node_of
 from hybridlat.onnx_io.parse import Parsed, parse
 from hybridlat.onnx_io.rebind import Rebinding, batch_change
@@ -199,11 +200,7 @@ def _assembled(
     ends = tuple([name for name in dict.fromkeys(outputs) if name in types])
     if not ends or not made:
         raise NetworkError("it computes nothing but constants")
-    constants: dict[str, Constant] = {}
-    for name, keep in keeps.items():
-        value = known[name]
-        assert isinstance(value, Value)
-        constants[name] = constant_of(value, keep)
+    constants = {n: constant_of(cast(Value, known[n]), keep) for n, keep in keeps.items()}
     return Network(
         label, tuple(made), tuple(inputs), ends, types, constants, folded, left_out=left_out
     )

@@ -108,10 +108,7 @@ def build(
         nodes, network.name or "network", inputs, outputs, [*tensors, *weights], value_info=others
     )
     imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
-    model: ModelProto = helper.make_model(
-        graph, opset_imports=imports, producer_name="hybridlat", ir_version=8
-    )
-    return model
+    return helper.make_model(graph, opset_imports=imports, producer_name="hybridlat", ir_version=8)
 
 
 @functools.lru_cache(maxsize=65536)

@@ -57,11 +57,8 @@ def _header(estimate: Estimate, heading: str) -> str:
         "sum of cells": units.latency_text(estimate.sum_of_cells_us),
         "answered in": units.latency_text(estimate.elapsed_s * 1e6),
     }
-    items = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
-        for name, value in facts.items()
-        if value
-    )
+    shown = [(escape(name), escape(value)) for name, value in facts.items() if value]
+    items = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in shown)
     spans = "".join(f'<span class="{kind}">{text}</span>' for kind, text in said.items())
     return (
         f'<h1>{escape(heading)}</h1>\n<p class="answer">{spans}</p>\n<dl class="facts">{items}</dl>'

@@ -108,11 +108,8 @@ class Candidate:
             on_message(f"{dataset.target}: the model of all of them")
         self.model = cross_fitting.fit_without(dataset, forbidden, config)
         if not enough:
-            crossed = [
-                cross_fitting.held_out(self.model, dataset, n)
-                for n in training
-                if any(h not in forbidden for h, _ in n.cells)
-            ]
+            known = [n for n in training if any(h not in forbidden for h, _ in n.cells)]
+            crossed = [cross_fitting.held_out(self.model, dataset, n) for n in known]
         self.composition = fit_composition(crossed, config.confidence)
         self.networks = held
         self.trained_networks = [n.name for n in training]
@@ -204,11 +201,9 @@ class Candidate:
 def _held_out(networks: Sequence[WholeNetwork]) -> list[WholeNetwork]:
     """The first fold that has networks enough to judge by: fold 0 but for small sets."""
     needed = max(2, len(networks) // (2 * cross_fitting.FOLDS))
-    for fold in range(cross_fitting.FOLDS):
-        held = [n for n in networks if cross_fitting.fold_of(n.name) == fold]
-        if len(held) >= needed:
-            return held
-    return list(networks[:needed])
+    numbers = range(cross_fitting.FOLDS)
+    folds = ([n for n in networks if cross_fitting.fold_of(n.name) == k] for k in numbers)
+    return next((fold for fold in folds if len(fold) >= needed), list(networks[:needed]))
 
 
 def _error(predictions: Sequence[Prediction]) -> float:

@@ -161,10 +161,7 @@ def measure_target(
 
 
 def train_on(
-    onboarded: Onboarded,
-    training: TrainingOptions,
-    store: str | None = None,
-    on_message: OnMessage = silent,
+    onboarded: Onboarded, training: TrainingOptions, store: str | None, on_message: OnMessage
 ) -> Onboarded:
     """Train on what the store knows of a target that was measured."""
     target, cells = onboarded.target, onboarded.cells

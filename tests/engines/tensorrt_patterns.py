@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import onnx.parser
 
 from hybridlat.engines.tensorrt import in_half_precision, lower
+from hybridlat.engines.tensorrt.fusion_rules import RTX
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target
@@ -28,9 +29,9 @@ def network(
     return read_network(model)
 
 
-def by_rules(net: Network, version: str = "") -> Lowered:
-    """The kernels in the precision that the network is written in."""
-    return lower(net, Target.parse(f"a-gpu/tensorrt{version and '-'}{version}/fp32"))
+def by_rules(net: Network, version: str = RTX, precision: str = "fp32") -> Lowered:
+    """The kernels in the precision that the network is written in, unless another is named."""
+    return lower(net, Target.parse(f"a-gpu/tensorrt-{version}/{precision}"))
 
 
 def weights(**shapes: tuple[int, ...]) -> str:

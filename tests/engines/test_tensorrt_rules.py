@@ -5,8 +5,11 @@ import pytest
 from hybridlat.engines.fusion import rewriter
 from hybridlat.engines.fusion.groups import Groups
 from hybridlat.engines.fusion.rewriter import eliminate, fuse
+from hybridlat.engines.tensorrt import lower
+from hybridlat.engines.tensorrt.fusion_rules import RTX
 from hybridlat.graph.cells import kernels
 from hybridlat.graph.network import Network
+from hybridlat.schema.target import Target
 from tests.engines.tensorrt_patterns import (
     CONV,
     PATTERNS,
@@ -20,8 +23,10 @@ from tests.engines.tensorrt_patterns import (
 )
 
 
-def kernels_of(net: Network, version: str = "") -> tuple[list[str], list[str], tuple[str, ...]]:
-    lowered = by_rules(net, version)
+def kernels_of(
+    net: Network, version: str = RTX, precision: str = "fp32"
+) -> tuple[list[str], list[str], tuple[str, ...]]:
+    lowered = by_rules(net, version, precision)
     names = [kernel.ops[0] for kernel in kernels(lowered, net)]
     return names, [net.nodes[i].op for i in lowered.removed], lowered.warnings
 
@@ -96,6 +101,60 @@ def test_versions_bound_rules() -> None:
     assert by_rules(net, "8.6").by == "rules tensorrt-8.6"
     since = fuse("a", "Relu", "Relu", "", since="8.2")
     assert [since.covers(v) for v in ("8.0", "8.2.1", "10.0", "")] == [False, True, True, True]
+    before = fuse("a", "Relu", "Relu", "", before="8.2")
+    assert [before.covers(v) for v in ("8.0", "8.2.1", "10.0", "")] == [True, False, False, False]
+
+
+SILU = "{0}s = Sigmoid({0}) {0}m = Mul({0}, {0}s)"
+
+
+@pytest.mark.parametrize(
+    ("target", "kernels"),
+    [
+        ("t4/tensorrt-8.6/fp16", ["Conv+Sigmoid+Mul", "Conv"]),
+        ("t4/tensorrt-10.3/int8", ["Conv+Sigmoid+Mul", "Conv"]),
+        ("unheard-of/tensorrt/fp16", ["Conv+Sigmoid+Mul", "Conv"]),
+        ("t4/tensorrt-8.6/fp32", ["Conv", "Sigmoid+Mul", "Conv"]),
+        ("jetson-nano/tensorrt-8.2/fp16", ["Conv", "Sigmoid+Mul", "Conv"]),
+        ("t4/paddle-tensorrt-8.5/fp16", ["Conv", "Sigmoid+Mul", "Conv"]),
+        ("t4/tensorrt/fp32", ["Conv", "Sigmoid+Mul", "Conv"]),
+        (f"t4/tensorrt-{RTX}/fp32", ["Conv+Sigmoid+Mul", "Conv"]),
+    ],
+)
+def test_half_precision_alone_has_epilogues_beyond_relu(target: str, kernels: list[str]) -> None:
+    net = network(f"{W3} a = {CONV}(x, w) {SILU.format('a')} y = {CONV}(am, w2)")
+    lowered = lower(net, Target.parse(target))
+    assert [node.op for node in lowered.network.nodes] == kernels
+
+
+def test_a_convolution_of_the_image_leaves_its_silu_to_another_kernel() -> None:
+    net = network(
+        f"{weights(w=(64, 3, 3, 3), w2=(64, 64, 3, 3))} a = {CONV}(x, w) {SILU.format('a')} "
+        f"y = {CONV}(am, w2)", "float[1,3,28,28] x",
+    )  # fmt: skip
+    assert kernels_of(net, "10.0", "fp16")[0] == ["Conv", "Sigmoid+Mul", "Conv"]
+
+
+def test_a_residual_after_a_silu_is_an_epilogue_from_version_10_on() -> None:
+    net = network(f"{W3} a = {CONV}(x, w) {SILU.format('a')} r = Add(am, x) y = {CONV}(r, w2)")
+    assert kernels_of(net, "10.0", "fp16")[0] == ["Conv+Sigmoid+Mul+Add", "Conv"]
+    assert kernels_of(net, "8.5", "fp16")[0] == ["Conv", "Sigmoid+Mul+Add", "Conv"]
+
+
+def test_convolutions_of_one_tensor_with_the_same_windows_run_as_one() -> None:
+    body = f"{W3} {weights(q=(32, 64, 1, 1))} a = {POINT}(x, p) c = {POINT}(x, q)"
+    relus = network(f"{body} ar = Relu(a) cr = Relu(c) d = {CONV}(ar, w) y = Concat<axis=1>(d, d)",
+                    outputs="y, float[] cr")  # fmt: skip
+    names = kernels_of(relus, "8.6")[0]
+    assert "Conv+Conv+Relu+Relu" in names
+    # A SiLU follows the one that both run as; each in a kernel of its own.
+    silus = network(f"{body} {SILU.format('a')} {SILU.format('c')} y = Concat<axis=1>(am, cm)")
+    assert kernels_of(silus, "8.6", "fp16")[0] == ["Conv+Conv", "Sigmoid+Mul", "Sigmoid+Mul"]
+    # What is put together with others is written in place, which both as one cannot.
+    apart = network(f"{body} y = Concat<axis=1>(a, c)")
+    assert kernels_of(apart, "8.6")[0] == ["Conv", "Conv"]
+    other = network(f"{W3} a = {POINT}(x, p) c = {CONV}(x, w) y = Add(a, c)")
+    assert "Conv+Conv" not in kernels_of(other, "8.6")[0]
 
 
 def test_a_table_is_read_from_top_to_bottom() -> None:

@@ -96,3 +96,13 @@ def test_a_convolution_behind_a_transpose_is_a_convolution() -> None:
     row = kernels.values[0]
     assert row[COLUMN["flop"]] == 2 * 49 * 96 * 56 * 56
     assert row[COLUMN["c_in"]] == row[COLUMN["groups"]] == 96
+
+
+def test_convolutions_that_run_as_one_count_the_channels_of_both() -> None:
+    b = Builder("twins")
+    x = b.input((1, 64, 28, 28))
+    net = b.network(b.conv(x, 96, 1), b.conv(x, 32, 1))
+    lowered = registry.lower(net, Target.parse("l4/tensorrt/fp16"))
+    rows = kernel_rows(lowered)
+    assert len(rows.values) == 1
+    assert [rows.column(c)[0] for c in ("c_out", "n", "flop")] == [128, 128, 2 * 784 * 64 * 128]

@@ -19,7 +19,7 @@ from hybridlat.engines.fusion.groups import Groups, is_stored_weight
 from hybridlat.graph.network import Network, Node, TensorType
 from hybridlat.schema.target import version_key
 
-MatchPolicy = Literal["last", "first", "every"]
+MatchPolicy = Literal["last", "first", "every", "beside"]
 Condition = Callable[["FusionState", int, int], bool]
 """Whether a rule applies to (state, producer group, consumer group); :func:`eliminate` has one
 group, given as both."""
@@ -32,8 +32,10 @@ class Rule:
     Both are kinds of group, in one text; a group's kind is that of its only operator, or what the
     rule that fused it says (``makes``; else the producer's kind). Without a ``consumer`` the
     operators cost nothing: their readers read what they read. ``since`` is the first engine version
-    that the rule holds for, empty: all. ``match_policy`` chooses among several producers in file
-    order: the last or the first that the consumer can be fused with, or every one.
+    that the rule holds for, ``before`` the first later one that it does not hold for, empty: all.
+    ``match_policy`` chooses among several producers in file order: the last or the first that the
+    consumer can be fused with, or every one; ``beside`` chooses the last among the groups that read
+    what the consumer reads.
     """
 
     name: str
@@ -44,10 +46,16 @@ class Rule:
     makes: str = ""
     match_policy: MatchPolicy = "last"
     since: str = ""
+    before: str = ""
 
     def covers(self, version: str) -> bool:
         """Whether the rule holds for an engine version; an empty version is the newest."""
-        return not version or version_key(version) >= version_key(self.since)
+        if not version:
+            return not self.before
+        key = version_key(version)
+        return key >= version_key(self.since) and (
+            not self.before or key < version_key(self.before)
+        )
 
 
 fuse = Rule
@@ -123,6 +131,10 @@ class FusionState:
         """Other groups that read from a group, looking through operators that are eliminated."""
         outputs = [out for node in self.nodes(group) for out in node.outputs if out]
         return sorted(set().union(*map(self.readers, outputs)) - {group})
+
+    def beside(self, group: int) -> list[int]:
+        """Other groups that read what a group reads first."""
+        return sorted(self.readers(self.only(group).inputs[0]) - {group})
 
     def gives_out(self, group: int) -> bool:
         """Whether a tensor of the group is an output of the network."""
@@ -200,7 +212,8 @@ def _apply_rule(state: FusionState, rule: Rule) -> None:
             if rule.when is None or rule.when(state, group, group):
                 state.remove(group)
             continue
-        for producer in sorted(state.producers_of(group), reverse=rule.match_policy != "first"):
+        others = state.beside if rule.match_policy == "beside" else state.producers_of
+        for producer in sorted(others(group), reverse=rule.match_policy != "first"):
             is_kind = state.kind.get(producer) in producers
             fits = is_kind and (rule.when is None or rule.when(state, producer, group))
             if fits and not state.would_loop(producer, group):

@@ -183,10 +183,8 @@ def agree(one: Lowered, other: Lowered) -> bool:
 
 
 def _kernels(lowered: Lowered) -> Counter[tuple[object, ...]]:
-    return Counter(
-        (node.qualified_op, node.attributes, origins)
-        for node, origins in zip(lowered.network.nodes, lowered.origins, strict=True)
-    )
+    each = zip(lowered.network.nodes, lowered.origins, strict=True)
+    return Counter((node.qualified_op, node.attributes, origins) for node, origins in each)
 
 
 def _about_casts(file: Network, lowered: Network) -> tuple[str, ...]:

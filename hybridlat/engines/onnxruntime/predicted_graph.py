@@ -218,11 +218,8 @@ def equal_results(network: Network) -> dict[str, str]:
     """The results of operators that compute the same as an earlier one, with those of that."""
     same: dict[str, str] = {}
     alike: dict[object, str] = {}
-    numbers = {
-        name: (constant.type, constant.values)
-        for name, constant in network.constants.items()
-        if constant.values is not None
-    }
+    stated = [(name, c) for name, c in network.constants.items() if c.values is not None]
+    numbers = {name: (constant.type, constant.values) for name, constant in stated}
 
     def first(name: str) -> object:
         return numbers.get(name) or same.get(name, name)

@@ -75,8 +75,7 @@ class OnnxRuntimeBackend(CpuBackend):
         # times as slow on some CPUs, and met in no trained network.
         options.add_session_config_entry("session.set_denormal_as_zero", "1")
         if lowered:
-            level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-            options.graph_optimization_level = level
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         return options
 
 

@@ -7,21 +7,28 @@ where they know it (``paddle-tensorrt-8.0``), else the year of the measurement o
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 
+from hybridlat.engines import device_sheets
 from hybridlat.engines.fusion.groups import lowered_of, traced
 from hybridlat.engines.fusion.rewriter import apply, code_hash, in_force, unknown_operators
 from hybridlat.engines.tensorrt.fusion_rules import RULES
+from hybridlat.errors import TargetError
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
 from hybridlat.graph.operators import is_quantised
 from hybridlat.schema.target import Target
 
 _TENSORRT_OF_PADDLE = {"2020": "6.0", "2021": "8.0", "ngc": "8.0"}
 """The TensorRT that a version which is no TensorRT's stands for, by the releases of that time."""
-_CODE = ("__init__", "fusion_rules", "predicates")
+_CODE = ("__init__", "fusion_rules", "convolutions", "predicates")
 """The modules of this folder that decide what the kernels are."""
 # Inputs that ONNX types as float32 whatever the precision of the data: (operator, positions).
 _ALWAYS_FLOAT32: Mapping[str, tuple[int, ...]] = {"Resize": (1, 2), "Upsample": (1,)}
+_NEWEST = "10"
+"""What a target means that names no version."""
+_HALF = ("fp16", "bf16", "int8")
+_BEFORE_TURING = ("kepler", "maxwell", "pascal", "volta")
 _LARGEST_HALF = 65504.0
 _INTEGERS = ("int8", "uint8", "int16", "uint16")
 
@@ -33,19 +40,33 @@ def lower(network: Network, target: Target) -> Lowered:
     a quantised file are the kernels of the network that was quantised.
     Operators that no rule names stay kernels of their own, and the warnings name them.
     """
-    target = _as_tensorrt(target)
+    is_half, target = _is_half(target), _as_tensorrt(target)
     plain, kept = without_quantisation(network)
-    typed = in_half_precision(plain) if target.precision == "fp16" else plain
-    groups = apply(typed, RULES, target.version)
+    typed = in_half_precision(plain) if is_half else plain
+    groups = apply(typed, RULES, target.version or _NEWEST)
     lowered = lowered_of(plain, groups, f"rules {target.runtime}", _unknown(plain))
     return traced(lowered, kept, network)
 
 
 def identity(target: Target) -> str:
     """The rules and what they ask of a target."""
-    target = _as_tensorrt(target)
-    held = in_force(RULES, target.version)
-    return f"rules-{code_hash(__file__, _CODE)}/{target.engine}/{held}/{target.precision}"
+    is_half, target = _is_half(target), _as_tensorrt(target)
+    held = in_force(RULES, target.version or _NEWEST)
+    kernels = "half" if is_half else "single"
+    return f"rules-{code_hash(__file__, _CODE)}/{target.engine}/{held}/{kernels}"
+
+
+def _is_half(target: Target) -> bool:
+    """Whether convolutions have the epilogues of half precision: from Turing on.
+
+    Paddle's activations are plug-ins, which are kernels of their own. A device without a sheet is
+    taken for a late one.
+    """
+    if target.precision not in _HALF or target.engine == "paddle-tensorrt":
+        return False
+    with suppress(TargetError):
+        return device_sheets.of_target(target).architecture not in _BEFORE_TURING
+    return True
 
 
 def _as_tensorrt(target: Target) -> Target:

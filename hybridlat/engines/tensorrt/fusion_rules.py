@@ -6,6 +6,10 @@ of common patterns. Tests hold it against that compiler, on networks it was not 
 instead. Rules without a version are also in NVIDIA's list of fusions for TensorRT 8 and later;
 ``since="10"`` marks what was seen with the newer compiler alone.
 
+Classic TensorRT differs (``before=RTX``), as listings of engines of versions 8.4 to 10.7 show that
+others published: epilogues beyond ReLU are made in half precision alone, not for a convolution of
+the image, and convolutions of one tensor run as one.
+
 How the compiler works, as far as it can be seen: convolutions and products are ready-made kernels
 with a small epilogue. Everything else that hangs together (element-wise operators, copies,
 reductions) becomes one generated kernel. An epilogue beyond ReLU costs a convolution its fastest
@@ -15,10 +19,13 @@ wide dense 1x1 convolution is a matrix product: it takes a scale, but no sum beh
 
 from __future__ import annotations
 
-from hybridlat.engines.fusion.rewriter import Rule, eliminate, fuse
+from hybridlat.engines.fusion.rewriter import Condition, Rule, eliminate, fuse
+from hybridlat.engines.tensorrt import convolutions as conv
 from hybridlat.engines.tensorrt import predicates as when
 from hybridlat.engines.tensorrt.predicates import all_of, any_of, unless
 
+RTX = "11"
+"""The version that stands for TensorRT-RTX's compiler: after all of classic TensorRT."""
 CONV = "Conv ConvTranspose"
 MEAN = "ReduceMean GlobalAveragePool"
 VIEW = "Reshape Flatten Squeeze Unsqueeze"
@@ -33,20 +40,21 @@ GENERATED = f"{ELEMENTWISE} {COPY} Softmax ReduceSum ReduceMax Generated"
 # What keeps an operator out of a convolution that reaches it.
 _scale_and_shift_apart = all_of(when.before_generated, unless(when.ends_in("Relu")))
 _scale_apart = any_of(
-    when.is_winograd,  # fast 3x3 kernels have no epilogue but ReLU
-    when.is_a_classifier,
-    when.before_scaled_branches,
-    all_of(when.before_generated, any_of(when.by_scalar, unless(when.is_fully_connected))),
+    conv.is_winograd,  # fast 3x3 kernels have no epilogue but ReLU
+    conv.is_a_classifier,
+    conv.before_scaled_branches,
+    all_of(when.before_generated, any_of(when.by_scalar, unless(conv.is_fully_connected))),
 )
 _sum_apart = any_of(
     all_of(
-        when.is_fully_connected,
+        conv.is_fully_connected,
         when.holds("Add", "BatchNormalization", "Mul", "Relu", "LeakyRelu", "Sigmoid", "Clip"),
     ),
     all_of(when.holds("Add"), when.before_generated),
     all_of(when.holds("Mul"), when.before_odd_mean),
 )
-_gelu_apart = all_of(when.read_by("ReduceL2"), unless(when.is_fully_connected))
+_activation_apart = any_of(unless(when.is_half), conv.reads_pixels, conv.has_a_twin)
+_gelu_apart = all_of(when.read_by("ReduceL2"), unless(conv.is_fully_connected))
 _mean_takes = any_of(
     when.odd_maps,
     when.holds("Sigmoid"),
@@ -58,6 +66,14 @@ _mean_takes = any_of(
     ),
 )
 _copied_for_a_norm = all_of(when.made_by(*CONV.split()), when.read_by("InstanceNormalization"))
+
+
+def _epilogue(activation: str, *conditions: Condition) -> tuple[Rule, Rule]:
+    """A convolution takes the activation: under classic TensorRT, and by TensorRT-RTX's compiler."""
+    name, apart = f"conv, {activation}".lower(), unless(_activation_apart)
+    classic = fuse(name, CONV, activation, "epilogue", all_of(*conditions, apart), before=RTX)
+    return classic, fuse(name, CONV, activation, "epilogue", all_of(*conditions), since=RTX)
+
 
 # fmt: off
 RULES: tuple[Rule, ...] = (
@@ -93,8 +109,8 @@ RULES: tuple[Rule, ...] = (
     fuse("silu, resize", "SiLU LeakyRelu", "Resize", "applied while resizing into its place", all_of(when.only_reader, when.read_by("Concat")), "Resize", since="10"),
     fuse("concat, mean", "Concat Written", MEAN, "the reduction reads the parts", all_of(when.is_global, when.only_reader), "Reduction", since="10"),
     fuse("activation, mean", "HardSwish BatchNormalization Affine", MEAN, "the reduction applies the activation, on small maps or those of an odd size", all_of(when.is_global, any_of(when.odd_maps, when.small_maps)), "Reduction", since="10"),
-    fuse("split convolution", "Relu", MEAN, "a grouped convolution is summed up where it is reduced", all_of(when.is_global, when.made_by_grouped), "Reduction", since="10"),
-    fuse("gate in a product", CONV, "HardSigmoid", "epilogue of a matrix product", all_of(when.is_fully_connected, when.only_reader), since="10"),
+    fuse("split convolution", "Relu", MEAN, "a grouped convolution is summed up where it is reduced", all_of(when.is_global, conv.made_by_grouped), "Reduction", since="10"),
+    fuse("gate in a product", CONV, "HardSigmoid", "epilogue of a matrix product", all_of(conv.is_fully_connected, when.only_reader), since="10"),
     fuse("hard gate", "HardSigmoid", "Mul", "the gate is made where it is used", when.only_reader, "Gate", since="10"),
     fuse("gate, mean", "Gate", MEAN, "the reduction applies the gate", when.only_reader, "Reduction", since="10"),
 
@@ -111,30 +127,31 @@ RULES: tuple[Rule, ...] = (
     fuse("broadcast, view", "Expand", VIEW, "a number is repeated in any shape", when.only_reader, since="10"),
 
     # Epilogues of convolutions.
-    fuse("conv, affine", CONV, "BatchNormalization Affine", "scale and shift in the epilogue", all_of(any_of(when.only_reader, when.is_fully_connected), unless(_scale_and_shift_apart))),
-    fuse("conv, hardswish", CONV, "HardSwish", "epilogue", all_of(when.only_reader, unless(when.is_a_classifier), unless(when.before_generated))),
-    fuse("conv, leaky relu", CONV, "LeakyRelu", "epilogue", all_of(when.only_reader, unless(when.before_generated))),
-    fuse("conv, activation", CONV, f"Relu {ACTIVATION}", "epilogue", any_of(when.only_reader, when.is_fully_connected)),
-    fuse("conv, silu", CONV, "SiLU", "epilogue"),
-    fuse("conv, gelu", CONV, "Gelu TanhGelu", "epilogue", all_of(when.only_reader, unless(_gelu_apart))),
+    fuse("silu, sum", "SiLU", "Add", "one element-wise kernel: no epilogue has both", when.only_reader, "Elementwise", before="10"),
+    fuse("conv, affine", CONV, "BatchNormalization Affine", "scale and shift in the epilogue", all_of(any_of(when.only_reader, conv.is_fully_connected), unless(_scale_and_shift_apart))),
+    *_epilogue("HardSwish", when.only_reader, unless(conv.is_a_classifier), unless(when.before_generated)),
+    *_epilogue("LeakyRelu", when.only_reader, unless(when.before_generated)),
+    fuse("conv, activation", CONV, f"Relu {ACTIVATION}", "epilogue", any_of(when.only_reader, conv.is_fully_connected)),
+    *_epilogue("SiLU"),
+    *_epilogue("Gelu TanhGelu", when.only_reader, unless(_gelu_apart)),
     fuse("conv, activation, affine", CONV, "BatchNormalization Affine", "epilogue", all_of(when.only_reader, unless(when.before_generated)), since="10"),
     fuse("conv, power", CONV, "Pow", "epilogue", when.by_scalar, since="10"),
     fuse("conv, scale", CONV, "Mul", "epilogue", all_of(when.by_constant, unless(_scale_apart)), since="10"),
     fuse("conv, shift", CONV, "Add", "epilogue", all_of(when.by_scalar, when.holds("Mul")), since="10"),
     fuse("conv, product", CONV, "Mul", "the branch with the activation multiplies", all_of(when.only_reader, when.reads_two, when.same_shape, when.holds("Clip", "Relu", "Sigmoid", "Tanh")), match_policy="first", since="10"),
-    fuse("conv, grouped sum", CONV, "Add", "residual: a grouped 1x1 branch adds", all_of(when.only_reader, when.adds_a_grouped_branch), match_policy="first", since="10"),
-    fuse("conv, bare sum", CONV, "Add Sum", "residual: a branch without epilogue adds", all_of(when.only_reader, when.same_shape, unless(when.holds("Mul")), when.adds_a_scaled_branch), since="10"),
-    fuse("conv, scaled sum", CONV, "Add Sum", "residual: the first branch adds when scales are not folded", all_of(when.only_reader, when.holds("BatchNormalization"), unless(when.is_fully_connected)), match_policy="first"),
+    fuse("conv, grouped sum", CONV, "Add", "residual: a grouped 1x1 branch adds", all_of(when.only_reader, conv.adds_a_grouped_branch), match_policy="first", since="10"),
+    fuse("conv, bare sum", CONV, "Add Sum", "residual: a branch without epilogue adds", all_of(when.only_reader, when.same_shape, unless(when.holds("Mul")), conv.adds_a_scaled_branch), since="10"),
+    fuse("conv, scaled sum", CONV, "Add Sum", "residual: the first branch adds when scales are not folded", all_of(when.only_reader, when.holds("BatchNormalization"), unless(conv.is_fully_connected)), match_policy="first"),
     fuse("conv, sum", CONV, "Add Sum", "residual: the last branch adds; a matrix product with an epilogue does not", all_of(when.only_reader, when.same_shape, unless(_sum_apart))),
     fuse("conv, sum, difference", CONV, "Sub", "epilogue", all_of(when.only_reader, when.holds("Add"), unless(when.is_half)), since="10"),
     fuse("conv, sum, activation", CONV, f"Relu {ACTIVATION}", "epilogue", all_of(when.only_reader, when.holds("Add", "Sum"))),
     fuse("conv, sum, affine", CONV, "BatchNormalization Affine", "epilogue", all_of(when.only_reader, when.holds("Add", "Sum"), unless(when.before_generated)), since="10"),
-    fuse("conv, sum, silu", CONV, "SiLU", "epilogue; with scales the sum is written as well", any_of(all_of(when.only_reader, when.holds("Add", "Sum")), all_of(when.holds("Add"), when.holds("Mul"), unless(when.is_fully_connected))), since="10"),
-    fuse("conv, sum, scale", CONV, "Mul", "epilogue", all_of(when.by_constant, when.holds("Add"), unless(when.is_fully_connected)), since="10"),
+    fuse("conv, sum, silu", CONV, "SiLU", "epilogue; with scales the sum is written as well", any_of(all_of(when.only_reader, when.holds("Add", "Sum")), all_of(when.holds("Add"), when.holds("Mul"), unless(conv.is_fully_connected))), since="10"),
+    fuse("conv, sum, scale", CONV, "Mul", "epilogue", all_of(when.by_constant, when.holds("Add"), unless(conv.is_fully_connected)), since="10"),
     fuse("conv, sum, shift", CONV, "Add", "epilogue", all_of(when.only_reader, when.holds("Sub")), since="10"),
     fuse("conv, sum, leaky relu", CONV, "LeakyRelu", "epilogue", all_of(when.only_reader, when.holds("Add", "Sum"), unless(when.before_generated))),
-    fuse("conv, branch", CONV, "BatchNormalization", "a residual epilogue writes a second, scaled result", all_of(when.branches_together, when.adds_twice), since="10"),
-    fuse("conv, branch", CONV, "Mul", "a residual epilogue writes a second, scaled result", all_of(when.by_one_constant, when.branches_together, unless(when.is_fully_connected), unless(when.of_producer(when.read_by("Reshape")))), since="10"),
+    fuse("conv, branch", CONV, "BatchNormalization", "a residual epilogue writes a second, scaled result", all_of(conv.branches_together, conv.adds_twice), since="10"),
+    fuse("conv, branch", CONV, "Mul", "a residual epilogue writes a second, scaled result", all_of(when.by_one_constant, conv.branches_together, unless(conv.is_fully_connected), unless(when.of_producer(when.read_by("Reshape")))), since="10"),
 
     # Epilogues of products.
     fuse("gemm, bias", "Gemm MatMul", "Add", "epilogue, unless a copy follows in half precision", all_of(when.by_constant, unless(all_of(when.is_half, when.read_by("Split"))))),
@@ -157,7 +174,7 @@ RULES: tuple[Rule, ...] = (
     fuse("resize, sum", "Resize", "Add", "added while resizing", when.only_reader, since="10"),
     fuse("resize, sum, relu", "Resize", "Relu", "added while resizing", all_of(when.only_reader, when.holds("Add")), since="10"),
     fuse("branch scale", "BatchNormalization", "Add Sub", "scaled where it is added", when.only_reader, "Affine", since="10"),
-    fuse("transpose, conv", "Transpose", "Conv", "a convolution that is no matrix product reads any layout", all_of(when.only_reader, unless(when.of_consumer(when.is_fully_connected))), "Conv", since="10"),
+    fuse("transpose, conv", "Transpose", "Conv", "a convolution that is no matrix product reads any layout", all_of(when.only_reader, unless(when.of_consumer(conv.is_fully_connected))), "Conv", since="10"),
     fuse("resize, concat", "Resize", "Concat Pad", "resized into its place", when.only_reader, "Resize", since="10"),
 
     fuse("row mean", GENERATED, "ReduceMean", "one pass over the rows", when.reduces_rows, "Generated", match_policy="every", since="10"),
@@ -178,5 +195,6 @@ RULES: tuple[Rule, ...] = (
     eliminate("view", VIEW, "another shape of the same bytes", all_of(when.layout_unchanged, unless(_copied_for_a_norm))),
     fuse("split attention", GENERATED, "Generated", "a sum over parts makes its weights", all_of(when.only_reader, when.holds("Softmax"), when.of_consumer(when.holds("ReduceSum"))), "Generated", since="10"),
     eliminate("concat", "Concat", "the parts are written in place", when.writes_in_place),
+    fuse("twins", "Conv", "Conv", "convolutions of one tensor with the same windows", conv.is_a_twin, match_policy="beside", before=RTX),
 )
 # fmt: on

@@ -13,8 +13,6 @@ from hybridlat.graph.network import Node
 
 _CAN_WRITE_ANYWHERE = ("Split", "Slice")
 _SMALL_ELEMENTS = 16384
-_CHANNEL_MULTIPLE = 8
-_PRODUCT_CHANNELS = 256
 
 
 def all_of(*conditions: Condition) -> Condition:
@@ -131,7 +129,7 @@ def same_shape(s: FusionState, producer: int, consumer: int) -> bool:
 
 def is_global(s: FusionState, producer: int, consumer: int) -> bool:
     """The lower reduction is over whole feature maps."""
-    return s.only(consumer).op.startswith("Global") or _pixels(s, consumer) == 1
+    return s.only(consumer).op.startswith("Global") or pixels(s, consumer) == 1
 
 
 def reduces_rows(s: FusionState, producer: int, consumer: int) -> bool:
@@ -220,59 +218,6 @@ def layout_unchanged(s: FusionState, producer: int, consumer: int) -> bool:
     return not (flattens or s.gives_out(consumer))
 
 
-# ---- convolutions ----
-
-
-def is_a_classifier(s: FusionState, producer: int, consumer: int) -> bool:
-    """In single precision: a convolution of one pixel, as wide as a matrix product."""
-    is_wide = _pixels(s, consumer) == 1 and _is_wide(s, producer)
-    return is_wide and not is_half(s, producer, consumer)
-
-
-def is_fully_connected(s: FusionState, producer: int, consumer: int) -> bool:
-    """In half precision: a dense 1x1 convolution, wide enough to run as a matrix product."""
-    return is_half(s, producer, consumer) and _is_wide(s, producer)
-
-
-def is_winograd(s: FusionState, producer: int, consumer: int) -> bool:
-    """A dense 3x3 convolution with stride 1."""
-    return _dense_weight(s, producer)[2:] == (3, 3)
-
-
-def made_by_grouped(s: FusionState, producer: int, consumer: int) -> bool:
-    """What the producer reads is made by a grouped convolution that is not depthwise."""
-    return any(_is_grouped(s, maker) for maker in s.producers_of(producer))
-
-
-def adds_a_grouped_branch(s: FusionState, producer: int, consumer: int) -> bool:
-    """The consuming Add adds two grouped convolutions that are not depthwise."""
-    makers = s.producers_of(consumer)
-    return len(makers) == 2 and all(_is_grouped(s, maker) for maker in makers)
-
-
-def adds_a_scaled_branch(s: FusionState, producer: int, consumer: int) -> bool:
-    """The consuming Add adds another convolution, which is scaled already."""
-    others = [g for g in s.producers_of(consumer) if g != producer]
-    return any(s.kind[g] == "Conv" and s.ops(g)[-1] == "Mul" for g in others)
-
-
-def adds_twice(s: FusionState, producer: int, consumer: int) -> bool:
-    """The producer holds two additions."""
-    return s.ops(producer).count("Add") > 1
-
-
-def before_scaled_branches(s: FusionState, producer: int, consumer: int) -> bool:
-    """What is added to the consumer is read by scales of further branches."""
-    sums = [g for g in s.consumers_of(consumer) if s.only(g).op == "Add"]
-    return any(s.kind[r] == "BatchNormalization" for g in sums for r in s.consumers_of(g))
-
-
-def branches_together(s: FusionState, producer: int, consumer: int) -> bool:
-    """The producer already adds a residual, and the consuming scale feeds the next addition."""
-    readers = s.consumers_of(consumer)
-    return "Add" in s.ops(producer) and bool(readers) and all("Add" in s.ops(r) for r in readers)
-
-
 _is_global_mean = all_of(is_a("ReduceMean", "GlobalAveragePool"), is_global)
 _before_mean = before(_is_global_mean)
 _passes_on = is_a("Add", "Mul", "Relu", "LeakyRelu", "Clip")
@@ -316,7 +261,7 @@ def _is_part_of_another(s: FusionState, part: str, group: int) -> bool:
     return any(s.network.nodes[i].op == "Concat" and s.group[i] != group for i in readers)
 
 
-def _pixels(s: FusionState, group: int) -> int:
+def pixels(s: FusionState, group: int) -> int:
     """Pixels of the feature maps that a group makes."""
     return math.prod(s.output(group).shape[2:])
 
@@ -325,31 +270,3 @@ def _input_shape(s: FusionState, group: int) -> tuple[int, ...]:
     """Shape of what a group reads; of no elements where it reads constants alone."""
     name = next((i for i in s.only(group).inputs if i in s.network.types), "")
     return s.network.types[name].shape if name else (0, 0, 0)
-
-
-def _conv(s: FusionState, group: int) -> Node | None:
-    return next((node for node in s.nodes(group) if node.op == "Conv"), None)
-
-
-def _dense_weight(s: FusionState, group: int) -> tuple[int, ...]:
-    """Shape of the weight of a group's convolution; empty unless it is dense, with stride 1."""
-    conv = _conv(s, group)
-    if conv is None or conv.attribute("group", 1) != 1:
-        return ()
-    is_strided = conv.attribute("strides") not in (None, (1,), (1, 1))
-    return () if is_strided else s.network.type_of(conv.inputs[1]).shape
-
-
-def _is_wide(s: FusionState, group: int) -> bool:
-    """Whether the group's convolution is dense, 1x1, and wide enough for a matrix product."""
-    weight = _dense_weight(s, group)
-    wide = all(c >= _PRODUCT_CHANNELS and c % _CHANNEL_MULTIPLE == 0 for c in weight[:2])
-    return bool(weight) and wide and all(size == 1 for size in weight[2:])
-
-
-def _is_grouped(s: FusionState, group: int) -> bool:
-    conv = _conv(s, group)
-    if conv is None or conv.attribute("group", 1) == 1:
-        return False
-    weight = s.network.type_of(conv.inputs[1]).shape
-    return weight[1] > 1 or weight[0] != conv.attribute("group")

@@ -164,12 +164,11 @@ class Composition:
         ``noise`` is the relative standard error of the network's ``latency_us``. None where the
         latency is no more than the overhead.
         """
-        sum_us = (latency_us - self.overhead_us) / self.scale
-        if sum_us <= 0:
+        cells_us = latency_us - self.overhead_us
+        if cells_us / self.scale <= 0:
             return None
-        return sum_us, math.hypot(noise, self.residual_share) * latency_us / (
-            latency_us - self.overhead_us
-        )
+        noise = math.hypot(noise, self.residual_share) * latency_us / cells_us
+        return cells_us / self.scale, noise
 
     def interval(self, posterior: ErrorPosterior) -> NetworkInterval:
         """Latency and interval of the network that a posterior describes.

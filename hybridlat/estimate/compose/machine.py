@@ -85,12 +85,8 @@ def machine_composition(
     """
     confidence = lent.confidence if lent is not None else 0.9
     prior = math.hypot(lent.residual_share, BORROWING_SHARE) if lent is not None else _LONE_SHARE
-    ratios = np.array(
-        [
-            math.log(max(n.latency_us - dispatch_overhead_us, 0.5 * n.latency_us) / n.sum_us)
-            for n in networks
-        ]
-    )
+    own_us = [max(n.latency_us - dispatch_overhead_us, 0.5 * n.latency_us) for n in networks]
+    ratios = np.array([math.log(us / n.sum_us) for us, n in zip(own_us, networks, strict=True)])
     constant, scatter = 0.0, prior
     weights = np.ones(len(ratios))
     for _ in range(_ROUNDS):

@@ -97,10 +97,8 @@ class Correlation(msgspec.Struct, frozen=True, rename=_NAMES_ON_DISK):
 
     def spreads(self, priors: Sequence[CellPrior]) -> Matrix:
         """Standard error of each cell, wider for those outside what the model was trained on."""
-        return np.array(
-            [f.spread_share * (1.0 if f.trusted else self.untrusted_factor) for f in priors],
-            dtype=float,
-        )
+        factors = [1.0 if f.trusted else self.untrusted_factor for f in priors]
+        return np.array([f.spread_share for f in priors], dtype=float) * factors
 
 
 def kind_similarity(priors: Sequence[CellPrior]) -> Matrix:
@@ -121,9 +119,8 @@ def squared_distances(priors: Sequence[CellPrior]) -> Matrix:
     width = max((len(f.coordinates) for f in priors), default=0)
     if width == 0:
         return np.zeros((len(priors), len(priors)))
-    coordinates = np.array(
-        [f.coordinates if len(f.coordinates) == width else (math.nan,) * width for f in priors]
-    )
+    none = (math.nan,) * width
+    coordinates = np.array([f.coordinates if len(f.coordinates) == width else none for f in priors])
     difference = coordinates[:, None, :] - coordinates[None, :, :]
     squared = np.mean(difference**2, axis=2)
     return np.asarray(np.where(np.isnan(squared), np.inf, squared))
@@ -289,6 +286,5 @@ class ErrorPosterior:
         total = self.sum_us
         if total <= 0:
             return 0.0
-        return float(
-            sum(self.uses_us[i] for i in range(len(self.priors)) if self.is_measured(i)) / total
-        )
+        measured_us = (us for i, us in enumerate(self.uses_us) if self.is_measured(i))
+        return float(sum(measured_us) / total)

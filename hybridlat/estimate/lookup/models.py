@@ -57,12 +57,9 @@ def user_models_folder() -> Path:
 def model_folders(target: Target | None) -> list[Path]:
     """Folders of models of ``target`` (None: of any), the user's own before those shipped."""
     pattern = target.folder if target is not None else "*"
-    folders = [
-        folder_in_use(entry)
-        for root in (user_models_folder(), shipped("models"))
-        for entry in sorted(root.glob(pattern))
-    ]
-    return [folder for folder in folders if folder is not None]
+    roots = (user_models_folder(), shipped("models"))
+    entries = [entry for root in roots for entry in sorted(root.glob(pattern))]
+    return [folder for folder in map(folder_in_use, entries) if folder is not None]
 
 
 def family_heads() -> list[FamilyHead]:
@@ -77,23 +74,15 @@ def folder_in_use(parent: Path) -> Path | None:
     except (OSError, ValueError):
         name = ""
     versions = [parent / VERSIONS_FOLDER / name] if name and Path(name).name == name else []
-    for folder in (*versions, parent):
-        if (folder / CARD_FILE).is_file():
-            return folder
-    return None
+    return next((f for f in (*versions, parent) if (f / CARD_FILE).is_file()), None)
 
 
 def model_hash(folder: Path) -> str:
     """Hash of all that predictions depend on, 16 hex digits; the card's date is not part of it."""
-    digest = hashlib.sha256()
-    for name in (*MODEL_FILES, COMPOSITION_FILE):
-        digest.update((folder / name).read_bytes())
-    prior = folder / PRIOR_FOLDER
-    while prior.is_dir():
-        for name in MODEL_FILES:
-            digest.update((prior / name).read_bytes())
-        prior /= PRIOR_FOLDER
-    return digest.hexdigest()[:16]
+    files = [folder / name for name in (*MODEL_FILES, COMPOSITION_FILE)]
+    while (folder := folder / PRIOR_FOLDER).is_dir():
+        files += [folder / name for name in MODEL_FILES]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
 
 
 def read_card(folder: Path) -> Mapping[str, object]:
@@ -177,10 +166,9 @@ def known_device(target: Target, store: Store) -> Device | None:
     try:
         return device_sheets.load(target.device).under(target.engine)
     except TargetError:
-        for folder in model_folders(target):
-            device = read_device(folder)
-            if device is not None:
-                return device
+        devices = map(read_device, model_folders(target))
+        if device := next(filter(None, devices), None):
+            return device
     return store.cache_read(_key(target), partial(wire.decode_or_none, form=Device))
 
 

@@ -250,14 +250,10 @@ def relatives_of(data: TargetData) -> tuple[Target, ...]:
     """
     here = data.target
     same = (here.device, here.engine, here.threads)
-    others = [
-        other
-        for other in sorted(recorded(data.store) - {here, *data.related})
-        if (other.device, other.engine, other.threads) == same
-    ]
-    return tuple(
-        sorted(others, key=lambda o: (o.precision != here.precision, version_gap(o, here)))
-    )
+    known = sorted(recorded(data.store) - {here, *data.related})
+    others = [other for other in known if (other.device, other.engine, other.threads) == same]
+    others.sort(key=lambda o: (o.precision != here.precision, version_gap(o, here)))
+    return tuple(others)
 
 
 def version_gap(one: Target, other: Target) -> tuple[int, ...]:

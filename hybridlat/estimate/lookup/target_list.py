@@ -103,9 +103,8 @@ def list_targets(store: str | None = None, device: str | None = None) -> list[Ta
             add(target, "model", noise_floor=noise if isinstance(noise, int | float) else None,
                 trained_on=rows if isinstance(rows, int) else None)  # fmt: skip
     for head in models.family_heads():
-        for target in sorted(
-            {Target(task.device, task.engine, task.precision) for task in head.tasks}
-        ):
+        targets = {Target(task.device, task.engine, task.precision) for task in head.tasks}
+        for target in sorted(targets):
             width = head.half_width_share(target)
             add(target, FAMILY, 0, head.networks(target), half_width_share=width,
                 batches=head.batches.get(str(target)),
@@ -115,8 +114,7 @@ def list_targets(store: str | None = None, device: str | None = None) -> list[Ta
         if engine.backend is not None:
             add(engine.target, "this machine")
     if wanted is not None:
-        others = by_data_sheet(by_name.values())
-        by_name |= {info.target: info for info in others}
+        by_name |= {info.target: info for info in by_data_sheet(by_name.values())}
         by_name = {name: i for name, i in by_name.items() if name.split("/")[0] == wanted}
     return sorted(by_name.values(), key=_place)
 

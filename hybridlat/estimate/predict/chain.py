@@ -113,10 +113,8 @@ class OwnModel(CellSource):
     def predict(self, cells: NetworkCells, positions: Sequence[int]) -> list[CellLatency | None]:
         """See ``CellSource``."""
         guesses = self.model.predict([cells.texts[i] for i in positions])
-        return [
-            None if guess.latency_us is None else stated(guess, self.model.confidence)
-            for guess in guesses
-        ]
+        confidence = self.model.confidence
+        return [None if one.latency_us is None else stated(one, confidence) for one in guesses]
 
 
 def sources_of(data: TargetData, can_measure: bool) -> Iterator[tuple[CellSource, bool]]:

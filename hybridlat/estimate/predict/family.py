@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -36,7 +36,6 @@ from hybridlat.model.family.limits import least_us, within_reach
 from hybridlat.model.family.served import FamilyModel, relative_point
 from hybridlat.schema.device import STRICT, Device
 from hybridlat.schema.estimate import OriginCode
-from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
@@ -167,15 +166,13 @@ class Family(CellSource):
             text = f"learned from other GPUs, no {title} measured"
         own = [f"{n} network{'' if n == 1 else 's'} {where}" for where, n in self.measured.items()]
         text = ", and ".join([text, *own])
-        batches = head.batches.get(label.partition(" ")[0]) or _outermost(head.batches.values())
+        batches = head.batches.get(label.partition(" ")[0])
+        if batches is None and head.batches:
+            lows, highs = zip(*head.batches.values(), strict=True)
+            batches = min(lows), max(highs)
         stated = shipped.FamilyHead("", known, head.calibration, dict(head.batches))
         typical = stated.half_width_share(self.target if task in known else None)
         return Origin(code, f"{text[:1].upper()}{text[1:]}.", batches, typical)
-
-
-def _outermost(ranges: Collection[tuple[int, int]]) -> tuple[int, int] | None:
-    lows, highs = zip(*ranges, strict=True) if ranges else ((), ())
-    return (min(lows), max(highs)) if ranges else None
 
 
 def folder_of(target: Target, device: Device | None) -> Path | None:
@@ -202,10 +199,8 @@ def family_of(folder: Path, data: TargetData, device: Device, others: Sequence[T
 
 def measured_networks(store: Store, target: Target) -> list[MeasuredNetwork]:
     """Whole networks of a target whose cells the store can name, 300 at most."""
-    latest: dict[str, Measurement] = {}
-    for record in store.measurements(target, "network"):
-        if tells_latency(record):
-            latest[record.signature] = record
+    records = filter(tells_latency, store.measurements(target, "network"))
+    latest = {record.signature: record for record in records}
     measured: list[MeasuredNetwork] = []
     breakdowns = store.breakdowns(target) if latest else ()
     # A network imported again has two: the older one does not tell what it copies.

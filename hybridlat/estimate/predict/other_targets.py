@@ -213,13 +213,9 @@ def other_cpu(data: TargetData) -> OtherTarget | None:
     whose threads agree, then the user's own, then the first by name. None where there is no such
     model, or none that can be read.
     """
-    target = data.target
-    others = [
-        other
-        for other in all_readable(read_target, model_folders(None))
-        if other.device != target.device
-        and (other.engine, other.precision) == (target.engine, target.precision)
-    ]
+    target, known = data.target, all_readable(read_target, model_folders(None))
+    same = (target.engine, target.precision)
+    others = [o for o in known if o.device != target.device and (o.engine, o.precision) == same]
     for other in sorted(others, key=lambda other: other.threads != target.threads):
         there = data.neighbour(other)
         if there.model is not None and there.model.device.kind == "cpu":

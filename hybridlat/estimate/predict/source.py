@@ -228,10 +228,8 @@ def describe(text: str) -> tuple[tuple[tuple[str, float], ...], tuple[float, ...
     height and taps.
     """
     cells = geometry([text])
-    op, kind, c_in, c_out, h_out, k_h, k_w, groups = (
-        cells.column(name)
-        for name in ("op", "kind", "c_in", "c_out", "h_out", "k_h", "k_w", "groups")
-    )
+    names = ("op", "kind", "c_in", "c_out", "h_out", "k_h", "k_w", "groups")
+    op, kind, c_in, c_out, h_out, k_h, k_w, groups = map(cells.column, names)
     works = work_bytes(cells)
     shares = works / math.fsum(works)
     sizes = np.array([c_in, c_out, h_out, k_h * k_w])

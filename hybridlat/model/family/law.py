@@ -43,7 +43,7 @@ class Hyper:
     terms (``Embedding.terms``) which share otherwise. ``alone`` is the weight (0..1) of what a
     task's own rows say where no other task teaches; ``boosted`` gives tasks trees of their own.
     ``overlap`` is the power of the norm that joins the device's time and the host's: 1 adds them,
-    infinity takes the longer.
+    infinity takes the longer. ``host`` is what a network's host has of its own on one task.
     """
 
     lengths: Array = field(default_factory=lambda: np.full(len(DESCRIPTORS), 0.35))
@@ -65,6 +65,7 @@ class Hyper:
     parts: float = 0.0
     layout_distance: float = 0.0
     overlap: float = 1.0
+    host: float = 0.0
 
     @property
     def own_variance(self) -> float:
@@ -132,7 +133,7 @@ ASSUMED = {
             balance=0.0, units=0.0, to_last_cache=0.3, roofline=0.5, outputs_per_unit=0.5
         ),
         sharing=Sharing(all=1.0, device=0.05, engine=0.05, precision=0.1, layout=0.3, task=0.05),
-        by_part=0.3, parts=0.3, layout_distance=1.0, overlap=3.0, **_STEADY,
+        by_part=0.3, parts=0.3, layout_distance=1.0, overlap=3.0, host=0.2, **_STEADY,
         apart={"host": Sharing(1.0, device=6.0, engine=1.0, precision=2.0, layout=0.0, task=4.0)},
     )),
     # Hundreds of networks, timed at large batches, tell kernels apart that dozens do not.
@@ -204,11 +205,17 @@ class Embedding:
         return result
 
     def variances(self, equations: Float32) -> Array:
-        """The diagonal of ``covariance`` of equations with themselves, whatever their tasks."""
-        return np.asarray(sum(
+        """Of each equation alone, whatever its task: its prior variance and its host's own."""
+        terms = (
             own.total * (equations[:, places].astype(np.float64) ** 2).sum(axis=1)
             for own, places in self._shared
-        ))  # fmt: skip
+        )
+        return np.asarray(sum(terms, self.hosts(equations) ** 2))
+
+    def hosts(self, equations: Float32) -> Array:
+        """Standard deviation that each network's own host has of its log-latency."""
+        share = equations[:, self.terms["host"].start].astype(np.float64) / self.hyper.by_class
+        return np.asarray(share * self.hyper.host)
 
     def mixed(self, tasks: Sequence[Task], known: Sequence[Task], weighted: Float32) -> Float32:
         """Coefficients (tasks x columns) by ``weighted`` rows of the tasks ``known``."""

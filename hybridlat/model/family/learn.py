@@ -68,7 +68,7 @@ def fit(
     _, network = np.unique([one.network for one in observations], return_inverse=True)
     same = network[:, None] == network[None, :]
     alike = same & (task_of[:, None] == task_of[None, :])
-    own = hyper.network**2 * alike + hyper.architecture**2 * same
+    always = hyper.network**2 * alike + hyper.architecture**2 * same
     robust = np.ones(count)
     levels = np.zeros((len(tasks), embedding.columns), np.float32)
     ratios = [np.zeros(len(base)) for base in bases]
@@ -87,6 +87,8 @@ def fit(
             points[i] = share.astype(np.float32) @ cloud
             residual[i] = log_us[i] - logarithm + share @ ratios[i]
         noise = hyper.noise**2 / (robust * trust)
+        hosts = embedding.hosts(points)
+        own = always + np.outer(hosts, hosts) * alike
         covariance = embedding.covariance(points, task_each, points, task_each) + own
         covariance[np.diag_indices(count)] += noise
         dual = np.asarray(np.linalg.solve(covariance, residual), np.float64)
@@ -125,7 +127,9 @@ def fit(
     anchors = points[chosen].astype(np.float16).astype(np.float32)
     theirs = [task_each[i] for i in chosen]
     left = embedding.covariance(anchors, theirs, anchors, theirs)
-    left[np.diag_indices(len(chosen))] += hyper.own_variance / robust[chosen] + 1e-6
+    left[np.diag_indices(len(chosen))] += (
+        hyper.own_variance / robust[chosen] + hosts[chosen] ** 2 + 1e-6
+    )
     factor = np.tril(np.linalg.inv(np.linalg.cholesky(left))).astype(np.float32)
     seen = np.bincount(task_of, minlength=len(tasks))
     model = FamilyModel(embedding, tasks, sums, beside, anchors, task_of[chosen], factor, seen)

@@ -221,7 +221,8 @@ class FamilyModel:
         """Covariance of networks' log-latencies that the anchors leave, noise not included."""
         half = self._against_anchors(equations, tasks) @ self._factor.T
         left = self.embedding.covariance(equations, tasks, equations, tasks) - half @ half.T
-        left[np.diag_indices(len(left))] = np.maximum(np.diag(left), 1e-6)
+        own = self.embedding.hosts(equations) ** 2
+        left[np.diag_indices(len(left))] = np.maximum(np.diag(left) + own, 1e-6)
         return np.asarray(left, np.float64)
 
     def save(self, folder: Path) -> None:

@@ -51,11 +51,8 @@ def read_logs(paths: Iterable[Path], default: Target | None = None) -> Rows:
     ``default`` is the target of what a log does not state. Raises StoreError for no files.
     """
     files = files_at(paths, ENDINGS, "logs or times of trtexec")
-    logs = {
-        file: read_log(file.read_text(encoding="utf-8", errors="replace"))
-        for file in files
-        if file.suffix.lower() != ".json"
-    }
+    texts = [file for file in files if file.suffix.lower() != ".json"]
+    logs = {file: read_log(file.read_text(encoding="utf-8", errors="replace")) for file in texts}
     times = {file.name for file in files if file not in logs}
     runs = {log.times: log for log in logs.values() if log.times in times}
     read = Rows()
@@ -159,8 +156,5 @@ def _shape(text: str, options: Mapping[str, str]) -> tuple[int, ...]:
     """Sizes of the first input of four; empty where none is stated."""
     given = options.get("shapes") or options.get("optShapes") or ""
     stated = [part.rpartition(":")[2] for part in given.split(",")] + _DIMENSIONS.findall(text)
-    for one in stated:
-        sizes = tuple(int(n) for n in one.strip("'\"").split("x") if n.isdigit())
-        if len(sizes) == 4 and min(sizes) > 0:
-            return sizes
-    return ()
+    each = (tuple(int(n) for n in one.strip("'\"").split("x") if n.isdigit()) for one in stated)
+    return next((sizes for sizes in each if len(sizes) == 4 and min(sizes) > 0), ())

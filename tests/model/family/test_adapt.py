@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from experiments.family_choice import choose
-from hybridlat.model.family.dataset import Array, Observation
+from hybridlat.model.family.dataset import Array, KernelSet, Observation, Sharing, Task
 from hybridlat.model.family.law import Embedding, Hyper
 from hybridlat.model.family.learn import adapt, fit
 from hybridlat.model.family.served import FamilyModel, calibrate
@@ -39,6 +39,27 @@ def test_a_few_networks_correct_a_new_device(model: FamilyModel) -> None:
     assert np.median(np.abs(errors(0))) > 0.3
     assert np.median(np.abs(errors(5))) < 0.06
     assert spreads(0) > spreads(1) > spreads(5)
+
+
+def test_one_network_does_not_tell_what_the_host_of_another_costs() -> None:
+    eager, apart = Task("other", "torch-2.4", "fp32"), {"host": Sharing(1.0, device=6.0)}
+    hyper = Hyper(overlap=3.0, apart=apart)
+    few = observations(4, 2, eager)
+    small = [replace(one, kernels=_of_batches(one.kernels, 1e-3)) for one in few]
+
+    def spread(host: float, rows: Sequence[Observation]) -> float:
+        model = fit(observations(40, 1), Embedding(replace(hyper, host=host), size=40))
+        known = [replace(rows[0], latency_us=5000.0)] * 3
+        return adapt(model, eager, known).log_latency(rows[1].kernels)[1]
+
+    assert spread(0.3, small) > 0.25 > 2 * spread(0.0, small)
+    large = [replace(one, kernels=_of_batches(one.kernels, 1e3)) for one in few]
+    assert spread(0.3, large) == pytest.approx(spread(0.0, large), rel=0.02)
+
+
+def _of_batches(kernels: KernelSet, times: float) -> KernelSet:
+    """The kernels, each so many times as long."""
+    return replace(kernels, base_us=kernels.base_us * times)
 
 
 def test_one_wrong_network_among_five_is_held_off(model: FamilyModel) -> None:

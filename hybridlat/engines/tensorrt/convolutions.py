@@ -1,0 +1,135 @@
+"""The conditions in the table of TensorRT's fusion rules that ask about convolutions.
+
+Each takes the state of a fusion, the producer and the consumer; see
+:mod:`hybridlat.engines.fusion.rewriter`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hybridlat.engines.fusion.rewriter import FusionState
+from hybridlat.engines.tensorrt.predicates import is_half, pixels
+from hybridlat.graph.network import Node
+
+_CHANNEL_MULTIPLE = 8
+_PRODUCT_CHANNELS = 256
+_PIXEL_CHANNELS = 4
+
+
+def is_a_classifier(s: FusionState, producer: int, consumer: int) -> bool:
+    """In single precision: a convolution of one pixel, as wide as a matrix product."""
+    is_wide = pixels(s, consumer) == 1 and _is_wide(s, producer)
+    return is_wide and not is_half(s, producer, consumer)
+
+
+def is_fully_connected(s: FusionState, producer: int, consumer: int) -> bool:
+    """In half precision: a dense 1x1 convolution, wide enough to run as a matrix product."""
+    return is_half(s, producer, consumer) and _is_wide(s, producer)
+
+
+def is_winograd(s: FusionState, producer: int, consumer: int) -> bool:
+    """A dense 3x3 convolution with stride 1."""
+    return _dense_weight(s, producer)[2:] == (3, 3)
+
+
+def reads_pixels(s: FusionState, producer: int, consumer: int) -> bool:
+    """The producer is a dense convolution of an image's few channels."""
+    conv = _conv(s, producer)
+    if conv is None or conv.attribute("group", 1) != 1:
+        return False
+    return s.network.type_of(conv.inputs[1]).shape[1] <= _PIXEL_CHANNELS
+
+
+def has_a_twin(s: FusionState, producer: int, consumer: int) -> bool:
+    """Another convolution that the consumer's kind follows reads as the producer does."""
+    followed = (g for g in s.beside(producer) if _read_alike(s, g, producer))
+    return any({s.kind[r] for r in s.consumers_of(g)} == {s.kind[consumer]} for g in followed)
+
+
+def is_a_twin(s: FusionState, producer: int, consumer: int) -> bool:
+    """The consumer convolves what the producer does, in the same way, and does the same to it.
+
+    What both make lies side by side: neither can write its part into a longer tensor.
+    """
+    whole, part = Counter(s.ops(producer)), Counter(s.ops(consumer))
+    is_alike = whole == {op: whole["Conv"] * n for op, n in part.items()}
+    made = [o for g in (producer, consumer) for node in s.nodes(g) for o in node.outputs]
+    readers = [s.network.nodes[i].op for out in made for i in s.consumers.get(out, ())]
+    return is_alike and _read_alike(s, producer, consumer) and "Concat" not in readers
+
+
+def made_by_grouped(s: FusionState, producer: int, consumer: int) -> bool:
+    """What the producer reads is made by a grouped convolution that is not depthwise."""
+    return any(_is_grouped(s, maker) for maker in s.producers_of(producer))
+
+
+def adds_a_grouped_branch(s: FusionState, producer: int, consumer: int) -> bool:
+    """The consuming Add adds two grouped convolutions that are not depthwise."""
+    makers = s.producers_of(consumer)
+    return len(makers) == 2 and all(_is_grouped(s, maker) for maker in makers)
+
+
+def adds_a_scaled_branch(s: FusionState, producer: int, consumer: int) -> bool:
+    """The consuming Add adds another convolution, which is scaled already."""
+    others = [g for g in s.producers_of(consumer) if g != producer]
+    return any(s.kind[g] == "Conv" and s.ops(g)[-1] == "Mul" for g in others)
+
+
+def adds_twice(s: FusionState, producer: int, consumer: int) -> bool:
+    """The producer holds two additions."""
+    return s.ops(producer).count("Add") > 1
+
+
+def before_scaled_branches(s: FusionState, producer: int, consumer: int) -> bool:
+    """What is added to the consumer is read by scales of further branches."""
+    sums = [g for g in s.consumers_of(consumer) if s.only(g).op == "Add"]
+    return any(s.kind[r] == "BatchNormalization" for g in sums for r in s.consumers_of(g))
+
+
+def branches_together(s: FusionState, producer: int, consumer: int) -> bool:
+    """The producer already adds a residual, and the consuming scale feeds the next addition."""
+    readers = s.consumers_of(consumer)
+    return "Add" in s.ops(producer) and bool(readers) and all("Add" in s.ops(r) for r in readers)
+
+
+# ---- what they ask ----
+
+
+def _conv(s: FusionState, group: int) -> Node | None:
+    return next((node for node in s.nodes(group) if node.op == "Conv"), None)
+
+
+def _read_alike(s: FusionState, *groups: int) -> bool:
+    """Whether dense convolutions have the same windows and read the same tensor."""
+    convs = [conv for group in groups if (conv := _conv(s, group))]
+    names = ("group", "strides", "pads", "dilations")
+    asked = {
+        (conv.inputs[0], s.network.type_of(conv.inputs[1]).shape[1:], *map(conv.attribute, names))
+        for conv in convs
+    }
+    return len(convs) == len(groups) and len(asked) == 1 and convs[0].attribute("group", 1) == 1
+
+
+def _dense_weight(s: FusionState, group: int) -> tuple[int, ...]:
+    """Shape of the weight of a group's convolution; empty unless it is dense, with stride 1."""
+    conv = _conv(s, group)
+    if conv is None or conv.attribute("group", 1) != 1:
+        return ()
+    is_strided = conv.attribute("strides") not in (None, (1,), (1, 1))
+    return () if is_strided else s.network.type_of(conv.inputs[1]).shape
+
+
+def _is_wide(s: FusionState, group: int) -> bool:
+    """Whether the group's convolution is dense, 1x1, and wide enough for a matrix product."""
+    weight = _dense_weight(s, group)
+    wide = all(c >= _PRODUCT_CHANNELS and c % _CHANNEL_MULTIPLE == 0 for c in weight[:2])
+    return bool(weight) and wide and all(size == 1 for size in weight[2:])
+
+
+def _is_grouped(s: FusionState, group: int) -> bool:
+    conv = _conv(s, group)
+    if conv is None or conv.attribute("group", 1) == 1:
+        return False
+    weight = s.network.type_of(conv.inputs[1]).shape
+    return weight[1] > 1 or weight[0] != conv.attribute("group")
