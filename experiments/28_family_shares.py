@@ -24,7 +24,7 @@ from scipy.optimize import minimize
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from hybridlat.model.family.dataset import Sharing
+from hybridlat.model.family.dataset import Relations, Sharing
 from hybridlat.model.family.law import embedding_of
 from hybridlat.schema.progress import silent
 
@@ -67,7 +67,8 @@ def main() -> None:
     rows = [world.observations[i] for i in np.flatnonzero(world.counted)]
     tasks = [one.task for one in rows]
     nothing = dict.fromkeys((one.name for one in fields(Sharing)), 0.0)
-    alike = [Sharing(**nothing | {r: 1.0}).between(tasks, tasks) > 0 for r in RELATIONS]
+    pairs = Relations(tasks, tasks)
+    alike = [Sharing(**nothing | {r: 1.0}).between(pairs) > 0 for r in RELATIONS]
     network = np.unique([one.network for one in rows], return_inverse=True)[1]
     same = network[:, None] == network[None, :]
     own = [np.eye(len(rows), dtype=bool), same & alike[-1], same]

@@ -89,19 +89,27 @@ class Sharing:
         """Of a task with itself."""
         return float(sum(astuple(self)))
 
-    def between(self, left: Sequence[Task], right: Sequence[Task]) -> Array:
+    def between(self, relations: Relations) -> Array:
         """Covariance factor of every pair, (left x right)."""
+        each = [getattr(self, name) * same for name, same in relations.alike.items()]
+        return np.asarray(sum(each, float(self.all)))[relations.pairs]
+
+
+class Relations:
+    """What the tasks of two lists have in common: ``alike`` of the distinct ones by name.
+
+    ``pairs`` picks (left x right) of what is worked out for those.
+    """
+
+    def __init__(self, left: Sequence[Task], right: Sequence[Task]) -> None:
         number = {task: i for i, task in enumerate(dict.fromkeys((*left, *right)))}
-        alike = {
+        self.alike = {
             name: np.equal.outer(*[np.array([getattr(task, name) for task in number], object)] * 2)
             for name in ("device", "engine", "precision", "layout", "runtime")
         }
-        alike["recipe"] = alike["engine"] & alike["precision"]
-        alike["task"] = np.eye(len(number), dtype=bool)
-        result = np.full((len(number), len(number)), float(self.all))
-        for name, same in alike.items():
-            result += getattr(self, name) * same
-        return np.asarray(result[np.ix_([number[t] for t in left], [number[t] for t in right])])
+        self.alike["recipe"] = self.alike["engine"] & self.alike["precision"]
+        self.alike["task"] = np.eye(len(number), dtype=bool)
+        self.pairs = np.ix_([number[t] for t in left], [number[t] for t in right])
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.model.family.dataset import HOST_ROW, KernelSet, Sharing, Task
+from hybridlat.model.family.dataset import HOST_ROW, KernelSet, Relations, Sharing, Task
 from hybridlat.model.family.kernels import CLASSES, COPY, DESCRIPTORS, HOST, LAYOUT, PARTS
 
 Array = NDArray[np.float64]
@@ -200,8 +200,9 @@ class Embedding:
     ) -> Array:
         """Prior covariance of what equations say, each (rows x columns) with a task a row."""
         result = np.zeros((len(left), len(right)))
+        relations = Relations(left_tasks, right_tasks)
         for own, places in self._shared:
-            result += (left[:, places] @ right[:, places].T) * own.between(left_tasks, right_tasks)
+            result += (left[:, places] @ right[:, places].T) * own.between(relations)
         return result
 
     def variances(self, equations: Float32) -> Array:
@@ -220,8 +221,9 @@ class Embedding:
     def mixed(self, tasks: Sequence[Task], known: Sequence[Task], weighted: Float32) -> Float32:
         """Coefficients (tasks x columns) by ``weighted`` rows of the tasks ``known``."""
         result = np.zeros((len(tasks), self.columns), np.float32)
+        relations = Relations(tasks, known)
         for own, places in self._shared:
-            between = own.between(tasks, known).astype(np.float32)
+            between = own.between(relations).astype(np.float32)
             result[:, places] = between @ weighted[:, places]
         return result
 

@@ -11,6 +11,7 @@ from hybridlat.model.family.dataset import (
     DISPATCH_US,
     GROUPED,
     HOST_ROW,
+    Relations,
     Sharing,
     Task,
     kernel_set,
@@ -29,7 +30,7 @@ OLD = Task("v100", "paddle-tensorrt-2020", "fp32", copies=True)
 def test_versions_of_an_engine_share_what_another_engine_does_not() -> None:
     newer, other = replace(OLD, engine="paddle-tensorrt-8.0"), replace(OLD, engine="tensorrt-8.0")
     sharing = Sharing(runtime=0.3)
-    version, engine = sharing.between([OLD], [newer, other])[0]
+    version, engine = sharing.between(Relations([OLD], [newer, other]))[0]
     assert version - engine == pytest.approx(0.3)
     assert {one.runtime for one in (OLD, newer)} == {"paddle-tensorrt"}
     assert (replace(OLD, engine="torch-ngc").runtime, other.runtime) == ("torch", "tensorrt")
