@@ -103,6 +103,7 @@ def kernel_row(
     main = made[0] if made else blank
     activation = activation_class(a.activation)
     added = not is_quantised(op.rpartition("::")[2]) and len(read) > 3 and read[3] is not None
+    run_as_one = op.rpartition("::")[2].split("+").count("Conv") > 1
     fused = fusion(op)
     if fused is not None:
         op, activation = fused.op, fused.activation
@@ -139,9 +140,9 @@ def kernel_row(
         if op.endswith("Transpose"):
             n, k = max(c_out // groups, 1), weight[0] // groups * taps[0] * taps[1]
         m = batch * h_out * w_out
-        # Convolutions that run as one: all their channels.
-        twins = [t[0] for t in present[2:] if t[3] and len(t[0]) == len(weight) > 2]
-        wider = sum(shape[0] for shape in twins if shape[1:] == weight[1:])
+        # Convolutions that run as one: all their channels. A scale may look like a weight.
+        others = present[2:] if run_as_one else ()
+        wider = sum(t[0][0] for t in others if t[3] and t[0][1:] == weight[1:] != ())
         n, c_out = n + wider, c_out + wider
         # Among the inputs of a quantised one are scales, as long as a bias.
         biases = present[2:] if place == 1 else read[_QUANTISED_BIAS:]

@@ -106,3 +106,13 @@ def test_convolutions_that_run_as_one_count_the_channels_of_both() -> None:
     rows = kernel_rows(lowered)
     assert len(rows.values) == 1
     assert [rows.column(c)[0] for c in ("c_out", "n", "flop")] == [128, 128, 2 * 784 * 64 * 128]
+
+
+def test_a_scale_of_each_channel_is_no_second_convolution() -> None:
+    b = Builder("scaled")
+    made = b.conv(b.input((1, 64, 28, 28)), 64, 1)
+    scaled = b.op("Mul", [made, b.weight((1, 64, 1, 1))], (1, 64, 28, 28), 14)
+    net = b.network(b.conv(scaled, 32))
+    lowered = registry.lower(net, Target.parse("l4/tensorrt/int8"))
+    assert [node.op for node in lowered.network.nodes] == ["Conv+Mul", "Conv"]
+    assert [kernel_rows(lowered).column(c)[0] for c in ("c_out", "n")] == [64, 64]
