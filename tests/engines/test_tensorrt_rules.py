@@ -135,6 +135,26 @@ def test_a_convolution_of_the_image_leaves_its_silu_to_another_kernel() -> None:
     assert kernels_of(net, "10.0", "fp16")[0] == ["Conv", "Sigmoid+Mul", "Conv"]
 
 
+@pytest.mark.parametrize(
+    ("target", "kernels"),
+    [
+        ("t4/tensorrt-10.3/fp16", ["Conv", "Conv+Add+Sigmoid+Mul", "Conv"]),
+        ("t4/tensorrt-10.3/fp32", ["Conv", "Conv+Add", "Sigmoid+Mul", "Conv"]),
+        ("v100/tensorrt-10.3/fp16", ["Conv", "Conv+Add", "Sigmoid+Mul", "Conv"]),
+        (f"t4/tensorrt-{RTX}/fp32", ["Conv", "Conv+Add+Sigmoid+Mul", "Conv"]),
+    ],
+)
+def test_a_silu_of_a_sum_is_bounded_as_that_of_a_convolution(
+    target: str, kernels: list[str]
+) -> None:
+    net = network(
+        f"{W3} a = {POINT}(x, p) e = {CONV}(x, w) r = Add(a, e) {SILU.format('r')} "
+        f"y = {CONV}(rm, w2)"
+    )
+    lowered = lower(net, Target.parse(target))
+    assert [node.op for node in lowered.network.nodes] == kernels
+
+
 def test_a_residual_after_a_silu_is_an_epilogue_from_version_10_on() -> None:
     net = network(f"{W3} a = {CONV}(x, w) {SILU.format('a')} r = Add(am, x) y = {CONV}(r, w2)")
     assert kernels_of(net, "10.0", "fp16")[0] == ["Conv+Sigmoid+Mul+Add", "Conv"]
