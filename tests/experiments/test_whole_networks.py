@@ -69,12 +69,14 @@ def test_the_page_says_what_the_lines_come_to() -> None:
     known = [made(t4, "unseen", "hybridlat", 8), made(t4, "unseen", "roofline", 10),
              made(t4, "unseen", "kernel_forest", 9), made(t4, "zero_shot", "hybridlat", 40),
              made(v100, "zero_shot", "hybridlat", 10),
+             made(t4, "one_constant", "hybridlat", 7),
              made(t4, "few@10", "chosen", 12)]  # fmt: skip
     targets = page.judged(known)
     rows = {row[0]: list(row[1:]) for row in page.goals(targets).rows}
     assert rows[page.CAME_TO[0]] == ["20.0 (2)", "10.0 (1)", "40.0 (1)"]
     assert rows["worst device"] == ["40.0 t4", "10.0 v100", "40.0 t4"]
-    assert rows[page.CAME_TO[6]] == ["1 of 1", "0 of 0", "1 of 1"]
+    assert rows[page.CAME_TO[6]] == ["7.0 (1)", "–", "7.0 (1)"]
+    assert rows[page.CAME_TO[7]] == ["1 of 1", "0 of 0", "1 of 1"]
     first, second = page.table(targets).rows
     assert first[:7] == [t4, "30/0", "8.0/8.0", "–", "40.0/40.0", "–", "12.0/12.0"]
     assert (*first[-3:-1], second[0]) == ("9.0/–", "kernel_forest", f"{v100}*")
