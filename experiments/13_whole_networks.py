@@ -205,7 +205,7 @@ def other_devices(world: World) -> Iterator[Line]:
             continue
         world.on_message(f"{world.family}, few known: {label}")
         medians, spreads = (each[rows] for each in world.foretold)
-        constant = np.median(world.truth[rows] / medians)  # by all that it holds
+        constant = np.median(world.truth[rows] / medians)  # by the table itself
         yield world.line(label, "one_constant", OWN, medians * constant)
         calibration = world.calibration(world.others(device))
         if calibration is None:

@@ -52,10 +52,8 @@ class Rule:
         """Whether the rule holds for an engine version; an empty version is the newest."""
         if not version:
             return not self.before
-        key = version_key(version)
-        return key >= version_key(self.since) and (
-            not self.before or key < version_key(self.before)
-        )
+        key, end = version_key(version), version_key(self.before)
+        return key >= version_key(self.since) and (not self.before or key < end)
 
 
 fuse = Rule

@@ -54,6 +54,10 @@ _sum_apart = any_of(
     all_of(when.holds("Mul"), when.before_odd_mean),
 )
 _activation_apart = any_of(unless(when.is_half), conv.reads_pixels, conv.has_a_twin)
+_silu_of_a_sum = any_of(
+    all_of(when.only_reader, when.holds("Add", "Sum")),
+    all_of(when.holds("Add"), when.holds("Mul"), unless(conv.is_fully_connected)),
+)
 _gelu_apart = all_of(when.read_by("ReduceL2"), unless(conv.is_fully_connected))
 _mean_takes = any_of(
     when.odd_maps,
@@ -146,8 +150,8 @@ RULES: tuple[Rule, ...] = (
     fuse("conv, sum, difference", CONV, "Sub", "epilogue", all_of(when.only_reader, when.holds("Add"), unless(when.is_half)), since="10"),
     fuse("conv, sum, activation", CONV, f"Relu {ACTIVATION}", "epilogue", all_of(when.only_reader, when.holds("Add", "Sum"))),
     fuse("conv, sum, affine", CONV, "BatchNormalization Affine", "epilogue", all_of(when.only_reader, when.holds("Add", "Sum"), unless(when.before_generated)), since="10"),
-    fuse("conv, sum, silu", CONV, "SiLU", "epilogue; with scales the sum is written as well", all_of(when.is_half, any_of(all_of(when.only_reader, when.holds("Add", "Sum")), all_of(when.holds("Add"), when.holds("Mul"), unless(conv.is_fully_connected)))), since="10", before=RTX),
-    fuse("conv, sum, silu", CONV, "SiLU", "epilogue; with scales the sum is written as well", any_of(all_of(when.only_reader, when.holds("Add", "Sum")), all_of(when.holds("Add"), when.holds("Mul"), unless(conv.is_fully_connected))), since=RTX),
+    fuse("conv, sum, silu", CONV, "SiLU", "epilogue; with scales the sum is written as well", all_of(when.is_half, _silu_of_a_sum), since="10", before=RTX),
+    fuse("conv, sum, silu", CONV, "SiLU", "epilogue; with scales the sum is written as well", _silu_of_a_sum, since=RTX),
     fuse("conv, sum, scale", CONV, "Mul", "epilogue", all_of(when.by_constant, when.holds("Add"), unless(conv.is_fully_connected)), since="10"),
     fuse("conv, sum, shift", CONV, "Add", "epilogue", all_of(when.only_reader, when.holds("Sub")), since="10"),
     fuse("conv, sum, leaky relu", CONV, "LeakyRelu", "epilogue", all_of(when.only_reader, when.holds("Add", "Sum"), unless(when.before_generated))),

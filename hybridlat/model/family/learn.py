@@ -127,9 +127,8 @@ def fit(
     anchors = points[chosen].astype(np.float16).astype(np.float32)
     theirs = [task_each[i] for i in chosen]
     left = embedding.covariance(anchors, theirs, anchors, theirs)
-    left[np.diag_indices(len(chosen))] += (
-        hyper.own_variance / robust[chosen] + hosts[chosen] ** 2 + 1e-6
-    )
+    diagonal = hyper.own_variance / robust[chosen] + hosts[chosen] ** 2
+    left[np.diag_indices(len(chosen))] += diagonal + 1e-6
     factor = np.tril(np.linalg.inv(np.linalg.cholesky(left))).astype(np.float32)
     seen = np.bincount(task_of, minlength=len(tasks))
     model = FamilyModel(embedding, tasks, sums, beside, anchors, task_of[chosen], factor, seen)
