@@ -1,7 +1,7 @@
 # make demo    installs into .venv and shows the latency of a real network on this machine
 # make test    the same with the development tools: style, types, import layers, tests
 #              (HYBRIDLAT_SLOW_TESTS=1 also those that take the better part of a minute)
-# make fuzz    predicts mutated files (SEED=7 COUNT=10000) and shows what ends in an exception
+# make fuzz    tries mutated inputs (KIND=networks SEED=7 COUNT=10000) and shows what is no answer
 # make size    counts lines and modules by room, import circles, and words of the pages
 # make docs    writes the site of the pages to build/site, without a network
 # make wheel-check  the wheel in an empty environment does all that the pages say (some minutes)
@@ -25,6 +25,7 @@ SUITS := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:
 VERSIONS := 3.11 3.12 3.13
 TESTS ?= tests
 
+KIND ?= networks
 SEED ?= 0
 COUNT ?= 10000
 
@@ -52,7 +53,7 @@ tests:
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 fuzz: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.onnx_io.fuzz $(SEED) $(COUNT)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz.driver $(KIND) $(SEED) $(COUNT)
 
 size: | $(BIN)/python
 	@$(BIN)/python tests/size.py

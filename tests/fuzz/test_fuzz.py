@@ -16,7 +16,7 @@ ONCE_WRONG = (4005, 2607, 5409, 8705, 9305)
 def fuzz(*arguments: int) -> str:
     """In a process of its own, so that an engine that crashes is seen as such."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.onnx_io.fuzz", *map(str, arguments)],
+        [sys.executable, "-m", "tests.fuzz.driver", "networks", *map(str, arguments)],
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]

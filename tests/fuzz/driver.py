@@ -1,0 +1,111 @@
+"""Seeded mutations of what people bring, each tried in a child process; what is no answer is named.
+
+``make fuzz KIND=networks SEED=7 COUNT=10000``, or of a seed the inputs of the further numbers:
+``python -m tests.fuzz.driver networks 7 0 4005 2607``.
+
+A kind is a module of this folder with two functions. ``corpus(numbers, seed)`` gives each input of
+these numbers with a label. ``attempt(label, data, folder)`` hands it to hybridlat, with an empty
+folder for its files, and returns "answered", "refused", or "wrong" with words behind it.
+A HybridlatError of one short line is a refusal; any other exception is wrong, and so is
+what ends the process, takes more than a minute, or more than two gigabytes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import resource
+import select
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from hybridlat.errors import HybridlatError
+from tests.networks import ROOT
+
+MOST_BYTES = 2 << 30
+ADDRESS_BYTES = 12 << 30  # more than any answer maps; less than the machine has
+MOST_SECONDS = 60.0
+LONGEST_MESSAGE = 900
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Try ``COUNT`` inputs of ``SEED``, or the further numbers; 1 where one ends in no answer."""
+    kind, seed, *counts = arguments
+    count, *numbers = map(int, counts)
+    codes: Counter[str] = Counter()
+    for number, outcome in outcomes(kind, int(seed), numbers or list(range(count))):
+        code = outcome.split()[0]
+        codes[code] += 1
+        if code == "wrong":
+            print(f"WRONG {kind} {seed} 0 {number}: {outcome}", flush=True)
+    print(", ".join(f"{count} {code}" for code, count in sorted(codes.items())))
+    return 1 if codes["wrong"] else 0
+
+
+def outcomes(kind: str, seed: int, numbers: list[int]) -> Iterator[tuple[int, str]]:
+    """How each number ends; a child that dies, hangs or grows is replaced behind its input."""
+    left = list(numbers)
+    while left:
+        words = [sys.executable, "-m", "tests.fuzz.driver", "--child", kind, str(seed)]
+        with subprocess.Popen(
+            [*words, *map(str, left)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+        ) as child:
+            assert child.stdout is not None
+            while left:
+                ready, _, _ = select.select([child.stdout], [], [], MOST_SECONDS)
+                line = child.stdout.readline().decode() if ready else ""
+                if line:
+                    yield left.pop(0), line.partition(" ")[2].strip()
+                    continue
+                if not ready:
+                    child.kill()
+                code = child.wait()
+                if code or not ready:  # a child that has grown ends by itself, with 0
+                    end = f"exit code {code}" if ready else f"no answer in {MOST_SECONDS:.0f} s"
+                    yield left.pop(0), f"wrong {end}"
+                break
+
+
+def child(kind: str, seed: int, numbers: list[int]) -> None:
+    """Try the inputs one by one, a line each."""
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES, ADDRESS_BYTES))
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # whatever libraries print
+    module = importlib.import_module(f"tests.fuzz.{kind}")
+    for number, (label, data) in zip(numbers, module.corpus(numbers, seed), strict=True):
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                outcome = module.attempt(label, data, Path(folder))
+            except HybridlatError as error:
+                outcome = refusal(error)
+            except Exception as error:  # noqa: BLE001  the very thing that is looked for
+                traceback.print_exception(error)
+                outcome = f"wrong {type(error).__name__}: {error}"
+        peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        if peak_bytes > MOST_BYTES:
+            outcome = f"wrong {peak_bytes / (1 << 30):.1f} GB"
+        print(number, *outcome.split(), f"[{label}]", file=answers)
+        if peak_bytes > MOST_BYTES:
+            return
+
+
+def refusal(error: HybridlatError) -> str:
+    """ "refused" where the message is one line that a person reads."""
+    text = str(error)
+    is_a_sentence = 0 < len(text) <= LONGEST_MESSAGE and text.isprintable()
+    return "refused" if is_a_sentence else f"wrong message: {text[:300]!r}"
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--child":
+        child(sys.argv[2], int(sys.argv[3]), [int(number) for number in sys.argv[4:]])
+    else:
+        sys.exit(main(sys.argv[1:]))
