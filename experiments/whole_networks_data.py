@@ -22,7 +22,6 @@ from hybridlat.model.family.dataset import KernelSet, Observation, Task, archite
 from hybridlat.model.family.kernels import KernelTable
 from hybridlat.model.family.shipped import copies_of
 from hybridlat.onnx_io import read_network
-from hybridlat.schema.measurement import is_replayed, is_suspect
 from hybridlat.schema.target import Target
 
 FAMILIES = {
@@ -114,11 +113,13 @@ def read_rows(folders: Iterable[Path], engines: Iterable[str]) -> list[Row]:
             n["note"] for n in NOTES if all(getattr(row, c) in v for c, v in n["where"].items())
         ]
         note = "; ".join(filter(None, [str(row.note), *noted]))
-        how = copies_of(target, note), is_replayed(note)
+        copies = False if "not including IO" in note else True if "including IO" in note else None
+        graphs = "CUDA graph" in note and "no CUDA graph" not in note
+        how = copies_of(target, copies), graphs
         # Measured with ReLU where the file, another project's twin of it, has ReLU6 or a leaky one.
         relu = "ReLU in Paddle" in f"{row.mapping_note} {note}"
         network = (str(row.folder), str(row.onnx))
-        key = (target, *network, int(row.batch), layout, is_suspect(note), *how, relu)
+        key = (target, *network, int(row.batch), layout, "suspect" in note, *how, relu)
         groups.setdefault(key, []).append(float(row.latency_us))
     return [
         Row(t, folder, onnx, batch, layout, float(np.median(result)), *rest, tuple(result))  # type: ignore[arg-type]

@@ -29,7 +29,7 @@ from hybridlat.model.family.learn import embedded, fit
 from hybridlat.model.family.served import FamilyModel
 from hybridlat.model.family.shipped import FAMILY_OF, copies_of
 from hybridlat.schema.device import Device
-from hybridlat.schema.measurement import Breakdown, Measurement, is_replayed, is_suspect
+from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.target import Target
 
 Array = NDArray[np.float64]
@@ -45,7 +45,7 @@ class MeasuredRow:
 
     ``repeats_us`` are the single figures; ``cells`` and ``layers`` (of the file, unfused; empty
     where they are not recorded) are signature texts with their counts; ``copied_bytes`` is what the
-    network reads and gives out. A suspect row, out of line with its neighbours as its origin's note
+    network reads and gives out. A suspect row, out of line with its neighbours as its origin
     says, is neither learned from nor judged.
     """
 
@@ -90,7 +90,8 @@ def load_networks(target: Target, sources: Sequence[RecordSource]) -> list[Measu
     for record in records.values():
         if not record.labels.get("role"):
             origin = tuple(sorted((k, v) for k, v in record.labels.items() if k != "repeat"))
-            origins.setdefault((record.signature, origin), []).append(record)
+            facts = (record.launch, record.copies, record.suspect)
+            origins.setdefault((record.signature, origin, facts), []).append(record)
     known: list[_Origin] = []
     for same in origins.values():
         named = partitions.get(same[0].signature, {})
@@ -113,12 +114,12 @@ def load_networks(target: Target, sources: Sequence[RecordSource]) -> list[Measu
     several = len({same[0].labels.get("layout", "") for _, same in known}) > 1
     groups: dict[tuple[Task, str, str, int, bool], list[_Origin]] = {}
     for partition, same in known:
-        labels = same[0].labels
-        layout, note = labels.get("layout", "") if several else "", labels.get("note", "")
-        how = copies_of(target, note), is_replayed(note)
+        first = same[0]
+        layout = first.labels.get("layout", "") if several else ""
+        how = copies_of(target, first.copies), first.launch == "graph"
         task = Task(target.device, target.runtime, target.precision, layout, *how)
         batch = _batch(partition, texts)
-        key = (task, partition.network, partition.signature, batch, is_suspect(note))
+        key = (task, partition.network, partition.signature, batch, first.suspect)
         groups.setdefault(key, []).append((partition, same))
     rows = []
     for key, figures in groups.items():

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal, Self
+from typing import Any, ClassVar, Final, Literal, Self
 
 from msgspec import Struct, field, to_builtins
 from msgspec.structs import force_setattr
@@ -18,7 +18,9 @@ from msgspec.structs import force_setattr
 from hybridlat.schema import wire
 from hybridlat.schema.target import Target
 
-RECORD_FORMAT = 1
+RECORD_FORMAT = 2
+Launch = Literal["graph", "stream"]
+"""How the device got its work: replayed from a CUDA graph, or enqueued kernel by kernel."""
 Kind = Literal["cell", "network", "layer"]
 KINDS: Final[tuple[Kind, ...]] = ("cell", "network", "layer")
 _HASH = re.compile(r"[0-9a-f]{32}")
@@ -28,6 +30,7 @@ class _Record(Struct, frozen=True):
     """What goes into a store: known by the hash of its content, sound or refused."""
 
     PARTS: ClassVar[Mapping[str, type[Struct]]] = {}
+    FORMAT: ClassVar[int] = 1
     target: Target
 
     @property
@@ -41,8 +44,8 @@ class _Record(Struct, frozen=True):
         return wire.canonical(self.to_json())
 
     def to_json(self) -> dict[str, object]:
-        """The record as JSON types (format 1)."""
-        return {"format": RECORD_FORMAT, **to_builtins(self), "target": str(self.target)}
+        """The record as JSON types."""
+        return {"format": self.FORMAT, **to_builtins(self), "target": str(self.target)}
 
     @classmethod
     def from_json(cls, body: object) -> Self:
@@ -50,7 +53,7 @@ class _Record(Struct, frozen=True):
 
         Strict: a field too many, a missing one or one of another type is damage, not a variant.
         """
-        record = wire.record(body, cls, cls.__name__.lower(), RECORD_FORMAT, cls.PARTS)
+        record = wire.record(body, cls, cls.__name__.lower(), cls.FORMAT, cls.PARTS)
         for problem in record.problems():
             raise ValueError(problem)
         return record
@@ -85,10 +88,13 @@ class Measurement(_Record, frozen=True, forbid_unknown_fields=True):
     ``spread_share`` is the relative standard error of ``latency_us`` as the protocol sees it.
     ``labels`` says where the thing was met (``{"network": "resnet18"}``) for splits by network.
     ``visits`` hold the raw samples, taken by ``protocol`` in ``environment`` (versions, clocks,
-    load) at ``measured_at`` (UTC); ``overhead_us`` is the overhead that was taken off.
+    load) at ``measured_at`` (UTC); ``overhead_us`` is the overhead that was taken off. ``launch``
+    and ``copies`` (whether moving inputs and outputs between host and device is in the latency) are
+    None where they are not known; a ``suspect`` latency neither teaches nor counts.
     """
 
     PARTS: ClassVar[Mapping[str, type[Struct]]] = {"visits": Visit}
+    FORMAT: ClassVar[int] = RECORD_FORMAT
 
     signature: str
     kind: Kind
@@ -101,6 +107,28 @@ class Measurement(_Record, frozen=True, forbid_unknown_fields=True):
     measured_at: str = ""
     failure: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    launch: Launch | None = None
+    copies: bool | None = None
+    suspect: bool = False
+
+    def to_json(self) -> dict[str, object]:
+        """The record as JSON types: in format 1 where that says the same, so that ids stay."""
+        body = super().to_json()
+        noted = facts_of_note(self.labels.get("note", ""))
+        if any(body[name] != fact for name, fact in noted.items()):
+            return body
+        return {name: body[name] for name in body if name not in noted} | {"format": 1}
+
+    @classmethod
+    def from_json(cls, body: object) -> Self:
+        """See ``_Record``; a record of format 1 has its facts in its note."""
+        if isinstance(body, dict) and body.get("format") == 1:
+            labels = body.get("labels")
+            noted = facts_of_note(labels.get("note") if isinstance(labels, dict) else "")
+            if surplus := sorted(noted.keys() & body):
+                raise ValueError(f"object contains unknown field {surplus[0]}")
+            body = body | noted
+        return super().from_json(body)
 
     def __post_init__(self) -> None:
         for name in ("latency_us", "spread_share", "overhead_us"):  # whole and numpy's numbers too
@@ -156,24 +184,26 @@ def id_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-_WITH_COPIES, _WITHOUT_COPIES = "including IO", "not including IO"
+_NOTED: Mapping[object, Mapping[str, object]] = {
+    "CUDA graph": {"launch": "graph"},
+    "no CUDA graph": {"launch": "stream"},
+    "including IO": {"copies": True},
+    "not including IO": {"copies": False},
+    "suspect": {"suspect": True},
+}
+"""The notes by which records of format 1 state facts; any other text states none."""
 
 
-def is_suspect(note: str) -> bool:
-    """Whether the note of a figure doubts it: it neither teaches nor counts."""
-    return "suspect" in note
+def facts_of_note(note: object) -> dict[str, Any]:
+    """``launch``, ``copies`` and ``suspect``, as the note of a record of format 1 states them."""
+    known = _NOTED.get(note, {}) if isinstance(note, str) else {}
+    return {"launch": None, "copies": None, "suspect": False, **known}
 
 
-def holds_copies(note: str) -> bool | None:
-    """Whether copies between host and device are in it; None where the note does not say."""
-    if _WITHOUT_COPIES in note:
-        return False
-    return True if _WITH_COPIES in note else None
-
-
-def is_replayed(note: str) -> bool:
-    """Whether a CUDA graph replayed what was timed, as the note of a figure says."""
-    return "CUDA graph" in note and "no CUDA graph" not in note
+def launch_of(how: str) -> Launch | None:
+    """The launch in the word of a board's engine, ``graph`` or ``enqueue``; None for another."""
+    launches: Mapping[str, Launch] = {"graph": "graph", "enqueue": "stream"}
+    return launches.get(how)
 
 
 BUSY_LOAD_SHARE = 0.5

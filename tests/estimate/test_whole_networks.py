@@ -112,7 +112,7 @@ def test_doubtful_records_do_not_count_nor_those_of_another_version() -> None:
         ("", True), ("onnxruntime", True),
     ):  # fmt: skip
         assert tells_latency(replace(record, environment={"engine": engine})) is same, engine
-    assert not tells_latency(replace(record, labels={"note": "suspect: half of its neighbours"}))
+    assert not tells_latency(replace(record, suspect=True))
     assert not tells_latency(replace(record, latency_us=None, failure="refused"))
     unstated = replace(record, target=Target.parse("x/onnxruntime/fp32/1t"))
     assert tells_latency(replace(unstated, environment={"engine": "onnxruntime 1.9"}))

@@ -72,7 +72,7 @@ def fill(
         store.add([
             Measurement(
                 target, hash_of(name), "network", 50 * us,
-                labels={"network": name, "source": "c", "note": "suspect: odd"},
+                labels={"network": name, "source": "c"}, suspect=True,
             )
         ])  # fmt: skip
 

@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hybridlat.engines import registry
 from hybridlat.errors import InputError
@@ -39,7 +40,7 @@ def store(tmp_path: Path) -> Store:
 
 def test_several_origins_are_one_row_but_for_what_is_suspect(store: Store) -> None:
     store.add([
-        record(10, source="x"), record(14, source="y", note="suspect: odd"),
+        record(10, source="x"), replace(record(14, source="y"), suspect=True),
         record(20, source="z", repeat="1"), record(22, source="z", repeat="2"),
     ])  # fmt: skip
     sound, suspect = load_networks(TARGET, [store, store])

@@ -55,7 +55,9 @@ def test_the_id_is_of_the_content_and_stays() -> None:
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"format": 2}, "newer"),
+        ({"format": 3}, "newer"),
+        ({"format": 2}, "missing required field launch"),
+        ({"launch": "graph"}, "unknown field launch"),
         ({"format": 0}, "format 0"),
         ({"format": "1"}, "format '1'"),
         ({"target": "h100"}, "h100"),
@@ -101,6 +103,42 @@ def test_other_json_is_refused(body: object) -> None:
     for read in (Measurement.from_json, Breakdown.from_json):
         with pytest.raises(ValueError, match=r"JSON object|format"):
             read(body)
+
+
+@pytest.mark.parametrize(
+    ("note", "facts"),
+    [
+        ("CUDA graph", ("graph", None, False)), ("no CUDA graph", ("stream", None, False)),
+        ("including IO", (None, True, False)), ("not including IO", (None, False, False)),
+        ("suspect", (None, None, True)),
+        ("without CUDA graphs", (None, None, False)), ("CUDA graphs off", (None, None, False)),
+        ("not suspect", (None, None, False)), ("", (None, None, False)),
+    ],
+)  # fmt: skip
+def test_notes_of_format_1_state_facts_by_their_exact_words_alone(
+    note: str, facts: tuple[object, ...]
+) -> None:
+    body = record(labels={"note": note})
+    read = Measurement.from_json(body)
+    assert (read.launch, read.copies, read.suspect) == facts
+    assert read.to_json() == body  # its id stays
+
+
+def test_facts_are_fields_of_their_own() -> None:
+    plain = Measurement.from_json(record())
+    marked = msgspec.structs.replace(plain, launch="graph", copies=False, suspect=True)
+    body = marked.to_json()
+    assert (body["format"], body["launch"], body["copies"], body["suspect"]) == (
+        2,
+        "graph",
+        False,
+        True,
+    )
+    assert Measurement.from_json(body) == marked
+    unlike_its_note = msgspec.structs.replace(plain, labels={"note": "suspect"})
+    assert Measurement.from_json(unlike_its_note.to_json()) == unlike_its_note
+    with pytest.raises(ValueError, match="launch"):
+        Measurement.from_json({**body, "launch": "fast"})
 
 
 def test_a_missing_field_is_damage() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from hybridlat.graph.network import Network
-from hybridlat.schema.measurement import MachineLoad, Measurement, busiest, is_suspect, was_busy
+from hybridlat.schema.measurement import MachineLoad, Measurement, busiest, was_busy
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from hybridlat.store.packs import PackLookup
@@ -96,7 +96,7 @@ def outline_of_text(text: str) -> Outline:
 
 def tells_latency(record: Measurement) -> bool:
     """Whether a record of a whole network tells its latency on its target."""
-    if record.latency_us is None or is_suspect(record.labels.get("note", "")):
+    if record.latency_us is None or record.suspect:
         return False
     return _same_version(record.target.version, record.environment.get("engine", ""))
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from hybridlat.model.family import served
 from hybridlat.model.family.dataset import Task
-from hybridlat.schema.measurement import holds_copies
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
 
@@ -28,12 +27,11 @@ FAMILY_OF = {
 _COPIES = ("paddle-tensorrt",)  # engines that are timed from host to host
 
 
-def copies_of(target: Target, note: str = "") -> bool:
+def copies_of(target: Target, stated: bool | None = None) -> bool:
     """Whether latencies hold moving inputs and outputs between host and device.
 
-    As the note of a row says, else as is usual for the target's engine.
+    As a record states, else as is usual for the target's engine.
     """
-    stated = holds_copies(note)
     return target.engine in _COPIES if stated is None else stated
 
 

@@ -20,7 +20,6 @@ from hybridlat.model.family.dataset import (
 from hybridlat.model.family.kernels import DESCRIPTORS, HOST, LAUNCH
 from hybridlat.model.family.law import Hyper, log_sum
 from hybridlat.model.family.shipped import copies_of, task_of
-from hybridlat.schema.measurement import is_replayed
 from hybridlat.schema.target import Target
 from tests.model.family.worlds import GPU, table
 
@@ -81,19 +80,6 @@ def test_eager_pytorch_waits_for_whoever_is_slower_host_or_device() -> None:
             assert change / 1e-6 == pytest.approx(share[row], rel=1e-3, abs=1e-8)
 
 
-@pytest.mark.parametrize(
-    ("note", "replayed"),
-    [
-        ("GPU compute time, CUDA graph, no transfers", True),
-        ("no CUDA graph", False),
-        ("TopK at the end of the graph", False),
-        ("", False),
-    ],
-)
-def test_a_note_tells_whether_a_graph_was_replayed(note: str, replayed: bool) -> None:
-    assert is_replayed(note) is replayed
-
-
 PADDLE = Target("v100", "paddle-tensorrt-2020", "fp16")
 
 
@@ -120,13 +106,10 @@ def test_copies_count_as_usual_unless_it_was_measured_otherwise(
 
 
 @pytest.mark.parametrize(
-    ("note", "paddle", "plain"),
-    [
-        ("", True, False),
-        ("including IO", True, True),
-        ("mean of 9; not including IO", False, False),
-    ],
+    ("stated", "paddle", "plain"), [(None, True, False), (True, True, True), (False, False, False)]
 )
-def test_a_note_tells_whether_copies_are_in_a_latency(note: str, paddle: bool, plain: bool) -> None:
-    assert copies_of(PADDLE, note) is paddle
-    assert copies_of(Target("v100", "tensorrt-8.6", "fp16"), note) is plain
+def test_copies_are_in_a_latency_as_stated_or_as_usual(
+    stated: bool | None, paddle: bool, plain: bool
+) -> None:
+    assert copies_of(PADDLE, stated) is paddle
+    assert copies_of(Target("v100", "tensorrt-8.6", "fp16"), stated) is plain
