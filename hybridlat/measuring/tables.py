@@ -115,13 +115,14 @@ class _SizedNetwork:
         if rules not in self._cells:
             self._cells[rules] = self._lower(row.target)
         cells = self._cells[rules]
-        labels = {"network": self.name, **self.shape, **row.labels}
+        labels = {**row.labels, "network": self.name, **self.shape}
         if row.names[0] != self.name and not row.labels.get("model"):
             labels["model"] = row.names[0]
         imported.measurements.append(Measurement(
             row.target, self.hash, "network", row.latency_us, spread_share=row.spread_share,
             visits=(Visit(row.samples_us),) if row.samples_us else (), protocol=row.protocol,
             labels={label: text for label, text in labels.items() if text},
+            launch=row.launch, copies=row.copies, suspect=row.suspect,
         ))  # fmt: skip
         about = {"lowering": rules, **self.shape, "copied_bytes": str(self.copied_bytes)}
         imported.breakdowns.append(Breakdown(

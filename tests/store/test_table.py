@@ -1,6 +1,7 @@
 """Tables of networks as people write them: columns by name, by a mapping, and what is refused."""
 
 import re
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ T4 = Target("t4", "tensorrt-8.6", "fp16")
 
 
 def read(tmp_path: Path, text: str, column_map: str = "", default: Target | None = None) -> Rows:
-    (tmp_path / "t.csv").write_text(text)
+    (tmp_path / "t.csv").write_text(text, encoding="utf-8")
     (tmp_path / "map.toml").write_text(column_map)
     return read_networks([tmp_path / "t.csv"], read_column_map(tmp_path / "map.toml"), default)
 
@@ -76,6 +77,38 @@ def test_parquet_is_read_as_csv_is(tmp_path: Path) -> None:
         read_networks([tmp_path], ColumnMap())
 
 
+def test_columns_that_parquet_types(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = {
+        "network": pa.array([b"a", b"\xff", b"c", b"d"]).cast(pa.binary()),
+        "target": pa.array([str(T4)] * 4).dictionary_encode(),
+        "latency_ms": pa.array([Decimal("1.250"), Decimal("2.5"), None, Decimal("1e3")]),
+        "size": pa.array([[3, 224, 320]] * 4),
+        "note": pa.array([0, 1, 2**62, 3], pa.timestamp("ns")),
+        "batch": pa.array([{"n": 1}, None, None, None]),
+    }
+    parquet.write_table(pa.table(columns), tmp_path / "t.parquet")
+    found = read_networks([tmp_path], ColumnMap())
+    assert [(r.names, r.latency_us, r.size) for r in found.rows] == [
+        (("\N{REPLACEMENT CHARACTER}",), 2500, (224, 320)), (("d",), 1e6, (224, 320)),
+    ]  # fmt: skip
+    assert [r.reason for r in found.refused] == [
+        "batch is not a whole number from 1 up", "there is no latency",
+    ]  # fmt: skip
+    twice = pa.table([pa.array([str(T4)]), pa.array(["a"]), pa.array([1.0]), pa.array([2.0])],
+                     names=["target", "network", "latency_ms", "latency_ms"])  # fmt: skip
+    parquet.write_table(twice, tmp_path / "t.parquet")
+    assert read_networks([tmp_path], ColumnMap()).refused[0].value == "latency_ms 1, latency_ms 2"
+    bad = pa.Table.from_arrays([pa.Array.from_buffers(
+        pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")]
+    ), pa.array([1.0])], names=["network", "latency_ms"])  # fmt: skip
+    parquet.write_table(bad, tmp_path / "t.parquet")
+    assert read_networks([tmp_path], ColumnMap(), T4).rows[0].names == (
+        "\N{REPLACEMENT CHARACTER}",
+    )
+
+
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "importing.md"
 
 
@@ -118,6 +151,25 @@ HEAD = "network,device,engine,precision,threads,batch,size,latency_ms,fps\n"
 @pytest.mark.parametrize(
     ("row", "reason", "value"),
     [
+        ("a,T4,torch,fp32,,1,,1_5,", "the latency is not a positive number", "1_5"),
+        ("a,T4,torch,fp32,,1,,٥,", "the latency is not a positive number", "٥"),
+        ("a,T4,torch,fp32,,1,,55%,", "the latency is not a positive number", "55%"),
+        ("a,T4,torch,fp32,,1,,inf,", "the latency is not a positive number", "inf"),
+        ("a,T4,torch,fp32,,1,,1e308,", "the latency is not a positive number", "1e308"),
+        ("a,T4,torch,fp32,,1,,1e-9,", "the latency is none of a network", "1e-9 ms"),
+        ("a,T4,torch,fp32,,1,,550us,", "the latency has another unit than its column",
+         "550us under ms"),
+        ('a,T4,torch,fp32,,1,,"1,250",', "the latency has two readings", "1,250 is 1.25 or 1250"),
+        ('a,T4,torch,fp32,,"1,024",,1,', "the batch has two readings", "1,024 is 1.024 or 1024"),
+        ("a,T4,torch,fp32,,1,,1,25,", "the row has not as many cells as the table has columns",
+         "10 cells, 9 columns: a, T4, torch, fp32, , 1, , 1, 25, "),
+        ("a,T4,torch,fp32,,1,,1", "the row has not as many cells as the table has columns",
+         "8 cells, 9 columns: a, T4, torch, fp32, , 1, , 1"),
+        ('a,T4,torch,fp32,,1,"1,250",1,', "the size is not HEIGHTxWIDTH", "1,250"),
+        ("a,T4,torch,fp32,,1,3x224x3,1,", "the size does not show its channels", "3x224x3"),
+        ("a,T4,torch,fp32,,1,8x3x32x32,1,", "the row contradicts itself", "batch 1, 8x3x32x32"),
+        ("a,T4,torch,fp32,99999,1,,1,", "what it was measured on cannot be read",
+         "T4, torch, fp32"),
         (",T4,torch,fp32,,1,,1,", "the row names no network", ""),
         ("a,T4,,,,1,,1,", "the device, engine or precision is not stated",
          "engine and precision missing"),
@@ -146,13 +198,17 @@ def test_rows_that_do_not_fit(tmp_path: Path, row: str, reason: str, value: str)
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is empty"),
+        ("", "is empty"), ("\n", "is empty"), ("# a comment\n", "is empty"),
+        ("network,latency_ms\n", "has no rows below its header"),
+        ("sep=|\nnetwork|latency_ms\na|1\n", "has the separator '|'"),
+        ("network,latency_ms\na\0b,1\n", "holds NUL"),
+        ("network,latency_ms,batch\na,1,2\nnetwork,batch,latency_ms\n", "second header in row 2"),
         ("network,latency\na,1\n", "'latency' does not say its unit"),
         ("network,target\na,b\n", "no column of latencies"),
         ("latency_ms,target\n1,b\n", "no column network, model or onnx"),
         ('network,latency_ms\n"a"b,1\n', "cannot be read as CSV"),
     ],
-)
+)  # fmt: skip
 def test_files_that_are_no_such_table(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(StoreError, match=message):
         read(tmp_path, text)
@@ -170,11 +226,125 @@ def test_files_that_are_no_such_table(tmp_path: Path, text: str, message: str) -
         ("labels = 'x'", r"labels: expected array.*\[columns\]"),
         ("[columns]\nnetwork = 'nowhere'", "has no column 'nowhere'.*it has network, t"),
         ("[columns]\nlatency = 't'", "the unit of 't' is not stated"),
+        ("labels = " + "[" * 3000 + "]" * 3000, "nested too deep"),
+        (f"[constants]\nbatch = {'9' * 5000}", "is not TOML"),
+        ("[constants]\nbatch = 2020-01-01", "expected str"),
     ],
 )
 def test_mappings_that_make_no_sense(tmp_path: Path, column_map: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read(tmp_path, "network,t\na,1\n", column_map)
+
+
+ONE = "network;target;batch;size;latency_ms\na;t4/tensorrt-8.6/fp16;2;{size};{latency}\n"
+
+
+@pytest.mark.parametrize(
+    ("latency", "separator", "ms"),
+    [
+        ("0,553", ";", 0.553), ("1,250", "\t", 1.25), ("1.250,5", ";", 1250.5), ("12.5", ";", 12.5),
+        ("1 250,5", ";", 1250.5), ("1\u202f250,5", "\t", 1250.5), ("1'250.5", ";", 1250.5),
+        ("1,250.5", "\t", 1250.5), ("1.250.000", ";", 1.25e6), ("1,25e1", ";", 12.5),
+        ("0.55 ms", ",", 0.55), ("550e-3ms", ",", 0.55), ("+.5", ",", 0.5),
+        ('"1,250,000"', ",", 1.25e6),
+        ('"12,5"', ",", 12.5), ("1234.567", ",", 1234.567), ("1.250", ",", 1.25),
+    ],
+)  # fmt: skip
+def test_numbers_as_their_table_writes_them(
+    tmp_path: Path, latency: str, separator: str, ms: float
+) -> None:
+    text = ONE.format(size="224", latency="{}").replace(";", separator).format(latency)
+    assert only(read(tmp_path, text)).latency_us == pytest.approx(1e3 * ms)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "readings"),
+    [
+        (("1.250", "0,5"), (None, 500)), (("1.250", "1.250,5"), (1.25e6, 1_250_500)),
+        (("1.250", "0.5"), (1250, 500)), (("1,250", "1,250.5"), (None, 1_250_500)),
+        (("1.250", "0.5", "2.500,5"), (None, 500, 2_500_500)),
+    ],
+)  # fmt: skip
+def test_a_column_shows_what_its_marks_mean(
+    tmp_path: Path, numbers: tuple[str, ...], readings: tuple[float | None, ...]
+) -> None:
+    lines = [f"{i};t4/tensorrt-8.6/fp16;{number}" for i, number in enumerate(numbers)]
+    found = read(tmp_path, "\n".join(["network;target;latency_ms", *lines]))
+    latencies = {int(row.names[0]): row.latency_us for row in found.rows}
+    assert [latencies.get(i) for i in range(len(numbers))] == list(readings)
+
+
+@pytest.mark.parametrize(
+    ("size", "pixels"),
+    [
+        ("224x224x3", (224, 224)), ("2x320x640x3", (320, 640)), ("[2, 3, 8, 16]", (8, 16)),
+        ("(8,16)", (8, 16)), ("3 x 8 x 16", (8, 16)), ("8*16", (8, 16)), ("64x1", (64, 1)),
+    ],
+)  # fmt: skip
+def test_sizes_with_their_channels_first_or_last(
+    tmp_path: Path, size: str, pixels: tuple[int, int]
+) -> None:
+    assert only(read(tmp_path, ONE.format(size=size, latency="1"))).size == pixels
+
+
+def test_a_size_of_four_states_the_batch(tmp_path: Path) -> None:
+    text = "network,target,size,latency_ms\na,t4/tensorrt-8.6/fp16,8x3x32x32,1\n"
+    row = only(read(tmp_path, text))
+    assert (row.batch, row.size) == (8, (32, 32))
+
+
+@pytest.mark.parametrize(
+    "start",
+    ["sep=;\r\n", "\ufeff", "\ufeffsep=;\n", '"sep=;"\n', "# made by hand; in, haste\n\n", "\n"],
+)
+def test_what_stands_before_a_header(tmp_path: Path, start: str) -> None:
+    text = start + ONE.format(size="", latency="1,5;;") + "# more\n;;;;\n"
+    assert only(read(tmp_path, text)).latency_us == 1500
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig", "utf-32"])
+def test_encodings_that_say_what_they_are(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "t.csv").write_bytes(ONE.format(size="", latency="1").encode(encoding))
+    assert only(read_networks([tmp_path], ColumnMap())).latency_us == 1000
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "value"),
+    [
+        ("latency_ms,latency_ms", "1,9", "latency_ms 1, latency_ms 9"),
+        ("latency_ms,Latency (us)", "1,9", "latency_ms 1, Latency (us) 9"),
+        ("latency_ms,Batch,batch_size", "1,2,4", "Batch 2, batch_size 4"),
+        ("latency_ms,size,resolution", "1,32,64", "size 32, resolution 64"),
+        ("latency_ms,size,height,width", "1,32,8,8", "size (32, 32), 8x8"),
+        ("latency_ms,precision", "1,fp32", "t4/tensorrt-8.6/fp16, fp32"),
+        ("latency_ms,engine", "1,TensorRT 10.3", "t4/tensorrt-8.6/fp16, tensorrt-10.3"),
+        ("latency_ms,gpu", "1,V100", "t4/tensorrt-8.6/fp16, v100"),
+        ("latency_ms,precision,dtype", "1,half,float32", "precision half, dtype float32"),
+    ],
+)
+def test_rows_that_contradict_themselves(tmp_path: Path, header: str, row: str, value: str) -> None:
+    start, end = "network,target", "a,t4/tensorrt-8.6/fp16"
+    (refused,) = read(tmp_path, f"{start},{header}\n{end},{row}\n").refused
+    assert refused.value == value and "contradict" in refused.reason
+
+
+def test_columns_that_say_the_same_twice(tmp_path: Path) -> None:
+    header = (
+        "network,target,Latency_ms,latency_us,batch,bs,precision,device,engine,cuda_graph,suspect"
+    )
+    row = "a,t4/tensorrt-8.6/fp16,1.2,1204,8,8.0,half,Tesla T4 (g4dn),TensorRT,yes,no"
+    read_row = only(read(tmp_path, f"{header}\n{row}\n"))
+    assert (read_row.latency_us, read_row.batch) == (1200, 8)
+    assert (read_row.launch, read_row.copies, read_row.suspect) == ("graph", None, False)
+
+
+def test_a_constant_does_not_hide_a_column(tmp_path: Path) -> None:
+    text = (
+        "network,target,batch,latency_ms\na,t4/tensorrt-8.6/fp16,8,1\nb,t4/tensorrt-8.6/fp16,,1\n"
+    )
+    found = read(tmp_path, text, "[constants]\nbatch = 1\n")
+    assert [row.batch for row in found.rows] == [1]
+    assert [refused.value for refused in found.refused] == ["batch 8, the constant 1"]
 
 
 def test_files_that_are_not_there_or_not_text(tmp_path: Path) -> None:
@@ -185,5 +355,9 @@ def test_files_that_are_not_there_or_not_text(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(b"network,latency_ms\n\xff\xfe\n")
     with pytest.raises(StoreError, match="is not text in UTF-8"):
         read_networks([tmp_path], ColumnMap())
+    (tmp_path / "u.csv").write_text("network,target,latency_ms\na,t4/tensorrt-8.6/fp16,1\n")
+    found = read_networks([tmp_path], ColumnMap())  # one bad file stops no other
+    assert len(found.rows) == 1 and "is not text in UTF-8" in found.refused[0].value
+    assert found.refused[0].where == "t.csv"
     with pytest.raises(InputError, match="cannot be read"):
         read_column_map(tmp_path / "nowhere.toml")

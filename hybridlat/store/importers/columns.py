@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -12,6 +14,8 @@ from msgspec import Struct, field
 
 from hybridlat.errors import InputError, StoreError
 from hybridlat.schema.wire import phrase_of
+from hybridlat.store.importers.cells import US_OF_UNIT, Roles, as_text, plain, roles_of
+from hybridlat.store.importers.sheets import Sheet
 
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "network": ("network", "net", "architecture", "arch", "model_name", "model"),
@@ -29,6 +33,9 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "layout": ("layout", "memory_format"),
     "source": ("source",),
     "note": ("note", "notes", "comment"),
+    "launch": ("cuda_graph",),
+    "copies": ("host_copies",),
+    "suspect": ("suspect",),
     "latency": (
         "latency", "median_latency", "latency_median", "median", "inference_time", "mean_latency",
         "latency_mean", "mean", "infer_step_time", "time",
@@ -39,12 +46,8 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 """Fields, and the names by which their columns are known without a mapping."""
-US_OF_UNIT: Mapping[str, float] = {
-    "ns": 1e-3, "nanoseconds": 1e-3,
-    "us": 1.0, "µs": 1.0, "μs": 1.0, "usec": 1.0, "microseconds": 1.0,
-    "ms": 1e3, "msec": 1e3, "milliseconds": 1e3,
-    "s": 1e6, "sec": 1e6, "seconds": 1e6,
-}  # fmt: skip
+STATED_ONCE = ("precision", "threads", "batch", "size", "height", "width")
+"""Fields whose columns and constants must not contradict each other, whatever they are called."""
 _UNIT_IN_NAME = re.compile(
     rf"(.+?)[ _]?[ _(\[]({'|'.join(sorted(US_OF_UNIT, key=len, reverse=True))})[)\]]?",
     re.IGNORECASE,
@@ -72,13 +75,17 @@ def read_column_map(path: Path) -> ColumnMap:
         read = msgspec.convert(_texts(tomllib.loads(path.read_text(encoding="utf-8"))), ColumnMap)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not TOML: {error}") from None
+    except RecursionError:
+        raise InputError(
+            f"{path} is no mapping: its tables and lists are nested too deep"
+        ) from None
     except msgspec.ValidationError as error:
         raise InputError(
             f"{path} is no mapping: {phrase_of(error)} (it may hold tables of texts, [columns], "
             "[constants], [units] and [values.FIELD], and a list of texts, labels)"
         ) from None
+    except ValueError as error:  # of the TOML, of UTF-8, or of a number of thousands of digits
+        raise InputError(f"{path} is not TOML: {plain(error)}") from None
     choices = ", ".join(FIELDS)
     for name in ("columns", "constants", "values"):
         known = FIELDS.keys() - ({"latency", "throughput"} if name == "constants" else ())
@@ -99,28 +106,54 @@ def _texts(value: object) -> object:
     return as_text(value) if type(value) in (int, float) else value
 
 
-def completed(column_map: ColumnMap, path: Path, header: Sequence[str]) -> ColumnMap:
-    """The mapping with the columns and the unit that a table's header names by itself.
+@dataclass(frozen=True)
+class Columns:
+    """Where a table has its fields: positions of their columns, the likeliest first.
 
-    StoreError for what is missing in the table at ``path``.
+    ``roles`` are those of the marks in the numbers of each column, ``units`` those of latencies.
     """
-    for column in (*column_map.columns.values(), *column_map.labels):
-        if column not in header:
+
+    places: Mapping[str, tuple[int, ...]]
+    header: tuple[str, ...]
+    roles: Mapping[int, Roles]
+    units: Mapping[int, str]
+    column_map: ColumnMap
+
+    def roles_at(self, place: int) -> Roles:
+        """The roles of marks in a column; at -1 those in numbers of our own."""
+        return self.roles.get(place, frozenset({(".", True)}))
+
+
+def columns_of(column_map: ColumnMap, path: Path, sheet: Sheet) -> Columns:
+    """The columns of a mapping, and those that a table's header names by itself.
+
+    StoreError for what is missing in the table at ``path``, or stands there twice.
+    """
+    header, mapped = sheet.header, column_map.columns
+    for column in (*mapped.values(), *column_map.labels):
+        if (times := header.count(column)) != 1:
             raise StoreError(
-                f"{path} has no column {column!r}, which the mapping names: it has "
-                + ", ".join(header)
+                f"{path} has {'no column' if not times else f'{times} columns'} {column!r:.60}, "
+                f"which the mapping names: it has {plain(', '.join(header))}"
             )
-    columns = dict(column_map.columns)
-    free = [column for column in reversed(header) if column not in columns.values()]
-    plain = {_plain(column): column for column in free}
-    timed = {name: column for column in free for name, unit in [_unit_of(column)] if unit}
-    for name in FIELDS.keys() - {*columns, *column_map.constants}:
-        named = timed if name == "latency" else plain
-        known = [named[alias] for alias in FIELDS[name] if alias in named]
-        if known:
-            columns[name] = known[0]
-    unit = column_map.units.get("latency") or _unit_of(columns.get("latency", ""))[1]
-    if not {"latency", "throughput"} & columns.keys():
+    places: dict[str, tuple[int, ...]] = {
+        name: (header.index(column),) for name, column in mapped.items()
+    }
+    free = [i for i, column in enumerate(header) if column not in mapped.values()]
+    titles = {i: _unit_of(header[i]) for i in free}
+    for name in FIELDS.keys() - mapped.keys():
+        is_checked = name in STATED_ONCE
+        if name in column_map.constants and not is_checked:
+            continue
+        known = [
+            tuple(i for i in free if _is_column(alias, header[i], titles[i], name == "latency"))
+            for alias in FIELDS[name]
+        ]
+        if known := [each for each in known if each]:
+            places[name] = tuple(itertools.chain(*known)) if is_checked else known[0]
+    stated = column_map.units.get("latency", "")
+    units = {i: stated or _unit_of(header[i])[1] for i in places.get("latency", ())}
+    if not {"latency", "throughput"} & places.keys():
         bare = [c for c in header if _plain(c) in FIELDS["latency"]]
         raise StoreError(
             f"{path} has no column of latencies with a unit in its name (latency_us, latency_ms, "
@@ -128,16 +161,33 @@ def completed(column_map: ColumnMap, path: Path, header: Sequence[str]) -> Colum
             + (f", and {bare[0]!r} does not say its unit" if bare else "")
             + ": rename it, or name it and its unit with --columns"
         )
-    if "latency" in columns and not unit:
-        raise StoreError(
-            f"{path}: the unit of {columns['latency']!r} is not stated: add "
-            '[units] latency = "ms" to the mapping'
-        )
-    if not {"network", "onnx"} & {*columns, *column_map.constants}:
+    for i, unit in units.items():
+        own = _unit_of(header[i])[1]
+        if not unit:
+            raise StoreError(
+                f"{path}: the unit of {header[i]!r:.60} is not stated: add "
+                '[units] latency = "ms" to the mapping'
+            )
+        if own and US_OF_UNIT[own] != US_OF_UNIT[unit]:
+            raise StoreError(
+                f"{path}: the column {header[i]!r:.60} is in {own} by its name and in {unit} by "
+                "the mapping: correct one of them"
+            )
+    if not {"network", "onnx"} & {*places, *column_map.constants}:
         raise StoreError(
             f"{path} has no column network, model or onnx: rename it, or name it with --columns"
         )
-    return msgspec.structs.replace(column_map, columns=columns, units={"latency": unit})
+    roles = {
+        i: roles_of((row[i] for row in sheet.rows if i < len(row)), sheet.decimal)
+        for each in places.values()
+        for i in each
+    }
+    return Columns(places, header, roles, units, column_map)
+
+
+def _is_column(alias: str, column: str, parts: tuple[str, str], has_unit: bool) -> bool:
+    """Whether a column is known by a name, with a unit behind it or as it stands."""
+    return (parts[0] == alias and bool(parts[1])) if has_unit else _plain(column) == alias
 
 
 def _unit_of(column: str) -> tuple[str, str]:
@@ -148,12 +198,3 @@ def _unit_of(column: str) -> tuple[str, str]:
 
 def _plain(column: str) -> str:
     return re.sub(r"[\s_-]+", "_", column.strip().lower())
-
-
-def as_text(value: object) -> str:
-    """A cell of a table as text; empty for a missing one, and 8.0 is 8."""
-    if value is None or value != value:
-        return ""
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value).strip()

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isclose
 from pathlib import Path, PurePath
+from typing import Any, TypeVar
 
-from hybridlat.errors import MissingExtra, StoreError, TargetError
+from hybridlat.errors import HybridlatError, StoreError, TargetError
+from hybridlat.schema.measurement import Launch, facts_of_note
 from hybridlat.schema.names import device_name, engine_name, precision_name, target_named
 from hybridlat.schema.target import Target
-from hybridlat.store.importers.columns import US_OF_UNIT, ColumnMap, as_text, completed
+from hybridlat.store.importers import cells
+from hybridlat.store.importers.cells import Refusal as Refusal
+from hybridlat.store.importers.cells import Size as Size
+from hybridlat.store.importers.columns import STATED_ONCE, ColumnMap, Columns, columns_of
+from hybridlat.store.importers.sheets import read_sheet
 
 ENDINGS = (".csv", ".tsv", ".parquet")
-Size = tuple[int, int]
+T = TypeVar("T")
 _PARTS = ("device", "engine", "precision")
 
 
@@ -25,7 +29,8 @@ class NetworkRow:
 
     ``names`` are what its ONNX file may be called (without the ending), the likeliest first;
     ``batch`` and ``size`` (height, width) None: as the file has them. ``samples_us`` are single
-    inferences where they are known. ``labels`` is what a record must tell later of its origin.
+    inferences where they are known. ``labels`` is what a record must tell later of its origin;
+    ``launch``, ``copies`` and ``suspect`` are those of a ``Measurement``.
     """
 
     where: str
@@ -38,19 +43,9 @@ class NetworkRow:
     samples_us: tuple[float, ...] = ()
     spread_share: float = 0.0
     labels: Mapping[str, str] = field(default_factory=dict)
-
-
-class Refusal(Exception):
-    """Something that cannot be imported: why, the value, what would help, and where it stands."""
-
-    def __init__(self, reason: str, value: object, fix: str) -> None:
-        super().__init__(reason)
-        self.reason, self.value, self.fix, self.where = reason, str(value), fix, ""
-
-    def at(self, where: str) -> Refusal:
-        """The same for a list of what was left out: it keeps no frame of the reading alive."""
-        self.where, self.__context__ = where, None
-        return self.with_traceback(None)
+    launch: Launch | None = None
+    copies: bool | None = None
+    suspect: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,26 +56,33 @@ class Rows:
     refused: list[Refusal] = field(default_factory=list)
 
 
-def target_of(fields: Mapping[str, str], default: Target | None) -> Target:
-    """The target of a row's fields (target, or device, engine, version, precision, threads).
+def target_of(
+    fields: Mapping[str, str], default: Target | None, threads: int | None = None
+) -> Target:
+    """The target of a row's fields (target, or device, engine, version and precision).
 
-    ``default`` gives the parts that the row does not state. Raises Refusal.
+    ``default`` gives the parts that the row does not state. Raises Refusal, also where the fields
+    contradict each other.
     """
     try:
-        if fields.get("target"):
-            return target_named(fields["target"])
-        device = device_name(fields["device"]) if fields.get("device") else ""
-        version = fields.get("version", "")
-        engine = engine_name(fields["engine"], version) if fields.get("engine") else ""
-        precision = precision_name(fields["precision"]) if fields.get("precision") else ""
+        return _target_of(fields, default, threads)
     except TargetError as error:
         value = fields.get("target") or ", ".join(filter(None, map(fields.get, _PARTS)))
         raise Refusal(
             "what it was measured on cannot be read", value, f"{error}; a mapping of values helps"
         ) from None
+
+
+def _target_of(fields: Mapping[str, str], default: Target | None, threads: int | None) -> Target:
+    device = device_name(fields["device"]) if fields.get("device") else ""
+    version = fields.get("version", "")
+    engine = engine_name(fields["engine"], version) if fields.get("engine") else ""
+    precision = precision_name(fields["precision"]) if fields.get("precision") else ""
+    if fields.get("target"):
+        return _agreeing(target_named(fields["target"]), device, engine, precision, threads)
     if default is not None:
         device, engine = device or default.device, engine or default.runtime
-        precision = precision or default.precision
+        precision, threads = precision or default.precision, threads or default.threads
     missing = [n for n, v in zip(_PARTS, (device, engine, precision), strict=True) if not v]
     if missing:
         raise Refusal(
@@ -88,42 +90,29 @@ def target_of(fields: Mapping[str, str], default: Target | None) -> Target:
             "name the columns or give constants with --columns, or --target for all that is not "
             "stated",
         )  # fmt: skip
-    threads = _count(fields, "threads") or (default.threads if default else None)
-    return Target(device, engine, precision, threads)
+    return Target.parse(str(Target(device, engine, precision, threads)))
 
 
-def _count(fields: Mapping[str, str], name: str) -> int | None:
-    """A field's whole number from 1 up, None where it is empty; Refusal for another text."""
-    text = fields.get(name, "")
-    if not text:
-        return None
-    match = re.fullmatch(r"\s*([0-9]{1,9})(\.0*)?\s*", text)
-    if match is None or int(match[1]) < 1:
-        raise Refusal(f"{name} is not a whole number from 1 up", text, f"correct {name}")
-    return int(match[1])
-
-
-def _positive_number(text: str, what: str) -> float:
-    """A finite number above 0, with thousands set apart or not; Refusal for another text."""
-    plain = re.sub(r"(?<=\d),(?=\d{3}(\D|$))", "", text.strip())
-    try:
-        value = float(plain)
-    except ValueError:
-        value = 0.0
-    if not 0.0 < value < 1e15:
-        raise Refusal(f"the {what} is not a positive number", text, f"correct the {what}")
-    return value
-
-
-def _size(text: str) -> Size | None:
-    """Height and width of ``224``, ``224x320`` or ``3x224x224``; Refusal for another text."""
-    if not text:
-        return None
-    numbers = [int(n) for n in re.findall(r"[0-9]+", text)]
-    form = r"[\s(\[]*[0-9]+([\s,x×*]+[0-9]+){0,3}[\s)\]]*"
-    if not re.fullmatch(form, text, re.IGNORECASE) or min(numbers) < 1:
-        raise Refusal("the size is not HEIGHTxWIDTH", text, "write it as 224x224")
-    return (numbers[-2], numbers[-1]) if len(numbers) > 1 else (numbers[0], numbers[0])
+def _agreeing(
+    target: Target, device: str, runtime: str, precision: str, threads: int | None
+) -> Target:
+    """A row's target, if its other columns say the same as far as they say anything."""
+    words, engine = device.split("-"), Target("", runtime, "")
+    is_version_open = not engine.version or not target.version
+    has = [
+        device in ("", target.device) or set(target.device.split("-")) <= set(words),
+        runtime in ("", target.runtime) or (engine.engine == target.engine and is_version_open),
+        precision in ("", target.precision),
+        threads in (None, target.threads),
+    ]
+    if not all(has):
+        stated = (target, device, runtime, precision, threads and f"{threads}t")
+        raise Refusal(
+            "the columns of the target contradict each other",
+            ", ".join(str(one) for one in stated if one),
+            "correct them, or drop one of the columns",
+        )
+    return target
 
 
 def read_networks(
@@ -134,17 +123,31 @@ def read_networks(
     ``default`` is the target of what the rows do not state. Raises StoreError for a file that is
     no such table, MissingExtra where reading Parquet needs a package.
     """
-    read = Rows()
-    for file in files_at(paths, ENDINGS, "tables"):
-        header, lines = _read_table(file)
-        columns = completed(column_map, file, header)
-        for number, row in enumerate(lines, start=1):
-            where = f"{file.name}, row {number}"
-            try:
-                read.rows.append(_row(where, row, columns, default))
-            except Refusal as refusal:
-                read.refused.append(refusal.at(where))
+    read, files = Rows(), files_at(paths, ENDINGS, "tables")
+    for file in files:
+        try:
+            _read_into(read, file, column_map, default)
+        except HybridlatError as error:
+            if len(files) == 1:
+                raise
+            fix = "correct it; the other files are read"
+            read.refused.append(Refusal("the table cannot be read", error, fix).at(file.name))
     return read
+
+
+def _read_into(read: Rows, file: Path, column_map: ColumnMap, default: Target | None) -> None:
+    sheet = read_sheet(file)
+    columns = columns_of(column_map, file, sheet)
+    titles = {title.casefold() for title in sheet.header if title}
+    for number, row in enumerate(sheet.rows, start=1):
+        if row != sheet.header and len(titles.intersection(map(str.casefold, row))) > 1:
+            raise StoreError(f"{file} has a second header in row {number}: make two tables of it")
+    for number, row in enumerate(sheet.rows, start=1):
+        where = f"{file.name}, row {number}"
+        try:
+            read.rows.append(_Row(row, columns).network(where, default))
+        except Refusal as refusal:
+            read.refused.append(refusal.at(where))
 
 
 def files_at(paths: Iterable[Path], endings: Sequence[str], what: str) -> list[Path]:
@@ -164,78 +167,122 @@ def files_at(paths: Iterable[Path], endings: Sequence[str], what: str) -> list[P
     return list(dict.fromkeys(files))
 
 
-def _read_table(file: Path) -> tuple[tuple[str, ...], list[dict[str, str]]]:
-    """The columns and rows of a CSV (comma, semicolon or tab) or Parquet file, as texts."""
-    if file.suffix.lower() == ".parquet":
-        rows = _read_parquet(file)
-        texts = [{name: as_text(value) for name, value in row.items()} for row in rows]
-        return tuple(rows[0] if rows else ()), texts
+@dataclass(frozen=True)
+class _Row:
+    """The cells of a row by the fields of a table."""
+
+    cells: Sequence[str]
+    columns: Columns
+
+    def network(self, where: str, default: Target | None) -> NetworkRow:
+        """The row as a network's latency; raises Refusal."""
+        columns = self.columns
+        if (count := len(self.cells)) != (width := len(columns.header)):
+            raise Refusal(
+                "the row has not as many cells as the table has columns",
+                f"{count} cells, {width} columns: {', '.join(self.cells)}",
+                "fill it up, and put cells that hold the separator in quotes",
+            )
+        onnx, network = self.text("onnx"), self.text("network")
+        if not (name := PurePath(onnx).name or network):
+            raise Refusal("the row names no network", "", "fill in its name")
+        stated = {part: self.text(part) for part in ("target", "device", "engine", "version")}
+        stated["precision"] = self.stated("precision", _precision) or ""
+        target = target_of(stated, default, self.count("threads"))
+        batch, size = self.batch_and_size()
+        labels = {name: text for name in ("layout", "source", "note") if (text := self.text(name))}
+        facts = facts_of_note(labels.get("note", ""))
+        facts |= {name: fact for name, fact in self.facts().items() if fact is not None}
+        if onnx and network:
+            labels["model"] = network
+        kept = {name: self.cells[columns.header.index(name)] for name in columns.column_map.labels}
+        labels |= {name: text for name, text in kept.items() if text}
+        names = (name.removesuffix(".onnx"),)
+        latency_us = self.latency_us(batch)
+        return NetworkRow(where, names, target, latency_us, batch, size, labels=labels, **facts)
+
+    def stated(self, name: str, read: Callable[[str, int], T]) -> T | None:
+        """What the columns of a field state, or its constant; None for empty cells.
+
+        ``read`` gets a cell's text and its column's position. Refusal where two columns differ.
+        """
+        header, column_map = self.columns.header, self.columns.column_map
+        words = column_map.values.get(name, {})
+        places = self.columns.places.get(name, ())
+        cells = [(header[i], words.get(self.cells[i], self.cells[i]), i) for i in places]
+        cells = [cell for cell in cells if cell[1]]
+        constant = column_map.constants.get(name, "")
+        if constant and (not cells or (name in STATED_ONCE and name not in column_map.columns)):
+            cells.append(("the constant", constant, -1))
+        values = [read(text, i) for _, text, i in cells]
+        for value in values[1:]:
+            self.agree(values[0], value, *(f"{title} {text}" for title, text, _ in cells))
+        return values[0] if values else None
+
+    @staticmethod
+    def agree(one: object, other: object, *stated: str) -> None:
+        """Refusal where two values differ, by more than a rounding where they are latencies."""
+        both = isinstance(one, float) and isinstance(other, float)
+        if one != other and not (both and isclose(one, other, rel_tol=0.01)):  # type: ignore[arg-type]
+            raise Refusal(
+                "the row contradicts itself", ", ".join(stated),
+                "correct it, or name the column that counts with --columns",
+            )  # fmt: skip
+
+    def text(self, name: str) -> str:
+        return self.stated(name, lambda text, _: text) or ""
+
+    def count(self, name: str) -> int | None:
+        return self.stated(name, lambda text, i: cells.count(text, name, self.columns.roles_at(i)))
+
+    def facts(self) -> dict[str, Any]:
+        """What columns of their own state of how it was timed."""
+        known = {n: self.stated(n, cells.truth) for n in ("launch", "copies", "suspect")}
+        if known["launch"] is not None:
+            return known | {"launch": "graph" if known["launch"] else "stream"}
+        return known
+
+    def batch_and_size(self) -> tuple[int | None, Size | None]:
+        """The batch, which a size of four numbers states too, and height and width."""
+        batch, height, width = map(self.count, ("batch", "height", "width"))
+        shape = self.stated("size", lambda text, _: cells.shape(text))
+        first, size = shape or (None, None)
+        if (height is None) != (width is None):
+            raise Refusal("a height without a width, or a width without a height",
+                          height or width, "fill in both")  # fmt: skip
+        if height and width:
+            self.agree(
+                size or (height, width), (height, width), f"size {size}", f"{height}x{width}"
+            )
+            size = (height, width)
+        if first is not None:
+            self.agree(batch or first, first, f"batch {batch}", self.text("size"))
+        return batch or first, size
+
+    def latency_us(self, batch: int | None) -> float:
+        """The latency, or that of a throughput at the batch."""
+        columns = self.columns
+        us = self.stated("latency", lambda text, i: cells.latency_us(
+            text, columns.units[i], columns.roles_at(i)
+        ))  # fmt: skip
+        if us is not None:
+            return us
+        rate = self.stated("throughput", lambda text, i: cells.positive(
+            text, "throughput", columns.roles_at(i)
+        ))  # fmt: skip
+        if rate is None:
+            raise Refusal("there is no latency", "", "fill it in")
+        if batch is None:
+            raise Refusal(
+                "a throughput alone, and no batch", self.text("throughput"),
+                "add a column batch, or a constant with --columns",
+            )  # fmt: skip
+        return cells.latency_us(repr(batch / rate), "s", columns.roles_at(-1))
+
+
+def _precision(text: str, _: int) -> str:
+    """A precision as targets write it, or the text where it is none."""
     try:
-        text = file.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise StoreError(f"{file} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise StoreError(f"{file} is not text in UTF-8: save it so, or as Parquet") from None
-    separator = max(",;\t", key=text.partition("\n")[0].count)
-    try:
-        lines = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-        header = tuple(name.strip() for name in lines.fieldnames or ())
-        lines.fieldnames = header
-        table = [{name: as_text(row.get(name)) for name in header} for row in lines]
-    except csv.Error as error:
-        raise StoreError(f"{file} cannot be read as CSV: {error}") from None
-    if not header:
-        raise StoreError(f"{file} is empty: the first line names the columns")
-    return header, table
-
-
-def _read_parquet(file: Path) -> list[dict[str, object]]:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise MissingExtra("pyarrow", "train", "reading Parquet") from error
-    try:
-        with parquet.ParquetFile(file) as opened:
-            rows: list[dict[str, object]] = opened.read().to_pylist()
-    except (OSError, pyarrow.ArrowException) as error:
-        first = str(error).split("\n")[0]
-        raise StoreError(f"{file} cannot be read as Parquet: {first}") from error
-    return rows
-
-
-def _row(
-    where: str, row: Mapping[str, str], columns: ColumnMap, default: Target | None
-) -> NetworkRow:
-    fields = {}
-    for name in {**columns.columns, **columns.constants}:
-        text = row[columns.columns[name]] if name in columns.columns else ""
-        text = columns.values.get(name, {}).get(text, text)
-        fields[name] = text or columns.constants.get(name, "")
-    name = PurePath(fields.get("onnx", "")).name or fields.get("network", "")
-    if not name:
-        raise Refusal("the row names no network", "", "fill in its name")
-    target = target_of(fields, default)
-    batch, height, width = (_count(fields, name) for name in ("batch", "height", "width"))
-    size = (height, width) if height and width else _size(fields.get("size", ""))
-    labels = {name: fields[name] for name in ("layout", "source", "note") if fields.get(name)}
-    if fields.get("onnx") and fields.get("network"):
-        labels["model"] = fields["network"]
-    labels |= {name: row[name] for name in columns.labels if row[name]}
-    latency_us = _latency_us(fields, columns, batch)
-    names = (name.removesuffix(".onnx"),)
-    return NetworkRow(where, names, target, latency_us, batch, size, labels=labels)
-
-
-def _latency_us(fields: Mapping[str, str], columns: ColumnMap, batch: int | None) -> float:
-    if fields.get("latency"):
-        return _positive_number(fields["latency"], "latency") * US_OF_UNIT[columns.units["latency"]]
-    if not fields.get("throughput"):
-        raise Refusal("there is no latency", "", "fill it in")
-    rate = _positive_number(fields["throughput"], "throughput")
-    if batch is None:
-        raise Refusal(
-            "a throughput alone, and no batch", fields["throughput"],
-            "add a column batch, or a constant with --columns",
-        )  # fmt: skip
-    return batch / rate * 1e6
+        return precision_name(text)
+    except TargetError:
+        return text

@@ -1,0 +1,158 @@
+"""What stands in a cell of a table: numbers with their marks and units, sizes, yes and no."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+Size = tuple[int, int]
+US_OF_UNIT = {
+    "ns": 1e-3, "nanoseconds": 1e-3,
+    "us": 1.0, "µs": 1.0, "μs": 1.0, "usec": 1.0, "microseconds": 1.0,
+    "ms": 1e3, "msec": 1e3, "milliseconds": 1e3,
+    "s": 1e6, "sec": 1e6, "seconds": 1e6,
+}  # fmt: skip
+LEAST_US, MOST_US = 1e-3, 1e12
+"""No latency is below a nanosecond or above eleven days."""
+_CHANNELS = (1, 3, 4)
+_MEASURE = re.compile(r"(.*?[0-9.,])\s*([a-zµμ]+)", re.IGNORECASE)
+_YES, _NO = ("yes", "true", "1"), ("no", "false", "0")
+Roles = frozenset[tuple[str, bool]]
+"""Marks of a column, ``,`` or ``.``, each with whether it is the decimal sign."""
+
+
+class Refusal(Exception):
+    """Something that cannot be imported: why, the value, what would help, and where it stands."""
+
+    def __init__(self, reason: str, value: object, fix: str) -> None:
+        super().__init__(reason)
+        self.reason, self.value, self.fix, self.where = reason, plain(value), fix, ""
+
+    def at(self, where: str) -> Refusal:
+        """The same for a list of what was left out: it keeps no frame of the reading alive."""
+        self.where, self.__context__ = where, None
+        return self.with_traceback(None)
+
+
+def plain(value: object) -> str:
+    """A text of others as messages show it: in one line, without control characters."""
+    text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(value))
+    return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+def as_text(value: object) -> str:
+    """A cell of a table as text; empty for a missing one, and 8.0 is 8."""
+    if value is None or value != value:
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return (value.decode(errors="replace") if isinstance(value, bytes) else str(value)).strip()
+
+
+def _form(decimal: str, group: str) -> re.Pattern[str]:
+    whole = rf"[1-9][0-9]{{0,2}}(?:([{group} \u00a0\u2009\u202f'’])[0-9]{{3}})(?:\1[0-9]{{3}})*"
+    exact = rf"(?:[0-9]+(?:{decimal}[0-9]*)?|{decimal}[0-9]+)(?:e[+-]?[0-9]{{1,3}})?"
+    return re.compile(rf"[+-]?(?:{whole}(?:{decimal}[0-9]*)?|{exact})", re.IGNORECASE)
+
+
+_FORMS = {".": _form(r"\.", ","), ",": _form(",", ".")}
+
+
+def _readings(text: str) -> dict[str, float]:
+    """The numbers that a text may be, by their decimal sign; thousands may be set apart."""
+    return {
+        sign: float(re.sub(rf"[^0-9e+{sign}-]", "", text.lower()).replace(",", "."))
+        for sign, form in _FORMS.items()
+        if form.fullmatch(text)
+    }
+
+
+def roles_of(texts: Iterable[str], decimal: str) -> Roles:
+    """The roles of marks in a column: that of its table's ``decimal`` sign, and those it shows."""
+    roles = {(decimal, True)}
+    for text in texts:
+        known = _readings(_parted(text)[0])
+        if len(known) == 1:
+            (sign,) = known
+            roles |= {(mark, mark == sign) for mark in ",." if mark in text}
+    return frozenset(roles)
+
+
+def number(text: str, what: str, roles: Roles) -> float:
+    """A number from 0 up, -1 for any other text; Refusal for a number with two readings."""
+    known = {-1.0 if text[:1] == "-" else value for value in _readings(text).values()}
+    if len(known) == 2:
+        mark = "," if "," in text else "."
+        if ((mark, True) in roles) == ((mark, False) in roles):
+            low, high = sorted(known)
+            raise Refusal(
+                f"the {what} has two readings", f"{text} is {low:.10g} or {high:.10g}",
+                "set no thousands apart, and write 1.2500 for a decimal of three digits",
+            )  # fmt: skip
+        known = {min(known) if (mark, True) in roles else max(known)}
+    return known.pop() if known else -1.0
+
+
+def positive(text: str, what: str, roles: Roles) -> float:
+    """A finite number above 0; Refusal for another text."""
+    value = number(text, what, roles)
+    if not 0.0 < value < MOST_US:
+        raise Refusal(f"the {what} is not a positive number", text, f"correct the {what}")
+    return value
+
+
+def latency_us(text: str, unit: str, roles: Roles) -> float:
+    """A latency under a column's unit, in microseconds; Refusal where the cell has another unit."""
+    digits, own = _parted(text)
+    if own and US_OF_UNIT[own] != US_OF_UNIT[unit]:
+        raise Refusal(
+            "the latency has another unit than its column", f"{text} under {unit}",
+            "write all latencies of a column in one unit",
+        )  # fmt: skip
+    us = positive(digits, "latency", roles) * US_OF_UNIT[unit]
+    if not LEAST_US <= us <= MOST_US:
+        raise Refusal("the latency is none of a network", f"{text} {unit}", "correct the latency")
+    return us
+
+
+def _parted(text: str) -> tuple[str, str]:
+    """A number and the unit of time behind it; no unit where there is another text."""
+    match = _MEASURE.fullmatch(text)
+    unit = match[2].lower() if match else ""
+    return (match[1], unit) if match and unit in US_OF_UNIT else (text, "")
+
+
+def count(text: str, what: str, roles: Roles) -> int:
+    """A whole number from 1 up; Refusal for another text."""
+    value = number(text, what, roles)
+    if not (1 <= value < 1e9 and value.is_integer()):
+        raise Refusal(f"{what} is not a whole number from 1 up", text, f"correct {what}")
+    return int(value)
+
+
+def shape(text: str) -> tuple[int | None, Size]:
+    """Batch, and height and width, of ``224``, ``224x320``, ``3x224x224`` or ``1x224x224x3``.
+
+    Refusal for another text, and where it does not show which of the numbers are channels.
+    """
+    inside = re.fullmatch(r"\s*[(\[]?(.*?)[)\]]?\s*", text, re.DOTALL)
+    bare = inside[1] if inside else text
+    comma = r"\s*,\s*|" if bare != text.strip() else r"\s*,\s+|"
+    parts = re.split(rf"{comma}\s*[x×*]\s*|\s+", bare, flags=re.IGNORECASE)
+    numbers = [int(n) for n in parts if re.fullmatch("[0-9]{1,9}", n)]
+    if len(numbers) != len(parts) or len(numbers) > 4 or min(numbers) < 1:
+        raise Refusal("the size is not HEIGHTxWIDTH", text, "write it as 224x224")
+    batch = numbers.pop(0) if len(numbers) == 4 else None
+    if len(numbers) == 3:
+        ends = [numbers[0] in _CHANNELS, numbers[2] in _CHANNELS]
+        if ends[0] == ends[1]:
+            raise Refusal("the size does not show its channels", text, "write it as 224x224")
+        numbers = numbers[1:] if ends[0] else numbers[:2]
+    return batch, (numbers[0], numbers[-1])
+
+
+def truth(text: str, _: int = -1) -> bool:
+    """Yes or no; Refusal for another text."""
+    if text.lower() not in (*_YES, *_NO):
+        raise Refusal("a cell holds neither yes nor no", text, "write yes or no")
+    return text.lower() in _YES
