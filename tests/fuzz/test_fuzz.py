@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from tests.networks import ROOT
 
 EVERY_MUTATION_OF_EVERY_NETWORK = 100
@@ -13,10 +15,10 @@ EVERY_MUTATION_OF_EVERY_NETWORK = 100
 ONCE_WRONG = (4005, 2607, 5409, 8705, 9305)
 
 
-def fuzz(*arguments: int) -> str:
+def fuzz(*arguments: int, kind: str = "networks") -> str:
     """In a process of its own, so that an engine that crashes is seen as such."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.fuzz.driver", "networks", *map(str, arguments)],
+        [sys.executable, "-m", "tests.fuzz.driver", kind, *map(str, arguments)],
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
@@ -30,3 +32,9 @@ def test_no_traceback_and_no_crash() -> None:
 
 def test_what_was_wrong_once_is_refused() -> None:
     assert fuzz(7, 0, *ONCE_WRONG).splitlines()[-1] == f"{len(ONCE_WRONG)} refused"
+
+
+def test_tables_are_read_as_they_were_written_or_refused() -> None:
+    pytest.importorskip("pyarrow")
+    summary = fuzz(0, 100, kind="tables").splitlines()[-1]
+    assert "answered" in summary and "refused" in summary

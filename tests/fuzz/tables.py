@@ -1,0 +1,272 @@
+"""Tables of latencies in all the ways that people write them, some of them broken.
+
+Each begins with the true values in one line of JSON. Whatever is read of it must be true: another
+number is wrong, a refusal is right.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import random
+from collections.abc import Callable, Iterable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from hybridlat.errors import StoreError
+from hybridlat.store.importers.columns import ColumnMap, read_column_map
+from hybridlat.store.importers.table import read_networks
+from tests.fuzz.networks import BYTES
+
+US = {"us": 1.0, "µs": 1.0, "ms": 1e3, "msec": 1e3, "s": 1e6, "sec": 1e6, "ns": 1e-3}
+NOT_NUMBERS = ("", "-1.5", "0", "nan", "NaN", "inf", "-inf", "1e308", "1e400", "9" * 400,
+               "1_5", "55%", "٣", "½", "0x10", "1,2,3.4", "1.2.3", "--5", "5±1", "<5", "one",
+               "\u22121", "1e-300", "1 2", "1/2", "5 parsecs", "TRUE", "=1+1", "#N/A",
+               "\x1b[31m", "a\nb")  # fmt: skip
+NUMBERS = (1.25, 0.553, 1.25e-3, 1250.0, 1250.5, 12.5, 987.654, 1.0, 2.0, 1234567.0, 1e-2, 33.125)
+
+
+def corpus(numbers: Iterable[int], seed: int = 0) -> Iterator[tuple[str, bytes]]:
+    """Tables of these numbers: kinds take turns."""
+    for number in numbers:
+        rng = random.Random(f"{seed}/{number}")
+        kind = KINDS[number % len(KINDS)]
+        truth, data = kind(rng)
+        yield f"{number}-{kind.__name__}", json.dumps(truth).encode() + b"\n" + data
+
+
+def attempt(label: str, data: bytes, folder: Path) -> str:
+    """Read the table: what it gives is finite, positive and, where that is known, what is true."""
+    line, _, content = data.partition(b"\n")
+    truth: dict[str, Any] = json.loads(line)
+    file, column_map = folder / f"t{truth['ending']}", ColumnMap()
+    if "mapping" in truth:
+        (folder / "map.toml").write_bytes(bytes.fromhex(truth["mapping"]))
+        column_map = read_column_map(folder / "map.toml")
+    file.write_bytes(content)
+    read = read_networks([file], column_map)
+    for row in read.rows:
+        if not 0 < row.latency_us < math.inf:
+            return f"wrong {row.latency_us} µs"
+        known = truth["rows"].get(row.names[0]) if truth["rows"] is not None else None
+        stated = [row.batch, list(row.size or ())]
+        if truth["rows"] is not None and not (
+            known and math.isclose(known[0], row.latency_us, rel_tol=0.01) and known[1:] == stated
+        ):
+            return f"wrong {row}: {known} was written"
+    for refusal in read.refused:
+        if not (f"{refusal.reason}{refusal.value}{refusal.fix}".isprintable() and refusal.where):
+            return f"wrong message {refusal.reason!r} {refusal.value!r}"
+    if not read.rows:
+        raise StoreError("no row could be read")
+    return "answered"
+
+
+def written(value: float, rng: random.Random, style: str) -> str:
+    """A number by the habits of a country, which a table keeps to."""
+    plain = f"{Decimal(repr(value)):f}"
+    if style == "science":
+        return f"{value:.9e}".upper() if rng.random() < 0.5 else f"{value:.9e}"
+    whole, _, part = plain.partition(".")
+    part = part if part.strip("0") else ""
+    if len(part) < 3 and rng.random() < 0.5 and part:
+        part = part.ljust(3, "0")
+    group, decimal = {"german": (".", ","), "french": (" ", ","), "thin": ("\u202f", ","),
+                      "swiss": ("'", "."), "english": (",", "."), "plain": ("", "."),
+                      "comma": ("", ",")}[style]  # fmt: skip
+    grouped = f"{int(whole):,}".replace(",", group)
+    return grouped + (decimal + part if part else "")
+
+
+def _text(rng: random.Random, wild: bool) -> tuple[dict[str, Any], list[str], list[list[str]], str]:
+    """The truth, a header, rows of cells, and a separator that stands for their decimal sign."""
+    separator = rng.choice(",;\t")
+    styles = ["plain", "english", "swiss", "science"]
+    if separator != ",":
+        styles = ["plain", "swiss", "science", "german", "french", "thin", "comma"]
+    style, unit = rng.choice(styles), rng.choice(list(US))
+    title = rng.choice(("latency_{}", "Latency ({})", "median_latency_{}", "Inference Time [{}]"))
+    name = rng.choice(("network", "Model", "ARCHITECTURE"))
+    header = [name, "target", "batch", "size", title.format(unit)]
+    rows, true = [], {}
+    for i in range(rng.randint(1, 6)):
+        value, batch, size = (
+            rng.choice(NUMBERS),
+            rng.choice((1, 2, 8, 1024)),
+            (rng.choice((32, 224)),) * 2,
+        )
+        cell, is_true = written(value, rng, style), True
+        if wild and rng.random() < 0.4:
+            cell, is_true = rng.choice(NOT_NUMBERS), False
+        if rng.random() < 0.1:
+            other = rng.choice(list(US))
+            cell, is_true = f"{cell} {other}", is_true and US[other] == US[unit]
+        form = rng.choice(
+            ("{h}x{w}", "3x{h}x{w}", "{h}x{w}x3", "{b}x{h}x{w}x3", "[{b}, 3, {h}, {w}]")
+        )
+        shape = form.format(b=batch, h=size[0], w=size[1])
+        batches = written(batch, rng, "plain" if style == "science" else style)
+        rows.append([f"n{i}", "t4/tensorrt-8.6/fp16", batches, shape, cell])
+        if is_true:
+            true[f"n{i}"] = [value * US[unit], batch, list(size)]
+    return {"ending": ".csv", "rows": true}, header, rows, separator
+
+
+def _joined(header: list[str], rows: list[list[str]], separator: str, rng: random.Random) -> str:
+    def cell(text: str) -> str:
+        needs = any(mark in text for mark in (separator, '"', "\n")) or rng.random() < 0.1
+        return '"' + text.replace('"', '""') + '"' if needs else text
+
+    ending = rng.choice(("\n", "\r\n"))
+    return ending.join(separator.join(map(cell, row)) for row in (header, *rows)) + ending
+
+
+def styled(rng: random.Random) -> tuple[dict[str, Any], bytes]:
+    """Sound cells, and cells that are no latencies, in sound files."""
+    truth, header, rows, separator = _text(rng, wild=True)
+    order = rng.sample(range(len(header)), len(header))
+    header, rows = [header[i] for i in order], [[row[i] for i in order] for row in rows]
+    text = _joined(header, rows, separator, rng)
+    if rng.random() < 0.3:
+        text = f"sep={separator}\n{text}"
+    if rng.random() < 0.2:
+        text = f"# made, by; hand\n\n{text}"
+    encoding = rng.choice(("utf-8", "utf-8-sig", "utf-16", "utf-32"))
+    return truth, text.encode(encoding)
+
+
+def misshaped(rng: random.Random) -> tuple[dict[str, Any], bytes]:
+    """Rows and columns that are missing, double, or too many; decimal commas without quotes."""
+    truth, header, rows, separator = _text(rng, wild=False)
+    for _ in range(rng.choice((1, 2))):
+        CHANGES[rng.randrange(len(CHANGES))](header, rows, rng)
+    if rng.random() < 0.3:  # without quotes
+        lines = [separator.join(row) for row in (header, *rows)]
+        return truth, "\n".join(lines).encode()
+    return truth, _joined(header, rows, separator, rng).encode()
+
+
+def _another_latency(header: list[str], rows: list[list[str]], rng: random.Random) -> None:
+    for row in (header, *rows):
+        row.extend(row[4:5] or ["1"])
+    if rng.random() < 0.5:
+        rng.choice(rows)[-1] = "77.5"
+    header[-1] = rng.choice((header[4], header[4].lower(), f" {header[4]} "))
+
+
+def _second_header(header: list[str], rows: list[list[str]], rng: random.Random) -> None:
+    rows.insert(rng.randrange(len(rows)), rng.choice((list(header), list(reversed(header)))))
+
+
+def _trailing(header: list[str], rows: list[list[str]], rng: random.Random) -> None:
+    for row in rng.choice((rows, [header, *rows], [header])):
+        row.extend([""] * rng.randint(1, 3))
+
+
+def _decimal_commas(header: list[str], rows: list[list[str]], rng: random.Random) -> None:
+    for row in rows:
+        row[4:5] = row[4].split(".", 1) if len(row) > 4 else []
+
+
+def _shorter(header: list[str], rows: list[list[str]], rng: random.Random) -> None:
+    row = rng.choice(rows)
+    del row[len(header) - 1 :]
+
+
+def _blank(header: list[str], rows: list[list[str]], rng: random.Random) -> None:
+    rows.insert(rng.randrange(len(rows) + 1), [""] * rng.choice((1, len(header))))
+
+
+def _other_batches(header: list[str], rows: list[list[str]], rng: random.Random) -> None:
+    header.append("batch_size")
+    for row in rows:
+        row.append(row[2] if len(row) > 2 and rng.random() < 0.5 else "")
+
+
+CHANGES: tuple[Callable[[list[str], list[list[str]], random.Random], None], ...] = (
+    _another_latency, _second_header, _trailing, _decimal_commas, _shorter, _blank, _other_batches,
+)  # fmt: skip
+
+
+def broken_bytes(rng: random.Random) -> tuple[dict[str, Any], bytes]:
+    """Bytes of a CSV or Parquet file that were cut, flipped or lost: nothing is known of them."""
+    truth, data = rng.choice((styled, typed))(rng)
+    changed = rng.choice(BYTES)(data, rng)
+    return {**truth, "rows": None}, changed
+
+
+def typed(rng: random.Random) -> tuple[dict[str, Any], bytes]:
+    """Parquet with columns of many types."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    count, unit = rng.randint(1, 5), rng.choice(list(US))
+    values = [rng.choice(NUMBERS) for _ in range(count)]
+    makers: tuple[Callable[[], Any], ...] = (
+        lambda: pa.array(values), lambda: pa.array(values, pa.float32()),
+        lambda: pa.array([Decimal(repr(v)) for v in values]), lambda: pa.array(map(repr, values)),
+        lambda: pa.array(map(repr, values)).dictionary_encode(),
+        lambda: pa.array([v if rng.random() < 0.5 else None for v in values]),
+        lambda: pa.array([rng.choice((math.nan, math.inf, -1.0, 0.0, v)) for v in values]),
+        lambda: pa.array([[v] for v in values]), lambda: pa.array([{"ms": v} for v in values]),
+        lambda: pa.array([True] * count), lambda: pa.array([1] * count, pa.timestamp("ns")),
+        lambda: pa.array([1] * count, pa.duration("us")), lambda: pa.nulls(count),
+        lambda: pa.array([rng.choice(NOT_NUMBERS) for _ in values]),
+    )  # fmt: skip
+    names = pa.array([f"n{i}" for i in range(count)])
+    columns = {
+        "network": rng.choice((names, names.cast(pa.binary()), names.dictionary_encode())),
+        "target": pa.array(["t4/tensorrt-8.6/fp16"] * count),
+        "batch": rng.choice(
+            (pa.array([2] * count), pa.array([2.0] * count), pa.array(["2"] * count))
+        ),
+        "size": rng.choice((pa.array([[3, 8, 16]] * count), pa.array(["8x16x3"] * count))),
+        f"latency_{unit}": rng.choice(makers)(),
+    }
+    true = {f"n{i}": [value * US[unit], 2, [8, 16]] for i, value in enumerate(values)}
+    if rng.random() < 0.2:
+        columns["note"] = pa.array([2**62] * count, pa.timestamp("ns"))
+    file = io.BytesIO()
+    parquet.write_table(pa.table(columns), file)
+    return {"ending": ".parquet", "rows": true}, file.getvalue()
+
+
+MAPPING = b"""labels = ["note"]
+[columns]
+latency = "t"
+[constants]
+target = "t4/tensorrt-8.6/fp16"
+batch = 2
+size = "8x16"
+[units]
+latency = "ms"
+[values.network]
+n1 = "n0"
+"""
+PARTS = (b"[" * 2000 + b"]" * 2000, b"{a = 1}", b"nan", b"1979-05-27", b"9" * 5000, b"'x'",
+         b"[columns.latency]", b"[[columns]]", b"\xff", b"\0", b"latency = []", b"latency",
+         b'"\\u001b[31m"',
+         b"[values]\nsize = 3",
+         b"a." * 2000 + b"b = 1", b"inf", b"true", b"-1", b"'n\\'")  # fmt: skip
+
+
+def mapped(rng: random.Random) -> tuple[dict[str, Any], bytes]:
+    """A table with a mapping that was altered."""
+    mapping = MAPPING
+    for _ in range(rng.choice((0, 1, 1, 2))):
+        words = mapping.split(b" ")
+        at = rng.randrange(len(words))
+        words[at : at + rng.choice((0, 1))] = [rng.choice(PARTS)]
+        mapping = rng.choice((b" ".join(words), rng.choice(BYTES)(mapping + b" ", rng)))
+    is_sound = mapping == MAPPING
+    truth = {"n0": [1500.0, 2, [8, 16]]} if is_sound else None
+    return {
+        "ending": ".csv",
+        "rows": truth,
+        "mapping": mapping.hex(),
+    }, b"network,t,note\nn0,1.5,x\n"
+
+
+KINDS = (styled, misshaped, typed, broken_bytes, mapped)
