@@ -25,7 +25,7 @@ from hybridlat.graph.cells import cut_positions
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import Signature, sign, sign_part
 from hybridlat.onnx_io import load
-from hybridlat.schema.measurement import Breakdown, Measurement, Visit
+from hybridlat.schema.measurement import Breakdown, Measurement, Visit, facts_of_note
 from hybridlat.schema.target import Target
 from hybridlat.store.importers import ImportedRecords
 from hybridlat.store.importers.table import NetworkRow, Refusal, Size
@@ -122,7 +122,7 @@ class _SizedNetwork:
             row.target, self.hash, "network", row.latency_us, spread_share=row.spread_share,
             visits=(Visit(row.samples_us),) if row.samples_us else (), protocol=row.protocol,
             labels={label: text for label, text in labels.items() if text},
-            launch=row.launch, copies=row.copies, suspect=row.suspect,
+            **{**facts_of_note(row.labels.get("note", "")), **row.facts},
         ))  # fmt: skip
         about = {"lowering": rules, **self.shape, "copied_bytes": str(self.copied_bytes)}
         imported.breakdowns.append(Breakdown(

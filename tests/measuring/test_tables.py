@@ -71,6 +71,14 @@ def test_a_network_is_kept_as_its_target_lowers_it(nets: Path, target: Target) -
     assert all(hash_of(text) == h for h, text in imported.signatures.items())
 
 
+def test_how_it_was_timed_is_kept_in_fields(nets: Path) -> None:
+    stated = row(facts={"launch": "stream", "copies": True}, labels={"note": "CUDA graph"})
+    noted, odd = (row(labels={"note": note}) for note in ("suspect", "not suspect"))
+    records = taken([stated, noted, odd], nets)[0].measurements
+    facts = [(r.launch, r.copies, r.suspect) for r in records]
+    assert facts == [("stream", True, False), (None, None, True), (None, None, False)]
+
+
 def test_sizes_are_bound(nets: Path) -> None:
     model = onnx.load(nets / "deep" / "net-a.onnx")
     for place, name in ((0, "n"), (2, "h"), (3, "w")):

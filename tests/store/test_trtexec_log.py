@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from hybridlat.schema.measurement import facts_of_note
 from hybridlat.schema.target import Target
 from hybridlat.store.importers.table import Refusal
 from hybridlat.store.importers.trtexec_log import TrtexecLog, read_log, read_logs, row_of
@@ -43,12 +44,13 @@ def test_a_log_of_8() -> None:
     assert (row.names, str(row.target)) == (("net_a", "run1"), "t4/tensorrt-8.6/fp16")
     assert row.latency_us == pytest.approx(1230)
     assert (row.batch, row.size) == (8, (32, 48))
-    assert (log.times, row.protocol, row.launch) == ("times.json", "trtexec log", None)
+    assert (log.times, row.protocol, row.labels) == ("times.json", "trtexec log", {})
 
 
 def test_a_run_by_a_graph_is_recorded_as_one() -> None:
     log = read_log(LOG_8.replace("--fp16", "--fp16 --useCudaGraph"))
-    assert row_of(Path("run1.log"), log, None).launch == "graph"
+    row = row_of(Path("run1.log"), log, None)
+    assert facts_of_note(row.labels["note"])["launch"] == "graph"
 
 
 def test_a_log_of_7_and_a_target_for_what_it_does_not_state() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 Size = tuple[int, int]
 US_OF_UNIT = {
@@ -17,8 +17,8 @@ LEAST_US, MOST_US = 1e-3, 1e12
 _CHANNELS = (1, 3, 4)
 _MEASURE = re.compile(r"(.*?[0-9.,])\s*([a-zµμ]+)", re.IGNORECASE)
 _YES, _NO = ("yes", "true", "1"), ("no", "false", "0")
-Roles = frozenset[tuple[str, bool]]
-"""Marks of a column, ``,`` or ``.``, each with whether it is the decimal sign."""
+Roles = Mapping[str, bool]
+"""Whether a mark of a column, ``,`` or ``.``, is its decimal sign, as far as that is clear."""
 
 
 class Refusal(Exception):
@@ -68,14 +68,21 @@ def _readings(text: str) -> dict[str, float]:
 
 
 def roles_of(texts: Iterable[str], decimal: str) -> Roles:
-    """The roles of marks in a column: that of its table's ``decimal`` sign, and those it shows."""
-    roles = {(decimal, True)}
-    for text in texts:
-        known = _readings(_parted(text)[0])
-        if len(known) == 1:
-            (sign,) = known
-            roles |= {(mark, mark == sign) for mark in ",." if mark in text}
-    return frozenset(roles)
+    """The roles of marks that numbers of a column show, else that of its table's ``decimal``."""
+    known = [
+        (text, sign) for text in texts if len(of := _readings(_parted(text)[0])) == 1 for sign in of
+    ]
+    shown = {(mark, mark == sign) for text, sign in known for mark in ",." if mark in text}
+    roles = {}
+    for mark, other in (",.", ".,"):
+        own = {is_decimal for shown_mark, is_decimal in shown if shown_mark == mark}
+        if (other, True) in shown:
+            own = own if own == {False} else set()  # two decimal signs: neither is clear
+        elif mark == decimal:
+            own = own or {True}
+        if len(own) == 1:
+            roles[mark] = own.pop()
+    return roles
 
 
 def number(text: str, what: str, roles: Roles) -> float:
@@ -83,13 +90,13 @@ def number(text: str, what: str, roles: Roles) -> float:
     known = {-1.0 if text[:1] == "-" else value for value in _readings(text).values()}
     if len(known) == 2:
         mark = "," if "," in text else "."
-        if ((mark, True) in roles) == ((mark, False) in roles):
+        if mark not in roles:
             low, high = sorted(known)
             raise Refusal(
                 f"the {what} has two readings", f"{text} is {low:.10g} or {high:.10g}",
                 "set no thousands apart, and write 1.2500 for a decimal of three digits",
             )  # fmt: skip
-        known = {min(known) if (mark, True) in roles else max(known)}
+        known = {min(known) if roles[mark] else max(known)}
     return known.pop() if known else -1.0
 
 

@@ -81,8 +81,8 @@ def read_column_map(path: Path) -> ColumnMap:
         ) from None
     except msgspec.ValidationError as error:
         raise InputError(
-            f"{path} is no mapping: {phrase_of(error)} (it may hold tables of texts, [columns], "
-            "[constants], [units] and [values.FIELD], and a list of texts, labels)"
+            f"{path} is no mapping: {plain(phrase_of(error))} (it may hold tables of texts, "
+            "[columns], [constants], [units] and [values.FIELD], and a list of texts, labels)"
         ) from None
     except ValueError as error:  # of the TOML, of UTF-8, or of a number of thousands of digits
         raise InputError(f"{path} is not TOML: {plain(error)}") from None
@@ -90,10 +90,14 @@ def read_column_map(path: Path) -> ColumnMap:
     for name in ("columns", "constants", "values"):
         known = FIELDS.keys() - ({"latency", "throughput"} if name == "constants" else ())
         for unknown in getattr(read, name).keys() - known:
-            raise InputError(f"{path}: {name} knows no field {unknown!r}: choose from {choices}")
+            raise InputError(
+                f"{path}: {name} knows no field {unknown!r:.60}: choose from {choices}"
+            )
     for key, unit in read.units.items():
         if key != "latency" or unit not in US_OF_UNIT:
-            raise InputError(f"{path}: units has {key} = {unit!r}: write latency = ns, us, ms or s")
+            raise InputError(
+                f"{path}: units has {key!r:.60} = {unit!r:.60}: write latency = ns, us, ms or s"
+            )
     return read
 
 
@@ -121,7 +125,7 @@ class Columns:
 
     def roles_at(self, place: int) -> Roles:
         """The roles of marks in a column; at -1 those in numbers of our own."""
-        return self.roles.get(place, frozenset({(".", True)}))
+        return self.roles.get(place, {".": True})
 
 
 def columns_of(column_map: ColumnMap, path: Path, sheet: Sheet) -> Columns:

@@ -9,7 +9,6 @@ from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
 from hybridlat.errors import HybridlatError, StoreError, TargetError
-from hybridlat.schema.measurement import Launch, facts_of_note
 from hybridlat.schema.names import device_name, engine_name, precision_name, target_named
 from hybridlat.schema.target import Target
 from hybridlat.store.importers import cells
@@ -30,7 +29,7 @@ class NetworkRow:
     ``names`` are what its ONNX file may be called (without the ending), the likeliest first;
     ``batch`` and ``size`` (height, width) None: as the file has them. ``samples_us`` are single
     inferences where they are known. ``labels`` is what a record must tell later of its origin;
-    ``launch``, ``copies`` and ``suspect`` are those of a ``Measurement``.
+    ``facts`` are its ``launch``, ``copies`` and ``suspect``, as far as they are stated.
     """
 
     where: str
@@ -43,9 +42,7 @@ class NetworkRow:
     samples_us: tuple[float, ...] = ()
     spread_share: float = 0.0
     labels: Mapping[str, str] = field(default_factory=dict)
-    launch: Launch | None = None
-    copies: bool | None = None
-    suspect: bool = False
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -191,15 +188,15 @@ class _Row:
         target = target_of(stated, default, self.count("threads"))
         batch, size = self.batch_and_size()
         labels = {name: text for name in ("layout", "source", "note") if (text := self.text(name))}
-        facts = facts_of_note(labels.get("note", ""))
-        facts |= {name: fact for name, fact in self.facts().items() if fact is not None}
         if onnx and network:
             labels["model"] = network
         kept = {name: self.cells[columns.header.index(name)] for name in columns.column_map.labels}
         labels |= {name: text for name, text in kept.items() if text}
         names = (name.removesuffix(".onnx"),)
         latency_us = self.latency_us(batch)
-        return NetworkRow(where, names, target, latency_us, batch, size, labels=labels, **facts)
+        return NetworkRow(
+            where, names, target, latency_us, batch, size, labels=labels, facts=self.facts()
+        )
 
     def stated(self, name: str, read: Callable[[str, int], T]) -> T | None:
         """What the columns of a field state, or its constant; None for empty cells.
@@ -238,9 +235,10 @@ class _Row:
     def facts(self) -> dict[str, Any]:
         """What columns of their own state of how it was timed."""
         known = {n: self.stated(n, cells.truth) for n in ("launch", "copies", "suspect")}
-        if known["launch"] is not None:
-            return known | {"launch": "graph" if known["launch"] else "stream"}
-        return known
+        facts: dict[str, Any] = {name: fact for name, fact in known.items() if fact is not None}
+        return facts | (
+            {"launch": ("stream", "graph")[facts["launch"]]} if "launch" in facts else {}
+        )
 
     def batch_and_size(self) -> tuple[int | None, Size | None]:
         """The batch, which a size of four numbers states too, and height and width."""

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
-from hybridlat.schema.measurement import Launch
 from hybridlat.schema.target import Target
 from hybridlat.store.importers.table import NetworkRow, Refusal, Rows, Size, files_at, target_of
 
@@ -35,7 +34,7 @@ _LOWEST = ("int8", "fp16", "bf16", "fp32")
 
 @dataclass(frozen=True)
 class TrtexecLog:
-    """The fields of a log. ``times`` is the file of times of its run."""
+    """The fields of a log. ``times`` is the file of times of its run, ``labels`` how it ran."""
 
     fields: Mapping[str, str] = field(default_factory=dict)
     names: tuple[str, ...] = ()
@@ -43,7 +42,7 @@ class TrtexecLog:
     batch: int | None = None
     size: Size | None = None
     times: str = ""
-    launch: Launch | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_logs(paths: Iterable[Path], default: Target | None = None) -> Rows:
@@ -88,9 +87,9 @@ def read_log(text: str) -> TrtexecLog:
     median_us = float(median[1] or median[2]) * 1e3 if median else None
     size = (shape[2], shape[3]) if shape else None
     times = PurePath(options.get("exportTimes", "")).name
-    launch: Launch | None = "graph" if "useCudaGraph" in options else None
+    labels = {"note": "CUDA graph"} if "useCudaGraph" in options else {}
     count = int(batch) if batch.isdigit() else None
-    return TrtexecLog(fields, names, median_us, count, size, times, launch)
+    return TrtexecLog(fields, names, median_us, count, size, times, labels)
 
 
 def row_of(
@@ -114,7 +113,7 @@ def row_of(
     return NetworkRow(
         file.name, (*log.names, file.stem), target_of(fields, default), median_us, log.batch,
         log.size, "trtexec --exportTimes" if times_us else "trtexec log", tuple(times_us),
-        1.2533 * deviation_us / math.sqrt(len(times_us) or 1) / median_us, launch=log.launch,
+        1.2533 * deviation_us / math.sqrt(len(times_us) or 1) / median_us, log.labels,
     )  # fmt: skip
 
 
