@@ -55,7 +55,14 @@ class Spec:
         engine = ResolvedEngine(session.target, why_not=session.why_not)
         options = replace(session.options, measure="auto", settings=None, progress=None)
         return cls(
-            session=partial(Session, engine, session.requested, options, given=session.data.given),
+            session=partial(
+                Session,
+                engine,
+                session.requested,
+                options,
+                given=session.data.given,
+                surprising=session.surprising,
+            ),
             store=store.url,
             store_exists=store.place.exists,
             node=platform.node(),

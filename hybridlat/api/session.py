@@ -7,7 +7,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,6 +28,7 @@ from hybridlat.estimate.network_estimate import estimate_network
 from hybridlat.estimate.partition import Partition, Partitioner
 from hybridlat.estimate.predict.chain import family_law
 from hybridlat.estimate.predict.source import copied_bytes
+from hybridlat.estimate.surprise import surprise
 from hybridlat.estimate.warnings import sentences
 from hybridlat.model.steady_sums import steady_sums
 from hybridlat.schema.device import Device
@@ -86,7 +87,7 @@ class Session:
 
     def __init__(
         self, engine: ResolvedEngine, requested: Target | None, options: Options, store: Store,
-        given: Mapping[str, MeasuredNetwork] | None = None,
+        given: Mapping[str, MeasuredNetwork] | None = None, surprising: Sequence[str] = (),
     ) -> None:  # fmt: skip
         """BackendUnavailable if it must measure and cannot."""
         if options.measure == "always" and engine.backend is None:
@@ -95,6 +96,8 @@ class Session:
         self.target, self.backend = engine.target, engine.backend
         self.data = TargetData(engine.target, store)
         self.data.given = given or {}
+        self.surprising = surprising
+        """What of the given latencies is far from what is believed without them."""
         self._partitioner = Partitioner(engine.target, store)
 
     @property
@@ -147,6 +150,7 @@ class Session:
                     "its latency (`hybridlat import`)"
                 )
         given: dict[str, MeasuredNetwork] = {}
+        before, far = TargetData(self.target, self.store), list[str]()
         for key, latency_us in known.items():
             us = float(latency_us) if isinstance(latency_us, Real) else math.nan
             if not (0 < us < math.inf and isinstance(key, str | os.PathLike)):
@@ -163,7 +167,10 @@ class Session:
             one = self.given(opened, us)
             if given.setdefault(one.signature, one).latency_us != us:
                 raise InputError(f"{key} is given a second latency, {us:g} µs: give one")
-        self.data.given = given
+            with self.device_sheet():
+                text = surprise(before, one, opened.batch or 1)
+            far += [f"the latency given for {key} is far off: {text}"] if text else []
+        self.data.given, self.surprising = given, far
 
     @property
     def law(self) -> Family | None:
@@ -256,7 +263,8 @@ def estimate(session: Session, opened: Opened, started: float, describe: bool = 
     )  # fmt: skip
     precision = file.facts.precision
     notes = precision_notes(session.requested or session.target, precision.name, str(precision))
-    return replace(result, warnings=(*sentences("precision", notes), *result.warnings))
+    far = sentences("surprising", session.surprising)
+    return replace(result, warnings=(*far, *sentences("precision", notes), *result.warnings))
 
 
 def _sizes(opened: Opened) -> str:

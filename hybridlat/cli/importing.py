@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ import click
 from hybridlat.cli import options
 from hybridlat.cli.output import ProgressShown, aside, print_json
 from hybridlat.errors import InputError
+from hybridlat.estimate.surprise import contradictions, surprises
 from hybridlat.measuring import tables
 from hybridlat.measuring.plan_runs import import_results
 from hybridlat.report.units import count_text
@@ -21,14 +23,15 @@ from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.names import target_named
 from hybridlat.schema.progress import Progress
 from hybridlat.schema.target import Target
-from hybridlat.store import Store, importers
-from hybridlat.store.importers import table, trtexec_log
+from hybridlat.store import Store, exchange, importers
+from hybridlat.store.importers import ImportedRecords, table, trtexec_log
 from hybridlat.store.importers.columns import ColumnMap, read_column_map
 from hybridlat.store.importers.table import Refusal, Rows, read_networks
 from hybridlat.store.importers.trtexec_log import read_logs
-from hybridlat.store.packs import INFO_FILE
+from hybridlat.store.packs import INFO_FILE, PackLookup
 
 _SHOWN = 5  # values named for each reason
+_COMPARED = 1000  # records with estimates, which take some 40 ms each
 PLAN, PACKS = "plan", "packs"
 _OF = {"board_id": (PLAN,), "nets": importers.TABLES, "columns": ("networks",),
        "target": importers.TABLES}  # fmt: skip
@@ -86,11 +89,11 @@ def import_(
         if kind == PLAN:
             results = [import_results(path, opened, board_id) for path in paths]
         elif kind == "trtexec":
-            document, asides = _import_rows(opened, read_logs(paths, default), nets, shown)
+            document, asides = _import_rows(opened, read_logs(paths, default), nets, default, shown)
         elif kind == "networks":
             column_map = ColumnMap() if columns is None else read_column_map(columns)
             read = read_networks(paths, column_map, default)
-            document, asides = _import_rows(opened, read, nets, shown)
+            document, asides = _import_rows(opened, read, nets, default, shown)
         else:
             document, asides = _import_records(opened, data_set, paths)
     if kind == PLAN:
@@ -153,36 +156,76 @@ def _import_records(
     counts: Counter[str] = Counter()
     skipped: Counter[str] = Counter()
     targets: set[str] = set()
+    far: list[str] = []
     for path in paths:
         if data_set is None:
+            for pack in exchange.packs_at(path):
+                far += _far(opened, _networks_of(pack))
+                targets.add(str(pack.target))
             counts.update(asdict(opened.import_(path)))
             continue
         imported = importers.read(data_set, path)
+        far += _far(opened, imported)
         counts.update(asdict(opened.add_all(imported)))
         skipped.update(imported.skipped)
         targets |= {str(record.target) for record in imported.measurements}
     asides = [f"{number:,} rows left out: {reason}" for reason, number in skipped.items()]
-    return {**counts, "skipped": skipped, "targets": sorted(targets)}, asides
+    document = {**counts, "skipped": skipped, "targets": sorted(targets), "surprising": far}
+    return document, [*asides, *_first(far)]
+
+
+def _networks_of(pack: PackLookup) -> ImportedRecords:
+    """The records of a pack's whole networks, with what they are made of."""
+    if not pack.counts()["network"]:
+        return ImportedRecords()
+    items = list(pack.breakdowns())
+    texts = pack.signature_texts({h for item in items for h, _ in item.cells})
+    return ImportedRecords(texts, list(pack.measurements(kind="network")), items)
+
+
+def _far(opened: Store, new: ImportedRecords) -> list[str]:
+    """What of new records is far from what is believed without them, or contradicts others."""
+    far, began = list[str](), time.monotonic()
+    total = min(len(new.measurements), _COMPARED)
+    with ProgressShown("comparing with estimates:") as shown:
+        for done, text in enumerate(itertools.islice(surprises(opened, new), total), 1):
+            far += [text] if text else []
+            left_s = (time.monotonic() - began) * (total / done - 1)
+            shown(Progress(done, total, "comparing", left_s))
+    if total < len(new.measurements):
+        far.append(f"only the first {total:,} of {len(new.measurements):,} records were compared")
+    return [*far, *contradictions(new)]
+
+
+def _first(sentences: Sequence[str]) -> list[str]:
+    more = len(sentences) - _SHOWN
+    return [*sentences[:_SHOWN], *([f"{more:,} more are as far off (--json)"] if more > 0 else [])]
 
 
 def _import_rows(
-    opened: Store, read: Rows, nets: Path | None, shown: ProgressShown
+    opened: Store, read: Rows, nets: Path | None, default: Target | None, shown: ProgressShown
 ) -> tuple[dict[str, Any], list[str]]:
     """Import whole networks of tables or logs; the JSON document, and what is said."""
     counts = Counter(read=0, measurements=0, signatures=0, breakdowns=0)
-    refused = list(read.refused)
-    targets: set[Target] = set()
+    refused, new = list(read.refused), ImportedRecords()
     files = None if nets is None else tables.NetworkFiles(nets)
     began, done = time.monotonic(), 0
     for imported, left_out in tables.take(read.rows, files):
-        new = replace(opened.add_all(imported), read=len(imported.measurements))
-        counts.update(asdict(new))
-        targets |= {record.target for record in imported.measurements}
+        new.signatures |= imported.signatures
+        new.measurements += imported.measurements
+        new.breakdowns += imported.breakdowns
         refused += left_out
-        done += new.read + len(left_out)
+        done += len(imported.measurements) + len(left_out)
         left_s = (time.monotonic() - began) * (len(read.rows) / done - 1)
         shown(Progress(done, len(read.rows), "lowering", left_s))
+    shown.close()
+    far = _far(opened, new)
+    counts.update(asdict(replace(opened.add_all(new), read=len(new.measurements))))
+    targets = {record.target for record in new.measurements}
     notes = tables.notes(sorted(targets))
+    if default is not None and (others := sorted(map(str, targets - {default}))):
+        notes.append(f"rows that state another target than {default} are kept as they state it: "
+                     + ", ".join(others))  # fmt: skip
     reasons: dict[tuple[str, str], list[Refusal]] = {}
     for refusal in refused:
         reasons.setdefault((refusal.reason, refusal.fix), []).append(refusal)
@@ -196,8 +239,9 @@ def _import_rows(
         "targets": sorted(map(str, targets)),
         "notes": notes,
         "left_out": left,
+        "surprising": far,
     }
-    return document, [*map(_sentence, left), *notes]
+    return document, [*map(_sentence, left), *_first(far), *notes]
 
 
 def _sentence(left: Mapping[str, Any]) -> str:

@@ -108,8 +108,8 @@ def _of_measurements(
     if excess_share is not None and exact is not None and load is None:
         cells_us = exact.latency_us / (1 + excess_share)
         text = (
-            f"the network took {_latency_text(exact.latency_us)} as a whole and "
-            f"{_latency_text(cells_us)} by its cells, so one of the two was disturbed"
+            f"the network took {latency_text(exact.latency_us)} as a whole and "
+            f"{latency_text(cells_us)} by its cells, so one of the two was disturbed"
         )
         yield from sentences("contradicted", [text], again)
 
@@ -118,8 +118,10 @@ def _is_planned(target: Target) -> bool:
     return target.engine == "tensorrt" and target.precision in registry.PLANNED
 
 
-def _latency_text(latency_us: float) -> str:
+def latency_text(latency_us: float) -> str:
+    """A latency with three digits, in µs, ms or s."""
     value, unit = (latency_us / 1e3, "ms") if latency_us >= 999.5 else (latency_us, "µs")
+    value, unit = (value / 1e3, "s") if value >= 999.5 else (value, unit)
     return f"{float(f'{value:.3g}'):,g} {unit}"
 
 
@@ -186,7 +188,7 @@ def _of_physics(belief: Belief, latency_us: float | None) -> list[EstimateWarnin
         return []
     times = f"{ratio:.0f} times" if ratio > 1 else f"only {100 * ratio:.2g} % of"
     text = (
-        f"the estimate is {times} the {_latency_text(best_us)} that the device needs by its peak, "
+        f"the estimate is {times} the {latency_text(best_us)} that the device needs by its peak, "
         "bandwidth and launch time: do not rely on it without a measurement"
     )
     return sentences("beyond-physics", [text])

@@ -35,7 +35,7 @@ _ALL = 0.995  # from here on whole percents would read 100
 _ALMOST = 1e-9  # what summing up leaves of nothing
 
 ORIGIN_CODES: Final = get_args(OriginCode)
-_BAD = ("missing-cells", "busy", "contradicted", "beyond-physics")
+_BAD = ("missing-cells", "busy", "contradicted", "beyond-physics", "surprising")
 _LOPSIDED = 1.2  # sides that differ by more are shown as a range
 _NARROW = 0.02  # below it nobody minds
 

@@ -22,7 +22,7 @@ WarningCode = Literal[
     OriginCode, "missing-cells", "no-data-sheet", "busy", "contradicted", "beyond-physics",
     "precision", "file", "model-unreadable", "tolerance-out-of-reach", "batch-outside",
     "unlike-known", "uncalibrated", "pace", "network-hint", "cannot-measure", "to-measure", "plan",
-    "known-network",
+    "known-network", "surprising",
 ]  # fmt: skip
 """What a warning is about; docs/reference/troubleshooting.md says what to do about each."""
 _GOOD_SHARE, _ROUGH_FACTOR = 0.2, 2.0

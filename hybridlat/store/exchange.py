@@ -88,16 +88,21 @@ def write_pack(records: Records, target: Target, folder: Path, source: str, lice
     return folder
 
 
+def packs_at(path: Path) -> list[packs.PackLookup]:
+    """The pack at a path, or those in a folder; StoreError for anything else."""
+    below = sorted(info.parent for info in path.glob(f"*/{packs.INFO_FILE}"))
+    folders = [path] if (path / packs.INFO_FILE).exists() else below
+    if not folders:
+        raise StoreError(f"{path} is not a pack and holds none: there is no {packs.INFO_FILE}")
+    return list(map(packs.PackLookup, folders))
+
+
 def read(path: Path) -> Iterator[ImportedRecords]:
     """The records of a pack, or of a folder of packs, in parts.
 
     StoreError for anything else, and where some of it is damaged.
     """
-    below = sorted(info.parent for info in path.glob(f"*/{packs.INFO_FILE}"))
-    folders = [path] if (path / packs.INFO_FILE).exists() else below
-    if not folders:
-        raise StoreError(f"{path} is not a pack and holds none: there is no {packs.INFO_FILE}")
-    for pack in map(packs.PackLookup, folders):
+    for pack in packs_at(path):
         for name, problem in pack.altered_files().items():
             raise pack.damaged(name, problem)
         for texts in batches(pack.all_signature_texts(), BATCH):

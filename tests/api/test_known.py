@@ -60,6 +60,29 @@ def test_the_network_itself_takes_what_was_given(given_us: float, batch: int | N
     assert estimate.reason == "as given"
 
 
+@pytest.mark.parametrize(
+    ("factor", "batch", "hint"),
+    [(1.3, 1, None), (5.0, 1, None), (20.0, 1, ""), (1e3, 1, "; wrong unit?"),
+     (1e-3, 1, "; wrong unit?"),
+     (1 / 64, 64, "; of one image, or of all 64?")],
+)  # fmt: skip
+def test_a_latency_that_nobody_expects_is_named(
+    store: str, factor: float, batch: int, hint: str | None
+) -> None:
+    with Predictor(GPU, store=store) as predictor:
+        us = factor * told(predictor.predict(NET, batch=batch))[0]
+        predictor.give({NET: us}, batch=batch)
+        for net in (NET, ASKED[0]):
+            body = predictor.predict(net).to_json()
+            codes = [remark["code"] for remark in body["remarks"]]
+            assert codes.count("surprising") == (hint is not None)
+            if hint is not None:
+                assert f"given for {NET} is far off: " in body["warnings"][0]
+                assert body["warnings"][0].endswith(f"are expected{hint or '.'}")
+        predictor.give({})
+        assert "surprising" not in str(predictor.predict(NET).to_json())
+
+
 def test_functions_and_commands_take_it_at_their_batch(store: str, capfd: Any) -> None:
     nets, known = [str(NET), str(ASKED[0])], {NET: 9000.0}
     one, other = compare(nets, GPU, batch=8, known=known, store=store).estimates

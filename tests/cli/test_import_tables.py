@@ -51,6 +51,33 @@ def test_rows_are_imported_once_and_the_rest_is_listed() -> None:
         assert opened.check() == []
 
 
+def test_a_latency_that_nobody_expects_is_kept_and_named(folder: Path) -> None:
+    target = "t4/tensorrt-8.6/fp16"
+    rows = [f"net,{target},8,{ms}\n" for ms in (900, 0.1, 0.11)]
+    Path("t.csv").write_text("".join(["network,target,batch,latency_ms\n", *rows]))
+    done = run("t.csv", "--nets", "nets", "--json")
+    document = json.loads(done.stdout)
+    assert document["measurements"] == 3
+    far, apart = document["surprising"]
+    assert far.startswith(f"net on {target}: 900 ms where ") and far.endswith("; wrong unit?")
+    assert apart == f"net on {target}: 100 µs and 900 ms contradict each other"
+    with Store("s.db") as opened:
+        opened.export("packs", source="a page", licence="")
+    (pack,) = (folder / "packs").iterdir()
+    words = ("packs", "--json", "--store", "t.db")
+    assert json.loads(run(*words).stdout)["targets"] == [target]
+    assert far in run(str(pack), "--store", "u.db").stderr  # of packs too, before they are known
+
+
+def test_rows_of_another_target_than_the_stated_one_are_named() -> None:
+    table("net")
+    done = run("t.csv", "--nets", "nets", "--target", "t4/tensorrt-8.6/fp32")
+    assert (
+        "rows that state another target than t4/tensorrt-8.6/fp32 are kept as they state it: "
+        "t4/tensorrt-8.6/fp16"
+    ) in done.stderr
+
+
 def test_rows_that_say_the_same_are_named_once() -> None:
     table("a", "a", "a", "b", "net", "c", "d", "e", "f", "f")
     assert (
@@ -86,7 +113,7 @@ def test_what_another_package_reads_is_imported_once(folder: Path) -> None:
     assert first == {
         "read": 2, "measurements": 2, "breakdowns": 0, "signatures": 1,
         "skipped": {"latency is not a positive number": 2},
-        "targets": [str(fake_importer.TARGET)],
+        "targets": [str(fake_importer.TARGET)], "surprising": [],
     }  # fmt: skip
     assert again == {**first, "measurements": 0, "signatures": 0}
 
