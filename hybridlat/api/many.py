@@ -54,14 +54,10 @@ class Spec:
         store, stamp = session.store, session.store.stamp
         engine = ResolvedEngine(session.target, why_not=session.why_not)
         options = replace(session.options, measure="auto", settings=None, progress=None)
+        given, far = session.data.given, session.surprising
         return cls(
             session=partial(
-                Session,
-                engine,
-                session.requested,
-                options,
-                given=session.data.given,
-                surprising=session.surprising,
+                Session, engine, session.requested, options, given=given, surprising=far
             ),
             store=store.url,
             store_exists=store.place.exists,

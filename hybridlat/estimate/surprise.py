@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from hybridlat.errors import HybridlatError
-from hybridlat.estimate.compose.composition import NetworkInterval
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork
 from hybridlat.estimate.network_estimate import composition_for
@@ -31,11 +30,20 @@ def surprise(data: TargetData, one: MeasuredNetwork, batch: int = 1) -> str:
     """``553 ms where 1.05 ms are expected; wrong unit?``, or nothing for a latency that is near.
 
     Far is ten times off the estimate, and far outside its interval. ``data`` must not know of the
-    latency yet.
+    latency yet. Nothing is far where a cell has no latency.
     """
-    interval = _believed(data, one)
-    if interval is None:
+    hashes = tuple(map(hash_of, one.texts))
+    texts = dict(zip(hashes, one.texts, strict=True))
+    cells = NetworkCells(
+        hashes, one.counts, _CONFIDENCE, lambda: texts, lambda: one.copied_bytes,
+        lambda: one.signature,
+    )  # fmt: skip
+    priors = cell_priors(data, cells, can_measure=False)
+    composition = composition_for(data, priors, _CONFIDENCE)
+    posterior = composition.start(priors.cells, priors.block)
+    if not posterior.complete or not 0 < posterior.sum_us < math.inf:
         return ""
+    interval = composition.interval(posterior)
     (low_us, high_us), ratio = interval.interval_us, one.latency_us / interval.latency_us
     if 1 / MOST_RATIO < ratio < MOST_RATIO or low_us / _FAR < one.latency_us < high_us * _FAR:
         return ""
@@ -46,23 +54,6 @@ def surprise(data: TargetData, one: MeasuredNetwork, batch: int = 1) -> str:
         hint = "; wrong unit?"
     expected = latency_text(interval.latency_us)
     return f"{latency_text(one.latency_us)} where {expected} are expected{hint}"
-
-
-def _believed(data: TargetData, one: MeasuredNetwork) -> NetworkInterval | None:
-    """What is believed of a network by its cells; None where one of them has no latency."""
-    hashes = tuple(map(hash_of, one.texts))
-    texts = dict(zip(hashes, one.texts, strict=True))
-    cells = NetworkCells(
-        hashes, one.counts, _CONFIDENCE, lambda: texts, lambda: one.copied_bytes,
-        lambda: one.signature,
-    )  # fmt: skip
-    priors = cell_priors(data, cells, can_measure=False)
-    composition = composition_for(data, priors, _CONFIDENCE)
-    posterior = composition.start(priors.cells, priors.block)
-    if not posterior.complete or not posterior.sum_us > 0:
-        return None
-    interval = composition.interval(posterior)
-    return interval if 0 < interval.latency_us < math.inf else None
 
 
 def surprises(store: Store, new: ImportedRecords) -> Iterator[str]:

@@ -16,7 +16,7 @@ LEAST_US, MOST_US = 1e-3, 1e12
 """No latency is below a nanosecond or above eleven days."""
 _CHANNELS = (1, 3, 4)
 _MEASURE = re.compile(r"(.*?[0-9.,])\s*([a-zµμ]+)", re.IGNORECASE)
-_YES, _NO = ("yes", "true", "1"), ("no", "false", "0")
+_TRUTHS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 Roles = Mapping[str, bool]
 """Whether a mark of a column, ``,`` or ``.``, is its decimal sign, as far as that is clear."""
 
@@ -102,8 +102,7 @@ def number(text: str, what: str, roles: Roles) -> float:
 
 def positive(text: str, what: str, roles: Roles) -> float:
     """A finite number above 0; Refusal for another text."""
-    value = number(text, what, roles)
-    if not 0.0 < value < MOST_US:
+    if not 0.0 < (value := number(text, what, roles)) < MOST_US:
         raise Refusal(f"the {what} is not a positive number", text, f"correct the {what}")
     return value
 
@@ -160,6 +159,6 @@ def shape(text: str) -> tuple[int | None, Size]:
 
 def truth(text: str, _: int = -1) -> bool:
     """Yes or no; Refusal for another text."""
-    if text.lower() not in (*_YES, *_NO):
+    if text.lower() not in _TRUTHS:
         raise Refusal("a cell holds neither yes nor no", text, "write yes or no")
-    return text.lower() in _YES
+    return _TRUTHS[text.lower()]

@@ -140,21 +140,18 @@ def columns_of(column_map: ColumnMap, path: Path, sheet: Sheet) -> Columns:
                 f"{path} has {'no column' if not times else f'{times} columns'} {column!r:.60}, "
                 f"which the mapping names: it has {plain(', '.join(header))}"
             )
-    places: dict[str, tuple[int, ...]] = {
-        name: (header.index(column),) for name, column in mapped.items()
-    }
+    places: dict[str, tuple[int, ...]] = {n: (header.index(c),) for n, c in mapped.items()}
     free = [i for i, column in enumerate(header) if column not in mapped.values()]
-    titles = {i: _unit_of(header[i]) for i in free}
+    timed = {i: title for i in free for title, unit in [_unit_of(header[i])] if unit}
+    titles = {i: _plain(header[i]) for i in free}
     for name in FIELDS.keys() - mapped.keys():
-        is_checked = name in STATED_ONCE
-        if name in column_map.constants and not is_checked:
+        if name in column_map.constants and name not in STATED_ONCE:
             continue
-        known = [
-            tuple(i for i in free if _is_column(alias, header[i], titles[i], name == "latency"))
-            for alias in FIELDS[name]
-        ]
-        if known := [each for each in known if each]:
-            places[name] = tuple(itertools.chain(*known)) if is_checked else known[0]
+        named = (timed if name == "latency" else titles).items()
+        known = [tuple(i for i, title in named if title == alias) for alias in FIELDS[name]]
+        if any(known):
+            first = next(filter(None, known))
+            places[name] = tuple(itertools.chain(*known)) if name in STATED_ONCE else first
     stated = column_map.units.get("latency", "")
     units = {i: stated or _unit_of(header[i])[1] for i in places.get("latency", ())}
     if not {"latency", "throughput"} & places.keys():
@@ -183,15 +180,9 @@ def columns_of(column_map: ColumnMap, path: Path, sheet: Sheet) -> Columns:
         )
     roles = {
         i: roles_of((row[i] for row in sheet.rows if i < len(row)), sheet.decimal)
-        for each in places.values()
-        for i in each
+        for i in itertools.chain(*places.values())
     }
     return Columns(places, header, roles, units, column_map)
-
-
-def _is_column(alias: str, column: str, parts: tuple[str, str], has_unit: bool) -> bool:
-    """Whether a column is known by a name, with a unit behind it or as it stands."""
-    return (parts[0] == alias and bool(parts[1])) if has_unit else _plain(column) == alias
 
 
 def _unit_of(column: str) -> tuple[str, str]:
