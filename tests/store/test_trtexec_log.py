@@ -8,7 +8,13 @@ import pytest
 from hybridlat.schema.measurement import facts_of_note
 from hybridlat.schema.target import Target
 from hybridlat.store.importers.table import Refusal
-from hybridlat.store.importers.trtexec_log import TrtexecLog, read_log, read_logs, row_of
+from hybridlat.store.importers.trtexec_log import (
+    TrtexecLog,
+    read_log,
+    read_logs,
+    read_runs,
+    row_of,
+)
 
 LOG_8 = """\
 &&&& RUNNING TensorRT.trtexec [TensorRT v8601] # trtexec --onnx=/nets/net_a.onnx --fp16 \
@@ -43,7 +49,7 @@ def test_a_log_of_8() -> None:
     row = row_of(Path("run1.log"), log, None)
     assert (row.names, str(row.target)) == (("net_a", "run1"), "t4/tensorrt-8.6/fp16")
     assert row.latency_us == pytest.approx(1230)
-    assert (row.batch, row.size) == (8, (32, 48))
+    assert (row.batch, row.shapes) == (None, {"input": (8, 3, 32, 48)})
     assert (log.times, row.protocol, row.labels) == ("times.json", "trtexec log", {})
 
 
@@ -58,7 +64,7 @@ def test_a_log_of_7_and_a_target_for_what_it_does_not_state() -> None:
     row = row_of(Path("run.log"), log, Target("x", "tensorrt-7.1", "fp32"))
     assert (row.names, str(row.target)) == (("net_b", "run"), "xavier-agx/tensorrt-7.1/int8")
     assert row.latency_us == pytest.approx(7800)
-    assert (row.batch, row.size) == (4, None)
+    assert (row.batch, row.shapes) == (4, {})
 
 
 @pytest.mark.parametrize(
@@ -102,11 +108,186 @@ def test_a_folder_of_logs_and_times(tmp_path: Path) -> None:
         (tmp_path / f"{name}.json").write_text(text)
     (tmp_path / "other.txt").write_text("nothing\n")
     read = read_logs([tmp_path])
-    assert [(r.where, r.latency_us) for r in read.rows] == [("one.log", 1230), ("times.json", 2000)]
+    rows = [(row.where, row.latency_us) for row in read.rows]
+    assert rows == [("one.log, line 1", 1230), ("times.json", 2000)]
     one, times = read.rows
     assert (one.names, one.samples_us) == (("net_a", "one"), ())
-    assert (times.names, times.batch, times.target) == (("net_a", "times"), 8, one.target)
+    assert (times.names, times.target) == (("net_a", "times"), one.target)
     refused = {r.where: r.reason for r in read.refused}
     assert refused.pop("other.txt") == "the log states no median of GPU Compute Time"
     assert refused.keys() == {"other.json", "cut.json", "words.json"}
     assert set(refused.values()) == {"the file holds no times of trtexec"}
+
+
+def options(*words: str, version: str = "8.6.1") -> TrtexecLog:
+    text = LOG_8.replace("--fp16 ", " ".join((*words, ""))).replace("8.6.1", version)
+    return read_log(text.replace("Precision: FP32+FP16", "Precision: FP32"))
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--useDLACore=0", "--streams=4", "--infStreams=2", "--sparsity=force", "--sparsity=enable",
+     "--best", "--fp8", "--int4", "--precisionConstraints=obey", "--layerPrecisions=*:fp16",
+     "--inputIOFormats=fp16:chw", "--outputIOFormats=fp32:hwc8", "--directIO", "--safe", "--refit",
+     "--builderOptimizationLevel=0", "--versionCompatible", "--hardwareCompatibilityLevel=ampere+",
+     "--allowWeightStreaming", "--useManagedMemory", "--dumpProfile", "--exportProfile=p.json",
+     "--idleTime=5", "--warmUp=0", "--cudaGraphStrategy=wholeGraph", "--newInVersion12=3",
+     "--layerDeviceTypes=conv:DLA", "--optShapes=input:1x3x32x48"],
+)  # fmt: skip
+def test_an_option_that_changes_what_is_timed_leaves_the_run_out(option: str) -> None:
+    log = options("--fp16", option)
+    assert log.objection is not None
+    assert log.objection.value == option.partition("--optShapes=")[2].replace("1x", "8x") or option
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--useDLACore=-1", "--allowGPUFallback", "--streams=1", "--infStreams=1", "--warmUp=500",
+     "--sparsity=disable", "--noDataTransfers", "--useSpinWait", "--iterations=9", "--idleTime=0",
+     "--builderOptimizationLevel=3", "--inputIOFormats=fp32:chw,int32:chw", "--avgRuns=1",
+     "--hardwareCompatibilityLevel=none", "--dumpProfile --separateProfileRun", "--threads",
+     "--optShapes=input:8x3x32x48", "--precisionConstraints=none", "--profilingVerbosity=detailed"],
+)  # fmt: skip
+def test_an_option_that_changes_nothing_changes_nothing(option: str) -> None:
+    assert options("--fp16", option) == options("--fp16")
+
+
+def test_options_that_bound_the_builder_are_kept() -> None:
+    log = options("--fp16", "--memPoolSize=workspace:64", "--maxAuxStreams=0", "--verbose")
+    assert log.labels == {"options": "--maxAuxStreams=0 --memPoolSize=workspace:64"}
+
+
+@pytest.mark.parametrize(
+    ("words", "version", "precision", "is_typed"),
+    [("", "8.6.1", "fp32", False), ("--noTF32", "8.6.1", "fp32-strict", False),
+     ("--bf16", "10.3.0", "bf16", False), ("--int8 --fp16", "8.6.1", "int8", False),
+     ("--fp16 --noTF32", "8.6.1", "fp16", False), ("--stronglyTyped", "10.3.0", "fp32", True),
+     ("", "11.2.1", "fp32", True), ("--noTF32", "11.2.1", "fp32-strict", True)],
+)  # fmt: skip
+def test_the_precision(words: str, version: str, precision: str, is_typed: bool) -> None:
+    log = options(words, version=version)
+    assert (log.fields["precision"], log.is_typed) == (precision, is_typed)
+
+
+@pytest.mark.parametrize("words", ["--fp16 --bf16", "--loadEngine=x.plan --fp8"])
+def test_two_precisions_or_an_unknown_one(words: str) -> None:
+    assert options(words).objection is not None
+    printed = LOG_8.replace("--fp16", "").replace("FP32+FP16", "FP32+FP8")
+    assert str(read_log(printed).objection) == "no target has this precision or this mix"
+
+
+@pytest.mark.parametrize(
+    ("words", "version", "note"),
+    [("--useCudaGraph", "8.6.1", "CUDA graph"), ("", "10.3.0", None), ("", "11.0.0", "CUDA graph"),
+     ("--noCudaGraph", "11.0.0", None)],
+)  # fmt: skip
+def test_how_it_was_launched(words: str, version: str, note: str | None) -> None:
+    log = options(words, version=version)
+    assert log.labels.get("note") == note
+    ignored = "The inference will be launched without using CUDA graph launch.\n"
+    assert read_log(LOG_8.replace("--fp16", "--useCudaGraph") + ignored).labels == {}
+
+
+@pytest.mark.parametrize(
+    ("command", "lines", "batch", "shapes"),
+    [("--onnx=a.onnx --batch=8", "", None, {}),
+     ("--loadEngine=a.plan --batch=8", "[I] Batch: Explicit", None, {}),
+     ("--deploy=a --batch=8", "[I] Created input binding for x with dimensions 3x4x5", 8,
+      {"x": (8, 3, 4, 5)}),
+     ("--onnx=a.onnx '--shapes=in:0:8x224x224x3,b:1x10'", "", None,
+      {"in:0": (8, 224, 224, 3), "b": (1, 10)}),
+     ("--onnx=a.onnx", "Input binding for v with dimensions 1x3x8x9x9 is created.", None,
+      {"v": (1, 3, 8, 9, 9)}),
+     ("--onnx=a.onnx", "[W] Dynamic dimensions required for input: x, but no shapes were provided. "
+      "Automatically overriding shape to: 1x3x64", None, {"x": (1, 3, 64)})],
+)  # fmt: skip
+def test_batch_and_shapes(
+    command: str, lines: str, batch: int | None, shapes: dict[str, tuple[int, ...]]
+) -> None:
+    log = read_log(f"&&&& RUNNING TensorRT.trtexec # trtexec {command}\n{lines}\n")
+    assert (log.batch, log.shapes) == (batch, shapes)
+
+
+@pytest.mark.parametrize("coding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+def test_texts_of_other_shells(tmp_path: Path, coding: str) -> None:
+    text = LOG_8.replace("median = 1.23", "median = 1,23").replace("[I]", "\x1b[32m[I]\x1b[0m")
+    (tmp_path / "a.log").write_bytes(text.replace("\n", "\r\n").encode(coding))
+    (row,) = read_logs([tmp_path]).rows
+    assert (row.latency_us, row.target.device) == (1230, "t4")
+
+
+def test_several_runs_in_a_log_are_several_rows(tmp_path: Path) -> None:
+    other = LOG_8.replace("net_a", "net_b").replace("1.23", "1.5").replace("times.json", "b.json")
+    failed = LOG_8.replace("net_a", "net_c") + "&&&& FAILED TensorRT.trtexec\n"
+    (tmp_path / "a.log").write_text("before\n" + LOG_8 + other + failed)
+    read = read_logs([tmp_path])
+    assert [(row.where, row.names[0], row.latency_us) for row in read.rows] == [
+        ("a.log, line 2", "net_a", 1230),
+        ("a.log, line 11", "net_b", 1500),
+    ]
+    assert [refusal.where for refusal in read.refused] == ["a.log, line 20"]
+    mixed = LOG_8 + LOG_8.replace("&&&&", "").replace("1.23", "1.5")
+    (log,) = read_runs(mixed)
+    assert str(log.objection) == "the log holds several runs of one command"
+
+
+@pytest.mark.parametrize("median", ["9.23", "0.1", "0", "nan", "-1.23", "1.2.3", "9" * 400])
+def test_a_median_out_of_its_range(median: str) -> None:
+    log = read_log(LOG_8.replace("median = 1.23", f"median = {median}"))
+    assert log.objection is not None or log.median_us is None
+
+
+@pytest.mark.parametrize(
+    "times",
+    ["[" * 100_000, "[" + "9" * 400 + "]", '[{"computeMs": ' + "9" * 400 + "}]",
+     '[{"computeMs": NaN}, {"computeMs": 1}]', '[{"computeMs": Infinity}]',
+     '[{"computeMs": -1}]', '[{"computeMs": 0}]', '[{"computeMs": "1.5"}]', "{}", "\0", "null"],
+)  # fmt: skip
+def test_times_that_are_none_leave_the_run_out(tmp_path: Path, times: str) -> None:
+    (tmp_path / "a.log").write_text(LOG_8)
+    (tmp_path / "times.json").write_text(times)
+    (tmp_path / "b.log").write_text(LOG_8.replace("--exportTimes=out/times.json", ""))
+    read = read_logs([tmp_path])
+    assert [row.where for row in read.rows] == ["b.log, line 1"]
+    assert [(r.where, r.reason) for r in read.refused] == [
+        ("times.json", "the file holds no times of trtexec")
+    ]
+
+
+def test_times_belong_to_the_log_of_their_folder(tmp_path: Path) -> None:
+    for name in ("x", "y"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.log").write_text(LOG_8.replace("net_a", name))
+        (tmp_path / name / "times.json").write_text('[{"computeMs": 2}]')
+    read = read_logs([tmp_path])
+    assert [row.names[0] for row in read.rows] == ["x", "y"]
+    assert [row.where for row in read.rows] == [str(tmp_path / n / "times.json") for n in "xy"]
+    (tmp_path / "x" / "c.log").write_text(LOG_8)
+    read = read_logs([tmp_path / "x"])
+    assert [row.where for row in read.rows] == ["a.log, line 1", "c.log, line 1"]
+    assert [refusal.where for refusal in read.refused] == ["times.json"]
+
+
+@pytest.mark.parametrize(
+    ("target", "is_one"),
+    [("t4/tensorrt-8.6/fp16", True), ("t4/tensorrt/fp16", True), ("t4/tensorrt-8/fp16", True),
+     ("l4/tensorrt-8.6/fp16", False), ("t4/tensorrt-8.5/fp16", False),
+     ("t4/tensorrt-8.6/fp32", False), ("t4/onnxruntime-1.2/fp16", False)],
+)  # fmt: skip
+def test_a_log_of_another_target_is_left_out(tmp_path: Path, target: str, is_one: bool) -> None:
+    (tmp_path / "a.log").write_text(LOG_8)
+    read = read_logs([tmp_path], Target.parse(target))
+    if is_one:
+        assert [str(row.target) for row in read.rows] == ["t4/tensorrt-8.6/fp16"]
+    else:
+        (refusal,) = read.refused
+        assert refusal.reason == "the log contradicts --target"
+        assert refusal.value == f"t4/tensorrt-8.6/fp16, not {target}"
+
+
+def test_tensorrt_rtx_is_an_engine_of_its_own() -> None:
+    text = LOG_8.replace("TensorRT.trtexec [TensorRT v8601] # trtexec", "# tensorrt_rtx")
+    log = read_log(text.replace("8.6.1", "1.2.0"))
+    assert (log.is_typed, str(row_of(Path("a.log"), log, None).target)) == (
+        True, "t4/tensorrt-rtx-1.2/fp32",
+    )  # fmt: skip

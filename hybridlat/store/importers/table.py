@@ -30,6 +30,8 @@ class NetworkRow:
     ``batch`` and ``size`` (height, width) None: as the file has them. ``samples_us`` are single
     inferences where they are known. ``labels`` is what a record must tell later of its origin;
     ``facts`` are its ``launch``, ``copies`` and ``suspect``, as far as they are stated.
+    ``shapes`` are whole ones of inputs. Where the types of the file are the precision, ``typed``
+    holds those that it may be.
     """
 
     where: str
@@ -43,6 +45,8 @@ class NetworkRow:
     spread_share: float = 0.0
     labels: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    typed: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,7 @@ class Rows:
 
     rows: list[NetworkRow] = field(default_factory=list)
     refused: list[Refusal] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 def target_of(
@@ -152,7 +157,9 @@ def files_at(paths: Iterable[Path], endings: Sequence[str], what: str) -> list[P
     files: list[Path] = []
     for path in paths:
         if path.is_dir():
-            inside = sorted(f for f in path.rglob("*") if f.suffix.lower() in endings)
+            inside = sorted(
+                f for f in path.rglob("*") if f.suffix.lower() in endings and f.is_file()
+            )
             if not inside:
                 raise StoreError(f"{path} holds no {what}: nothing in it ends in "
                                  + ", ".join(endings))  # fmt: skip

@@ -1,95 +1,182 @@
-"""Logs and exported times of trtexec: the latency of a run, and its target.
+"""Logs and exported times of trtexec: the latency of every run, and its target.
 
 A log states device, version, precision and sizes; the times that ``--exportTimes`` writes state
-nothing else, so the fields come from the log that names such a file.
+nothing else, so the fields come from the run that names such a file.
 """
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 import re
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 
-from hybridlat.schema.target import Target
-from hybridlat.store.importers.table import NetworkRow, Refusal, Rows, Size, files_at, target_of
+from hybridlat.schema.target import PRECISIONS, Target, version_key
+from hybridlat.store.importers import trtexec_options
+from hybridlat.store.importers.table import NetworkRow, Refusal, Rows, files_at, target_of
+from hybridlat.store.importers.trtexec_options import CONTRADICTION, MIXED
 
 ENDINGS = (".log", ".txt", ".json")
-_OPTION = re.compile(r"--([A-Za-z0-9]+)(?:=(\S+))?")
-_MEDIAN = re.compile(
-    r"GPU Compute(?: Time)?\b[^\n]*?median\s*[=:]\s*([0-9.]+) ms"  # 8.0 and later: one line
-    r"|GPU Compute\b[^\n]*\n(?:[^\n]*\n){0,6}?[^\n]*median:\s*([0-9.]+) ms"  # before: a list
+_NUMBER = r"([0-9]+(?:[.,][0-9]+)?(?:e[-+]?[0-9]{1,3})?) ms"  # in any language
+_OPTION = re.compile(r"(?<!\S)--([A-Za-z0-9]+)(?:=(\S*))?")
+_MEDIAN = re.compile(  # one line in 8.0 and later, a list before
+    rf"GPU Compute(?: Time)?\b.{{0,400}}?median\s*[=:]\s*{_NUMBER}"
+    rf"|GPU Compute\b.{{0,99}}\n(?:.{{0,99}}\n){{0,6}}?.{{0,99}}median:\s*{_NUMBER}"
 )
-_VERSION_TAG = re.compile(r"\[TensorRT v([0-9]+)\]")
-_VERSION = re.compile(r"TensorRT version:\s*([0-9]+\.[0-9]+)")
-_DEVICE = re.compile(r"Selected Device:\s*(.+)")
-_PRECISION = re.compile(r"\bPrecision:\s*([A-Z0-9+ ]+)")
-_DIMENSIONS = re.compile(r"[Ii]nput binding for \S+ (?:with dimensions|is)\s*:?\s*([0-9x]+)")
+_RANGE = re.compile(rf"min\s*[=:]\s*{_NUMBER}.*?max\s*[=:]\s*{_NUMBER}", re.DOTALL)
+_RUN = re.compile(r"^.{0,300}&&&& RUNNING\b", re.MULTILINE)
+_COMMAND = re.compile(
+    r"^.{0,300}(?:&&&& RUNNING|(?:trtexec|tensorrt_rtx).{0,999} --).*$", re.MULTILINE
+)
+_RTX = re.compile(r"tensorrt[-_]rtx", re.IGNORECASE)
+_VERSION_TAG = re.compile(r"\[TensorRT(?:[-_ ]RTX)? v([0-9]{4,6})\]")
+_VERSION = re.compile(r"TensorRT(?:[-_ ]RTX)? version:\s*([0-9]{1,4}\.[0-9]{1,4})")
+_DEVICE = re.compile(r"Selected Device:[ \t]*(.{1,80})")
+_UNITS = re.compile(r"\bSMs:\s*([0-9]{1,6})\b")
+_MEMORY = re.compile(r"Device Global Memory:\s*([0-9]{1,9}) MiB")
+_PRECISION = re.compile(r"\bPrecision:[ \t]*([^\n(]*)")
+_DIMENSIONS = re.compile(
+    r"(?:nput binding for|Set shape of input tensor|dimensions required for input:?) (\S+?)[:,]? "
+    r"(?:with dimensions|is|to|but no shapes were provided\. Automatically overriding shape to)"
+    r"\s*:?\s*([0-9x]+)\b"
+)
+_SIZES = re.compile(r"[0-9]{1,9}(?:x[0-9]{1,9})*")
+_EXPLICIT = re.compile(r"explicit batch|batch: explicit", re.IGNORECASE)
+_NO_GRAPH = re.compile(r"without using CUDA graph|CUDA graph (?:option has|capture.{0,99} fail)")
 _NO_TIMES, _EXPORT = "the file holds no times of trtexec", "give what --exportTimes wrote"
-_LOWEST = ("int8", "fp16", "bf16", "fp32")
+_KNOWN = ("int8", "bf16", "fp16", "fp32")  # the lowest first
+_MOST_US = 1e12
+BoardOf = Callable[[str, int | None, int | None, str], tuple[str, str]]
+"""The board, and a remark, of a name, multiprocessors, bytes of memory and the user's device."""
 
 
 @dataclass(frozen=True)
 class TrtexecLog:
-    """The fields of a log. ``times`` is the file of times of its run, ``labels`` how it ran."""
+    """The fields of a run. ``times`` is the file of its times, ``labels`` how it ran.
+
+    ``shapes`` are those of inputs, by their names; where ``is_typed``, the types of the network
+    decide the precision. ``board`` is the number of multiprocessors and the bytes of memory.
+    ``objection`` is why the run is no measurement; ``line`` is where its command stands, from 1.
+    """
 
     fields: Mapping[str, str] = field(default_factory=dict)
     names: tuple[str, ...] = ()
     median_us: float | None = None
     batch: int | None = None
-    size: Size | None = None
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     times: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    is_typed: bool = False
+    board: tuple[int | None, int | None] = (None, None)
+    objection: Refusal | None = None
+    line: int = 0
 
 
-def read_logs(paths: Iterable[Path], default: Target | None = None) -> Rows:
-    """The rows of all logs and exported times at ``paths``, and what holds none.
+def read_logs(
+    paths: Iterable[Path], default: Target | None = None, board_of: BoardOf | None = None
+) -> Rows:
+    """The rows of all runs and exported times at ``paths``, and what holds none.
 
-    ``default`` is the target of what a log does not state. Raises StoreError for no files.
+    ``default`` is the target of what a log does not state; a log that states another is left out.
+    ``board_of`` tells boards apart that have one name. Raises StoreError for no files.
     """
+    read, runs = Rows(), list[tuple[Path, str, TrtexecLog]]()
     files = files_at(paths, ENDINGS, "logs or times of trtexec")
-    texts = [file for file in files if file.suffix.lower() != ".json"]
-    logs = {file: read_log(file.read_text(encoding="utf-8", errors="replace")) for file in texts}
-    times = {file.name for file in files if file not in logs}
-    runs = {log.times: log for log in logs.values() if log.times in times}
-    read = Rows()
+    exports = [file for file in files if file.suffix.lower() == ".json"]
+    names = Counter(file.name for file in files)
+    shown = {file: file.name if names[file.name] == 1 else str(file) for file in files}
     for file in files:
         try:
-            if file not in logs:
-                log = runs.get(file.name, TrtexecLog())
-                read.rows.append(row_of(file, log, default, read_times(file)))
-            elif logs[file].times not in times:  # else the times tell more of its run
-                read.rows.append(row_of(file, logs[file], default))
+            logs = [] if file in exports else read_runs(_text(file))
+        except OSError as error:
+            unread = Refusal("the log cannot be read", error.strerror, "check its permissions")
+            logs = [TrtexecLog(objection=unread)]
+        for log in logs:
+            line = f"{shown[file]}, line {log.line}" if log.line else shown[file]
+            runs.append((file, line, log))
+    owners: dict[Path, list[TrtexecLog]] = {}
+    for file, _, log in runs:
+        alike = [export for export in exports if export.name == log.times]
+        alike = [export for export in alike if export.parent == file.parent] or alike
+        for export in alike if len(alike) == 1 else ():
+            owners.setdefault(export, []).append(log)
+    export_of = {id(logs[0]): export for export, logs in owners.items() if len(logs) == 1}
+    for export in [e for e in exports if e not in export_of.values()]:
+        shared = Refusal("several runs name the file of times", export.name, "keep one for each")
+        orphan = TrtexecLog(objection=shared if export in owners else None)
+        runs.append((export, shown[export], orphan))
+    for file, where, log in runs:
+        times = file if file in exports else export_of.get(id(log))
+        try:
+            if log.objection is not None:
+                raise log.objection
+            where = shown[times] if times else where
+            row = row_of(times or file, log, default, read_times(times) if times else ())
+            row, note = _settled(row, log, default, board_of)
+            read.rows.append(replace(row, where=where))
+            read.notes.extend([f"{where}: {note}"] if note else [])
         except Refusal as refusal:
-            read.refused.append(refusal.at(file.name))
+            read.refused.append(refusal.at(where))
     return read
 
 
-def read_log(text: str) -> TrtexecLog:
-    """The fields of a log; one that it does not state is left out."""
-    command = next((line for line in text.splitlines() if "trtexec" in line and "--" in line), "")
-    options = {name: value or "" for name, value in _OPTION.findall(command)}
-    stated = {
-        "engine": "tensorrt",
-        "version": _found(_VERSION, text) or _version_of(_found(_VERSION_TAG, text)),
-        "device": _found(_DEVICE, text),
-        "precision": _precision(text, options),
-    }
-    fields = {name: value for name, value in stated.items() if value}
-    shape = _shape(text, options)
-    batch = str(shape[0]) if shape else options.get("batch", "")
-    files = [options[name] for name in ("onnx", "loadEngine") if options.get(name)]
-    names = tuple(PurePath(f.strip("'\"").replace("\\", "/")).stem for f in files)
-    median = _MEDIAN.search(text)
-    median_us = float(median[1] or median[2]) * 1e3 if median else None
-    size = (shape[2], shape[3]) if shape else None
-    times = PurePath(options.get("exportTimes", "")).name
-    labels = {"note": "CUDA graph"} if "useCudaGraph" in options else {}
-    count = int(batch) if batch.isdigit() else None
-    return TrtexecLog(fields, names, median_us, count, size, times, labels)
+def _text(file: Path) -> str:
+    """The text of a file in UTF-8 or UTF-16, without colours and carriage returns."""
+    data, coding = file.read_bytes(), "utf-8-sig"
+    if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        coding = "utf-16"
+    elif b"\0" in data[:2]:
+        coding = "utf-16-be" if data[:1] == b"\0" else "utf-16-le"
+    return re.sub(r"\x1b\[[0-9;]*m|\r", "", data.decode(coding, "replace"))
+
+
+def read_runs(text: str) -> list[TrtexecLog]:
+    """The fields of every run in a log, in order; a log that names no run is one."""
+    starts = [match.start() for match in _RUN.finditer(text)] or [0]
+    runs, line = list[TrtexecLog](), text.count("\n", 0, starts[0])
+    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
+        runs.append(read_log(text[start:end], line))
+        line += text.count("\n", start, end)
+    return runs
+
+
+def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
+    """The fields of one run; one that it does not state is left out."""
+    command = _COMMAND.search(text)
+    words = _OPTION.findall(command[0].replace("'", "").replace('"', "") if command else "")
+    options = dict(words)
+    is_rtx = command is not None and _RTX.search(command[0]) is not None
+    version = _matched(_VERSION, text) or _version_of(_matched(_VERSION_TAG, text))
+    major, printed = int(version.partition(".")[0] or 0), _matched(_PRECISION, text).lower()
+    is_typed = is_rtx or major >= 11 or "stronglyTyped" in options or "strongly" in printed
+    is_typed &= "loadEngine" not in options
+    stated = {"engine": "tensorrt-rtx" if is_rtx else "tensorrt", "version": version,
+              "device": _matched(_DEVICE, text)}  # fmt: skip
+    median_us, objection, (batch, shapes) = None, None, _sizes(text, options)
+    try:
+        trtexec_options.check(options, text)
+        stated["precision"] = _precision(printed, options, is_typed)
+        median_us = _median_us(text)
+    except Refusal as refusal:
+        objection = refusal
+    is_replayed = "useCudaGraph" in options or (major >= 11 and "noCudaGraph" not in options)
+    labels = {"note": "CUDA graph" * (is_replayed and not _NO_GRAPH.search(text)),
+              "options": trtexec_options.kept(options)}  # fmt: skip
+    units, memory_mib = (int(_matched(form, text) or 0) for form in (_UNITS, _MEMORY))
+    files = [PurePath(options.get(name, "").replace("\\", "/"))
+             for name in ("onnx", "loadEngine", "exportTimes")]  # fmt: skip
+    return TrtexecLog(
+        {name: value for name, value in stated.items() if value},
+        tuple(file.stem for file in files[:2] if file.stem), median_us, batch, shapes,
+        files[2].name, {name: value for name, value in labels.items() if value}, is_typed,
+        (units or None, memory_mib << 20 or None), objection,
+        lines_before + text.count("\n", 0, command.start()) + 1 if command else 0,
+    )  # fmt: skip
 
 
 def row_of(
@@ -101,10 +188,10 @@ def row_of(
     1.2533 s / (√n m). The engine is that of ``default`` where the log has no version.
     """
     median_us = statistics.median(times_us) if times_us else log.median_us
-    if not median_us or median_us <= 0:
+    if median_us is None or not 0 < median_us < _MOST_US:
         raise Refusal(
             "the log states no median of GPU Compute Time", file.name,
-            "give the whole log of a run of trtexec that came to its end",
+            "give the whole log of a run of trtexec 7.1 or later that came to its end",
         )  # fmt: skip
     deviation_us = statistics.stdev(times_us) if len(times_us) > 1 else 0.0
     fields = dict(log.fields)
@@ -112,20 +199,43 @@ def row_of(
         fields["engine"] = default.runtime if default is not None else "tensorrt"
     return NetworkRow(
         file.name, (*log.names, file.stem), target_of(fields, default), median_us, log.batch,
-        log.size, "trtexec --exportTimes" if times_us else "trtexec log", tuple(times_us),
-        1.2533 * deviation_us / math.sqrt(len(times_us) or 1) / median_us, log.labels,
+        None, "trtexec --exportTimes" if times_us else "trtexec log", tuple(times_us),
+        1.2533 * deviation_us / math.sqrt(len(times_us) or 1) / median_us, log.labels, log.shapes,
     )  # fmt: skip
+
+
+def _settled(
+    row: NetworkRow, log: TrtexecLog, default: Target | None, board_of: BoardOf | None
+) -> tuple[NetworkRow, str]:
+    """The row with the board that was meant; Refusal where ``default`` is another target."""
+    target, note = row.target, ""
+    if board_of is not None and (name := log.fields.get("device")):
+        device, note = board_of(name, *log.board, default.device if default else "")
+        target = replace(target, device=device)
+    if default is not None:
+        if (target.precision, default.precision) == ("fp32", "tf32"):  # one on tensor cores
+            target = replace(target, precision="tf32")
+        versions = zip(version_key(target.version), version_key(default.version), strict=False)
+        if (
+            (target.device, target.engine) != (default.device, default.engine)
+            or any(one != other for one, other in versions)
+            or (target.precision != default.precision and not log.is_typed)
+        ):
+            raise Refusal(CONTRADICTION, f"{target}, not {default}", "correct or omit --target")
+    allowed = PRECISIONS if default is None else (default.precision,)
+    return replace(row, target=target, typed=allowed if log.is_typed else ()), note
 
 
 def read_times(path: Path) -> tuple[float, ...]:
     """GPU compute time of every inference in ``--exportTimes``, microseconds; raises Refusal."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8", errors="replace"), strict=False)
-        entries = [entry for entry in content if isinstance(entry, Mapping)]
+        entries = json.loads(_text(path), strict=False)
         times = [entry.get("computeMs", entry.get("compute")) for entry in entries]
-        times_us = tuple(1e3 * float(time) for time in times if time is not None)
-    except (OSError, TypeError, ValueError) as error:
-        raise Refusal(_NO_TIMES, error, _EXPORT) from None
+        times_us = tuple(1e3 * time for time in times if time is not None)
+        if odd := [time_us for time_us in times_us if not 0 < time_us < _MOST_US]:
+            raise ValueError(f"a time of {odd[0] / 1e3:g} ms")
+    except (OSError, AttributeError, OverflowError, TypeError, ValueError, RecursionError) as error:
+        raise Refusal(_NO_TIMES, str(error)[:80], _EXPORT) from None
     if not times_us:
         raise Refusal(_NO_TIMES, path.name, _EXPORT)
     return times_us
@@ -137,24 +247,58 @@ def _version_of(tag: str) -> str:
     return f"{number // major}.{number % major // 100}" if tag else ""
 
 
-def _found(form: re.Pattern[str], text: str) -> str:
+def _matched(form: re.Pattern[str], text: str) -> str:
     match = form.search(text)
     return match[1].strip() if match else ""
 
 
-def _precision(text: str, options: Mapping[str, str]) -> str:
-    """The lowest precision that was allowed; a loaded engine has its own, which no log states."""
-    stated = "" if "loadEngine" in options else _found(_PRECISION, text)
-    for words in ({name.lower() for name in options}, set(re.split("[+ ]+", stated.lower()))):
-        for precision in _LOWEST:
-            if precision in words:
-                return precision
-    return "fp32" if options and "loadEngine" not in options else ""
+def _precision(printed: str, options: Mapping[str, str], is_typed: bool) -> str:
+    """The lowest precision that was allowed; of a typed network FP32, until its file is read.
+
+    A loaded engine has its own, which no log states.
+    """
+    is_loaded = "loadEngine" in options
+    words = set() if is_typed or is_loaded else {*printed.replace("+", " ").split()}
+    allowed = words.union(() if is_typed else options)
+    odd = words.difference(_KNOWN) or ({"fp16", "bf16"} if {"fp16", "bf16"} <= allowed else set())
+    if odd:
+        raise Refusal(MIXED, ", ".join(sorted(odd))[:80], "allow one precision alone")
+    usual = "fp32" if options and not is_loaded else ""
+    lowest = next((p for p in _KNOWN if p in allowed), usual)
+    return "fp32-strict" if lowest == "fp32" and "noTF32" in options else lowest
 
 
-def _shape(text: str, options: Mapping[str, str]) -> tuple[int, ...]:
-    """Sizes of the first input of four; empty where none is stated."""
-    given = options.get("shapes") or options.get("optShapes") or ""
-    stated = [part.rpartition(":")[2] for part in given.split(",")] + _DIMENSIONS.findall(text)
-    each = (tuple(int(n) for n in one.strip("'\"").split("x") if n.isdigit()) for one in stated)
-    return next((sizes for sizes in each if len(sizes) == 4 and min(sizes) > 0), ())
+def _median_us(text: str) -> float | None:
+    """The median of GPU compute time; Refusal where two are stated, or one out of its range."""
+    stated = {match[1] or match[2]: match[0] for match in _MEDIAN.finditer(text)}
+    if len(stated) > 1:
+        values = " and ".join(stated)[:80]
+        raise Refusal("the log holds several runs of one command", values, "give a log for each")
+    for median, line in stated.items():
+        bounds = _RANGE.search(line)
+        texts = (bounds[1], median, bounds[2]) if bounds else (median,)
+        numbers = [float(text.replace(",", ".")) for text in texts]
+        if numbers != sorted(numbers):
+            raise Refusal("the median is out of its range", median[:80], "run it again")
+        return numbers[len(numbers) // 2] * 1e3
+    return None
+
+
+def _sizes(text: str, options: Mapping[str, str]) -> tuple[int | None, dict[str, tuple[int, ...]]]:
+    """The batch where it is implicit, and the whole shapes of inputs by their names."""
+    names = ("shapes", "optShapes", "maxShapes", "minShapes")
+    stated = next((options[name] for name in names if options.get(name)), "")
+    bound = ",".join(f"{name}:{sizes}" for name, sizes in _DIMENSIONS.findall(text))
+    shapes = {**shapes_in(stated), **shapes_in(bound)}
+    is_explicit = stated or ("onnx" in options and not re.search("Max batch: *[0-9]", text))
+    batch = re.fullmatch("[0-9]{1,9}", options.get("batch", ""))
+    if batch is None or is_explicit or _EXPLICIT.search(text):
+        return None, shapes
+    count = int(batch[0])
+    return count, {name: (count, *sizes) for name, sizes in shapes.items()}
+
+
+def shapes_in(text: str) -> dict[str, tuple[int, ...]]:
+    """``a:1x3x8x8,b:1x10`` by names."""
+    pairs = [part.rpartition(":")[::2] for part in text.split(",")]
+    return {n: tuple(map(int, sizes.split("x"))) for n, sizes in pairs if _SIZES.fullmatch(sizes)}

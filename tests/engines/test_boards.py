@@ -1,0 +1,54 @@
+"""Boards that CUDA gives one name, told apart by multiprocessors, memory and the user's word."""
+
+import pytest
+
+from hybridlat.engines.boards import board_of
+from hybridlat.store.importers.table import Refusal
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("name", "units", "memory_gib", "word", "board"),
+    [("Orin", 16, None, "", "orin-agx"), ("Orin", 14, None, "", "orin-agx-32gb"),
+     ("Orin", 16, 28.2, "", "orin-agx"), ("Orin", 8, 15.3, "", "orin-nx"),
+     ("Orin", 4, 3.4, "", "orin-nano-4gb"), ("Orin", 8, 61, "", "orin-agx-30w"),
+     ("Orin", 8, 7.4, "orin-nano", "orin-nano"), ("Orin", 8, None, "orin-nano-7w", "orin-nano-7w"),
+     ("Orin", 8, None, "my-orin", "my-orin"), ("Orin", None, None, "orin-nx", "orin-nx"),
+     ("Xavier", 8, None, "", "xavier-agx"), ("Xavier", 6, None, "", "xavier-nx"),
+     ("NVIDIA Thor", 20, None, "", "thor-agx"), ("NVIDIA Tegra X1", 1, 3.9, "", "jetson-nano"),
+     ("NVIDIA Tegra X1", 1, 1.9, "", "jetson-nano-2gb"), ("NVIDIA Tegra X1", 2, 4, "",
+      "jetson-tx1"),
+     ("NVIDIA A100-SXM4-40GB", 108, None, "", "a100"),
+     ("NVIDIA A100-PCIE-40GB", 14, 4.7, "", "a100-mig-1g.5gb"),
+     ("NVIDIA A100-SXM4-80GB MIG 1g.10gb", 14, 9.5, "", "a100-80gb-mig-1g.10gb"),
+     ("NVIDIA H100 PCIe", 114, 79, "", "h100-pcie"), ("NVIDIA H100 80GB HBM3", 132, 79, "", "h100"),
+     ("NVIDIA GeForce RTX 3060", 28, 7.9, "", "rtx-3060-8gb"),
+     ("NVIDIA GeForce RTX 3060", 28, None, "", "rtx-3060"),
+     ("NVIDIA GeForce RTX 4090", 76, 15.9, "", "rtx-4090-laptop"),
+     ("NVIDIA GeForce RTX 3060 Laptop GPU", 30, 6, "rtx-3060-laptop", "rtx-3060-laptop"),
+     ("NVIDIA New 9", 7, 1, "", "new-9")],
+)  # fmt: skip
+def test_the_board(
+    name: str, units: int | None, memory_gib: float | None, word: str, board: str
+) -> None:
+    memory_bytes = None if memory_gib is None else int(memory_gib * GIB)
+    assert board_of(name, units, memory_bytes, word) == (board, "")
+
+
+@pytest.mark.parametrize(
+    ("units", "word", "reason"),
+    [(8, "", "several boards"), (None, "", "several boards"), (7, "", "several boards"),
+     (8, "orin-agx", "contradicts"), (16, "orin-nano", "contradicts"), (8, "t4", "contradicts")],
+)  # fmt: skip
+def test_an_orin_that_is_none_or_several(units: int | None, word: str, reason: str) -> None:
+    with pytest.raises(Refusal, match=reason) as refused:
+        board_of("Orin", units, None, word)
+    assert "orin-nano" in refused.value.value
+
+
+def test_a_name_that_says_all_is_kept_and_an_odd_count_remarked() -> None:
+    board, remark = board_of("NVIDIA L4", 40, None, "")
+    assert (board, remark) == ("l4", "l4 has 58 multiprocessors, this device 40")
+    with pytest.raises(Refusal, match="contradicts"):
+        board_of("NVIDIA L4", 58, None, "t4")
