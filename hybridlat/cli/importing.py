@@ -14,6 +14,7 @@ import click
 
 from hybridlat.cli import options
 from hybridlat.cli.output import ProgressShown, aside, print_json
+from hybridlat.engines.boards import board_of
 from hybridlat.errors import InputError
 from hybridlat.estimate.surprise import contradictions, surprises
 from hybridlat.measuring import tables
@@ -28,6 +29,7 @@ from hybridlat.store.importers import ImportedRecords, table, trtexec_log
 from hybridlat.store.importers.columns import ColumnMap, read_column_map
 from hybridlat.store.importers.table import Refusal, Rows, read_networks
 from hybridlat.store.importers.trtexec_log import read_logs
+from hybridlat.store.importers.trtexec_options import CONTRADICTION
 from hybridlat.store.packs import INFO_FILE, PackLookup
 
 _SHOWN = 5  # values named for each reason
@@ -89,7 +91,9 @@ def import_(
         if kind == PLAN:
             results = [import_results(path, opened, board_id) for path in paths]
         elif kind == "trtexec":
-            document, asides = _import_rows(opened, read_logs(paths, default), nets, default, shown)
+            document, asides = _import_rows(
+                opened, read_logs(paths, default, board_of), nets, default, shown
+            )
         elif kind == "networks":
             column_map = ColumnMap() if columns is None else read_column_map(columns)
             read = read_networks(paths, column_map, default)
@@ -100,21 +104,27 @@ def import_(
         records = [record for plan, _ in results for record in plan]
         print_results(records, sum(new for _, new in results), as_json)
         return
+    is_nothing = kind in importers.TABLES and not document["read"]
     if as_json:
         print_json(document)
     else:
         new = count_text(document["measurements"], "new record")
         if kind in importers.TABLES:
             new = f"{document['measurements']:,} of {document['read']:,} records are new"
-        click.echo(
-            f"{new}, with {count_text(document['signatures'], 'signature')} and "
-            f"{count_text(document['breakdowns'], 'breakdown')}"
-        )
+        if not is_nothing:
+            click.echo(
+                f"{new}, with {count_text(document['signatures'], 'signature')} and "
+                f"{count_text(document['breakdowns'], 'breakdown')}"
+            )
         for name in document["targets"]:
             click.echo(f"  {name}")
         for sentence in asides:
             aside(sentence)
-    if kind in importers.TABLES and not document["read"]:
+    for left in document.get("left_out", ()):
+        if left["reason"] == CONTRADICTION:
+            where, value = left["rows"][0]
+            raise InputError(f"{where}: {CONTRADICTION}: {value}; {left['fix']}")
+    if is_nothing:
         rows = document["rows"]
         raise InputError(f"none of {rows:,} rows could be imported: see what was left out")
 
@@ -128,6 +138,8 @@ def _kind_of(path: Path) -> str:
     if (path / INFO_FILE).exists() or any(path.glob(f"*/{INFO_FILE}")):
         return PACKS
     endings = {file.suffix.lower() for file in (path.rglob("*") if path.is_dir() else [path])}
+    if ".log" in endings and endings.intersection(table.ENDINGS):
+        raise InputError(f"{path} holds tables and logs of trtexec: say which with --from")
     for kind, known in (("networks", table.ENDINGS), ("trtexec", trtexec_log.ENDINGS)):
         if endings.intersection(known):
             return kind
@@ -222,7 +234,7 @@ def _import_rows(
     far = _far(opened, new)
     counts.update(asdict(replace(opened.add_all(new), read=len(new.measurements))))
     targets = {record.target for record in new.measurements}
-    notes = tables.notes(sorted(targets))
+    notes = [*read.notes, *tables.notes(sorted(targets))]
     if default is not None and (others := sorted(map(str, targets - {default}))):
         notes.append(f"rows that state another target than {default} are kept as they state it: "
                      + ", ".join(others))  # fmt: skip
@@ -245,13 +257,13 @@ def _import_rows(
 
 
 def _sentence(left: Mapping[str, Any]) -> str:
-    """Rows with the same value are named once."""
-    places: dict[str, list[str]] = {}
+    """Rows of one file with the same value are named once."""
+    places: dict[tuple[str, str], list[str]] = {}
     for where, value in left["rows"]:
-        places.setdefault(value or "(empty)", []).append(where)
+        places.setdefault((where.partition(", ")[0], value or "(empty)"), []).append(where)
     named = [
         f"{where[0]}: {value}" + (f" (×{len(where)})" if len(where) > 1 else "")
-        for value, where in places.items()
+        for (_, value), where in places.items()
     ]
     if len(named) > _SHOWN:
         named[_SHOWN:] = [f"and {len(named) - _SHOWN:,} more"]

@@ -11,6 +11,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from hybridlat.engines import device_sheets, registry
@@ -29,6 +30,7 @@ from hybridlat.schema.measurement import Breakdown, Measurement, Visit, facts_of
 from hybridlat.schema.target import Target
 from hybridlat.store.importers import ImportedRecords
 from hybridlat.store.importers.table import NetworkRow, Refusal, Size
+from hybridlat.store.importers.trtexec_options import CONTRADICTION, MIXED
 
 
 class NetworkFiles:
@@ -84,7 +86,7 @@ def take(
 
 
 def _network_of(row: NetworkRow) -> tuple[object, ...]:
-    return row.names, row.batch or 0, row.size or ()
+    return row.names, row.batch or 0, row.size or (), tuple(sorted(row.shapes.items()))
 
 
 class _SizedNetwork:
@@ -98,7 +100,7 @@ class _SizedNetwork:
             )  # fmt: skip
         file = files.find(row.names)
         self.name = file.stem
-        self.network = network = _network_at(file, row.batch, row.size)
+        self.network, self.precision = network, _ = _network_at(file, row)
         self.layers = [sign_part(network, (i,))[0] for i in range(len(network.nodes))]
         self.hash = sign(network).hash
         first = network.types[network.inputs[0]].shape if network.inputs else ()
@@ -111,6 +113,8 @@ class _SizedNetwork:
 
     def add(self, row: NetworkRow, imported: ImportedRecords) -> None:
         """Add the record of a row and its breakdown; Refusal where its engine cannot lower."""
+        if row.typed:
+            row = replace(row, target=self._typed(row))
         rules = _lowering_identity(row.target)
         if rules not in self._cells:
             self._cells[rules] = self._lower(row.target)
@@ -129,6 +133,17 @@ class _SizedNetwork:
             row.target, self.name, self.hash, _counts(cells), _counts(self.layers), labels=about
         ))  # fmt: skip
         imported.signatures.update({s.hash: s.text for s in (*cells, *self.layers)})
+
+    def _typed(self, row: NetworkRow) -> Target:
+        """The target of a row with the precision of the file; Refusal for another, or for none."""
+        types = [*self.network.types.values(), *(c.type for c in self.network.constants.values())]
+        if odd := sorted({t.dtype for t in types if re.match("float[468]e|u?int[24]$", t.dtype)}):
+            raise Refusal(MIXED, f"{self.name}: {', '.join(odd)}", "time a file of another type")
+        precision = row.target.precision if self.precision == "fp32" else self.precision
+        if precision not in row.typed:
+            value = f"{precision} in {self.name}.onnx, not {row.typed[0]}"
+            raise Refusal(CONTRADICTION, value, "correct --target, or leave it out")
+        return replace(row.target, precision=precision)
 
     def _lower(self, target: Target) -> list[Signature]:
         try:
@@ -157,8 +172,8 @@ def _lowering_identity(target: Target) -> str:
         raise Refusal("the engine itself must lower", target.engine, str(error)) from None
 
 
-def _network_at(file: Path, batch: int | None, size: Size | None) -> Network:
-    """The network of a file bound to a batch, and its first image to height and width.
+def _network_at(file: Path, row: NetworkRow) -> tuple[Network, str]:
+    """The network of a file bound to a row's batch, shapes or size of images, and its precision.
 
     None leaves what the file has. Raises Refusal where the file does not take them.
     """
@@ -166,12 +181,16 @@ def _network_at(file: Path, batch: int | None, size: Size | None) -> Network:
         read = load(file)
     except InputError as error:
         raise Refusal("the ONNX file cannot be read", error, "export it again") from None
-    shapes = _shapes(file.stem, read.parsed.input_sizes, batch, size) if size is not None else {}
+    inputs, shapes = read.parsed.input_sizes, dict(row.shapes)
+    if row.size is not None:
+        shapes = _shapes(file.stem, inputs, row.batch, row.size)
+    if len(shapes) == len(inputs) == 1:  # an export of its own may name its input otherwise
+        shapes = dict(zip(inputs, shapes.values(), strict=True))
     try:
-        return read.network(batch, shapes)
+        return read.network(row.batch, shapes), read.facts.precision.name
     except NetworkError as error:
         raise Refusal(
-            "the ONNX file does not take the batch or the size", f"{error} (batch {batch})",
+            "the ONNX file does not take the batch or the size", f"{error} (batch {row.batch})",
             "export it with dynamic sizes, or for these sizes",
         ) from None  # fmt: skip
 
