@@ -44,9 +44,9 @@ class NetworkRow:
     samples_us: tuple[float, ...] = ()
     spread_share: float = 0.0
     labels: Mapping[str, str] = field(default_factory=dict)
-    facts: Mapping[str, Any] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     typed: Sequence[str] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
