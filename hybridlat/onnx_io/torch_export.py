@@ -59,7 +59,7 @@ def export(module: torch.nn.Module, example: Example, batch: int | None = None) 
     if importlib.util.find_spec("onnxscript") is None:  # PyTorch does not bring it along
         raise MissingExtra("onnxscript", "torch", "a torch.nn.Module as a network")
     positional, named = _arguments(module, example, batch)
-    with _as_deployed(module), torch.no_grad(), quietly():
+    with as_deployed(module), torch.no_grad():
         return _exported(module, positional, named)
 
 
@@ -145,15 +145,19 @@ def _is_shape(value: object) -> bool:
 
 
 @contextlib.contextmanager
-def _as_deployed(module: torch.nn.Module) -> Iterator[None]:
-    """The module in evaluation mode, and every part of it back in its own mode afterwards."""
-    modes = [(part, part.training) for part in module.modules()]
-    module.eval()
-    try:
-        yield
-    finally:
-        for part, training in modes:
-            part.training = training
+def as_deployed(module: torch.nn.Module) -> Iterator[None]:
+    """The module in evaluation mode, quietly, and every part of it in its own mode afterwards.
+
+    One thread at a time: a second one would take the first one's mode for the module's own.
+    """
+    with quietly():
+        modes = [(part, part.training) for part in module.modules()]
+        module.eval()
+        try:
+            yield
+        finally:
+            for part, training in modes:
+                part.training = training
 
 
 class _OtherThreads(io.TextIOBase):

@@ -65,6 +65,34 @@ def test_other_threads_keep_their_output_while_a_module_is_exported(
     assert capsys.readouterr().out == "of another thread\nafterwards\n"
 
 
+class Trained(Stub):
+    """A module of one part, as far as modes go."""
+
+    training = True
+
+    def modules(self) -> list[Trained]:
+        return [self]
+
+    def eval(self) -> None:
+        self.training = False
+
+
+def test_exports_in_several_threads_leave_a_module_in_its_own_mode() -> None:
+    net, modes = Trained(), list[bool]()
+
+    def export() -> None:
+        with torch_export.as_deployed(net):
+            modes.append(net.training)
+
+    with torch_export.as_deployed(net):
+        other = threading.Thread(target=export)
+        other.start()
+        other.join(0.1)  # it waits for this one, and has not seen the module's mode
+        assert not modes and not net.training
+    other.join()
+    assert modes == [False] and net.training
+
+
 def test_what_is_missing_or_too_much_is_named() -> None:
     with pytest.raises(InputError, match=r"Net is a torch\.nn\.Module.*give one or its shape"):
         Item(Net()).opened(Query())
