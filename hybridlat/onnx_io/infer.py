@@ -73,6 +73,8 @@ def results_of(
             model = onnx.shape_inference.infer_shapes(model)
     inferred = types_of((*model.graph.output, *model.graph.value_info))
     types = [inferred.get(out, type_) for out, type_ in zip(node.outputs, stated, strict=True)]
+    if all(t and min(t.shape, default=1) == 0 for o, t in zip(node.outputs, types, strict=True) if o):
+        return tuple([t and Value.of_type(t) for t in types]), objection  # nothing is all of it
     return fold_node(proto, inputs, types, opsets) or tuple(types), objection
 
 
@@ -162,11 +164,14 @@ def _constant_node(node: NodeProto) -> Value:
     for attribute in node.attribute:
         if attribute.HasField("t"):
             return Value.of_tensor(attribute.t)
+        if attribute.name in ("value_string", "value_strings"):  # no size hangs on text
+            dims = (len(attribute.strings),) if attribute.name == "value_strings" else ()
+            return Value.of_type(TensorType("string", dims))
     made = _evaluate(node, (), (("", 13),))
     if made and made[0]:
         return made[0]
     raise NetworkError(
-        f"the Constant {node.name!r} has no value that can be read (a sparse tensor or text): "
+        f"the Constant {node.name!r} has no value that can be read (a sparse tensor): "
         "export it as a tensor"
     )
 

@@ -17,7 +17,7 @@ from onnx import NodeProto, TensorProto
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Node, topological_order
 from hybridlat.graph.operators import is_quantised
-from hybridlat.onnx_io.values import Value, attributes_of, since_version
+from hybridlat.onnx_io.values import MOST_BYTES, Value, attributes_of, since_version
 
 MOST_NODES = 32_768
 MOST_TENSORS = 8192
@@ -67,9 +67,13 @@ class FileNode:
         return proto
 
 
-@functools.lru_cache(maxsize=MOST_NODES)
 def file_node(data: bytes) -> FileNode:
     """The operator of these bytes; UnicodeDecodeError where a name in it is not text."""
+    return (_small_node if len(data) <= MOST_BYTES else _small_node.__wrapped__)(data)
+
+
+@functools.lru_cache(maxsize=MOST_NODES)
+def _small_node(data: bytes) -> FileNode:
     proto = NodeProto.FromString(data)
     inputs, outputs, read = tuple(proto.input), tuple(proto.output), tuple(reads(proto))
     kind = (proto.op_type, proto.domain, len(inputs), len(outputs))
@@ -124,7 +128,8 @@ def uniquely_named(nodes: Sequence[FileNode]) -> tuple[FileNode, ...]:
             name = f"{node.name or node.op}_{position}"
             while name in taken:
                 name += "_"
-            node = _renamed(node, name)
+            is_small = len(node.data) <= MOST_BYTES
+            node = _renamed(node, name) if is_small else replace(node, name=name)
         taken.add(node.name)
         named.append(node)
     return tuple(named)

@@ -133,8 +133,7 @@ def parse(source: bytes | ModelProto) -> Parsed:
     if model.functions:
         model = _inlined(model)
     graph = model.graph
-    data = [node.SerializeToString() for node in graph.node]
-    read = [file_node(d) if len(d) <= MOST_BYTES else file_node.__wrapped__(d) for d in data]
+    read = [file_node(node.SerializeToString()) for node in graph.node]
     nodes = tuple([_without_weights(node) if node.op == "Constant" else node for node in read])
     _validate(model, nodes)
     tensors = [*graph.initializer, *map(_dense, graph.sparse_initializer)]

@@ -20,7 +20,10 @@ SMALL_ELEMENTS = 16
 MOST_BYTES = 2048
 """Of an operator or tensor that is remembered: a convolution without its weights takes 150."""
 _SIZES, _MOST_SIZES = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL), 65_536
-INTEGERS = ("int64", "int32", "bool", "uint8", "int8", "int16", "uint16", "uint32", "uint64")
+INTEGERS = (
+    "int64", "int32", "bool", "uint8", "int8", "int16", "uint16", "uint32", "uint64", "int4",
+    "uint4", "int2", "uint2",
+)  # fmt: skip
 # Float inputs of these operators say what is computed, whatever their size up to SMALL_ELEMENTS.
 STRUCTURAL_OPS = ("Resize", "Upsample", "Pad", "Clip", "Pow", "Range", "Expand")
 # A single float given to these is a parameter that was learned, not part of the computation.

@@ -10,7 +10,6 @@ import functools
 import json
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -27,7 +26,7 @@ from hybridlat.onnx_io.values import MOST_BYTES, Known, Value, data_type
 DATA_DEPENDENT = ("NonZero", "NonMaxSuppression", "Unique", "Compress")
 """The sizes of their results depend on the data."""
 Key = tuple[object, ...]
-"""Operator sets, operator and inputs."""
+"""Operator sets, operator, inputs, and of each output whether it is there and stated."""
 Outcome = tuple[bool, tuple[Known, ...]]
 """Whether the operator is folded, and its results."""
 remembered: dict[Key, Outcome] = {}
@@ -92,7 +91,8 @@ def walk(
     for node in nodes:
         if rebinding is not None:
             node = rebinding.adapt(node, known)
-        key = (frame.opsets, node.structure, *map(known.get, node.inputs))
+        made = tuple([given.get(out, bool(out)) for out in node.outputs])
+        key = (frame.opsets, node.structure, made, *map(known.get, node.inputs))
         outcome = remembered.get(key)
         if outcome is None:
             outcome = _outcome(node, key, way, frame.opsets, given)
@@ -156,15 +156,6 @@ def leave_out(
         if starts or unknown.intersection(node.reads):
             gone[node.name] = node
             unknown.update(out for out in node.outputs if out)
-    read = Counter(name for node in way.kept if node.name not in gone for name in node.reads)
-    read.update(outputs)
-    for node in reversed(way.kept):  # what is empty, and read by those alone, is no work
-        types = [known[out] for out in node.outputs if out]
-        empty = all(isinstance(t, TensorType) and not t.elements for t in types)
-        if empty and node.name not in gone and not any(read[out] for out in node.outputs):
-            gone[node.name] = node
-            unknown.update(node.outputs)
-            read.subtract(node.inputs)
     kept = [node for node in way.kept if node.name not in gone]
     made = {out for node in kept for out in node.outputs if out}
     ends = dict.fromkeys([name for name in outputs if name not in unknown])

@@ -14,8 +14,9 @@ import hybridlat.onnx_io.walk as walk
 from experiments import nasbench201
 from experiments.block_spaces import SPACES
 from hybridlat.graph.network import Network
-from hybridlat.onnx_io import load, read_network, to_onnx
+from hybridlat.onnx_io import load, nodes, read_network, to_onnx
 from tests.networks import NETS
+from tests.onnx_io.test_reading_shapes import model
 from tests.strategies import networks
 
 ARCH = "|nor_conv_3x3~0|+|none~0|skip_connect~1|+|avg_pool_3x3~0|nor_conv_1x1~1|skip_connect~2|"
@@ -91,3 +92,28 @@ def test_constants_that_are_passed_on_are_constants() -> None:
     network = read_network(model)
     assert len(network.folded) > 2 and not any(node.op == "Identity" for node in network.nodes)
     assert network.constants["shared"].values is None
+
+
+def test_an_output_that_is_left_out_in_one_file_is_there_in_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(walk, "remembered", {})
+    text = """g (float[1,3,8,8] x) => (float[1,3,4,4] y)
+      {{ p, {} = MaxPool<kernel_shape=[2,2], strides=[2,2]>(x)  y = Relu(p)  {} }}"""
+    for place, rest in (('""', ""), ("q", "z = Cast<to=1>(q)")):
+        network = read_network(model(text.format(place, rest)))
+        assert network.types["y"].shape == (1, 3, 4, 4), place
+    assert network.types["q"].dtype == "int64"
+
+
+def test_operators_and_constants_of_any_size_are_not_kept() -> None:
+    large = onnx.helper.make_tensor("", 7, [4096], range(4096))
+    made = model("g (float[4096] x) => (float[4096] y) { y = Relu(x) }")
+    for name in ("", "named"):
+        made.graph.node.add().CopyFrom(onnx.helper.make_node("Constant", [], [f"c{name}"], name))
+        made.graph.node[-1].attribute.append(onnx.helper.make_attribute("value", large))
+    nodes._small_node.cache_clear()
+    nodes._renamed.cache_clear()
+    assert len(load(made).parsed.nodes) == 3
+    assert nodes._small_node.cache_info().currsize == 1  # the Relu
+    assert nodes._renamed.cache_info().currsize == 1

@@ -8,7 +8,9 @@ from onnx import parser
 
 import hybridlat.onnx_io.walk as walk
 from hybridlat.errors import NetworkError
+from hybridlat.graph import signature_reading
 from hybridlat.graph.network import Network, TensorType
+from hybridlat.graph.signature import sign
 from hybridlat.onnx_io import read_network
 
 HEAD = '<ir_version: 8, opset_import: ["" : {opset}]>\n'
@@ -136,3 +138,31 @@ def test_what_the_reference_cannot_evaluate_stays_and_is_logged(
         network = read_network(made)
     assert "Gather" in ops(network)
     assert "is not folded: IndexError" in caplog.text
+
+
+def test_what_is_empty_is_a_constant_and_text_is_no_reason_to_refuse() -> None:
+    """A slice of nothing beside the data, and names that an exporter left in the file."""
+    network = read_network(
+        model("""g (float[1,4,8,8] x) => (float[1,4,8,8] y) <int64[1] four = {4}, int64[1] one = {1}>
+      { e = Slice(x, four, four, one)  r = Relu(e)  c = Concat<axis=1>(x, r)  y = Relu(c)
+        t = Constant<value_string="name">()  u = Constant<value_strings=["a", "b"]>() }""")
+    )
+    assert ops(network) == ["Concat", "Relu"] and len(network.folded) == 4
+    assert network.constants["r"].type == TensorType("float32", (1, 0, 8, 8))
+
+
+@pytest.mark.parametrize("dtype", ["INT4", "UINT4", "INT2", "UINT2"])
+def test_a_zero_point_of_few_bits_is_a_whole_number(dtype: str) -> None:
+    if not hasattr(onnx.TensorProto, dtype):
+        pytest.skip(f"this onnx has no {dtype}")
+    type_ = getattr(onnx.TensorProto, dtype)
+    made = model(
+        """g (float[2,4] x) => (float[2,4] y) <float s = {0.5}>
+      { d = DequantizeLinear(w, s, z)  y = MatMul(x, d) }""",
+        opset=25 if "2" in dtype else 21,
+    )
+    made.graph.initializer.append(onnx.helper.make_tensor("w", type_, [4, 4], [1] * 16))
+    made.graph.initializer.append(onnx.helper.make_tensor("z", type_, [], [0]))
+    text = sign(read_network(made)).text
+    assert f"{dtype.lower()} = 0\n" in text
+    assert sign(signature_reading.read(text)).text == text
