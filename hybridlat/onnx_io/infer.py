@@ -55,7 +55,7 @@ def results_of(
     outputs that count where onnx knows none.
     """
     version = dict(opsets).get(node.domain, 1)
-    if node.has_graph or (node.domain and not has_schema(node.op, node.domain, version)):
+    if node.has_graph or not has_schema(node.op, node.domain, version):
         return tuple(stated), ""
     proto = node.proto()
     _check_kernel(proto, inputs)

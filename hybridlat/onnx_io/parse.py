@@ -25,11 +25,11 @@ from hybridlat.onnx_io.nodes import (
     uniquely_named,
 )
 from hybridlat.onnx_io.shapes import written_sizes
-from hybridlat.onnx_io.values import MOST_BYTES, Value, data_type
+from hybridlat.onnx_io.values import LEARNED_OPS, MOST_BYTES, Value, data_type, has_schema
 
 OLDEST_OPSET = 7
 MAX_INLINED_OPERATORS = 200_000
-_STANDARD = frozenset({"", "ai.onnx.ml"})
+_MULTIPLY_ACTIVATIONS = ("MatMul", "Einsum")
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,12 @@ class Parsed:
     def fed(self) -> list[ValueInfoProto]:
         """The inputs that have no value in the file."""
         return [info for info in self.frame.graph.input if info.name not in self.tensors]
+
+    @property
+    def weights_fed(self) -> frozenset[str]:
+        """The inputs that operators read as weights, whose sizes have nothing to do with a batch."""
+        ops = frozenset(LEARNED_OPS).difference(_MULTIPLY_ACTIVATIONS)
+        return frozenset([name for n in self.nodes if n.op in ops for name in n.inputs[1:]])
 
     @property
     def input_sizes(self) -> dict[str, tuple[int | None, ...]]:
@@ -141,10 +147,12 @@ def parse(source: bytes | ModelProto) -> Parsed:
     frame.graph.name = graph.name or "network"
     frame.graph.input.extend(graph.input)
     frame.graph.output.extend(graph.output)
-    known = {domain_of(opset.domain) for opset in model.opset_import} & _STANDARD
-    foreign = {out for node in nodes if node.domain not in known for out in node.outputs}
+    opset = {domain_of(o.domain): o.version for o in model.opset_import}
+    foreign = [n for n in nodes if not has_schema(n.op, n.domain, opset.get(n.domain, 1))]
     if foreign:
-        frame.graph.value_info.extend(v for v in graph.value_info if v.name in foreign)
+        made = {out for node in foreign for out in node.outputs}
+        stated = (*graph.value_info, *graph.output)
+        frame.graph.value_info.extend(info for info in stated if info.name in made)
     return Parsed(frame, dict(map(_tensor, tensors)), uniquely_named(nodes))
 
 

@@ -22,9 +22,10 @@ from hybridlat.onnx_io.shapes import (
     Misfit,
     check_network,
     engine_types,
-    input_type,
+    input_types,
     refusal,
     runtime_types,
+    symbols_of,
     types_of,
 )
 from hybridlat.onnx_io.values import Known, Value, constant_of, keeps_float_values
@@ -167,9 +168,10 @@ def _bound(parsed: Parsed, batch: int | None, shapes: Shapes) -> Frame:
         known = ", ".join(repr(info.name) for info in infos)
         raise NetworkError(f"there is no input {unknown[0]!r}: the inputs are {known}")
     opsets = tuple({domain_of(o.domain): o.version for o in model.opset_import}.items())
-    inputs = {info.name: input_type(info, batch, sizes.get(info.name)) for info in infos}
+    inputs = input_types(infos, batch, sizes, parsed.weights_fed)
     outputs = tuple(dict.fromkeys(info.name for info in model.graph.output))
-    return Frame(model, opsets, inputs, outputs, types_of(model.graph.value_info))
+    symbols = symbols_of(infos, {name: type_.shape for name, type_ in inputs.items()})
+    return Frame(model, opsets, inputs, outputs, types_of(model.graph.value_info, symbols))
 
 
 def _assembled(

@@ -24,6 +24,7 @@ Sizes = tuple[int, ...]
 _SIZES_AT: Mapping[str, int] = {"Reshape": 1, "Expand": 1, "Tile": 1, "Slice": 2, "Resize": 3}
 """Which input of an operator has the sizes."""
 _EACH_ITEM = ("Concat", "Gather", "GatherElements")  # what they read is there for each item
+_OF_REGIONS = ("RoiAlign", "MaxRoiPool")  # what they give is there for each region of an image
 _BROADCAST = ("Add", "Sub", "Mul", "Div")
 
 
@@ -135,6 +136,8 @@ class Rebinding:
         """
         changed = {name for name, type_ in network.types.items() if type_ != self.before.get(name)}
         for node in network.nodes:
+            if node.op in _OF_REGIONS:
+                continue
             for out in node.outputs if changed.intersection(node.inputs) else ():
                 elements = math.prod(_shape(self.before.get(out)))
                 if out and network.types[out].elements * self.old != elements * self.new:

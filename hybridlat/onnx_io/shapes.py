@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from onnx import ModelProto, ValueInfoProto, helper
 
@@ -19,12 +20,55 @@ from hybridlat.onnx_io.values import Known, Value, data_type, dtype_name
 _ORT_DTYPES = {"float": "float32", "double": "float64"}
 _log = logging.getLogger(__name__)
 MAX_TENSOR_ELEMENTS = 1 << 36
+_OPEN = (None, 0, -1)
 
 
-def input_type(
-    info: ValueInfoProto, batch: int | None, shape: tuple[int, ...] | None
+def input_types(
+    infos: Sequence[ValueInfoProto],
+    batch: int | None,
+    shapes: Mapping[str, tuple[int, ...]],
+    weights: Container[str],
+) -> dict[str, TensorType]:
+    """Types of a file's inputs; a symbolic first size that nothing binds is 1.
+
+    A size that has a name is the same wherever that stands. ``batch`` is that of the inputs whose
+    first size is open; where none is, of those that have the first size of the data, the first
+    input of the highest rank. ``weights`` keep what the file says.
+    """
+    symbols = symbols_of(infos, shapes)
+    written = {info.name: written_sizes(info, symbols) for info in infos}
+    data = {n: sizes for n, sizes in written.items() if sizes and n not in weights}
+    fixed = data[max(data, key=lambda name: len(data[name]))][0] if data else None
+    firsts = {sizes[0] for sizes in data.values()}
+    batched = _OPEN if firsts.intersection(_OPEN) else (fixed,)
+    takes = {n for n, s in data.items() if s[0] in batched and s[0] not in symbols.values()}
+    return {
+        info.name: _input_type(
+            info, written[info.name], batch if info.name in takes else None, shapes.get(info.name)
+        )
+        for info in infos
+    }
+
+
+def symbols_of(
+    infos: Iterable[ValueInfoProto], shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, int]:
+    """The sizes that go by a name, by the shapes of the tensors that have them."""
+    each = [(info.type.tensor_type.shape.dim, shapes.get(info.name, ())) for info in infos]
+    return {
+        dim.dim_param: size
+        for dims, shape in each
+        for dim, size in (zip(dims, shape, strict=True) if len(dims) == len(shape) else ())
+        if dim.dim_param
+    }
+
+
+def _input_type(
+    info: ValueInfoProto,
+    written: Sequence[int | None],
+    batch: int | None,
+    shape: tuple[int, ...] | None,
 ) -> TensorType:
-    """An input's type; a symbolic first size that nothing binds is 1."""
     tensor = info.type.tensor_type
     if not info.type.HasField("tensor_type"):
         raise NetworkError(
@@ -33,12 +77,11 @@ def input_type(
     if shape is None and not tensor.HasField("shape"):
         raise NetworkError(f"the input {info.name!r} has no shape: {_request(info.name, ())}")
     dims = tensor.shape.dim
-    written = written_sizes(info)
     if shape is not None and tensor.HasField("shape") and len(shape) != len(dims):
         wrong = f"the input {info.name!r} has {len(dims)} sizes, but the shape given has"
         raise NetworkError(f"{wrong} {len(shape)}: {_request(info.name, written)}")
     sizes = list(written if shape is None else shape)
-    if sizes and ((batch is not None and shape is None) or sizes[0] in (None, 0, -1)):
+    if sizes and ((batch is not None and shape is None) or sizes[0] in _OPEN):
         sizes[0] = 1 if batch is None else batch
     if None in sizes:
         named = [dim.dim_param or "?" for dim in dims]
@@ -144,21 +187,25 @@ def info_of(name: str, type_: TensorType) -> ValueInfoProto:
     return helper.make_tensor_value_info(name, data_type(type_.dtype), type_.shape)
 
 
-def types_of(infos: Iterable[ValueInfoProto]) -> dict[str, TensorType]:
-    """The types of those tensors whose sizes are all numbers."""
+def types_of(
+    infos: Iterable[ValueInfoProto], symbols: Mapping[str, int] = MappingProxyType({})
+) -> dict[str, TensorType]:
+    """The types of those tensors whose sizes are all numbers, or stand in ``symbols``."""
     types: dict[str, TensorType] = {}
     for info in infos:
         tensor = info.type.tensor_type
-        bound = [size for size in written_sizes(info) if size is not None]
+        bound = [size for size in written_sizes(info, symbols) if size is not None]
         if tensor.HasField("shape") and len(bound) == len(tensor.shape.dim):
             types[info.name] = TensorType(dtype_name(tensor.elem_type), tuple(bound))
     return types
 
 
-def written_sizes(info: ValueInfoProto) -> list[int | None]:
+def written_sizes(
+    info: ValueInfoProto, symbols: Mapping[str, int] = MappingProxyType({})
+) -> list[int | None]:
     """The sizes of a tensor as a graph states them, None for those that are not numbers."""
     dims = info.type.tensor_type.shape.dim
-    return [size.dim_value if size.HasField("dim_value") else None for size in dims]
+    return [d.dim_value if d.HasField("dim_value") else symbols.get(d.dim_param) for d in dims]
 
 
 def engine_types(

@@ -1,0 +1,68 @@
+"""The sizes of a file's inputs: which of them are the batch, and which go by one name."""
+
+from __future__ import annotations
+
+import pytest
+
+from hybridlat.errors import NetworkError
+from hybridlat.graph.network import Network, TensorType
+from hybridlat.onnx_io import read_network
+from tests.onnx_io.test_reading_shapes import model, ops
+
+Shape = tuple[int, ...]
+ROI = """g (float[1,8,50,50] x, float[100,4] rois, int64[100] of) => (float[100,8,7,7] y)
+  { r = Relu(x)  c = RoiAlign<output_height=7, output_width=7, spatial_scale=0.5>(r, rois, of)
+    y = Relu(c) }"""
+FED = """g (float[1,1,3,3] w, float[1,1,9,9] x, float[1] b) => (float[n,1,7,7] y)
+  { y = Conv(x, w, b) }"""
+MASK = """g (float[N,3,8,8] x, float[1,1,8,8] mask) => (float[N,3,8,8] y) { y = Mul(x, mask) }"""
+PAIR = """g (float[1,3,8,8] x, float[1,3,8,8] z) => (float[1,3,8,8] y) { y = Mul(x, z) }"""
+NAMED = """g (float[N,3,H,W] x, float[N,1,H,W] mask) => (float[N,4,H,W] y)
+  { y = Concat<axis=1>(x, mask) }"""
+
+
+def shapes_of(network: Network) -> list[Shape]:
+    return [network.types[name].shape for name in network.inputs]
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [(ROI, (4, 100, 100)), (FED, (1, 4, 1)), (MASK, (4, 1)), (PAIR, (4, 4)),
+     (ROI.replace("[1,8,50,50]", "[N,8,50,50]"), (4, 100, 100)),
+     (ROI.replace("float[1,8,50,50] x, float[100,4] rois", "float[100,4] rois, float[1,8,50,50] x"),
+      (100, 4, 100))],
+)  # fmt: skip
+def test_the_batch_is_that_of_the_data(text: str, first: Shape) -> None:
+    network = read_network(model(text), batch=4)
+    assert tuple(shape[0] for shape in shapes_of(network)) == first
+
+
+@pytest.mark.parametrize("given", ["x", "mask"])
+def test_a_size_that_has_a_name_is_given_once(given: str) -> None:
+    if given == "x":
+        with pytest.raises(NetworkError, match=r"--shape x:1x3x224x224 "):
+            read_network(model(NAMED))
+    channels = {"x": 3, "mask": 1}
+    network = read_network(model(NAMED), shapes={given: (2, channels[given], 32, 24)})
+    assert shapes_of(network) == [(2, 3, 32, 24), (2, 1, 32, 24)]
+
+
+@pytest.mark.parametrize(("domain", "op"), [("TRT.", "EfficientNMS_TRT"), ("", "BatchedNMS_TRT")])
+@pytest.mark.parametrize("batch", ["1", "N"])
+def test_results_of_operators_that_onnx_does_not_know_are_stated(
+    domain: str, op: str, batch: str
+) -> None:
+    """An end-to-end detector states them as outputs alone; a name is the size of the input's."""
+    made = model(f"""g (float[{batch},4,8,8] x) => (int32[{batch},1] count, float[{batch},9,4] boxes)
+      {{ r = Relu(x)  count, boxes = {domain}{op}(r, r) }}""")
+    network = read_network(made, batch=None if batch == "1" else 2)
+    assert ops(network) == ["Relu", op]
+    size = 1 if batch == "1" else 2
+    assert network.types["count"] == TensorType("int32", (size, 1))
+    assert network.types["boxes"] == TensorType("float32", (size, 9, 4))
+
+
+def test_an_operator_that_nobody_knows_is_refused_by_name() -> None:
+    made = model("g (float[4] x) => (float[n] y) { y = NoSuchOp(x) }")
+    with pytest.raises(NetworkError, match=r"made by NoSuchOp .*state it in the file's value_info"):
+        read_network(made)
