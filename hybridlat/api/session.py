@@ -129,7 +129,8 @@ class Session:
 
     def partition(self, opened: Opened) -> Partition:
         """The cells of a network on this target."""
-        return self._partitioner.partition(opened.file, opened.batch, opened.shapes)
+        with self.device_sheet():  # the device decides what is fused
+            return self._partitioner.partition(opened.file, opened.batch, opened.shapes)
 
     def check(self) -> None:
         """TargetError where nothing is known of the target's device."""

@@ -6,11 +6,14 @@ one under the entry point group ``hybridlat.engines``.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import logging
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
 from typing import Any, cast
 
 from hybridlat.engines.base import Backend
@@ -163,7 +166,15 @@ def about(network: Network) -> tuple[str, ...]:
 
 def lowering_identity(target: Target) -> str:
     """What the answers of :func:`lower` depend on besides the network: a key for caches."""
-    return str(_lowering(target).identity(target))
+    return f"{code_hash()}/{_lowering(target).identity(target)}"
+
+
+@cache
+def code_hash() -> str:
+    """Of all that reads and lowers networks, by its source: another release may do so otherwise."""
+    package = Path(__file__).parents[1]
+    files = [f for room in ("graph", "onnx_io", "engines") for f in (package / room).rglob("*.py")]
+    return hashlib.sha256(b"".join(map(Path.read_bytes, sorted(files)))).hexdigest()[:16]
 
 
 def _lowering(target: Target) -> Any:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 PARTITION_FORMAT = 5
 MAX_REMEMBERED = 2048
-FILE_SCOPE = f"file/{FACTS_FORMAT}"
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -234,7 +233,11 @@ def _cached(store: Store, key: str, read: Callable[[str], T | None]) -> T | None
 
 def known_file(store: Store, digest: str) -> FileFacts | None:
     """What the store's cache holds of the file with these bytes; None where it holds nothing."""
-    return _cached(store, f"{FILE_SCOPE}/{digest}", FileFacts.from_text)
+    return _cached(store, _file_key(digest), FileFacts.from_text)
+
+
+def _file_key(digest: str) -> str:
+    return f"file/{FACTS_FORMAT}/{registry.code_hash()}/{digest}"
 
 
 def keep_file(store: Store, file: OnnxFile) -> None:
@@ -242,6 +245,6 @@ def keep_file(store: Store, file: OnnxFile) -> None:
     if not file.digest or file.known is not None:
         return
     try:
-        store.cache_put(f"{FILE_SCOPE}/{file.digest}", FileFacts.of(file.parsed).to_text())
+        store.cache_put(_file_key(file.digest), FileFacts.of(file.parsed).to_text())
     except HybridlatError as error:  # the next process parses the file again
         _log.info("what is known of a file is not cached: %s", error)

@@ -16,16 +16,17 @@ import itertools
 import re
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from onnx import ModelProto, NodeProto, TensorProto, shape_inference
 
 from hybridlat.graph.operators import KINDS, is_quantised, kind_of
-from hybridlat.onnx_io.facts import FilePrecision
+from hybridlat.onnx_io.facts import FilePrecision, bias_origin
 from hybridlat.onnx_io.infer import INFERENCE_ERRORS
 from hybridlat.onnx_io.nodes import FileNode
 from hybridlat.onnx_io.torch_export import SCOPES, scopes_of
 from hybridlat.onnx_io.values import Value, keeps_float_values
+from hybridlat.onnx_io.walk import DATA_DEPENDENT
 
 _FLOATS = ("float", "bfloat", "double")
 _PARAMETER = re.compile(
@@ -44,25 +45,46 @@ _CONTRACT = (KINDS["conv"], KINDS["matmul"])
 
 
 def structure_digest(
-    frame: ModelProto, tensors: Mapping[str, Value], nodes: Sequence[FileNode]
+    frame: ModelProto,
+    tensors: Mapping[str, Value],
+    nodes: Sequence[FileNode],
+    folded: Container[int],
 ) -> bytes:
-    """Digest of everything but names: operators, links, attributes, types, structural values."""
+    """Digest of everything but names: operators, links, attributes, types, structural values.
+
+    Sizes may hang on all values that the operators at ``folded`` read, which make constants. Names
+    count where they decide: what a bias's says of its module, and those that warnings repeat.
+    """
     number: defaultdict[str, int] = defaultdict(itertools.count().__next__)
     blobs = [repr([(o.domain, o.version) for o in frame.opset_import]).encode()]
     for info in frame.graph.input:
         number[info.name]
         blobs.append(info.type.SerializeToString(deterministic=True))
     floats = {name for name, value in tensors.items() if value.type.dtype.startswith(_FLOATS)}
-    float_users = {
-        name: node for node in nodes for name in node.inputs
-        if name in floats and node.op != "Identity"
-    } if floats else {}  # fmt: skip
+    weights: set[str] = set()
+    for position, node in enumerate(nodes if floats else ()):
+        folds = node.has_graph or (position in folded and node.op != "DequantizeLinear")
+        for name in floats.intersection(node.reads):
+            keeps = folds or keeps_float_values(node.op, tensors[name].type.shape)
+            (floats.discard if keeps else weights.add)(name)
+    weights &= floats
+    further: list[object] = [number[name] for name in tensors if name in number]
     for name, value in tensors.items():
-        user, place = float_users.get(name), number[name]
-        is_structural = user is None or keeps_float_values(user.op, value.type.shape)
-        blobs.append(value.data if is_structural else repr((place, value.type)).encode())
+        place = number[name]
+        blobs.append(repr((place, value.type)).encode() if name in weights else value.data)
     links = [name for node in nodes for name in node.inputs + node.outputs]
     links += [info.name for info in frame.graph.output]
+    further += [number[name] for node in nodes if node.has_graph for name in node.reads]
+    stated = frame.graph.value_info
+    further += [(number[v.name], v.type.SerializeToString(deterministic=True)) for v in stated]
+    further += [node.name for node in nodes if node.op in DATA_DEPENDENT]
+    fed = {info.name for info in frame.graph.input}.difference(tensors)
+    for node in nodes:
+        if node.op in ("Conv", "ConvTranspose"):
+            further += fed.intersection(node.inputs[1:2])
+            further += filter(None, map(bias_origin, node.inputs[2:]))
+    if further:
+        blobs.append(repr(further).encode())
     digest = hashlib.sha256(array("q", map(number.__getitem__, links)).tobytes())
     digest.update(b"".join([node.structure for node in nodes]))
     digest.update(b"".join([b"%d:%b" % (len(blob), blob) for blob in blobs]))

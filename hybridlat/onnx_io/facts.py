@@ -6,6 +6,7 @@ remembered by the hash of the file's bytes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,7 +15,15 @@ import msgspec
 from hybridlat.schema import wire
 
 FACTS_FORMAT = 4
-"""Goes up with every change of how a fact is worked out: caches of another format are not read."""
+"""Goes up with every change of how a fact is written: caches of another format are not read."""
+# Exporters name what they fold: onnx::Conv_123 (TorchScript), conv1.weight_bias (dynamo).
+_FOLDED_BIAS = re.compile(r"onnx::Conv(Transpose)?_\d+$|.*\bweight_bias$")
+_OWN_BIAS = re.compile(r"(.*[./])?bias$")
+
+
+def bias_origin(name: str) -> str:
+    """What the name of a convolution's bias tells: ``folded`` from a norm, its ``own``, or nothing."""
+    return "folded" if _FOLDED_BIAS.match(name) else "own" if _OWN_BIAS.match(name) else ""
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,9 @@ def results_of(
             model = onnx.shape_inference.infer_shapes(model)
     inferred = types_of((*model.graph.output, *model.graph.value_info))
     types = [inferred.get(out, type_) for out, type_ in zip(node.outputs, stated, strict=True)]
-    if all(t and min(t.shape, default=1) == 0 for o, t in zip(node.outputs, types, strict=True) if o):
+    if all(
+        t and min(t.shape, default=1) == 0 for o, t in zip(node.outputs, types, strict=True) if o
+    ):
         return tuple([t and Value.of_type(t) for t in types]), objection  # nothing is all of it
     return fold_node(proto, inputs, types, opsets) or tuple(types), objection
 

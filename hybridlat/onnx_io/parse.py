@@ -110,7 +110,7 @@ class Parsed:
 
     @cached_property
     def structure(self) -> bytes:
-        return structure_digest(self.frame, self.tensors, self.nodes)
+        return structure_digest(self.frame, self.tensors, self.nodes, self.constant_nodes)
 
 
 class NotOnnx(NetworkError):

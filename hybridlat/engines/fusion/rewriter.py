@@ -7,12 +7,9 @@ groups, one of which reads from the other, or says that an operator costs nothin
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Literal
 
 from hybridlat.engines.fusion.groups import Groups, is_stored_weight
@@ -70,14 +67,6 @@ def in_force(rules: Sequence[Rule], version: str) -> str:
     """Names which rules of a table hold for a version: equal where two versions have the same."""
     held = "".join("1" if rule.covers(version) else "0" for rule in rules)
     return f"{int(held or '0', 2):x}"
-
-
-@cache
-def code_hash(front: str, names: tuple[str, ...] = ("*",)) -> str:
-    """Of modules beside the file ``front`` and in this room: what decides an engine's kernels."""
-    files = sorted(file for name in names for file in Path(front).parent.glob(f"{name}.py"))
-    files += sorted(Path(__file__).parent.glob("*.py"))
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
 
 
 class FusionState:

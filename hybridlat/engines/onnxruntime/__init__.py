@@ -75,8 +75,8 @@ def rule_lowering(threads: int) -> RuleLowering:
 
 
 def identity(target: Target) -> str:
-    """The installed engine's full version: what it fuses changes with it."""
-    return f"onnxruntime-{installed_version()}/{target.threads or 1}t"
+    """The installed engine's full version and this CPU's blocks: what it fuses changes with them."""
+    return f"onnxruntime-{installed_version()}/{target.threads or 1}t/{usual_block()}"
 
 
 @functools.cache

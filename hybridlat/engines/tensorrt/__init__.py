@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from hybridlat.engines import device_sheets
 from hybridlat.engines.fusion.groups import lowered_of, traced
-from hybridlat.engines.fusion.rewriter import apply, code_hash, in_force, unknown_operators
+from hybridlat.engines.fusion.rewriter import apply, in_force, unknown_operators
 from hybridlat.engines.tensorrt.fusion_rules import RULES
 from hybridlat.errors import TargetError
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
@@ -21,8 +21,6 @@ from hybridlat.schema.target import Target
 
 _TENSORRT_OF_PADDLE = {"2020": "6.0", "2021": "8.0", "ngc": "8.0"}
 """The TensorRT that a version which is no TensorRT's stands for, by the releases of that time."""
-_CODE = ("__init__", "fusion_rules", "convolutions", "predicates")
-"""The modules of this folder that decide what the kernels are."""
 # Inputs that ONNX types as float32 whatever the precision of the data: (operator, positions).
 _ALWAYS_FLOAT32: Mapping[str, tuple[int, ...]] = {"Resize": (1, 2), "Upsample": (1,)}
 _NEWEST = "10"
@@ -53,7 +51,7 @@ def identity(target: Target) -> str:
     is_half, target = _is_half(target), _as_tensorrt(target)
     held = in_force(RULES, target.version or _NEWEST)
     kernels = "half" if is_half else "single"
-    return f"rules-{code_hash(__file__, _CODE)}/{target.engine}/{held}/{kernels}"
+    return f"rules/{target.engine}/{held}/{kernels}"
 
 
 def _is_half(target: Target) -> bool:

@@ -26,18 +26,16 @@ import re
 from dataclasses import dataclass, replace
 
 from hybridlat.engines.fusion.groups import Groups, lowered_of, traced
-from hybridlat.engines.fusion.rewriter import apply, code_hash, fuse, in_force, unknown_operators
+from hybridlat.engines.fusion.rewriter import apply, fuse, in_force, unknown_operators
 from hybridlat.engines.torch.rules import COMPOSITES, INDUCTOR, LIBRARY, follow, free_views
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
+from hybridlat.onnx_io.facts import bias_origin
 from hybridlat.schema.target import Target
 
 _CPU = re.compile(r"(xeon|epyc|ryzen|core|i[3579]|cascade-lake)\b")
 MARK = ("memory_format", "channels_last")
 """Of an operator that runs with channels innermost, as PyTorch calls it. Shapes stay as written."""
 _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
-# Exporters name what they fold: onnx::Conv_123 (TorchScript), conv1.weight_bias (dynamo).
-_FOLDED_BIAS = re.compile(r"onnx::Conv(Transpose)?_\d+$|.*\bweight_bias$")
-_OWN_BIAS = re.compile(r"(.*[./])?bias$")
 HALF, FULL = "float16", "float32"
 _HALF_OPS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "PRelu"})
 _FULL_OPS = frozenset({
@@ -76,8 +74,7 @@ def lower(network: Network, target: Target, *, channels_last: bool = False) -> L
 def identity(target: Target) -> str:
     """The rules and what they ask of a target."""
     held = in_force(COMPOSITES, target.version)
-    rules = f"rules-{code_hash(__file__)}/{target.engine}/{held}"
-    return f"{rules}/{target.precision}/{_is_cpu(target)}"
+    return f"rules/{target.engine}/{held}/{target.precision}/{_is_cpu(target)}"
 
 
 def _is_cpu(target: Target) -> bool:
@@ -133,9 +130,9 @@ def folded_norms(network: Network) -> frozenset[int]:
     trained without normalisation, unless it normalises otherwise; AlexNet, VGG, SqueezeNet were.
     """
     biased = {i: b for i, node in enumerate(network.nodes) if (b := _bias(network, node))}
-    folded = frozenset(i for i, name in biased.items() if _FOLDED_BIAS.match(name))
-    if folded or any(_OWN_BIAS.match(name) for name in biased.values()):
-        return folded
+    origins = {position: bias_origin(name) for position, name in biased.items()}
+    if any(origins.values()):
+        return frozenset(i for i, origin in origins.items() if origin == "folded")
     others = {"LayerNormalization", "InstanceNormalization", "GroupNormalization"}
     normalises_otherwise = not others.isdisjoint(node.op for node in network.nodes)
     if normalises_otherwise or not any(_is_modern(network, node) for node in network.nodes):
@@ -194,7 +191,8 @@ def with_autocast(module: Module, groups: Groups, casts_apart: bool) -> tuple[Mo
     for position, node in enumerate(network.nodes):
         for out in node.outputs:
             if out and types[out].dtype == FULL:
-                element_type = wanted.get(position) or _widest(network, node, types)
+                is_own = node.op in _OWN_PARAMETERS or module.origins[position] is None
+                element_type = wanted.get(position) or _widest(network, node, types, is_own)
                 types[out] = types[out]._replace(dtype=element_type)
     if casts_apart:
         return _with_casts(module, groups, wanted, types)
@@ -214,10 +212,10 @@ def _wanted(network: Network, groups: Groups) -> dict[int, str]:
     return wanted
 
 
-def _widest(network: Network, node: Node, types: dict[str, TensorType]) -> str:
+def _widest(network: Network, node: Node, types: dict[str, TensorType], is_own: bool) -> str:
     """The type that PyTorch promotes to: a parameter of the module counts, a number does not."""
     read = [types[name].dtype for name in node.inputs if name in types]
-    if node.op not in _OWN_PARAMETERS and not node.name.endswith("__bias"):
+    if not is_own:
         constants = [network.constants[n].type for n in node.inputs if n in network.constants]
         read += [constant.dtype for constant in constants if constant.shape]
     return FULL if FULL in read or HALF not in read else HALF

@@ -1,0 +1,132 @@
+"""What changes an answer changes the key under which it is remembered, and nothing else does."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import onnx
+import pytest
+
+import hybridlat
+from hybridlat.engines import host, registry
+from hybridlat.engines import onnxruntime as ort
+from hybridlat.estimate.partition import Partitioner, keep_file, known_file
+from hybridlat.onnx_io import load
+from hybridlat.schema.target import Target
+from hybridlat.store import Store
+from tests.networks import NETS
+from tests.onnx_io.test_reading_shapes import model
+
+TENSORRT, TORCH = "l4/tensorrt-10.3/fp16", "v100/torch-2.9/fp32"
+# Sizes that are worked out from a float vector, as TensorFlow's upsampling is exported.
+RESIZE = """g (float[1,4,8,8] x) => (float[1,4,h,w] y) <float[2] k = {{{0}, {0}}}, int64[1] two = {{2}},
+    int64[1] end = {{4}}, int64[1] zero = {{0}}>
+  {{ s = Shape(x)  hw = Slice(s, two, end)  f = Cast<to=1>(hw)  m = Mul(f, k)  i = Cast<to=7>(m)
+    head = Slice(s, zero, two)  all = Concat<axis=0>(head, i)  y = Resize(x, "", "", all) }}"""
+FOREIGN = """g (float[1,4] x) => (float[1,{0}] y) <float[1,{0}] t>
+  {{ r = Relu(x)  t = my.Twist(r)  y = Relu(t) }}"""
+STATED = "g (float[1,4] x) => (float[1,{0}] y) {{ r = Relu(x)  y = my.Twist(r) }}"
+BRANCH = """g (float[1,4,8,8] x) => (float[1,4,8,8] y) <bool c = {{1}}>
+  {{ {0} = Relu(x)  {1} = Exp(x)
+    z = If(c) <then_branch = t () => (float[1,4,8,8] u) {{ u = MaxPool<kernel_shape=[1,1]>(a) }},
+               else_branch = e () => (float[1,4,8,8] v) {{ v = Neg(a) }}>
+    y = Add(z, {0}) }}"""
+TWICE = """g (float[1,1,8,8] x) => (float[1,1,8,8] y) <float[1] k = {{{0}}}>
+  {{ p = Pow(x, k)  n = InstanceNormalization(p, k, k)  y = Relu(n) }}"""
+SHADOWED = """g (float[1,4] x, float[1] a, float[1] b) => (float[1,4] y) <float[1] {0} = {{2.0}}>
+  {{ m = Mul(x, a)  y = Sub(m, b) }}"""
+FED = """g (float[1,4,8,8] x, float[4,4,3,3] {0}) => (float[1,4,6,6] y) {{ y = Conv(x, {0}) }}"""
+
+
+def biased(name: str) -> onnx.ModelProto:
+    made = model("g (float[1,8,8,8] x) => (float[1,8,8,8] y) { c = Relu(x)  y = Add(c, x) }")
+    conv = onnx.helper.make_node("Conv", ["x", "w", name], ["c"], "c", pads=[1, 1, 1, 1])
+    made.graph.node[0].CopyFrom(conv)
+    shapes = {"w": (8, 8, 3, 3), name: (8,)}
+    weights = [onnx.TensorProto(name=n, data_type=1, dims=shape) for n, shape in shapes.items()]
+    made.graph.initializer.extend(weights)
+    return made
+
+
+def nonzero(name: str) -> onnx.ModelProto:
+    made = model("g (float[8] x) => (float[8] y, int64[1,n] i) { y = Relu(x)  i = NonZero(y) }")
+    made.graph.node[1].name = name
+    return made
+
+
+PAIRS = {
+    "a float that sizes are computed from": [model(RESIZE.format(k)) for k in ("2.0", "4.0")],
+    "the stated type of a foreign result": [model(FOREIGN.format(n)) for n in (4, 8)],
+    "the stated type of a foreign output": [model(STATED.format(n)) for n in (4, 8)],
+    "what a branch reads": [model(BRANCH.format(*pair)) for pair in ("ab", "ba")],
+    "an exponent that a norm reads too": [model(TWICE.format(k)) for k in ("2.0", "3.0")],
+    "which input has a value": [model(SHADOWED.format(name)) for name in "ab"],
+    "a bias of its own, or folded": [biased(n) for n in ("conv.bias", "onnx::Conv_12")],
+    "the name in a warning": [nonzero(n) for n in ("first", "second")],
+    "an input in a warning": [model(FED.format(n)) for n in ("w", "weight")],
+}
+
+
+@pytest.mark.parametrize("target", [TENSORRT, TORCH])
+@pytest.mark.parametrize("what", PAIRS)
+def test_what_differs_has_another_key(what: str, target: str) -> None:
+    with Store("sqlite://") as store, Store("sqlite://") as other:
+        shared = Partitioner(Target.parse(target), store)
+        for made in PAIRS[what]:
+            fresh = Partitioner(Target.parse(target), other)
+            assert shared.partition(load(made)) == fresh.partition(load(made))
+        first, second = (load(made).key() for made in PAIRS[what])
+        assert first != second
+
+
+def test_names_and_the_values_of_weights_are_no_part_of_the_key() -> None:
+    made = onnx.load(NETS / "squeezenet.onnx")
+    key = load(made).key()
+    rng = random.Random(0)
+    for node in made.graph.node:
+        node.name = f"n{rng.random()}"
+    for tensor in made.graph.initializer:
+        if tensor.data_type == 1 and tensor.raw_data:
+            tensor.raw_data = bytes(len(tensor.raw_data))
+    assert load(made).key() == key
+
+
+def test_the_code_that_reads_and_lowers_is_in_every_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A release that reads files otherwise, or whose rules ask other conditions, asks anew."""
+    root = Path(hybridlat.__file__).parent
+    for room in ("graph", "onnx_io", "engines"):
+        shutil.copytree(root / room, tmp_path / room)
+    here = Path(registry.__file__).relative_to(root)
+    hashes = set()
+    monkeypatch.setattr(registry, "__file__", str(tmp_path / here))
+    for file in ("", "engines/tensorrt/predicates.py", "onnx_io/walk.py", "graph/network.py"):
+        if file:
+            (tmp_path / file).write_text("# other conditions")
+        registry.code_hash.cache_clear()
+        hashes.add(registry.lowering_identity(Target.parse(TORCH)))
+    assert len(hashes) == 4
+    file = load(NETS / "squeezenet.onnx", recall=lambda _: None)
+    with Store("sqlite://") as store:
+        keep_file(store, file)
+        assert known_file(store, file.digest) is not None
+        (tmp_path / "onnx_io/read.py").write_text("# another reader")
+        registry.code_hash.cache_clear()
+        assert known_file(store, file.digest) is None
+    registry.code_hash.cache_clear()
+
+
+def test_the_blocks_of_this_cpu_are_in_the_key_of_its_engine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    identities = set()
+    for flags in ("avx2", "avx2 avx512f"):
+        monkeypatch.setattr(host, "_cpuinfo", lambda flags=flags: {"flags": flags})
+        monkeypatch.setattr("platform.machine", lambda: "x86_64")
+        ort.usual_block.cache_clear()
+        identities.add(registry.lowering_identity(Target.parse("a/onnxruntime-1.31/fp32/1t")))
+    ort.usual_block.cache_clear()
+    assert len(identities) == 2
