@@ -155,12 +155,9 @@ def partition_network(network: Network, lowered: Lowered, file_names: tuple[str,
         if len(cells) > 1:
             runs[sign_part(lowered.network, run)[0].hash] = tuple(of_run)
     uses = tuple([CellUse(hash_, ops[hash_], tuple(each)) for hash_, each in places.items()])
-    removed = [in_file[i] for i in lowered.removed]
-    removed += [position_of[name] for name in network.folded]
-    removed += [position_of[name] for name, _ in network.left_out]
+    gone = tuple(sorted({*range(len(file_names))}.difference(*kernels)))
     first = network.types[network.inputs[0]].shape if network.inputs else ()
     batch = first[0] if first else 1
-    gone = tuple(sorted(removed))
     return Partition(
         uses, gone, batch, lowered.by, lowered.warnings, tuple(runs.items()), texts, network=network
     )

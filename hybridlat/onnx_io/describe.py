@@ -16,9 +16,9 @@ import itertools
 import re
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
-from onnx import ModelProto, NodeProto, TensorProto, shape_inference
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, shape_inference
 
 from hybridlat.graph.operators import KINDS, is_quantised, kind_of
 from hybridlat.onnx_io.facts import FilePrecision, bias_origin
@@ -130,15 +130,25 @@ def _from_weight(name: str) -> str:
 
 def precision_of(model: ModelProto) -> FilePrecision:
     """The precision of every convolution and product of a model, counted."""
-    makers = {out: node for node in model.graph.node for out in node.output if out}
+    nodes = list(_nodes(model.graph))
+    makers = {out: node for node in nodes for out in node.output if out}
     graph = model.graph
     with contextlib.suppress(*INFERENCE_ERRORS):
         graph = shape_inference.infer_shapes(model).graph
     infos = (*graph.value_info, *graph.output, *graph.input)
     types = {info.name: info.type.tensor_type.elem_type for info in infos}
     types.update((tensor.name, tensor.data_type) for tensor in graph.initializer)
-    contracting = [node for node in graph.node if kind_of(node.op_type) in _CONTRACT]
+    contracting = [node for node in nodes if kind_of(node.op_type) in _CONTRACT]
     return FilePrecision(dict(Counter(_precision(node, makers, types) for node in contracting)))
+
+
+def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
+    """The operators of a graph and of the branches in it."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _nodes(inner)
 
 
 def _precision(node: NodeProto, makers: Mapping[str, NodeProto], types: Mapping[str, int]) -> str:

@@ -22,7 +22,7 @@ _OWN_BIAS = re.compile(r"(.*[./])?bias$")
 
 
 def bias_origin(name: str) -> str:
-    """What the name of a convolution's bias tells: ``folded`` from a norm, its ``own``, or nothing."""
+    """``folded`` (from a norm) or ``own``, as a convolution's bias is called; else empty."""
     return "folded" if _FOLDED_BIAS.match(name) else "own" if _OWN_BIAS.match(name) else ""
 
 

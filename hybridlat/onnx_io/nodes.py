@@ -156,13 +156,13 @@ def in_order(
             if source and source not in made and source not in given:
                 where = f"{node.op} {node.name!r}"
                 raise NetworkError(f"{where} reads the tensor {source!r}, which nothing makes")
-    needs = [{made[source] for source in node.inputs if source in made} for node in nodes]
+    needs = [{made[source] for source in node.reads if source in made} for node in nodes]
     order = topological_order(needs)
     if len(order) < len(nodes):  # the way back from what is not free ends on the cycle
         free, tensor = set(order), ""
         position = next(i for i in range(len(nodes)) if i not in free)
         for _ in nodes:
-            tensor = next(s for s in nodes[position].inputs if s in made and made[s] not in free)
+            tensor = next(s for s in nodes[position].reads if s in made and made[s] not in free)
             position = made[tensor]
         raise NetworkError(f"the graph has a cycle through {tensor!r}")
     for name in outputs:
@@ -171,9 +171,28 @@ def in_order(
     return [nodes[i] for i in order]
 
 
+def read_node(proto: NodeProto) -> FileNode:
+    """The operator, without the weights of a Constant."""
+    node = file_node(proto.SerializeToString())
+    if node.op != "Constant":
+        return node
+    lean = node.proto()
+    for attribute in lean.attribute:
+        if attribute.HasField("t"):
+            attribute.t.CopyFrom(Value.of_tensor(attribute.t).tensor(attribute.t.name))
+    return file_node(lean.SerializeToString())
+
+
+def read_tensor(tensor: TensorProto) -> tuple[str, Value]:
+    """The name of a tensor, and all of it but weights."""
+    if tensor.ByteSize() <= MOST_BYTES:
+        return _small_tensor(tensor.SerializeToString())
+    check_text(tensor.name)
+    return tensor.name, Value.of_tensor(tensor)
+
+
 @functools.lru_cache(maxsize=MOST_TENSORS)
-def file_tensor(data: bytes) -> tuple[str, Value]:
-    """The name of the tensor of these bytes, and all of it but weights."""
+def _small_tensor(data: bytes) -> tuple[str, Value]:
     tensor = TensorProto.FromString(data)
     check_text(tensor.name)
     return tensor.name, Value.of_tensor(tensor)

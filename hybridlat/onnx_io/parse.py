@@ -12,6 +12,7 @@ from onnx import ModelProto, NodeProto, SparseTensorProto, TensorProto, ValueInf
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import topological_order
+from hybridlat.onnx_io.branches import BRANCHES, branch, is_if
 from hybridlat.onnx_io.describe import module_paths, precision_of, structure_digest
 from hybridlat.onnx_io.facts import FilePrecision
 from hybridlat.onnx_io.infer import INFERENCE_ERRORS, last_line
@@ -20,12 +21,12 @@ from hybridlat.onnx_io.nodes import (
     FileNode,
     check_text,
     domain_of,
-    file_node,
-    file_tensor,
+    read_node,
+    read_tensor,
     uniquely_named,
 )
 from hybridlat.onnx_io.shapes import written_sizes
-from hybridlat.onnx_io.values import LEARNED_OPS, MOST_BYTES, Value, data_type, has_schema
+from hybridlat.onnx_io.values import LEARNED_OPS, Value, data_type, has_schema
 
 OLDEST_OPSET = 7
 MAX_INLINED_OPERATORS = 200_000
@@ -64,7 +65,7 @@ class Parsed:
 
     @property
     def weights_fed(self) -> frozenset[str]:
-        """The inputs that operators read as weights, whose sizes have nothing to do with a batch."""
+        """The tensors that operators read as weights, whose sizes are no batch's."""
         ops = frozenset(LEARNED_OPS).difference(_MULTIPLY_ACTIVATIONS)
         return frozenset([name for n in self.nodes if n.op in ops for name in n.inputs[1:]])
 
@@ -73,16 +74,25 @@ class Parsed:
         return {info.name: tuple(written_sizes(info)) for info in self.fed}
 
     @cached_property
+    def every_node(self) -> tuple[FileNode, ...]:
+        """The operators, and behind them those of the branches that may be taken."""
+        nodes = list(self.nodes)
+        for node in nodes:  # they grow: a branch may hold branches
+            for name in BRANCHES if is_if(node) else ():
+                nodes += branch(node, name)[0]
+        return tuple(nodes)
+
+    @cached_property
     def node_names(self) -> tuple[str, ...]:
-        return tuple([node.name for node in self.nodes])
+        return tuple([node.name for node in self.every_node])
 
     @cached_property
     def op_types(self) -> tuple[str, ...]:
-        return tuple([node.op for node in self.nodes])
+        return tuple([node.op for node in self.every_node])
 
     @cached_property
     def module_paths(self) -> tuple[str, ...]:
-        return module_paths(self.model)
+        return module_paths(self.model) + ("",) * (len(self.every_node) - len(self.nodes))
 
     @cached_property
     def constant_nodes(self) -> frozenset[int]:
@@ -104,7 +114,7 @@ class Parsed:
         """The usual file, which holds nothing narrower than FP32, is one in FP32 at a glance."""
         types = {info.type.tensor_type.elem_type for info in self.frame.graph.input}
         types.update(data_type(value.type.dtype) for value in self.tensors.values())
-        if NARROW.isdisjoint(types) and not any(node.is_narrow for node in self.nodes):
+        if NARROW.isdisjoint(types) and not any(node.is_narrow for node in self.every_node):
             return FilePrecision({"fp32": 1})
         return precision_of(self.model)
 
@@ -139,8 +149,7 @@ def parse(source: bytes | ModelProto) -> Parsed:
     if model.functions:
         model = _inlined(model)
     graph = model.graph
-    read = [file_node(node.SerializeToString()) for node in graph.node]
-    nodes = tuple([_without_weights(node) if node.op == "Constant" else node for node in read])
+    nodes = tuple(map(read_node, graph.node))
     _validate(model, nodes)
     tensors = [*graph.initializer, *map(_dense, graph.sparse_initializer)]
     frame = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
@@ -153,7 +162,7 @@ def parse(source: bytes | ModelProto) -> Parsed:
         made = {out for node in foreign for out in node.outputs}
         stated = (*graph.value_info, *graph.output)
         frame.graph.value_info.extend(info for info in stated if info.name in made)
-    return Parsed(frame, dict(map(_tensor, tensors)), uniquely_named(nodes))
+    return Parsed(frame, dict(map(read_tensor, tensors)), uniquely_named(nodes))
 
 
 def _validate(model: ModelProto, nodes: tuple[FileNode, ...]) -> None:
@@ -173,21 +182,6 @@ def _validate(model: ModelProto, nodes: tuple[FileNode, ...]) -> None:
             f"the file uses opset {opset}: opsets {OLDEST_OPSET} to {newest} can be read; "
             "convert it with onnx.version_converter"
         )
-
-
-def _without_weights(node: FileNode) -> FileNode:
-    lean = node.proto()
-    for attribute in lean.attribute:
-        if attribute.HasField("t"):
-            attribute.t.CopyFrom(Value.of_tensor(attribute.t).tensor(attribute.t.name))
-    return file_node(lean.SerializeToString())
-
-
-def _tensor(tensor: TensorProto) -> tuple[str, Value]:
-    if tensor.ByteSize() <= MOST_BYTES:
-        return file_tensor(tensor.SerializeToString())
-    check_text(tensor.name)
-    return tensor.name, Value.of_tensor(tensor)
 
 
 def _dense(sparse: SparseTensorProto) -> TensorProto:

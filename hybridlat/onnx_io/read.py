@@ -121,7 +121,10 @@ def _way(parsed: Parsed, frame: Frame, rebinding: Rebinding | None = None) -> Wa
         return walk(parsed.nodes, dict(start), frame, rebinding=rebinding)
     except OutOfOrder:
         nodes = in_order(parsed.nodes, start, frame.outputs)
+    try:
         return walk(nodes, dict(start), frame, rebinding=rebinding)
+    except OutOfOrder as error:
+        raise NetworkError(str(error)) from error  # in a branch
 
 
 def _network(

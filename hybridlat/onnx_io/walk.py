@@ -17,6 +17,7 @@ import numpy as np
 from onnx import ModelProto, helper
 
 from hybridlat.graph.network import TensorType
+from hybridlat.onnx_io.branches import taken
 from hybridlat.onnx_io.infer import Opsets, alone, results_of
 from hybridlat.onnx_io.nodes import FileNode
 from hybridlat.onnx_io.rebind import Rebinding
@@ -88,7 +89,14 @@ def walk(
     way = Walk(known, given=engine is not None)
     given = {**frame.stated, **(engine or {})}
     known[""] = _LEFT_OUT
-    for node in nodes:
+    waiting = list(reversed(nodes))
+    while waiting:
+        node = waiting.pop()
+        if node.has_graph and (inner := taken(node, known)):
+            way.folded.append(node.name)
+            known.update(inner[1])
+            waiting += reversed(inner[0])
+            continue
         if rebinding is not None:
             node = rebinding.adapt(node, known)
         made = tuple([given.get(out, bool(out)) for out in node.outputs])
@@ -105,9 +113,9 @@ def walk(
             if out not in known:
                 known[out] = result
             elif out:
-                raise OutOfOrder
-    if not known.keys() >= set(frame.outputs):
-        raise OutOfOrder
+                raise OutOfOrder(f"the tensor {out!r} is made by two operators")
+    if missing := sorted(set(frame.outputs).difference(known)):
+        raise OutOfOrder(f"the output {missing[0]!r} is made by no operator")
     del known[""]
     return way
 
@@ -119,8 +127,9 @@ def _outcome(
     node: FileNode, key: Key, way: Walk, opsets: Opsets, given: Mapping[str, TensorType]
 ) -> Outcome:
     known = way.known
-    if not known.keys() >= set(node.inputs):
-        raise OutOfOrder
+    if missing := sorted(set(node.inputs).difference(known)):
+        where = f"{node.op} {node.name!r}"
+        raise OutOfOrder(f"{where} reads the tensor {missing[0]!r}, which nothing makes")
     inputs = [known[source] if source else None for source in node.inputs]
     stated = tuple([given.get(out) for out in node.outputs])
     if any(value is None for source, value in zip(node.inputs, inputs, strict=True) if source):

@@ -21,8 +21,8 @@ from tests.onnx_io.test_reading_shapes import model
 
 TENSORRT, TORCH = "l4/tensorrt-10.3/fp16", "v100/torch-2.9/fp32"
 # Sizes that are worked out from a float vector, as TensorFlow's upsampling is exported.
-RESIZE = """g (float[1,4,8,8] x) => (float[1,4,h,w] y) <float[2] k = {{{0}, {0}}}, int64[1] two = {{2}},
-    int64[1] end = {{4}}, int64[1] zero = {{0}}>
+RESIZE = """g (float[1,4,8,8] x) => (float[1,4,h,w] y)
+    <float[2] k = {{{0}, {0}}}, int64[1] two = {{2}}, int64[1] end = {{4}}, int64[1] zero = {{0}}>
   {{ s = Shape(x)  hw = Slice(s, two, end)  f = Cast<to=1>(hw)  m = Mul(f, k)  i = Cast<to=7>(m)
     head = Slice(s, zero, two)  all = Concat<axis=0>(head, i)  y = Resize(x, "", "", all) }}"""
 FOREIGN = """g (float[1,4] x) => (float[1,{0}] y) <float[1,{0}] t>
@@ -103,9 +103,9 @@ def test_the_code_that_reads_and_lowers_is_in_every_key(
     here = Path(registry.__file__).relative_to(root)
     hashes = set()
     monkeypatch.setattr(registry, "__file__", str(tmp_path / here))
-    for file in ("", "engines/tensorrt/predicates.py", "onnx_io/walk.py", "graph/network.py"):
-        if file:
-            (tmp_path / file).write_text("# other conditions")
+    for changed in ("", "engines/tensorrt/predicates.py", "onnx_io/walk.py", "graph/network.py"):
+        if changed:
+            (tmp_path / changed).write_text("# other conditions")
         registry.code_hash.cache_clear()
         hashes.add(registry.lowering_identity(Target.parse(TORCH)))
     assert len(hashes) == 4

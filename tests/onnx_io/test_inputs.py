@@ -53,7 +53,8 @@ def test_results_of_operators_that_onnx_does_not_know_are_stated(
     domain: str, op: str, batch: str
 ) -> None:
     """An end-to-end detector states them as outputs alone; a name is the size of the input's."""
-    made = model(f"""g (float[{batch},4,8,8] x) => (int32[{batch},1] count, float[{batch},9,4] boxes)
+    made = model(f"""g (float[{batch},4,8,8] x)
+        => (int32[{batch},1] count, float[{batch},9,4] boxes)
       {{ r = Relu(x)  count, boxes = {domain}{op}(r, r) }}""")
     network = read_network(made, batch=None if batch == "1" else 2)
     assert ops(network) == ["Relu", op]

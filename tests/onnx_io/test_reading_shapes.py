@@ -143,7 +143,8 @@ def test_what_the_reference_cannot_evaluate_stays_and_is_logged(
 def test_what_is_empty_is_a_constant_and_text_is_no_reason_to_refuse() -> None:
     """A slice of nothing beside the data, and names that an exporter left in the file."""
     network = read_network(
-        model("""g (float[1,4,8,8] x) => (float[1,4,8,8] y) <int64[1] four = {4}, int64[1] one = {1}>
+        model("""g (float[1,4,8,8] x) => (float[1,4,8,8] y)
+      <int64[1] four = {4}, int64[1] one = {1}>
       { e = Slice(x, four, four, one)  r = Relu(e)  c = Concat<axis=1>(x, r)  y = Relu(c)
         t = Constant<value_string="name">()  u = Constant<value_strings=["a", "b"]>() }""")
     )

@@ -75,7 +75,7 @@ def rule_lowering(threads: int) -> RuleLowering:
 
 
 def identity(target: Target) -> str:
-    """The installed engine's full version and this CPU's blocks: what it fuses changes with them."""
+    """The installed engine's full version and this CPU's blocks: they decide what it fuses."""
     return f"onnxruntime-{installed_version()}/{target.threads or 1}t/{usual_block()}"
 
 
