@@ -37,12 +37,13 @@ class EngineEntry:
     it refuses the network), and ``identity(target)``, which names all that the answer depends on:
     the engine's version, or the table of rules. It may have ``lower_quickly``: ``lower`` by rules
     where they are known to hold. ``keeps_precision``: the engine computes in the precision that a
-    file is written in, whatever is asked. ``precisions``: those that its backend measures.
+    file is written in, whatever is asked, but for those ``in_fp32``. ``precisions``: those that its backend measures.
     """
 
     lowering: str | None = None
     backend: str | None = None
     keeps_precision: bool = False
+    in_fp32: tuple[str, ...] = ()
     precisions: tuple[str, ...] = PRECISIONS
 
 
@@ -50,8 +51,9 @@ ONNXRUNTIME = EngineEntry(
     f"{_ROOM}.onnxruntime", f"{_ROOM}.onnxruntime.session:OnnxRuntimeBackend", keeps_precision=True
 )
 OPENVINO = EngineEntry(
-    f"{_ROOM}.openvino", f"{_ROOM}.openvino:OpenVinoBackend", keeps_precision=True
-)
+    f"{_ROOM}.openvino", f"{_ROOM}.openvino:OpenVinoBackend", True, ("fp16", "bf16"),
+    ("fp32", "int8"),
+)  # fmt: skip
 TENSORRT = EngineEntry(
     f"{_ROOM}.tensorrt", f"{_ROOM}.tensorrt.session:TensorRtBackend", precisions=PLANNED
 )
@@ -74,8 +76,9 @@ def at_precision(target: Target, precision: str) -> Target:
 
     Another one only where the engine computes in the precision of the file.
     """
-    keeps = entry(target.engine).keeps_precision
-    return replace(target, precision=precision) if keeps else target
+    engine = entry(target.engine)
+    own = "fp32" if precision in engine.in_fp32 else precision
+    return replace(target, precision=own) if engine.keeps_precision else target
 
 
 def same_cell_targets(target: Target) -> tuple[Target, ...]:
@@ -271,10 +274,10 @@ def precision_notes(requested: Target, precision: str, stated: str) -> list[str]
     notes = [f"the network computes in {stated}"] if stated != precision else []
     answered = at_precision(requested, precision)
     if answered != requested:
-        notes.append(
-            f"{requested.engine} computes in the precision of the file, which is {precision}: "
-            f"this is {answered}, not {requested}"
-        )
+        why = f"computes in the precision of the file, which is {precision}"
+        if answered.precision != precision:
+            why = f"computes a file in {precision} in {answered.precision}"
+        notes.append(f"{requested.engine} {why}: this is {answered}, not {requested}")
     elif precision == "int8" and requested.precision != "int8":
         notes.append(
             f"the file is quantised, and {requested} computes all of it in {requested.precision}: "

@@ -23,8 +23,9 @@ from dataclasses import replace
 
 from onnx import TensorProto, external_data_helper
 
+from hybridlat.errors import MeasurementError
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
-from hybridlat.onnx_io.values import data_type, has_schema, since_version
+from hybridlat.onnx_io.values import data_type, defaults_of, has_schema, since_version
 from hybridlat.onnx_io.write import build
 
 NEWEST = 17
@@ -32,10 +33,24 @@ _REDUCE = (
     "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum",
     "ReduceLogSumExp", "ReduceSumSquare",
 )  # fmt: skip
+_REDUCES = ("axes", "noop_with_empty_axes")
 # Attributes that came later; what they say when they are not there is what set 17 does.
 _DEFAULTS = {
     "Split": ("num_outputs",), "Cast": ("saturate",), "AveragePool": ("dilations",),
     "Resize": ("antialias", "keep_aspect_ratio_policy"),
+}  # fmt: skip
+# Activations that came later, step by step: what each reads and makes, from x to y.
+_STEPS = {
+    "Gelu": (("Div", "x root", "a"), ("Erf", "a", "b"), ("Add", "b one", "c"), ("Mul", "x c", "d"),
+             ("Mul", "d half", "y")),
+    "Gelu tanh": (("Mul", "x x", "a"), ("Mul", "a x", "b"), ("Mul", "b cubic", "c"),
+                  ("Add", "x c", "d"), ("Mul", "d slope", "e"), ("Tanh", "e", "f"),
+                  ("Add", "f one", "g"), ("Mul", "x g", "h"), ("Mul", "h half", "y")),
+    "Mish": (("Softplus", "x", "a"), ("Tanh", "a", "b"), ("Mul", "x b", "y")),
+    "Swish": (("Sigmoid", "x", "a"), ("Mul", "x a", "y")),
+}  # fmt: skip
+_NUMBERS = {
+    "root": 2**0.5, "one": 1.0, "half": 0.5, "cubic": 0.044715, "slope": (2 / math.pi) ** 0.5,
 }  # fmt: skip
 BLOCK = 65521
 # TensorRT tells weights apart by where they start: no two of one model may start at one place.
@@ -48,16 +63,20 @@ _MATRIX_OPS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
 def readable(network: Network) -> Network:
-    """The network in set 17 or an older one where it can be written so, else as it is."""
+    """The network in set 17 or an older one; MeasurementError where it cannot be written so."""
     types, constants = dict(network.types), dict(network.constants)
     nodes: list[Node] = []
     for node in network.nodes:
         if node.domain or node.version <= NEWEST:
             nodes.append(node)
+        elif _form(node) in _STEPS:
+            nodes.extend(_written_out(node, types, constants))
         elif not _can(node, constants):
-            return network
-        elif node.op == "Gelu":
-            nodes.extend(_gelu(node, types, constants))
+            raise MeasurementError(
+                f"{node.op} {node.name!r} of operator set {node.version} cannot be written in set "
+                f"{NEWEST}, the newest that all of TensorRT reads: export it with opset_version="
+                f"{NEWEST}, as plain operators"
+            )
         else:
             nodes.append(_lowered(node, constants))
     read = {name for node in nodes for name in node.inputs}
@@ -66,16 +85,16 @@ def readable(network: Network) -> Network:
 
 
 def _can(node: Node, constants: Mapping[str, Constant]) -> bool:
-    if node.op == "Gelu":
-        return node.attribute("approximate", "none") == "none"
-    if not has_schema(node.op, "", NEWEST):
+    known = {*defaults_of(node.op, "", NEWEST), *_DEFAULTS.get(node.op, ()), *_REDUCES}
+    if not has_schema(node.op, "", NEWEST) or not known.issuperset(dict(node.attributes)):
         return False
     if node.op in _REDUCE:  # axes must be known here
         return not any(name and constants[name].values is None for name in node.inputs[1:])
     if node.op == "Pad":
         return not any(node.inputs[3:])
     if node.op == "Resize":
-        return node.attribute("axes") is None and not node.attribute("antialias")
+        symmetric = node.attribute("coordinate_transformation_mode") == "half_pixel_symmetric"
+        return node.attribute("axes") is None and not node.attribute("antialias") and not symmetric
     dilations = node.attribute("dilations")
     return node.op != "AveragePool" or not isinstance(dilations, tuple) or set(dilations) <= {1}
 
@@ -84,6 +103,8 @@ def _lowered(node: Node, constants: Mapping[str, Constant]) -> Node:
     dropped = _DEFAULTS.get(node.op, ())
     attributes = {name: value for name, value in node.attributes if name not in dropped}
     op, inputs = node.op, node.inputs
+    if op == "GridSample" and attributes.get("mode") in ("linear", "cubic"):
+        attributes["mode"] = f"bi{attributes['mode']}"  # as sets before 20 call them
     if op in _REDUCE:
         axes: AttributeValue | None = constants[inputs[1]].values if any(inputs[1:]) else None
         if attributes.pop("noop_with_empty_axes", 0) and axes is None:
@@ -97,21 +118,28 @@ def _lowered(node: Node, constants: Mapping[str, Constant]) -> Node:
     )  # fmt: skip
 
 
-def _gelu(node: Node, types: dict[str, TensorType], constants: dict[str, Constant]) -> list[Node]:
-    """x / 2 · (1 + erf(x / √2)), as exporters write it for older sets."""
+def _written_out(
+    node: Node, types: dict[str, TensorType], constants: dict[str, Constant]
+) -> list[Node]:
+    """The operator as several, as exporters write it for older sets."""
     x, y = node.inputs[0], node.outputs[0]
-    for name, value in (("root", 2.0**0.5), ("one", 1.0), ("half", 0.5)):
-        constants[f"{y}/{name}"] = Constant(TensorType(types[y].dtype, ()), (value,))
-    steps = (
-        ("Div", (x, f"{y}/root"), f"{y}/1"), ("Erf", (f"{y}/1",), f"{y}/2"),
-        ("Add", (f"{y}/2", f"{y}/one"), f"{y}/3"), ("Mul", (x, f"{y}/3"), f"{y}/4"),
-        ("Mul", (f"{y}/4", f"{y}/half"), y),
-    )  # fmt: skip
-    types.update((out, types[y]) for _, _, out in steps)
-    return [
-        Node(f"{node.name or y}/{i}", op, inputs, (out,), version=since_version(op, "", NEWEST))
-        for i, (op, inputs, out) in enumerate(steps)
-    ]
+    names = {"x": x, "y": y}
+    nodes = []
+    for i, (op, operands, result) in enumerate(_STEPS[_form(node)]):
+        read = operands.split()
+        for name in set(read).intersection(_NUMBERS):
+            names[name] = f"{y}/{name}"
+            constants[names[name]] = Constant(TensorType(types[y].dtype, ()), (_NUMBERS[name],))
+        names[result] = out = y if result == "y" else f"{y}/{result}"
+        types[out] = types[y]
+        version = since_version(op, "", NEWEST)
+        inputs = tuple([names[name] for name in read])
+        nodes.append(Node(f"{node.name or y}/{i}", op, inputs, (out,), version=version))
+    return nodes
+
+
+def _form(node: Node) -> str:
+    return f"{node.op} {node.attribute('approximate', '') or node.attribute('alpha', '')}".strip()
 
 
 def prepare(network: Network) -> tuple[bytes, dict[str, int]]:

@@ -153,7 +153,8 @@ def since_version(op: str, domain: str, opset: int) -> int:
 
 
 @functools.cache
-def _defaults(op: str, domain: str, opset: int) -> Mapping[str, AttributeValue | None]:
+def defaults_of(op: str, domain: str, opset: int) -> Mapping[str, AttributeValue | None]:
+    """The attributes that an operator may have, with their defaults."""
     schema = _schema(op, domain, opset)
     attributes = schema.attributes if schema else {}
     return {name: attribute_value(a.default_value) for name, a in attributes.items()}
@@ -175,7 +176,7 @@ def attributes_of(
 
     Exporters differ in what they spell out; a cell must not differ by it.
     """
-    defaults = _defaults(node.op_type, domain, opset)
+    defaults = defaults_of(node.op_type, domain, opset)
     attributes: dict[str, AttributeValue] = {}
     for attribute in node.attribute:
         value = attribute_value(attribute)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hybridlat.engines import registry
 from hybridlat.engines.fusion.expand import unfuse
 from hybridlat.engines.fusion.groups import Groups, differing, lowered_of
 from hybridlat.errors import MeasurementError
@@ -14,9 +15,12 @@ from hybridlat.graph.cells import cut
 from hybridlat.graph.network import Lowered, Network, Node, TensorType
 from hybridlat.graph.signature import sign
 from hybridlat.graph.signature_reading import read
+from hybridlat.onnx_io import read_network
+from hybridlat.schema.target import Target
 from tests.engines.tensorrt_patterns import by_rules
 from tests.engines.test_backends import assert_whole
 from tests.networks import SMALL, Builder
+from tests.onnx_io.test_precision import FLOAT, model
 
 OPS = ("Conv", "Relu", "Sigmoid", "Add", "Mul", "Concat", "MaxPool", "Identity", "HardSwish",
        "Split")  # fmt: skip
@@ -160,3 +164,29 @@ def test_operators_of_other_groups_differ() -> None:
     truth = Groups(((0, 1), (2,)), (3,))
     assert differing(truth, truth) == ()
     assert differing(Groups(((0, 1), (2, 3)), ()), truth) == (2, 3)
+
+
+FOREIGN = """g (float[1,8,9,9] x) => (float[1,8,9,9] y)
+  <float[1,8,9,9] a, float[1,8,9,9] b> {{ c = Conv<pads=[1,1,1,1]>(x, w)
+    a = {domain}Gelu(c)  s = Sigmoid(a)  b = {domain}Mul(a, s)  y = {domain}Add(b, x) }}"""
+
+
+@pytest.mark.parametrize("target", ["l4/tensorrt-10.3/fp16", "l4/torch-compile-2.4/amp"])
+def test_an_operator_of_another_domain_is_another_operator(target: str) -> None:
+    """It is a kernel of its own, as its warning says, whatever ONNX's own of the name does."""
+    made = model(FOREIGN.format(domain="com.microsoft."), {"w": (FLOAT, [8, 8, 3, 3])})
+    network = read_network(made)
+    lowered = registry.lower(network, Target.parse(target))
+    foreign = {i for i, node in enumerate(network.nodes) if node.domain}
+    assert len(foreign) == 3 and all((i,) in lowered.origins for i in foreign)
+    named = [op for op in ("Gelu", "Mul", "Add") if any(op in w for w in lowered.warnings)]
+    assert named == ["Gelu", "Mul", "Add"]
+
+
+def test_wires_keep_the_domains_of_operators() -> None:
+    """An engine that is asked may fuse them, and their kernel is built of the same operators."""
+    made = model(FOREIGN.format(domain="com.microsoft."), {"w": (FLOAT, [8, 8, 3, 3])})
+    network = read_network(made)
+    lowered = lowered_of(network, Groups(((0, 1), (2,), (3, 4)), ()), "test")
+    again = unfuse(lowered.network).nodes
+    assert [node.qualified_op for node in again] == [n.qualified_op for n in network.nodes]

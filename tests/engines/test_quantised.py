@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import onnx
 import pytest
 
@@ -14,11 +16,10 @@ from hybridlat.model.geometry import View, geometry
 from hybridlat.onnx_io import load, read_network
 from hybridlat.schema.device import Device
 from hybridlat.schema.target import Target
-from tests.onnx_io.test_precision import model
+from tests.onnx_io.test_precision import BF16, FLOAT, HALF, INT8, model
 
 HERE = Target.parse("here/onnxruntime-1.31/int8/1t")
 TENSORRT = Target.parse("h100/tensorrt-8.6/int8")
-INT8, FLOAT = 3, 1
 CONV = "Conv<pads=[1,1,1,1]>"
 WEIGHTS = {"w": (INT8, [16, 8, 3, 3]), "ws": (FLOAT, [16]), "wz": (INT8, [16]),
            "v": (INT8, [16, 16, 3, 3])}  # fmt: skip
@@ -103,6 +104,63 @@ def test_an_engine_that_keeps_the_precision_of_files_answers_under_it() -> None:
     assert note.endswith("the target is h100/tensorrt/int8")
     told = precision_notes(TENSORRT, "int8", "mixed: 2 of 3")
     assert told == ["the network computes in mixed: 2 of 3"]
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_an_engine_that_computes_half_precision_in_fp32_answers_under_that(precision: str) -> None:
+    single = Target.parse("here/openvino-2026.4/fp32/1t")
+    assert registry.at_precision(single, precision) == single
+    assert registry.at_precision(single, "int8").precision == "int8"
+    half = replace(single, precision=precision)
+    assert not registry.can_measure(half) and half not in registry.same_cell_targets(single)
+    (note,) = precision_notes(half, precision, precision)
+    assert note == f"openvino computes a file in {precision} in fp32: this is {single}, not {half}"
+
+
+LINEAR = "  {{ xq = QuantizeLinear(x, s, z)  xd = DequantizeLinear(xq, s, z)  {}\n    y = {} }}"
+HEAD = f"g (float[1,6,8] x) => (float[1,6,16] y) <{SCALES}, int64[2] to = {{8, 16}}>"
+ARRANGED = {
+    "transposed": ("t = Transpose<perm=[1,0]>(wd)", "MatMul(xd, t)"),
+    "reshaped": ("t = Reshape(wd, to)", "MatMul(xd, t)"),
+    "scaled": ("u = Transpose(wd)  t = Mul(u, ws)", "MatMul(xd, t)"),
+    "rounded again": ("q = QuantizeLinear(wd, s, z)  d = DequantizeLinear(q, s, z)"
+                      "  t = Transpose(d)", "MatMul(xd, t)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ARRANGED)
+@pytest.mark.parametrize("target", ["h100/tensorrt-8.6/int8", "l4/tensorrt-10.3/fp16"])
+def test_what_arranges_a_stored_weight_is_done_once(how: str, target: str) -> None:
+    """ModelOpt writes every Linear so: a stored weight, dequantised and then transposed."""
+    steps, product = ARRANGED[how]
+    stored = f"wd = DequantizeLinear<axis=0>(w, ws, wz)  {steps}"
+    made = model(HEAD + LINEAR.format(stored, product), {**WEIGHTS, "w": (INT8, [16, 8])})
+    plain = model("g (float[1,6,8] x) => (float[1,6,16] y) { y = MatMul(x, w) }",
+                  {"w": (FLOAT, [8, 16])})  # fmt: skip
+    assert cells_of(made, Target.parse(target)) == cells_of(plain, Target.parse(target))
+    network = read_network(made)
+    lowered = registry.lower(network, Target.parse(target))
+    placed = sorted([*lowered.removed, *(i for held in lowered.origins for i in held)])
+    assert placed == list(range(len(network.nodes)))
+
+
+@pytest.mark.parametrize("engine", ["tensorrt-8.6", "tensorrt-10.3"])
+@pytest.mark.parametrize("dtype", [BF16, HALF, FLOAT])
+def test_what_is_fused_goes_by_the_target_not_by_the_type_of_the_file(
+    engine: str, dtype: int
+) -> None:
+    """In half precision a convolution takes a SiLU, in single it does not."""
+    name = {FLOAT: "float", HALF: "float16", BF16: "bfloat16"}[dtype]
+    text = f"""g ({name}[1,8,9,9] x) => ({name}[1,16,9,9] y)
+      {{ c = {CONV}(x, w)  s = Sigmoid(c)  y = Mul(c, s) }}"""
+    made = model(text, {"w": (dtype, [16, 8, 3, 3])})
+    made.opset_import[0].version = 22  # the first with convolutions in BF16
+    network = read_network(made)
+    sizes = {
+        precision: len(registry.lower(network, Target.parse(f"l4/{engine}/{precision}")).origins)
+        for precision in ("fp32", "fp16", "bf16")
+    }
+    assert sizes == {"fp32": 2, "fp16": 1, "bf16": 1}
 
 
 def test_the_engine_starts_for_files_of_another_precision() -> None:

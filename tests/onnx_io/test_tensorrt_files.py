@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from hybridlat.board.plan import make_files
 from hybridlat.engines.tensorrt import in_half_precision
+from hybridlat.errors import MeasurementError
 from hybridlat.graph.network import Network
 from hybridlat.onnx_io import read_network, tensorrt, to_onnx
 from tests.networks import NETS, branches, classifier, conv_relu, residual_block
@@ -50,6 +51,8 @@ def outputs_of(network: Network) -> list[NDArray[np.float32]]:
         ("ReduceMean", {}, {"noop_with_empty_axes": 1}, 18, 1),
         ("Split", {}, {"axis": 1, "num_outputs": 2}, 18, 2),
         ("Gelu", {}, {}, 20, 1),
+        ("Gelu", {}, {"approximate": "tanh"}, 20, 1),
+        ("Mish", {}, {}, 18, 1),
         ("Pad", {"pads": [0, 0, 1, 1, 0, 0, 1, 1]}, {}, 19, 1),
     ],
 )
@@ -66,13 +69,46 @@ def test_the_numbers_stay(
 
 @pytest.mark.parametrize(
     ("op", "attributes", "version"),
-    [("Mish", {}, 18), ("Gelu", {"approximate": "tanh"}, 20), ("Swish", {}, 24)],
+    [
+        ("RMSNormalization", {"scale": [1, 1, 1, 1, 1, 1]}, 23),
+        ("Swish", {"alpha": 2.0}, 24),
+        ("QuantizeLinear", {"scale": [1], "output_dtype": 2}, 21),
+    ],
 )
-def test_what_17_cannot_say_is_left_as_it_is(
+def test_what_17_cannot_say_is_refused_by_name(
     op: str, attributes: dict[str, Any], version: int
 ) -> None:
-    network = network_of(op, {}, attributes, version, 1)
-    assert tensorrt.readable(network) is network
+    """A newer set would be read as 17: ReduceMean of 18 without its axes."""
+    inputs = ["x", *[name for name in attributes if name == "scale"]]
+    scale = attributes.pop("scale", [])
+    made = helper.make_graph(
+        [helper.make_node("ReduceMean", ["x", "axes"], ["m"]),
+         helper.make_node(op, inputs, ["y"], **attributes)], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, X.shape)],
+        [helper.make_tensor_value_info(n, TensorProto.UNDEFINED, None) for n in "my"],
+        [numpy_helper.from_array(np.array([2], dtype="int64"), "axes"),
+         numpy_helper.from_array(np.array(scale, dtype="float32"), "scale")],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", version)]
+    network = read_network(helper.make_model(made, opset_imports=opsets))
+    with pytest.raises(
+        MeasurementError, match=f"{op} '.*' of operator set .* cannot be written in"
+    ):
+        tensorrt.readable(network)
+
+
+def test_swish_and_grid_samples_are_said_in_17() -> None:
+    swish = tensorrt.readable(network_of("Swish", {}, {}, 24, 1))
+    assert [node.op for node in swish.nodes] == ["Sigmoid", "Mul"]
+    made = helper.make_graph(
+        [helper.make_node("GridSample", ["x", "g"], ["y"], mode="cubic")], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, X.shape),
+         helper.make_tensor_value_info("g", TensorProto.FLOAT, (1, 5, 5, 2))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )  # fmt: skip
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 20)])
+    (node,) = tensorrt.readable(read_network(model)).nodes
+    assert (node.version, node.attribute("mode")) == (16, "bicubic")
 
 
 @pytest.mark.parametrize("path", sorted(NETS.glob("*.onnx"))[::3], ids=lambda p: p.stem)

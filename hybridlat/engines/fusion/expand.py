@@ -73,7 +73,7 @@ def wiring_of(members: Sequence[Node], kernel: Node, network: Network) -> tuple[
         for index, out in enumerate(node.outputs):
             names[out] = f"{k}.{index}"
         made = [str(network.types[o]) if o else "" for o in node.outputs]
-        lines.append([node.op, node.version, inputs, made, dict(node.attributes)])
+        lines.append([node.qualified_op, node.version, inputs, made, dict(node.attributes)])
     outputs = [[names[out] for out in kernel.outputs]]
     return tuple(json.dumps(line, separators=(",", ":")) for line in (*lines, *outputs))
 
@@ -96,7 +96,8 @@ def _wired(kernel: Node, types: dict[str, TensorType]) -> list[Node]:
                 types[name] = _type(type_)
         read = tuple([names[i] for i in inputs])
         plain = tuple((a, tuple(v) if isinstance(v, list) else v) for a, v in attributes.items())
-        node = Node(f"{kernel.name}__{k}", op, read, tuple(results), plain, version=version)
+        domain, _, op = op.rpartition("::")
+        node = Node(f"{kernel.name}__{k}", op, read, tuple(results), plain, domain, version)
         nodes.append(node)
     return nodes
 

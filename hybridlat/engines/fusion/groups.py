@@ -211,7 +211,7 @@ class _Writer:
 
     def _says_it_all(self, kernel: Node, members: Sequence[Node]) -> bool:
         """Whether :func:`implied` finds the true wires by itself."""
-        if kernel.outputs != members[-1].outputs:
+        if kernel.outputs != members[-1].outputs or any(node.domain for node in members):
             return False
         try:
             guessed = implied(self.network, kernel, {})

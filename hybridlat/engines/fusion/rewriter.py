@@ -79,7 +79,7 @@ class FusionState:
         self.removed: set[int] = set()
         self.group = list(range(len(network.nodes)))
         self.members: dict[int, list[int]] = {i: [i] for i in self.group}
-        self.kind: dict[int, str] = {i: node.op for i, node in enumerate(network.nodes)}
+        self.kind: dict[int, str] = {i: n.qualified_op for i, n in enumerate(network.nodes)}
         for position, node in enumerate(network.nodes):
             if is_stored_weight(network, node):
                 self.remove(position)
@@ -93,8 +93,8 @@ class FusionState:
         return self.network.nodes[self.members[group][0]]
 
     def ops(self, group: int) -> tuple[str, ...]:
-        """The names of a group's operators in file order."""
-        return tuple(node.op for node in self.nodes(group))
+        """The names of a group's operators in file order, with the domain outside ONNX's own."""
+        return tuple(node.qualified_op for node in self.nodes(group))
 
     def output(self, group: int) -> TensorType:
         """Type of what the last operator of a group makes."""

@@ -28,6 +28,7 @@ _NEWEST = "10"
 _HALF = ("fp16", "bf16", "int8")
 _BEFORE_TURING = ("kepler", "maxwell", "pascal", "volta")
 _LARGEST_HALF = 65504.0
+_FLOATS, _CODES = ("float32", "float16", "bfloat16"), (1, 10, 16)  # names of types, and ONNX's
 _INTEGERS = ("int8", "uint8", "int16", "uint16")
 
 
@@ -40,7 +41,7 @@ def lower(network: Network, target: Target) -> Lowered:
     """
     is_half, target = _is_half(target), _as_tensorrt(target)
     plain, kept = without_quantisation(network)
-    typed = in_half_precision(plain) if is_half else plain
+    typed = in_precision(plain, "float16" if is_half else "float32")
     groups = apply(typed, RULES, target.version or _NEWEST)
     lowered = lowered_of(plain, groups, f"rules {target.runtime}", _unknown(plain))
     return traced(lowered, kept, network)
@@ -89,10 +90,16 @@ def _unknown(network: Network) -> tuple[str, ...]:
 
 
 def in_half_precision(network: Network) -> Network:
-    """The network with float16 in place of float32: some engines fuse otherwise there.
+    """The network with float16 in place of other floats."""
+    return in_precision(network, "float16")
+
+
+def in_precision(network: Network, dtype: str) -> Network:
+    """The network with floats of one type, whatever its file has: engines fuse by it.
 
     A constant that is out of range becomes the largest number.
     """
+    code = 10 if dtype == "float16" else 1
     keep = {
         name
         for node in network.nodes
@@ -100,25 +107,27 @@ def in_half_precision(network: Network) -> Network:
         for name in node.inputs[index : index + 1]
     }
 
-    def half(type_: TensorType) -> TensorType:
-        return type_._replace(dtype="float16") if type_.dtype == "float32" else type_
+    def typed(type_: TensorType) -> TensorType:
+        return type_._replace(dtype=dtype) if type_.dtype in _FLOATS else type_
 
-    def half_constant(constant: Constant) -> Constant:
+    def typed_constant(constant: Constant) -> Constant:
         values = constant.values
-        if constant.type.dtype == "float32" and values is not None:
+        if constant.type.dtype in _FLOATS and dtype == "float16" and values is not None:
             values = tuple([min(max(v, -_LARGEST_HALF), _LARGEST_HALF) for v in values])
-        return Constant(half(constant.type), values)
+        return Constant(typed(constant.type), values)
 
-    def half_cast(node: Node) -> Node:
-        to_half = tuple((k, 10 if k == "to" and v == 1 else v) for k, v in node.attributes)
-        return replace(node, attributes=to_half)
+    def typed_cast(node: Node) -> Node:
+        attributes = tuple(
+            (k, code if k == "to" and v in _CODES else v) for k, v in node.attributes
+        )
+        return replace(node, attributes=attributes)
 
     return replace(
         network,
-        nodes=tuple(half_cast(node) if node.op == "Cast" else node for node in network.nodes),
-        types={name: half(type_) for name, type_ in network.types.items()},
+        nodes=tuple(typed_cast(node) if node.op == "Cast" else node for node in network.nodes),
+        types={name: typed(type_) for name, type_ in network.types.items()},
         constants={
-            name: constant if name in keep else half_constant(constant)
+            name: constant if name in keep else typed_constant(constant)
             for name, constant in network.constants.items()
         },
     )
@@ -133,13 +142,20 @@ def without_quantisation(network: Network) -> tuple[Network, tuple[int, ...]]:
     stands_for: dict[str, str] = {}
     kept: list[int] = []
     constants = dict(network.constants)
+    real_weights: set[str] = set()
     for position, node in enumerate(network.nodes):
+        if real_weights.intersection(node.inputs) and constants.keys() >= {*node.inputs} - {""}:
+            made_here = [out for out in node.outputs if out]  # it arranges a weight: once
+            real_weights.update(made_here)
+            constants.update((out, Constant(network.types[out])) for out in made_here)
+            continue
         if node.op not in ("QuantizeLinear", "DequantizeLinear") or node.domain:
             kept.append(position)
             continue
         source, made = node.inputs[0], node.outputs[0]
         if source in constants:  # a weight that is stored in whole numbers
             constants[made] = Constant(network.types[made])
+            real_weights.add(made)
         elif network.type_of(stands_for.get(source, source)).dtype in _INTEGERS:
             kept.append(position)  # whole numbers from outside: they have to become floats
         else:
@@ -151,9 +167,9 @@ def without_quantisation(network: Network) -> tuple[Network, tuple[int, ...]]:
         return tuple(stands_for.get(name, name) for name in names)
 
     nodes = tuple(replace(network.nodes[i], inputs=real(network.nodes[i].inputs)) for i in kept)
-    outputs = tuple(dict.fromkeys(real(network.outputs)))
     read = {name for node in nodes for name in node.inputs}
     made_now = {*network.inputs, *(out for node in nodes for out in node.outputs)}
+    outputs = tuple([name for name in dict.fromkeys(real(network.outputs)) if name in made_now])
     plain = replace(
         network,
         nodes=nodes,

@@ -97,7 +97,7 @@ def branches_together(s: FusionState, producer: int, consumer: int) -> bool:
 
 
 def _conv(s: FusionState, group: int) -> Node | None:
-    return next((node for node in s.nodes(group) if node.op == "Conv"), None)
+    return next((node for node in s.nodes(group) if node.qualified_op == "Conv"), None)
 
 
 def _read_alike(s: FusionState, *groups: int) -> bool:

@@ -135,14 +135,14 @@ def is_global(s: FusionState, producer: int, consumer: int) -> bool:
 def reduces_rows(s: FusionState, producer: int, consumer: int) -> bool:
     """The lower reduction is over the last axis alone, of more than one row."""
     node = s.only(consumer)
-    shape = s.network.types[node.inputs[0]].shape
+    shape = s.network.type_of(node.inputs[0]).shape
     return _axes(s, node) in ((-1,), (len(shape) - 1,)) and math.prod(shape[:-1]) > 1
 
 
 def reduces_groups(s: FusionState, producer: int, consumer: int) -> bool:
     """The lower reduction is over groups of channels with their feature maps."""
     node = s.only(consumer)
-    return len(s.network.types[node.inputs[0]].shape) == 5 and _axes(s, node) == (2, 3, 4)
+    return len(s.network.type_of(node.inputs[0]).shape) == 5 and _axes(s, node) == (2, 3, 4)
 
 
 feeds_a_group_mean = before(all_of(is_a("ReduceMean"), reduces_groups))
@@ -154,8 +154,8 @@ def of_small_groups(s: FusionState, producer: int, consumer: int) -> bool:
     mean = next((node for node in s.nodes(producer) if node.op == "ReduceMean"), None)
     if mean is None:
         return False
-    types = s.network.types
-    return types[mean.inputs[0]].elements <= _SMALL_ELEMENTS * types[mean.outputs[0]].elements
+    read, made = map(s.network.type_of, (mean.inputs[0], mean.outputs[0]))
+    return read.elements <= _SMALL_ELEMENTS * made.elements
 
 
 def squares(s: FusionState, producer: int, consumer: int) -> bool:
@@ -205,7 +205,7 @@ def layout_unchanged(s: FusionState, producer: int, consumer: int) -> bool:
     works with channels last, or hands them out, needs a copy.
     """
     node = s.only(consumer)
-    source = s.network.types[node.inputs[0]].shape
+    source = s.network.type_of(node.inputs[0]).shape
     if node.op == "Transpose":
         order = node.attribute("perm")
         axes = order if isinstance(order, tuple) else tuple(range(len(source)))[::-1]

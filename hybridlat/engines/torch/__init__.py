@@ -204,7 +204,7 @@ def _wanted(network: Network, groups: Groups) -> dict[int, str]:
     """The type that autocast demands of an operator, by what its kernel stands for."""
     wanted: dict[int, str] = {}
     for kernel in groups.kernels:
-        ops = {network.nodes[i].op for i in kernel}
+        ops = {network.nodes[i].qualified_op for i in kernel}
         if ops & _HALF_OPS:
             wanted.update(dict.fromkeys(kernel, HALF))
         elif ops & _FULL_OPS or ops == {"Sqrt", "Div"}:

@@ -216,10 +216,10 @@ def follow(network: Network, channels_last: bool = False) -> tuple[frozenset[int
                 made = [dense(network.types[out].shape) for out in node.outputs]
             strides.update(zip(node.outputs, made, strict=True))
             continue
-        if node.op in _WANT_DENSE:
+        if node.qualified_op in _WANT_DENSE:
             _densify(network, node, strides, producers, copies)
         read = node.inputs[0] if node.inputs else ""
-        by_layout = node.op in _BY_LAYOUT and read in strides
+        by_layout = node.qualified_op in _BY_LAYOUT and read in strides
         if by_layout and is_channels_last(network.types[read].shape, strides[read]):
             last.add(position)
         for out in node.outputs:
