@@ -37,7 +37,8 @@ class EngineEntry:
     it refuses the network), and ``identity(target)``, which names all that the answer depends on:
     the engine's version, or the table of rules. It may have ``lower_quickly``: ``lower`` by rules
     where they are known to hold. ``keeps_precision``: the engine computes in the precision that a
-    file is written in, whatever is asked, but for those ``in_fp32``. ``precisions``: those that its backend measures.
+    file is written in, whatever is asked, but for those that it computes ``in_fp32``.
+    ``precisions``: those that its backend measures.
     """
 
     lowering: str | None = None

@@ -22,10 +22,9 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, shape_inference
 
 from hybridlat.graph.operators import KINDS, is_quantised, kind_of
 from hybridlat.onnx_io.facts import FilePrecision, bias_origin
-from hybridlat.onnx_io.infer import INFERENCE_ERRORS
 from hybridlat.onnx_io.nodes import FileNode
 from hybridlat.onnx_io.torch_export import SCOPES, scopes_of
-from hybridlat.onnx_io.values import Value, keeps_float_values
+from hybridlat.onnx_io.values import INFERENCE_ERRORS, Value, keeps_float_values
 from hybridlat.onnx_io.walk import DATA_DEPENDENT
 
 _FLOATS = ("float", "bfloat", "double")

@@ -24,11 +24,15 @@ from hybridlat.graph.network import TensorType
 from hybridlat.graph.operators import KINDS, kind_of
 from hybridlat.onnx_io.nodes import FileNode
 from hybridlat.onnx_io.shapes import info_of, types_of
-from hybridlat.onnx_io.values import INTEGERS, SMALL_ELEMENTS, Known, Value, has_schema
+from hybridlat.onnx_io.values import (
+    INFERENCE_ERRORS,
+    INTEGERS,
+    SMALL_ELEMENTS,
+    Known,
+    Value,
+    has_schema,
+)
 
-INFERENCE_ERRORS = (
-    onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, RuntimeError,
-)  # fmt: skip
 _WORDS = re.compile(r"^.*node name: .*?\): |\[\w+Error\] ")
 MAX_FOLDED_ELEMENTS = 65_536
 # Only operators of shape arithmetic are computed: all others may take any memory or time on the

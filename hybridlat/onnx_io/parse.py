@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import onnx
@@ -15,7 +15,7 @@ from hybridlat.graph.network import topological_order
 from hybridlat.onnx_io.branches import BRANCHES, branch, is_if
 from hybridlat.onnx_io.describe import module_paths, precision_of, structure_digest
 from hybridlat.onnx_io.facts import FilePrecision
-from hybridlat.onnx_io.infer import INFERENCE_ERRORS, last_line
+from hybridlat.onnx_io.infer import last_line
 from hybridlat.onnx_io.nodes import (
     NARROW,
     FileNode,
@@ -26,7 +26,14 @@ from hybridlat.onnx_io.nodes import (
     uniquely_named,
 )
 from hybridlat.onnx_io.shapes import written_sizes
-from hybridlat.onnx_io.values import LEARNED_OPS, Value, data_type, has_schema
+from hybridlat.onnx_io.values import (
+    INFERENCE_ERRORS,
+    LEARNED_OPS,
+    SIZES,
+    Value,
+    data_type,
+    has_schema,
+)
 
 OLDEST_OPSET = 7
 MAX_INLINED_OPERATORS = 200_000
@@ -44,6 +51,8 @@ class Parsed:
     frame: ModelProto
     tensors: Mapping[str, Value]
     nodes: tuple[FileNode, ...]
+    sizes_elsewhere: Mapping[str, str] = field(default_factory=dict)
+    """The files in which whole numbers lie that shapes may hang on, by tensor."""
 
     @cached_property
     def model(self) -> ModelProto:
@@ -151,7 +160,7 @@ def parse(source: bytes | ModelProto) -> Parsed:
     graph = model.graph
     nodes = tuple(map(read_node, graph.node))
     _validate(model, nodes)
-    tensors = [*graph.initializer, *map(_dense, graph.sparse_initializer)]
+    stored = [*graph.initializer, *map(_dense, graph.sparse_initializer)]
     frame = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
     frame.graph.name = graph.name or "network"
     frame.graph.input.extend(graph.input)
@@ -162,7 +171,14 @@ def parse(source: bytes | ModelProto) -> Parsed:
         made = {out for node in foreign for out in node.outputs}
         stated = (*graph.value_info, *graph.output)
         frame.graph.value_info.extend(info for info in stated if info.name in made)
-    return Parsed(frame, dict(map(read_tensor, tensors)), uniquely_named(nodes))
+    elsewhere = {
+        tensor.name: place.value
+        for tensor in stored
+        if tensor.data_location == TensorProto.EXTERNAL and tensor.data_type in SIZES
+        for place in tensor.external_data
+        if place.key == "location"
+    }
+    return Parsed(frame, dict(map(read_tensor, stored)), uniquely_named(nodes), elsewhere)
 
 
 def _validate(model: ModelProto, nodes: tuple[FileNode, ...]) -> None:
@@ -207,8 +223,8 @@ def _inlined(model: ModelProto) -> ModelProto:
         )
     lean = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
     lean.functions.extend(model.functions)
-    for field in ("node", "input", "output", "value_info", "sparse_initializer"):
-        getattr(lean.graph, field).extend(getattr(model.graph, field))
+    for part in ("node", "input", "output", "value_info", "sparse_initializer"):
+        getattr(lean.graph, part).extend(getattr(model.graph, part))
     lean.graph.name = model.graph.name or "network"
     weights = [Value.of_tensor(t).tensor(t.name) for t in model.graph.initializer]
     lean.graph.initializer.extend(weights)

@@ -22,6 +22,7 @@ from hybridlat.onnx_io.shapes import (
     Misfit,
     check_network,
     engine_types,
+    inferred_types,
     input_types,
     refusal,
     runtime_types,
@@ -81,22 +82,38 @@ def network_of(parsed: Parsed, name: str, batch: int | None, shapes: Shapes) -> 
     """
     frame = _bound(parsed, batch, shapes)
     rebinding = _rebinding(parsed, frame)
-    if rebinding is None:
-        return _network(parsed, name, frame, batch)
     try:
         network = _network(parsed, name, frame, batch, rebinding)
+        if rebinding is None:
+            return network
         rebinding.check(network)
     except Misfit as error:
-        try:
-            _network(parsed, name, _own(parsed, frame), None)
-        except NetworkError:
-            raise error from None
-        where = re.search(r"\w+ '[^']*'", str(error))
-        raise NetworkError(
-            f"the file is fixed to batch {rebinding.old} ({where and where[0]}): "
-            "export it again with a free batch dimension"
-        ) from error
+        raise NetworkError(_why(parsed, frame, rebinding, error)) from error
     return replace(network, rebound=tuple(dict.fromkeys(rebinding.changed)))
+
+
+def _why(parsed: Parsed, frame: Frame, rebinding: Rebinding | None, error: Misfit) -> str:
+    """Why sizes do not fit: they are not at hand, or not the file's, or as the error says."""
+    if elsewhere := parsed.sizes_elsewhere:
+        tensor = next((name for name in elsewhere if name in str(error)), next(iter(elsewhere)))
+        return (
+            f"the sizes {tensor!r} lie in {elsewhere[tensor]!r}, and external data are not read: "
+            "save the model with small tensors inside (onnx.save_model(..., size_threshold=1024))"
+        )
+    own = _own(parsed, frame)
+    changed = [name for name, type_ in own.inputs.items() if type_ != frame.inputs[name]]
+    with contextlib.suppress(NetworkError):
+        if changed and _network(parsed, "", own, None):
+            where = re.search(r"\w+ '[^']*'", str(error))
+            old, new = (frame_.inputs[changed[0]] for frame_ in (own, frame))
+            fixed, again = (
+                f"made for {changed[0]} of {old}, not {new}",
+                "these sizes or dynamic axes",
+            )
+            if rebinding is not None:
+                fixed, again = f"fixed to batch {rebinding.old}", "a free batch dimension"
+            return f"the file is {fixed} ({where and where[0]}): export it again with {again}"
+    return str(error)
 
 
 def _own(parsed: Parsed, frame: Frame) -> Frame:
@@ -132,7 +149,11 @@ def _network(
 ) -> Network:
     way = _way(parsed, frame, rebinding)
     is_open = None in way.known.values()
-    outputs, left_out = leave_out(way, frame.outputs) if is_open else (frame.outputs, ())
+    inputs, outputs = tuple(frame.inputs), frame.outputs
+    left_out: tuple[tuple[str, str], ...] = ()
+    if is_open:
+        way = _again(way, frame, inferred_types(frame.model, way.kept, way.known))
+        inputs, outputs, left_out = leave_out(way, inputs, outputs)
     flow = [n for n in way.kept if n.op in _CONTROL_FLOW and not n.domain]
     if flow:
         raise NetworkError(
@@ -142,17 +163,13 @@ def _network(
     objections = [way.objections[n.name] for n in way.kept if n.name in way.objections]
     if objections or (is_open and way.open):
         types = engine_types(frame.model, way.kept, way.known)
-        made = {out for node in way.kept for out in node.outputs}
-        known = {name: value for name, value in way.known.items() if name not in made}
-        again = walk(way.kept, known, frame, types)
-        again.folded[:0] = way.folded
-        way = again
+        way = _again(way, frame, types)
         if objections and (not types or way.open):
             raise refusal(objections[0])
         if objections:
             _log.info("onnx objects, ONNX Runtime does not: %s", objections[0])
     network = _assembled(
-        name, way.kept, tuple(frame.inputs), outputs, way.known, dict(frame.opsets),
+        name, way.kept, inputs, outputs, way.known, dict(frame.opsets),
         tuple(way.folded), left_out,
     )  # fmt: skip
     if way.fresh or way.given:
@@ -161,6 +178,15 @@ def _network(
         raise NetworkError(f"{network.weight_bytes / 1e9:.3g} GB of weights is absurdly large")
     remember(way.fresh)
     return network
+
+
+def _again(way: Walk, frame: Frame, types: Mapping[str, TensorType]) -> Walk:
+    """The same operators, with types of what was unknown."""
+    made = {out for node in way.kept for out in node.outputs}
+    known = {name: value for name, value in way.known.items() if name not in made}
+    again = walk(way.kept, known, frame, types)
+    again.folded[:0] = way.folded
+    return again
 
 
 def _bound(parsed: Parsed, batch: int | None, shapes: Shapes) -> Frame:
@@ -199,7 +225,7 @@ def _assembled(
             if out:
                 type_ = known.get(out)
                 if type(type_) is not TensorType:
-                    raise NetworkError(_no_shape(node, out))
+                    raise Misfit(_no_shape(node, out))
                 types[out] = type_
         made.append(node_of(node, opsets.get(node.domain, 1)))
     ends = tuple([name for name in dict.fromkeys(outputs) if name in types])

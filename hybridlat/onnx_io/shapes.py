@@ -5,17 +5,18 @@ The checks refuse what onnx's own checker lets pass and no engine can run.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from onnx import ModelProto, ValueInfoProto, helper
+from onnx import ModelProto, ValueInfoProto, helper, shape_inference
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Network, Node, TensorType
 from hybridlat.onnx_io.nodes import FileNode
-from hybridlat.onnx_io.values import Known, Value, data_type, dtype_name
+from hybridlat.onnx_io.values import INFERENCE_ERRORS, Known, Value, data_type, dtype_name
 
 _ORT_DTYPES = {"float": "float32", "double": "float64"}
 _log = logging.getLogger(__name__)
@@ -195,7 +196,8 @@ def types_of(
     for info in infos:
         tensor = info.type.tensor_type
         bound = [size for size in written_sizes(info, symbols) if size is not None]
-        if tensor.HasField("shape") and len(bound) == len(tensor.shape.dim):
+        is_whole = tensor.HasField("shape") and len(bound) == len(tensor.shape.dim)
+        if is_whole and tensor.elem_type:
             types[info.name] = TensorType(dtype_name(tensor.elem_type), tuple(bound))
     return types
 
@@ -216,6 +218,25 @@ def engine_types(
     Weights become inputs, which leaves every shape as it is. The engine writes a tensor of unknown
     rank like a scalar; no scalar needs its word, so such types are left out.
     """
+    try:
+        types = runtime_types(_bare(frame, nodes, known).SerializeToString())
+        return {name: type_ for name, type_ in types.items() if type_.shape}
+    except NetworkError as error:
+        _log.debug("%s", error)
+        return {}
+
+
+def inferred_types(
+    frame: ModelProto, nodes: Sequence[FileNode], known: Mapping[str, Known]
+) -> dict[str, TensorType]:
+    """onnx's types of results whose sizes depend on no data, though something before them does."""
+    model = _bare(frame, nodes, known)
+    with contextlib.suppress(*INFERENCE_ERRORS):
+        model = shape_inference.infer_shapes(model)
+    return types_of((*model.graph.output, *model.graph.value_info))
+
+
+def _bare(frame: ModelProto, nodes: Sequence[FileNode], known: Mapping[str, Known]) -> ModelProto:
     bare = ModelProto(ir_version=frame.ir_version, opset_import=frame.opset_import)
     bare.graph.name = "types"
     for node in nodes:
@@ -229,12 +250,7 @@ def engine_types(
         elif source is not None:
             type_ = source.type if isinstance(source, Value) else source
             bare.graph.input.append(info_of(name, type_))
-    try:
-        types = runtime_types(bare.SerializeToString())
-        return {name: type_ for name, type_ in types.items() if type_.shape}
-    except NetworkError as error:
-        _log.debug("%s", error)
-        return {}
+    return bare
 
 
 def runtime_types(model: bytes | str) -> dict[str, TensorType]:

@@ -16,10 +16,13 @@ from onnx import AttributeProto, NodeProto, TensorProto, numpy_helper
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import AttributeValue, Constant, TensorType
 
+INFERENCE_ERRORS = (
+    onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, RuntimeError,
+)  # fmt: skip
 SMALL_ELEMENTS = 16
 MOST_BYTES = 2048
 """Of an operator or tensor that is remembered: a convolution without its weights takes 150."""
-_SIZES, _MOST_SIZES = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL), 65_536
+SIZES, _MOST_SIZES = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL), 65_536
 INTEGERS = (
     "int64", "int32", "bool", "uint8", "int8", "int16", "uint16", "uint32", "uint64", "int4",
     "uint4", "int2", "uint2",
@@ -71,7 +74,7 @@ class Value(NamedTuple):
     def of_tensor(cls, tensor: TensorProto) -> Value:
         """NetworkError for an element type that ONNX does not have, and for damaged values."""
         type_ = TensorType(dtype_name(tensor.data_type), tuple(tensor.dims))
-        most = _MOST_SIZES if tensor.data_type in _SIZES else SMALL_ELEMENTS
+        most = _MOST_SIZES if tensor.data_type in SIZES else SMALL_ELEMENTS
         lean = TensorProto(dims=tensor.dims, data_type=tensor.data_type)
         if type_.elements <= most and tensor.data_location != TensorProto.EXTERNAL:
             lean.CopyFrom(tensor)

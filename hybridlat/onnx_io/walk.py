@@ -22,7 +22,7 @@ from hybridlat.onnx_io.infer import Opsets, alone, results_of
 from hybridlat.onnx_io.nodes import FileNode
 from hybridlat.onnx_io.rebind import Rebinding
 from hybridlat.onnx_io.shapes import types_of
-from hybridlat.onnx_io.values import MOST_BYTES, Known, Value, data_type
+from hybridlat.onnx_io.values import MOST_BYTES, SMALL_ELEMENTS, Known, Value, data_type
 
 DATA_DEPENDENT = ("NonZero", "NonMaxSuppression", "Unique", "Compress")
 """The sizes of their results depend on the data."""
@@ -150,29 +150,38 @@ def _outcome(
 
 
 def leave_out(
-    way: Walk, outputs: tuple[str, ...]
-) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """Take out the operators whose sizes depend on data, and all that are behind them.
+    way: Walk, inputs: tuple[str, ...], outputs: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """Take out the operators whose sizes depend on data, and all whose sizes then are not known.
 
-    Returns the outputs of the rest, to which what they read is added, and the name and operator of
-    those that went. Nothing happens where nothing else would stay.
+    Control flow and arithmetic with a few numbers behind them go as well. Returns the inputs of the
+    rest, with what it reads of those that went, its outputs, with what those read, and their names
+    and operators. Nothing happens where nothing else would stay.
     """
     known, gone = way.known, {}
     unknown: set[str] = set()
+    lost: set[str] = set()
     for node in way.kept:
-        starts = not node.domain and node.op in DATA_DEPENDENT
-        starts = starts and any(out and known[out] is None for out in node.outputs)
-        if starts or unknown.intersection(node.reads):
+        results = {out: known[out] for out in node.outputs if out}
+        starts = not node.domain and node.op in DATA_DEPENDENT and None in results.values()
+        read = {name for name in node.reads if isinstance(known.get(name), TensorType)}
+        types = [type_ for type_ in results.values() if isinstance(type_, TensorType)]
+        is_small = all(type_.elements <= SMALL_ELEMENTS for type_ in types)
+        follows = bool(lost & read) and (node.has_graph or (lost >= read and is_small))
+        if starts or follows or unknown.intersection(node.reads):
             gone[node.name] = node
-            unknown.update(out for out in node.outputs if out)
+            lost.update(results)
+            unknown.update(out for out, type_ in results.items() if type_ is None)
     kept = [node for node in way.kept if node.name not in gone]
     made = {out for node in kept for out in node.outputs if out}
-    ends = dict.fromkeys([name for name in outputs if name not in unknown])
+    ends = dict.fromkeys([name for name in outputs if name not in lost])
     ends |= dict.fromkeys([r for node in gone.values() for r in node.reads if r in made])
     if not gone or made.isdisjoint(ends):
-        return outputs, ()
+        return inputs, outputs, ()
     way.kept = kept
-    return tuple(ends), tuple([(name, node.op) for name, node in gone.items()])
+    fed = dict.fromkeys([r for node in kept for r in node.reads if r in lost])
+    went = tuple([(name, node.op) for name, node in gone.items()])
+    return inputs + tuple(fed), tuple(ends), went
 
 
 def _types_tried(

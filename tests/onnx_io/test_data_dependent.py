@@ -90,6 +90,23 @@ def test_a_network_of_nothing_else_is_refused_with_a_way_out() -> None:
         read_network(made)
 
 
+def test_what_has_one_size_whatever_the_data_is_part_of_the_network() -> None:
+    """A sum over what was picked is a number: the convolution behind it runs at its full size."""
+    made = model("""g (float[1,4,8,8] x) => (float[1,4,6,6] y, float[1,n] z)
+      <float[4,4,3,3] w = {}, int64[1] row = {0}>
+      { r = Relu(x)  i = NonZero(r)  t = Transpose(i)  p = GatherND(r, t)
+        s = ReduceSum<keepdims=0>(p)  m = Mul(r, s)  y = Conv(m, w)  f = Unsqueeze(p, row)  z = Relu(f) }""")
+    network = read_network(made)
+    assert ops(network) == ["Relu", "Mul", "Conv"]
+    assert [op for _, op in network.left_out] == [
+        "NonZero", "Transpose", "GatherND", "ReduceSum", "Unsqueeze", "Relu",
+    ]  # fmt: skip
+    assert network.inputs == ("x", "s") and set(network.outputs) == {"y", "r"}
+    for target in ("here/onnxruntime-1.31/fp32/1t", "l4/tensorrt-10.3/fp16", "l4/torch-2.4/fp32"):
+        lowered = registry.lower(network, Target.parse(target))
+        assert any("NonZero" in w and "5 operators behind it" in w for w in lowered.warnings)
+
+
 def test_what_only_looks_dependent_is_kept() -> None:
     """NonZero of a constant has a size like any other."""
     made = model("""g (float[4] x) => (float[2] y) <int64[4] k = {1,0,1,0}, int64[1] row = {0}>

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import onnx
 import pytest
 
 from hybridlat.errors import NetworkError
@@ -61,6 +62,31 @@ def test_results_of_operators_that_onnx_does_not_know_are_stated(
     size = 1 if batch == "1" else 2
     assert network.types["count"] == TensorType("int32", (size, 1))
     assert network.types["boxes"] == TensorType("float32", (size, 9, 4))
+
+
+FLAT = """g (float[1,3,{0},{0}] images) => (float[1,n] y) <int64[2] flat = {{1, {1}}}>
+  {{ r = Relu(images)  f = Reshape(r, flat)  y = Relu(f) }}"""
+
+
+def test_a_file_that_was_made_for_other_sizes_says_for_which() -> None:
+    with pytest.raises(
+        NetworkError,
+        match=r"made for images of float32\[1x3x8x8\], not float32\[1x3x4x4\] "
+        r"\(Reshape 'Reshape_1'\): export it again with these sizes or dynamic axes",
+    ):
+        read_network(model(FLAT.format(8, 192)), shapes={"images": (1, 3, 4, 4)})
+
+
+@pytest.mark.parametrize(
+    "step", ["Reshape(x, sizes)", "Expand(x, sizes)", "ConstantOfShape(sizes)"]
+)
+def test_sizes_in_external_data_are_named_with_their_file(step: str) -> None:
+    made = model(f"g (float[1,16] x) => (float[4,4] y) {{ s = {step}  y = Relu(s) }}")
+    sizes = onnx.TensorProto(name="sizes", data_type=7, dims=[2], data_location="EXTERNAL")
+    sizes.external_data.add(key="location", value="weights.data")
+    made.graph.initializer.append(sizes)
+    with pytest.raises(NetworkError, match=r"sizes 'sizes' lie in 'weights.data'.*size_threshold"):
+        read_network(made)
 
 
 def test_an_operator_that_nobody_knows_is_refused_by_name() -> None:
