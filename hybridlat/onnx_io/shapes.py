@@ -42,26 +42,25 @@ def input_types(
     fixed = data[max(data, key=lambda name: len(data[name]))][0] if data else None
     firsts = {sizes[0] for sizes in data.values()}
     batched = _OPEN if firsts.intersection(_OPEN) else (fixed,)
-    takes = {n for n, s in data.items() if s[0] in batched and s[0] not in symbols.values()}
-    return {
-        info.name: _input_type(
-            info, written[info.name], batch if info.name in takes else None, shapes.get(info.name)
-        )
-        for info in infos
-    }
+    types = {}
+    for info in infos:
+        name, sizes = info.name, written[info.name]
+        takes = name in data and sizes[0] in batched and not symbols.keys() & _names(info)[:1]
+        types[name] = _input_type(info, sizes, batch if takes else None, shapes.get(name))
+    return types
 
 
 def symbols_of(
     infos: Iterable[ValueInfoProto], shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, int]:
     """The sizes that go by a name, by the shapes of the tensors that have them."""
-    each = [(info.type.tensor_type.shape.dim, shapes.get(info.name, ())) for info in infos]
-    return {
-        dim.dim_param: size
-        for dims, shape in each
-        for dim, size in (zip(dims, shape, strict=True) if len(dims) == len(shape) else ())
-        if dim.dim_param
-    }
+    each = [(_names(info), shapes.get(info.name, ())) for info in infos]
+    pairs = [zip(names, shape, strict=True) for names, shape in each if len(names) == len(shape)]
+    return {name: size for sizes in pairs for name, size in sizes if name}
+
+
+def _names(info: ValueInfoProto) -> list[str]:
+    return [dim.dim_param for dim in info.type.tensor_type.shape.dim]
 
 
 def _input_type(

@@ -95,7 +95,8 @@ def test_what_has_one_size_whatever_the_data_is_part_of_the_network() -> None:
     made = model("""g (float[1,4,8,8] x) => (float[1,4,6,6] y, float[1,n] z)
       <float[4,4,3,3] w = {}, int64[1] row = {0}>
       { r = Relu(x)  i = NonZero(r)  t = Transpose(i)  p = GatherND(r, t)
-        s = ReduceSum<keepdims=0>(p)  m = Mul(r, s)  y = Conv(m, w)  f = Unsqueeze(p, row)  z = Relu(f) }""")
+        s = ReduceSum<keepdims=0>(p)  m = Mul(r, s)  y = Conv(m, w)
+        f = Unsqueeze(p, row)  z = Relu(f) }""")
     network = read_network(made)
     assert ops(network) == ["Relu", "Mul", "Conv"]
     assert [op for _, op in network.left_out] == [

@@ -48,6 +48,15 @@ def test_a_size_that_has_a_name_is_given_once(given: str) -> None:
     assert shapes_of(network) == [(2, 3, 32, 24), (2, 1, 32, 24)]
 
 
+def test_a_batch_that_has_a_name_is_that_of_the_shape() -> None:
+    """An equal size under another name is no reason to leave an input's batch alone."""
+    shapes = {"x": (2, 3, 4, 4)}
+    assert shapes_of(read_network(model(NAMED), batch=8, shapes=shapes))[1] == (2, 1, 4, 4)
+    text = PAIR.replace("1,3,8,8", "4,3,4,4").replace("4,3,4,4] z", "4,3,H,4] z")
+    network = read_network(model(text), batch=2, shapes={"z": (2, 3, 4, 4)})
+    assert shapes_of(network) == [(2, 3, 4, 4)] * 2
+
+
 @pytest.mark.parametrize(("domain", "op"), [("TRT.", "EfficientNMS_TRT"), ("", "BatchedNMS_TRT")])
 @pytest.mark.parametrize("batch", ["1", "N"])
 def test_results_of_operators_that_onnx_does_not_know_are_stated(
