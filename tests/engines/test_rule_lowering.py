@@ -145,8 +145,9 @@ def test_under_a_version_that_was_not_checked_the_engine_is_asked() -> None:
 
 
 def test_versions_are_trusted_by_the_committed_list() -> None:
-    assert is_checked("1.31.1") and is_checked("1.32.0")
-    assert not is_checked("1.3") and not is_checked("1.999.0")
+    assert is_checked("1.31.1", 16) and is_checked("1.32.0", 16)
+    assert not is_checked("1.3", 16) and not is_checked("1.999.0", 16)
+    assert not is_checked("1.32.0", 8)  # the blocks of a CPU without AVX-512
 
 
 def test_what_no_rule_covers_is_asked_for() -> None:

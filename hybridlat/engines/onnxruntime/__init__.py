@@ -71,7 +71,8 @@ def lower_quickly(network: Network, target: Target) -> Lowered:
 def rule_lowering(threads: int) -> RuleLowering:
     """The rules for the installed engine, with so many threads, as far as this process checked."""
     here = Target("here", "onnxruntime", "fp32", threads)
-    return RuleLowering(lambda network: lower(network, here), is_checked(installed_version()))
+    is_trusted = is_checked(installed_version(), usual_block())
+    return RuleLowering(lambda network: lower(network, here), is_trusted)
 
 
 def identity(target: Target) -> str:
@@ -98,9 +99,10 @@ def installed_version() -> str:
     return str(onnxruntime.__version__)
 
 
-def is_checked(version: str) -> bool:
-    """Whether the rules were held to the engine under a version, as ``1.32.0``."""
-    return ".".join(version.split(".")[:2]) in json.loads(CHECKED_VERSIONS.read_text())
+def is_checked(version: str, block: int) -> bool:
+    """Whether the rules were held to a version of the engine (``1.32.0``) with such blocks."""
+    checked = json.loads(CHECKED_VERSIONS.read_text()).get(".".join(version.split(".")[:2]), {})
+    return bool(checked.get("block") == block)
 
 
 def context_of(network: Network) -> str:
