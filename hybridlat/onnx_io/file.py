@@ -144,7 +144,8 @@ def read_network(
 ) -> Network:
     """The network of a file, bytes or ModelProto with static shapes, in topological order.
 
-    ``batch`` replaces the first size of every input; ``shapes`` maps input names to whole shapes.
+    ``batch`` is the first size of inputs where that is open, else of those that have the data's;
+    ``shapes`` maps input names to whole shapes.
     A symbolic first size that nothing binds is 1. Raises NetworkError.
     """
     return load(source, name).network(batch, shapes)
