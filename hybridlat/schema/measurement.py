@@ -23,6 +23,12 @@ Launch = Literal["graph", "stream"]
 """How the device got its work: replayed from a CUDA graph, or enqueued kernel by kernel."""
 Kind = Literal["cell", "network", "layer"]
 KINDS: Final[tuple[Kind, ...]] = ("cell", "network", "layer")
+SHORTEST_US, LONGEST_US = 1e-6, 86_400e6
+"""Of one inference, from a picosecond to a day: beyond them a number is no latency."""
+MOST_SPREAD = 1e6
+MOST_USES = 1_000_000
+"""Of a cell in one network."""
+_MOST_DRIFT = 1000.0  # times slower or faster than in the median of a run
 _HASH = re.compile(r"[0-9a-f]{32}")
 
 
@@ -142,17 +148,17 @@ class Measurement(_Record, frozen=True, forbid_unknown_fields=True):
             problems.append(f"signature {self.signature[:60]!r} is not 32 hex digits")
         if (self.latency_us is None) == (self.failure is None):
             problems.append("a record has either a latency_us or a failure, and never both")
-        if self.latency_us is not None and not 0 < self.latency_us < math.inf:
-            problems.append(f"latency_us {self.latency_us!r} is not a positive finite number")
-        if not 0 <= self.spread_share < math.inf:
-            problems.append(f"spread_share {self.spread_share!r} is not a finite number from 0 up")
-        if not math.isfinite(self.overhead_us):
-            problems.append(f"overhead_us {self.overhead_us!r} is not finite")
+        if self.latency_us is not None and not SHORTEST_US <= self.latency_us <= LONGEST_US:
+            problems.append(f"latency_us {self.latency_us!r} is no latency, from 1e-06 to 8.64e+10")
+        if not 0 <= self.spread_share <= MOST_SPREAD:
+            problems.append(f"spread_share {self.spread_share!r} is not a number from 0 to 1e+06")
+        if not abs(self.overhead_us) <= LONGEST_US:
+            problems.append(f"overhead_us {self.overhead_us!r} is no time up to a day")
         for visit in self.visits:
-            if not 0 < visit.drift < math.inf:
-                problems.append(f"drift {visit.drift!r} is not a positive finite number")
-            if not all(map(math.isfinite, visit.samples_us)):
-                problems.append("a sample is not finite")
+            if not 1 / _MOST_DRIFT <= visit.drift <= _MOST_DRIFT:
+                problems.append(f"drift {visit.drift!r} is not a number from 0.001 to 1000")
+            if not all(abs(sample) <= LONGEST_US for sample in visit.samples_us):
+                problems.append("a sample is no time up to a day")
         return tuple(problems)
 
 
@@ -174,8 +180,8 @@ class Breakdown(_Record, frozen=True, forbid_unknown_fields=True):
         hashes = (self.signature, *(h for h, _ in self.cells), *(h for h, _ in self.layers))
         problems = [f"{h[:60]!r} is not 32 hex digits" for h in hashes if not _HASH.fullmatch(h)]
         for signature, count in (*self.cells, *self.layers):
-            if count < 1:
-                problems.append(f"count {count!r} of {signature} is not a positive number")
+            if not 1 <= count <= MOST_USES:
+                problems.append(f"count {str(count)[:20]} of {signature} is not from 1 to {MOST_USES}")
         return tuple(problems)
 
 
@@ -249,12 +255,12 @@ class MachineLoad:
 def load_of(environment: Mapping[str, str]) -> MachineLoad | None:
     """The load that a record's environment tells; None where it tells none."""
     try:
-        return MachineLoad(
-            float(environment["load"]), float(environment["steal_share"]),
-            int(environment["load_cores"]),
-        )  # fmt: skip
+        load, steal = (float(environment[name]) for name in ("load", "steal_share"))
+        cores = int(environment["load_cores"])
     except (KeyError, ValueError):
         return None
+    is_load = 0 <= load < math.inf and 0 <= steal <= 1 and cores > 0
+    return MachineLoad(load, steal, cores) if is_load else None
 
 
 def was_busy(environment: Mapping[str, str]) -> bool:

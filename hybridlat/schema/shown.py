@@ -1,4 +1,4 @@
-"""How an estimate shows itself in Python, and how an old name says what it is called now.
+"""How an estimate shows itself in Python, what of a text is shown, and what old names are called.
 
 ``Shown`` is the one door from values to reports. It finds ``hybridlat.report.views`` by name and
 only when it is used: values need neither rich nor pandas, and who shows nothing loads neither.
@@ -6,6 +6,7 @@ only when it is used: values need neither rich nor pandas, and who shows nothing
 
 from __future__ import annotations
 
+import unicodedata
 import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,20 @@ class Shown:
         """
         page: str | None = _views().to_html((self,), path)
         return page
+
+
+_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
+"""Unicode's categories of what steers a terminal, turns the direction of a text or breaks lines."""
+
+
+def visible(text: str) -> str:
+    """The text in one line, with U+FFFD for each character that is not shown but obeyed.
+
+    Names in files of others may hold escape sequences, line breaks and marks of direction.
+    """
+    if text.isprintable():
+        return text
+    return "".join("\ufffd" if unicodedata.category(c) in _UNSEEN else c for c in text)
 
 
 def _views() -> Any:

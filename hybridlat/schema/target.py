@@ -43,16 +43,18 @@ class Target:
         """Read a target as written by ``str(target)``; TargetError says what is wrong."""
         parts = text.strip().split("/")
         if len(parts) not in (3, 4) or not all(PART.fullmatch(part) for part in parts[:2]):
-            raise TargetError(f"{text!r} is not a target: {_HINT}")
+            raise TargetError(f"{text[:100]!r} is not a target: {_HINT}")
         if parts[2] not in PRECISIONS:
             raise TargetError(
-                f"{parts[2]!r} is not a precision in {text!r}: choose one of "
+                f"{parts[2][:60]!r} is not a precision in {text[:100]!r}: choose one of "
                 + ", ".join(PRECISIONS)
             )
         threads = None
         if len(parts) == 4:
             if not re.fullmatch(r"[1-9][0-9]{0,3}t", parts[3]):
-                raise TargetError(f"{parts[3]!r} is not a thread count in {text!r}: write 1t, 2t …")
+                raise TargetError(
+                    f"{parts[3][:60]!r} is not a thread count in {text[:100]!r}: write 1t, 2t …"
+                )
             threads = int(parts[3][:-1])
         return cls(parts[0], parts[1], parts[2], threads)
 

@@ -11,17 +11,19 @@ import msgspec
 from msgspec import Struct
 
 from hybridlat.errors import TargetError
+from hybridlat.schema.shown import visible
 from hybridlat.schema.target import Target
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Struct)
+_LONGEST_PHRASE = 300  # a document may hold any name
 
 
 def decode(text: bytes, form: type[T]) -> T:
     """A JSON document as ``form``; ValueError names what is wrong."""
     try:
         return msgspec.json.decode(text, type=form)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(phrase_of(error)) from None
 
 
@@ -33,7 +35,7 @@ def decode_or_none(text: str | bytes | None, form: type[T]) -> T | None:
     """
     try:
         return None if text is None else msgspec.json.decode(text, type=form)
-    except (msgspec.DecodeError, UnicodeError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
 
 
@@ -59,10 +61,10 @@ def record(
         raise ValueError(f"a {what} is a JSON object, not {type(body).__name__}")
     version: Any = body.get("format")
     if type(version) is not int or version < 1:
-        raise ValueError(f"format {version!r} of a {what} is not a format number")
+        raise ValueError(f"format {repr(version)[:60]} of a {what} is not a format number")
     if version > newest:
         raise ValueError(
-            f"a {what} of format {version} is newer than format {newest}, "
+            f"a {what} of format {str(version)[:20]} is newer than format {newest}, "
             "the newest this version reads: upgrade hybridlat"
         )
     values = {name: value for name, value in body.items() if name != "format"}
@@ -101,6 +103,8 @@ def _parts_of(target: str) -> dict[str, object]:
 
 def phrase_of(error: Exception) -> str:
     """``latency_us: expected a float, got a str``, of "Expected `float`, got `str` - at `$.…`"."""
-    sentence, _, path = str(error).replace("`", "").partition(" - at $")
+    words = visible(str(error))
+    words = words if len(words) <= _LONGEST_PHRASE else f"{words[:_LONGEST_PHRASE]}…"
+    sentence, _, path = words.replace("`", "").partition(" - at $")
     sentence = sentence[:1].lower() + sentence[1:]
     return f"{path.lstrip('.')}: {sentence}" if path else sentence

@@ -29,6 +29,7 @@ BUSY_S = 60
 """How long a call waits for other writers, and for a server that restarts."""
 PAGE = 500
 """Keys of one question: every database takes so many as the values of one ``IN``."""
+_RECORD_BYTES = 64 << 20  # unpacked; the longest are of some 10 kB
 KIND_CODES: Final[dict[Kind, int]] = {"cell": 0, "network": 1, "layer": 2}
 SCHEMA = 1
 TABLES: Final = (
@@ -234,10 +235,14 @@ def packed(text: str) -> bytes:
 
 def unpacked(body: bytes) -> object:
     """The JSON of a stored record; ValueError where it is damaged."""
+    packed = zlib.decompressobj()
     try:
-        return wire.decode(zlib.decompress(body), object)
+        text = packed.decompress(body, _RECORD_BYTES)
     except zlib.error as error:
         raise ValueError(f"a record cannot be unpacked ({error})") from error
+    if not packed.eof:
+        raise ValueError(f"a record cannot be unpacked: it is cut, or above {_RECORD_BYTES} bytes")
+    return wire.decode(text, object)
 
 
 def plain(text: str) -> str:

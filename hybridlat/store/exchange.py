@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from hybridlat.errors import StoreError
-from hybridlat.graph.signature import hash_of
+from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import packs
 from hybridlat.store.database import batches
 from hybridlat.store.importers import ImportedRecords
+from hybridlat.store.integrity import check_pack
 from hybridlat.store.records import LatencyRow, Records, row_of
 
 BATCH = 1000
@@ -100,17 +101,17 @@ def packs_at(path: Path) -> list[packs.PackLookup]:
 def read(path: Path) -> Iterator[ImportedRecords]:
     """The records of a pack, or of a folder of packs, in parts.
 
-    StoreError for anything else, and where some of it is damaged.
+    StoreError for anything else, and before the first part where a check finds something wrong.
     """
-    for pack in packs_at(path):
-        for name, problem in pack.altered_files().items():
-            raise pack.damaged(name, problem)
+    lookups = packs_at(path)
+    for pack in lookups:
+        if problems := check_pack(pack.folder):
+            more = f" (`hybridlat store check` lists {len(problems)})" if problems[1:] else ""
+            raise StoreError(f"nothing of {pack.folder} is imported: {problems[0]}{more}")
+    for pack in lookups:
         for texts in batches(pack.all_signature_texts(), BATCH):
-            for hash_, text in texts:
-                if hash_of(text) != hash_:
-                    raise pack.damaged("signatures", f"the text of {hash_} is not its own")
             yield ImportedRecords(signatures=dict(texts))
-        for records in batches(pack.measurements(), BATCH):
+        for records in pack.parts("measurements", Measurement.from_json):
             yield ImportedRecords(measurements=records)
-        for items in batches(pack.breakdowns(), BATCH):
+        for items in pack.parts("breakdowns", Breakdown.from_json):
             yield ImportedRecords(breakdowns=items)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -11,12 +12,16 @@ from hybridlat.errors import StoreError
 from hybridlat.graph.signature import hash_of
 from hybridlat.graph.signature_reading import read
 from hybridlat.schema.measurement import Breakdown, Measurement
+from hybridlat.schema.shown import visible
 from hybridlat.store import cache
 from hybridlat.store.database import KIND_CODES, Database, key_of, plain, unpacked
 from hybridlat.store.packs import LOOKUP_FILE, PackLookup
 from hybridlat.store.records import BODIES, BREAKDOWN_BODIES, TEXTS, LatencyRow, row_of
 
 R = TypeVar("R", Measurement, Breakdown)
+_LONGEST = 400  # letters; names in files of others have any length
+_TOLERANCE = 1.01
+_LEAST_US = 0.05  # what a cell that the noise hides counts as
 _ENTRIES = """
 SELECT measurement.id, target.name, kind, signature, latency_us, spread_share, failure
 FROM measurement LEFT JOIN target ON target.id = target_id"""
@@ -42,7 +47,8 @@ class _Check:
         self._without_text: dict[str, list[str]] = {}
 
     def note(self, where: str, *problems: str) -> None:
-        self._problems += [IntegrityProblem(where, problem) for problem in problems]
+        where = visible(where[:_LONGEST])
+        self._problems += [IntegrityProblem(where, visible(p[:_LONGEST])) for p in problems]
 
     def text(self, hash_: str, text: str) -> None:
         self._texts.add(hash_)
@@ -54,12 +60,19 @@ class _Check:
             self.note(f"signature {hash_}", f"the text cannot be read: {error}")
 
     def record(self, record: Measurement, where: str) -> None:
-        self.note(where, *_doubts(record))
+        self.note(where, *doubts(record))
         if record.kind != "network":
             self._needs(f"{record.kind} records of {record.target}", record.signature)
 
     def breakdown(self, item: Breakdown) -> None:
         self._needs(f"breakdowns of {item.target}", *(h for h, _ in (*item.cells, *item.layers)))
+
+    def of_pack(self, pack: PackLookup, item: Measurement | Breakdown) -> str:
+        """The name of an item, which must be of the pack's target."""
+        where = f"{type(item).__name__.lower()} {item.id}"
+        if item.target != pack.target:
+            self.note(where, f"it is of {item.target}, the pack of {pack.target}")
+        return where
 
     def _needs(self, where: str, *hashes: str) -> None:
         missing = [h for h in hashes if h not in self._texts]
@@ -131,12 +144,10 @@ def check_pack(folder: str | Path) -> list[IntegrityProblem]:
         for hash_, text in pack.all_signature_texts():
             check.text(hash_, text)
         for record in pack.measurements():
-            where = f"record {record.id}"
-            if record.target != pack.target:
-                check.note(where, f"it is of {record.target}")
-            check.record(record, where)
+            check.record(record, check.of_pack(pack, record))
             rows.setdefault((record.kind, record.signature), []).append(row_of(record))
         for item in pack.breakdowns():
+            check.of_pack(pack, item)
             check.breakdown(item)
         if not pack.says(rows):
             check.note(LOOKUP_FILE, "it does not say what the records say")
@@ -145,15 +156,27 @@ def check_pack(folder: str | Path) -> list[IntegrityProblem]:
     return check.problems()
 
 
-def _doubts(record: Measurement) -> Iterator[str]:
-    """What makes a sound record implausible."""
-    samples = [s for visit in record.visits for s in visit.samples_us]
-    if any(s <= 0 for s in samples):
+def doubts(record: Measurement) -> Iterator[str]:
+    """What makes a sound record implausible: no import takes it, and a check of a store names it.
+
+    A differential protocol's samples are differences, and may be below zero.
+    """
+    samples = [sample for visit in record.visits for sample in visit.samples_us]
+    if any(sample <= 0 for sample in samples) and "differential" not in record.protocol:
         yield "a sample is not positive"
     if samples and record.latency_us is not None:
-        slowest = max(s / visit.drift for visit in record.visits for s in visit.samples_us)
-        if record.latency_us > 1.01 * slowest:
+        steady = [s / visit.drift for visit in record.visits for s in visit.samples_us]
+        fastest, slowest = min(steady), max(steady)
+        timed_us = record.latency_us + record.overhead_us
+        if record.latency_us > max(_TOLERANCE * slowest, _LEAST_US):
             yield f"latency_us {record.latency_us:.6g} is above its slowest sample {slowest:.6g}"
+        elif timed_us < fastest / _TOLERANCE:
+            yield f"latency_us {record.latency_us:.6g} is below its fastest sample {fastest:.6g}"
+    if record.measured_at:
+        try:
+            datetime.fromisoformat(record.measured_at)
+        except ValueError:
+            yield f"measured_at {record.measured_at[:40]!r} is no time in ISO 8601"
 
 
 def _entry_of(record: Measurement) -> tuple[object, ...]:

@@ -6,12 +6,15 @@ reads, so thousands of cells load in milliseconds. The same records give the sam
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import json
+import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -20,10 +23,12 @@ from msgspec import Meta, Struct
 
 from hybridlat.errors import StoreError, TargetError
 from hybridlat.schema import wire
+from hybridlat.schema.files import open_regular, read_bytes
 from hybridlat.schema.measurement import KINDS, Breakdown, Kind, Measurement
 from hybridlat.schema.plugins import shipped
+from hybridlat.schema.shown import visible
 from hybridlat.schema.target import Target
-from hybridlat.store.records import LatencyRow, LatencyStats, aggregate
+from hybridlat.store.records import LatencyRow, LatencyStats, LatencyUs, SpreadShare, aggregate
 
 T = TypeVar("T")
 PACK_FORMAT = 1
@@ -31,9 +36,12 @@ INFO_FILE = "pack.json"
 LOOKUP_FILE = "lookup.json.gz"
 ENDING = ".jsonl.gz"
 """Of the files of all other rows."""
-_Entry = tuple[
-    Annotated[float, Meta(gt=0)], Annotated[float, Meta(ge=0)], Annotated[int, Meta(ge=1)]
-]
+PART_LINES, PART_BYTES = 1000, 4 << 20
+"""Of the lines that are read, and kept in memory, at a time."""
+_INFO_BYTES, _LINE_BYTES, _LOOKUP_BYTES, _FILE_BYTES = 1 << 20, 4 << 20, 64 << 20, 4 << 30
+_LONGEST = 300  # letters of what a file is said to hold
+_MOST_RATIO, _ANY_RATIO_BYTES = 200, 64 << 20  # records compress to a fifth; a bomb to a thousandth
+_Entry = tuple[LatencyUs, SpreadShare, Annotated[int, Meta(ge=1)]]
 
 
 class _File(Struct):
@@ -88,17 +96,19 @@ class PackLookup:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         try:
-            info: dict[str, Any] = json.loads((self.folder / INFO_FILE).read_text(encoding="utf-8"))
+            info = wire.decode(read_bytes(self.folder / INFO_FILE, _INFO_BYTES), dict[str, Any])
         except OSError as error:
-            raise StoreError(f"{self.folder} is not a pack: {INFO_FILE} cannot be read") from error
+            raise StoreError(
+                f"{self.folder} is not a pack: {INFO_FILE} cannot be read ({error.strerror})"
+            ) from error
         except ValueError as error:
             raise self.damaged(INFO_FILE, str(error)) from error
-        version = info.get("format") if isinstance(info, dict) else None
+        version = info.get("format")
         if type(version) is not int or version < 1:
-            raise self.damaged(INFO_FILE, f"its format reads {version!r}")
+            raise self.damaged(INFO_FILE, f"its format reads {repr(version)[:60]}")
         if version > PACK_FORMAT:
             raise StoreError(
-                f"the pack {self.folder} has format {version}, newer than format {PACK_FORMAT} "
+                f"the pack {self.folder} has format {str(version)[:20]}, newer than format {PACK_FORMAT} "
                 "that this version of hybridlat knows: upgrade hybridlat"
             )
         self.info = info
@@ -114,6 +124,7 @@ class PackLookup:
 
     def damaged(self, name: str, problem: str) -> StoreError:
         """The error that says which file of the pack is wrong."""
+        problem = visible(problem if len(problem) < _LONGEST else f"{problem[:_LONGEST]}…")
         return StoreError(f"the pack {self.folder} is damaged: {name}: {problem}")
 
     def latencies(
@@ -146,9 +157,10 @@ class PackLookup:
     @cached_property
     def _lookup(self) -> _Lookup:
         try:
-            return wire.decode(gzip.decompress((self.folder / LOOKUP_FILE).read_bytes()), _Lookup)
+            with open_regular(self.folder / LOOKUP_FILE) as file, gzip.open(file) as text:
+                return wire.decode(_bounded(text.read(_LOOKUP_BYTES + 1), _LOOKUP_BYTES), _Lookup)
         except (OSError, EOFError, zlib.error, ValueError) as error:
-            raise self.damaged(LOOKUP_FILE, str(error)) from error
+            raise self.damaged(LOOKUP_FILE, _reason(error)) from error
 
     def measurements(
         self, target: Target | None = None, kind: Kind | None = None, signature: str | None = None
@@ -171,14 +183,30 @@ class PackLookup:
 
     def _read(self, table: str, read: Callable[[object], T]) -> Iterator[T]:
         """Each line of ``signatures``, ``measurements`` or ``breakdowns``."""
-        number, name = 0, f"{table}{ENDING}"
+        return chain.from_iterable(self.parts(table, read))
+
+    def parts(self, table: str, read: Callable[[object], T]) -> Iterator[list[T]]:
+        """The same, as many at a time as memory always has room for."""
+        number, size, name = 0, 0, f"{table}{ENDING}"
+        part: list[T] = []
+        part_bytes = 0
         try:
-            with gzip.open(self.folder / name, "rb") as lines:
-                for line in lines:
+            with open_regular(self.folder / name) as file, gzip.open(file) as lines:
+                most = max(_ANY_RATIO_BYTES, _MOST_RATIO * os.fstat(file.fileno()).st_size)
+                while line := lines.readline(_LINE_BYTES + 1):
                     number += 1
-                    yield read(wire.decode(line, object))
+                    size += len(line)
+                    if size > most:
+                        raise ValueError(f"more than {_MOST_RATIO} bytes for each that is stored")
+                    part.append(read(wire.decode(_bounded(line, _LINE_BYTES), object)))
+                    part_bytes += len(line)
+                    if len(part) >= PART_LINES or part_bytes >= PART_BYTES:
+                        yield part
+                        part, part_bytes = [], 0
         except (OSError, EOFError, zlib.error, ValueError) as error:
-            raise self.damaged(f"{name}, near line {max(number, 1)}", str(error)) from error
+            raise self.damaged(f"{name}, near line {max(number, 1)}", _reason(error)) from error
+        if part:
+            yield part
 
     def signature_texts(self, hashes: Iterable[str]) -> dict[str, str]:
         """The texts of those hashes that the pack has."""
@@ -200,9 +228,22 @@ class PackLookup:
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file in hex."""
-    with path.open("rb") as file:
+    """SHA-256 of a file in hex; OSError for what is no regular file, or too large for a pack."""
+    with open_regular(path) as file:
+        if os.fstat(file.fileno()).st_size > _FILE_BYTES:
+            raise OSError(errno.EFBIG, f"it is larger than {_FILE_BYTES >> 30} GiB", str(path))
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _bounded(text: bytes, most_bytes: int) -> bytes:
+    if len(text) > most_bytes:
+        raise ValueError(f"a line or document is longer than {most_bytes >> 20} MiB")
+    return text
+
+
+def _reason(error: Exception) -> str:
+    """What was in the way, without the file's name."""
+    return (getattr(error, "strerror", None) or str(error)).strip()
 
 
 def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Annotated, TypeAlias, TypeVar
+
+from msgspec import Meta
 
 from hybridlat.errors import StoreError, TargetError
-from hybridlat.schema.measurement import BUSY_SPREAD_SHARE, KINDS, Breakdown, Kind, Measurement
+from hybridlat.schema.measurement import (
+    BUSY_SPREAD_SHARE, KINDS, LONGEST_US, MOST_SPREAD, SHORTEST_US, Breakdown, Kind, Measurement,
+)  # fmt: skip
 from hybridlat.schema.target import Target
 from hybridlat.store.database import KIND_CODES, PAGE, Database, batches, key_of, unpacked
 
@@ -41,8 +45,10 @@ SELECT target.name, {", ".join(_GOOD.format(KIND_CODES[kind]) for kind in KINDS)
     coalesce(min(nullif(measured_at, '')), ''), coalesce(max(measured_at), '')
 FROM target LEFT JOIN measurement ON target.id = measurement.target_id GROUP BY target.name"""
 
+LatencyUs: TypeAlias = Annotated[float, Meta(ge=SHORTEST_US, le=LONGEST_US)]
+SpreadShare: TypeAlias = Annotated[float, Meta(ge=0, le=MOST_SPREAD)]
 #: latency_us, spread_share, measured_at and failure of one record.
-LatencyRow = tuple[float | None, float, str, str | None]
+LatencyRow = tuple[LatencyUs | None, SpreadShare, str, str | None]
 
 
 def row_of(record: Measurement) -> LatencyRow:
@@ -128,7 +134,7 @@ class Records:
         for part in batches(hash_of if targets else (), PAGE):
             values = {"targets": list(named), "kind": KIND_CODES[kind], "keys": part}
             for row in self._database.read(
-                tuple[str, bytes, float | None, float, str, str | None], _LOOK_UP, values
+                tuple[str, bytes, LatencyUs | None, SpreadShare, str, str | None], _LOOK_UP, values
             ):
                 name, signature = row[:2]
                 if name in named and signature in hash_of:  # else the index is damaged

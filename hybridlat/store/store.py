@@ -133,8 +133,13 @@ class Store(Records, Cache, AbstractContextManager["Store"]):
         return self._database.write(work) if items else 0
 
     def add_all(self, imported: ImportedRecords) -> ImportCounts:
-        """Add signatures, records and breakdowns, many in a transaction; how many were new."""
+        """Add signatures, records and breakdowns, many in a transaction; how many were new.
+
+        StoreError, and nothing is added, where a check of the store would doubt a record.
+        """
         records, breakdowns = imported.measurements, imported.breakdowns
+        for problem in (doubt for record in records for doubt in integrity.doubts(record)):
+            raise StoreError(f"the store takes no record in which {problem}")
         new_texts = self.add_signatures(imported.signatures)
         new = sum(map(self.add, batches(records, BATCH)))
         new_breakdowns = sum(map(self.add_breakdowns, batches(breakdowns, BATCH)))

@@ -1,0 +1,59 @@
+"""Files of others, read within bounds; files of hybridlat, written whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+MOST_BYTES = 256 << 20
+"""Of a file that is read at once, unless its reader says otherwise."""
+
+
+def open_regular(path: str | Path) -> BinaryIO:
+    """A regular file, opened to be read; OSError for a folder, a device or a pipe.
+
+    Devices and pipes have no end, and may never answer.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def read_bytes(path: str | Path, most_bytes: int = MOST_BYTES) -> bytes:
+    """All of a regular file of up to ``most_bytes``; OSError for anything else."""
+    with open_regular(path) as file:
+        if os.fstat(file.fileno()).st_size > most_bytes:
+            words = f"it is larger than {most_bytes / (1 << 20):,.0f} MiB"
+            raise OSError(errno.EFBIG, words, str(path))
+        return file.read()
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text in UTF-8 beside ``path``, then put it there; OSError names ``path``.
+
+    A full disk thus leaves what was there. Bytes of a file's name that are no text are written out.
+    """
+    data = text.encode("utf-8", "backslashreplace")
+    place = Path(path).resolve()  # what a link points to is replaced, not the link
+    partial = place.with_name(f".{place.name[:60]}.partial")
+    try:
+        if place.exists() and not place.is_file():  # /dev/stdout, a pipe
+            place.write_bytes(data)
+            return
+        try:
+            partial.write_bytes(data)
+            if place.exists():
+                shutil.copymode(place, partial)
+            partial.replace(place)
+        except PermissionError:  # a file may be writable in a folder that is not
+            place.write_bytes(data)
+        finally:
+            partial.unlink(missing_ok=True)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
