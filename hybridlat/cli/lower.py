@@ -23,6 +23,7 @@ from hybridlat.onnx_io import read_network
 from hybridlat.report.cell_texts import first_and_more
 from hybridlat.report.table import Column, Table
 from hybridlat.report.units import count_text, percent_text
+from hybridlat.schema.shown import visible
 from hybridlat.schema.target import Target
 
 
@@ -70,12 +71,12 @@ def lower(
     ))  # fmt: skip
     out.print(_table(kernels).terminal())
     if removed:
-        out.print(f"{len(removed)} removed: {first_and_more(removed)}", style="dim")
+        out.print(f"{len(removed)} removed: {visible(first_and_more(removed))}", style="dim")
     if differing is not None and names:
         share = 1 - len(differing) / len(names)
         out.print(f"agrees with TensorRT-RTX's compiler on {percent_text(share)} of the operators")
     for warning in lowered.warnings:
-        out.print(f"Note: {warning}", style="yellow")
+        out.print(f"Note: {visible(str(warning))}", style="yellow")
 
 
 def _differing(read: Network, lowered: Lowered, target: Target) -> set[int] | None:

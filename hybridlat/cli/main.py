@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import importlib
+import io
 import logging
 import os
 import sys
@@ -20,8 +21,9 @@ from collections.abc import Mapping, Sequence
 import click
 
 from hybridlat import __version__
-from hybridlat.cli.output import WORDS, say
+from hybridlat.cli.output import WORDS, aside
 from hybridlat.errors import HybridlatError
+from hybridlat.schema.shown import visible
 
 DEFECT, INTERRUPTED, BROKEN_PIPE = 70, 130, 141
 DEBUG_VARIABLE = "HYBRIDLAT_DEBUG"
@@ -103,7 +105,14 @@ class _Messages(logging.Handler):
     """Messages of the library, above the line of progress while one is shown."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        say(self.format(record))
+        sys.stderr.write(f"{self.format(record)}\n")
+
+
+class _Form(logging.Formatter):
+    """A message in one line; only where an error arose takes more."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return visible(super().formatMessage(record))
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -125,7 +134,7 @@ def app(ctx: click.Context, verbose: bool, debug: bool) -> None:
     """
     handler = ctx.ensure_object(_Messages)
     form = "%(name)s: %(message)s" if debug or verbose else "hybridlat: %(message)s"
-    handler.setFormatter(logging.Formatter(form))
+    handler.setFormatter(_Form(form))
     _LOGGER.setLevel(logging.DEBUG if debug else logging.INFO if verbose else logging.WARNING)
     _LOGGER.addHandler(handler)
 
@@ -153,7 +162,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         name = getattr(error, "option_name", "")
         if isinstance(error, click.NoSuchOption) and name in _OTHER_OPTIONS:
             error = click.UsageError(f"{name} is {_OTHER_OPTIONS[name]}.", error.ctx)
-        error.show()
+        error.show(words_of := io.StringIO())
+        click.echo(visible(words_of.getvalue(), breaks=True), err=True, nl=False)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return _end("interrupted; what was measured until now is kept", INTERRUPTED)
@@ -186,7 +196,7 @@ def _show_where() -> None:
 
 def _end(sentence: str, code: int) -> int:
     with contextlib.suppress(OSError):  # standard error is closed too: the exit code must do
-        click.echo(f"hybridlat: {sentence}", err=True)
+        aside(sentence)
     return code
 
 

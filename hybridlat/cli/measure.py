@@ -24,6 +24,7 @@ from hybridlat.measuring.report import MeasureReport, What
 from hybridlat.measuring.ssh import Board, Runner
 from hybridlat.report.table import Column, Table, titled
 from hybridlat.report.units import count_text, latency_text
+from hybridlat.schema.shown import visible
 from hybridlat.store import Store
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ def _print(report: MeasureReport, as_json: bool) -> int:
     from rich.text import Text
 
     out = console()
-    out.print(Text.assemble((report.network, "bold"), f"  on {report.target}"))
+    out.print(Text.assemble((visible(report.network), "bold"), f"  on {report.target}"))
     whole_us, sum_us = report.latency_us, report.sum_of_cells_us
     if whole_us is not None:
         out.print(Text.assemble("  whole network  ", (latency_text(whole_us), "bold cyan")))
@@ -200,5 +201,5 @@ def _print(report: MeasureReport, as_json: bool) -> int:
     facts = f"  {count_text(cells, 'cell')} measured, {report.known} known before"
     out.print(f"{facts}, in {latency_text(report.elapsed_s * 1e6)}", style="dim")
     for warning in report.warnings:
-        out.print(f"  Note: {warning}", style="yellow")
+        out.print(f"  Note: {visible(str(warning))}", style="yellow")
     return code

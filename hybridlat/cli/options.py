@@ -28,6 +28,7 @@ from hybridlat.cli.param_types import (
 from hybridlat.engines import device_sheets
 from hybridlat.errors import TargetError
 from hybridlat.estimate.lookup.asked_target import asked_target
+from hybridlat.schema.files import write_text
 from hybridlat.store import Store
 
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
@@ -115,7 +116,7 @@ class Documents:
             if file == "-":
                 click.echo(text(), nl=False)
             elif file is not None:
-                Path(file).write_text(text(), encoding="utf-8")
+                write_text(file, text())
 
 
 def _all_of(*decorators: Callable[[F], F]) -> Callable[[F], F]:

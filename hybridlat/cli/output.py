@@ -10,12 +10,13 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from hybridlat.schema.files import write_text
 from hybridlat.schema.progress import OnMessage, Progress, silent
+from hybridlat.schema.shown import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,6 +37,11 @@ def console() -> Console:
     return Console(highlight=False, markup=False, emoji=False, soft_wrap=False)
 
 
+def echo(text: object) -> None:
+    """A line on standard output, none of which steers a terminal."""
+    click.echo(visible(str(text)))
+
+
 def aside(sentence: str) -> None:
     """A sentence on standard error."""
     say(f"hybridlat: {sentence}")
@@ -43,7 +49,7 @@ def aside(sentence: str) -> None:
 
 def say(sentence: str) -> None:
     """Progress in words, on standard error."""
-    sys.stderr.write(f"{sentence}\n")  # click.echo would write over a line of progress
+    sys.stderr.write(f"{visible(sentence)}\n")  # click.echo would write over a line of progress
     sys.stderr.flush()
 
 
@@ -54,7 +60,7 @@ def write_page(file: str, estimates: Sequence[Estimate]) -> None:
 
     words = click.get_current_context().meta.get(WORDS, ())
     command = shlex.join(["hybridlat", *map(without_password, words)])
-    Path(file).write_text(page(estimates, command=command), encoding="utf-8")
+    write_text(file, page(estimates, command=command))
 
 
 def print_json(value: object) -> None:
@@ -91,7 +97,7 @@ class ProgressShown(AbstractContextManager["ProgressShown"]):
         with self._lock:
             self._step = step
             if self._live is not None:
-                self._live.update(step)
+                self._live.update(visible(step))
             elif self._timer is None and sys.stderr.isatty():
                 self._timer = threading.Timer(_SILENT_S, self._draw)
                 self._timer.daemon = True
@@ -120,7 +126,7 @@ class ProgressShown(AbstractContextManager["ProgressShown"]):
 
                 self._live = Console(stderr=True, markup=False, highlight=False).status("")
                 self._live.start()
-            self._live.update(text or self._step)
+            self._live.update(visible(text or self._step))
 
     def close(self) -> None:
         """Take the line off the terminal."""

@@ -10,7 +10,7 @@ import click
 from hybridlat.cli import options
 from hybridlat.cli.importing import print_results
 from hybridlat.cli.options import OUTPUT, Grouped, option
-from hybridlat.cli.output import print_json, say
+from hybridlat.cli.output import echo, print_json, say
 from hybridlat.estimate.lookup.asked_target import asked_target
 from hybridlat.measuring.plan_runs import import_results, unknown_to
 from hybridlat.measuring.plans import draft_for
@@ -70,6 +70,6 @@ def plan(
     if as_json:
         print_json({"folder": folder, "target": str(wanted), "tasks": tasks})
         return
-    click.echo(f"{tasks} measurements planned in {folder} for {wanted}")
-    click.echo(f"On the device:  sh {folder}/run.sh   (or python3 {folder}/worker.py run)")
-    click.echo(f"Back here:      hybridlat import {folder}")
+    echo(f"{tasks} measurements planned in {folder} for {wanted}")
+    echo(f"On the device:  sh {folder}/run.sh   (or python3 {folder}/worker.py run)")
+    echo(f"Back here:      hybridlat import {folder}")

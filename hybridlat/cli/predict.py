@@ -14,7 +14,7 @@ import click
 import hybridlat
 from hybridlat.cli import options
 from hybridlat.cli.options import SURE, Documents, Grouped, option
-from hybridlat.cli.output import ProgressShown, aside, console, print_json, write_page
+from hybridlat.cli.output import ProgressShown, aside, console, echo, print_json, write_page
 from hybridlat.cli.param_types import LATENCY
 from hybridlat.errors import HybridlatError
 from hybridlat.report.prediction_table import Place, PredictionTable
@@ -116,7 +116,7 @@ def predict(
                                 click.echo()
                             print_estimate(console(), result, every_cell=every_cell)
                 if shows_cells and (hint := _advise(predictor, table, shapes)) and not quiet:
-                    click.echo(hint)
+                    echo(hint)
         except HybridlatError as error:
             if len(wanted) == 1:
                 raise

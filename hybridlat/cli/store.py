@@ -10,12 +10,13 @@ import click
 
 from hybridlat.cli import options
 from hybridlat.cli.importing import import_
-from hybridlat.cli.output import ProgressShown, aside, console, print_json
+from hybridlat.cli.output import ProgressShown, aside, console, echo, print_json
 from hybridlat.cli.param_types import DURATION, MOMENT, whole
 from hybridlat.errors import StoreError
 from hybridlat.estimate.lookup.asked_target import asked_target
 from hybridlat.report.table import Column, Table, titled
 from hybridlat.report.units import count_text
+from hybridlat.schema.shown import visible
 from hybridlat.store import Removal, Store
 from hybridlat.store.integrity import check_pack
 
@@ -64,7 +65,7 @@ def stats(store: str | None, as_json: bool) -> None:
         out.print(Table([Column("target", wraps=True), *counts, last], lines).terminal())
     else:
         out.print("The store is empty: predict or measure a network, or import records.")
-    out.print(url, style="dim")
+    out.print(visible(url), style="dim")
 
 
 @store.command()
@@ -92,7 +93,7 @@ def export(
         print_json([str(pack) for pack in packs])
     else:
         for pack in packs:
-            click.echo(pack)
+            echo(pack)
 
 
 @store.command()
@@ -122,9 +123,9 @@ def check(ctx: click.Context, packs: tuple[str, ...], store: str | None, as_json
         print_json([asdict(problem) for problem in problems])
     else:
         for problem in problems:
-            click.echo(str(problem))
+            echo(problem)
         if not problems:
-            click.echo(f"{checked}: every hash, format and range checked, nothing wrong")
+            echo(f"{checked}: every hash, format and range checked, nothing wrong")
     ctx.exit(DAMAGED if problems else 0)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from hybridlat.cli import options
-from hybridlat.cli.output import ProgressShown, console, print_json
+from hybridlat.cli.output import ProgressShown, console, echo, print_json
 from hybridlat.errors import InputError
 from hybridlat.estimate.lookup import target_list
 from hybridlat.estimate.lookup.models import family_heads
@@ -123,4 +123,4 @@ def examples(names: Sequence[str], output: Path) -> None:
     output.mkdir(parents=True, exist_ok=True)
     for name in names or known:
         shutil.copyfile(known[name], output / f"{name}.onnx")
-        click.echo(output / f"{name}.onnx")
+        echo(output / f"{name}.onnx")

@@ -14,6 +14,7 @@ from hybridlat.report.table import STYLES, Cell, Column, Table, titled
 from hybridlat.report.terminal import notes
 from hybridlat.report.units import RESOLUTION_US, Scale, answer_text, scale_for, verdict_text
 from hybridlat.schema.estimate import Estimate
+from hybridlat.schema.shown import visible
 
 COMPARISON_FORMAT = 1
 ROWS = 12
@@ -136,7 +137,9 @@ def print_comparison(
         console.print(table.terminal())
     found: dict[str, tuple[list[str], Text]] = {}
     for number, estimate in enumerate(estimates):
-        doubt = [] if estimate.trusted else [Text(f"{verdict_text(estimate)}.", STYLES["bad"])]
+        doubt = (
+            [] if estimate.trusted else [Text(visible(f"{verdict_text(estimate)}."), STYLES["bad"])]
+        )
         for note in (*doubt, *notes(estimate, everything=every_cell)):
             found.setdefault(note.plain, ([], note))[0].append(letter_of(number))
     for letters, note in found.values():

@@ -7,11 +7,11 @@ libraries are part of the file (``assets/vendor``), and a content policy forbids
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import date
 from functools import cache
-from html import escape
 from importlib.metadata import version
 from itertools import compress
 from typing import Any
@@ -21,11 +21,13 @@ from hybridlat.report.cell_texts import abbreviated, chain, kernel_sizes, row_of
 from hybridlat.report.compare import differences_table, letter_of, networks_table
 from hybridlat.report.html_section import asset, network_section
 from hybridlat.report.prediction_table import curve_table
+from hybridlat.report.table import escape
 from hybridlat.schema.estimate import Estimate
 
 _LIBRARIES = ("d3", "dagre")
 _SCRIPTS = ("format.js", "layout.js", "graph.js", "plots.js", "main.js")
 _DIFFERENCES = 20  # cells that are shown
+_STEERING = re.compile("[<\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _LABEL = 40  # letters of a chain of kernels; its whole is beside it
 
 
@@ -120,7 +122,7 @@ def _curve(curve: Sequence[Estimate], positions: Sequence[int]) -> str:
 def _script_json(value: Any) -> str:
     """JSON that may stand in a script element: nothing in it can end the element."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _network(estimate: Estimate) -> dict[str, Any]:

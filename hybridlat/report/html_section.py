@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
-from html import escape
 from pathlib import Path
 from string import Template
 
 from hybridlat.report import units
 from hybridlat.report.cell_texts import Row, chain, rows_of, where_text
-from hybridlat.report.table import Html, Table, titled
+from hybridlat.report.table import Html, Table, escape, titled
 from hybridlat.schema.estimate import CellEstimate, Estimate
 
 _CHAIN = 60  # letters of a cell's kernels until it is opened

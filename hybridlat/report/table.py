@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from html import escape
+from html import escape as escaped
 from typing import TYPE_CHECKING, Any
+
+from hybridlat.schema.shown import visible
 
 if TYPE_CHECKING:
     from rich import table
@@ -23,6 +26,13 @@ STYLES = {
 }  # fmt: skip
 """How a terminal shows each kind of cell; a page has the bold letters, and these classes:"""
 _CLASSES = ("faster", "slower")
+_FORMULA = tuple("=+-@")
+_OF_MARKDOWN = re.compile(r"[\\|`]|<(?=[A-Za-z/!?])|!(?=\[)")  # columns, code, HTML and pictures
+
+
+def escape(text: str) -> str:
+    """The text as HTML shows it: its own line breaks apart, none of it steers a reader's view."""
+    return escaped(visible(text, breaks=True))
 
 
 @dataclass(frozen=True)
@@ -82,8 +92,8 @@ class Table:
         from rich.text import Text
 
         shown = table.Table(
-            title=self.title or None, title_justify="left", title_style="bold",
-            caption=self.caption or None, caption_justify="left",
+            title=visible(self.title) or None, title_justify="left", title_style="bold",
+            caption=_plain(self.caption, breaks=True) or None, caption_justify="left",
             show_header=any(column.title for column in self.columns),
             box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim",
         )  # fmt: skip
@@ -94,10 +104,10 @@ class Table:
                 max_width=column.most,
             )  # fmt: skip
         for row in self.rows:
-            texts: list[Any] = [
-                Text(c.text, STYLES.get(c.kind, "")) if isinstance(c, Cell) else c for c in row
-            ]
-            shown.add_row(*texts)
+            shown.add_row(*[
+                _plain(Text(c.text, STYLES.get(c.kind, "")) if isinstance(c, Cell) else c)
+                for c in row
+            ])  # fmt: skip
         return shown
 
     def page(self, attributes: Sequence[str] = ()) -> str:
@@ -125,24 +135,41 @@ class Table:
             *self.rows,
         ]
         return "\n".join(
-            "| " + " | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in row)
-            + " |"
+            "| " + " | ".join(_OF_MARKDOWN.sub(r"\\\g<0>", visible(str(c))) for c in row) + " |"
             for row in rows
         )  # fmt: skip
 
     def csv(self) -> str:
-        """Comma-separated, titles first; None is an empty field, True is ``true``."""
+        """Comma-separated, titles first; None is an empty field, True is ``true``.
+
+        A text that a spreadsheet would take for a formula begins with ``'``: it is text there.
+        """
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow([column.title for column in self.columns])
         for row in self.rows:  # a csv.writer leaves the field of None empty by itself
-            writer.writerow([str(c).lower() if isinstance(c, bool) else c for c in row])
+            writer.writerow([_field(value) for value in row])
         return out.getvalue()
 
 
 def titled(*titles: str, right: bool = False, wraps: bool = False) -> list[Column]:
     """Columns that differ by their titles alone."""
     return [Column(title, right, wraps) for title in titles]
+
+
+def _plain(shown: Any, *, breaks: bool = False) -> Any:
+    """A text, or rich's, in one line and without what steers a terminal; ``breaks`` may stay."""
+    if isinstance(shown, str):
+        return visible(shown, breaks=breaks)
+    shown.plain = visible(shown.plain, breaks=breaks)  # as long as before: styles keep their places
+    return shown
+
+
+def _field(value: object) -> object:
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = visible(value) if isinstance(value, str) else ""
+    return f"'{text}" if text.startswith(_FORMULA) else text or value
 
 
 def _td(cell: object, word: str) -> str:

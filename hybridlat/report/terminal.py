@@ -12,6 +12,7 @@ from hybridlat.report import units
 from hybridlat.report.cell_texts import Row, rows_of
 from hybridlat.report.table import GAP, STYLES, Cell, Column, Table
 from hybridlat.schema.estimate import Estimate
+from hybridlat.schema.shown import visible
 
 ROWS = 15  # cells shown without --all
 _LEAST_SHARE = 0.0005  # rows below it would read 0.0 %
@@ -38,13 +39,13 @@ def print_estimate(console: Console, estimate: Estimate, *, every_cell: bool = F
 def headline(estimate: Estimate, *, everything: bool = False) -> RenderableType:
     """Name and target; latency, interval and what the answer is worth in one line."""
     place = f"  on {estimate.target}, batch {estimate.batch}"
-    first = Text.assemble((estimate.network, "bold"), place)
+    first = Text.assemble((visible(estimate.network), "bold"), visible(place))
     answer, interval = units.answer_text(estimate)
     width = units.reach_text(estimate.latency_us, estimate.interval_us)
     others = [] if width in (answer, interval) else [width]
     if interval != units.NOTHING:
         others.append(f"{interval} ({units.confidence_text(estimate.confidence)})")
-    verdict = (units.verdict_text(estimate), "" if estimate.trusted else "bold red")
+    verdict = (visible(units.verdict_text(estimate)), "" if estimate.trusted else "bold red")
     second = Text.assemble((answer, "bold cyan"), "   ", "   ".join([*others, ""]), verdict)
     lines = [first, second]
     if everything:
@@ -76,9 +77,9 @@ def notes(estimate: Estimate, *, everything: bool = False) -> list[Text]:
         text = remark.text
         if len(text) > _NOTE_LENGTH and not everything and remark.kind != "command":
             text = f"{text[:_NOTE_LENGTH].rpartition(' ')[0]} … (--all shows all of it)"
-        lines.append(Text(text, STYLES[remark.kind]))
+        lines.append(Text(visible(text), STYLES[remark.kind]))
     if everything and estimate.removed:
-        lines.append(Text(f"Not run: {', '.join(estimate.removed)}", "dim"))
+        lines.append(Text(visible(f"Not run: {', '.join(estimate.removed)}"), "dim"))
     return lines
 
 

@@ -7,8 +7,6 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from html import escape
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -18,8 +16,10 @@ from hybridlat.report import compare, terminal, units
 from hybridlat.report.html import page
 from hybridlat.report.html_section import asset
 from hybridlat.report.prediction_table import COLUMNS, values_of
-from hybridlat.report.table import Table
+from hybridlat.report.table import Table, escape
 from hybridlat.schema.estimate import Estimate
+from hybridlat.schema.files import write_text
+from hybridlat.schema.shown import visible
 
 if TYPE_CHECKING:
     from _typeshed import StrPath
@@ -42,7 +42,7 @@ def line(estimate: Estimate) -> str:
         said.append(f"{units.part_text(estimate.measured_share)} measured")
     said.append(units.count_text(len(estimate.cells), "cell"))
     of = f"{estimate.network} on {estimate.target}, batch {estimate.batch}"
-    return f"Estimate({of}: {', '.join(said)})"
+    return visible(f"Estimate({of}: {', '.join(said)})")
 
 
 def text(estimate: Estimate) -> str:
@@ -115,7 +115,7 @@ def to_html(estimates: Iterable[Estimate], path: StrPath | None = None) -> str |
     text = page(tuple(estimates))
     if path is None:
         return text
-    Path(path).write_text(text, encoding="utf-8")
+    write_text(path, text)
     return None
 
 

@@ -7,13 +7,18 @@ import os
 import shutil
 import stat
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from io import BufferedReader
+
+    from _typeshed import StrPath
 
 MOST_BYTES = 256 << 20
 """Of a file that is read at once, unless its reader says otherwise."""
 
 
-def open_regular(path: str | Path) -> BinaryIO:
+def open_regular(path: StrPath) -> BufferedReader:
     """A regular file, opened to be read; OSError for a folder, a device or a pipe.
 
     Devices and pipes have no end, and may never answer.
@@ -21,20 +26,20 @@ def open_regular(path: str | Path) -> BinaryIO:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        raise OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
     return os.fdopen(descriptor, "rb")
 
 
-def read_bytes(path: str | Path, most_bytes: int = MOST_BYTES) -> bytes:
+def read_bytes(path: StrPath, most_bytes: int = MOST_BYTES) -> bytes:
     """All of a regular file of up to ``most_bytes``; OSError for anything else."""
     with open_regular(path) as file:
         if os.fstat(file.fileno()).st_size > most_bytes:
             words = f"it is larger than {most_bytes / (1 << 20):,.0f} MiB"
-            raise OSError(errno.EFBIG, words, str(path))
+            raise OSError(errno.EFBIG, words, os.fspath(path))
         return file.read()
 
 
-def write_text(path: str | Path, text: str) -> None:
+def write_text(path: StrPath, text: str) -> None:
     """Write a text in UTF-8 beside ``path``, then put it there; OSError names ``path``.
 
     A full disk thus leaves what was there. Bytes of a file's name that are no text are written out.
@@ -56,4 +61,4 @@ def write_text(path: str | Path, text: str) -> None:
         finally:
             partial.unlink(missing_ok=True)
     except OSError as error:
-        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+        raise OSError(error.errno, error.strerror or str(error), os.fspath(path)) from error

@@ -181,7 +181,7 @@ class Breakdown(_Record, frozen=True, forbid_unknown_fields=True):
         problems = [f"{h[:60]!r} is not 32 hex digits" for h in hashes if not _HASH.fullmatch(h)]
         for signature, count in (*self.cells, *self.layers):
             if not 1 <= count <= MOST_USES:
-                problems.append(f"count {str(count)[:20]} of {signature} is not from 1 to {MOST_USES}")
+                problems.append(f"count {str(count)[:20]} of {signature} is not from 1 to 1e+06")
         return tuple(problems)
 
 

@@ -49,14 +49,17 @@ _UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 """Unicode's categories of what steers a terminal, turns the direction of a text or breaks lines."""
 
 
-def visible(text: str) -> str:
+def visible(text: str, *, breaks: bool = False) -> str:
     """The text in one line, with U+FFFD for each character that is not shown but obeyed.
 
-    Names in files of others may hold escape sequences, line breaks and marks of direction.
+    Names in files of others may hold escape sequences, line breaks and marks of direction. With
+    ``breaks`` the text's own line breaks stay.
     """
     if text.isprintable():
         return text
-    return "".join("\ufffd" if unicodedata.category(c) in _UNSEEN else c for c in text)
+    kept = "\n" if breaks else ""
+    unseen = (c not in kept and unicodedata.category(c) in _UNSEEN for c in text)
+    return "".join("\ufffd" if is_unseen else c for c, is_unseen in zip(text, unseen, strict=True))
 
 
 def _views() -> Any:

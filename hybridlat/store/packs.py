@@ -108,8 +108,8 @@ class PackLookup:
             raise self.damaged(INFO_FILE, f"its format reads {repr(version)[:60]}")
         if version > PACK_FORMAT:
             raise StoreError(
-                f"the pack {self.folder} has format {str(version)[:20]}, newer than format {PACK_FORMAT} "
-                "that this version of hybridlat knows: upgrade hybridlat"
+                f"the pack {self.folder} has format {str(version)[:20]}, newer than format "
+                f"{PACK_FORMAT} that this version of hybridlat knows: upgrade hybridlat"
             )
         self.info = info
         try:

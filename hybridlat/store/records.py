@@ -11,7 +11,14 @@ from msgspec import Meta
 
 from hybridlat.errors import StoreError, TargetError
 from hybridlat.schema.measurement import (
-    BUSY_SPREAD_SHARE, KINDS, LONGEST_US, MOST_SPREAD, SHORTEST_US, Breakdown, Kind, Measurement,
+    BUSY_SPREAD_SHARE,
+    KINDS,
+    LONGEST_US,
+    MOST_SPREAD,
+    SHORTEST_US,
+    Breakdown,
+    Kind,
+    Measurement,
 )  # fmt: skip
 from hybridlat.schema.target import Target
 from hybridlat.store.database import KIND_CODES, PAGE, Database, batches, key_of, unpacked

@@ -80,7 +80,10 @@ def test_the_id_is_of_the_content_and_stays() -> None:
         ({"visits": {}}, "visits"),
         ({"visits": [{"samples_us": [1.0], "drift": 1.0}]}, "missing required field process"),
         ({"visits": [{"samples_us": [1.0], "drift": 0.0, "process": 0}]}, "drift 0.0"),
-        ({"visits": [{"samples_us": [math.nan], "drift": 1.0, "process": 0}]}, "a sample is no time"),
+        (
+            {"visits": [{"samples_us": [math.nan], "drift": 1.0, "process": 0}]},
+            "sample is no time",
+        ),
         ({"latency_us": 1e308}, "latency_us 1e+308 is no latency"),
         ({"latency_us": 5e-324}, "latency_us 5e-324 is no latency"),
         ({"spread_share": 1e308}, "spread_share 1e+308"),
