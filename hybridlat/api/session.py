@@ -102,12 +102,16 @@ class Session:
 
     @property
     def may_measure(self) -> bool:
-        """Whether the gate may measure."""
-        return self.options.measure != "never" and self.backend is not None
+        """Whether the gate may measure; not unless it must where no store would keep it."""
+        if self.backend is None or self.options.measure != "auto":
+            return self.backend is not None and self.options.measure == "always"
+        return not self.store.is_read_only
 
     @property
     def why_not(self) -> str:
         """Why nothing is measured; empty where the gate may measure."""
+        if self.backend is not None and not self.may_measure and self.options.measure == "auto":
+            return "the store can only be read, so nothing is measured"
         return SWITCHED_OFF if self.options.measure == "never" else self.engine.why_not
 
     def device_sheet(self) -> AbstractContextManager[object]:

@@ -68,14 +68,15 @@ class Cache:
             "made_at_s": int(time.time()), "size_bytes": len(text.encode()),
         }  # fmt: skip
 
-        def work(connection: Connection) -> None:
+        def work(connection: Connection) -> int:
             new = connection.change(_PUT, [row])
             if new and digest[0] == 0:  # one write in 256 looks, so it may be passed by a little
                 ((size,),) = connection.rows(_SIZE, {})
                 if size > MAX_BYTES:
                     _drop(connection, lambda *_: False, _ROOM * MAX_BYTES)
+            return new
 
-        self._database.write(work)
+        self._database.keep(work)
 
     def cache_remove(self, keys: Iterable[str]) -> int:
         """Drop the documents under ``keys``; how many there were."""

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import re
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
 from hybridlat.errors import StoreError
@@ -28,6 +30,16 @@ _MAKING_TABLES = 0x4C4154  # any number that all of hybridlat takes for this loc
 _PASSING_STATES = ("08", "40", "57P", "53300")  # SQL's own: gone away, collided, restarting, full
 _STARTING = ("starting up", "shutting down", "not yet accepting", "too many clients")
 _numbers = itertools.count()
+IMMUTABLE = "immutable=1"
+"""SQLite's option for a file that does not change: only the file itself is read."""
+MOUNTS = Path("/proc/mounts")
+_OF_A_NETWORK = re.compile(
+    r"nfs|cifs|smb|afs|ceph|lustre|gpfs|beegfs|fuse\.(sshfs|gluster|s3fs|rclone)"
+)
+_UNWRITABLE = (
+    sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL,
+)  # fmt: skip
+_log = logging.getLogger(__name__)
 
 
 class Connection:
@@ -41,25 +53,40 @@ class Connection:
         "number": "INTEGER", "bytes": "BLOB", "clustered": "WITHOUT ROWID",
     }  # fmt: skip
     begin: ClassVar[str] = "BEGIN IMMEDIATE"
+    is_read_only = False
     _raw: Any = None
 
-    def __init__(self, place: StorePlace, busy_s: float) -> None:
+    def __init__(self, place: StorePlace, busy_s: float, read_only: str = "") -> None:
+        """``read_only`` is SQLite's option for a file that cannot be written."""
         self._number = next(_numbers)
+        self.is_read_only, name = bool(read_only), ":memory:"
         if place.file is not None:
-            try:
-                place.file.parent.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise StoreError(
-                    f"the folder of the store {place.shown} cannot be made: {error.strerror}"
-                ) from error
+            _make_file(place)
+            name = f"{place.file.as_uri()}?{read_only}"
         self._raw = sqlite3.connect(
-            place.file or ":memory:", timeout=busy_s, isolation_level=None, check_same_thread=False
+            name, timeout=busy_s, isolation_level=None, check_same_thread=False, uri=True
         )
         self._raw.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        if read_only:
+            return
+        # With WAL this survives a killed process; only a power cut may take the last commits. WAL
+        # needs memory that all its processes share, which those of several machines do not.
+        on_network = place.file is not None and is_on_network(place.file)
         with suppress(sqlite3.DatabaseError):  # what cannot be written can still be read
-            self._raw.execute("PRAGMA journal_mode = WAL")
-        # With WAL this survives a killed process; only a power cut may take the last commits.
-        self._raw.execute("PRAGMA synchronous = NORMAL")
+            self._raw.execute(f"PRAGMA journal_mode = {'DELETE' if on_network else 'WAL'}")
+        self._raw.execute(f"PRAGMA synchronous = {'FULL' if on_network else 'NORMAL'}")
+        if on_network:
+            _log.warning(
+                "the store %s lies on a network's file system, which may lose it when several "
+                "machines write: use a PostgreSQL server for those", place.shown,
+            )  # fmt: skip
+
+    @staticmethod
+    def ways_to_read(place: StorePlace, error: Exception) -> tuple[str, ...]:
+        """SQLite's options that may open a file all the same of which ``error`` came."""
+        code = getattr(error, "sqlite_errorcode", None) or 0
+        is_there = place.file is not None and place.file.is_file()
+        return ("mode=ro", IMMUTABLE) if is_there and code & 0xFF in _UNWRITABLE else ()
 
     @staticmethod
     def errors() -> tuple[type[Exception], ...]:
@@ -149,8 +176,8 @@ class PostgresConnection(Connection):
     types: ClassVar = {"number": "SERIAL", "bytes": "BYTEA", "clustered": ""}
     begin = "BEGIN"
 
-    def __init__(self, place: StorePlace, busy_s: float) -> None:
-        del busy_s  # the server lets writers wait for each other
+    def __init__(self, place: StorePlace, busy_s: float, read_only: str = "") -> None:
+        del busy_s, read_only  # the server lets writers wait for each other
         psycopg = _psycopg()
         address = re.sub(r"^[a-z+]+://", "postgresql://", place.url)
         # The driver's own limit is over two minutes: a restart takes seconds.
@@ -199,6 +226,33 @@ class PostgresConnection(Connection):
     def _translated(sql: str) -> str:
         """The statement with psycopg's names of parameters."""
         return re.sub(r":([a-z_][a-z_0-9]*)", r"%(\1)s", sql)
+
+
+def _make_file(place: StorePlace) -> None:
+    """Make a new store's folder and its file, which only its user reads."""
+    assert place.file is not None
+    try:
+        place.file.parent.mkdir(parents=True, exist_ok=True)
+        if not place.exists:
+            os.close(os.open(place.file, os.O_CREAT | os.O_WRONLY, 0o600))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise StoreError(f"the store {place.shown} cannot be made: {reason}") from error
+    if not place.file.is_file():
+        raise StoreError(f"the store {place.shown} cannot be used: it is no regular file")
+
+
+def is_on_network(path: Path) -> bool:
+    """Whether a file lies on a file system that other machines write too, as far as Linux tells."""
+    try:
+        mounts = [line.split(" ") for line in MOUNTS.read_text("utf-8", "replace").splitlines()]
+    except OSError:
+        return False
+    places = {path.resolve(), *path.resolve().parents}
+    kinds = [
+        (len(at), kind) for _, at, kind, *_ in mounts if Path(at.replace("\\040", " ")) in places
+    ]
+    return bool(kinds) and _OF_A_NETWORK.match(max(kinds)[1]) is not None
 
 
 def _psycopg() -> Any:

@@ -6,12 +6,15 @@ clustered by (target, kind, signature), and its whole JSON, compressed, in ``pay
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import threading
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
@@ -19,7 +22,7 @@ import msgspec
 from hybridlat.errors import StoreError
 from hybridlat.schema import wire
 from hybridlat.schema.measurement import Kind
-from hybridlat.store.connection import Connection, PostgresConnection, Values
+from hybridlat.store.connection import IMMUTABLE, Connection, PostgresConnection, Values
 from hybridlat.store.place import StorePlace
 
 T = TypeVar("T")
@@ -59,6 +62,7 @@ CREATE INDEX cache_age ON cache (made_at_s, size_bytes);
 INSERT INTO hybridlat_meta (name, value) VALUES ('schema', '{schema}')
 """
 _inherited: list[object] = []
+_log = logging.getLogger(__name__)
 
 
 class Database:
@@ -113,10 +117,17 @@ class Database:
         """
 
         def once(connection: Connection) -> T:
+            if connection.is_read_only:
+                raise StoreError(f"{self._unwritable('see above')}: give another one with --store")
             with connection.transaction():
                 return work(connection)
 
         return self.run(once)
+
+    def keep(self, work: Callable[[Connection], int]) -> int:
+        """The same, for what can be made again: 0 where the store can only be read."""
+        is_kept = not self.run(lambda connection: connection.is_read_only)
+        return self.write(work) if is_kept else 0
 
     def close(self) -> None:
         """Give the connection back; it is opened again when used."""
@@ -124,6 +135,9 @@ class Database:
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
+                if not self.place.exists:
+                    _log.warning("the store %s was removed meanwhile, with all that was kept in it",
+                                 self.place.shown)  # fmt: skip
             self._connection = None
 
     def run(self, work: Callable[[Connection], T]) -> T:
@@ -164,15 +178,35 @@ class Database:
 
     def _opened(self) -> Connection:
         if self._connection is None:
-            connection = self._driver(self.place, BUSY_S)
-            self._was_reached = True
             try:
-                _make_tables(connection, self.place.shown)
-            except BaseException:
-                connection.close()
-                raise
-            self._connection = connection
+                self._connection = self._with_tables()
+            except self._driver.errors() as error:
+                self._connection = self._readable(error)
         return self._connection
+
+    def _with_tables(self, read_only: str = "") -> Connection:
+        connection = self._driver(self.place, BUSY_S, read_only)
+        self._was_reached = True
+        try:
+            _make_tables(connection, self.place.shown)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _readable(self, error: Exception) -> Connection:
+        """A connection that only reads, where that is possible; else the error."""
+        for way in self._driver.ways_to_read(self.place, error):
+            with contextlib.suppress(*self._driver.errors()):
+                connection = self._with_tables(way)
+                newest = Path(f"{self.place.file}-wal")
+                cut = "" if way != IMMUTABLE or not newest.exists() else f"; {newest} is not read"
+                _log.warning("%s: nothing is kept in it%s", self._unwritable(error), cut)
+                return connection
+        raise error
+
+    def _unwritable(self, error: object) -> str:
+        return f"the store {self.place.shown} can be read and not written ({error})"
 
 
 def _make_tables(connection: Connection, store: str) -> None:

@@ -31,6 +31,8 @@ class StorePlace:
 
     def __init__(self, url: str | Path) -> None:
         text = str(url)
+        if "\0" in text:
+            raise StoreError(f"{text[:100]!r} is no address of a store: it holds a NUL")
         self.url = text if "://" in text else f"sqlite:///{Path(text).expanduser()}"
         self.address = without_password(self.url)
         scheme, _, rest = self.url.partition("://")
@@ -54,7 +56,7 @@ class StorePlace:
 
 def without_password(url: str) -> str:
     """The same URL without the password before its host, or among what it asks for."""
-    url = re.sub(r"([?&]password=)[^&]*", r"\1***", url)
+    url = re.sub(r"([?&](?:ssl)?password=)[^&]*", r"\1***", url)
     head, at, tail = url.rpartition("@")
     scheme, slashes, user = head.partition("://")
     if not user or user.startswith("/"):  # the path of a file

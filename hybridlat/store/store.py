@@ -85,7 +85,7 @@ class Store(Records, Cache, AbstractContextManager["Store"]):
     def add_signatures(self, texts: Mapping[str, str]) -> int:
         """Keep the texts that hashes stand for; how many were new. Those there stay as they are."""
         rows = [{"hash": key_of(h), "text": text} for h, text in sorted(texts.items())]
-        return self._database.write(lambda c: c.change(_SIGNATURE, rows)) if rows else 0
+        return self._database.keep(lambda c: c.change(_SIGNATURE, rows)) if rows else 0
 
     def add(self, measurements: Iterable[Measurement]) -> int:
         """Append records in one transaction; how many were new. StoreError for an unsound one."""
@@ -222,6 +222,11 @@ class Store(Records, Cache, AbstractContextManager["Store"]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether it cannot be written, so that what is measured would be lost."""
+        return self.place.exists and self._database.run(lambda c: c.is_read_only)
 
     @property
     def stamp(self) -> object:
