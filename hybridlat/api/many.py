@@ -23,6 +23,7 @@ from hybridlat.api.session import Answer, Session, Sessions, answer_of
 from hybridlat.api.sources import Item, Query
 from hybridlat.engines.registry import ResolvedEngine
 from hybridlat.errors import HybridlatError, MeasurementError, StoreError
+from hybridlat.schema import workers
 from hybridlat.store import Store
 
 FIRST_WINDOW, LARGEST_WINDOW = 16, 1024
@@ -71,8 +72,8 @@ class Spec:
         elsewhere = platform.node() != self.node
         if not store.place.exists if self.store_exists else store.place.exists and elsewhere:
             raise StoreError(
-                f"a worker does not see the store {store.place.address}: give one that all workers "
-                "reach under the same name, on a shared folder or a database server"
+                f"a worker does not see the store {store.place.address}: give one on a PostgreSQL "
+                "server, which all workers reach under the same name"
             )
         first = self.session(store)
         return Sessions(first, lambda target: replace(first.engine, target=target))
@@ -97,15 +98,14 @@ def answers_by_workers(
     sessions: Sessions, items: Iterable[Item], query: Query, jobs: int | None, token: bytes
 ) -> Generator[Answer]:
     """The answers to many networks, in order, by the joblib backend that is in force now."""
-    import joblib
-
-    count = max(1, joblib.effective_n_jobs(jobs))
+    count = workers.count_of(jobs)
     timeout = None if count == 1 else SILENT_S  # joblib warns of one with one worker
-    parallel = joblib.Parallel(n_jobs=jobs, return_as="generator", timeout=timeout)
     spec, ahead = Spec.of(sessions.first, token), windows(map(Item.as_bytes, items), count)
 
     def in_windows() -> Generator[Answer]:
         window = next(ahead, None)
+        useful = min(count, max(2, len(window or ())))
+        parallel = workers.parallel(useful, return_as="generator", timeout=timeout)
         while window:
             sent = [item for item in window if isinstance(item, Item) and item.travels]
             answers: Iterator[Answer] = from_workers(parallel, spec, query, sent)

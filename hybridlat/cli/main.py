@@ -141,6 +141,9 @@ def app(ctx: click.Context, verbose: bool, debug: bool) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and leave the process with its exit code."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed: the next file that is opened would be it
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123  until the end
     for stream in (sys.stdout, sys.stderr):  # a character that a terminal lacks ends no command
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")

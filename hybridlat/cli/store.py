@@ -116,6 +116,8 @@ def check(ctx: click.Context, packs: tuple[str, ...], store: str | None, as_json
             checked = count_text(len(packs), "pack")
         else:
             with Store(store) as opened:
+                if not opened.place.exists:
+                    raise StoreError(f"there is no store {opened.place.address} to check")
                 problems = opened.check()
                 records = sum(row.records for row in opened.stats()) if not problems else 0
                 checked = f"{count_text(records, 'record')} in {opened.place.address}"
@@ -163,7 +165,7 @@ def forget(
         if not planned.records:
             raise StoreError("the store has no such records: see hybridlat store stats")
         question = f"Remove {_removal_text(planned)} from {opened.place.address} for good?"
-        if not yes and not click.confirm(question):
+        if not yes and not _confirmed(question):
             aside("nothing was removed")
             return
         removed = opened.forget(chosen, since, until)
@@ -171,6 +173,15 @@ def forget(
         print_json({**asdict(removed), "records": removed.records})
     else:
         click.echo(f"{_removal_text(removed)} removed")
+
+
+def _confirmed(question: str) -> bool:
+    try:
+        return click.confirm(question)
+    except click.Abort as error:
+        if isinstance(error.__context__, EOFError):
+            raise click.UsageError("nothing was removed: give --yes where no one answers") from None
+        raise
 
 
 def _removal_text(removal: Removal) -> str:

@@ -29,6 +29,7 @@ from hybridlat.model import fit
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.steady_sums import steady_fits
 from hybridlat.model.training_problem import FitConfig
+from hybridlat.schema import workers
 from hybridlat.schema.device import Device
 from hybridlat.schema.progress import OnMessage, silent
 from hybridlat.schema.target import Target
@@ -55,7 +56,10 @@ def at_once(function: Callable[..., Any], calls: Iterable[tuple[object, ...]]) -
 
     jobs = (joblib.delayed(function)(*arguments) for arguments in calls)
     # joblib warns of answers that are not taken to their end.
-    return iter(joblib.Parallel(return_as="generator", pre_dispatch="n_jobs")(jobs))
+    parallel = workers.parallel(
+        workers.count_of(None), return_as="generator", pre_dispatch="n_jobs"
+    )
+    return iter(parallel(jobs))
 
 
 def device_of(target: Target, store: Store) -> Device:

@@ -23,7 +23,7 @@ from hybridlat.schema.target import Target
 FINE, NO_ENGINE = (0, 4), 3
 """Exit codes of the runners: all or all in time was measured; there is no engine."""
 _SSH_FAILED = 255
-_HOST = re.compile(r"[A-Za-z0-9_.@:%\[\]][A-Za-z0-9_.@:%\[\]-]*")
+_HOST = re.compile(r"([A-Za-z0-9_.@%][A-Za-z0-9_.@%-]*@)?[A-Za-z0-9_.:%\[\]][A-Za-z0-9_.:%\[\]-]*")
 _OPTIONS = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=15",
             "-o", "ServerAliveCountMax=4")  # fmt: skip
 Runner = Literal["auto", "worker", "trtexec"]

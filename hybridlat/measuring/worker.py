@@ -12,16 +12,13 @@ import contextlib
 import os
 import signal
 import sys
-import threading
-import time
 from multiprocessing.connection import Connection
 
 from hybridlat.engines import registry
 from hybridlat.engines.host import pin, usable_cores
 from hybridlat.errors import HybridlatError
 from hybridlat.measuring.visiting import References, VisitTask, visit
-
-_ORPHANED_CHECK_S = 1.0
+from hybridlat.schema.workers import end_with
 
 
 def main(arguments: list[str]) -> int:
@@ -29,7 +26,7 @@ def main(arguments: list[str]) -> int:
     # Ctrl-C is the parent's to answer: it ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     descriptor, parent = map(int, arguments)
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    end_with(parent)
     with Connection(descriptor) as parent_side, contextlib.suppress(EOFError, ConnectionError):
         serve(parent_side)
     return 0
@@ -52,13 +49,6 @@ def serve(parent_side: Connection) -> None:
     parent_side.send("")
     while isinstance(task := parent_side.recv(), VisitTask):
         parent_side.send(visit(backend, references, task, cores))
-
-
-def _end_with(parent: int) -> None:
-    """End this process when its parent has died, whatever the main thread is busy with."""
-    while os.getppid() == parent:
-        time.sleep(_ORPHANED_CHECK_S)
-    os._exit(1)
 
 
 if __name__ == "__main__":

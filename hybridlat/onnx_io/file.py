@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Network, Shapes
 from hybridlat.onnx_io.facts import FileFacts
+from hybridlat.schema.files import read_bytes
 
 if TYPE_CHECKING:
     import onnx
@@ -179,7 +180,7 @@ def _read_bytes(path: Path) -> bytes:
                 f"{path} is larger than 2 GB, which no ONNX parser can read: save it with "
                 "external data (onnx.save_model(..., save_as_external_data=True))"
             )
-        return path.read_bytes()
+        return read_bytes(path, MAX_INLINE_BYTES)
     except FileNotFoundError:
         raise NetworkError(f"{path} does not exist") from None
     except PermissionError:

@@ -6,6 +6,10 @@ import errno
 import os
 import shutil
 import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,3 +66,31 @@ def write_text(path: StrPath, text: str) -> None:
             partial.unlink(missing_ok=True)
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), os.fspath(path)) from error
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """An empty folder for a while; those that killed processes have left go first."""
+    prefix = f"hybridlat-{_processes()}-"
+    _sweep(prefix)
+    with tempfile.TemporaryDirectory(prefix=f"{prefix}{os.getpid()}-") as folder:
+        yield Path(folder)
+
+
+@cache
+def _sweep(prefix: str) -> None:
+    """Remove the folders of processes that have died, once a process."""
+    numbered = Path("/proc/self").exists()
+    for left in Path(tempfile.gettempdir()).glob(f"{prefix}*") if numbered else ():
+        process = left.name.removeprefix(prefix).partition("-")[0]
+        if process.isdecimal() and not Path(f"/proc/{process}").exists():
+            shutil.rmtree(left, ignore_errors=True)
+
+
+@cache
+def _processes() -> str:
+    """The name of what numbers the processes here: containers may share a folder, not numbers."""
+    try:
+        return "".join(filter(str.isdecimal, str(Path("/proc/self/ns/pid").readlink())))
+    except OSError:
+        return "x"

@@ -107,7 +107,9 @@ def read(path: Path) -> Iterator[ImportedRecords]:
     for pack in lookups:
         if problems := check_pack(pack.folder):
             more = f" (`hybridlat store check` lists {len(problems)})" if problems[1:] else ""
-            raise StoreError(f"nothing of {pack.folder} is imported: {problems[0]}{more}")
+            of_pack = f"the pack {pack.folder} is not imported: {problems[0]}{more}"
+            whole = problems[0].where == str(pack.folder)  # the sentence of an error
+            raise StoreError(problems[0].problem if whole else of_pack)
     for pack in lookups:
         for texts in batches(pack.all_signature_texts(), BATCH):
             yield ImportedRecords(signatures=dict(texts))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import time
 import uuid
 from collections.abc import Mapping
@@ -30,6 +29,7 @@ from hybridlat.model.steady_sums import steady_fits
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.report.units import count_text
 from hybridlat.schema.device import Device
+from hybridlat.schema.files import scratch_folder
 from hybridlat.schema.progress import OnMessage, silent
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
@@ -88,7 +88,7 @@ def train_target(
     Raises InputError where there are too few records to learn from, NothingToTrain where whole
     networks alone are recorded: every prediction uses them already.
     """
-    with Store(store) as opened, tempfile.TemporaryDirectory() as scratch:
+    with Store(store) as opened, scratch_folder() as scratch:
         dataset = _dataset(target, opened)
         root = options.out or models.user_models_folder()
         device = options.device or device_of(target, opened)
@@ -98,7 +98,7 @@ def train_target(
         with tracker.run(f"train {target}", about) as run:
             run.log({"store": opened.place.address})
             candidate = Candidate(dataset, config, on_message)
-            folder = Path(scratch) / "new"
+            folder = scratch / "new"
             candidate.save(folder)
             verdict = candidate.compare(Champion.find(target, root))
             _record(run, candidate, verdict)

@@ -20,7 +20,6 @@ import json
 import logging
 import math
 import platform
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -35,6 +34,7 @@ from hybridlat.engines.onnxruntime.tracing import trace
 from hybridlat.errors import BackendUnavailable, MeasurementError
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import sign
+from hybridlat.schema.files import scratch_folder
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ _log = logging.getLogger(__name__)
 def lower(network: Network, target: Target) -> Lowered:
     """Ask ONNX Runtime; MeasurementError with its own words when it refuses the network."""
     plain = numbered(network)
-    with tempfile.TemporaryDirectory(prefix="hybridlat-") as folder:
-        path = Path(folder) / "optimised.onnx"
+    with scratch_folder() as folder:
+        path = folder / "optimised.onnx"
         _optimise(plain, path, target.threads or 1)
         raw = onnx_io.engine_network(path, network.name)
     lowered = replace(raw, folded=network.folded, context=context_of(network))
