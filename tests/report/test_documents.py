@@ -272,3 +272,25 @@ def test_what_all_latencies_of_a_machine_share_tells_no_two_apart() -> None:
     assert not distinguishable(
         paced[0], dataclasses.replace(paced[1], target="another/onnxruntime/fp32/1t")
     )
+
+
+EVIL = "=\x1b[2J\x1b]0;owned\x07|<img src=x>\n\x9b\u202e\udcff.onnx"
+
+
+def test_names_steer_no_terminal_table_or_page() -> None:
+    cells = [dataclasses.replace(cell, nodes=(EVIL,)) for cell in described().cells]
+    odd = dataclasses.replace(described(), network=EVIL, cells=tuple(cells), removed=(EVIL,),
+                              warnings=(EstimateWarning("file", EVIL),))  # fmt: skip
+    table = PredictionTable([EVIL], [None], ["a/b/fp32"], {(0, 0, 0): odd})
+    comparison = Comparison((odd, residual()))
+    shown = printed(lambda console: print_estimate(console, odd, every_cell=True))
+    shown += str(comparison) + printed(table.print) + str(odd) + repr(odd) + table.csv()
+    shown += table.markdown()
+    assert all(line.isprintable() for line in shown.split("\n"))
+    assert len(table.markdown().splitlines()) == 3
+    row = table.markdown().splitlines()[2]
+    assert "\\|" in row and "<img" not in row.replace("\\<img", "")
+    assert table.csv().splitlines()[1].startswith("'=")
+    for text in (page([odd, residual()]), comparison._repr_html_(), odd._repr_html_()):
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\ud800-\udfff]", text)
+    assert odd.to_json()["network"] == EVIL
