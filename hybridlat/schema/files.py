@@ -72,13 +72,13 @@ def write_text(path: StrPath, text: str) -> None:
 def scratch_folder() -> Iterator[Path]:
     """An empty folder for a while; those that killed processes have left go first."""
     prefix = f"hybridlat-{_processes()}-"
-    _sweep(prefix)
+    sweep(prefix)
     with tempfile.TemporaryDirectory(prefix=f"{prefix}{os.getpid()}-") as folder:
         yield Path(folder)
 
 
 @cache
-def _sweep(prefix: str) -> None:
+def sweep(prefix: str) -> None:
     """Remove the folders of processes that have died, once a process."""
     numbered = Path("/proc/self").exists()
     for left in Path(tempfile.gettempdir()).glob(f"{prefix}*") if numbered else ():

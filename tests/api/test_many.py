@@ -7,6 +7,9 @@ import importlib.util
 import itertools
 import pickle
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +25,7 @@ from hybridlat.api.many import LARGEST_WINDOW_BYTES, windows
 from hybridlat.api.sources import Item
 from hybridlat.errors import HybridlatError, InputError, MissingExtra, NetworkError
 from hybridlat.onnx_io import to_onnx
+from hybridlat.schema import workers
 from hybridlat.schema.estimate import Estimate
 from tests.fakes.fake_backend import FAKE, QUICK
 from tests.fakes.fake_engine import LOWERING_DIES_VARIABLE, ONCE_VARIABLE
@@ -232,6 +236,28 @@ def test_what_is_no_network_at_all_costs_only_its_own_answer(store: str, jobs: i
 def test_a_single_network_is_no_list_of_networks(source: Any) -> None:
     with Predictor(FAKE) as predictor, pytest.raises(InputError, match="takes a list of networks"):
         predictor.predict_many(source)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_workers_end_with_the_process_that_has_them(store: str, number: int) -> None:
+    script = (
+        "import itertools, sys; from hybridlat import Predictor; from tests.api import test_many\n"
+        f"with Predictor({FAKE!r}, store={store!r}, measure='never') as predictor:\n"
+        "    many = itertools.repeat(test_many.network(8))\n"
+        "    for answer in predictor.predict_many(many, jobs=2): print('answer', flush=True)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"answer\n"
+        process.send_signal(number)
+        process.communicate(timeout=60)  # its workers hold the pipe while they live
+    assert process.returncode == -number
+
+
+def test_no_more_workers_than_can_be_of_use() -> None:
+    most = max(2, joblib.cpu_count())
+    assert [workers.count_of(jobs) for jobs in (1, 2, 100_000)] == [1, 2, most]
+    with joblib.parallel_config("threading"):  # another's backend counts for itself
+        assert workers.count_of(500) == 500
 
 
 def test_no_more_workers_than_one_is_no_reason_for_a_warning(store: str) -> None:

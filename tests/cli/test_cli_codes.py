@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import math
@@ -254,3 +255,19 @@ def test_every_command_has_an_example_and_every_option_a_sentence() -> None:
             assert re.search(rf"(?m)^\s*hybridlat {full}\b", one.help or ""), full
             for parameter in one.params:
                 assert isinstance(parameter, click.Argument) or parameter.help, (full, parameter)
+
+
+def test_a_check_of_no_store_guards_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["store", "check", "--store", f"{tmp_path}/typo.db"]) == 2
+    assert "there is no store" in capsys.readouterr().err
+
+
+def test_nothing_is_forgotten_where_no_one_answers(
+    nets: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    store = f"sqlite:///{nets / 'known.db'}"
+    assert cli.run(["store", "forget", "--since", "2020-01-01", "--store", store]) == 2
+    assert "nothing was removed: give --yes" in capsys.readouterr().err

@@ -33,6 +33,25 @@ def test_a_reader_that_stops_reading_is_no_error(nets: Path) -> None:
     assert done.stdout.strip() in ("0", str(cli.BROKEN_PIPE))
 
 
+def test_closed_streams_are_no_defect(nets: Path) -> None:
+    shell = f"{sys.executable} -m hybridlat store stats --store {nets}/known.db <&- >&-; echo $?"
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False,
+                          timeout=60, cwd=ROOT)  # fmt: skip
+    assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+def test_messages_steer_no_terminal(
+    nets: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(nets)
+    for words in (["predict", "no\x1b[2J\n.onnx"], ["predict", "--max-latency", "\x9b\n", "a.onnx"],
+                  ["store", "check", "no\x1b[2J\n"], ["import", "\u202e"], ["\x1b"]):  # fmt: skip
+        assert cli.run([*words, "--store", "known.db"]) == 2
+        out, err = capsys.readouterr()
+        assert err or out
+        assert all(line.isprintable() for line in (out + err).split("\n"))
+
+
 def test_an_interrupt_ends_with_a_sentence(nets: Path, tmp_path: Path) -> None:
     script = (
         # A test run in the background of a shell inherits that interrupts are ignored.

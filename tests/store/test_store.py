@@ -299,6 +299,7 @@ def test_a_value_of_another_type_is_damage(path: Path, change: str) -> None:
         ("postgresql://ann:s3cr@t@host/db", "postgresql://ann@host/db"),
         ("https://ann:secret@tracking:5000", "https://ann@tracking:5000"),
         ("postgresql://h/db?password=secret&user=ann", "postgresql://h/db?password=***&user=ann"),
+        ("postgresql://h/db?a=b&sslpassword=secret", "postgresql://h/db?a=b&sslpassword=***"),
         *[(url, url) for url in ("postgresql://ann@host/db?host=/tmp", "sqlite:////da:ta/a@b.db")],
     ],
 )
