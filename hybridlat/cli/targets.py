@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -122,5 +121,5 @@ def examples(names: Sequence[str], output: Path) -> None:
         raise InputError(f"unknown example {unknown[0]!r}; choose from {', '.join(known)}")
     output.mkdir(parents=True, exist_ok=True)
     for name in names or known:
-        shutil.copyfile(known[name], output / f"{name}.onnx")
+        (output / f"{name}.onnx").write_bytes(known[name].read_bytes())
         echo(output / f"{name}.onnx")

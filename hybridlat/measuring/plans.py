@@ -27,6 +27,8 @@ from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import Signature, sign, sign_part
 from hybridlat.measuring.pairs import pairs_of
 from hybridlat.onnx_io import tensorrt
+from hybridlat.schema import wire
+from hybridlat.schema.files import read_bytes
 from hybridlat.schema.measurement import Kind
 from hybridlat.schema.target import Target
 
@@ -198,7 +200,8 @@ class Draft:
         if not self._tasks:
             raise InputError("there is nothing to measure: every wanted cell is known already")
         manifest, path = self.manifest(), folder / "manifest.json"
-        if path.exists() and json.loads(path.read_text())["plan"] != manifest["plan"]:
+        there = wire.decode_or_none(read_bytes(path), dict[str, Any]) if path.exists() else manifest
+        if there is None or there.get("plan") != manifest["plan"]:
             raise InputError(f"{folder} holds another plan: give a new folder")
         for name in ("models", "blocks"):
             (folder / name).mkdir(parents=True, exist_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import platform
 import shutil
 import stat
 import tempfile
@@ -71,7 +72,7 @@ def write_text(path: StrPath, text: str) -> None:
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
     """An empty folder for a while; those that killed processes have left go first."""
-    prefix = f"hybridlat-{_processes()}-"
+    prefix = f"hybridlat-{platform.node()}-"  # containers may share a folder, and not their numbers
     sweep(prefix)
     with tempfile.TemporaryDirectory(prefix=f"{prefix}{os.getpid()}-") as folder:
         yield Path(folder)
@@ -79,18 +80,12 @@ def scratch_folder() -> Iterator[Path]:
 
 @cache
 def sweep(prefix: str) -> None:
-    """Remove the folders of processes that have died, once a process."""
-    numbered = Path("/proc/self").exists()
-    for left in Path(tempfile.gettempdir()).glob(f"{prefix}*") if numbered else ():
-        process = left.name.removeprefix(prefix).partition("-")[0]
-        if process.isdecimal() and not Path(f"/proc/{process}").exists():
+    """Remove the folders of processes that have died, once a process, as far as Linux tells."""
+    for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        process = Path("/proc", left.name.removeprefix(prefix).partition("-")[0])
+        if (
+            process.name.isdecimal()
+            and not process.exists()
+            and process.parent.joinpath("1").exists()
+        ):
             shutil.rmtree(left, ignore_errors=True)
-
-
-@cache
-def _processes() -> str:
-    """The name of what numbers the processes here: containers may share a folder, not numbers."""
-    try:
-        return "".join(filter(str.isdecimal, str(Path("/proc/self/ns/pid").readlink())))
-    except OSError:
-        return "x"

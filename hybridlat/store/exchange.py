@@ -105,11 +105,8 @@ def read(path: Path) -> Iterator[ImportedRecords]:
     """
     lookups = packs_at(path)
     for pack in lookups:
-        if problems := check_pack(pack.folder):
-            more = f" (`hybridlat store check` lists {len(problems)})" if problems[1:] else ""
-            of_pack = f"the pack {pack.folder} is not imported: {problems[0]}{more}"
-            whole = problems[0].where == str(pack.folder)  # the sentence of an error
-            raise StoreError(problems[0].problem if whole else of_pack)
+        for problem in check_pack(pack.folder):
+            raise StoreError(f"the pack {pack.folder} is not imported: {problem}")
     for pack in lookups:
         for texts in batches(pack.all_signature_texts(), BATCH):
             yield ImportedRecords(signatures=dict(texts))
