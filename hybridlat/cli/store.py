@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import datetime
 from dataclasses import asdict
 
 import click
 
 from hybridlat.cli import options
+from hybridlat.cli.importing import import_
 from hybridlat.cli.output import ProgressShown, aside, console, echo, print_json
 from hybridlat.cli.param_types import DURATION, MOMENT, whole
 from hybridlat.errors import StoreError
@@ -29,6 +31,11 @@ def store() -> None:
     hybridlat store stats
     hybridlat store export packs
     """
+
+
+_import_here = copy.copy(import_)  # it was a command of the store
+_import_here.hidden = True
+store.add_command(_import_here)
 
 
 @store.command()

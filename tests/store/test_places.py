@@ -13,11 +13,17 @@ from pathlib import Path
 
 import pytest
 
+from hybridlat import Predictor
 from hybridlat.errors import StoreError
+from hybridlat.onnx_io import to_onnx
+from hybridlat.schema.estimate import Estimate
 from hybridlat.store import Store, connection
+from tests.fakes.fake_backend import FAKE
+from tests.networks import classifier
 from tests.store.records import HASHES, TARGET, filled, measured
 
 NOBODY = 65534
+NETWORK = to_onnx(classifier(8), seed=1)
 
 
 @pytest.fixture
@@ -46,6 +52,11 @@ def in_child(work: object, *arguments: object) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+def predicted(store: str) -> Estimate:
+    with Predictor(FAKE, store=store, measure="auto" if "/" in store[9:] else "never") as predictor:
+        return predictor.predict(NETWORK, name="n")
+
+
 def only_reads(path: Path) -> None:
     words: list[str] = []
     handler = logging.Handler()
@@ -59,6 +70,11 @@ def only_reads(path: Path) -> None:
         with pytest.raises(StoreError, match=r"can be read and not written.*--store"):
             store.add([measured(latency_us=3.0)])
     assert len(words) == 1 and "nothing is kept in it" in words[0], words
+    for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
+        os.environ[name] = str(path.parent)  # root's own are not this user's
+    estimate = predicted(f"sqlite:///{path}")
+    assert not (estimate.measured_now or estimate.network_measured_now)
+    assert len(words) == 2, words
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -68,6 +84,7 @@ def test_a_store_that_cannot_be_written_is_read(folder: Path, mode: int) -> None
     filled(Store(path)).close()
     path.chmod(0o444)
     folder.chmod(mode)
+    predicted("sqlite://")  # the child may not be able to load what it needs
     in_child(only_reads, path)
 
 
