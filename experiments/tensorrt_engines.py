@@ -56,7 +56,8 @@ def table(folder: Path) -> Iterator[str]:
         target = Target.parse(name.replace("int8-qat", "fp32"))
         file = folder / "nets" / f"{onnx or 'torchvision__mobilenet_v2'}.onnx"
         network = tensorrt_networks.read(file, target.precision)
-        groups = rewriter.apply(network, fusion_rules.RULES, target.version.partition("-")[0])
+        table = fusion_rules.rules_of(fusion_rules.CLASSIC)
+        groups = rewriter.apply(network, table, target.version.partition("-")[0])
         rules = {i: kernel for kernel in groups.kernels for i in kernel}
         us, equal = rows.avg_us.to_numpy(), []
         found = operators_of(list(rows.layer), network)

@@ -62,7 +62,7 @@ def is_partition(network: Network, groups: Groups) -> bool:
 
 def verdict(name: str, precision: str, part: str, network: Network, truth: Groups) -> Verdict:
     """Hold the rules against the compiler's groups of a network."""
-    groups = rewriter.apply(network, fusion_rules.RULES)
+    groups = rewriter.apply(network, fusion_rules.rules_of(fusion_rules.RTX))
     if not is_partition(network, groups) or not is_partition(network, truth):
         raise AssertionError(f"{name}: an operator is in no group or in two")
     moved = moved_bytes(network, truth.kernels, truth.removed)

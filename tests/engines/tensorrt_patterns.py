@@ -29,11 +29,15 @@ def network(
     return read_network(model)
 
 
-def by_rules(net: Network, version: str = RTX, precision: str = "") -> Lowered:
-    """The kernels in the precision that the network is written in, unless another is named."""
+def by_rules(net: Network, version: str = "", precision: str = "") -> Lowered:
+    """The kernels in the precision that the network is written in, unless another is named.
+
+    TensorRT-RTX's without a version.
+    """
     is_half = any(type_.dtype == "float16" for type_ in net.types.values())
     precision = precision or ("fp16" if is_half else "fp32")
-    return lower(net, Target.parse(f"a-gpu/tensorrt-{version}/{precision}"))
+    runtime = f"tensorrt-{version}" if version else RTX
+    return lower(net, Target.parse(f"a-gpu/{runtime}/{precision}"))
 
 
 def weights(**shapes: tuple[int, ...]) -> str:

@@ -24,7 +24,7 @@ from tests.engines.tensorrt_patterns import (
 
 
 def kernels_of(
-    net: Network, version: str = RTX, precision: str = "fp32"
+    net: Network, version: str = "", precision: str = "fp32"
 ) -> tuple[list[str], list[str], tuple[str, ...]]:
     lowered = by_rules(net, version, precision)
     names = [kernel.ops[0] for kernel in kernels(lowered, net)]
@@ -118,7 +118,11 @@ SILU = "{0}s = Sigmoid({0}) {0}m = Mul({0}, {0}s)"
         ("jetson-nano/tensorrt-8.2/fp16", ["Conv", "Sigmoid+Mul", "Conv"]),
         ("t4/paddle-tensorrt-8.5/fp16", ["Conv", "Sigmoid+Mul", "Conv"]),
         ("t4/tensorrt/fp32", ["Conv", "Sigmoid+Mul", "Conv"]),
-        (f"t4/tensorrt-{RTX}/fp32", ["Conv+Sigmoid+Mul", "Conv"]),
+        ("t4/tensorrt-11.0/fp32", ["Conv", "Sigmoid+Mul", "Conv"]),
+        ("t4/tensorrt-12.1/fp32", ["Conv", "Sigmoid+Mul", "Conv"]),
+        ("t4/tensorrt-23.10/fp32", ["Conv", "Sigmoid+Mul", "Conv"]),
+        ("t4/tensorrt-rtx-1.2/fp32", ["Conv+Sigmoid+Mul", "Conv"]),
+        (f"t4/{RTX}/fp32", ["Conv+Sigmoid+Mul", "Conv"]),
     ],
 )
 def test_half_precision_alone_has_epilogues_beyond_relu(target: str, kernels: list[str]) -> None:
@@ -140,8 +144,9 @@ def test_a_convolution_of_the_image_leaves_its_silu_to_another_kernel() -> None:
     [
         ("t4/tensorrt-10.3/fp16", ["Conv", "Conv+Add+Sigmoid+Mul", "Conv"]),
         ("t4/tensorrt-10.3/fp32", ["Conv", "Conv+Add", "Sigmoid+Mul", "Conv"]),
+        ("t4/tensorrt-11.4/fp32", ["Conv", "Conv+Add", "Sigmoid+Mul", "Conv"]),
         ("v100/tensorrt-10.3/fp16", ["Conv", "Conv+Add", "Sigmoid+Mul", "Conv"]),
-        (f"t4/tensorrt-{RTX}/fp32", ["Conv", "Conv+Add+Sigmoid+Mul", "Conv"]),
+        (f"t4/{RTX}/fp32", ["Conv", "Conv+Add+Sigmoid+Mul", "Conv"]),
     ],
 )
 def test_a_silu_of_a_sum_is_bounded_as_that_of_a_convolution(

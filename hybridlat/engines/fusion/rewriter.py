@@ -29,7 +29,8 @@ class Rule:
     Both are kinds of group, in one text; a group's kind is that of its only operator, or what the
     rule that fused it says (``makes``; else the producer's kind). Without a ``consumer`` the
     operators cost nothing: their readers read what they read. ``since`` is the first engine version
-    that the rule holds for, ``before`` the first later one that it does not hold for, empty: all.
+    that the rule holds for, ``before`` the first later one that it does not hold for, ``engine``
+    the only engine; empty: all that there are.
     ``match_policy`` chooses among several producers in file order: the last or the first that the
     consumer can be fused with, or every one; ``beside`` chooses the last among the groups that read
     what the consumer reads.
@@ -44,6 +45,7 @@ class Rule:
     match_policy: MatchPolicy = "last"
     since: str = ""
     before: str = ""
+    engine: str = ""
 
     def covers(self, version: str) -> bool:
         """Whether the rule holds for an engine version; an empty version is the newest."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 from hybridlat.engines import device_sheets
 from hybridlat.engines.fusion.groups import lowered_of, traced
 from hybridlat.engines.fusion.rewriter import apply, in_force, unknown_operators
-from hybridlat.engines.tensorrt.fusion_rules import RULES
+from hybridlat.engines.tensorrt.fusion_rules import CLASSIC, RULES, rules_of
 from hybridlat.errors import TargetError
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
 from hybridlat.graph.operators import is_quantised
@@ -42,7 +42,7 @@ def lower(network: Network, target: Target) -> Lowered:
     is_half, target = _is_half(target), _as_tensorrt(target)
     plain, kept = without_quantisation(network)
     typed = in_precision(plain, "float16" if is_half else "float32")
-    groups = apply(typed, RULES, target.version or _NEWEST)
+    groups = apply(typed, rules_of(target.engine), _version(target))
     lowered = lowered_of(plain, groups, f"rules {target.runtime}", _unknown(plain))
     return traced(lowered, kept, network)
 
@@ -50,7 +50,7 @@ def lower(network: Network, target: Target) -> Lowered:
 def identity(target: Target) -> str:
     """The rules and what they ask of a target."""
     is_half, target = _is_half(target), _as_tensorrt(target)
-    held = in_force(RULES, target.version or _NEWEST)
+    held = in_force(rules_of(target.engine), _version(target))
     kernels = "half" if is_half else "single"
     return f"rules/{target.engine}/{held}/{kernels}"
 
@@ -66,6 +66,11 @@ def _is_half(target: Target) -> bool:
     with suppress(TargetError):
         return device_sheets.of_target(target).architecture not in _BEFORE_TURING
     return True
+
+
+def _version(target: Target) -> str:
+    """The version of classic TensorRT whose rules hold; TensorRT-RTX counts its own from 1.0."""
+    return (target.engine == CLASSIC and target.version) or _NEWEST
 
 
 def _as_tensorrt(target: Target) -> Target:

@@ -6,7 +6,7 @@ of common patterns. Tests hold it against that compiler, on networks it was not 
 instead. Rules without a version are also in NVIDIA's list of fusions for TensorRT 8 and later;
 ``since="10"`` marks what was seen with the newer compiler alone.
 
-Classic TensorRT differs (``before=RTX``), as listings of engines of versions 8.4 to 10.7 show that
+Classic TensorRT differs (``engine=CLASSIC``), as listings of engines of versions 8.4 to 10.7 show that
 others published: epilogues beyond ReLU are made in half precision alone, not for a convolution of
 the image, and convolutions of one tensor run as one.
 
@@ -24,8 +24,7 @@ from hybridlat.engines.tensorrt import convolutions as conv
 from hybridlat.engines.tensorrt import predicates as when
 from hybridlat.engines.tensorrt.predicates import all_of, any_of, unless
 
-RTX = "11"
-"""The version that stands for TensorRT-RTX's compiler: after all of classic TensorRT."""
+CLASSIC, RTX = "tensorrt", "tensorrt-rtx"
 CONV = "Conv ConvTranspose"
 MEAN = "ReduceMean GlobalAveragePool"
 VIEW = "Reshape Flatten Squeeze Unsqueeze"
@@ -75,8 +74,8 @@ _copied_for_a_norm = all_of(when.made_by(*CONV.split()), when.read_by("InstanceN
 def _epilogue(activation: str, *conditions: Condition) -> tuple[Rule, Rule]:
     """A convolution takes the activation: under classic TensorRT, and by TensorRT-RTX's compiler."""
     name, apart = f"conv, {activation}".lower(), unless(_activation_apart)
-    classic = fuse(name, CONV, activation, "epilogue", all_of(*conditions, apart), before=RTX)
-    return classic, fuse(name, CONV, activation, "epilogue", all_of(*conditions), since=RTX)
+    classic = fuse(name, CONV, activation, "epilogue", all_of(*conditions, apart), engine=CLASSIC)
+    return classic, fuse(name, CONV, activation, "epilogue", all_of(*conditions), engine=RTX)
 
 
 # fmt: off
@@ -150,8 +149,8 @@ RULES: tuple[Rule, ...] = (
     fuse("conv, sum, difference", CONV, "Sub", "epilogue", all_of(when.only_reader, when.holds("Add"), unless(when.is_half)), since="10"),
     fuse("conv, sum, activation", CONV, f"Relu {ACTIVATION}", "epilogue", all_of(when.only_reader, when.holds("Add", "Sum"))),
     fuse("conv, sum, affine", CONV, "BatchNormalization Affine", "epilogue", all_of(when.only_reader, when.holds("Add", "Sum"), unless(when.before_generated)), since="10"),
-    fuse("conv, sum, silu", CONV, "SiLU", "epilogue; with scales the sum is written as well", all_of(when.is_half, _silu_of_a_sum), since="10", before=RTX),
-    fuse("conv, sum, silu", CONV, "SiLU", "epilogue; with scales the sum is written as well", _silu_of_a_sum, since=RTX),
+    fuse("conv, sum, silu", CONV, "SiLU", "epilogue; with scales the sum is written as well", all_of(when.is_half, _silu_of_a_sum), since="10", engine=CLASSIC),
+    fuse("conv, sum, silu", CONV, "SiLU", "epilogue; with scales the sum is written as well", _silu_of_a_sum, engine=RTX),
     fuse("conv, sum, scale", CONV, "Mul", "epilogue", all_of(when.by_constant, when.holds("Add"), unless(conv.is_fully_connected)), since="10"),
     fuse("conv, sum, shift", CONV, "Add", "epilogue", all_of(when.only_reader, when.holds("Sub")), since="10"),
     fuse("conv, sum, leaky relu", CONV, "LeakyRelu", "epilogue", all_of(when.only_reader, when.holds("Add", "Sum"), unless(when.before_generated))),
@@ -200,6 +199,11 @@ RULES: tuple[Rule, ...] = (
     eliminate("view", VIEW, "another shape of the same bytes", all_of(when.layout_unchanged, unless(_copied_for_a_norm))),
     fuse("split attention", GENERATED, "Generated", "a sum over parts makes its weights", all_of(when.only_reader, when.holds("Softmax"), when.of_consumer(when.holds("ReduceSum"))), "Generated", since="10"),
     eliminate("concat", "Concat", "the parts are written in place", when.writes_in_place),
-    fuse("twins", "Conv", "Conv", "convolutions of one tensor with the same windows", conv.is_a_twin, match_policy="beside", before=RTX),
+    fuse("twins", "Conv", "Conv", "convolutions of one tensor with the same windows", conv.is_a_twin, match_policy="beside", engine=CLASSIC),
 )
 # fmt: on
+
+
+def rules_of(engine: str) -> tuple[Rule, ...]:
+    """The table of one engine, classic TensorRT's or TensorRT-RTX's."""
+    return tuple(rule for rule in RULES if rule.engine in ("", engine))
