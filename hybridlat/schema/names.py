@@ -13,15 +13,19 @@ _NOISE = frozenset((
     "nvgpu", "with", "design", "developer", "kit", "module", "engineering", "reference",
     "series", "edition", "collectors", "generation", "fhhl", "dgxs", "hgx", "hbm2", "hbm2e",
     "hbm3", "hbm3e", "gddr5", "gddr5x", "gddr6", "gddr6x", "gddr7", "of",
-    "mode", "all", "2core", "4core", "6core", "8core",
+    "mode", "all", "2core", "4core", "6core", "8core", "tensor", "core", "cores", "processor",
+    "processing", "unit", "accelerator",
 ))  # fmt: skip
 _FORM = re.compile(r"pcie|pci|sxm[0-9]?|sxm2e")
 _MEMORY = re.compile(r"[0-9]+gb")
 _MODES = re.compile(r"(?:-[0-9]+w|-max-[npq])+$")  # of power, at the end of a Jetson's name
-_CPU = frozenset((
-    "xeon", "epyc", "ryzen", "threadripper", "athlon", "celeron", "pentium", "core", "cpu",
-    "processor",
+# What only names of CPUs have, then only those of GPUs, then what both may have.
+_SURELY_CPU = frozenset(("xeon", "epyc", "ryzen", "threadripper", "athlon", "celeron", "pentium"))
+_GPU = frozenset((
+    "nvidia", "geforce", "tesla", "quadro", "gtx", "rtx", "titan", "jetson", "gpu", "tensor",
+    "cuda",
 ))  # fmt: skip
+_CPU = frozenset(("core", "cpu", "processor"))
 _CPU_NOISE = frozenset((
     "intel", "amd", "cpu", "processor", "platinum", "gold", "silver", "bronze", "core", "gen",
     "with", "of",
@@ -78,8 +82,9 @@ def device_name(raw: str, board: str = "") -> str:
     "Orin" of every Jetson Orin; a power mode ends the name (``orin-nano-7w``), unless the plain one
     means it. TargetError where no letter or digit is left.
     """
-    is_gpu = _CPU.isdisjoint(re.findall(r"(?<![a-z0-9])[a-z]+", raw.lower()))
-    name = _gpu(raw) if is_gpu else cpu_name(raw)
+    words = set(re.findall(r"(?<![a-z0-9])[a-z]+", raw.lower()))
+    is_cpu = words & _SURELY_CPU or (words & _CPU and not words & _GPU)
+    name = cpu_name(raw) if is_cpu else _gpu(raw)
     if name in _CHIPS and board:
         gpu_name = _gpu(board)
         if gpu_name.split("-")[0] in ("orin", "xavier", "jetson", "tx2", "thor"):
@@ -156,7 +161,12 @@ _ENGINES = tuple(
         (r"torch", "torch"),
     )
 )
-_NUMBER = re.compile(r"(?<![a-z0-9])v?([0-9]+(?:\.[0-9]+)*)")
+_NUMBER = re.compile(r"(?<![a-z0-9.])v?([0-9]+(?:\.[0-9]+)*)")
+# What is named beside an engine, with a version of its own.
+_BESIDE = re.compile(
+    r"(?<![a-z])(cuda|cu|cudnn|cublas|nccl|driver|jetpack|l4t|drive-?os|ubuntu|debian|linux|windows"
+    r"|python|py|opset|onnx|sm|gcc)[-_ :=v]*[0-9][0-9.]*"
+)
 _PRECISIONS = {
     "float32": "fp32", "float": "fp32", "single": "fp32", "f32": "fp32", "no": "fp32",
     "tensorfloat32": "tf32",
@@ -175,12 +185,15 @@ def engine_name(raw: str, version: str = "") -> str:
     do not change which kernels run. Raises TargetError where no letter is left.
     """
     text = re.sub(r"(trt|tensorrt|torch|runtime|ort)(?=[0-9])", r"\1 ", raw.strip().lower())
-    stated = _NUMBER.search(version.lower()) or _NUMBER.search(text.split(",")[0])
+    text = _BESIDE.sub(" ", text)
     words = re.findall(r"[a-z][a-z0-9]*", re.sub(_NUMBER, " ", text.split(",")[0]))
-    known = (name for pattern, name in _ENGINES if pattern.search(text))
-    name = next(known, None) or "-".join(word for word in words if word != "ngc")
+    known = ((match, name) for pattern, name in _ENGINES if (match := pattern.search(text)))
+    match, name = next(known, (None, "-".join(word for word in words if word != "ngc")))
     if not name:
         raise TargetError(f"{raw!r} names no engine: write it as tensorrt-8.6 or torch-2.4")
+    behind = text[match.start() :] if match else ""
+    texts = (_BESIDE.sub(" ", version.lower()), behind, text.split(",")[0])
+    stated = next((number for part in texts if (number := _NUMBER.search(part))), None)
     if stated is None:
         return f"{name}-ngc" if "ngc" in f"{text} {version}".lower() else name
     return f"{name}-{'.'.join(stated[1].split('.')[:2])}"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridlat.engines import device_sheets as devices
-from hybridlat.engines import host as machine
+from hybridlat.engines import host
 from hybridlat.errors import TargetError
 from hybridlat.schema.names import device_name, engine_name, precision_name, target_named
 from hybridlat.schema.target import PRECISIONS, Target, version_key
@@ -19,7 +21,10 @@ NAMES = {
     "NVIDIA Tesla V100 16GB": "v100", "Tesla V100S-PCIE-32GB": "v100s",
     "Tesla T4": "t4", "NVIDIA T4": "t4", "A100": "a100", "A100-SXM4-40GB": "a100",
     "NVIDIA A100-SXM4-80GB": "a100-80gb", "NVIDIA A100 80GB PCIe": "a100-80gb",
-    "NVIDIA A100-SXM-64GB": "a100-64gb",
+    "NVIDIA A100-SXM-64GB": "a100-64gb", "NVIDIA A100 Tensor Core GPU": "a100",
+    "NVIDIA H100 80GB Tensor Core GPU": "h100", "NVIDIA L4 Tensor Cores": "l4",
+    "NVIDIA Tesla T4 Graphics Processor": "t4", "T4 Tensor-Core GPU (16 GB)": "t4",
+    "NVIDIA A10G Graphics Processing Unit": "a10g", "NVIDIA V100 Accelerator": "v100",
     "NVIDIA A100-SXM4-80GB MIG 1g.10gb": "a100-80gb-mig-1g.10gb",
     "NVIDIA A100-SXM4-40GB MIG 3g.20gb": "a100-mig-3g.20gb", "NVIDIA A40-48Q": "a40-48q",
     "NVIDIA H100 80GB HBM3": "h100", "NVIDIA H100 SXM5 80GB": "h100",
@@ -151,6 +156,16 @@ def test_this_machine_s_cpu(model: str, name: str, monkeypatch: pytest.MonkeyPat
         ("tensorrt-8.0", "", "tensorrt-8.0"),
         ("TensorRT 8.6.1, CUDA 12.2", "", "tensorrt-8.6"),
         ("TensorRT", "8.6.1", "tensorrt-8.6"),
+        ("CUDA 12.1 TensorRT 8.6", "", "tensorrt-8.6"),
+        ("CUDA 12, cuDNN 8.9, TensorRT 8.6.1", "", "tensorrt-8.6"),
+        ("TensorRT (CUDA 12.1)", "", "tensorrt"),
+        ("TensorRT", "CUDA 12.1, 8.6.1", "tensorrt-8.6"),
+        ("JetPack 5.1.2 / TensorRT v8.5", "", "tensorrt-8.5"),
+        ("Python 3.10 PyTorch 2.1+cu118", "", "torch-2.1"),
+        ("cu121 torch2.4", "", "torch-2.4"),
+        ("Ubuntu 22.04 onnxruntime-gpu 1.17", "", "onnxruntime-1.17"),
+        ("8.6 TensorRT", "", "tensorrt-8.6"),
+        ("ONNX Runtime with CUDA 11.8", "", "onnxruntime"),
         ("TensorRT-RTX 1.0", "", "tensorrt-rtx-1.0"),
         ("paddle+tensorrt", "unstated (2020-04)", "paddle-tensorrt-2020"),
         ("Paddle Inference + TensorRT 8.0.3.4", "", "paddle-tensorrt-8.0"),
