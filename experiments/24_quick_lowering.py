@@ -106,7 +106,7 @@ def enter(version: str, found: dict[str, Agreement]) -> None:
     networks = before["networks"] if before.get("version") == version else {}
     listed[name] = {
         "version": version,
-        "block": lowering.usual_block(),
+        "block": lowering.engine_block(),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "networks": networks | {name: one.compared for name, one in found.items()},
     }

@@ -25,6 +25,10 @@ sys.path.append(str(PLUGIN))
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(PLUGIN)])
 # The machine counts as idle, whatever else runs on it beside the tests.
 os.environ["HYBRIDLAT_PROC"] = str(ROOT / "tests" / "fakes" / "proc")
+# It is a machine with the CPU that IDENTITY names, whatever its own is: one that no pack knows.
+IDENTITY = ROOT / "tests" / "fakes" / "identities" / os.environ.get("IDENTITY", "unknown")
+assert IDENTITY.is_dir(), f"{IDENTITY} is no identity"
+os.environ["HYBRIDLAT_IDENTITY"] = str(IDENTITY)
 
 EMPTY = onnx.parser.parse_model(
     '<ir_version: 8, opset_import: ["": 17]> empty (float[1] x) => (float[1] y) { y = Relu(x) }'

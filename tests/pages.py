@@ -29,6 +29,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from hybridlat.engines import host
+
 ROOT = Path(__file__).resolve().parents[1]
 FAKES = ROOT / "tests" / "fakes" / "shell"
 FAKE_TRTEXEC = ROOT / "tests" / "board" / "fake_trtexec.py"
@@ -128,7 +130,8 @@ class Place:
 
     def _environment(self) -> dict[str, str]:
         own = ("HYBRIDLAT_", "MLFLOW_", "XDG_")
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(own)}
+        machine = (host.IDENTITY_VARIABLE, host.PROC_VARIABLE)
+        kept = {k: v for k, v in os.environ.items() if k in machine or not k.startswith(own)}
         settings = {
             "HOME": str(self.around / "home"),
             "PATH": os.pathsep.join([str(self.around / "bin"), "/usr/bin", "/bin"]),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import timeit
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -219,9 +218,9 @@ def probe_cpu(threads: int = 1) -> Device:
         bandwidth_bytes_per_s=_copy_bandwidth(),
         units=threads,
         clock_hz=0.0,
-        cache_bytes=_cache_sizes(),
+        cache_bytes=host.cpu().cache_bytes,
         source="micro-benchmark on this machine",
-        title=platform.processor() or host.cpu_device(),
+        title=host.cpu().model,
     )
 
 
@@ -249,13 +248,3 @@ def _copy_bandwidth(size_bytes: int = 128 * 2**20, repeats: int = 4) -> float:
     goal = np.empty_like(source)
     times = timeit.repeat(lambda: np.copyto(goal, source), number=1, repeat=repeats)
     return 2.0 * size_bytes / min(times)
-
-
-def _cache_sizes() -> tuple[int, ...]:
-    """Data caches from the nearest to the last, from Linux's /sys; common sizes elsewhere."""
-    sizes: dict[int, int] = {}
-    for folder in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
-        kind, level, size = ((folder / n).read_text().strip() for n in ("type", "level", "size"))
-        if kind != "Instruction":
-            sizes[int(level)] = int(size.removesuffix("K")) * 1024
-    return tuple(sizes[level] for level in sorted(sizes)) or (32 * 1024, 2**20, 16 * 2**20)

@@ -4,52 +4,97 @@ from __future__ import annotations
 
 import abc
 import functools
-import itertools
 import os
 import platform
+import re
 import resource
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from hybridlat.engines.base import Backend, Session
 from hybridlat.errors import BackendUnavailable, MeasurementError
 from hybridlat.schema.measurement import MachineLoad
-from hybridlat.schema.names import cpu_name
+from hybridlat.schema.names import arm_core, cpu_name
 from hybridlat.schema.target import Target
 
 PROC_VARIABLE = "HYBRIDLAT_PROC"
 """Names the folder that stands for /proc where the load of the machine is read."""
 
 
-@functools.cache
-def _cpuinfo() -> Mapping[str, str]:
-    """First processor of /proc/cpuinfo; empty where there is none (not Linux)."""
-    first = itertools.takewhile(bool, _lines_of("cpuinfo", "/proc"))
-    facts = (line.partition(":") for line in first)
-    return {key.strip(): value.strip() for key, _, value in facts}
+IDENTITY_VARIABLE = "HYBRIDLAT_IDENTITY"
+"""Names the folder that stands for this machine's CPU: its files ``cpuinfo``, as in /proc, and
+``machine``, what ``uname -m`` prints, and its folder ``cache``, as in Linux's cpu0."""
+_CACHES = "/sys/devices/system/cpu/cpu0/cache"
+_USUAL_CACHES = (32 * 1024, 2**20, 16 * 2**20)
+_UNITS = {"": 1, "K": 2**10, "M": 2**20}
+# What kernels call the model: of x86, MIPS, RISC-V and POWER.
+_MODEL_KEYS = ("model name", "cpu model", "uarch", "cpu")
 
 
-@functools.cache
+@dataclass(frozen=True)
+class Cpu:
+    """What this machine's CPU is: all that depends on it asks here.
+
+    ``name`` is its device in targets, ``model`` its maker's words; ``facts`` are cpuinfo's, by the
+    first line of each key; ``cache_bytes`` of data, nearest first.
+    """
+
+    name: str
+    model: str
+    facts: Mapping[str, str]
+    cache_bytes: tuple[int, ...]
+
+    def has(self, flag: str) -> bool:
+        """Whether it offers a feature: a virtual one may leave out what its processor has."""
+        return flag in self.facts.get("flags", "").split()
+
+
+def cpu() -> Cpu:
+    """This machine's CPU, or the one that ``HYBRIDLAT_IDENTITY`` names."""
+    return _cpu_in(os.environ.get(IDENTITY_VARIABLE, ""))
+
+
 def cpu_device() -> str:
-    """A short name for this machine's CPU: ``xeon-8481c``, ``epyc-9b14``, ``epyc-26-2``.
+    """A short name for this machine's CPU: ``xeon-8481c``, ``epyc-26-2``, ``neoverse-n1``.
 
     Vendors' noise words are dropped. A name that says no model (a virtual machine's plain
-    "AMD EPYC") gets the processor's family and model number, which tell the generation.
+    "AMD EPYC") gets the processor's family and model number, which tell the generation. ARM's
+    kernels name no model, or the architecture instead: the cores' implementer and part count.
     """
-    info = _cpuinfo()
-    text = info.get("model name") or platform.processor() or platform.machine() or "cpu"
-    name = cpu_name(text)
+    return cpu().name
+
+
+@functools.cache
+def _cpu_in(folder: str) -> Cpu:
+    lines = [line.partition(":") for line in _lines_of("cpuinfo", folder or "/proc")]
+    pairs = [(key.strip(), value.strip()) for key, _, value in lines]
+    facts = dict(reversed(pairs))
+    makers, parts = ([v for k, v in pairs if k == f"CPU {key}"] for key in ("implementer", "part"))
+    cores = sorted(set(map(arm_core, makers, parts)))  # of two kinds on some boards
+    model = next((facts[key] for key in _MODEL_KEYS if facts.get(key)), "")
+    if not (cores or model):
+        own = "" if folder else platform.processor()
+        model = own or next(iter(_lines_of("machine", folder)), "") or platform.machine()
+    name = "-".join(cores) or cpu_name(model)
     if not any(c.isdigit() for c in name):
-        known = (name, info.get("cpu family", ""), info.get("model", ""))
+        known = (name, facts.get("cpu family", ""), facts.get("model", ""))
         name = "-".join(word for word in known if word)
-    return name or "cpu"
+    caches = _cache_bytes(Path(folder, "cache") if folder else Path(_CACHES))
+    return Cpu(name or "cpu", " + ".join(cores) or model, facts, caches or _USUAL_CACHES)
 
 
-def has_avx512() -> bool:
-    """Whether this machine offers AVX-512: a virtual one may leave out what its processor has."""
-    return "avx512f" in _cpuinfo().get("flags", "").split()
+def _cache_bytes(folder: Path) -> tuple[int, ...]:
+    """Of data, as Linux describes them; none where it does not, as some kernels of ARM."""
+    sizes: dict[int, int] = {}
+    for index in folder.glob("index*"):
+        kind, level, size = ("".join(_lines_of(n, str(index))) for n in ("type", "level", "size"))
+        number = re.fullmatch(r"([1-9][0-9]{0,8})([KM]?)", size.strip())
+        if number and level.strip().isdigit() and kind.strip() != "Instruction":
+            sizes[int(level)] = int(number[1]) * _UNITS[number[2]]
+    return tuple(sizes[level] for level in sorted(sizes))
 
 
 def usable_cores() -> int:
@@ -61,16 +106,17 @@ def usable_cores() -> int:
 
 def cpu_environment() -> Mapping[str, str]:
     """CPU, cores seen, clock now, caches, system: what a record must know of this machine."""
-    info = _cpuinfo()
+    here = cpu()
+    kind = "-".join(here.facts.get(key, "") for key in ("cpu family", "model")).strip("-")
     environment = {
-        "cpu": info.get("model name", platform.processor()),
-        "cpu_family_model": f"{info.get('cpu family', '?')}-{info.get('model', '?')}",
+        "cpu": here.model,
+        "cpu_family_model": kind,
         "cores": str(usable_cores()),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-        "clock_mhz": info.get("cpu MHz", ""),
-        "cache": info.get("cache size", ""),
-        "virtual_machine": "yes" if "hypervisor" in info.get("flags", "").split() else "",
+        "clock_mhz": here.facts.get("cpu MHz", ""),
+        "cache": here.facts.get("cache size", ""),
+        "virtual_machine": "yes" if here.has("hypervisor") else "",
     }
     return {key: value for key, value in environment.items() if value or key == "cpu"}
 

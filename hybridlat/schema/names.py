@@ -71,6 +71,32 @@ _ALIASES = {
 }  # fmt: skip
 _CHIPS = frozenset(("jetson-nano", "tx2", "xavier-agx", "orin-agx", "thor-agx"))
 
+# ARM's cores by the implementer and the part that /proc/cpuinfo has for each.
+_ARM_CORES = {
+    "41-c07": "cortex-a7", "41-c09": "cortex-a9", "41-c0f": "cortex-a15", "41-d03": "cortex-a53",
+    "41-d04": "cortex-a35", "41-d05": "cortex-a55", "41-d07": "cortex-a57", "41-d08": "cortex-a72",
+    "41-d09": "cortex-a73", "41-d0a": "cortex-a75", "41-d0b": "cortex-a76", "41-d0c": "neoverse-n1",
+    "41-d0d": "cortex-a77", "41-d0e": "cortex-a76ae", "41-d40": "neoverse-v1",
+    "41-d41": "cortex-a78", "41-d42": "cortex-a78ae", "41-d44": "cortex-x1",
+    "41-d46": "cortex-a510", "41-d47": "cortex-a710", "41-d48": "cortex-x2",
+    "41-d49": "neoverse-n2", "41-d4a": "neoverse-e1", "41-d4b": "cortex-a78c",
+    "41-d4d": "cortex-a715", "41-d4e": "cortex-x3", "41-d4f": "neoverse-v2",
+    "41-d80": "cortex-a520", "41-d81": "cortex-a720", "41-d82": "cortex-x4",
+    "41-d83": "neoverse-v3ae", "41-d84": "neoverse-v3", "41-d8e": "neoverse-n3",
+    "43-0a1": "thunderx", "43-0af": "thunderx2", "46-001": "a64fx", "48-d01": "kunpeng-920",
+    "4e-000": "denver", "4e-003": "denver2", "4e-004": "carmel", "6d-d49": "neoverse-n2",
+    "c0-ac3": "ampere-1", "c0-ac4": "ampere-1a", "61-022": "apple-m1", "61-023": "apple-m1",
+    "61-024": "apple-m1-pro", "61-025": "apple-m1-pro", "61-028": "apple-m1-max",
+    "61-029": "apple-m1-max", "61-032": "apple-m2", "61-033": "apple-m2", "61-034": "apple-m2-pro",
+    "61-035": "apple-m2-pro", "61-038": "apple-m2-max", "61-039": "apple-m2-max",
+}  # fmt: skip
+
+
+def arm_core(implementer: str, part: str) -> str:
+    """An ARM core by its two numbers of /proc/cpuinfo: ``neoverse-n1``, or ``arm-0x41-0xfff``."""
+    key = f"{implementer}-{part}".lower().replace("0x", "")
+    return _ARM_CORES.get(key) or cpu_name(f"arm-{implementer}-{part}")
+
 
 def device_name(raw: str, board: str = "") -> str:
     """A device as targets write it: ``Tesla V100-SXM2-16GB`` is v100, ``GTX1080Ti`` gtx-1080-ti.

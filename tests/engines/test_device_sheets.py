@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridlat.engines import device_sheets
+from hybridlat.engines import device_sheets, host
 from hybridlat.errors import TargetError
 from hybridlat.schema.device import Device
 from hybridlat.schema.target import Target
@@ -296,6 +296,31 @@ def test_this_machines_cpu_is_probed() -> None:
     assert 1e9 < probed.peak("fp32") < 1e13
     assert 1e8 < probed.bandwidth_bytes_per_s < 1e12
     assert probed.cache_bytes == tuple(sorted(probed.cache_bytes))
+
+
+@pytest.mark.parametrize(
+    ("indices", "sizes"),
+    [
+        ([("1", "Data", "48K"), ("1", "Instruction", "32K"), ("2", "Unified", "2M"),
+          ("3", "Unified", "33554432")], (48 * 1024, 2 * 2**20, 32 * 2**20)),
+        ([("1", "Data", "64K"), ("2", "Unified", ""), ("3", "Unified", "many")], (64 * 1024,)),
+        ([("", "Data", "64K"), ("2", "", "-1K")], (32 * 1024, 2**20, 16 * 2**20)),
+        ([], (32 * 1024, 2**20, 16 * 2**20)),
+    ],
+)  # fmt: skip
+def test_caches_are_those_that_the_system_describes(
+    indices: list[tuple[str, str, str]], sizes: tuple[int, ...], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Some kernels of ARM have no file for a size, a level or a type, or none at all."""
+    for number, index in enumerate(indices):
+        folder = tmp_path / "cache" / f"index{number}"
+        folder.mkdir(parents=True)
+        for name, text in zip(("level", "type", "size"), index, strict=True):
+            if text:
+                (folder / name).write_text(f"{text}\n")
+    monkeypatch.setenv(host.IDENTITY_VARIABLE, str(tmp_path))
+    assert host.cpu().cache_bytes == sizes
 
 
 def test_a_mapping_of_another_version_still_makes_a_device() -> None:

@@ -15,7 +15,7 @@ from experiments import nasbench201
 from experiments.block_spaces import NONE, SPACES, Architecture, BlockSpace
 from experiments.random_graphs import random_graph
 from hybridlat.engines import onnxruntime as lowering
-from hybridlat.engines.onnxruntime import RuleLowering, agree, is_checked, predict
+from hybridlat.engines.onnxruntime import RuleLowering, agree, engine_block, is_checked, predict
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.onnx_io import OnnxFile, load, to_onnx
@@ -144,10 +144,18 @@ def test_under_a_version_that_was_not_checked_the_engine_is_asked() -> None:
     assert lowered.lower(network) == ask(network) and not lowered.covered
 
 
-def test_versions_are_trusted_by_the_committed_list() -> None:
+def test_versions_and_layouts_are_trusted_by_the_committed_list() -> None:
     assert is_checked("1.31.1", 16) and is_checked("1.32.0", 16)
     assert not is_checked("1.3", 16) and not is_checked("1.999.0", 16)
-    assert not is_checked("1.32.0", 8)  # the blocks of a CPU without AVX-512
+    assert not is_checked("1.32.0", 8) and not is_checked("1.32.0", 1)
+
+
+def test_the_engine_says_how_many_channels_a_block_has() -> None:
+    """As wide as it makes a convolution of one channel more than blocks of another width hold."""
+    b = Builder("wide")
+    lowered = ask(b.network(b.conv(b.input((1, 3, 8, 8)), 17)))
+    widths = {t.shape[1] for t in lowered.network.types.values() if len(t.shape) == 4}
+    assert max(widths) == {16: 32, 8: 24, 1: 17}[engine_block()]
 
 
 def test_what_no_rule_covers_is_asked_for() -> None:

@@ -132,22 +132,40 @@ def test_any_name_is_a_target_s_device_and_stays(text: str) -> None:
     assert device_name(name) == name
 
 
-@pytest.mark.parametrize(
-    ("model", "name"),
-    [
-        ("12th Gen Intel(R) Core(TM) i7-12700H", "i7-12700h"),
-        ("AMD EPYC", "epyc-26-2"),
-        ("AMD Ryzen 7 5800H with Radeon Graphics", "ryzen-7-5800h-radeon-graphics"),
-    ],
-)
-def test_this_machine_s_cpu(model: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    info = {"model name": model, "cpu family": "26", "model": "2"}
-    monkeypatch.setattr(machine, "_cpuinfo", lambda: info)
-    machine.cpu_device.cache_clear()
-    try:
-        assert machine.cpu_device() == name
-    finally:
-        machine.cpu_device.cache_clear()
+X86 = "processor : {}\nvendor_id : X\ncpu family : 26\nmodel : 2\nmodel name : {}\n\n"
+ARM = "processor : {}\nCPU implementer : {}\nCPU part : {}\n\n"
+JETSON = "processor : {}\nmodel name : ARMv8 Processor rev {} (v8l)\n"
+CPUS = {
+    X86.format(0, "12th Gen Intel(R) Core(TM) i7-12700H"): "i7-12700h",
+    X86.format(0, "AMD EPYC") + X86.format(1, "AMD EPYC"): "epyc-26-2",
+    X86.format(0, "AMD Ryzen 7 5800H with Radeon Graphics"): "ryzen-7-5800h-radeon-graphics",
+    # Kernels of ARM name no model,
+    ARM.format(0, "0x41", "0xd0c"): "neoverse-n1",
+    ARM.format(0, "0x41", "0xd4f") + ARM.format(1, "0x41", "0xd4f"): "neoverse-v2",
+    ARM.format(0, "0x4e", "0x004"): "carmel",
+    ARM.format(0, "0x61", "0x032") + ARM.format(1, "0x61", "0x033"): "apple-m2",
+    ARM.format(0, "0x41", "0xFFF"): "arm-0x41-0xfff",
+    # or the architecture in its place, or one of two kinds of cores.
+    JETSON.format(0, 1) + ARM.format(0, "0x41", "0xd42"): "cortex-a78ae",
+    ARM.format(0, "0x41", "0xd05") + ARM.format(4, "0x41", "0xd0b"): "cortex-a55-cortex-a76",
+    ARM.format(0, "0x4e", "0x003") + ARM.format(1, "0x41", "0xd07"): "cortex-a57-denver2",
+    "Processor : ARMv7 rev 4\nprocessor : 0\n\nCPU implementer : 0x41\nCPU part : 0xd03\n":
+        "cortex-a53",
+    # Other architectures have words of their own, or none.
+    "processor : 0\nisa : rv64imafdc\nuarch : sifive,u74-mc\n": "sifive-u74-mc",
+    "system type : X\nprocessor : 0\ncpu model : Loongson-3A4000 V1.0": "loongson-3a4000-v1-0",
+    "processor : 0\n": "s390x",
+    "": "s390x",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cpuinfo", CPUS, ids=list(CPUS.values()))
+def test_this_machine_s_cpu(cpuinfo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cpuinfo").write_text(cpuinfo)
+    (tmp_path / "machine").write_text("s390x\n")
+    monkeypatch.setenv(host.IDENTITY_VARIABLE, str(tmp_path))
+    assert host.cpu_device() == CPUS[cpuinfo] == device_name(CPUS[cpuinfo])
+    assert host.cpu_environment()["cpu"]
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ traced to the operators of the file. The saved graph is loaded once more, untouc
 tensor as an output: so the shapes too are the engine's own.
 
 That takes tens of milliseconds, most of what a candidate of a search costs; ``rules`` take less
-than one. They are used under the versions that ``rules_checked.json`` lists: those for which
-``experiments/24_quick_lowering.py`` held them to the engine, network by network. The first network
-of a process is checked all the same, then one after 50, 100, 200 … more. A difference ends the use
-of rules in the process.
+than one. They are used under the versions, and with the width of blocks, that
+``rules_checked.json`` lists: those for which ``experiments/24_quick_lowering.py`` held them to the
+engine, network by network. The first network of a process is checked all the same, then one after
+50, 100, 200 … more. A difference ends the use of rules in the process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import importlib.metadata
 import json
 import logging
 import math
-import platform
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -28,10 +27,11 @@ from typing import TYPE_CHECKING
 
 from hybridlat import onnx_io
 from hybridlat.engines.fusion.groups import numbered
-from hybridlat.engines.host import has_avx512, one_line
+from hybridlat.engines.host import cpu, one_line
 from hybridlat.engines.onnxruntime.rules import lower_by_rules
 from hybridlat.engines.onnxruntime.tracing import trace
 from hybridlat.errors import BackendUnavailable, MeasurementError
+from hybridlat.graph.builder import CONV_VERSION, NetworkBuilder
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import sign
 from hybridlat.schema.files import scratch_folder
@@ -71,13 +71,14 @@ def lower_quickly(network: Network, target: Target) -> Lowered:
 def rule_lowering(threads: int) -> RuleLowering:
     """The rules for the installed engine, with so many threads, as far as this process checked."""
     here = Target("here", "onnxruntime", "fp32", threads)
-    is_trusted = is_checked(installed_version(), usual_block())
+    is_trusted = is_checked(installed_version(), engine_block())
     return RuleLowering(lambda network: lower(network, here), is_trusted)
 
 
 def identity(target: Target) -> str:
-    """The installed engine's full version and this CPU's blocks: they decide what it fuses."""
-    return f"onnxruntime-{installed_version()}/{target.threads or 1}t/{usual_block()}"
+    """The installed engine's full version, and the CPU's vectors, which decide its layout."""
+    vectors = "/avx512" if cpu().has("avx512f") else ""
+    return f"onnxruntime-{installed_version()}/{target.threads or 1}t{vectors}"
 
 
 @functools.cache
@@ -100,9 +101,10 @@ def installed_version() -> str:
 
 
 def is_checked(version: str, block: int) -> bool:
-    """Whether the rules were held to a version of the engine (``1.32.0``) with such blocks."""
-    checked = json.loads(CHECKED_VERSIONS.read_text()).get(".".join(version.split(".")[:2]), {})
-    return bool(checked.get("block") == block)
+    """Whether the rules were held to the engine under a version, as ``1.32.0``, and a layout."""
+    checked = json.loads(CHECKED_VERSIONS.read_text())
+    known = checked.get(".".join(version.split(".")[:2]))
+    return known is not None and known["block"] == block
 
 
 def context_of(network: Network) -> str:
@@ -128,9 +130,17 @@ def session_options(threads: int) -> onnxruntime.SessionOptions:
 
 
 @functools.cache
-def usual_block() -> int:
-    """Channels of a block of the engine's layout: 16 with AVX-512 (or NEON), 8 without."""
-    return 8 if platform.machine().lower() in ("x86_64", "amd64") and not has_avx512() else 16
+def engine_block() -> int:
+    """Channels of a block of the engine's layout on this CPU, 1 where it has none.
+
+    The engine is asked: it fills the last block of a convolution's channels up.
+    """
+    builder = NetworkBuilder("block")
+    inputs = [builder.input((1, 3, 4, 4)), builder.constant((4, 3, 1, 1))]
+    builder.op("Conv", inputs, (1, 4, 4, 4), CONV_VERSION)
+    made = lower(builder.network(), Target("here", "onnxruntime", "fp32", 1)).network
+    first = made.nodes[0]
+    return made.types[first.outputs[0]].shape[1] if first.domain else 1
 
 
 @dataclass
@@ -174,7 +184,7 @@ class RuleLowering:
 def predict(network: Network) -> Lowered | None:
     """What the rules say; None where they say nothing."""
     by = f"onnxruntime {installed_version()}"
-    return lower_by_rules(network, usual_block(), context_of(network), by)
+    return lower_by_rules(network, engine_block(), context_of(network), by)
 
 
 def agree(one: Lowered, other: Lowered) -> bool:
