@@ -6,6 +6,7 @@ import re
 
 from hybridlat.errors import TargetError
 from hybridlat.schema.target import PRECISIONS, Target
+from hybridlat.schema.versions import refuse_version
 
 # Makers, product lines and filler that tell no two devices apart.
 _NOISE = frozenset((
@@ -208,7 +209,8 @@ def engine_name(raw: str, version: str = "") -> str:
     """An engine as targets write it: ``TensorRT 8.6.1, CUDA 12`` is tensorrt-8.6.
 
     ``version`` is the engine's where it is stated apart. Two numbers of a version are kept: patches
-    do not change which kernels run. Raises TargetError where no letter is left.
+    do not change which kernels run. Raises TargetError where no letter is left, and for a version
+    that the engine never had.
     """
     text = re.sub(r"(trt|tensorrt|torch|runtime|ort)(?=[0-9])", r"\1 ", raw.strip().lower())
     text = _BESIDE.sub(" ", text)
@@ -222,7 +224,9 @@ def engine_name(raw: str, version: str = "") -> str:
     stated = next((number for part in texts if (number := _NUMBER.search(part))), None)
     if stated is None:
         return f"{name}-ngc" if "ngc" in f"{text} {version}".lower() else name
-    return f"{name}-{'.'.join(stated[1].split('.')[:2])}"
+    numbers = ".".join(stated[1].split(".")[:2])
+    refuse_version(name, numbers)
+    return f"{name}-{numbers}"
 
 
 def precision_name(raw: str) -> str:
