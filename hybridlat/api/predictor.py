@@ -17,8 +17,8 @@ from hybridlat.api.session import Answer, MeasureMode, Options, Session, Session
 from hybridlat.api.sources import Item, Query, checked_shapes, items_of, one_batch
 from hybridlat.engines.device_sheets import read
 from hybridlat.engines.registry import resolve
-from hybridlat.errors import HybridlatError, InputError
-from hybridlat.estimate.lookup.asked_target import asked_target, newest_on_record
+from hybridlat.errors import HybridlatError, InputError, TargetError
+from hybridlat.estimate.lookup.asked_target import asked_target, is_gpu, newest_on_record
 from hybridlat.estimate.partition import known_file
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
@@ -69,6 +69,8 @@ class Predictor(AbstractContextManager["Predictor"]):
         self.options = Options(tolerance, confidence, measure, sheet, settings, progress)
         self.store = Store(store)
         wanted = asked_target(target, self.store) if isinstance(target, str) else target
+        if wanted is not None and threads and is_gpu(wanted):
+            raise TargetError(f"{wanted} is a GPU's, and threads={threads} goes with CPUs alone")
         engine = resolve(wanted, threads)
         if engine.backend is None and isinstance(target, str):
             newest = newest_on_record(engine.target, self.store, threads)

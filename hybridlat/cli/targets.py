@@ -33,6 +33,7 @@ def targets(device: str | None, store: str | None, as_json: bool, every_device: 
     \b
     hybridlat targets
     hybridlat targets "RTX 4090"
+    hybridlat targets jetson
     hybridlat targets --all --json
     """
     with ProgressShown().at("looking at what is known"):
@@ -42,8 +43,13 @@ def targets(device: str | None, store: str | None, as_json: bool, every_device: 
         print_json([asdict(info) for info in (*known, *every)])
         return
     out = console()
+    devices = {info.target.split("/")[0] for info in known}
     for basis in ("measurements", "public tables", "a model", "the data sheet"):
-        if rows := [info for info in known if _basis(info) == basis]:
+        rows = [info for info in known if _basis(info) == basis]
+        if len(devices) > 1 and basis == "the data sheet" and device:
+            names = ", ".join(dict.fromkeys(info.target.split("/")[0] for info in rows))
+            out.print(f"By data sheet, under other engines and precisions: {names}", "")
+        elif rows:
             out.print(_table(f"Targets that rest on {basis}", rows).terminal(), "")
     if not known:
         out.print("Only the data sheet of this device is known: predictions are rough.")

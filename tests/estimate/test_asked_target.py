@@ -62,8 +62,24 @@ WRONG = {
     "epyc-26-2": "e.g. epyc-26-2/onnxruntime-1.31/fp32/1t",
     "l4/torch": "l4/torch needs a precision, e.g. l4/torch/fp16",
     "l44/tensorrt/fp16": "unknown device 'l44': did you mean l4 or l40? "
-    "(describe your own: --device-sheet FILE.toml)",
+    "(describe your own: --device-sheet FILE.toml; ",
     "l44": "unknown device 'l44': did you mean l4 or l40?",
+    # No other CPU stands in for one that nobody has measured,
+    "epyc/onnxruntime/fp32/1t": "unknown device 'epyc': did you mean epyc-26-2? ",
+    "xeon/onnxruntime-1.31/fp32": "unknown device 'xeon' (describe your own",
+    "raspberry-pi-5/onnxruntime/fp32/4t": "a CPU is known once hybridlat has run there",
+    "cortex-a72/openvino/fp32/4t": "unknown device 'cortex-a72'",
+    "cpu/onnxruntime/fp32/1t": "unknown device 'cpu'",
+    "jetson/tensorrt/fp16": "unknown device 'jetson': did you mean jetson-nano or",
+    # nor has a GPU threads, or an engine a version that never came out.
+    "orin-nano/tensorrt/fp16/2t": "which CPUs alone have: write orin-nano/tensorrt/fp16",
+    "my-board/trt-8.6/fp16/2t": "write my-board/tensorrt-8.6/fp16",
+    "l4/onnxruntime/fp32/4t": "write l4/onnxruntime/fp32",
+    "orin-nano/tensorrt-99/fp16": "tensorrt-99 names no version of tensorrt: the newest known is ",
+    "l4/tensorrt-23.10/fp16": "23.10 is a container's year and month: write the version of tensor",
+    "l4/TensorRT 23.10/fp16": "23.10 is a container's year and month: write the version of tensor",
+    "epyc-26-2/onnxruntime-0.3/fp32/1t": "onnxruntime-0.3 names no version of onnxruntime",
+    "t4/torch-9/fp32": "torch-9 names no version of torch: the newest known is 2.",
     "l4//fp16": "is not a target: write it as device/",
     "l4/tensorrt/fp16/many": "write 1t, 2t",
 }  # fmt: skip
@@ -151,6 +167,11 @@ def test_predict_refuses_in_one_line(
     assert cli.run(["predict", "a.onnx", "--target", typed]) == 2
     out, err = capsys.readouterr()
     assert not out and len(err.splitlines()) == 1 and WRONG[typed] in err
+
+
+def test_threads_go_with_no_gpu(nets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["predict", "a.onnx", "--target", "l4/tensorrt/fp16", "--threads", "2"]) == 2
+    assert "goes with CPUs alone" in capsys.readouterr().err
 
 
 def test_who_needs_a_known_device_says_so(nets: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -169,3 +169,25 @@ def test_the_targets_of_one_device(
     assert all({"batches", "trained_on"} <= set(row) for row in rows)
     assert cli.run(["targets", f"{device}x", *store]) == 2
     assert "unknown device" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "not_shown"),
+    [
+        ("orin", "orin-agx orin-nano orin-nano-7w orin-nx orin-nx-8gb", "xavier-nx jetson-nano"),
+        ("Jetson", "jetson-nano jetson-tx1 tx2 xavier-nx orin-nx thor-agx", "l4 rtx-4090"),
+        ("xavier", "xavier-agx xavier-nx xavier-nx-10w", "orin-agx"),
+        ("EPYC", "epyc-26-2", "l4"),
+        ("Jetson Orin Nano", "orin-nano", "orin-nano-7w orin-agx"),
+        ("Tesla T4", "t4", "t4g"),
+    ],
+)
+def test_a_family_s_name_lists_all_of_its_devices(
+    text: str, shown: str, not_shown: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = ["--store", str(tmp_path / "s.db")]
+    assert cli.run(["targets", text, *store, "--json"]) == 0
+    devices = {row["target"].split("/")[0] for row in json.loads(capsys.readouterr().out)}
+    assert set(shown.split()) <= devices and devices.isdisjoint(not_shown.split())
+    assert cli.run(["targets", text, *store]) == 0
+    assert set(shown.split()) <= set(re.split(r"[\s,/]+", capsys.readouterr().out))

@@ -12,6 +12,7 @@ from hybridlat.engines import device_sheets, host, registry
 from hybridlat.errors import TargetError
 from hybridlat.schema.names import device_name, engine_name, precision_name
 from hybridlat.schema.target import PART, PRECISIONS, VERSION, Target
+from hybridlat.schema.versions import refuse_version
 from hybridlat.store import Store, packs
 
 
@@ -19,7 +20,8 @@ def asked_target(text: str, store: Store | None = None) -> Target:
     """The target that a text names, its parts in any wording: ``Tesla T4/TensorRT 8.6/FP16``.
 
     A name on record stays as it is; the device may be one that nothing describes. TargetError for
-    an engine or a precision that does not exist, with the target mended, and for a device alone.
+    an engine, a version or a precision that does not exist, for a device alone, and for threads of
+    a GPU, with the target mended where that is possible.
     """
     known = on_record(store)
     with contextlib.suppress(TargetError):
@@ -49,13 +51,39 @@ def asked_target(text: str, store: Store | None = None) -> Target:
     if precision not in PRECISIONS:
         listed = ", ".join(PRECISIONS)
         raise TargetError(f"unknown precision {rest[1]!r}; {question}Precisions: {listed}")
-    return Target.parse(whole)
+    target = Target.parse(whole)
+    refuse_version(engine, target.version)
+    if target.threads and is_gpu(target):
+        plain = replace(target, threads=None)
+        raise TargetError(f"{target} states threads, which CPUs alone have: write {plain}")
+    return target
 
 
-def asked_device(text: str, store: Store) -> str:
-    """The device that a text names, in any wording; TargetError where nothing is known of it."""
-    known = on_record(store)
-    return described(_device(text, known), known)
+def is_gpu(target: Target) -> bool:
+    """Whether a target's device is a GPU, by its data sheet or by an engine that has no other."""
+    if target.device in device_sheets.names():
+        return device_sheets.load(target.device).kind == "gpu"
+    return "tensorrt" in target.engine
+
+
+def asked_devices(text: str, store: Store) -> set[str]:
+    """The devices that a text names in any wording: one, or all of a family (``jetson``).
+
+    Those that have the text's words in their names or titles. TargetError where there are none.
+    """
+    from hybridlat.estimate.lookup.models import all_readable  # heavy
+
+    known, words = on_record(store), _words(text)
+    sheets = all_readable(device_sheets.load, device_sheets.names())
+    titles = [(name, name) for name in _devices(known)] + [(s.name, s.title) for s in sheets]
+    alike = {name for name, title in titles if words and words <= _words(f"{name} {title}")}
+    device = _device(text, known)
+    is_whole = device in _devices(known) and _words(device) <= words
+    return alike if alike and not is_whole else {described(device, known)}
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall("[a-z0-9]+", text.lower()))
 
 
 def known_target(text: str | Target, store: Store) -> Target:
@@ -95,19 +123,20 @@ def _age(target: Target) -> tuple[bool, bool, list[int]]:
 
 
 def refuse_unknown(target: Target, store: Store) -> None:
-    """TargetError for a device without sheet or record, unless another CPU's model stands in."""
-    if not any(model.threads and model.engine == target.engine for model in _modelled()):
-        described(target.device, on_record(store))
+    """TargetError for a device that has neither sheet nor record, and is not this machine."""
+    described(target.device, on_record(store))
 
 
 def described(device: str, known: Collection[Target]) -> str:
     """The device itself; TargetError with those alike where neither sheet nor target knows it."""
-    names = _devices(known)
-    near = difflib.get_close_matches(device, sorted(names), n=2)
+    names = sorted(_devices(known))
     if device not in names:
+        parts = [name for name in names if name.startswith(f"{device}-")]
+        near = list(dict.fromkeys([*parts, *difflib.get_close_matches(device, names, n=2)]))[:2]
         question = f": did you mean {' or '.join(near)}?" if near else ""
         raise TargetError(
-            f"unknown device {device!r}{question} (describe your own: --device-sheet FILE.toml)"
+            f"unknown device {device!r}{question} (describe your own: --device-sheet FILE.toml; "
+            "a CPU is known once hybridlat has run there, or its results are imported)"
         )
     return device
 

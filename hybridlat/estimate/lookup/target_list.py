@@ -11,7 +11,7 @@ from hybridlat.engines import device_sheets
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import BackendUnavailable
 from hybridlat.estimate.lookup import models
-from hybridlat.estimate.lookup.asked_target import asked_device
+from hybridlat.estimate.lookup.asked_target import asked_devices
 from hybridlat.schema.device import Device
 from hybridlat.schema.target import Target, version_key
 from hybridlat.store import Store, packs
@@ -72,8 +72,9 @@ def by_data_sheet(known: Iterable[TargetInfo]) -> list[TargetInfo]:
 def list_targets(store: str | None = None, device: str | None = None) -> list[TargetInfo]:
     """Every target that the store, packs, models or families know, and this machine.
 
-    Of families those that whole networks were measured on; `by_data_sheet` lists the others. Of one
-    ``device``, in any wording, all of them; TargetError where nothing is known of it.
+    Of families those that whole networks were measured on; `by_data_sheet` lists the others. Of a
+    ``device`` in any wording, or of all that share its words (``orin``), all of them; TargetError
+    where nothing is known of it.
     """
     by_name: dict[str, TargetInfo] = {}
 
@@ -91,7 +92,7 @@ def list_targets(store: str | None = None, device: str | None = None) -> list[Ta
     with Store(store) as opened:
         for stats in opened.stats():
             add(stats.target, "store", stats.cells, stats.networks)
-        wanted = None if device is None else asked_device(device, opened)
+        wanted = None if device is None else asked_devices(device, opened)
     for pack in packs.shipped_packs():
         counts = pack.counts()
         add(pack.target, "pack", counts["cell"], counts["network"])
@@ -115,7 +116,7 @@ def list_targets(store: str | None = None, device: str | None = None) -> list[Ta
             add(engine.target, "this machine")
     if wanted is not None:
         by_name |= {info.target: info for info in by_data_sheet(by_name.values())}
-        by_name = {name: i for name, i in by_name.items() if name.split("/")[0] == wanted}
+        by_name = {name: i for name, i in by_name.items() if name.split("/")[0] in wanted}
     return sorted(by_name.values(), key=_place)
 
 
