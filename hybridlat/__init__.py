@@ -16,6 +16,7 @@ to loggers below ``hybridlat``, and nowhere until a program sends them somewhere
 from __future__ import annotations
 
 import logging
+import os
 from typing import TYPE_CHECKING
 
 from hybridlat.schema.plugins import loader
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
+# Else ONNX Runtime keeps an identifier of the machine, and events to send: for children as well.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _NAMES = {

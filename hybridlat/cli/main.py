@@ -144,6 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed: the next file that is opened would be it
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123  until the end
+    os.environ["PYTHONSAFEPATH"] = "1"  # no process of it runs modules of the user's folder
     for stream in (sys.stdout, sys.stderr):  # a character that a terminal lacks ends no command
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")

@@ -27,6 +27,7 @@ from hybridlat.measuring.fleet_device import (
     size_of,
 )
 from hybridlat.measuring.measurer import MeasureRequest
+from hybridlat.measuring.process import safe_path
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.progress import OnMessage, OnProgress, Progress, silent
@@ -120,7 +121,7 @@ class Fleet:
         """
         import dask
 
-        with dask.config.set(_QUIET):
+        with dask.config.set(_QUIET), safe_path():
             nannies = [
                 nanny(
                     self.client.scheduler.address, name=device.name, nthreads=1, memory_limit=0,

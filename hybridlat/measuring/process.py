@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from multiprocessing.connection import Connection
 
 from hybridlat.errors import BackendUnavailable
@@ -24,6 +24,19 @@ JOB_TIMEOUT_S = 240.0
 _WORKER = "hybridlat.measuring.worker"
 _LAST_WORDS_BYTES = 2000
 _LAST_WORDS_SHOWN = 300
+
+
+@contextlib.contextmanager
+def safe_path() -> Iterator[None]:
+    """Processes of Python that start while it lasts take no modules from the working folder."""
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop("PYTHONSAFEPATH")
+        if before is not None:
+            os.environ["PYTHONSAFEPATH"] = before
 
 
 class MeasuringProcess(contextlib.AbstractContextManager["MeasuringProcess"]):

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from onnx import ModelProto, helper
@@ -195,7 +196,8 @@ def _types_tried(
 
 @functools.lru_cache(maxsize=1024)
 def _tried(model: bytes) -> tuple[TensorType, ...]:
-    command = [sys.executable, "-c", f"from {__name__} import run; run()"]
+    found = f"import sys; sys.path.append({str(Path(__file__).parents[2])!r})"
+    command = [sys.executable, "-P", "-c", f"{found}; from {__name__} import run; run()"]
     try:
         done = subprocess.run(command, input=model, capture_output=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):

@@ -19,8 +19,8 @@ PASS = (
 FAIL = (
     "tensorrt-99 tensorrt-8.9 tensorrt-13 tensorrt-23.10 tensorrt-24.05 tensorrt-2023 "
     "tensorrt-8601 onnxruntime-0.3 onnxruntime-1.99 onnxruntime-3.0 openvino-2016.1 "
-    "openvino-2035.1 openvino-1.0 torch-9 torch-1.15 torch-0.9 torch-24.01 torch-compile-1.13 paddle-tensorrt-99 "
-    "tensorrt-rtx-8.6 tensorrt-rtx-10"
+    "openvino-2035.1 openvino-1.0 torch-9 torch-1.15 torch-0.9 torch-24.01 "
+    "torch-compile-1.13 paddle-tensorrt-99 tensorrt-rtx-8.6 tensorrt-rtx-10"
 )
 
 
