@@ -26,7 +26,8 @@ os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(PLUGIN)])
 # The machine counts as idle, whatever else runs on it beside the tests.
 os.environ["HYBRIDLAT_PROC"] = str(ROOT / "tests" / "fakes" / "proc")
 # It is a machine with the CPU that IDENTITY names, whatever its own is: one that no pack knows.
-IDENTITY = ROOT / "tests" / "fakes" / "identities" / os.environ.get("IDENTITY", "unknown")
+IDENTITIES = ROOT / "tests" / "fakes" / "identities"
+IDENTITY = IDENTITIES / os.environ.get("IDENTITY", "unknown")
 assert IDENTITY.is_dir(), f"{IDENTITY} is no identity"
 os.environ["HYBRIDLAT_IDENTITY"] = str(IDENTITY)
 
@@ -47,6 +48,12 @@ def pytest_sessionstart() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Pages first: they take the longest, and workers that are done steal what follows them."""
     items.sort(key=lambda item: item.path.name != "test_pages.py")
+
+
+@pytest.fixture
+def unknown_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pack answers for this machine."""
+    monkeypatch.setenv("HYBRIDLAT_IDENTITY", str(IDENTITIES / "unknown"))
 
 
 @pytest.fixture

@@ -255,6 +255,7 @@ def test_two_devices_of_a_fleet_learn_together(nets: Path, tmp_path: Path) -> No
         assert all(record.failure is None for record in store.measurements())
 
 
+@pytest.mark.usefixtures("unknown_cpu")
 def test_a_new_version_is_checked_against_the_one_that_is_known(
     nets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
