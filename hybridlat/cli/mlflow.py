@@ -72,17 +72,8 @@ def serve(uri: str, on_ready: Callable[[str], None]) -> None:
         host, port = probe.getsockname()
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     given = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_BACKEND_STORE_URI": uri}
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "mlflow",
-        "server",
-        "--workers",
-        "1",
-        "--port",
-        str(port),
-    ]
+    command = [sys.executable, "-P", "-m", "mlflow", "server", "--workers", "1"]
+    command += ["--port", str(port)]
     with tempfile.TemporaryFile() as log:
         server = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True,
                                   env={**os.environ, **QUIET, **given, "PATH": path})  # fmt: skip

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, cast
 
 from hybridlat.errors import TargetError
-from hybridlat.schema.target import PRECISIONS, Target
-from hybridlat.schema.versions import refuse_version
+from hybridlat.schema.plugins import shipped
+from hybridlat.schema.target import PRECISIONS, Target, version_key
 
 # Makers, product lines and filler that tell no two devices apart.
 _NOISE = frozenset((
@@ -72,31 +76,18 @@ _ALIASES = {
 }  # fmt: skip
 _CHIPS = frozenset(("jetson-nano", "tx2", "xavier-agx", "orin-agx", "thor-agx"))
 
-# ARM's cores by the implementer and the part that /proc/cpuinfo has for each.
-_ARM_CORES = {
-    "41-c07": "cortex-a7", "41-c09": "cortex-a9", "41-c0f": "cortex-a15", "41-d03": "cortex-a53",
-    "41-d04": "cortex-a35", "41-d05": "cortex-a55", "41-d07": "cortex-a57", "41-d08": "cortex-a72",
-    "41-d09": "cortex-a73", "41-d0a": "cortex-a75", "41-d0b": "cortex-a76", "41-d0c": "neoverse-n1",
-    "41-d0d": "cortex-a77", "41-d0e": "cortex-a76ae", "41-d40": "neoverse-v1",
-    "41-d41": "cortex-a78", "41-d42": "cortex-a78ae", "41-d44": "cortex-x1",
-    "41-d46": "cortex-a510", "41-d47": "cortex-a710", "41-d48": "cortex-x2",
-    "41-d49": "neoverse-n2", "41-d4a": "neoverse-e1", "41-d4b": "cortex-a78c",
-    "41-d4d": "cortex-a715", "41-d4e": "cortex-x3", "41-d4f": "neoverse-v2",
-    "41-d80": "cortex-a520", "41-d81": "cortex-a720", "41-d82": "cortex-x4",
-    "41-d83": "neoverse-v3ae", "41-d84": "neoverse-v3", "41-d8e": "neoverse-n3",
-    "43-0a1": "thunderx", "43-0af": "thunderx2", "46-001": "a64fx", "48-d01": "kunpeng-920",
-    "4e-000": "denver", "4e-003": "denver2", "4e-004": "carmel", "6d-d49": "neoverse-n2",
-    "c0-ac3": "ampere-1", "c0-ac4": "ampere-1a", "61-022": "apple-m1", "61-023": "apple-m1",
-    "61-024": "apple-m1-pro", "61-025": "apple-m1-pro", "61-028": "apple-m1-max",
-    "61-029": "apple-m1-max", "61-032": "apple-m2", "61-033": "apple-m2", "61-034": "apple-m2-pro",
-    "61-035": "apple-m2-pro", "61-038": "apple-m2-max", "61-039": "apple-m2-max",
-}  # fmt: skip
+
+@cache
+def _table(name: str) -> Mapping[str, Mapping[str, Any]]:
+    """A table of ``data/names.toml``, which what comes out is added to."""
+    tables = tomllib.loads(shipped("data", "names.toml").read_text(encoding="utf-8"))
+    return cast(Mapping[str, Mapping[str, Any]], tables[name])
 
 
 def arm_core(implementer: str, part: str) -> str:
     """An ARM core by its two numbers of /proc/cpuinfo: ``neoverse-n1``, or ``arm-0x41-0xfff``."""
-    key = f"{implementer}-{part}".lower().replace("0x", "")
-    return _ARM_CORES.get(key) or cpu_name(f"arm-{implementer}-{part}")
+    known = _table("arm").get(implementer.lower(), {}).get(part.lower())
+    return known or cpu_name(f"arm-{implementer}-{part}")
 
 
 def device_name(raw: str, board: str = "") -> str:
@@ -227,6 +218,31 @@ def engine_name(raw: str, version: str = "") -> str:
     numbers = ".".join(stated[1].split(".")[:2])
     refuse_version(name, numbers)
     return f"{name}-{numbers}"
+
+
+_CONTAINER = re.compile(r"(1[7-9]|[2-9][0-9])\.(0[1-9]|1[0-2])(\.[0-9]+)?")
+_MOST_AHEAD = 20
+
+
+def refuse_version(engine: str, version: str) -> None:
+    """TargetError for a version that a known engine never had.
+
+    The next major version may have come out, and twenty minor ones beyond the newest known.
+    """
+    last = {int(key): minor for key, minor in _table("versions").get(engine, {}).items()}
+    if not last or not version_key(version):
+        return
+    newest, (major, minor, *_) = [*last][-1], (*version_key(version), 0)
+    most = 0 if major == newest + 1 else last.get(major, -1 - _MOST_AHEAD)
+    if minor <= most + (_MOST_AHEAD if major >= newest else 0):
+        return
+    known = f"the newest known is {newest}.{last[newest]}"
+    if _CONTAINER.fullmatch(version):
+        known = f"{version} is a container's year and month: write the version of {engine} in it"
+    raise TargetError(
+        f"{engine}-{version} names no version of {engine}: {known}, or leave it out for the newest "
+        "on record"
+    )
 
 
 def precision_name(raw: str) -> str:

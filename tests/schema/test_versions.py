@@ -6,8 +6,7 @@ import pytest
 
 from hybridlat.errors import TargetError
 from hybridlat.estimate.lookup.asked_target import on_record
-from hybridlat.schema.names import engine_name
-from hybridlat.schema.versions import refuse_version
+from hybridlat.schema.names import engine_name, refuse_version
 
 PASS = (
     "tensorrt-5 tensorrt-7.2 tensorrt-8.6.1 tensorrt-10.3 tensorrt-10-ultralytics tensorrt-11.9 "

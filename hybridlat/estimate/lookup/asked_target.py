@@ -10,9 +10,8 @@ from dataclasses import replace
 
 from hybridlat.engines import device_sheets, host, registry
 from hybridlat.errors import TargetError
-from hybridlat.schema.names import device_name, engine_name, precision_name
+from hybridlat.schema.names import device_name, engine_name, precision_name, refuse_version
 from hybridlat.schema.target import PART, PRECISIONS, VERSION, Target
-from hybridlat.schema.versions import refuse_version
 from hybridlat.store import Store, packs
 
 
