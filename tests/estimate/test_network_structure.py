@@ -12,6 +12,7 @@ from hybridlat import Predictor, onnx_io, predict
 from hybridlat.estimate.structure import common_path
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
+from tests.estimate.known import make_known
 from tests.networks import NETS
 
 EPYC, L4 = "epyc-26-2/onnxruntime-1.31/fp32/1t", "l4/tensorrt/fp16"
@@ -71,8 +72,9 @@ def test_limits_come_from_what_the_target_knows_of_its_device(resnet: Estimate) 
 
 
 def test_nothing_is_said_of_a_device_that_nobody_described(tmp_path: Path) -> None:
-    with Predictor("nobody/onnxruntime-1.31/fp32/1t", store=str(tmp_path / "s.db"),
-                   measure="never") as predictor:  # fmt: skip
+    store = str(tmp_path / "s.db")
+    make_known("nobody", store)
+    with Predictor("nobody/onnxruntime-1.31/fp32/1t", store=store, measure="never") as predictor:
         structure = predictor.predict(NETS / "squeezenet.onnx", describe=True).structure
     assert structure is not None and structure.roofs is None
     assert all(cell.limit(100.0) is None for cell in structure.cells)

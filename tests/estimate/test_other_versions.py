@@ -87,7 +87,7 @@ def test_the_model_of_another_version_answers_for_every_cell_without_a_record(
     net = Builder("net")
     x = net.relu(net.conv(net.input((1, 3, 64, 64)), 64))
     x = net.relu(net.conv(x, 9000, kernel=9))  # far from all that the model was trained on
-    target = "epyc-26-2/onnxruntime-0.1/fp32/1t"
+    target = "epyc-26-2/onnxruntime-2.0/fp32/1t"
     with Predictor(target, store=str(tmp_path / "s.db"), measure="never") as predictor:
         estimate = predictor.predict(to_onnx(net.network(x), seed=1))
     assert estimate.supported and estimate.interval_us is not None

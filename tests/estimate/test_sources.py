@@ -22,6 +22,7 @@ from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
+from tests.estimate.known import make_known
 from tests.networks import NETS, Builder
 
 L4 = Target.parse("l4/tensorrt/fp16")
@@ -61,8 +62,9 @@ def test_without_a_family_the_roofline_speaks_and_says_how_little_it_knows() -> 
     assert guess.spread_share > 0.5 and "guessed" in guess.reason
 
 
-def test_a_cpu_that_nobody_knows_is_told_by_another_one_as_badly_as_that_is(tmp_path: Path) -> None:
+def test_a_cpu_without_a_record_is_told_by_another_one_as_badly_as_that_is(tmp_path: Path) -> None:
     store, target = str(tmp_path / "s.db"), "abacus/onnxruntime-1.31/fp32/1t"
+    make_known("abacus", store)
     estimate = predicted(store, target)
     theirs = predicted(store, "epyc-26-2/onnxruntime-1.31/fp32/1t", tolerance=0.99)
     assert estimate.supported and not estimate.within_tolerance
@@ -75,6 +77,7 @@ def test_a_cpu_that_nobody_knows_is_told_by_another_one_as_badly_as_that_is(tmp_
 
 def test_a_cell_measured_there_tells_the_pace_of_all(tmp_path: Path) -> None:
     store, target = str(tmp_path / "s.db"), "abacus/onnxruntime-1.31/fp32/1t"
+    make_known("abacus", store)
     before = predicted(store, target)
     heaviest = max(before.cells, key=lambda cell: cell.share)
     assert heaviest.latency_us is not None and before.latency_us is not None

@@ -38,6 +38,7 @@ from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.measurement import Breakdown, Measurement, Visit
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
+from tests.estimate.known import make_known
 from tests.fakes.fake_backend import FAKE, QUICK
 from tests.networks import NETS, Builder, encoder_decoder, residual_block
 
@@ -208,6 +209,7 @@ def test_networks_are_signed_where_a_record_may_be_of_them(
 ) -> None:
     monkeypatch.setattr(target_data, "FEW_NETWORKS", 0)
     target = Target.parse("elsewhere/onnxruntime-1.31/fp32/1t")
+    make_known("elsewhere", store)
     data = [to_onnx(residual_block(channels), seed=None) for channels in (16, 32)]
     for each in (*data, *data):  # the engine confirms how it lowers them
         lowered = registry.lower_quickly(load(each).network(), target)
