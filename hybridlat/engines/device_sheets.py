@@ -204,7 +204,6 @@ def of_target(target: Target) -> Device:
     return load(target.device).under(target.engine)
 
 
-@cache
 def probe_cpu(threads: int = 1) -> Device:
     """This machine's CPU, measured in about a second: peak FLOP/s, bandwidth, cache sizes.
 
@@ -224,6 +223,7 @@ def probe_cpu(threads: int = 1) -> Device:
     )
 
 
+@cache
 def _matmul_flops(threads: int, size: int = 768, repeats: int = 12) -> float:
     import numpy as np
 
@@ -241,6 +241,7 @@ def _matmul_flops(threads: int, size: int = 768, repeats: int = 12) -> float:
     return 2.0 * size**3 / min(times)
 
 
+@cache
 def _copy_bandwidth(size_bytes: int = 128 * 2**20, repeats: int = 4) -> float:
     import numpy as np
 

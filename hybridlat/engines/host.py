@@ -27,9 +27,7 @@ PROC_VARIABLE = "HYBRIDLAT_PROC"
 IDENTITY_VARIABLE = "HYBRIDLAT_IDENTITY"
 """Names the folder that stands for this machine's CPU: its files ``cpuinfo``, as in /proc, and
 ``machine``, what ``uname -m`` prints, and its folder ``cache``, as in Linux's cpu0."""
-_CACHES = "/sys/devices/system/cpu/cpu0/cache"
 _USUAL_CACHES = (32 * 1024, 2**20, 16 * 2**20)
-_UNITS = {"": 1, "K": 2**10, "M": 2**20}
 # What kernels call the model: of x86, MIPS, RISC-V and POWER.
 _MODEL_KEYS = ("model name", "cpu model", "uarch", "cpu")
 
@@ -82,7 +80,7 @@ def _cpu_in(folder: str) -> Cpu:
     if not any(c.isdigit() for c in name):
         known = (name, facts.get("cpu family", ""), facts.get("model", ""))
         name = "-".join(word for word in known if word)
-    caches = _cache_bytes(Path(folder, "cache") if folder else Path(_CACHES))
+    caches = _cache_bytes(Path(folder or "/sys/devices/system/cpu/cpu0", "cache"))
     return Cpu(name or "cpu", " + ".join(cores) or model, facts, caches or _USUAL_CACHES)
 
 
@@ -91,9 +89,8 @@ def _cache_bytes(folder: Path) -> tuple[int, ...]:
     sizes: dict[int, int] = {}
     for index in folder.glob("index*"):
         kind, level, size = ("".join(_lines_of(n, str(index))) for n in ("type", "level", "size"))
-        number = re.fullmatch(r"([1-9][0-9]{0,8})([KM]?)", size.strip())
-        if number and level.strip().isdigit() and kind.strip() != "Instruction":
-            sizes[int(level)] = int(number[1]) * _UNITS[number[2]]
+        if re.fullmatch("[1-9][0-9]{0,8}K", size) and level.isdigit() and kind != "Instruction":
+            sizes[int(level)] = int(size[:-1]) * 1024
     return tuple(sizes[level] for level in sorted(sizes))
 
 

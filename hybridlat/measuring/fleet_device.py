@@ -23,6 +23,7 @@ from hybridlat.measuring.measurer import BackendMeasurer, MeasureRequest, measur
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.measuring.ssh import LIMIT_S, Board, check_target
 from hybridlat.schema.measurement import Measurement
+from hybridlat.schema.names import refuse_version
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from hybridlat.store.importers import ImportedRecords
@@ -59,6 +60,7 @@ class FleetDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 if not target.version:
                     written = f"{target.device}/{target.engine}-8.6/{target.precision}"
                     raise ValueError(f"{target} leaves the engine's version open: write {written}")
+                refuse_version(target.engine, target.version)
                 if self.host is not None:
                     check_target(target)
                     Board(self.host)

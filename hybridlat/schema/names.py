@@ -30,7 +30,7 @@ _GPU = frozenset((
     "nvidia", "geforce", "tesla", "quadro", "gtx", "rtx", "titan", "jetson", "gpu", "tensor",
     "cuda",
 ))  # fmt: skip
-_CPU = frozenset(("core", "cpu", "processor"))
+_CPU = frozenset(("core", "processor"))
 _CPU_NOISE = frozenset((
     "intel", "amd", "cpu", "processor", "platinum", "gold", "silver", "bronze", "core", "gen",
     "with", "of",
@@ -101,7 +101,8 @@ def device_name(raw: str, board: str = "") -> str:
     means it. TargetError where no letter or digit is left.
     """
     words = set(re.findall(r"(?<![a-z0-9])[a-z]+", raw.lower()))
-    is_cpu = words & _SURELY_CPU or (words & _CPU and not words & _GPU)
+    is_cpu = words & _SURELY_CPU or ("cpu" in words and "gpu" not in words)
+    is_cpu = is_cpu or (words & _CPU and not words & _GPU)
     name = cpu_name(raw) if is_cpu else _gpu(raw)
     if name in _CHIPS and board:
         gpu_name = _gpu(board)

@@ -301,8 +301,8 @@ def test_this_machines_cpu_is_probed() -> None:
 @pytest.mark.parametrize(
     ("indices", "sizes"),
     [
-        ([("1", "Data", "48K"), ("1", "Instruction", "32K"), ("2", "Unified", "2M"),
-          ("3", "Unified", "33554432")], (48 * 1024, 2 * 2**20, 32 * 2**20)),
+        ([("1", "Data", "48K"), ("1", "Instruction", "32K"), ("2", "Unified", "2048K"),
+          ("3", "Unified", "32768K")], (48 * 1024, 2 * 2**20, 32 * 2**20)),
         ([("1", "Data", "64K"), ("2", "Unified", ""), ("3", "Unified", "many")], (64 * 1024,)),
         ([("", "Data", "64K"), ("2", "", "-1K")], (32 * 1024, 2**20, 16 * 2**20)),
         ([], (32 * 1024, 2**20, 16 * 2**20)),

@@ -142,14 +142,11 @@ def described(device: str, known: Collection[Target]) -> str:
 
 def recorded(store: Store | None) -> set[Target]:
     """The targets that the store has records of, and those with a model or a shipped pack."""
-    stored = [] if store is None else store.targets()
-    return {*stored, *(pack.target for pack in packs.shipped_packs()), *_modelled()}
-
-
-def _modelled() -> set[Target]:
     from hybridlat.estimate.lookup.models import all_readable, model_folders, read_target  # heavy
 
-    return set(all_readable(read_target, model_folders(None)))
+    stored = [] if store is None else store.targets()
+    modelled = all_readable(read_target, model_folders(None))
+    return {*stored, *(pack.target for pack in packs.shipped_packs()), *modelled}
 
 
 def on_record(store: Store | None) -> set[Target]:
