@@ -31,7 +31,13 @@ def test_all_that_is_shipped_is_in_it(wheel: zipfile.ZipFile) -> None:
     names = set(wheel.namelist())
     shipped = [
         path.relative_to(ROOT).as_posix()
-        for pattern in ("models/**/*", "data/packs/**/*", "data/devices/*.toml", "data/nets/*.onnx")
+        for pattern in (
+            "models/**/*",
+            "data/*.toml",
+            "data/packs/**/*",
+            "data/devices/*.toml",
+            "data/nets/*.onnx",
+        )
         for path in ROOT.glob(pattern)
         if path.is_file() and "__pycache__" not in path.parts
     ]

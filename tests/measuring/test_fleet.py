@@ -257,6 +257,7 @@ env = {{ CUDA_VISIBLE_DEVICES = "1" }}
         (f"[[device]]\n{ORIN}local = true\nhost = 'a'", "it has host and local: write one of"),
         ("[[device]]\ntarget = 'orin'\nlocal = true", "'orin' is not a target"),
         ("[[device]]\ntarget = 'orin/tensorrt/fp16'\nhost = 'a'", "write orin/tensorrt-8.6/fp16"),
+        ("[[device]]\ntarget = 'orin/tensorrt-99/fp16'\nhost = 'a'", "tensorrt-99 names no"),
         (f"[[device]]\n{FAKE}host = 'a'", "plans are for tensorrt"),
         (f"[[device]]\n{ORIN}host = '-oProxyCommand=x'", "'-oProxyCommand=x' is no host"),
         (f"[[device]]\n{ORIN}host = 'a'\nenv = {{A = '1'}}", "env goes with local alone"),
