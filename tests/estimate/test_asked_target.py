@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from hybridlat import Predictor
 from hybridlat.cli import main as cli
+from hybridlat.engines import host
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import TargetError
 from hybridlat.estimate.lookup.asked_target import asked_target, known_target, on_record
@@ -67,9 +68,9 @@ WRONG = {
     # No other CPU stands in for one that nobody has measured,
     "epyc/onnxruntime/fp32/1t": "unknown device 'epyc': did you mean epyc-26-2? ",
     "xeon/onnxruntime-1.31/fp32": "unknown device 'xeon' (describe your own",
-    "raspberry-pi-5/onnxruntime/fp32/4t": "a CPU is known once hybridlat has run there",
+    "raspberry-pi-5/onnxruntime/fp32/4t": "a CPU is known once hybridlat has run on it or ",
     "cortex-a72/openvino/fp32/4t": "unknown device 'cortex-a72'",
-    "cpu/onnxruntime/fp32/1t": "unknown device 'cpu'",
+    "cpu/onnxruntime/fp32/1t": f"this machine's is {host.cpu_device()})",
     "jetson/tensorrt/fp16": "unknown device 'jetson': did you mean jetson-nano or",
     # nor has a GPU threads, or an engine a version that never came out.
     "orin-nano/tensorrt/fp16/2t": "which CPUs alone have: write orin-nano/tensorrt/fp16",

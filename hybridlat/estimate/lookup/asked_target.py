@@ -135,7 +135,8 @@ def described(device: str, known: Collection[Target]) -> str:
         question = f": did you mean {' or '.join(near)}?" if near else ""
         raise TargetError(
             f"unknown device {device!r}{question} (describe your own: --device-sheet FILE.toml; "
-            "a CPU is known once hybridlat has run there, or its results are imported)"
+            "a CPU is known once hybridlat has run on it or its results are imported; this "
+            f"machine's is {host.cpu_device()})"
         )
     return device
 
