@@ -43,45 +43,14 @@ _DISTINCT = frozenset((
     "rtx-4080-12gb", "h100-pcie", "h800-pcie",
 ))  # fmt: skip
 
-# What is left once the noise is gone -> the name of its data sheet. CUDA calls a Jetson by its
-# chip alone, which several modules share: the commonest is meant.
-_ALIASES = {
-    "gtx-titan-x": "titan-x-maxwell", "gtx-titan-x-maxwell": "titan-x-maxwell",
-    "titan-x-pascal": "titan-x",
-    "rtx-pro-4000-blackwell": "rtx-pro-4000", "rtx-pro-4500-blackwell": "rtx-pro-4500",
-    "rtx-pro-5000-blackwell": "rtx-pro-5000", "rtx-pro-6000-blackwell": "rtx-pro-6000",
-    "rtx-pro-6000-blackwell-workstation": "rtx-pro-6000",
-    "rtx-pro-6000-workstation": "rtx-pro-6000",
-    "rtx-pro-6000-blackwell-server": "rtx-pro-6000-server",
-    "rtx-pro-6000-blackwell-max-q-workstation": "rtx-pro-6000-max-q",
-    "rtx-6000ada": "rtx-6000-ada",
-    "dgx-spark": "gb10",
-    "tegra-x1": "jetson-nano", "jetson-nano-b01": "jetson-nano", "nano": "jetson-nano",
-    "tx1": "jetson-tx1",
-    "tegra-x2": "tx2", "jetson-tx2": "tx2", "jetson-tx2-tx2": "tx2",
-    "xavier": "xavier-agx", "agx-xavier": "xavier-agx", "jetson-agx-xavier": "xavier-agx",
-    "jetson-xavier": "xavier-agx", "jetson-agx": "xavier-agx", "tegra-xavier": "xavier-agx",
-    "jetson-xavier-nx": "xavier-nx",
-    "orin": "orin-agx", "agx-orin": "orin-agx", "jetson-agx-orin": "orin-agx",
-    "jetson-orin": "orin-agx", "tegra-orin": "orin-agx",
-    "jetson-orin-nx": "orin-nx", "jetson-orin-nano": "orin-nano",
-    "jetson-orin-nano-super": "orin-nano-super",
-    "thor": "thor-agx", "agx-thor": "thor-agx", "jetson-agx-thor": "thor-agx",
-    "jetson-thor": "thor-agx", "jetson-t5000": "thor-agx", "jetson-agx-thor-t5000": "thor-agx",
-    # A mode that the plain name stands for, and one with two names.
-    "orin-nano-15w": "orin-nano", "orin-nano-super-15w": "orin-nano", "xavier-nx-20w": "xavier-nx",
-    "jetson-nano-10w": "jetson-nano", "orin-nano-max-n": "orin-nano-super",
-    "orin-nano-super-7w": "orin-nano-7w", "orin-nano-super-25w": "orin-nano-25w",
-    "jetson-orin-nx-super": "orin-nx-40w", "orin-nx-super": "orin-nx-40w",
-}  # fmt: skip
 _CHIPS = frozenset(("jetson-nano", "tx2", "xavier-agx", "orin-agx", "thor-agx"))
 
 
 @cache
-def _table(name: str) -> Mapping[str, Mapping[str, Any]]:
+def _table(name: str) -> Mapping[str, Any]:
     """A table of ``data/names.toml``, which what comes out is added to."""
     tables = tomllib.loads(shipped("data", "names.toml").read_text(encoding="utf-8"))
-    return cast(Mapping[str, Mapping[str, Any]], tables[name])
+    return cast(Mapping[str, Any], tables[name])
 
 
 def arm_core(implementer: str, part: str) -> str:
@@ -140,14 +109,15 @@ def _gpu(raw: str) -> str:
     name, modes = "-".join(words).replace("-max-n-super", "-super"), ""
     if found := _MODES.search(name):
         name, modes = name[: found.start()], found[0]
-    words, name = name.split("-"), _ALIASES.get(name, name)
+    aliases = _table("devices")
+    words, name = name.split("-"), aliases.get(name, name)
     for word in (*memory[:1], *form[:1]):
         first = f"{words[0]}-{word}" if words else ""
         if f"{name}-{word}" in _DISTINCT:
             name = f"{name}-{word}"
         elif first in _DISTINCT:  # a part of one: a100-80gb-mig-1g.10gb
             name = "-".join((first, *words[1:]))
-    return re.sub(r"(-max-n)+$", "", _ALIASES.get(name + modes, name + modes))
+    return re.sub(r"(-max-n)+$", "", aliases.get(name + modes, name + modes))
 
 
 def _with_line(words: list[str]) -> list[str]:
@@ -186,15 +156,6 @@ _BESIDE = re.compile(
     r"(?<![a-z])(cuda|cu|cudnn|cublas|nccl|driver|jetpack|l4t|drive-?os|ubuntu|debian|linux|windows"
     r"|python|py|opset|onnx|sm|gcc)[-_ :=v]*[0-9][0-9.]*"
 )
-_PRECISIONS = {
-    "float32": "fp32", "float": "fp32", "single": "fp32", "f32": "fp32", "no": "fp32",
-    "tensorfloat32": "tf32",
-    "float16": "fp16", "half": "fp16", "f16": "fp16",
-    "bfloat16": "bf16",
-    "amp-fp16": "amp", "fp16-amp": "amp", "mixed": "amp", "mixed-precision": "amp",
-    "autocast": "amp", "amp-float16": "amp",
-    "i8": "int8", "quantized": "int8",
-}  # fmt: skip
 
 
 def engine_name(raw: str, version: str = "") -> str:
@@ -249,7 +210,7 @@ def refuse_version(engine: str, version: str) -> None:
 def precision_name(raw: str) -> str:
     """A precision as targets write it (``float16`` is fp16); TargetError names the choices."""
     text = re.sub(r"[ _+]+", "-", raw.strip().lower())
-    name = _PRECISIONS.get(text, text)
+    name = str(_table("precisions").get(text, text))
     if name not in PRECISIONS:
         raise TargetError(f"{raw!r} is not a precision: choose one of {', '.join(PRECISIONS)}")
     return name
