@@ -168,6 +168,7 @@ def test_the_surer_the_wider_and_the_more_would_be_measured(tmp_path: Path) -> N
     assert wanted == sorted(wanted) and wanted[0] < wanted[-1]
 
 
+@pytest.mark.usefixtures("unknown_cpu")
 def test_a_quantised_file_has_a_target_of_its_own(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'store.db'}"
     with Predictor(store=store, settings=QUICK, tolerance=0.99) as predictor:
