@@ -34,7 +34,7 @@ def safe_path() -> Iterator[None]:
     try:
         yield
     finally:
-        os.environ.pop("PYTHONSAFEPATH")
+        os.environ.pop("PYTHONSAFEPATH", None)  # another thread may have done so
         if before is not None:
             os.environ["PYTHONSAFEPATH"] = before
 
