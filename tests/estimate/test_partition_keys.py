@@ -10,8 +10,7 @@ import onnx
 import pytest
 
 import hybridlat
-from hybridlat.engines import host, registry
-from hybridlat.engines import onnxruntime as ort
+from hybridlat.engines import registry
 from hybridlat.estimate.partition import Partitioner, keep_file, known_file
 from hybridlat.onnx_io import load
 from hybridlat.schema.target import Target
@@ -119,14 +118,15 @@ def test_the_code_that_reads_and_lowers_is_in_every_key(
     registry.code_hash.cache_clear()
 
 
-def test_the_blocks_of_this_cpu_are_in_the_key_of_its_engine(
-    monkeypatch: pytest.MonkeyPatch,
+def test_what_decides_the_blocks_of_this_cpu_is_in_the_key_of_its_engine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     identities = set()
-    for flags in ("avx2", "avx2 avx512f"):
-        monkeypatch.setattr(host, "_cpuinfo", lambda flags=flags: {"flags": flags})
-        monkeypatch.setattr("platform.machine", lambda: "x86_64")
-        ort.usual_block.cache_clear()
+    for machine, flags in (("x86_64", "avx2"), ("x86_64", "avx2 avx512f"), ("aarch64", "fp")):
+        folder = tmp_path / f"{machine} {flags}"
+        folder.mkdir()
+        (folder / "cpuinfo").write_text(f"flags : {flags}\n")
+        monkeypatch.setenv("HYBRIDLAT_IDENTITY", str(folder))
+        monkeypatch.setattr("platform.machine", lambda machine=machine: machine)
         identities.add(registry.lowering_identity(Target.parse("a/onnxruntime-1.31/fp32/1t")))
-    ort.usual_block.cache_clear()
-    assert len(identities) == 2
+    assert len(identities) == 3

@@ -19,6 +19,7 @@ import importlib.metadata
 import json
 import logging
 import math
+import platform
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -76,9 +77,10 @@ def rule_lowering(threads: int) -> RuleLowering:
 
 
 def identity(target: Target) -> str:
-    """The installed engine's full version, and the CPU's vectors, which decide its layout."""
-    vectors = "/avx512" if cpu().has("avx512f") else ""
-    return f"onnxruntime-{installed_version()}/{target.threads or 1}t{vectors}"
+    """The installed engine's full version, and what of this CPU decides its layout."""
+    vectors = "-avx512" if cpu().has("avx512f") else ""
+    cpu_kind = f"{platform.machine()}{vectors}"
+    return f"onnxruntime-{installed_version()}/{target.threads or 1}t/{cpu_kind}"
 
 
 @functools.cache
