@@ -16,11 +16,20 @@ A message is one sentence that names the value, and where there is a choice or a
 
 from __future__ import annotations
 
+LONGEST_MESSAGE = 800
+
 
 class HybridlatError(Exception):
     """Root of the tree; ``exit_code`` is what the command line ends with."""
 
     exit_code = 2
+
+    def __str__(self) -> str:
+        """One line that a terminal shows as it is, whatever names a file brought into it."""
+        text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in super().__str__())
+        if len(text) > LONGEST_MESSAGE:
+            text = f"{text[: LONGEST_MESSAGE // 2]} … {text[3 - LONGEST_MESSAGE // 2 :]}"
+        return text
 
 
 class InputError(HybridlatError):
