@@ -20,11 +20,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 
 from hybridlat.graph.network import AttributeValue, Network, TensorType
+from hybridlat.graph.symmetry import digest, digest_of, tell_apart
 
 SIGNATURE_FORMAT = 1
 MOST_REMEMBERED = 8192
@@ -110,10 +110,6 @@ def hash_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _digest(*parts: object) -> bytes:
-    return _digest_of(repr(parts))
-
-
 def canonical_order(network: Network) -> list[int]:
     """Positions of the nodes in a topological order that their listing does not decide."""
     return _canonical(network)[0]
@@ -125,7 +121,7 @@ def _canonical(network: Network) -> tuple[list[int], list[str]]:
         return list(range(len(network.nodes))), list(network.inputs)
     nodes, inputs = _colours(network)
     if len(set(nodes)) < len(nodes) or len(set(inputs.values())) < len(inputs):
-        _tell_apart(network, nodes, inputs)
+        tell_apart(network, nodes, inputs)
     return network.order_by(nodes.__getitem__), sorted(network.inputs, key=inputs.__getitem__)
 
 
@@ -142,10 +138,10 @@ def _is_forced(network: Network) -> bool:
 def _colours(network: Network) -> tuple[list[bytes], dict[str, bytes]]:
     """A hash of each node and graph input: of all it is made from, then of all it is made into.
 
-    Digests are those of ``_digest``, their texts put together from parts that are at hand.
+    Digests are those of ``digest``, their texts put together from parts that are at hand.
     """
     types, constants = network.types, network.constants
-    above = {name: _digest(str(types[name])) for name in network.inputs}
+    above = {name: digest(str(types[name])) for name in network.inputs}
     made_from = {"": "b'-'", **{name: repr(code) for name, code in above.items()}}
     made_from.update((name, _constant(c.type, repr(c.values))) for name, c in constants.items())
     node_above: list[str] = []
@@ -153,11 +149,11 @@ def _colours(network: Network) -> tuple[list[bytes], dict[str, bytes]]:
         head = f"{node.domain!r}, {node.op!r}, {node.version!r}, {_texts(node.attributes)[0]}"
         sources = ", ".join([made_from[i] for i in node.inputs])
         results = ", ".join([_type(types[o]) if o else "'-'" for o in node.outputs])
-        code = repr(_digest_of(f"({head}, [{sources}], [{results}])"))
+        code = repr(digest_of(f"({head}, [{sources}], [{results}])"))
         node_above.append(code)
         for index, out in enumerate(node.outputs):
             if out:
-                made_from[out] = repr(_digest_of(f"({code}, {index})"))
+                made_from[out] = repr(digest_of(f"({code}, {index})"))
     below: dict[str, list[bytes]] = {}
     for name in network.outputs:
         below.setdefault(name, []).append(b"out")
@@ -165,74 +161,22 @@ def _colours(network: Network) -> tuple[list[bytes], dict[str, bytes]]:
     for position in range(len(network.nodes) - 1, -1, -1):
         node = network.nodes[position]
         uses = [sorted(below.get(o, ())) for o in node.outputs]
-        colours[position] = _digest_of(f"({node_above[position]}, {uses!r})")
+        colours[position] = digest_of(f"({node_above[position]}, {uses!r})")
         colour = repr(colours[position])
         for index, name in enumerate(node.inputs):
             if name and name not in constants:
-                below.setdefault(name, []).append(_digest_of(f"({colour}, {index})"))
+                below.setdefault(name, []).append(digest_of(f"({colour}, {index})"))
     return colours, {n: above[n] + b"".join(sorted(below.get(n, ()))) for n in network.inputs}
-
-
-def _digest_of(text: str) -> bytes:
-    return hashlib.blake2b(text.encode(), digest_size=12).digest()
 
 
 @lru_cache(maxsize=16_384)
 def _constant(type_: TensorType, values: str) -> str:
-    return repr(_digest_of(f"('c', {str(type_)!r}, {values})"))
+    return repr(digest_of(f"('c', {str(type_)!r}, {values})"))
 
 
 @lru_cache(maxsize=16_384)
 def _type(type_: TensorType) -> str:
     return repr(str(type_))
-
-
-def _tell_apart(network: Network, nodes: list[bytes], inputs: dict[str, bytes]) -> None:
-    """Make all colours different, in place.
-
-    Colours spread along the links until no more differ. What is then still alike is taken to be
-    interchangeable (two equal heads on one tensor): any one of them is set apart, and that spreads
-    again, so that what belongs to it follows.
-    """
-    while True:
-        _spread(network, nodes, inputs)
-        alike = [c for c, count in Counter([*nodes, *inputs.values()]).items() if count > 1]
-        if not alike:
-            return
-        chosen = min(alike)
-        if chosen in nodes:
-            nodes[nodes.index(chosen)] = _digest(chosen, "first")
-        else:
-            name = next(n for n in network.inputs if inputs[n] == chosen)
-            inputs[name] = _digest(chosen, "first")
-
-
-def _spread(network: Network, nodes: list[bytes], inputs: dict[str, bytes]) -> None:
-    """Mix into each colour those of the neighbours, until that tells no more of them apart."""
-    different = 0
-    while True:
-        count = len(set(nodes)) + len(set(inputs.values()))
-        if count == different or count == len(nodes) + len(inputs):
-            return
-        different = count
-        origin: dict[str, tuple[bytes, int]] = {}
-        below: dict[str, list[tuple[bytes, int]]] = {}
-        for colour, node in zip(nodes, network.nodes, strict=True):
-            origin.update((out, (colour, index)) for index, out in enumerate(node.outputs) if out)
-            for index, name in enumerate(node.inputs):
-                below.setdefault(name, []).append((colour, index))
-
-        def tensor(name: str) -> object:
-            uses = sorted(below[name]) if name in below else None  # noqa: B023
-            return origin.get(name) or inputs.get(name), uses  # noqa: B023
-
-        mixed = [
-            _digest(nodes[i], [tensor(n) for n in node.inputs], [tensor(n) for n in node.outputs])
-            for i, node in enumerate(network.nodes)
-        ]
-        for name in network.inputs:
-            inputs[name] = _digest(inputs[name], tensor(name))
-        nodes[:] = mixed
 
 
 @lru_cache(maxsize=16_384)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+import hybridlat.graph.symmetry as symmetry
 from hybridlat.graph.network import Constant, Network, Node, TensorType
 from hybridlat.graph.signature import hash_of, sign, sign_in_order, sign_part
 from hybridlat.graph.signature_reading import read
@@ -108,6 +110,65 @@ def test_small_symmetric_networks_too(data: st.DataObject) -> None:
     assert sign(data.draw(reordered(first))).text == sign(first).text
     assert sign(read(sign(first).text)).text == sign(first).text
     assert (sign(first).hash == sign(second).hash) == alike(first, second)
+
+
+@given(st.data())
+def test_what_is_set_apart_by_its_links_too(data: st.DataObject) -> None:
+    """As it is in large networks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(symmetry, "MOST_MIXED", 0)
+        test_small_symmetric_networks_too.hypothesis.inner_test(data)  # type: ignore[attr-defined]
+        test_names_order_and_weights_do_not_count.hypothesis.inner_test(data)  # type: ignore[attr-defined]
+
+
+def fan(branches: int, length: int = 1) -> Network:
+    b = Builder()
+    source = b.input((1, 2, 4, 4))
+    for _ in range(branches):
+        last = source
+        for _ in range(length):
+            last = b.relu(last)
+    return b.network()
+
+
+def ladder(rungs: int) -> Network:
+    b = Builder()
+    source = b.input((1, 2, 4, 4))
+    left, right = b.relu(source), b.relu(source)
+    for _ in range(rungs):
+        left, right = b.add(left, right), b.add(right, left)
+    return b.network()
+
+
+def pairs(count: int) -> Network:
+    b = Builder()
+    source = b.input((1, 2, 4, 4))
+    for _ in range(count):
+        b.add(b.relu(source), b.relu(source))
+    return b.network()
+
+
+@pytest.mark.parametrize(
+    "network",
+    [fan(800), fan(2, 400), fan(40, 10), ladder(300), pairs(200)],
+    ids=("fan", "towers", "grid", "ladder", "pairs"),
+)
+def test_equal_branches_take_no_more_steps_each_where_they_are_many(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest, steps = symmetry.digest, itertools.count()
+
+    def counted(*parts: object) -> bytes:
+        next(steps)
+        return honest(*parts)
+
+    monkeypatch.setattr(symmetry, "digest", counted)
+    monkeypatch.setattr(symmetry, "MOST_MIXED", 3000)
+    text = sign(network).text
+    assert next(steps) < 20 * len(network.nodes) + symmetry.MOST_MIXED
+    order = network.order_by(lambda position: -position)
+    other = replace(network, nodes=tuple(network.nodes[i] for i in order))
+    assert sign(renamed(other, "x")).text == text
 
 
 @st.composite
