@@ -52,11 +52,14 @@ def is_a_twin(s: FusionState, producer: int, consumer: int) -> bool:
 
     What both make lies side by side: neither can write its part into a longer tensor.
     """
+    for group in (consumer, producer):  # seldom so, and quick to see
+        for position in s.members[group]:
+            for out in s.network.nodes[position].outputs:
+                if any(s.network.nodes[i].op == "Concat" for i in s.consumers.get(out, ())):
+                    return False
     whole, part = Counter(s.ops(producer)), Counter(s.ops(consumer))
     is_alike = whole == {op: whole["Conv"] * n for op, n in part.items()}
-    made = [o for g in (producer, consumer) for node in s.nodes(g) for o in node.outputs]
-    readers = [s.network.nodes[i].op for out in made for i in s.consumers.get(out, ())]
-    return is_alike and _read_alike(s, producer, consumer) and "Concat" not in readers
+    return is_alike and _read_alike(s, producer, consumer)
 
 
 def made_by_grouped(s: FusionState, producer: int, consumer: int) -> bool:

@@ -269,4 +269,4 @@ def pixels(s: FusionState, group: int) -> int:
 def _input_shape(s: FusionState, group: int) -> tuple[int, ...]:
     """Shape of what a group reads; of no elements where it reads constants alone."""
     name = next((i for i in s.only(group).inputs if i in s.network.types), "")
-    return s.network.types[name].shape if name else (0, 0, 0)
+    return s.network.type_of(name).shape if name else (0, 0, 0)
