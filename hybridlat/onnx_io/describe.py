@@ -10,7 +10,6 @@ contract (convolutions and products): everything else is small beside them.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import itertools
 import re
@@ -18,13 +17,14 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, shape_inference
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from hybridlat.graph.operators import KINDS, is_quantised, kind_of
 from hybridlat.onnx_io.facts import FilePrecision, bias_origin
+from hybridlat.onnx_io.infer import inferred
 from hybridlat.onnx_io.nodes import FileNode
 from hybridlat.onnx_io.torch_export import SCOPES, scopes_of
-from hybridlat.onnx_io.values import INFERENCE_ERRORS, Value, keeps_float_values
+from hybridlat.onnx_io.values import Value, keeps_float_values
 from hybridlat.onnx_io.walk import DATA_DEPENDENT
 
 _FLOATS = ("float", "bfloat", "double")
@@ -131,9 +131,7 @@ def precision_of(model: ModelProto) -> FilePrecision:
     """The precision of every convolution and product of a model, counted."""
     nodes = list(_nodes(model.graph))
     makers = {out: node for node in nodes for out in node.output if out}
-    graph = model.graph
-    with contextlib.suppress(*INFERENCE_ERRORS):
-        graph = shape_inference.infer_shapes(model).graph
+    graph = inferred(model)[0].graph
     infos = (*graph.value_info, *graph.output, *graph.input)
     types = {info.name: info.type.tensor_type.elem_type for info in infos}
     types.update((tensor.name, tensor.data_type) for tensor in graph.initializer)

@@ -16,6 +16,7 @@ from hybridlat.schema import wire
 
 FACTS_FORMAT = 4
 """Goes up with every change of how a fact is written: caches of another format are not read."""
+MAX_INLINE_BYTES = 2_000_000_000  # a protobuf message cannot be larger
 # Exporters name what they fold: onnx::Conv_123 (TorchScript), conv1.weight_bias (dynamo).
 _FOLDED_BIAS = re.compile(r"onnx::Conv(Transpose)?_\d+$|.*\bweight_bias$")
 _OWN_BIAS = re.compile(r"(.*[./])?bias$")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Network, Shapes
-from hybridlat.onnx_io.facts import FileFacts
+from hybridlat.onnx_io.facts import MAX_INLINE_BYTES, FileFacts
 from hybridlat.schema.files import read_bytes
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ Recall: TypeAlias = "Callable[[str], FileFacts | None]"
 
 UNNAMED = "network"
 """What a model without a name is called."""
-MAX_INLINE_BYTES = 2_000_000_000  # a protobuf message cannot be larger
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ sizes, its option data_prop, covers a few operators of such arithmetic only.)
 
 from __future__ import annotations
 
-import contextlib
 import logging
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -22,18 +22,13 @@ from onnx.reference import ReferenceEvaluator
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import TensorType
 from hybridlat.graph.operators import KINDS, kind_of
+from hybridlat.onnx_io.isolation import UNANSWERED, ask
 from hybridlat.onnx_io.nodes import FileNode
-from hybridlat.onnx_io.shapes import info_of, types_of
-from hybridlat.onnx_io.values import (
-    INFERENCE_ERRORS,
-    INTEGERS,
-    SMALL_ELEMENTS,
-    Known,
-    Value,
-    has_schema,
-)
+from hybridlat.onnx_io.shapes import MAX_TENSOR_ELEMENTS, info_of, types_of
+from hybridlat.onnx_io.values import INTEGERS, SMALL_ELEMENTS, Known, Value, schema_of
 
 _WORDS = re.compile(r"^.*node name: .*?\): |\[\w+Error\] ")
+CONTROL_FLOW = ("If", "Loop", "Scan")
 MAX_FOLDED_ELEMENTS = 65_536
 # Only operators of shape arithmetic are computed: all others may take any memory or time on the
 # way (the padding of a convolution, the indices of an Einsum), however small their results are.
@@ -58,30 +53,47 @@ def results_of(
     ``inputs`` are parallel to its inputs, None for those left out; ``stated`` are the types of
     outputs that count where onnx knows none.
     """
-    version = dict(opsets).get(node.domain, 1)
-    if node.has_graph or not has_schema(node.op, node.domain, version):
+    schema = schema_of(node.op, node.domain, dict(opsets).get(node.domain, 1))
+    has_branches = node.has_graph or (node.op in CONTROL_FLOW and not node.domain)
+    if has_branches or schema is None:
         return tuple(stated), ""
     proto = node.proto()
-    _check_kernel(proto, inputs)
+    _check_operator(proto, inputs, schema)
     folded = fold_node(proto, inputs, (None,) * len(node.outputs), opsets)
     if folded is not None:
         return folded, ""
-    model = alone(proto, inputs, opsets)
-    objection = ""
-    try:
-        model = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
-    except INFERENCE_ERRORS as error:
-        objection = f"{node.op} {node.name!r}: {_WORDS.sub('', last_line(error))}"
+    model, objection = inferred(alone(proto, inputs, opsets), proto)
+    if objection:
+        objection = f"{node.op} {node.name!r}: {objection}"
         _log.debug("strict inference objects: %s", objection)
-        with contextlib.suppress(*INFERENCE_ERRORS):
-            model = onnx.shape_inference.infer_shapes(model)
-    inferred = types_of((*model.graph.output, *model.graph.value_info))
-    types = [inferred.get(out, type_) for out, type_ in zip(node.outputs, stated, strict=True)]
+    known = types_of((*model.graph.output, *model.graph.value_info))
+    types = [known.get(out, type_) for out, type_ in zip(node.outputs, stated, strict=True)]
     if all(
         t and min(t.shape, default=1) == 0 for o, t in zip(node.outputs, types, strict=True) if o
     ):
         return tuple([t and Value.of_type(t) for t in types]), objection  # nothing is all of it
     return fold_node(proto, inputs, types, opsets) or tuple(types), objection
+
+
+def inferred(model: ModelProto, node: NodeProto | None = None) -> tuple[ModelProto, str]:
+    """The model with the types that onnx infers, and what it objects to in its only operator.
+
+    NetworkError for an operator that does not fit its schema, and where onnx comes to no end.
+    """
+    opsets = {opset.domain: opset.version for opset in model.opset_import}
+    data = b"" if node is None else node.SerializeToString()
+    texts = [part.decode("latin-1") for part in (model.SerializeToString(), data)]
+    answer = ask("onnx", *texts, opsets)
+    where = f"{node.op_type} {node.name!r}" if node is not None else "the network"
+    if answer is None:
+        raise NetworkError(f"{UNANSWERED.format('onnx')} with {where}: export the network again")
+    made, fault, objection = answer
+    if fault:
+        raise NetworkError(
+            f"{where} is not as ONNX defines it ({last_line(fault)}): export the network again"
+        )
+    words = _WORDS.sub("", last_line(objection)) if objection else ""
+    return ModelProto.FromString(made.encode("latin-1")), words
 
 
 def alone(node: NodeProto, inputs: Sequence[Known], opsets: Opsets) -> ModelProto:
@@ -97,15 +109,24 @@ def alone(node: NodeProto, inputs: Sequence[Known], opsets: Opsets) -> ModelProt
     return ModelProto(ir_version=8, graph=graph, opset_import=imports)
 
 
-def _check_kernel(node: NodeProto, inputs: Sequence[Known]) -> None:
-    """onnx believes a convolution's ``kernel_shape``, an engine its weight."""
-    weight = inputs[1] if node.op_type == "Conv" and len(inputs) > 1 else None
+def _check_operator(
+    node: NodeProto, inputs: Sequence[Known], schema: onnx.defs.OpSchema | None
+) -> None:
+    """What onnx's inference does not see, or sees only after an operator was folded."""
+    where = f"{node.op_type} {node.name!r}"
+    if schema is not None and len(node.output) > schema.max_output:
+        raise NetworkError(
+            f"{where} has {len(node.output)} outputs, where ONNX defines at most "
+            f"{schema.max_output}: export the network again"
+        )
+    is_convolution = node.op_type in ("Conv", "ConvTranspose") and len(inputs) > 1
+    weight = inputs[1] if is_convolution else None  # an engine believes it, onnx kernel_shape
     shape = (weight.type if isinstance(weight, Value) else weight or TensorType("", ())).shape
     for attribute in node.attribute:
         if attribute.name == "kernel_shape" and shape and tuple(attribute.ints) != shape[2:]:
             raise NetworkError(
-                f"Conv {node.name!r} has the kernel_shape {tuple(attribute.ints)} and a weight of "
-                f"the shape {shape}: its kernel_shape must be that of the weight"
+                f"{where} has the kernel_shape {tuple(attribute.ints)} and a weight of the shape "
+                f"{shape}: its kernel_shape must be that of the weight"
             )
 
 
@@ -157,11 +178,16 @@ def _constant_of_shape(node: NodeProto, shape: NDArray[Any]) -> Value:
     """A weight, as exporters write it that leave weights out, or a few numbers."""
     stated = (Value.of_tensor(a.t) for a in node.attribute if a.name == "value")
     fill = next(stated, Value.of_array(np.zeros(1, np.float32)))
-    type_ = TensorType(fill.type.dtype, tuple(int(size) for size in shape.reshape(-1)))
+    is_whole = shape.dtype.kind == "i" and bool((shape >= 0).all())
+    type_ = TensorType(fill.type.dtype, tuple(map(int, shape.reshape(-1) if is_whole else ())))
+    if not is_whole or math.prod(max(1, size) for size in type_.shape) > MAX_TENSOR_ELEMENTS:
+        raise NetworkError(
+            f"ConstantOfShape {node.name!r} makes the sizes {shape.reshape(-1)[:8].tolist()}: "
+            f"they must be whole numbers from 0 on, of at most {MAX_TENSOR_ELEMENTS} elements"
+        )
     number = fill.array
     most = MAX_FOLDED_ELEMENTS if type_.dtype in INTEGERS else SMALL_ELEMENTS
-    is_small = min(type_.shape, default=0) >= 0 and type_.elements <= most
-    if number is None or number.size != 1 or not is_small:
+    if number is None or number.size != 1 or type_.elements > most:
         return Value.of_type(type_)
     return Value.of_array(np.full(type_.shape, number.reshape(-1)[0]))
 
@@ -208,7 +234,7 @@ def _evaluate(
     return tuple(next(made) if name else None for name in node.output)
 
 
-def last_line(error: Exception) -> str:
+def last_line(error: object) -> str:
     """The line of onnx's words that says what is wrong."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[-1] if lines else type(error).__name__)[:300]

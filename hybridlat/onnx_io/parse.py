@@ -32,7 +32,7 @@ from hybridlat.onnx_io.values import (
     SIZES,
     Value,
     data_type,
-    has_schema,
+    schema_of,
 )
 
 OLDEST_OPSET = 7
@@ -166,7 +166,7 @@ def parse(source: bytes | ModelProto) -> Parsed:
     frame.graph.input.extend(graph.input)
     frame.graph.output.extend(graph.output)
     opset = {domain_of(o.domain): o.version for o in model.opset_import}
-    foreign = [n for n in nodes if not has_schema(n.op, n.domain, opset.get(n.domain, 1))]
+    foreign = [n for n in nodes if schema_of(n.op, n.domain, opset.get(n.domain, 1)) is None]
     if foreign:
         made = {out for node in foreign for out in node.outputs}
         stated = (*graph.value_info, *graph.output)

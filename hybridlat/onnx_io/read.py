@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from onnx import ValueInfoProto
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Network, Node, Shapes, TensorType
+from hybridlat.onnx_io.infer import CONTROL_FLOW
 from hybridlat.onnx_io.nodes import FileNode, domain_of, in_order, node_of
 from hybridlat.onnx_io.parse import Parsed, parse
 from hybridlat.onnx_io.rebind import Rebinding, batch_change
@@ -39,9 +41,11 @@ from hybridlat.onnx_io.walk import (
     remember,
     walk,
 )
+from hybridlat.onnx_io.write import make_hole, with_hole
 
 MAX_WEIGHT_BYTES = 1 << 37
-_CONTROL_FLOW = ("If", "Loop", "Scan")
+MOST_COPIED_BYTES = 1 << 29
+_PAGE_BYTES = 1 << 16  # each weight starts on one
 _log = logging.getLogger(__name__)
 
 
@@ -58,20 +62,31 @@ def naming(label: str) -> Iterator[None]:
         ) from error
 
 
-def engine_network(path: Path, name: str) -> Network:
-    """The network of a graph that ONNX Runtime saved, with the types that the engine infers."""
-    with naming(name):
-        model = onnx.load(str(path), load_external_data=False)
-        inputs = [info.name for info in model.graph.input]
-        outputs = [info.name for info in model.graph.output]
-        opsets = {domain_of(o.domain): o.version for o in model.opset_import}
-        parsed = parse(model)
-        made = dict.fromkeys([out for node in parsed.nodes for out in node.outputs if out])
-        model.graph.output.extend([ValueInfoProto(name=out) for out in made if out not in outputs])
-        exposed = path.with_name("exposed.onnx")
-        exposed.write_bytes(model.SerializeToString())
-        known: dict[str, Known] = {**runtime_types(str(exposed)), **parsed.tensors}
-        return _assembled(name, parsed.nodes, inputs, outputs, known, opsets)
+def engine_network(network: Network, folder: Path, threads: int) -> Network:
+    """What ONNX Runtime makes of a network, with the types that the engine infers.
+
+    The engine maps large weights from a hole in a file, and writes those that it makes of them to
+    nowhere. NetworkError where it refuses the network.
+    """
+    source, path, weights = (folder / name for name in ("file", "optimised", "weights.bin"))
+    source.write_bytes(with_hole(network, folder / "zeros.bin"))
+    weights.symlink_to(os.devnull)
+    # Written down, a weight is in memory once; in a graph that holds its weights it stays mapped.
+    is_mapped = any(c.type.bytes > MOST_COPIED_BYTES for c in network.constants.values())
+    runtime_types(str(source), str(path), "" if is_mapped else weights.name, threads)
+    weights.unlink(missing_ok=True)
+    model = onnx.load(str(path), load_external_data=False)
+    places = [{e.key: e.value for e in t.external_data} for t in model.graph.initializer]
+    make_hole(weights, sum(int(place.get("length", 0)) + _PAGE_BYTES for place in places))
+    inputs = [info.name for info in model.graph.input]
+    outputs = [info.name for info in model.graph.output]
+    opsets = {domain_of(o.domain): o.version for o in model.opset_import}
+    parsed = parse(model)
+    made = dict.fromkeys([out for node in parsed.nodes for out in node.outputs if out])
+    model.graph.output.extend([ValueInfoProto(name=out) for out in made if out not in outputs])
+    source.write_bytes(model.SerializeToString())
+    known: dict[str, Known] = {**runtime_types(str(source)), **parsed.tensors}
+    return _assembled(network.name, parsed.nodes, inputs, outputs, known, opsets)
 
 
 def network_of(parsed: Parsed, name: str, batch: int | None, shapes: Shapes) -> Network:
@@ -154,7 +169,7 @@ def _network(
     if is_open:
         way = _again(way, frame, inferred_types(frame.model, way.kept, way.known))
         inputs, outputs, left_out = leave_out(way, inputs, outputs)
-    flow = [n for n in way.kept if n.op in _CONTROL_FLOW and not n.domain]
+    flow = [n for n in way.kept if n.op in CONTROL_FLOW and not n.domain]
     if flow:
         raise NetworkError(
             f"the network has control flow ({flow[0].op} {flow[0].name!r}), so its latency depends "

@@ -15,6 +15,7 @@ from onnx import ModelProto, ValueInfoProto, helper, shape_inference
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Network, Node, TensorType
+from hybridlat.onnx_io.isolation import UNANSWERED, ask
 from hybridlat.onnx_io.nodes import FileNode
 from hybridlat.onnx_io.values import INFERENCE_ERRORS, Known, Value, data_type, dtype_name
 
@@ -22,6 +23,8 @@ _ORT_DTYPES = {"float": "float32", "double": "float64"}
 _log = logging.getLogger(__name__)
 MAX_TENSOR_ELEMENTS = 1 << 36
 _OPEN = (None, 0, -1)
+_PER_CHANNEL = ("BatchNormalization", "InstanceNormalization")
+"""What they read besides their input has one value for each channel."""
 
 
 def input_types(
@@ -137,14 +140,18 @@ def _check_node(network: Network, node: Node) -> None:
     where = f"{node.op} {node.name!r}"
     if node.op in ("Conv", "ConvTranspose") and len(node.inputs) >= 2:
         _check_convolution(network, node, where)
-    if node.op == "BatchNormalization":
+    if node.op in _PER_CHANNEL:
         source = network.type_of(node.inputs[0])
         if len(source.shape) < 2:
             raise NetworkError(f"{where} has an input {source}, which has no channels")
         channels = source.shape[1]
-        for type_ in map(network.type_of, node.inputs[1:]):
+        for type_ in map(network.type_of, filter(None, node.inputs[1:])):
             if type_.elements != channels:
                 raise NetworkError(f"{where} has {channels} channels, but a parameter {type_}")
+    if node.attribute("training_mode", 0) or (node.op in _PER_CHANNEL and any(node.outputs[1:])):
+        raise NetworkError(
+            f"{where} is in training mode: export the network for inference (model.eval())"
+        )
     if node.op == "Reshape":
         source, target = network.type_of(node.inputs[0]), network.type_of(node.outputs[0])
         if source.elements != target.elements:
@@ -172,14 +179,13 @@ def _check_convolution(network: Network, node: Node, where: str) -> None:
         raise Misfit(
             f"{where} expects {channels} input channels, but its input has {source.shape[1]}"
         )
-    if node.op != "Conv":
-        return
     if weight.shape[0] % group:
         raise NetworkError(f"{where}: {weight.shape[0]} channels in {group} groups")
+    made = weight.shape[0] if node.op == "Conv" else weight.shape[1] * group
     if len(node.inputs) > 2 and node.inputs[2]:
         bias = network.type_of(node.inputs[2])
-        if bias.shape != (weight.shape[0],):
-            raise NetworkError(f"{where} has {weight.shape[0]} channels, but a bias {bias}")
+        if bias.shape != (made,):
+            raise NetworkError(f"{where} has {made} channels, but a bias {bias}")
 
 
 def info_of(name: str, type_: TensorType) -> ValueInfoProto:
@@ -252,26 +258,25 @@ def _bare(frame: ModelProto, nodes: Sequence[FileNode], known: Mapping[str, Know
     return bare
 
 
-def runtime_types(model: bytes | str) -> dict[str, TensorType]:
+def runtime_types(
+    model: bytes | str, optimised: str = "", weights: str = "", threads: int = 1
+) -> dict[str, TensorType]:
     """ONNX Runtime's types of the inputs and outputs of a model or of a file, those that it says.
 
-    It neither runs nor optimises anything. NetworkError where it refuses the model.
+    Nothing runs; the graph that it optimises is written to the path ``optimised`` if there is one,
+    its weights to a file ``weights`` beside it. NetworkError where it refuses the model.
     """
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    try:
-        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # the engine raises many kinds
-        raise NetworkError(f"ONNX Runtime refuses it: {' '.join(str(error).split())}") from error
+    text, path = ("", model) if isinstance(model, str) else (model.decode("latin-1"), "")
+    answer = ask("onnxruntime", text, path, optimised, weights, threads, {})
+    if answer is None:
+        raise NetworkError(f"{UNANSWERED.format('ONNX Runtime')}: export the network again")
+    if "error" in answer:
+        raise NetworkError(f"ONNX Runtime refuses it: {' '.join(answer['error'].split())}")
     types: dict[str, TensorType] = {}
-    for info in (*session.get_inputs(), *session.get_outputs()):
-        match = re.fullmatch(r"tensor\((\w+)\)", info.type)
-        if match is not None and all(isinstance(size, int) for size in info.shape):
-            types[info.name] = TensorType(_ORT_DTYPES.get(match[1], match[1]), tuple(info.shape))
+    for name, type_, shape in answer["types"]:
+        match = re.fullmatch(r"tensor\((\w+)\)", type_)
+        if match is not None and all(isinstance(size, int) for size in shape):
+            types[name] = TensorType(_ORT_DTYPES.get(match[1], match[1]), tuple(shape))
     return types
 
 

@@ -21,12 +21,12 @@ import struct
 from collections.abc import Mapping
 from dataclasses import replace
 
-from onnx import TensorProto, external_data_helper
+from onnx import TensorProto
 
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
-from hybridlat.onnx_io.values import data_type, defaults_of, has_schema, since_version
-from hybridlat.onnx_io.write import build
+from hybridlat.onnx_io.values import defaults_of, schema_of, since_version
+from hybridlat.onnx_io.write import build, external_weight
 
 NEWEST = 17
 _REDUCE = (
@@ -86,7 +86,7 @@ def readable(network: Network) -> Network:
 
 def _can(node: Node, constants: Mapping[str, Constant]) -> bool:
     known = {*defaults_of(node.op, "", NEWEST), *_DEFAULTS.get(node.op, ()), *_REDUCES}
-    if not has_schema(node.op, "", NEWEST) or not known.issuperset(dict(node.attributes)):
+    if schema_of(node.op, "", NEWEST) is None or not known.issuperset(dict(node.attributes)):
         return False
     if node.op in _REDUCE:  # axes must be known here
         return not any(name and constants[name].values is None for name in node.inputs[1:])
@@ -157,11 +157,7 @@ def prepare(network: Network) -> tuple[bytes, dict[str, int]]:
         offset = uses.get(file, 0) * _APART_BYTES
         uses[file] = uses.get(file, 0) + 1
         sizes[file] = max(sizes.get(file, 0), offset + size)
-        weight = TensorProto(name=name, data_type=data_type(type_.dtype), dims=type_.shape)
-        weight.raw_data = b""  # the helper asks for it
-        external_data_helper.set_external_data(weight, file, offset, size)
-        weight.ClearField("raw_data")
-        return weight
+        return external_weight(name, type_, file, offset)
 
     return bytes(build(network, None, external=external).SerializeToString()), sizes
 

@@ -137,28 +137,24 @@ def constant_of(value: Value, keep_float: bool) -> Constant:
 
 
 @functools.cache
-def _schema(op: str, domain: str, opset: int) -> onnx.defs.OpSchema | None:
+def schema_of(op: str, domain: str, opset: int) -> onnx.defs.OpSchema | None:
+    """What onnx knows of an operator; None where it knows nothing."""
     try:
         return onnx.defs.get_schema(op, opset, domain)
     except onnx.defs.SchemaError:
         return None
 
 
-def has_schema(op: str, domain: str, opset: int) -> bool:
-    """Whether onnx knows an operator."""
-    return _schema(op, domain, opset) is not None
-
-
 def since_version(op: str, domain: str, opset: int) -> int:
     """Opset version in which ``op`` last changed, as its file means it; 1 for unknown domains."""
-    schema = _schema(op, domain, opset)
+    schema = schema_of(op, domain, opset)
     return schema.since_version if schema else 1
 
 
 @functools.cache
 def defaults_of(op: str, domain: str, opset: int) -> Mapping[str, AttributeValue | None]:
     """The attributes that an operator may have, with their defaults."""
-    schema = _schema(op, domain, opset)
+    schema = schema_of(op, domain, opset)
     attributes = schema.attributes if schema else {}
     return {name: attribute_value(a.default_value) for name, a in attributes.items()}
 

@@ -10,16 +10,24 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import (
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    external_data_helper,
+    helper,
+    numpy_helper,
+)  # fmt: skip
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Constant, Network, TensorType
 from hybridlat.graph.operators import is_quantised
-from hybridlat.onnx_io.file import MAX_INLINE_BYTES
+from hybridlat.onnx_io.facts import MAX_INLINE_BYTES
 from hybridlat.onnx_io.shapes import info_of
 from hybridlat.onnx_io.values import (
     INTEGERS,
@@ -30,6 +38,7 @@ from hybridlat.onnx_io.values import (
 )
 
 WEIGHT_SCALE = 0.01
+HOLE_BYTES = 1 << 16
 _POOL_ELEMENTS = 1 << 20
 _ZERO_POINTS = ("int8", "uint8", "int16", "uint16", "int4", "uint4")
 _SCALES = ("float32", "float16", "bfloat16")
@@ -51,6 +60,36 @@ def to_onnx(network: Network, seed: int | None) -> bytes:
         )
     data: bytes = build(network, seed).SerializeToString()
     return data
+
+
+def with_hole(network: Network, hole: Path) -> bytes:
+    """As ``to_onnx``, but large weights are read from the file ``hole``, which is all zeros."""
+    sizes = [0]
+
+    def external(name: str, type_: TensorType) -> TensorProto | None:
+        if type_.bytes < HOLE_BYTES:
+            return None
+        sizes.append(type_.bytes)
+        return external_weight(name, type_, hole.name, 0)
+
+    data: bytes = build(network, 1, external).SerializeToString()
+    make_hole(hole, max(sizes))
+    return data
+
+
+def make_hole(path: Path, size_bytes: int) -> None:
+    """A file of zeros, which takes no room on a disk."""
+    with path.open("wb") as file:
+        file.truncate(size_bytes)
+
+
+def external_weight(name: str, type_: TensorType, file: str, offset: int) -> TensorProto:
+    """A weight whose values lie in a file beside the model's."""
+    weight = TensorProto(name=name, data_type=data_type(type_.dtype), dims=type_.shape)
+    weight.raw_data = b""  # the helper asks for it
+    external_data_helper.set_external_data(weight, file, offset, type_.bytes)
+    weight.ClearField("raw_data")
+    return weight
 
 
 def zeros(type_: TensorType) -> NDArray[Any]:

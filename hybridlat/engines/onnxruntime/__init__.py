@@ -31,7 +31,7 @@ from hybridlat.engines.fusion.groups import numbered
 from hybridlat.engines.host import cpu, one_line
 from hybridlat.engines.onnxruntime.rules import lower_by_rules
 from hybridlat.engines.onnxruntime.tracing import trace
-from hybridlat.errors import BackendUnavailable, MeasurementError
+from hybridlat.errors import BackendUnavailable, MeasurementError, NetworkError
 from hybridlat.graph.builder import CONV_VERSION, NetworkBuilder
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import sign
@@ -53,9 +53,7 @@ def lower(network: Network, target: Target) -> Lowered:
     """Ask ONNX Runtime; MeasurementError with its own words when it refuses the network."""
     plain = numbered(network)
     with scratch_folder() as folder:
-        path = folder / "optimised.onnx"
-        _optimise(plain, path, target.threads or 1)
-        raw = onnx_io.engine_network(path, network.name)
+        raw = _optimised(plain, folder, target.threads or 1)
     lowered = replace(raw, folded=network.folded, context=context_of(network))
     origins = trace(plain, lowered)
     removed = tuple(sorted({*range(len(network.nodes))}.difference(*origins)))
@@ -212,26 +210,14 @@ def _about_casts(file: Network, lowered: Network) -> tuple[str, ...]:
     )
 
 
-def _optimise(network: Network, path: Path, threads: int) -> None:
-    """Write the optimised graph to ``path``, its weights to a file beside it."""
-    import onnxruntime
-
-    options = session_options(threads)
-    options.optimized_model_filepath = str(path)
-    prefix = "session.optimized_model_external_initializers_"
-    options.add_session_config_entry(prefix + "file_name", "weights.bin")
-    options.add_session_config_entry(prefix + "min_size_in_bytes", "1024")
+def _optimised(network: Network, folder: Path, threads: int) -> Network:
     try:
-        onnxruntime.InferenceSession(
-            onnx_io.to_onnx(network, seed=1), options, providers=["CPUExecutionProvider"]
-        )
-    except Exception as error:  # the engine raises many kinds
+        return onnx_io.engine_network(network, folder, threads)
+    except NetworkError as error:
         advice = ""
         if any(t.dtype == "bfloat16" for t in network.types.values()):
             advice = (
                 "; its CPU kernels do not know BF16: export the model in FP32 (model.float()), or "
                 "ask for a target that computes in BF16, such as h100/tensorrt/bf16"
             )
-        raise MeasurementError(
-            f"ONNX Runtime refuses {network.name}: {one_line(error)}{advice}"
-        ) from error
+        raise MeasurementError(f"{network.name}: {one_line(error)}{advice}") from error
