@@ -10,11 +10,11 @@ import pytest
 
 from tests.networks import ROOT
 
-KINDS = sorted({p.stem for p in Path(__file__).parent.glob("[a-z]*.py")} - {"driver", "test_fuzz"})
+MODULES = sorted(Path(__file__).parent.glob("[a-z]*.py"))
+KINDS = [path.stem for path in MODULES if "def attempt(" in path.read_text()]
 EVERY_MUTATION_OF_EVERY_NETWORK = 100
-# Files of seed 7 that ended in an exception once: text that is not UTF-8 in an operator, beside it
-# and in an attribute, an element type that there is not, and a kernel that is not the weight's.
-ONCE_WRONG = (4005, 2607, 5409, 8705, 9305)
+# Inputs of seed 1 that ended in an exception once: attributes of another operator's type or name.
+ONCE_WRONG = (15, 843, 1084, 1378)
 
 
 def fuzz(kind: str, *arguments: int) -> str:
@@ -34,4 +34,4 @@ def test_no_traceback_and_no_crash(kind: str) -> None:
 
 
 def test_what_was_wrong_once_is_refused() -> None:
-    assert fuzz("networks", 7, 0, *ONCE_WRONG).splitlines()[-1] == f"{len(ONCE_WRONG)} refused"
+    assert fuzz("networks", 1, 0, *ONCE_WRONG).splitlines()[-1] == f"{len(ONCE_WRONG)} refused"

@@ -1,0 +1,129 @@
+"""Files that end a library, take all memory or lie about themselves are refused in a sentence."""
+
+from __future__ import annotations
+
+import re
+import resource
+
+import onnx
+import pytest
+from onnx import helper, parser
+
+from hybridlat.engines import onnxruntime as engine
+from hybridlat.engines import registry
+from hybridlat.errors import LONGEST_MESSAGE, InputError, NetworkError
+from hybridlat.graph.network import Network
+from hybridlat.onnx_io import isolation, read_network
+from hybridlat.schema.target import Target
+
+CPU = Target("here", "onnxruntime", "fp32", 1)
+
+
+def model(body: str, opset: int = 17) -> onnx.ModelProto:
+    """Weights without values, which a test writes as ``<float[8] s>``, are inputs."""
+    weights, fed = re.match(r"<([^=]*)>|", body), ""
+    if weights and weights[1]:
+        fed, body = f", {weights[1]}", body[weights.end() :]
+    head = f'<ir_version: 8, opset_import: ["" : {opset}]> g (float[1,8,8,8] x{fed}) => (y)'
+    return parser.parse_model(f"{head} {body}")
+
+
+@pytest.mark.parametrize(
+    ("body", "opset", "words"),
+    [
+        # What brought onnx's inference to an end.
+        ("{ y, b, c = Split<num_outputs=1>(x) }", 18, "onnx aborts.* with Split"),
+        # What does not fit its schema.
+        ("{ y = Relu(x, x) }", 17, "Relu .*input size 2 not in range"),
+        ('{ y = EyeLike("") }', 9, "EyeLike .*empty string"),
+        ("{ y = MaxPool(x) }", 17, "Required attribute 'kernel_shape'"),
+        ("{ y = MaxPool<kernel_shape=3>(x) }", 17, "Expected: 'INTS', actual: 'INT'"),
+        ("{ y = Relu<axis=1.5>(x) }", 17, "Unrecognized attribute: axis"),
+        # What was folded before anything looked at it.
+        ("<float[1] c = {1}> { y, z = Cos(c) }", 17, "Cos .*2 outputs.* at most 1"),
+        ("{ y, z = Shape(x) }", 17, "Shape .*2 outputs"),
+        ("{ y, z = Identity(x) }", 17, "Identity .*2 outputs"),
+        ("<float[1] s = {nan}> { y = ConstantOfShape(s) }", 17, "makes the sizes .nan."),
+        ("<float[1] s = {1e30}> { y = ConstantOfShape(s) }", 17, "makes the sizes .1.*e.*30"),
+        ("<int64[1] s = {-3}> { y = ConstantOfShape(s) }", 17, r"makes the sizes \[-3\]"),
+        ("<int64[3] s = {9000000000, 0, 9000000000}> { y = ConstantOfShape(s) }", 17, "at most"),
+        # What only an engine sees, when it runs.
+        ("<float[8,4,3,3] w> { y = ConvTranspose<kernel_shape=[2,2]>(x, w) }", 17, "kernel_shape"),
+        ("<float[8,4,3,3] w, float[8] b> { y = ConvTranspose(x, w, b) }", 17, "4 channels.*bias"),
+        ("<float[7] s, float[8] b> { y = InstanceNormalization(x, s, b) }", 17, "8 channels"),
+        ("<float[8] s> { y, m, v = BatchNormalization<training_mode=1>(x, s, s, s, s) }", 17,
+         "training mode: export"),
+    ],
+)  # fmt: skip
+def test_is_refused(body: str, opset: int, words: str) -> None:
+    with pytest.raises(NetworkError, match=words):
+        read_network(model(body, opset))
+    assert read_network(model("{ y = Relu(x) }")).nodes  # and this process lives on
+
+
+@pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
+def test_a_library_that_ends_costs_one_answer(package: str) -> None:
+    question: tuple[object, ...] = (
+        (1, 2) if package == "onnx" else ("", "", "", "", "no number", {})
+    )
+    assert isolation.ask(package, *question) is None
+    good = model("{ y = Relu(x) }").SerializeToString().decode("latin-1")
+    rest = ("", {"": 17}) if package == "onnx" else ("", "", "", 1, {})
+    assert isolation.ask(package, good, *rest)
+
+
+@pytest.mark.parametrize("name", ["Relu", "axis", "node7", "tensor7"])
+def test_names_that_are_no_text_are_refused(name: str) -> None:
+    text = "{ [node7] tensor7 = Softmax<axis=1>(x) y = Relu(tensor7) }"
+    data = model(text).SerializeToString().replace(name.encode(), b"\xff" * len(name))
+    with pytest.raises(NetworkError, match=r"is not text|damaged"):
+        read_network(data)
+
+
+def test_an_element_type_that_there_is_not_is_refused() -> None:
+    made = model("{ y = Relu(x) }")
+    made.graph.input[0].type.tensor_type.elem_type = 99
+    with pytest.raises(NetworkError, match="99 is not a tensor type"):
+        read_network(made)
+
+
+def test_messages_are_one_printable_line() -> None:
+    name = "\x1b[2J\n" + "x" * 5000
+    with pytest.raises(InputError) as raised:
+        read_network(model("{ y = Relu(x) }"), shapes={name: (1,)}, name=name)
+    assert str(raised.value).isprintable()
+    assert len(str(raised.value)) <= LONGEST_MESSAGE
+
+
+def product(columns: int) -> Network:
+    made = model(f"""<int64[2] s = {{8, {columns}}}> {{ w = ConstantOfShape(s)
+      y = MatMul(x, w) }}""")
+    return read_network(made)
+
+
+def test_weights_are_not_filled_to_lower_a_network() -> None:
+    """What 1.9 GB of weights become is what 32 KB do, but for sizes."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    large, small = (engine.lower(product(c), CPU) for c in (59_000_000, 1000))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
+    assert [n.op for n in large.network.nodes] == [n.op for n in small.network.nodes] == ["MatMul"]
+    assert large.network.weight_bytes == 59_000 * small.network.weight_bytes
+    assert large.origins == small.origins
+
+
+def test_tensors_that_few_devices_hold_are_named() -> None:
+    network = read_network(model("{ y = Relu(x) }"), shapes={"x": (1, 1, 100_000, 100_000)})
+    (warning,) = registry.lower(network, CPU).warnings
+    assert "reads and writes 80 GB" in warning
+
+
+def test_an_operator_of_constants_that_stays_is_lowered() -> None:
+    """Its axes are wrong, so that nothing folds it; no tensor that it reads is an activation."""
+    made = model("<int32[4] c = {1,2,3,4}> { z = Squeeze<axes=[-1,100]>(c) y = Relu(x) }", 9)
+    made.graph.output.append(helper.make_tensor_value_info("z", 6, None))
+    try:
+        network = read_network(made)
+    except NetworkError:
+        return
+    for target in ("t4/tensorrt-10/fp16", "rtx-4090/torch/amp"):
+        assert registry.lower(network, Target.parse(target)).network.nodes
