@@ -27,7 +27,7 @@ STYLES = {
 """How a terminal shows each kind of cell; a page has the bold letters, and these classes:"""
 _CLASSES = ("faster", "slower")
 _FORMULA = tuple("=+-@")
-_OF_MARKDOWN = re.compile(r"[\\|`]|<(?=[A-Za-z/!?])|!(?=\[)")  # columns, code, HTML and pictures
+_OF_MARKDOWN = re.compile(r"[\\|]|<(?=[A-Za-z/!?])|!(?=\[)")  # columns, HTML and pictures
 
 
 def escape(text: str) -> str:
