@@ -60,8 +60,11 @@ def _pair(values: Sequence[int] | None) -> tuple[int, int] | None:
 
 @lru_cache(maxsize=65536)
 def attributes_of(text: str) -> KernelAttributes:
-    """Of a node's attributes as JSON; ValueError or TypeError for what is none."""
-    loaded = json.loads(text)
+    """Of a node's attributes as JSON; ValueError or TypeError for what is none.
+
+    Operators of other domains may call something else by the same name: it counts as left out.
+    """
+    loaded = {name: value for name, value in json.loads(text).items() if _is_usual(name, value)}
     # Channels are innermost in the shapes (ONNX Runtime), or in the strides alone (PyTorch).
     in_shapes = bool(loaded.get("channels_last", 0))
     innermost = in_shapes or loaded.get("memory_format") == "channels_last"
@@ -75,10 +78,19 @@ def attributes_of(text: str) -> KernelAttributes:
         transposed=bool(loaded.get("transB", 0)),
         axis=loaded.get("axis"),
         order=tuple(loaded.get("perm") or ()),
-        size=loaded.get("size", 0) if isinstance(loaded.get("size", 0), int) else 0,
+        size=loaded.get("size", 0),
         variant=_MODES.get(loaded.get("mode", ""), 0) + CHANNELS_LAST * innermost,
         channels_last=in_shapes,
     )
+
+
+def _is_usual(name: str, value: object) -> bool:
+    """Whether an attribute is of the type that ONNX's operators give it."""
+    if name in ("kernel_shape", "strides", "dilations", "pads", "perm"):
+        return isinstance(value, list) and all(type(item) is int for item in value)
+    if name in ("group", "axis", "size", "transB", "channels_last"):
+        return type(value) is int
+    return name not in ("activation", "mode") or isinstance(value, str)
 
 
 _QUANTISED_BIAS = 8  # the place of a QLinearConv's
@@ -133,7 +145,7 @@ def kernel_row(
     if kind == KINDS["conv"] and len(present) > 1:
         weight = present[1][0]
         taps = a.kernel or (_pair(weight[2:]) or (1, 1))
-        groups = a.group
+        groups = max(a.group, 1)
         n, k = max(c_out // groups, 1), math.prod(weight[1:])
         if len(weight) < 3:  # made by other operators, and read through a view that costs nothing
             k = max(c_in // groups, 1) * taps[0] * taps[1]

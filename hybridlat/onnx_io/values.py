@@ -110,6 +110,8 @@ class Value(NamedTuple):
         )  # fmt: skip
         if (not has_data and self.type.elements) or self.type.dtype == "string":
             return None
+        if not self.type.elements and max(self.type.shape) > SMALL_ELEMENTS:
+            return None  # numpy counts the other sizes, which may be any
         return numpy_helper.to_array(tensor)
 
     def tensor(self, name: str) -> TensorProto:

@@ -35,6 +35,12 @@ def conv_text(**changes: object) -> str:
     return signature.text
 
 
+HEADER_OF_FOREIGN = (
+    "hybridlat-signature 1\ninput 0 float32 1x8x9x9\nconstant 1 float32 8x8x3x3\n"
+    "node my.domain::Conv@1 (0 1) -> (2:float32:1x8x7x7) {}\noutput 2\n"
+)
+
+
 @given(networks())
 def test_the_scan_sees_what_the_signature_says(network: Network) -> None:
     text = sign(network).text
@@ -168,6 +174,13 @@ def test_a_foreign_text_is_read_or_is_a_value_error(change: tuple[str, str]) -> 
     if geometry.problem_of(foreign):
         with pytest.raises(ValueError, match="a signature that cannot be read"):
             geometry.geometry([text, foreign])
+
+
+def test_attributes_of_another_type_count_as_left_out() -> None:
+    """Operators of other domains call by these names what they like."""
+    odd = HEADER_OF_FOREIGN.format('{"kernel_shape":3,"strides":1.5,"group":0,"mode":[1]}')
+    one, other = geometry.geometry([odd]), geometry.geometry([HEADER_OF_FOREIGN.format("{}")])
+    assert np.array_equal(one.values, other.values)
 
 
 def test_geometry_says_itself_what_its_operators_are() -> None:

@@ -12,8 +12,9 @@ from onnx import helper, parser
 from hybridlat.engines import onnxruntime as engine
 from hybridlat.engines import registry
 from hybridlat.errors import LONGEST_MESSAGE, InputError, NetworkError
-from hybridlat.graph.network import Network
+from hybridlat.graph.network import Network, TensorType
 from hybridlat.onnx_io import isolation, read_network
+from hybridlat.onnx_io.values import Value
 from hybridlat.schema.target import Target
 
 CPU = Target("here", "onnxruntime", "fp32", 1)
@@ -85,6 +86,11 @@ def test_an_element_type_that_there_is_not_is_refused() -> None:
     made.graph.input[0].type.tensor_type.elem_type = 99
     with pytest.raises(NetworkError, match="99 is not a tensor type"):
         read_network(made)
+
+
+def test_tensors_with_nothing_in_them_have_any_other_sizes() -> None:
+    empty = TensorType("float32", (0, 1 << 40, 1 << 40))
+    assert Value.of_type(empty).array is None and Value.of_type(empty).type == empty
 
 
 def test_messages_are_one_printable_line() -> None:
