@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
+import re
 import socket
-import subprocess
 import sys
-import tempfile
-import time
-import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -20,10 +14,12 @@ from hybridlat.cli import options
 from hybridlat.cli.output import aside
 from hybridlat.errors import MissingExtra
 from hybridlat.evaluation import tracking
-from hybridlat.evaluation.tracking import QUIET, TrackingError
+from hybridlat.evaluation.tracking import QUIET
 from hybridlat.store.place import default_url
 
-_ENDS_IN_S = 10.0
+_HOST = "127.0.0.1"
+_LISTENING = re.compile(r"UVICORN_|MLFLOW_(HOST|STATIC_PREFIX|SERVER_\w+|\w+_OPTS)$")
+"""Variables by which the environment would have the server listen elsewhere, or to others."""
 
 
 @click.command()
@@ -31,9 +27,9 @@ _ENDS_IN_S = 10.0
 def mlflow(store: str | None) -> None:
     """Show in a browser what evaluate and train recorded, the newest comparison first.
 
-    Starts MLflow on the runs of MLFLOW_TRACKING_URI, else on those of the file beside the store,
-    and prints the address of the page to open; Ctrl-C stops it. A server at MLFLOW_TRACKING_URI
-    has that page already: its address is printed, and nothing is started.
+    Becomes MLflow's server of the runs of MLFLOW_TRACKING_URI, else of those of the file beside the
+    store, for this machine alone, and prints the address of the page to open; Ctrl-C stops it. A
+    server at MLFLOW_TRACKING_URI has that page already: its address is printed, nothing is started.
 
     \b
     hybridlat mlflow
@@ -45,55 +41,31 @@ def mlflow(store: str | None) -> None:
     run = tracker.newest_comparison()
     if not run:
         aside("there is no comparison yet: hybridlat evaluate --target T makes one")
-
-    def ready(server: str) -> None:
-        click.echo(tracker.address(run, server))
-        aside("Ctrl-C stops MLflow")
-
     if tracker.address(run):
         click.echo(tracker.address(run))
         return
-    for number in (signal.SIGTERM, signal.SIGHUP):  # they stop it as Ctrl-C does
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler)
-    try:
-        serve(tracker.uri, ready)
-    except KeyboardInterrupt:
-        aside("MLflow is stopped")
-
-
-def serve(uri: str, on_ready: Callable[[str], None]) -> None:
-    """Serve the runs at ``uri`` until the process is interrupted; ``on_ready`` gets the address.
-
-    All that was started ends with it. TrackingError if the server does not start, or ends.
-    """
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        host, port = probe.getsockname()
+        probe.bind((_HOST, 0))
+        port = probe.getsockname()[1]
+    click.echo(tracker.address(run, f"http://{_HOST}:{port}"))
+    aside("the page is there once MLflow has started, in some seconds; Ctrl-C stops it")
+    os.execve(sys.executable, command(port), environment(tracker.uri))
+
+
+def command(port: int) -> list[str]:
+    """MLflow's server on a port of this machine; it passes signals on to what it starts."""
+    return [
+        sys.executable, "-m", "mlflow", "server", "--host", _HOST, "--port", str(port),
+        "--workers", "1", "--uvicorn-opts", "--log-level warning",
+    ]  # fmt: skip
+
+
+def environment(uri: str) -> dict[str, str]:
+    """The variables of the server of the runs at ``uri``: no option but those of ``command``."""
+    kept = {name: text for name, text in os.environ.items() if not _LISTENING.match(name)}
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    given = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_BACKEND_STORE_URI": uri}
-    command = [sys.executable, "-P", "-m", "mlflow", "server", "--workers", "1"]
-    command += ["--port", str(port)]
-    with tempfile.TemporaryFile() as log:
-        server = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True,
-                                  env={**os.environ, **QUIET, **given, "PATH": path})  # fmt: skip
-        try:
-            while server.poll() is None and not _answers(f"http://{host}:{port}"):
-                time.sleep(0.2)
-            if server.poll() is None:
-                on_ready(f"http://{host}:{port}")
-            server.wait()
-            log.seek(0)
-            last = log.read().decode(errors="replace").strip().split("\n")[-1]
-            raise TrackingError(f"MLflow's server has ended: {last}")
-        finally:
-            for sent in (signal.SIGTERM, signal.SIGKILL):
-                with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
-                    os.killpg(server.pid, sent)
-                    server.wait(_ENDS_IN_S)
-
-
-def _answers(address: str) -> bool:
-    with contextlib.suppress(OSError), urllib.request.urlopen(f"{address}/health", timeout=5):
-        return True
-    return False
+    return {
+        **kept, **QUIET, "PATH": path, "PYTHONSAFEPATH": "1", "PYTHONWARNINGS": "ignore",
+        "MLFLOW_BACKEND_STORE_URI": uri, "MLFLOW_REGISTRY_STORE_URI": uri,
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    }  # fmt: skip

@@ -57,9 +57,9 @@ def train(
 ) -> None:
     """Train a model of a target on its records, and promote it if it is not worse than the old.
 
-    Both are judged on the same held-out networks. A model that is refused is kept in MLflow, and
-    the command ends with 3. Where only whole networks are recorded, nothing has to be trained:
-    every prediction uses them already.
+    Both are judged on the same held-out networks: by RMSPE, and by whether intervals hold. A model
+    that is refused is kept in MLflow, and the command ends with 3. Where only whole networks are
+    recorded, nothing has to be trained: every prediction uses them already.
 
     \b
     hybridlat train --target epyc-26-2/onnxruntime-1.31/fp32/1t
@@ -81,7 +81,7 @@ def train(
         print_json(json_object(trained))
     else:
         _print_trained(trained)
-    ctx.exit(0 if trained.accepted else REFUSED)
+    ctx.exit(REFUSED if trained.folder is None else 0)
 
 
 def _print_trained(trained: Trained) -> None:

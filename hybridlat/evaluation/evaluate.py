@@ -109,7 +109,7 @@ def evaluate_targets(
             if not chosen.track:
                 return tracking.Tracker()
             on_message("opening MLflow")
-            return tracking.open_tracker(opened.url)
+            return tracking.tracker_or_none(opened.url)
 
         rows: list[ResultRow] = []
         reports: list[TargetReport] = []
@@ -124,8 +124,6 @@ def evaluate_targets(
                     config, ready = judge.prepare(target)
                     tracker()
                     report = ready()
-                except tracking.TrackingError:
-                    raise
                 except HybridlatError as error:
                     if len(order) == 1:
                         raise
@@ -135,14 +133,20 @@ def evaluate_targets(
                     on_message(f"{target} is left out: {reason}")
                 else:
                     about = _about(report, config, chosen.where, opened.place.address)
-                    new = leaderboard.log(tracker(), call, report, about)
+                    new = report.rows()
                     reports.append(report)
-                if on_evaluated is not None:
-                    on_evaluated(new, report)
-                rows += new
+                try:
+                    if report is not None:
+                        new = leaderboard.log(tracker(), call, report, about)
+                finally:  # an interruption of what MLflow takes costs no figures
+                    rows += new
+                    if on_evaluated is not None:
+                        on_evaluated(new, report)
         finally:
             if reports and tracker().uri:
-                on_message(f"the figures are in MLflow:\n{_compared(tracker(), call, rows, store)}")
+                with tracking.untracked():
+                    at = _compared(tracker(), call, rows, store)
+                    on_message(f"the figures are in MLflow:\n{at}")
         if not reports:
             reasons = "; ".join(refused[:3])
             more = f"; and {len(refused) - 3} more" if len(refused) > 3 else ""

@@ -190,17 +190,21 @@ def summary(rows: Sequence[ResultRow]) -> str:
 def log(
     tracker: tracking.Tracker, call: str, report: TargetReport, about: Mapping[str, object]
 ) -> list[ResultRow]:
-    """The rows of a report, each with the run that it is logged in, beside parameters ``about``."""
-    logged: list[ResultRow] = []
-    for row in report.rows():
-        what = {"regime": row.regime, "method": row.method, "target": row.target}
-        tags = {tracking.KIND: _EVALUATION, "call": call, **what}
-        with tracker.run(" · ".join(what.values()), tags) as run:
-            run.log({**what, **about}, _metrics(row))
-            if row.method == OWN and run.id:
-                _log_behind(run, row, report)
-            logged.append(dataclasses.replace(row, mlflow_run=run.id))
-    return logged
+    """The rows of a report, each with the run that it is logged in, beside parameters ``about``.
+
+    Where MLflow fails, that is a warning, and the rows from there on have no run.
+    """
+    rows = list(report.rows())
+    with tracking.untracked():
+        for place, row in enumerate(rows):
+            what = {"regime": row.regime, "method": row.method, "target": row.target}
+            tags = {tracking.KIND: _EVALUATION, "call": call, **what}
+            with tracker.run(" · ".join(what.values()), tags) as run:
+                run.log({**what, **about}, _metrics(row))
+                if row.method == OWN and run.id:
+                    _log_behind(run, row, report)
+            rows[place] = dataclasses.replace(row, mlflow_run=run.id)
+    return rows
 
 
 def _metrics(row: ResultRow) -> dict[str, float | None]:

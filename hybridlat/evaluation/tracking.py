@@ -3,12 +3,13 @@
 Tracking goes to ``MLFLOW_TRACKING_URI``, else to a SQLite file beside the store. MLflow is loaded
 when a tracker is opened (it takes seconds) and silenced; without it ``Tracker()`` logs nothing.
 A target's models are versions of one registered model, whose alias ``champion`` marks the one in
-use.
+use. Whatever MLflow raises is a TrackingError, which costs a command its tracking and no more.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import os
 import re
@@ -32,7 +33,8 @@ KIND = "kind"
 COMPARISON = "comparison"
 DESCRIPTION = "mlflow.note.content"
 _MOST_PARAMETER = 500
-
+_DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
+_log = logging.getLogger(__name__)
 
 QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -50,17 +52,23 @@ class TrackingError(HybridlatError):
 
 @contextlib.contextmanager
 def _calling(what: str) -> Iterator[None]:
-    """MLflow's own failures as one sentence; its warnings are not the user's affair."""
-    from mlflow.exceptions import MlflowException
-    from sqlalchemy.exc import SQLAlchemyError
-
+    """MLflow's own failures as one sentence; its warnings are suppressed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             yield
-        except (MlflowException, SQLAlchemyError, OSError) as error:
-            first = str(error).strip().split("\n")[0]
+        except Exception as error:  # of MLflow, its drivers and its migrations: any
+            first = str(error).strip().split("\n")[0] or type(error).__name__
             raise TrackingError(f"MLflow could not {what}: {first}") from error
+
+
+@contextlib.contextmanager
+def untracked() -> Iterator[None]:
+    """A failure of tracking is a warning, and what follows in the block is left out."""
+    try:
+        yield
+    except TrackingError as error:
+        _log.warning("%s (the results are kept, MLflow lacks them)", error)
 
 
 @dataclass(frozen=True)
@@ -108,37 +116,55 @@ class Tracker:
         if not uri:
             return
         mlflow = _quiet_mlflow()
-        location = None
-        if uri.startswith("sqlite:///"):
-            folder = Path(uri.removeprefix("sqlite:///")).resolve().parent
-            folder.mkdir(parents=True, exist_ok=True)
-            # MLflow would put artifacts below the folder it happens to be started in.
-            location = (folder / "mlflow-artifacts").as_uri()
-        with _calling(f"open {without_password(uri)}"):
+        folder = _folder_of(uri)
+        with _calling(f"open {without_password(uri)}"), _alone(folder):
             self._client = mlflow.MlflowClient(tracking_uri=uri, registry_uri=uri)
             experiment = self._client.get_experiment_by_name(EXPERIMENT)
-            if experiment is not None:
-                self._experiment = str(experiment.experiment_id)
-                return
-            made = self._client.create_experiment(EXPERIMENT, artifact_location=location)
-            self._experiment = str(made)
+            if experiment is None:
+                # MLflow would put artifacts below the folder it happens to be started in.
+                location = folder and (folder / "mlflow-artifacts").as_uri()
+                try:
+                    self._client.create_experiment(EXPERIMENT, artifact_location=location)
+                except mlflow.MlflowException:
+                    if self._client.get_experiment_by_name(EXPERIMENT) is None:
+                        raise  # no other process was quicker
+                experiment = self._client.get_experiment_by_name(EXPERIMENT)
+            self._experiment = str(experiment.experiment_id)
+            if experiment.lifecycle_stage != "active":
+                self._client.restore_experiment(self._experiment)
+                _log.warning("MLflow's experiment %s was deleted: it is restored", EXPERIMENT)
 
     @contextlib.contextmanager
     def run(self, name: str, tags: Mapping[str, str] | None = None) -> Iterator[TrackedRun]:
-        """A run of the project's experiment; it fails when its block does."""
+        """A run of the project's experiment; it fails or is killed when its block is.
+
+        TrackingError where it cannot be started; that it cannot be ended is a warning.
+        """
         if self._client is None:
             yield TrackedRun()
             return
         given = {"mlflow.source.name": "hybridlat", "mlflow.source.type": "LOCAL", **(tags or {})}
         with _calling("start a run"):
             made = self._client.create_run(self._experiment, run_name=name, tags=given)
-        run = TrackedRun(self._client, made.info.run_id)
+        status = "FAILED"
         try:
-            yield run
-        except BaseException:
-            self._client.set_terminated(run.id, "FAILED")
+            yield TrackedRun(self._client, made.info.run_id)
+            status = "FINISHED"
+        except KeyboardInterrupt:
+            status = "KILLED"
             raise
-        self._client.set_terminated(run.id)
+        finally:
+            with untracked(), _calling("end a run"):
+                self._client.set_terminated(made.info.run_id, status)
+
+    @contextlib.contextmanager
+    def run_or_none(self, name: str, tags: Mapping[str, str]) -> Iterator[TrackedRun]:
+        """As ``run``; one that logs nothing, with a warning, where it cannot be started."""
+        with contextlib.ExitStack() as stack:
+            run = TrackedRun()
+            with untracked():
+                run = stack.enter_context(self.run(name, tags))
+            yield run
 
     def address(self, run: str, server: str = "") -> str:
         """The page of a run (else of all) at ``server``; empty where no server keeps the runs."""
@@ -159,15 +185,14 @@ class Tracker:
 
     def register(self, target: Target, run: TrackedRun, folder: Path, device: str) -> str:
         """Keep the model files of ``folder`` as a new version of the target's model; its number."""
-        if self._client is None:
+        if self._client is None or run.client is None:
             return ""
         name = model_name(target)
         with _calling(f"register {name}"):
             self._client.log_artifacts(run.id, str(folder), "model")
             if not self._client.search_registered_models(f"name = '{name}'"):
-                self._client.create_registered_model(
-                    name, description=f"Latency of cells on {target} ({device})."
-                )
+                title = f"Latency of cells on {target} ({device})."
+                self._client.create_registered_model(name, description=title)
             root = self._client.get_run(run.id).info.artifact_uri
             return str(self._client.create_model_version(name, f"{root}/model", run.id).version)
 
@@ -190,6 +215,25 @@ def _quiet_mlflow() -> Any:
     return mlflow
 
 
+def _folder_of(uri: str) -> Path | None:
+    """The folder of a database's file, else the data folder; None where MLflow has its own."""
+    if uri.partition(":")[0].partition("+")[0] not in _DATABASES:
+        return None
+    file = re.match(r"sqlite[^:]*:///([^?]+)", uri)
+    return Path(file[1]).resolve().parent if file else user_models_folder().parent
+
+
+@contextlib.contextmanager
+def _alone(folder: Path | None) -> Iterator[None]:
+    """One process at a time: two that migrate a new database at once fail."""
+    with contextlib.ExitStack() as stack:
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(stack.enter_context((folder / ".mlflow.lock").open("w")), fcntl.LOCK_EX)
+        yield
+
+
 def _metric_name(name: str) -> str:
     """MLflow takes letters, digits and ``_-. /:`` in the name of a metric."""
     return re.sub(r"[^\w\-. /]", "_", name.replace("%", "pct").replace("@", "_at_"))
@@ -206,8 +250,19 @@ def tracking_uri(store_url: str) -> str:
 
 
 def open_tracker(store_url: str) -> Tracker:
-    """A tracker for the store; one that keeps nothing where MLflow is not installed."""
+    """A tracker for the store; one that keeps nothing where MLflow is not installed.
+
+    TrackingError where it does not open.
+    """
     return Tracker(tracking_uri(store_url) if find_spec("mlflow") is not None else "")
+
+
+def tracker_or_none(store_url: str) -> Tracker:
+    """As ``open_tracker``; one that keeps nothing, with a warning, where it does not open."""
+    tracker = Tracker()
+    with untracked():
+        tracker = open_tracker(store_url)
+    return tracker
 
 
 def model_name(target: Target) -> str:

@@ -1,7 +1,8 @@
 """A newly trained model and composition, and how it does against the champion.
 
 Both are judged on the same networks: those of one fold, decided by their names, less those that
-the champion was trained on.
+the champion was trained on. A candidate is accepted where its RMSPE is not larger and its intervals
+hold the latency as often as they say, but for what chance explains (see ``holds``).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from hybridlat.schema.target import Target
 
 LEAST_NETWORKS = 10
 _LEAST_EXPLAINED = 0.5
+_LEAST_CHANCE, _MOST_INDEPENDENT = 0.05, 30
 _GATED_TOLERANCE = 0.05
 
 
@@ -38,6 +40,7 @@ _GATED_TOLERANCE = 0.05
 class Champion:
     """The model in use."""
 
+    folder: Path
     model: CellModel
     composition: Composition
     trained_networks: frozenset[str]
@@ -65,7 +68,7 @@ class Champion:
                 f"(trained_networks is {names!r}): train its target again with `hybridlat train`, "
                 "or delete the model's folder"
             )
-        return cls(model, composition, frozenset(map(str, names)))
+        return cls(folder, model, composition, frozenset(map(str, names)))
 
 
 @dataclass(frozen=True)
@@ -142,8 +145,11 @@ class Candidate:
                 predictions.setdefault(regime, []).append(answer)
         return predictions
 
-    def compare(self, champion: Champion | None) -> Verdict:
-        """The verdict on the same held-out networks; InputError where none could be predicted."""
+    def compare(self, champion: Champion | None, is_in_use: bool = False) -> Verdict:
+        """The verdict on the same held-out networks; InputError where none could be predicted.
+
+        ``is_in_use``: the champion is this very model, which takes no place then.
+        """
         regime = "unseen" if self.networks else "unseen_cells"
         ours = self.predictions[regime]
         theirs: Sequence[Prediction] = ()
@@ -156,8 +162,10 @@ class Candidate:
         what = f"{len(ours)} held-out {'networks' if self.networks else 'cells'}"
         error, old = _error(ours), _error(theirs) if theirs else None
         explained = _explained(self.predictions["unseen_cells"])
-        accepted = False
-        if explained < _LEAST_EXPLAINED:
+        accepted, word = False, "refused"
+        if is_in_use:
+            word, reason = "unchanged", f"the same model is in use, RMSPE {error:.2f} % on {what}"
+        elif explained < _LEAST_EXPLAINED:
             reason = (
                 f"the model explains {100 * max(explained, 0):.0f} % of what makes "
                 f"latencies of held-out cells differ, at least {100 * _LEAST_EXPLAINED:.0f} % are "
@@ -169,7 +177,14 @@ class Candidate:
             accepted = error <= old + 1e-9
             before = f"before {old:.2f} %" if accepted else f"the champion has {old:.2f} %"
             reason = f"RMSPE {error:.2f} % on {what}, {before}"
-        return Verdict(accepted, f"{'accepted' if accepted else 'refused'}: {reason}", error, old)
+        if accepted and not holds(ours, self.config.confidence):
+            accepted = False
+            coverage, confidence = score(ours).coverage or 0.0, self.config.confidence
+            reason = (
+                f"intervals of {100 * confidence:.0f} % hold the latency of "
+                f"{100 * coverage:.0f} % of {what}; {reason}"
+            )
+        return Verdict(accepted, f"{'accepted' if accepted else word}: {reason}", error, old)
 
     def save(self, folder: Path) -> None:
         """Write model, composition and card."""
@@ -196,6 +211,24 @@ class Candidate:
         )
         text = json.dumps(served.to_json(), indent=2, sort_keys=True)
         (folder / models.COMPOSITION_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def holds(predictions: Sequence[Prediction], confidence: float) -> bool:
+    """Whether the intervals' coverage is what chance explains of intervals of this confidence.
+
+    A one-sided binomial test at 5 %: of 12 networks 9 must be inside at 90 %. More than 30 count
+    as 30, where 80 % must be inside: what is measured on one device does not err independently.
+    """
+    figures = score(predictions)
+    if figures.coverage is None:
+        return False
+    count = min(figures.answered, _MOST_INDEPENDENT)
+    inside = math.floor(figures.coverage * count + 1e-6)
+    chances = (
+        math.comb(count, k) * confidence**k * (1 - confidence) ** (count - k)
+        for k in range(inside + 1)
+    )
+    return sum(chances) >= _LEAST_CHANCE
 
 
 def _held_out(networks: Sequence[WholeNetwork]) -> list[WholeNetwork]:

@@ -63,8 +63,8 @@ class Onboarded:
     ``networks`` are known whole and with their cells, ``kernels`` were measured now; ``cells``
     counts what the store knows. ``trained`` is None where there was too little to learn from, and
     before training; a ``problem`` ended it all. ``by`` is another version of the engine that
-    answers here too, so that nothing was trained. ``accepted``: the model
-    was, or no answer is wide.
+    answers here too, so that nothing was trained. ``accepted``: a model
+    is in use, or no answer is wide.
     """
 
     target: Target
@@ -175,4 +175,5 @@ def train_on(
     began = time.monotonic()
     trained = train_target(target, training, store=store, on_message=on_message)
     elapsed_s = onboarded.elapsed_s + time.monotonic() - began
-    return replace(onboarded, elapsed_s=elapsed_s, trained=trained, accepted=trained.accepted)
+    accepted = trained.folder is not None
+    return replace(onboarded, elapsed_s=elapsed_s, trained=trained, accepted=accepted)

@@ -2,8 +2,9 @@
 
 Held out are the networks of one fold, decided by their names; the champion is judged on those of
 them that it was not trained on either. The rest give the model, and by cross-fitting the
-composition and its interval. A model whose error is not larger takes the champion's place;
-otherwise only MLflow has it, with the reason. The same records give the same files.
+composition and its interval. A model whose error is not larger and whose intervals hold
+(``candidate.holds``) takes the champion's place; otherwise only MLflow has it, with the reason. The
+same records give the same files, and what is in use already is not installed again.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ _DELETED_AFTER_S = 600.0  # a reader that has just read a version's name may sti
 class Trained(Verdict):
     """What became of a training.
 
-    ``folder`` holds the files that predictions use from now on; None when the model was refused.
+    ``folder`` holds the files that predictions use from now on, those of before where the model is
+    the same; None when the model was refused. ``version`` is the registry's, empty without one.
     """
 
     target: Target
@@ -93,18 +95,23 @@ def train_target(
         root = options.out or models.user_models_folder()
         device = options.device or device_of(target, opened)
         config = FitConfig(device, target.precision, options.seed, _priors(target, dataset))
-        tracker = tracking.open_tracker(opened.url) if options.track else tracking.Tracker()
+        tracker = tracking.tracker_or_none(opened.url) if options.track else tracking.Tracker()
         about = {tracking.KIND: "training", "target": str(target)}
-        with tracker.run(f"train {target}", about) as run:
-            run.log({"store": opened.place.address})
+        with tracker.run_or_none(f"train {target}", about) as run:
             candidate = Candidate(dataset, config, on_message)
-            folder = scratch / "new"
+            folder, version = scratch / "new", ""
             candidate.save(folder)
-            verdict = candidate.compare(Champion.find(target, root))
-            _record(run, candidate, verdict)
-            version = tracker.register(target, run, folder, device.title)
-            installed = install(folder, root / target.folder) if verdict.accepted else None
-            if installed is not None and version:
+            champion = Champion.find(target, root)
+            made = models.model_hash(folder)
+            installed = None if champion is None else _in_use(champion, made, options.out)
+            verdict = candidate.compare(champion, installed is not None)
+            if verdict.accepted:
+                installed = install(folder, root / target.folder)
+            with tracking.untracked():
+                _record(run, candidate, verdict, opened.place.address)
+                if installed is None or verdict.accepted:
+                    version = tracker.register(target, run, folder, device.title)
+            if verdict.accepted and version:
                 try:
                     tracker.promote(target, version)
                 except tracking.TrackingError as error:
@@ -112,9 +119,16 @@ def train_target(
                     verdict = replace(verdict, reason=f"{verdict.reason}; installed, but {problem}")
             return Trained(
                 **vars(verdict), target=target, held_out=candidate.held_out,
-                scores=candidate.scores, model_hash=models.model_hash(folder), folder=installed,
+                scores=candidate.scores, model_hash=made, folder=installed,
                 mlflow_run=run.id, version=version,
             )  # fmt: skip
+
+
+def _in_use(champion: Champion, model_hash: str, out: Path | None) -> Path | None:
+    """The champion's folder where that is the new model, and lies where it is to lie."""
+    is_there = out is None or champion.folder.is_relative_to(out)
+    is_same = is_there and models.model_hash(champion.folder) == model_hash
+    return champion.folder if is_same else None
 
 
 def _dataset(target: Target, store: Store) -> Dataset:
@@ -151,11 +165,12 @@ def _priors(target: Target, dataset: Dataset) -> tuple[CellModel, ...]:
     return tuple(models.all_readable(models.read_model, chosen))
 
 
-def _record(run: tracking.TrackedRun, candidate: Candidate, verdict: Verdict) -> None:
+def _record(run: tracking.TrackedRun, candidate: Candidate, verdict: Verdict, store: str) -> None:
     """Parameters, metrics and held-out predictions of a training, into the tracker's run."""
     dataset, config = candidate.dataset, candidate.config
     run.log(
         {
+            "store": store,
             "target": dataset.target,
             "data_hash": dataset.data_hash,
             "protocol": f"held out: one fold of {FOLDS}, by name",

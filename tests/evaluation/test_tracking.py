@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-from hybridlat.cli import mlflow as page
+from hybridlat.cli import main as cli
+from hybridlat.estimate.lookup import models
 from hybridlat.evaluation import evaluate, tracking
 from tests.evaluation.made_pack import DEVICE, TARGET, FlatModel
 
@@ -124,40 +125,89 @@ def test_tracking_is_quiet(tracked: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-SERVER = """
-import http.server, subprocess, sys
-class Healthy(http.server.SimpleHTTPRequestHandler):
-    def do_GET(self): self.send_response(200); self.end_headers()
-    def log_message(*_): pass
-child = subprocess.Popen(["sleep", "600"])
-open("children", "w").write(str(child.pid))
-http.server.HTTPServer(("127.0.0.1", int(sys.argv[-1])), Healthy).serve_forever()
-"""
-SERVE = "from hybridlat.cli.mlflow import serve; serve('x', lambda a: print(a, 1))"
+def test_the_page_listens_on_this_machine_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MLFLOW_HOST", "UVICORN_UDS", "MLFLOW_GUNICORN_OPTS", "MLFLOW_SERVER_X"):
+        monkeypatch.setenv(name, "0.0.0.0")
+    monkeypatch.setenv("MLFLOW_S3_ENDPOINT_URL", "kept")
+    started: list[Any] = []
+    monkeypatch.setattr(os, "execve", lambda *words: started.append(words))
+    monkeypatch.setattr(tracking.Tracker, "newest_comparison", lambda _: "7")
+    with CliRunner().isolation() as (out, _, _):
+        assert cli.run(["mlflow", "--store", "sqlite://"]) == 0
+        address = out.getvalue().decode()
+    ((program, words, env),) = started
+    port = words[words.index("--port") + 1]
+    assert program == sys.executable and words[words.index("--host") + 1] == "127.0.0.1"
+    assert address.startswith(f"http://127.0.0.1:{port}/#/experiments/")
+    assert "0.0.0.0" not in env.values() and env["MLFLOW_S3_ENDPOINT_URL"] == "kept"
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-def test_no_process_of_the_page_is_left(sent: int, tmp_path: Path) -> None:
-    (tmp_path / "mlflow.py").write_text(SERVER)
-    root = Path(__file__).parents[2]
-    code = (
-        f"import signal; [signal.signal(s, signal.default_int_handler) for s in (2, 15)]; {SERVE}"
-    )
-    env = {**os.environ, "PYTHONPATH": f"{tmp_path}:{root}", "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True,
-                          stderr=subprocess.DEVNULL, cwd=tmp_path, env=env) as shown:  # fmt: skip
-        assert shown.stdout is not None
-        assert shown.stdout.readline().startswith("http://127.0.0.1:")
-        shown.send_signal(sent)
-        shown.wait(30)
-    child = Path("/proc", (tmp_path / "children").read_text(), "status")
-    assert not child.exists() or "zombie" in child.read_text()
+def test_ctrl_c_kills_a_run_and_an_error_fails_it(tracked: str) -> None:
+    tracker = tracking.open_tracker(tracked)
+    with pytest.raises(KeyboardInterrupt), tracker.run("stopped"):
+        raise KeyboardInterrupt
+    (run,) = runs_kept(tracked)
+    assert run.info.status == "KILLED"
 
 
-def test_a_page_that_does_not_start_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_deleted_experiment_is_restored(tracked: str, caplog: pytest.LogCaptureFixture) -> None:
+    client = client_of(tracked)
+    client.delete_experiment(client.get_experiment_by_name(tracking.EXPERIMENT).experiment_id)
+    with tracking.open_tracker(tracked).run("again"):
+        pass
+    assert len(runs_kept(tracked)) == 1
+    assert "was deleted: it is restored" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("uri", "folder"),
+    [
+        ("sqlite:////a/mlflow.db", "/a"),
+        ("sqlite+pysqlite:////a/b/x.db?timeout=3", "/a/b"),
+        ("postgresql+psycopg://u:p@host/db", "data"),
+        ("mysql://host/db", "data"),
+        ("https://server", None),
+        ("file:///a", None),
+    ],
+)
+def test_artifacts_never_lie_where_a_command_was_started(uri: str, folder: str | None) -> None:
+    data = str(models.user_models_folder().parent)
+    known = tracking._folder_of(uri)
+    assert (known and str(known)) == (data if folder == "data" else folder)
+
+
+def test_whatever_mlflow_raises_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    for error in (KeyError("x"), RuntimeError(""), OSError("no route")):
+        with tracking.untracked(), tracking._calling("log a run"):
+            raise error
+    assert len(caplog.records) == 3 and "MLflow could not log a run: no route" in caplog.text
+
+
+@pytest.mark.parametrize("broken", ["create_run", "log_batch", "log_table", "set_terminated"])
+def test_an_evaluation_that_mlflow_does_not_take_is_reported(
+    broken: str, tracked: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "mlflow.py").write_text("raise SystemExit('no such database')")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with pytest.raises(tracking.TrackingError, match="has ended: no such database"):
-        page.serve("x", lambda _: None)
+    from mlflow import MlflowClient
+
+    def gone(*_: object, **__: object) -> None:
+        raise ConnectionError("the server is gone")
+
+    monkeypatch.setattr(MlflowClient, broken, gone)
+    monkeypatch.setattr("hybridlat.model.fit.fit_model", lambda *_, **__: FlatModel())
+    monkeypatch.setattr(evaluate, "device_of", lambda *_: DEVICE)
+    reported: list[object] = []
+    evaluation = evaluate.evaluate_targets(
+        [TARGET], evaluate.EvaluationOptions(baselines=[]), store=tracked,
+        on_evaluated=lambda rows, report: reported.extend([*rows, report]),
+    )  # fmt: skip
+    assert reported == [*evaluation.rows, *evaluation.reports] and evaluation.rows
+    assert "the server is gone" in caplog.text
+
+
+def test_two_processes_open_one_new_database(tmp_path: Path) -> None:
+    pytest.importorskip("mlflow")
+    code = "import sys; from hybridlat.evaluation.tracking import Tracker; Tracker(sys.argv[1])"
+    words = [sys.executable, "-c", code, f"sqlite:///{tmp_path / 'new' / 'mlflow.db'}"]
+    both = [subprocess.Popen(words, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    errors = [process.communicate()[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0], errors

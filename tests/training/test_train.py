@@ -12,6 +12,7 @@ import pytest
 
 from hybridlat.cli.train import json_object
 from hybridlat.errors import InputError
+from hybridlat.estimate.calibration import fit_composition
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.lookup.models import (
     folder_in_use,
@@ -22,13 +23,14 @@ from hybridlat.estimate.lookup.models import (
 from hybridlat.evaluation import tracking
 from hybridlat.evaluation.cross_fitting import fit_without
 from hybridlat.evaluation.dataset import load
+from hybridlat.evaluation.metrics import Prediction
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.model_files import load_model
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
-from hybridlat.training import train
+from hybridlat.training import candidate, train
 from tests.evaluation.made_pack import DEVICE, TARGET, fill, made_store
 
 
@@ -116,8 +118,60 @@ def test_the_alias_moves_only_to_what_is_not_worse(
     assert _installed(out) == first.model_hash
 
     made["model"] = good
-    third = _train(tracked, out, track=True)
-    assert third.accepted and _champion(tracked) == third.version
+    third = _train(tracked, out, track=True)  # the same as the first
+    assert not third.accepted and third.folder == first.folder and third.version == ""
+    assert _champion(tracked) == first.version
+
+    made["model"] = dataclasses.replace(good, card={}, floor_us=good.floor_us * (1 - 1e-12))
+    fourth = _train(tracked, out, track=True)
+    assert fourth.accepted and _champion(tracked) == fourth.version
+
+
+@pytest.mark.parametrize("broken", ["create_run", "log_batch", "create_model_version"])
+def test_an_accepted_model_is_installed_whatever_mlflow_does(
+    broken: str, made: dict[str, CellModel], tracked: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    from mlflow import MlflowClient
+
+    def gone(*_: object, **__: object) -> None:
+        raise ConnectionError("the server is gone")
+
+    monkeypatch.setattr(MlflowClient, broken, gone)
+    done = _train(tracked, tmp_path / "models", track=True)
+    assert made and done.accepted and done.folder is not None and done.version == ""
+    assert _installed(tmp_path / "models") == done.model_hash
+    assert "the server is gone" in caplog.text
+
+
+@pytest.mark.usefixtures("made")
+def test_a_database_that_does_not_open_costs_the_tracking_alone(
+    tracked: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "mlflow.db").write_text("this is no database")
+    assert _train(tracked, tmp_path / "models", track=True).folder is not None
+    assert "MLflow could not open" in caplog.text
+
+
+def test_a_model_whose_intervals_do_not_hold_is_refused(
+    made: dict[str, CellModel], store_url: str, installed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made["model"] = dataclasses.replace(made["model"], floor_us=made["model"].floor_us * (1 - 1e-9))
+    fit, none = fit_composition, ((0.0, 1e-6), (1.0, 1e-6))
+    narrow = lambda *words: dataclasses.replace(fit(*words), quantiles=none)  # noqa: E731
+    monkeypatch.setattr(candidate, "fit_composition", narrow)
+    done = _train(store_url, installed)
+    assert done.folder is None and not done.accepted
+    assert "intervals of 90 % hold the latency of 0 % of 4 held-out networks" in done.reason
+
+
+@pytest.mark.parametrize(
+    ("inside", "count", "expected"),
+    [(9, 12, True), (8, 12, False), (1, 2, True), (0, 2, False), (80, 100, True), (79, 100, False)],
+)
+def test_how_many_intervals_must_hold(inside: int, count: int, expected: bool) -> None:
+    bounds = [(0.5, 2.0)] * inside + [(2.0, 3.0)] * (count - inside)
+    assert candidate.holds([Prediction("n", 1.0, 1.0, each) for each in bounds], 0.9) == expected
 
 
 @pytest.mark.usefixtures("made")
@@ -183,9 +237,9 @@ def test_the_same_records_give_the_same_model(
 ) -> None:
     again = _train(store_url, installed)
     assert again.model_hash == trained.model_hash
-    # Exactly as good as the one before, so it takes its place.
-    assert again.accepted
-    assert again.rmspe == again.champion_rmspe
+    # It is in use already.
+    assert not again.accepted and again.folder == installed / TARGET.folder
+    assert again.rmspe == again.champion_rmspe and "unchanged: the same model" in again.reason
 
 
 def test_ten_more_networks_stand_beside_the_old_champion(
