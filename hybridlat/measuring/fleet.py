@@ -105,7 +105,10 @@ class Fleet:
                     security=True,  # on a machine of many users no other user runs code here
                     scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
                 )  # fmt: skip
-            return distributed.Client(stack.enter_context(cluster))
+            stack.enter_context(cluster)
+            # Its pages answer without a certificate.
+            cluster.loop.add_callback(cluster.scheduler.http_server.stop)
+            return distributed.Client(cluster)
         try:
             return distributed.Client(address, timeout=CONNECT_S)
         except (OSError, TimeoutError) as error:

@@ -176,7 +176,7 @@ def shares(requests: Sequence[MeasureRequest], count: int) -> list[tuple[Measure
 
 async def dask_setup(worker: Any) -> None:
     """Called by Dask where a worker starts, which joins once its host, if it has one, answers."""
-    del worker
+    worker.http_server.stop()  # it answers without a certificate
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's to answer
     host, was_away = os.environ.get(HOST), False
     while host:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import itertools
 import os
 import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -89,6 +93,20 @@ def pids_of(fleet: Fleet) -> dict[str, int]:
     return {names[address]: pid for address, pid in client.run(os.getpid).items()}
 
 
+def pages_of(fleet: Fleet) -> list[str]:
+    """Pages of Dask's own that answer whoever asks."""
+    info = fleet.client.scheduler_info(n_workers=-1)
+    services = [info["services"], *(worker["services"] for worker in info["workers"].values())]
+    ports = [port for each in services for port in each.values()]
+    assert len(ports) == 1 + len(info["workers"])
+    found = []
+    for port, page in itertools.product(ports, ("health", "info/main/workers.html", "metrics",
+                                                "sitemap.json", "json/counts.json")):  # fmt: skip
+        with contextlib.suppress(urllib.error.URLError):
+            found.append(urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}", timeout=9).url)
+    return found
+
+
 def test_three_devices_one_of_them_killed_measure_what_one_does(
     nets: list[Path], alone: set[tuple[str, ...]], tmp_path: Path
 ) -> None:
@@ -97,6 +115,7 @@ def test_three_devices_one_of_them_killed_measure_what_one_does(
         file = read_fleet(fleet_file(tmp_path, 3))
         with Fleet(file, killer) as fleet:
             killer.pids = pids_of(fleet)
+            assert pages_of(fleet) == []
             reports, problems = measure_on_fleet(fleet, nets, store, settings=QUICK)
             again, _ = measure_on_fleet(fleet, nets, store, settings=QUICK)
         assert killer.killed
