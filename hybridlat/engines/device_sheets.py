@@ -18,15 +18,26 @@ from hybridlat import onnx_io
 from hybridlat.engines import host
 from hybridlat.errors import TargetError
 from hybridlat.graph.builder import NetworkBuilder
-from hybridlat.schema.device import FP16_IN_FP16, Device
+from hybridlat.schema.device import BOUNDS, FP16_IN_FP16, Device, implausible
+from hybridlat.schema.files import read_bytes
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import PRECISIONS, Target
 
 # Tables by precision; ``fp16_in_fp16`` is no precision of a target, but a rate of FP16.
 _RATES = {"peak_tflops": (*PRECISIONS, FP16_IN_FP16), "sustained_tflops": PRECISIONS}
-_MOST = 1e30
-_Positive = Annotated[float, msgspec.Meta(gt=0, lt=_MOST)]
-_Whole = Annotated[int, msgspec.Meta(ge=1, lt=10**9)]
+# Keys by what a device calls them, with the unit of the key.
+_FIELDS = {
+    "units": ("units", 1), "clock_mhz": ("clock_hz", 1e6), "memory_gb": ("memory_bytes", 2**30),
+    "bandwidth_gb_per_s": ("bandwidth_bytes_per_s", 1e9), "peak_tflops": ("peak_flops", 1e12),
+    "sustained_tflops": ("sustained_flops", 1e12), "cache_kib": ("cache_bytes", 2**10),
+    "launch_us": ("launch_us", 1), "enqueue_us": ("enqueue_us", 1),
+    "tensor_clock_mhz": ("clock_hz", 1e6),
+}  # fmt: skip
+_BOUNDS = {key: (BOUNDS[name][0] / x, BOUNDS[name][1] / x) for key, (name, x) in _FIELDS.items()}
+_BOUNDS |= {
+    "bus_bits": (1, 1e6), "data_rate_gbit_per_s": (0.01, 1e4), "cores_per_unit": (1, 1e5),
+}  # fmt: skip
+_MOST_BYTES, _LONGEST_REASON = 1 << 20, 400
 _Text = Annotated[str, msgspec.Meta(pattern=r"\S")]
 
 
@@ -43,21 +54,21 @@ class _Sheet(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     kind: Literal["gpu", "cpu"]
     architecture: str = ""
     compute_capability: str = ""
-    units: _Whole
-    clock_mhz: Annotated[float, msgspec.Meta(ge=0, lt=_MOST)]
-    bandwidth_gb_per_s: _Positive
+    units: int
+    clock_mhz: float
+    bandwidth_gb_per_s: float
     peak_tflops: dict[str, float]
     sustained_tflops: dict[str, float] = {}
     cache_kib: tuple[float, ...] = ()
-    memory_gb: _Positive | None = None
-    launch_us: _Positive | None = None
-    enqueue_us: _Positive | None = None
+    memory_gb: float | None = None
+    launch_us: float | None = None
+    enqueue_us: float | None = None
     source: str = "not stated"
     sources: dict[str, _Text | dict[str, _Text]] = {}
-    tensor_clock_mhz: _Positive | None = None
-    bus_bits: _Whole | None = None
-    data_rate_gbit_per_s: _Positive | None = None
-    cores_per_unit: _Whole | None = None
+    tensor_clock_mhz: float | None = None
+    bus_bits: int | None = None
+    data_rate_gbit_per_s: float | None = None
+    cores_per_unit: int | None = None
 
 
 _given: ContextVar[Mapping[str, Device]] = ContextVar("_given", default=MappingProxyType({}))
@@ -128,22 +139,16 @@ def read(file: Path | str, name: str | None = None) -> Device:
             f"; its keys are {', '.join(_Sheet.__struct_fields__)}" if "field" in str(error) else ""
         )
         _refuse(path, str(error).replace("$.", "").replace("Object", "it") + keys)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         _refuse(path, f"it is not TOML ({error})")
     if "fp32" not in sheet.peak_tflops:
         _refuse(path, "it needs a table [peak_tflops] with at least fp32")
     if sheet.kind == "gpu" and not sheet.clock_mhz:
         _refuse(path, "clock_mhz is 0, but must be positive for a GPU")
-    # msgspec 0.22 was seen to let a bound of a container's items pass, in one process of many.
-    items = [("cache_kib", kib) for kib in sheet.cache_kib]
     for table, known in _RATES.items():
-        for precision, tflops in getattr(sheet, table).items():
+        for precision in getattr(sheet, table):
             if precision not in known:
                 _refuse(path, f"{table} knows no {precision}; choose from {', '.join(known)}")
-            items.append((f"{table}.{precision}", tflops))
-    for key, value in items:
-        if not 0 < value < _MOST:
-            _refuse(path, f"{key} is {value:g}, but must be a positive number")
     device = name or path.stem
     return Device(
         name=device,
@@ -166,7 +171,8 @@ def read(file: Path | str, name: str | None = None) -> Device:
 
 def _sheet(path: Path) -> _Sheet:
     """The keys in a file, and those of the sheet that it is based on: rates by units and clock."""
-    stated = tomllib.loads(path.read_text(encoding="utf-8"))
+    stated = tomllib.loads(read_bytes(path, _MOST_BYTES).decode("utf-8-sig"))
+    _check(path, stated)
     if "based_on" not in stated:
         return msgspec.convert(stated, _Sheet)
     if (name := str(stated["based_on"])) not in _shipped_files():
@@ -176,11 +182,20 @@ def _sheet(path: Path) -> _Sheet:
     speed = sheet.units * sheet.clock_mhz / (base.units * base.clock_mhz)
     for table in _RATES.keys() - stated.keys():
         setattr(sheet, table, {p: rate * speed for p, rate in getattr(base, table).items()})
+    _check(path, {table: getattr(sheet, table) for table in _RATES})
     return sheet
 
 
+def _check(path: Path, stated: Mapping[str, object]) -> None:
+    """TargetError names the first number that no device has."""
+    for key, (low, high) in _BOUNDS.items():
+        if problem := implausible(key, stated.get(key), low, high):
+            _refuse(path, problem)
+
+
 def _refuse(path: Path, why: str) -> NoReturn:
-    raise TargetError(f"{path} is not a data sheet of a device: {why}") from None
+    shown = "".join(c if c.isprintable() else "?" for c in why[:_LONGEST_REASON])
+    raise TargetError(f"{path} is not a data sheet of a device: {shown}") from None
 
 
 @contextmanager

@@ -12,6 +12,30 @@ TENSORRT = ("tensorrt", "tensorrt-rtx", "paddle-tensorrt", "onnxruntime-tensorrt
 """Engines whose kernels are TensorRT's."""
 STRICT, FP16_IN_FP16 = "fp32-strict", "fp16_in_fp16"
 """Names of peaks beside those of precisions that all engines know alike."""
+_FLOPS, _LAUNCH_US = (1e8, 1e18), (0.01, 1e4)
+BOUNDS: Mapping[str, tuple[float, float]] = {
+    "peak_flops": _FLOPS, "sustained_flops": _FLOPS, "bandwidth_bytes_per_s": (1e8, 1e15),
+    "units": (1, 100_000), "clock_hz": (1e6, 2e10), "cache_bytes": (2.0**10, 2.0**40),
+    "kept_share": (0, 1), "memory_bytes": (2.0**20, 2.0**50), "launch_us": _LAUNCH_US,
+    "enqueue_us": _LAUNCH_US,
+}  # fmt: skip
+"""What any device has, from a microcontroller to a machine room; beyond it a number is damaged."""
+
+
+def implausible(name: str, value: object, low: float, high: float) -> str:
+    """The number that no device has, of one or those in a list or table, in words; else empty.
+
+    A clock of 0 is an unknown one.
+    """
+    of = value if isinstance(value, Mapping) else {}
+    each = {f"{name}.{part}": x for part, x in of.items()} or {name: value}
+    for part, parts in each.items():
+        for x in parts if isinstance(parts, list | tuple) else (parts,):
+            is_number = isinstance(x, int | float) and not ("clock" in name and x == 0)
+            if is_number and not low <= x <= high:
+                shown = f"{x:g}" if isinstance(x, float) or abs(x) < 1e15 else "too large"
+                return f"{part} is {shown}, but must be {low:g} to {high:g}"
+    return ""
 
 
 @dataclass(frozen=True)
@@ -55,9 +79,14 @@ class Device:
         """The device that ``dataclasses.asdict`` made a mapping of, in this version or another.
 
         Fields that this version does not know are left out, those it lacks take their defaults;
-        ValueError where what every version has is missing, or is of another type.
+        ValueError where what every version has is missing, is of another type or out of ``BOUNDS``.
         """
-        return msgspec.convert(stated, cls)
+        device = msgspec.convert(stated, cls)
+        problems = (implausible(name, getattr(device, name), *BOUNDS[name]) for name in BOUNDS)
+        lacks = "" if "fp32" in device.peak_flops else "peak_flops lacks fp32"
+        if problem := next(filter(None, problems), lacks):
+            raise ValueError(problem)
+        return device
 
     def under(self, engine: str) -> Device:
         """The device with the peaks that an engine's arithmetic has, its launches and caches.
