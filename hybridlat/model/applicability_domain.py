@@ -41,16 +41,17 @@ COMBINED: tuple[str, ...] = (
     "batch", "c_in", "c_out", "h_in", "w_in", "k_h", "stride", "groups",
 )  # fmt: skip
 """Columns whose values must have been met together: three at a time, in bins of half an octave."""
-_TRIPLES = tuple(combinations(range(len(COMBINED)), 3))
+TRIPLES = tuple(combinations(range(len(COMBINED)), 3))
 _BINS = 32
+COMBINATIONS = len(TRIPLES) * _BINS**3
 
 
 def combinations_of(geometry: Geometry) -> NDArray[np.int64]:
     """For every kernel the number of the bin it takes in each triple of ``COMBINED``."""
     taken = np.log2(np.maximum(geometry.values[:, [COLUMN[name] for name in COMBINED]], 1))
     bins = np.minimum(np.floor(2 * taken + 0.5), _BINS - 1).astype(np.int64).T
-    first, second, third = (bins[list(column)] for column in zip(*_TRIPLES, strict=True))
-    number = np.arange(len(_TRIPLES))[:, None]
+    first, second, third = (bins[list(column)] for column in zip(*TRIPLES, strict=True))
+    number = np.arange(len(TRIPLES))[:, None]
     return np.asarray(((number * _BINS + first) * _BINS + second) * _BINS + third, np.int64)
 
 
@@ -76,7 +77,7 @@ class ApplicabilityDomain:
 
     @cached_property
     def _seen(self) -> NDArray[np.bool_]:
-        table = np.zeros(len(_TRIPLES) * _BINS**3, bool)
+        table = np.zeros(COMBINATIONS, bool)
         table[self.seen_triples] = True
         return table
 

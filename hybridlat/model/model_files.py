@@ -7,23 +7,54 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 
 from hybridlat.errors import StoreError
 from hybridlat.model import features
-from hybridlat.model.applicability_domain import ApplicabilityDomain
+from hybridlat.model.applicability_domain import (
+    COMBINATIONS,
+    RANGED,
+    SHAPE,
+    TRIPLES,
+    ApplicabilityDomain,
+)
+from hybridlat.model.arrays import Arrays, reading
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.gaussian_process import GaussianProcessMean
 from hybridlat.model.xgboost_runtime import Booster
 from hybridlat.schema.device import Device
+from hybridlat.schema.files import read_bytes
 
 MODEL_FORMAT = 2
 CARD_FILE = "card.json"
 PRIOR_FOLDER = "prior"
 """The folder within a model's that holds the model it started from, and so on."""
+_MOST_JSON_BYTES = 16 << 20
 MODEL_FILES = ("model.json", "arrays.npz", "trees.ubj", "spread.ubj")
+_Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+_Size = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
+_Log = Annotated[float, msgspec.Meta(ge=-100, le=100)]
+
+
+class _Head(msgspec.Struct):
+    """The numbers of a model beside its arrays and trees, as ``model.json`` names them."""
+
+    precision: str
+    ops: tuple[str, ...]
+    features: tuple[str, ...]
+    floor_us: Annotated[float, msgspec.Meta(ge=0, le=1e6)]
+    mix: _Share
+    quantile: _Size
+    confidence: Annotated[float, msgspec.Meta(gt=0, lt=1)]
+    level: _Log
+    reach: _Size
+    limit: _Size
+    lean: _Log
+    prior_line: tuple[_Log, _Log]
+    device: dict[str, Any]
 
 
 def save_model(model: CellModel, folder: Path, card: Mapping[str, object] | None = None) -> None:
@@ -62,58 +93,65 @@ def load_model(folder: Path) -> CellModel:
     missing = [name for name in MODEL_FILES if not (folder / name).is_file()]
     if missing:
         raise StoreError(f"{folder} is not a model: it lacks {', '.join(missing)}")
-    try:
+    with reading(f"the model in {folder} is damaged"):
         return _read(folder)
-    except (KeyError, TypeError, ValueError, OSError) as error:
-        raise StoreError(f"the model in {folder} is damaged: {error!r}") from None
 
 
 def _read(folder: Path) -> CellModel:
-    head: dict[str, Any] = json.loads((folder / "model.json").read_text())
-    if head["format"] != MODEL_FORMAT:
+    stated = read_json(folder / "model.json")
+    if stated["format"] != MODEL_FORMAT:
         raise StoreError(
-            f"{folder} has model format {head['format']}, this version reads {MODEL_FORMAT}: "
-            "train it again with `hybridlat train`"
+            f"{folder} has model format {stated['format']!r:.40}, this version reads "
+            f"{MODEL_FORMAT}: train it again with `hybridlat train`"
         )
-    ops = tuple(head["ops"])
-    if list(head["features"]) != list(features.feature_names(ops)):
+    head = msgspec.convert(stated, _Head)
+    if head.features != tuple(features.feature_names(head.ops)):
         raise StoreError(
             f"{folder} was trained on other features than this version computes: "
             "train it again with `hybridlat train`"
         )
-    stream = io.BytesIO((folder / "arrays.npz").read_bytes())
-    with np.load(stream, allow_pickle=False) as arrays:
-        a = {name: arrays[name] for name in arrays.files}
-    width = len(head["features"])
+    a, width, ops = Arrays(read_bytes(folder / "arrays.npz")), len(head.features), len(head.ops)
+    columns = a.take("columns", -1, kind="iu", low=0, high=width - 1)
+    points = a.take("points", -1, len(columns))
+    domain = ApplicabilityDomain(
+        a.take("low", ops, len(RANGED)), a.take("high", ops, len(RANGED)),
+        a.take("landmarks", -1, len(SHAPE) + 1), head.reach,
+        a.take("met", -1, kind="iu", low=0, high=COMBINATIONS - 1), a.take("triples", len(TRIPLES)),
+        head.limit,
+    )  # fmt: skip
+    if not len(domain.prototypes):
+        raise ValueError("it has no landmarks")
     card_file, prior = folder / CARD_FILE, folder / PRIOR_FOLDER
     return CellModel(
-        device=Device.from_mapping(head["device"]),
-        precision=head["precision"],
-        ops=ops,
-        floor_us=head["floor_us"],
+        device=Device.from_mapping(head.device),
+        precision=head.precision,
+        ops=head.ops,
+        floor_us=head.floor_us,
         gp_mean=GaussianProcessMean(
-            a["columns"], a["shift"], a["scale"], a["points"], a["weights"], head["level"]
+            columns, a.take("shift", len(columns)), a.take("scale", len(columns), low=1e-9),
+            points, a.take("weights", len(points)), head.level,
         ),
-        gp_weight=head["mix"],
-        trees=Booster((folder / "trees.ubj").read_bytes(), width),
-        error_scale=Booster((folder / "spread.ubj").read_bytes(), width),
-        domain=ApplicabilityDomain(
-            a["low"], a["high"], a["landmarks"], head["reach"], a["met"], a["triples"],
-            head["limit"],
-        ),
-        quantile=head["quantile"],
-        log_bias=head["lean"],
-        confidence=head["confidence"],
+        gp_weight=head.mix,
+        trees=Booster(read_bytes(folder / "trees.ubj"), width),
+        error_scale=Booster(read_bytes(folder / "spread.ubj"), width),
+        domain=domain,
+        quantile=head.quantile,
+        log_bias=head.lean,
+        confidence=head.confidence,
         prior=load_model(prior) if prior.is_dir() else None,
-        prior_line=(head["prior_line"][0], head["prior_line"][1]),
-        card=json.loads(card_file.read_text()) if card_file.is_file() else {},
+        prior_line=head.prior_line,
+        card=read_json(card_file) if card_file.is_file() else {},
     )  # fmt: skip
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object, no NaN and no infinity in it; OSError, ValueError or RecursionError."""
+    return msgspec.json.decode(read_bytes(path, _MOST_JSON_BYTES), type=dict[str, Any])
 
 
 def read_device(folder: Path) -> Device | None:
     """The device that a model was trained for, whatever its format; None where it does not say."""
     try:
-        head = json.loads((folder / "model.json").read_text())
-        return Device.from_mapping(head["device"])
-    except (OSError, KeyError, TypeError, ValueError):
+        return Device.from_mapping(read_json(folder / "model.json")["device"])
+    except (OSError, KeyError, TypeError, ValueError, RecursionError):
         return None

@@ -137,8 +137,8 @@ def _dataset(target: Target, store: Store) -> Dataset:
         refuse_few(dataset)
         return dataset
     except OnlyNetworks:
-        folder = family.folder_of(target, models.known_device(target, store))
-        count = 0 if folder is None else len(family.measured_networks(store, target))
+        model = family.model_of(target, models.known_device(target, store))
+        count = 0 if model is None else len(family.measured_networks(store, target))
         if not count:
             raise
         raise NothingToTrain(

@@ -57,8 +57,7 @@ def wrong(gpus: Iterable[str], nets: Iterable[Path], ways: Ways) -> list[str]:
     found = []
     for gpu, (engine, precision, batch), net in itertools.product(gpus, ways, nets):
         target = Target.parse(f"{gpu}/{engine}/{precision}")
-        device, folder = device_sheets.of_target(target), shipped.folder_of(engine, Path())
-        assert folder is not None
+        device, (folder,) = device_sheets.of_target(target), shipped.folders(engine, Path())
         family = Family(shipped.load(folder), device, target)
         asked = cells(net, engine, precision, batch)
         law = family.network(asked)

@@ -16,7 +16,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 import numpy as np
@@ -29,6 +29,8 @@ COMPOSITION_FORMAT = 2
 CALIBRATED_AT = (0.5, 0.8, 0.9, 0.95, 0.99)
 """Confidences at which the reach of intervals is calibrated on held-out networks."""
 PRIOR_RESIDUAL = 0.05  # what a composition is taken to err by before any network says so
+_Spread = Annotated[float, msgspec.Meta(ge=0, le=1e3)]
+_Factor = Annotated[float, msgspec.Meta(ge=1e-3, le=1e3)]
 _Real = TypeVar("_Real", float, NDArray[np.float64])
 
 
@@ -66,16 +68,16 @@ class Composition:
     quantile at the pace of its records.
     """
 
-    overhead_us: float = 0.0
-    scale: float = 1.0
-    confidence: float = 0.9
-    residual_share: float = PRIOR_RESIDUAL
-    networks: int = 0
+    overhead_us: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 0.0
+    scale: _Factor = 1.0
+    confidence: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.9
+    residual_share: _Spread = PRIOR_RESIDUAL
+    networks: Annotated[int, msgspec.Meta(ge=0)] = 0
     correlation: Correlation = field(default_factory=Correlation)
-    quantiles: tuple[tuple[float, float], ...] = ()
+    quantiles: tuple[tuple[_Spread, _Spread], ...] = ()
     levels: tuple[tuple[float, float], ...] = ()
-    wander_share: float = 0.0
-    shown_ratio: float = 1.0
+    wander_share: _Spread = 0.0
+    shown_ratio: _Factor = 1.0
 
     def latency_us(self, sum_of_cells_us: float) -> float:
         """Latency of a network whose cells sum to that."""
@@ -197,6 +199,9 @@ class Composition:
             )
         try:
             composition = msgspec.convert({f.name: body[f.name] for f in fields(cls)}, cls)
+            shared = composition.correlation
+            if shared.network + shared.kind + shared.near > 1:
+                raise ValueError("the parts of its correlation are more than the whole")
             for a, b in itertools.pairwise(composition.levels):
                 if not (0 < a[0] < b[0] < 1 and 0 < a[1] < b[1]):
                     raise ValueError(f"levels {composition.levels} do not rise")

@@ -23,6 +23,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -67,6 +68,8 @@ class CellPrior:
         return self.source != "measured" and (self.latency_us is None or not self.trusted)
 
 
+_Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+_Factor = Annotated[float, msgspec.Meta(ge=1e-3, le=1e6)]
 _NAMES_ON_DISK = {"length_scale": "reach", "untrusted_factor": "strangeness"}
 
 
@@ -79,13 +82,13 @@ class Correlation(msgspec.Struct, frozen=True, rename=_NAMES_ON_DISK):
     of freedom of the Student process: few when networks differ much in how wrong they are.
     """
 
-    network: float = 0.05
-    kind: float = 0.1
-    near: float = 0.3
-    length_scale: float = 1.5
-    inflation: float = 1.0
-    untrusted_factor: float = 1.5
-    degrees: float = 16.0
+    network: _Share = 0.05
+    kind: _Share = 0.1
+    near: _Share = 0.3
+    length_scale: _Factor = 1.5
+    inflation: _Factor = 1.0
+    untrusted_factor: _Factor = 1.5
+    degrees: _Factor = 16.0
 
     def between(self, kinds: Matrix, squared: Matrix) -> Matrix:
         """Correlation of the errors of cells, from their similarity by kind and their squared

@@ -123,6 +123,7 @@ def summed_networks(data: TargetData) -> list[machine.SummedNetwork]:
 def read_composition(folder: Path) -> Composition | None:
     """The composition of a model, None where it has none; StoreError where it is damaged."""
     path = folder / models.COMPOSITION_FILE
+    models.check(folder)
     try:
         return Composition.from_json(models.read_json(path)) if path.exists() else None
     except InputError as error:

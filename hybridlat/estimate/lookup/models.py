@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import cache, partial
@@ -24,8 +23,9 @@ from typing import TypeVar
 
 from hybridlat.engines import device_sheets
 from hybridlat.errors import HybridlatError, InputError, StoreError, TargetError
+from hybridlat.model import model_files
 from hybridlat.model.cell_model import CellModel
-from hybridlat.model.family.shipped import FamilyHead, folders, head_of
+from hybridlat.model.family.shipped import FAMILY_OF, FamilyHead, folders, head_of
 from hybridlat.model.model_files import (
     CARD_FILE,
     MODEL_FILES,
@@ -35,11 +35,14 @@ from hybridlat.model.model_files import (
 )
 from hybridlat.schema import wire
 from hybridlat.schema.device import Device
+from hybridlat.schema.files import read_bytes
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
 COMPOSITION_FILE = "composition.json"
+HASH = "files_hash"
+"""The key of a card that holds ``model_hash``."""
 CURRENT_FILE = "current"
 VERSIONS_FOLDER = "versions"
 _log = logging.getLogger(__name__)
@@ -64,7 +67,9 @@ def model_folders(target: Target | None) -> list[Path]:
 
 def family_heads() -> list[FamilyHead]:
     """What the families of engines that can be read say of themselves."""
-    return list(all_readable(head_of, folders(user_models_folder())))
+    user = user_models_folder()
+    each = (all_readable(head_of, folders(name, user)) for name in sorted({*FAMILY_OF.values()}))
+    return [head for heads in each if (head := next(heads, None)) is not None]
 
 
 def folder_in_use(parent: Path) -> Path | None:
@@ -82,7 +87,7 @@ def model_hash(folder: Path) -> str:
     files = [folder / name for name in (*MODEL_FILES, COMPOSITION_FILE)]
     while (folder := folder / PRIOR_FOLDER).is_dir():
         files += [folder / name for name in MODEL_FILES]
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+    return hashlib.sha256(b"".join(map(read_bytes, files))).hexdigest()[:16]
 
 
 def read_card(folder: Path) -> Mapping[str, object]:
@@ -93,12 +98,9 @@ def read_card(folder: Path) -> Mapping[str, object]:
 def read_json(path: Path) -> Mapping[str, object]:
     """A JSON object of a model's folder; StoreError where it cannot be read."""
     try:
-        body = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return model_files.read_json(path)
+    except (OSError, ValueError, RecursionError) as error:
         raise damaged(path, error) from error
-    if not isinstance(body, dict):
-        raise damaged(path, "it is no JSON object")
-    return body
 
 
 def read_target(folder: Path) -> Target:
@@ -112,14 +114,24 @@ def read_target(folder: Path) -> Target:
 
 def read_model(folder: Path) -> CellModel:
     """The model of unseen cells; StoreError where it is damaged or of another format."""
-    expected = folder.name.partition("-")[0] if folder.parent.name == VERSIONS_FOLDER else ""
+    check(folder)
     try:
-        if expected and model_hash(folder) != expected:
-            raise StoreError("its files are not those that were installed")
-        read_card(folder)
         return load_model(folder)
-    except (StoreError, OSError, ValueError, EOFError, LookupError, zipfile.BadZipFile) as error:
+    except StoreError as error:
         raise damaged(folder, error) from error
+
+
+def check(folder: Path) -> None:
+    """StoreError where a model's files are not those that its card or version's name is of."""
+    expected = str(read_card(folder).get(HASH, ""))
+    if folder.parent.name == VERSIONS_FOLDER:
+        expected = folder.name.partition("-")[0]
+    try:
+        if not expected or model_hash(folder) == expected:
+            return
+    except OSError as error:
+        raise damaged(folder, error) from error
+    raise damaged(folder, "its files are not those that were installed")
 
 
 def readable(read: Callable[[S], T], source: S, seen: list[str] | None = None) -> T | None:
@@ -166,10 +178,14 @@ def known_device(target: Target, store: Store) -> Device | None:
     try:
         return device_sheets.load(target.device).under(target.engine)
     except TargetError:
-        devices = map(read_device, model_folders(target))
-        if device := next(filter(None, devices), None):
+        if device := next(all_readable(_device_of, model_folders(target)), None):
             return device
     return store.cache_read(_key(target), partial(wire.decode_or_none, form=Device))
+
+
+def _device_of(folder: Path) -> Device | None:
+    check(folder)
+    return read_device(folder)
 
 
 def keep_device(target: Target, store: Store, device: Device) -> None:

@@ -155,10 +155,11 @@ def family_law(data: TargetData) -> Family | None:
     from hybridlat.estimate.predict import family  # a known network starts without it
 
     device = _device(data)
-    folder = family.folder_of(data.target, device)
-    if device is None or folder is None:
+    read = partial(family.model_of, data.target, device, data.model_warnings)
+    model = data.at_this_state("family model", read)
+    if device is None or model is None:
         return None
-    law = partial(family.family_of, folder, data, device, relatives_of(data))
+    law = partial(family.family_of, model, data, device, relatives_of(data))
     return data.at_this_state(("family", *data.given.values()), law)
 
 

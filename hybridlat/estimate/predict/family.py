@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from hybridlat.estimate.compose.composition import normal_quantile
-from hybridlat.estimate.lookup.models import user_models_folder
+from hybridlat.estimate.lookup.models import all_readable, user_models_folder
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork, tells_latency
 from hybridlat.estimate.predict.source import (
@@ -27,13 +27,14 @@ from hybridlat.estimate.predict.source import (
     NetworkLaw,
     Origin,
 )
+from hybridlat.model.arrays import reading
 from hybridlat.model.family import shipped
 from hybridlat.model.family.dataset import KernelSet, Observation, Task, kernel_set, task_base
 from hybridlat.model.family.kernels import COPY, HOST, every_kernel
 from hybridlat.model.family.law import each_us
 from hybridlat.model.family.learn import AdaptedTask, adapt
 from hybridlat.model.family.limits import least_us, within_reach
-from hybridlat.model.family.served import FamilyModel, relative_point
+from hybridlat.model.family.served import FamilyModel, relative_point, unreadable
 from hybridlat.schema.device import STRICT, Device
 from hybridlat.schema.estimate import OriginCode
 from hybridlat.schema.target import Target
@@ -175,18 +176,34 @@ class Family(CellSource):
         return Origin(code, f"{text[:1].upper()}{text[1:]}.", batches, typical)
 
 
-def folder_of(target: Target, device: Device | None) -> Path | None:
-    """The model of the family that answers for a target on that ``device``; None without one."""
+def model_of(
+    target: Target, device: Device | None, seen: list[str] | None = None
+) -> FamilyModel | None:
+    """The model of the family that answers for a target on that ``device``; None without one.
+
+    Damaged ones are passed over with a warning, to ``seen`` too.
+    """
     name = shipped.FAMILY_OF.get(target.engine)
     if name is None or device is None or device.kind != "gpu":
         return None
-    return shipped.folder_of(name, user_models_folder())
+
+    def read(folder: Path) -> FamilyModel:
+        model = shipped.load(folder)
+        with reading(unreadable(folder)):
+            task = shipped.task_of(target, model.tasks)
+            if task in model.trees:
+                model.trees[task].booster  # noqa: B018  reads it
+        return model
+
+    return next(all_readable(read, shipped.folders(name, user_models_folder()), seen), None)
 
 
-def family_of(folder: Path, data: TargetData, device: Device, others: Sequence[Target]) -> Family:
+def family_of(
+    model: FamilyModel, data: TargetData, device: Device, others: Sequence[Target]
+) -> Family:
     """The law of a target's family, corrected by whole networks of it and of ``others``.
 
-    Those are other versions and precisions of the target. Raises StoreError for a damaged family.
+    Those are other versions and precisions of the target.
     """
     there = (data.target, *others)
     stored = [one for target in there for one in measured_networks(data.store, target)]
@@ -194,7 +211,7 @@ def family_of(folder: Path, data: TargetData, device: Device, others: Sequence[T
     for one in (*data.given.values(), *stored):
         networks.setdefault((one.target, one.signature), one)
     chosen = list(networks.values())[:MOST_NETWORKS]
-    return Family(shipped.load(folder), device, data.target).after(chosen)
+    return Family(model, device, data.target).after(chosen)
 
 
 def measured_networks(store: Store, target: Target) -> list[MeasuredNetwork]:

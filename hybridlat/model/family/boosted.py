@@ -30,7 +30,7 @@ _DENSE = ("conv 1x1", "conv kxk", "conv transposed", "matmul")
 _OTHERS = 3
 _KIND = np.array([0 if name in _DENSE else _OTHERS for name in CLASSES])
 _KIND[[CLASSES.index("conv grouped"), CLASSES.index("conv depthwise")]] = 1, 2
-_WIDTHS = np.array([2.0, 2.0] + [0.5] * 8)
+WIDTHS = np.array([2.0, 2.0] + [0.5] * 8)
 """Prior standard deviations of the factors' logarithms: host, copy, then compute of the four kinds,
 memory and launch of those that compute and of others."""
 _NOISE = 0.1
@@ -55,13 +55,14 @@ class TaskTrees:
     reach: float = np.inf
 
     @cached_property
-    def _booster(self) -> Booster:
+    def booster(self) -> Booster:
+        """The trees as predictions evaluate them; StoreError where they are damaged."""
         return Booster(self.ubj, LAYOUT + 1 + len(CLASSES))
 
     def log_us(self, kernels: KernelSet, task: Task) -> float:
         """The logarithm of a network's latency in us."""
         each_us = _columns(kernels, task) @ self.factors
-        left = np.where(kernels.classes < HOST, self._booster.predict(_inputs(kernels)), 0.0)
+        left = np.where(kernels.classes < HOST, self.booster.predict(_inputs(kernels)), 0.0)
         return float(np.log(kernels.counts @ (each_us * np.exp(left))))
 
     def correction(
@@ -78,7 +79,7 @@ def _columns(kernels: KernelSet, task: Task) -> Array:
     base = task_base(kernels, task)
     parts = base[:, None] * kernels.descriptors[:, len(DESCRIPTORS) : len(DESCRIPTORS) + len(PARTS)]
     kinds, rows = _KIND[kernels.classes], np.arange(len(base))
-    columns = np.zeros((len(base), len(_WIDTHS)))
+    columns = np.zeros((len(base), len(WIDTHS)))
     columns[rows, 2 + kinds] = parts[:, 0]
     others = kinds == _OTHERS
     columns[rows, 6 + others] = parts[:, 1]
@@ -100,7 +101,7 @@ def _factors(sums_us: Array, log_us: Array, names: Sequence[str]) -> Array:
     """
     _, place, count = np.unique(list(names), return_inverse=True, return_counts=True)
     weights = 1 / (_NOISE**2 * np.sqrt(count[place]))
-    logs, prior = np.zeros(len(_WIDTHS)), 1 / _WIDTHS**2
+    logs, prior = np.zeros(len(WIDTHS)), 1 / WIDTHS**2
     for _ in range(_STEPS):
         each = sums_us * np.exp(logs)
         total = each.sum(axis=1)

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
-from zipfile import BadZipFile
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.errors import StoreError
-from hybridlat.model.family.boosted import TaskTrees
+from hybridlat.model.arrays import Arrays, reading
+from hybridlat.model.family.boosted import WIDTHS, TaskTrees
 from hybridlat.model.family.dataset import KernelSet, Task, task_base
+from hybridlat.model.family.kernels import DESCRIPTORS
 from hybridlat.model.family.law import Embedding, Hyper, log_sum
+from hybridlat.schema.files import MOST_BYTES, read_bytes
 
 Array = NDArray[np.float64]
 Float32 = NDArray[np.float32]
@@ -30,6 +33,7 @@ ELSEWHERE = ""
 """Stands among the tasks of a calibration for devices that were left out."""
 _ARRAYS = "family.npz"
 _HEAD = "family.json"
+_MOST_NUMBER = 1e4
 _FLOOR = 0.05
 _PRIOR_SCORES = 20.0
 _MOST_VARIANCE = 0.3  # beyond it the normal law of log-errors says nothing any more
@@ -228,10 +232,6 @@ class FamilyModel:
     def save(self, folder: Path) -> None:
         """Write ``family.json`` and ``family.npz`` into a folder that exists."""
         calibration = self.calibration.rounded() if self.calibration else None
-        head = ModelHead(
-            FORMAT, self.embedding.size, self.embedding.seed, self.embedding.hyper, self.tasks,
-            self.seen.tolist(), calibration, self.batches,
-        )  # fmt: skip
         arrays = io.BytesIO()
         own = self.trees.values()
         trees: dict[str, Any] = {
@@ -246,57 +246,111 @@ class FamilyModel:
             anchor_task=self.anchor_task.astype(np.int32), anchor_factor=self.anchor_factor,
         )  # fmt: skip
         (folder / _ARRAYS).write_bytes(arrays.getvalue())
+        head = ModelHead(
+            FORMAT, self.embedding.size, self.embedding.seed, self.embedding.hyper, self.tasks,
+            self.seen.tolist(), calibration, self.batches, _hash(arrays.getvalue()),
+        )  # fmt: skip
         body = msgspec.to_builtins(head, enc_hook=lambda array: array.tolist())
+        body["hash"] = _hash_of_head(body)
         (folder / _HEAD).write_text(json.dumps(body) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, folder: Path) -> FamilyModel:
         """Read ``save``; StoreError for what is damaged or of another format."""
         head = ModelHead.read(folder)
-        try:
-            with np.load(folder / _ARRAYS, allow_pickle=False) as arrays:
-                laws, trees = arrays["laws"], {}
-                for i, task in enumerate(arrays["law_task"]):
-                    ubj = zlib.decompress(arrays[f"trees_{i}"].tobytes())
-                    factors, counts = laws[i, :-2], laws[i, -2:].tolist()
-                    trees[head.tasks[task]] = TaskTrees(factors, ubj, *counts)
-                return cls(
-                    Embedding(head.hyper, head.size, head.seed), head.tasks, arrays["sums"],
-                    arrays["beside"].astype(np.float32), arrays["anchors"].astype(np.float32),
-                    arrays["anchor_task"].astype(np.intp),
-                    arrays["anchor_factor"], np.array(head.seen, np.intp), trees,
-                    head.calibration, head.batches,
-                )  # fmt: skip
-        except (OSError, EOFError, LookupError, TypeError, ValueError, BadZipFile, zlib.error) as e:
-            raise _unreadable(folder, e) from None
+        with reading(unreadable(folder)):
+            data = read_bytes(folder / _ARRAYS)
+            if head.arrays_hash not in ("", _hash(data)):
+                raise ValueError(f"{_ARRAYS} is not the one that was saved")
+            arrays, embedding = Arrays(data), Embedding(head.hyper, head.size, head.seed)
+            count, columns = len(head.tasks), embedding.columns
+            trees, arrays["laws"] = (
+                {},
+                np.nan_to_num(arrays["laws"], nan=-1.0),
+            )  # a reach has no end
+            shape = (-1, len(WIDTHS) + 2) if arrays["laws"].size else (0,)
+            laws = arrays.take("laws", *shape, low=0)
+            for i, task in enumerate(
+                arrays.take("law_task", len(laws), kind="iu", low=0, high=count - 1)
+            ):
+                packed = arrays.take(f"trees_{i}", -1, kind="u").tobytes()
+                ubj = zlib.decompressobj().decompress(packed, MOST_BYTES)
+                factors, counts = laws[i, :-2], laws[i, -2:].tolist()
+                trees[head.tasks[task]] = TaskTrees(factors, ubj, *counts)
+            anchors = arrays.take("anchors", -1, columns).astype(np.float32)
+            size = len(anchors)
+            anchor_task = arrays.take("anchor_task", size, kind="iu", low=0, high=count - 1)
+            return cls(
+                embedding, head.tasks, arrays.take("sums", count, columns),
+                arrays.take("beside", count, columns).astype(np.float32), anchors,
+                anchor_task.astype(np.intp), arrays.take("anchor_factor", size, size),
+                np.array(head.seen, np.intp), trees, head.calibration, head.batches,
+            )  # fmt: skip
 
 
 class ModelHead(msgspec.Struct):
     """What a saved model says of itself beside its arrays."""
 
     format: int
-    size: int
-    seed: int
+    size: Annotated[int, msgspec.Meta(ge=1, le=4096)]
+    seed: Annotated[int, msgspec.Meta(ge=0, le=2**62)]
     hyper: Hyper
     tasks: tuple[Task, ...]
-    seen: list[int]
+    seen: list[Annotated[int, msgspec.Meta(ge=0, le=10**9)]]
     calibration: Calibration | None
     batches: dict[str, tuple[int, int]] = {}
+    arrays_hash: str = ""
+    hash: str = ""
 
     @classmethod
     def read(cls, folder: Path) -> ModelHead:
         """Of the model in a folder; StoreError as for ``FamilyModel.load``."""
-        try:
-            stated = msgspec.json.decode((folder / _HEAD).read_bytes())
+        with reading(unreadable(folder)):
+            stated = msgspec.json.decode(read_bytes(folder / _HEAD), type=dict[str, Any])
             if stated["format"] != FORMAT:
                 raise StoreError(
-                    f"{folder} is a family model of format {stated['format']}, this version reads "
-                    f"{FORMAT}: install the version that wrote it or train it anew"
+                    f"{folder} is a family model of format {stated['format']!r:.40}, this version "
+                    f"reads {FORMAT}: install the version that wrote it or train it anew"
                 )
-            return msgspec.convert(stated, cls, dec_hook=lambda _, body: np.array(body, np.float64))
-        except (OSError, KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
-            raise _unreadable(folder, error) from None
+            if stated.get("hash", "") not in ("", _hash_of_head(stated)):
+                raise ValueError(f"{_HEAD} is not the one that was saved")
+            head = msgspec.convert(stated, cls, dec_hook=lambda _, body: np.array(body, np.float64))
+            head.check()
+            return head
+
+    def check(self) -> None:
+        """ValueError where parts do not belong together, or numbers are none that a law has."""
+        if len(self.seen) != len(self.tasks) or len(set(self.tasks)) != len(self.tasks):
+            raise ValueError("it does not say of each of its tasks what was seen")
+        hyper, scores, spreads = self.hyper, list[Array](), list[float]()
+        sharing = [
+            value for one in (hyper.sharing, *hyper.apart.values()) for value in astuple(one)
+        ]
+        if self.calibration is not None:
+            calibration = self.calibration
+            scores = [calibration.pooled, *calibration.by_task.values()]
+            spreads = [calibration.floor, *calibration.spreads.values()]
+            spreads += [x for each in calibration.spreads_at.values() for x in each]
+        numbers = [getattr(hyper, f.name) for f in fields(hyper) if f.type == "float"]
+        is_law = (
+            hyper.by_class > 0 and hyper.overlap >= 1 and len(hyper.lengths) == len(DESCRIPTORS)
+        )
+        each = [*numbers, *sharing, *spreads, *hyper.lengths.ravel()]
+        if not is_law or not all(0 <= x <= _MOST_NUMBER for x in each):
+            raise ValueError("its law or its calibration has numbers that none has")
+        if not all(s.ndim == 1 and len(s) and (np.diff(s, prepend=0) >= 0).all() for s in scores):
+            raise ValueError("the scores of its calibration do not rise")
 
 
-def _unreadable(folder: Path, error: object) -> StoreError:
-    return StoreError(f"{folder} holds no family model that can be read: {error}")
+def unreadable(folder: Path) -> str:
+    """The words before the reason."""
+    return f"{folder} is passed over, delete it or put it back: it holds no family model"
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
+def _hash_of_head(body: Mapping[str, object]) -> str:
+    rest = {key: value for key, value in body.items() if key != "hash"}
+    return _hash(json.dumps(rest, sort_keys=True).encode())

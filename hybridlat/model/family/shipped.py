@@ -35,13 +35,11 @@ def copies_of(target: Target, stated: bool | None = None) -> bool:
     return target.engine in _COPIES if stated is None else stated
 
 
-def folder_of(family: str, user_folder: Path) -> Path | None:
-    """Where the model of a family lies, the user's own before the one shipped; None without one."""
+def folders(family: str, user_folder: Path) -> list[Path]:
+    """Where models of a family lie, the user's own before the one shipped."""
     name = f"family_{family}"
-    for folder in (user_folder / name, shipped("models", name)):
-        if (folder / "family.json").is_file():
-            return folder
-    return None
+    each = (user_folder / name, shipped("models", name))
+    return [folder for folder in each if (folder / "family.json").exists()]
 
 
 @cache
@@ -97,12 +95,6 @@ class FamilyHead:
         others = [batch for batch in served.BATCHES if not low <= batch <= high]
         found = [(b, share) for b in others if (share := self.half_width_share(target, b))]
         return max(found, key=itemgetter(1), default=None)
-
-
-def folders(user_folder: Path) -> list[Path]:
-    """The folders of all families that have a model, by the family's name."""
-    candidates = [folder_of(name, user_folder) for name in sorted(set(FAMILY_OF.values()))]
-    return [folder for folder in candidates if folder is not None]
 
 
 def head_of(folder: Path) -> FamilyHead:

@@ -1,0 +1,86 @@
+"""The arrays and numbers of a model's files: read within bounds, and held to their form."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+import zipfile
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from hybridlat.errors import HybridlatError, StoreError
+from hybridlat.schema.files import MOST_BYTES
+
+_LONGEST_REASON = 200
+
+
+@contextlib.contextmanager
+def reading(what: str) -> Iterator[None]:
+    """StoreError, after ``what``, for whatever a damaged file raises.
+
+    Errors of zip, zlib, numpy, msgspec and of deep nesting have no common class.
+    """
+    try:
+        yield
+    except HybridlatError:
+        raise
+    except Exception as error:  # noqa: BLE001
+        raise StoreError(f"{what}: {error!r:.{_LONGEST_REASON}}") from None
+
+
+class Arrays(dict[str, NDArray[Any]]):
+    """The arrays of an npz file by name, no pickles, at most 256 MiB of them.
+
+    The file's own checksums are compared. KeyError for an array that it lacks, many others for what
+    is damaged: read it under ``reading``.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        with zipfile.ZipFile(io.BytesIO(data)) as zipped:
+            entries, size = zipped.infolist(), 0
+            for entry in entries:
+                size += entry.file_size
+                if size > MOST_BYTES or entry.compress_type not in (0, zipfile.ZIP_DEFLATED):
+                    raise ValueError(f"its arrays take more than {MOST_BYTES >> 20} MiB")
+                with zipped.open(entry) as member:
+                    self[entry.filename.removesuffix(".npy")] = _array(
+                        member.read(entry.file_size + 1)
+                    )
+
+    def take(
+        self,
+        name: str,
+        *shape: int,
+        kind: str = "f",
+        low: float = -math.inf,
+        high: float = math.inf,
+    ) -> NDArray[Any]:
+        """The array of that shape (-1: any length) with finite numbers of a kind, within bounds.
+
+        ``kind`` is numpy's: ``f`` for floats, ``iu`` for integers. ValueError where it is not so.
+        """
+        array = self[name]
+        is_like = array.ndim == len(shape) and all(
+            expected in (-1, size) for expected, size in zip(shape, array.shape, strict=True)
+        )
+        if not is_like or array.dtype.kind not in kind:
+            raise ValueError(f"{name} is {array.dtype} {array.shape}, not {shape}")
+        if array.size and not (
+            np.isfinite(array).all() and low <= array.min() and array.max() <= high
+        ):
+            raise ValueError(f"{name} has numbers that it cannot have")
+        return array
+
+
+def _array(data: bytes) -> NDArray[Any]:
+    stream = io.BytesIO(data)
+    npy.read_magic(stream)  # of the first format: its headers hold up to 64 KiB
+    shape, is_fortran, dtype = npy.read_array_header_1_0(stream)
+    if dtype.hasobject or math.prod(shape) * dtype.itemsize != len(data) - stream.tell():
+        raise ValueError(f"an array is not {dtype} {shape}")
+    return np.ndarray(shape, dtype, data, stream.tell(), order="F" if is_fortran else "C")
