@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 from collections.abc import Mapping
@@ -33,6 +34,8 @@ CARD_FILE = "card.json"
 PRIOR_FOLDER = "prior"
 """The folder within a model's that holds the model it started from, and so on."""
 _MOST_JSON_BYTES = 16 << 20
+HASHES = "files"
+"""The key of a card that holds the hash of each file beside it, but the card's own."""
 MODEL_FILES = ("model.json", "arrays.npz", "trees.ubj", "spread.ubj")
 _Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 _Size = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
@@ -79,7 +82,9 @@ def save_model(model: CellModel, folder: Path, card: Mapping[str, object] | None
     (folder / "arrays.npz").write_bytes(stream.getvalue())
     (folder / "trees.ubj").write_bytes(model.trees.ubj)
     (folder / "spread.ubj").write_bytes(model.error_scale.ubj)
-    _write_json(folder / CARD_FILE, {**model.card, **(card or {})})
+    files = [path for path in sorted(folder.iterdir()) if path.is_file() and path.name != CARD_FILE]
+    hashes = {path.name: hash_of(path.read_bytes()) for path in files}
+    _write_json(folder / CARD_FILE, {**model.card, **(card or {}), HASHES: hashes})
     if model.prior is not None:
         save_model(model.prior, folder / PRIOR_FOLDER)
 
@@ -88,17 +93,35 @@ def _write_json(path: Path, body: Mapping[str, object]) -> None:
     path.write_text(json.dumps(body, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def load_model(folder: Path) -> CellModel:
-    """Read a model folder; StoreError when it is missing, damaged or of another format."""
+def hash_of(data: bytes) -> str:
+    """Of a file in a card, 16 hex digits."""
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def load_model(folder: Path, is_intact: bool = True) -> CellModel:
+    """Read a model folder; StoreError when it is missing, damaged or of another format.
+
+    Where its card has no hashes of its files, trees are read only if it ``is_intact``.
+    """
     missing = [name for name in MODEL_FILES if not (folder / name).is_file()]
     if missing:
         raise StoreError(f"{folder} is not a model: it lacks {', '.join(missing)}")
     with reading(f"the model in {folder} is damaged"):
-        return _read(folder)
+        return _read(folder, is_intact)
 
 
-def _read(folder: Path) -> CellModel:
-    stated = read_json(folder / "model.json")
+def _read(folder: Path, is_intact: bool) -> CellModel:
+    card_file, prior = folder / CARD_FILE, folder / PRIOR_FOLDER
+    card = read_json(card_file) if card_file.is_file() else {}
+
+    def data_of(name: str) -> bytes:
+        data = read_bytes(folder / name)
+        if HASHES in card and card[HASHES].get(name) != hash_of(data):
+            raise StoreError(f"{name} is not the file that was installed")
+        return data
+
+    with reading("model.json"):
+        stated = msgspec.json.decode(data_of("model.json"), type=dict[str, Any])
     if stated["format"] != MODEL_FORMAT:
         raise StoreError(
             f"{folder} has model format {stated['format']!r:.40}, this version reads "
@@ -110,7 +133,8 @@ def _read(folder: Path) -> CellModel:
             f"{folder} was trained on other features than this version computes: "
             "train it again with `hybridlat train`"
         )
-    a, width, ops = Arrays(read_bytes(folder / "arrays.npz")), len(head.features), len(head.ops)
+    with reading("arrays.npz"):
+        a, width, ops = Arrays(data_of("arrays.npz")), len(head.features), len(head.ops)
     columns = a.take("columns", -1, kind="iu", low=0, high=width - 1)
     points = a.take("points", -1, len(columns))
     domain = ApplicabilityDomain(
@@ -121,7 +145,8 @@ def _read(folder: Path) -> CellModel:
     )  # fmt: skip
     if not len(domain.prototypes):
         raise ValueError("it has no landmarks")
-    card_file, prior = folder / CARD_FILE, folder / PRIOR_FOLDER
+    if HASHES not in card and not is_intact:
+        raise StoreError("its card has no hashes of its files")
     return CellModel(
         device=Device.from_mapping(head.device),
         precision=head.precision,
@@ -132,15 +157,15 @@ def _read(folder: Path) -> CellModel:
             points, a.take("weights", len(points)), head.level,
         ),
         gp_weight=head.mix,
-        trees=Booster(read_bytes(folder / "trees.ubj"), width),
-        error_scale=Booster(read_bytes(folder / "spread.ubj"), width),
+        trees=Booster(data_of("trees.ubj"), width),
+        error_scale=Booster(data_of("spread.ubj"), width),
         domain=domain,
         quantile=head.quantile,
         log_bias=head.lean,
         confidence=head.confidence,
-        prior=load_model(prior) if prior.is_dir() else None,
+        prior=load_model(prior, is_intact) if prior.is_dir() else None,
         prior_line=head.prior_line,
-        card=read_json(card_file) if card_file.is_file() else {},
+        card=card,
     )  # fmt: skip
 
 

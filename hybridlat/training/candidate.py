@@ -204,13 +204,13 @@ class Candidate:
             "noise_floor": noise_floor([n.repeats_us for n in self.dataset.complete_networks]),
             "trained_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         }
-        save_model(self.model, folder, card)
         drift = self.dataset.drift
         served = replace(
             self.composition, wander_share=drift.wander_share, shown_ratio=drift.shown_ratio
         )
         text = json.dumps(served.to_json(), indent=2, sort_keys=True)
         (folder / models.COMPOSITION_FILE).write_text(text + "\n", encoding="utf-8")
+        save_model(self.model, folder, card)  # its card has the hash of each file
 
 
 def holds(predictions: Sequence[Prediction], confidence: float) -> bool:

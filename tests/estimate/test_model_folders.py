@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from hybridlat import Predictor
+from hybridlat.errors import StoreError
 from hybridlat.estimate.compose.target_composition import composition_of, lent_composition
 from hybridlat.estimate.lookup import models as model_folders
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.target_list import list_targets
+from hybridlat.model.arrays import Arrays, reading
+from hybridlat.model.family.served import FamilyModel
+from hybridlat.model.model_files import load_model, save_model
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
@@ -43,6 +50,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def _damaged(models: Path, target: Target, file: str, how: str) -> Path:
     folder = models / target.folder
     shutil.copytree(shipped("models") / TARGET.folder, folder)
+    save_model(load_model(folder), folder)  # with the hash of each file
     path = folder / file
     path.write_bytes(DAMAGE[how](path.read_bytes()))
     return path
@@ -107,3 +115,67 @@ def test_an_estimate_says_what_of_its_model_is_damaged(models: Path, tmp_path: P
     assert again.warnings == estimate.warnings
     assert not any(str(broken) in w for w in map(str, estimate.warnings))
     assert str(TARGET) in {t.target for t in list_targets(store)}
+
+
+def _without_a_row(arrays: dict[str, Any]) -> None:
+    arrays["anchors"] = arrays["anchors"][1:]
+
+
+def _of_no_task(arrays: dict[str, Any]) -> None:
+    arrays["anchor_task"] = arrays["anchor_task"] + 99999
+
+
+def _of_text(arrays: dict[str, Any]) -> None:
+    arrays["sums"] = arrays["sums"].astype(str)
+
+
+def _of_nan(arrays: dict[str, Any]) -> None:
+    arrays["anchor_factor"] = arrays["anchor_factor"] * np.nan
+
+
+@pytest.mark.parametrize("damage", [_without_a_row, _of_no_task, _of_text, _of_nan])
+@pytest.mark.parametrize("shipped_too", [False, True])
+def test_a_damaged_family_gives_way_to_the_next(
+    damage: Callable[[dict[str, Any]], None], shipped_too: bool, models: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    family = shipped("models") / "family_torch-compile"
+    folder = models / family.name
+    shutil.copytree(family, folder)
+    with np.load(family / "family.npz") as arrays:
+        changed = dict(arrays)
+    damage(changed)
+    np.savez(folder / "family.npz", **changed)
+    if shipped_too:
+        other = lambda *parts: models.joinpath(*parts[1:])  # noqa: E731
+        monkeypatch.setattr("hybridlat.model.family.shipped.shipped", other)
+    target, store = "v100/torch-compile-2.9/fp32", str(tmp_path / "store.db")
+    with Predictor(target, store=store, measure="never") as predictor:
+        estimate = predictor.predict(to_onnx(conv_relu(), seed=1))
+    assert estimate.latency_us is not None
+    [warning] = [w for w in map(str, estimate.warnings) if str(folder) in w]
+    assert "holds no family model" in warning
+
+
+def test_a_family_that_was_changed_after_it_was_saved_is_not_read(tmp_path: Path) -> None:
+    FamilyModel.load(shipped("models") / "family_torch-compile").save(tmp_path)
+    head = (tmp_path / "family.json").read_text()
+    (tmp_path / "family.json").write_text(head.replace('"highest": 3.5', '"highest": 3.6'))
+    with pytest.raises(StoreError, match="family.json is not the one that was saved"):
+        FamilyModel.load(tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["bomb", "header", "member"])
+def test_arrays_are_read_within_bounds(damage: str) -> None:
+    stream = io.BytesIO()
+    if damage == "header":
+        np.savez(stream, a=np.zeros(10))
+        data = stream.getvalue().replace(b"(10,), }  ", b"(9999999,)}")
+    else:
+        zeros = np.zeros(300 << 20 if damage == "bomb" else 4000, np.int8)
+        np.savez_compressed(stream, a=zeros)
+        data = stream.getvalue()
+        if damage == "member":
+            data = data[:70] + b"\xff" * 9 + data[79:]
+    with pytest.raises(StoreError, match="a file: "), reading("a file"):
+        Arrays(data)

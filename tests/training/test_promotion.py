@@ -127,8 +127,9 @@ def test_a_damaged_prior_is_found_before_it_is_read(
     new = _model(tmp_path / "new", "new")
     for depth in ("prior", "prior/prior"):
         _model(new / depth, "prior")
+    (new / "card.json").write_text("{}")
     folder = install(new, tmp_path / TARGET.folder)
-    monkeypatch.setattr(models, "load_model", lambda _: pytest.fail("the damaged model was read"))
+    monkeypatch.setattr(models, "load_model", lambda *_: pytest.fail("the damaged model was read"))
     (folder / place / "trees.ubj").write_text("damaged")
     with pytest.raises(StoreError, match="not those that were installed"):
         read_model(folder)

@@ -123,9 +123,11 @@ def summed_networks(data: TargetData) -> list[machine.SummedNetwork]:
 def read_composition(folder: Path) -> Composition | None:
     """The composition of a model, None where it has none; StoreError where it is damaged."""
     path = folder / models.COMPOSITION_FILE
-    models.check(folder)
+    if not path.exists():
+        return None
+    models.check(path)
     try:
-        return Composition.from_json(models.read_json(path)) if path.exists() else None
+        return Composition.from_json(models.read_json(path))
     except InputError as error:
         raise models.damaged(path, error) from error
 

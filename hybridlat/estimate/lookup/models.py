@@ -6,8 +6,8 @@ A target's folder holds versions, each complete, and a file that names the one i
     models/<target>/versions/<name>/card.json, composition.json, model.json, ...
 
 Replacing that file is the whole of an installation, so a reader meets the old version or the new
-one. A version's name begins with the hash of its files, which is checked before they are read:
-XGBoost ends the process over some damaged files. Shipped models lie in the target's folder itself.
+one. The card has the hash of each file, which is checked before it is read: XGBoost ends the
+process over some damaged files. Shipped models lie in the target's folder itself.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ from hybridlat.model.cell_model import CellModel
 from hybridlat.model.family.shipped import FAMILY_OF, FamilyHead, folders, head_of
 from hybridlat.model.model_files import (
     CARD_FILE,
+    HASHES,
     MODEL_FILES,
     PRIOR_FOLDER,
+    hash_of,
     load_model,
     read_device,
 )
@@ -41,8 +43,6 @@ from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
 COMPOSITION_FILE = "composition.json"
-HASH = "files_hash"
-"""The key of a card that holds ``model_hash``."""
 CURRENT_FILE = "current"
 VERSIONS_FOLDER = "versions"
 _log = logging.getLogger(__name__)
@@ -114,24 +114,34 @@ def read_target(folder: Path) -> Target:
 
 def read_model(folder: Path) -> CellModel:
     """The model of unseen cells; StoreError where it is damaged or of another format."""
-    check(folder)
+    is_intact = folder.is_relative_to(shipped("models"))
+    if HASHES not in read_card(folder) and folder.parent.name == VERSIONS_FOLDER:
+        is_intact = check(folder / MODEL_FILES[0])
     try:
-        return load_model(folder)
+        return load_model(folder, is_intact)
     except StoreError as error:
         raise damaged(folder, error) from error
 
 
-def check(folder: Path) -> None:
-    """StoreError where a model's files are not those that its card or version's name is of."""
-    expected = str(read_card(folder).get(HASH, ""))
-    if folder.parent.name == VERSIONS_FOLDER:
-        expected = folder.name.partition("-")[0]
+def check(file: Path) -> bool:
+    """Whether a model's card or its version's name says that a file is the one that was installed.
+
+    StoreError where it is another.
+    """
+    folder = file.parent
     try:
-        if not expected or model_hash(folder) == expected:
-            return
+        hashes = read_card(folder).get(HASHES)
+        if isinstance(hashes, dict):
+            if hashes.get(file.name) != hash_of(read_bytes(file)):
+                raise damaged(file, "it is not the file that was installed")
+            return True
+        if folder.parent.name != VERSIONS_FOLDER:
+            return False
+        if model_hash(folder) != folder.name.partition("-")[0]:
+            raise damaged(folder, "its files are not those that were installed")
     except OSError as error:
-        raise damaged(folder, error) from error
-    raise damaged(folder, "its files are not those that were installed")
+        raise damaged(file, error) from error
+    return True
 
 
 def readable(read: Callable[[S], T], source: S, seen: list[str] | None = None) -> T | None:
@@ -184,7 +194,7 @@ def known_device(target: Target, store: Store) -> Device | None:
 
 
 def _device_of(folder: Path) -> Device | None:
-    check(folder)
+    check(folder / MODEL_FILES[0])
     return read_device(folder)
 
 
