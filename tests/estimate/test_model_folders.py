@@ -161,7 +161,7 @@ def test_a_family_that_was_changed_after_it_was_saved_is_not_read(tmp_path: Path
     FamilyModel.load(shipped("models") / "family_torch-compile").save(tmp_path)
     head = (tmp_path / "family.json").read_text()
     (tmp_path / "family.json").write_text(head.replace('"highest": 3.5', '"highest": 3.6'))
-    with pytest.raises(StoreError, match="family.json is not the one that was saved"):
+    with pytest.raises(StoreError, match=r"family.json is not the one that was saved"):
         FamilyModel.load(tmp_path)
 
 
