@@ -33,7 +33,7 @@ MARK = "HYBRIDLAT_KILLS"
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 ENDS_IN_S, LEAVES_IN_S = 60.0, 15.0
 PACK = ROOT / "data" / "packs" / "epyc-26-2_onnxruntime-1.31_fp32_1t"
-NETS = {f"net{n}": classifier(8 + n, classes=9 + n) for n in range(12)}
+NETS = {f"net{n}": classifier(8 + n, classes=9 + n) for n in range(4)}
 NETS |= {"conv": conv_relu(), "blocks": residual_block(blocks=3)}
 COMMANDS = {
     "predict": ["predict", "{nets}", "--measure", "always"],

@@ -42,15 +42,14 @@ class Arrays(dict[str, NDArray[Any]]):
 
     def __init__(self, data: bytes) -> None:
         with zipfile.ZipFile(io.BytesIO(data)) as zipped:
-            entries, size = zipped.infolist(), 0
-            for entry in entries:
+            size = 0
+            for entry in zipped.infolist():
                 size += entry.file_size
                 if size > MOST_BYTES or entry.compress_type not in (0, zipfile.ZIP_DEFLATED):
                     raise ValueError(f"its arrays take more than {MOST_BYTES >> 20} MiB")
-                with zipped.open(entry) as member:
-                    self[entry.filename.removesuffix(".npy")] = _array(
-                        member.read(entry.file_size + 1)
-                    )
+                with zipped.open(entry) as member:  # a size that is understated is an error too
+                    content = member.read(entry.file_size + 1)
+                self[entry.filename.removesuffix(".npy")] = _array(content)
 
     def take(
         self,
@@ -65,14 +64,11 @@ class Arrays(dict[str, NDArray[Any]]):
         ``kind`` is numpy's: ``f`` for floats, ``iu`` for integers. ValueError where it is not so.
         """
         array = self[name]
-        is_like = array.ndim == len(shape) and all(
-            expected in (-1, size) for expected, size in zip(shape, array.shape, strict=True)
-        )
-        if not is_like or array.dtype.kind not in kind:
+        sizes = tuple(a if b < 0 else b for a, b in zip(array.shape, shape, strict=False))
+        if array.shape != sizes or len(sizes) != len(shape) or array.dtype.kind not in kind:
             raise ValueError(f"{name} is {array.dtype} {array.shape}, not {shape}")
-        if array.size and not (
-            np.isfinite(array).all() and low <= array.min() and array.max() <= high
-        ):
+        ends = (array.min(), array.max()) if array.size else ()  # NaN where there is one
+        if not all(np.isfinite(end) and low <= end <= high for end in ends):
             raise ValueError(f"{name} has numbers that it cannot have")
         return array
 

@@ -222,13 +222,11 @@ def holds(predictions: Sequence[Prediction], confidence: float) -> bool:
     figures = score(predictions)
     if figures.coverage is None:
         return False
+    from scipy.stats import binom
+
     count = min(figures.answered, _MOST_INDEPENDENT)
     inside = math.floor(figures.coverage * count + 1e-6)
-    chances = (
-        math.comb(count, k) * confidence**k * (1 - confidence) ** (count - k)
-        for k in range(inside + 1)
-    )
-    return sum(chances) >= _LEAST_CHANCE
+    return bool(binom.cdf(inside, count, confidence) >= _LEAST_CHANCE)
 
 
 def _held_out(networks: Sequence[WholeNetwork]) -> list[WholeNetwork]:

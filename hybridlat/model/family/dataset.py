@@ -8,7 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
+from typing import Annotated
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,6 +28,8 @@ from hybridlat.schema.device import Device
 from hybridlat.schema.target import VERSION
 
 Array = NDArray[np.float64]
+Number = Annotated[float, msgspec.Meta(ge=0, le=1e4)]
+"""Of a law: a standard deviation, a variance, a factor."""
 _NOTHING_US = 1e-3
 HOST_ROW = -2  # of a KernelSet
 STARTS_EACH_GROUP = ("paddle-tensorrt-2020", "paddle-tensorrt-2021")
@@ -75,14 +79,14 @@ class Sharing:
     version at one precision, which runs the same kernels on every device.
     """
 
-    all: float = 1.0
-    device: float = 0.3
-    engine: float = 0.2
-    precision: float = 0.3
-    layout: float = 0.1
-    task: float = 0.4
-    runtime: float = 0.0
-    recipe: float = 0.0
+    all: Number = 1.0
+    device: Number = 0.3
+    engine: Number = 0.2
+    precision: Number = 0.3
+    layout: Number = 0.1
+    task: Number = 0.4
+    runtime: Number = 0.0
+    recipe: Number = 0.0
 
     @property
     def total(self) -> float:

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.model.family.dataset import HOST_ROW, KernelSet, Relations, Sharing, Task
+from hybridlat.model.family.dataset import HOST_ROW, KernelSet, Number, Relations, Sharing, Task
 from hybridlat.model.family.kernels import CLASSES, COPY, DESCRIPTORS, HOST, LAYOUT, PARTS
 
 Array = NDArray[np.float64]
@@ -47,25 +48,25 @@ class Hyper:
     """
 
     lengths: Array = field(default_factory=lambda: np.full(len(DESCRIPTORS), 0.35))
-    class_distance: float = 1.4
-    smooth: float = 0.85
-    rough: float = 0.5
-    rough_scale: float = 2.5
-    by_class: float = 0.2
-    offset: float = 0.5
-    noise: float = 0.08
-    network: float = 0.05
-    architecture: float = 0.05
+    class_distance: Number = 1.4
+    smooth: Number = 0.85
+    rough: Number = 0.5
+    rough_scale: Number = 2.5
+    by_class: Annotated[float, msgspec.Meta(gt=0)] = 0.2
+    offset: Number = 0.5
+    noise: Number = 0.08
+    network: Number = 0.05
+    architecture: Number = 0.05
     sharing: Sharing = field(default_factory=Sharing)
     apart: dict[str, Sharing] = field(default_factory=dict)
-    alone: float = 0.0
+    alone: Number = 0.0
     boosted: bool = False
-    highest: float = 3.5
-    by_part: float = 0.0
-    parts: float = 0.0
-    layout_distance: float = 0.0
-    overlap: float = 1.0
-    host: float = 0.0
+    highest: Number = 3.5
+    by_part: Number = 0.0
+    parts: Number = 0.0
+    layout_distance: Number = 0.0
+    overlap: Annotated[float, msgspec.Meta(ge=1, le=100)] = 1.0
+    host: Number = 0.0
 
     @property
     def own_variance(self) -> float:

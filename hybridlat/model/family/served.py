@@ -7,7 +7,7 @@ import io
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from hybridlat.errors import StoreError
 from hybridlat.model.arrays import Arrays, reading
 from hybridlat.model.family.boosted import WIDTHS, TaskTrees
-from hybridlat.model.family.dataset import KernelSet, Task, task_base
+from hybridlat.model.family.dataset import KernelSet, Number, Task, task_base
 from hybridlat.model.family.kernels import DESCRIPTORS
 from hybridlat.model.family.law import Embedding, Hyper, log_sum
 from hybridlat.schema.files import MOST_BYTES, read_bytes
@@ -33,7 +33,6 @@ ELSEWHERE = ""
 """Stands among the tasks of a calibration for devices that were left out."""
 _ARRAYS = "family.npz"
 _HEAD = "family.json"
-_MOST_NUMBER = 1e4
 _FLOOR = 0.05
 _PRIOR_SCORES = 20.0
 _MOST_VARIANCE = 0.3  # beyond it the normal law of log-errors says nothing any more
@@ -50,11 +49,11 @@ class Calibration:
     each batch of ``BATCHES``, learned or not.
     """
 
-    floor: float
+    floor: Number
     pooled: Array
     by_task: dict[str, Array]
-    spreads: dict[str, float] = field(default_factory=dict)
-    spreads_at: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    spreads: dict[str, Number] = field(default_factory=dict)
+    spreads_at: dict[str, tuple[Number, ...]] = field(default_factory=dict)
 
     def half_width(
         self, spread: float, task: str, confidence: float = 0.9, before: float | None = None
@@ -270,9 +269,8 @@ class FamilyModel:
             )  # a reach has no end
             shape = (-1, len(WIDTHS) + 2) if arrays["laws"].size else (0,)
             laws = arrays.take("laws", *shape, low=0)
-            for i, task in enumerate(
-                arrays.take("law_task", len(laws), kind="iu", low=0, high=count - 1)
-            ):
+            law_task = arrays.take("law_task", len(laws), kind="iu", low=0, high=count - 1)
+            for i, task in enumerate(law_task):
                 packed = arrays.take(f"trees_{i}", -1, kind="u").tobytes()
                 ubj = zlib.decompressobj().decompress(packed, MOST_BYTES)
                 factors, counts = laws[i, :-2], laws[i, -2:].tolist()
@@ -322,22 +320,9 @@ class ModelHead(msgspec.Struct):
         """ValueError where parts do not belong together, or numbers are none that a law has."""
         if len(self.seen) != len(self.tasks) or len(set(self.tasks)) != len(self.tasks):
             raise ValueError("it does not say of each of its tasks what was seen")
-        hyper, scores, spreads = self.hyper, list[Array](), list[float]()
-        sharing = [
-            value for one in (hyper.sharing, *hyper.apart.values()) for value in astuple(one)
-        ]
-        if self.calibration is not None:
-            calibration = self.calibration
-            scores = [calibration.pooled, *calibration.by_task.values()]
-            spreads = [calibration.floor, *calibration.spreads.values()]
-            spreads += [x for each in calibration.spreads_at.values() for x in each]
-        numbers = [getattr(hyper, f.name) for f in fields(hyper) if f.type == "float"]
-        is_law = (
-            hyper.by_class > 0 and hyper.overlap >= 1 and len(hyper.lengths) == len(DESCRIPTORS)
-        )
-        each = [*numbers, *sharing, *spreads, *hyper.lengths.ravel()]
-        if not is_law or not all(0 <= x <= _MOST_NUMBER for x in each):
-            raise ValueError("its law or its calibration has numbers that none has")
+        scores = [] if (one := self.calibration) is None else [one.pooled, *one.by_task.values()]
+        if self.hyper.lengths.shape != (len(DESCRIPTORS),) or not all(self.hyper.lengths >= 0):
+            raise ValueError("it has no length for each descriptor")
         if not all(s.ndim == 1 and len(s) and (np.diff(s, prepend=0) >= 0).all() for s in scores):
             raise ValueError("the scores of its calibration do not rise")
 
