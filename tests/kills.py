@@ -166,6 +166,7 @@ def wait_for_none(mark: str) -> dict[int, str]:
 
 def main(count: int, seed: int = 0, names: Sequence[str] = tuple(COMMANDS)) -> int:
     """Kill ``count`` commands in turn; 1 where a fault was found."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job of a shell may ignore it
     rng, faults = random.Random(seed), 0
     with tempfile.TemporaryDirectory(prefix="hybridlat-kills-") as folder:
         stages = [Stage(name, Path(folder) / str(place)) for place, name in enumerate(names)]
