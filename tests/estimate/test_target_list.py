@@ -120,8 +120,8 @@ def test_a_damaged_family_costs_only_itself(
     (own_models / "family_tensorrt").mkdir()
     (own_models / "family_tensorrt" / "family.json").write_text(damage)
     targets = {info.target for info in list_targets(str(tmp_path / "s.db"))}
-    assert "v100/tensorrt/fp16" in targets and "t4/tensorrt/fp16" not in targets
-    assert "tensorrt" not in {family.name for family in family_heads()}
+    assert {"v100/tensorrt/fp16", "t4/tensorrt/fp16"} <= targets  # the shipped one answers
+    assert "tensorrt" in {family.name for family in family_heads()}
     assert "family_tensorrt" in caplog.text
 
 

@@ -67,9 +67,9 @@ def model_folders(target: Target | None) -> list[Path]:
 
 def family_heads() -> list[FamilyHead]:
     """What the families of engines that can be read say of themselves."""
-    user = user_models_folder()
-    each = (all_readable(head_of, folders(name, user)) for name in sorted({*FAMILY_OF.values()}))
-    return [head for heads in each if (head := next(heads, None)) is not None]
+    user, names = user_models_folder(), sorted({*FAMILY_OF.values()})
+    heads = [next(all_readable(head_of, folders(name, user)), None) for name in names]
+    return [head for head in heads if head is not None]
 
 
 def folder_in_use(parent: Path) -> Path | None:
