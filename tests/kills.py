@@ -170,13 +170,15 @@ def main(count: int, seed: int = 0, names: Sequence[str] = tuple(COMMANDS)) -> i
     rng, faults = random.Random(seed), 0
     with tempfile.TemporaryDirectory(prefix="hybridlat-kills-") as folder:
         stages = [Stage(name, Path(folder) / str(place)) for place, name in enumerate(names)]
-        for number in range(count):
-            for fault in stages[number % len(stages)].attempt(rng):
-                print(f"FAULT {number}: {fault}", flush=True)
-                faults += 1
-        for stage in stages:
-            for what, figure in sorted(stage.figures.items()):
-                print(f"{stage.name:14} {what:32} {figure}")
+        try:
+            for number in range(count):
+                for fault in stages[number % len(stages)].attempt(rng):
+                    print(f"FAULT {number}: {fault}", flush=True)
+                    faults += 1
+        finally:  # an interrupted series has figures too
+            for stage in stages:
+                for what, figure in sorted(stage.figures.items()):
+                    print(f"{stage.name:14} {what:32} {figure}")
     return 1 if faults else 0
 
 
