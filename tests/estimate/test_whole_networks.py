@@ -241,6 +241,7 @@ def test_a_machine_trained_on_few_networks_goes_on_learning_from_its_own(
 ) -> None:
     trained = Composition(scale=2.0, networks=trained_on, correlation=Correlation(near=0.77))
     (tmp_path / "composition.json").write_text(json.dumps(trained.to_json()))
+    (tmp_path / "card.json").write_text("{}")
     with Store(store) as opened:
         data = TargetData(TARGET, opened, [tmp_path])
         assert (own_composition(data) is not None) is is_own and is_calibrating(data) is not is_own
