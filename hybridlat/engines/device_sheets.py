@@ -135,10 +135,9 @@ def read(file: Path | str, name: str | None = None) -> Device:
     except OSError as error:
         _refuse(path, f"it cannot be read ({error.strerror or error})")
     except msgspec.ValidationError as error:
-        keys = (
-            f"; its keys are {', '.join(_Sheet.__struct_fields__)}" if "field" in str(error) else ""
-        )
-        _refuse(path, str(error).replace("$.", "").replace("Object", "it") + keys)
+        why = str(error).replace("$.", "").replace("Object", "it")
+        keys = f"; its keys are {', '.join(_Sheet.__struct_fields__)}" if "field" in why else ""
+        _refuse(path, why + keys)
     except (ValueError, RecursionError) as error:
         _refuse(path, f"it is not TOML ({error})")
     if "fp32" not in sheet.peak_tflops:
@@ -151,22 +150,16 @@ def read(file: Path | str, name: str | None = None) -> Device:
                 _refuse(path, f"{table} knows no {precision}; choose from {', '.join(known)}")
     device = name or path.stem
     return Device(
-        name=device,
-        kind=sheet.kind,
+        name=device, kind=sheet.kind, units=sheet.units, clock_hz=sheet.clock_mhz * 1e6,
         peak_flops={p: tflops * 1e12 for p, tflops in sheet.peak_tflops.items()},
         sustained_flops={p: tflops * 1e12 for p, tflops in sheet.sustained_tflops.items()},
         bandwidth_bytes_per_s=sheet.bandwidth_gb_per_s * 1e9,
-        units=sheet.units,
-        clock_hz=sheet.clock_mhz * 1e6,
         cache_bytes=tuple(int(kib * 1024) for kib in sheet.cache_kib),
-        source=sheet.source,
-        title=sheet.title or device,
-        architecture=sheet.architecture,
+        source=sheet.source, title=sheet.title or device, architecture=sheet.architecture,
         compute_capability=sheet.compute_capability,
         memory_bytes=None if sheet.memory_gb is None else int(sheet.memory_gb * 2**30),
-        launch_us=sheet.launch_us,
-        enqueue_us=sheet.enqueue_us,
-    )
+        launch_us=sheet.launch_us, enqueue_us=sheet.enqueue_us,
+    )  # fmt: skip
 
 
 def _sheet(path: Path) -> _Sheet:
@@ -226,16 +219,12 @@ def probe_cpu(threads: int = 1) -> Device:
     threads; the bandwidth counts both sides of copies that are larger than the last cache.
     """
     return Device(
-        name=host.cpu_device(),
-        kind="cpu",
+        name=host.cpu_device(), kind="cpu", title=host.cpu().model, units=threads, clock_hz=0.0,
         peak_flops={"fp32": _matmul_flops(threads)},
         bandwidth_bytes_per_s=_copy_bandwidth(),
-        units=threads,
-        clock_hz=0.0,
         cache_bytes=host.cpu().cache_bytes,
         source="micro-benchmark on this machine",
-        title=host.cpu().model,
-    )
+    )  # fmt: skip
 
 
 @cache

@@ -123,11 +123,7 @@ class Tracker:
             if experiment is None:
                 # MLflow would put artifacts below the folder it happens to be started in.
                 location = folder and (folder / "mlflow-artifacts").as_uri()
-                try:
-                    self._client.create_experiment(EXPERIMENT, artifact_location=location)
-                except mlflow.MlflowException:
-                    if self._client.get_experiment_by_name(EXPERIMENT) is None:
-                        raise  # no other process was quicker
+                self._client.create_experiment(EXPERIMENT, artifact_location=location)
                 experiment = self._client.get_experiment_by_name(EXPERIMENT)
             self._experiment = str(experiment.experiment_id)
             if experiment.lifecycle_stage != "active":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import math
 import zipfile
@@ -33,6 +34,11 @@ def reading(what: str) -> Iterator[None]:
         raise StoreError(f"{what}: {error!r:.{_LONGEST_REASON}}") from None
 
 
+def hash_of(data: bytes) -> str:
+    """Of a file of a model, 16 hex digits."""
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
 class Arrays(dict[str, NDArray[Any]]):
     """The arrays of an npz file by name, no pickles, at most 256 MiB of them.
 
@@ -52,12 +58,7 @@ class Arrays(dict[str, NDArray[Any]]):
                 self[entry.filename.removesuffix(".npy")] = _array(content)
 
     def take(
-        self,
-        name: str,
-        *shape: int,
-        kind: str = "f",
-        low: float = -math.inf,
-        high: float = math.inf,
+        self, name: str, *shape: int, kind: str = "f", low: float = -np.inf, high: float = np.inf
     ) -> NDArray[Any]:
         """The array of that shape (-1: any length) with finite numbers of a kind, within bounds.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 from collections.abc import Mapping
@@ -14,15 +13,8 @@ import msgspec
 import numpy as np
 
 from hybridlat.errors import StoreError
-from hybridlat.model import features
-from hybridlat.model.applicability_domain import (
-    COMBINATIONS,
-    RANGED,
-    SHAPE,
-    TRIPLES,
-    ApplicabilityDomain,
-)
-from hybridlat.model.arrays import Arrays, reading
+from hybridlat.model import applicability_domain, features
+from hybridlat.model.arrays import Arrays, hash_of, reading
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.gaussian_process import GaussianProcessMean
 from hybridlat.model.xgboost_runtime import Booster
@@ -93,24 +85,16 @@ def _write_json(path: Path, body: Mapping[str, object]) -> None:
     path.write_text(json.dumps(body, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def hash_of(data: bytes) -> str:
-    """Of a file in a card, 16 hex digits."""
-    return hashlib.sha256(data).hexdigest()[:16]
-
-
-def load_model(folder: Path, is_intact: bool = True) -> CellModel:
-    """Read a model folder; StoreError when it is missing, damaged or of another format.
-
-    Where its card has no hashes of its files, trees are read only if it ``is_intact``.
-    """
+def load_model(folder: Path) -> CellModel:
+    """Read a model folder; StoreError when it is missing, damaged or of another format."""
     missing = [name for name in MODEL_FILES if not (folder / name).is_file()]
     if missing:
         raise StoreError(f"{folder} is not a model: it lacks {', '.join(missing)}")
     with reading(f"the model in {folder} is damaged"):
-        return _read(folder, is_intact)
+        return _read(folder)
 
 
-def _read(folder: Path, is_intact: bool) -> CellModel:
+def _read(folder: Path) -> CellModel:
     card_file, prior = folder / CARD_FILE, folder / PRIOR_FOLDER
     card = read_json(card_file) if card_file.is_file() else {}
 
@@ -137,35 +121,26 @@ def _read(folder: Path, is_intact: bool) -> CellModel:
         a, width, ops = Arrays(data_of("arrays.npz")), len(head.features), len(head.ops)
     columns = a.take("columns", -1, kind="iu", low=0, high=width - 1)
     points = a.take("points", -1, len(columns))
-    domain = ApplicabilityDomain(
-        a.take("low", ops, len(RANGED)), a.take("high", ops, len(RANGED)),
-        a.take("landmarks", -1, len(SHAPE) + 1), head.reach,
-        a.take("met", -1, kind="iu", low=0, high=COMBINATIONS - 1), a.take("triples", len(TRIPLES)),
-        head.limit,
+    known = applicability_domain
+    domain = known.ApplicabilityDomain(
+        a.take("low", ops, len(known.RANGED)), a.take("high", ops, len(known.RANGED)),
+        a.take("landmarks", -1, len(known.SHAPE) + 1), head.reach,
+        a.take("met", -1, kind="iu", low=0, high=known.COMBINATIONS - 1),
+        a.take("triples", len(known.TRIPLES)), head.limit,
     )  # fmt: skip
     if not len(domain.prototypes):
         raise ValueError("it has no landmarks")
-    if HASHES not in card and not is_intact:
-        raise StoreError("its card has no hashes of its files")
+    gp_mean = GaussianProcessMean(
+        columns, a.take("shift", len(columns)), a.take("scale", len(columns), low=1e-9), points,
+        a.take("weights", len(points)), head.level,
+    )  # fmt: skip
     return CellModel(
-        device=Device.from_mapping(head.device),
-        precision=head.precision,
-        ops=head.ops,
-        floor_us=head.floor_us,
-        gp_mean=GaussianProcessMean(
-            columns, a.take("shift", len(columns)), a.take("scale", len(columns), low=1e-9),
-            points, a.take("weights", len(points)), head.level,
-        ),
-        gp_weight=head.mix,
+        device=Device.from_mapping(head.device), precision=head.precision, ops=head.ops,
+        floor_us=head.floor_us, gp_mean=gp_mean, gp_weight=head.mix,
         trees=Booster(data_of("trees.ubj"), width),
-        error_scale=Booster(data_of("spread.ubj"), width),
-        domain=domain,
-        quantile=head.quantile,
-        log_bias=head.lean,
-        confidence=head.confidence,
-        prior=load_model(prior, is_intact) if prior.is_dir() else None,
-        prior_line=head.prior_line,
-        card=card,
+        error_scale=Booster(data_of("spread.ubj"), width), domain=domain, quantile=head.quantile,
+        log_bias=head.lean, confidence=head.confidence, prior_line=head.prior_line, card=card,
+        prior=load_model(prior) if prior.is_dir() else None,
     )  # fmt: skip
 
 

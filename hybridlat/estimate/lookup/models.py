@@ -24,6 +24,7 @@ from typing import TypeVar
 from hybridlat.engines import device_sheets
 from hybridlat.errors import HybridlatError, InputError, StoreError, TargetError
 from hybridlat.model import model_files
+from hybridlat.model.arrays import hash_of
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.family.shipped import FAMILY_OF, FamilyHead, folders, head_of
 from hybridlat.model.model_files import (
@@ -31,7 +32,6 @@ from hybridlat.model.model_files import (
     HASHES,
     MODEL_FILES,
     PRIOR_FOLDER,
-    hash_of,
     load_model,
     read_device,
 )
@@ -114,11 +114,10 @@ def read_target(folder: Path) -> Target:
 
 def read_model(folder: Path) -> CellModel:
     """The model of unseen cells; StoreError where it is damaged or of another format."""
-    is_intact = folder.is_relative_to(shipped("models"))
-    if HASHES not in read_card(folder) and folder.parent.name == VERSIONS_FOLDER:
-        is_intact = check(folder / MODEL_FILES[0])
+    if not check(folder / MODEL_FILES[0]) and not folder.is_relative_to(shipped("models")):
+        raise damaged(folder, "its card has no hashes of its files")
     try:
-        return load_model(folder, is_intact)
+        return load_model(folder)
     except StoreError as error:
         raise damaged(folder, error) from error
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import zlib
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.errors import StoreError
-from hybridlat.model.arrays import Arrays, reading
+from hybridlat.model.arrays import Arrays, hash_of, reading
 from hybridlat.model.family.boosted import WIDTHS, TaskTrees
 from hybridlat.model.family.dataset import KernelSet, Number, Task, task_base
 from hybridlat.model.family.kernels import DESCRIPTORS
@@ -247,7 +246,7 @@ class FamilyModel:
         (folder / _ARRAYS).write_bytes(arrays.getvalue())
         head = ModelHead(
             FORMAT, self.embedding.size, self.embedding.seed, self.embedding.hyper, self.tasks,
-            self.seen.tolist(), calibration, self.batches, _hash(arrays.getvalue()),
+            self.seen.tolist(), calibration, self.batches, hash_of(arrays.getvalue()),
         )  # fmt: skip
         body = msgspec.to_builtins(head, enc_hook=lambda array: array.tolist())
         body["hash"] = _hash_of_head(body)
@@ -259,14 +258,12 @@ class FamilyModel:
         head = ModelHead.read(folder)
         with reading(unreadable(folder)):
             data = read_bytes(folder / _ARRAYS)
-            if head.arrays_hash not in ("", _hash(data)):
+            if head.arrays_hash not in ("", hash_of(data)):
                 raise ValueError(f"{_ARRAYS} is not the one that was saved")
             arrays, embedding = Arrays(data), Embedding(head.hyper, head.size, head.seed)
             count, columns = len(head.tasks), embedding.columns
-            trees, arrays["laws"] = (
-                {},
-                np.nan_to_num(arrays["laws"], nan=-1.0),
-            )  # a reach has no end
+            arrays["laws"] = np.nan_to_num(arrays["laws"], nan=-1.0)  # a reach has no end
+            trees: dict[Task, TaskTrees] = {}
             shape = (-1, len(WIDTHS) + 2) if arrays["laws"].size else (0,)
             laws = arrays.take("laws", *shape, low=0)
             law_task = arrays.take("law_task", len(laws), kind="iu", low=0, high=count - 1)
@@ -332,10 +329,6 @@ def unreadable(folder: Path) -> str:
     return f"{folder} is passed over, delete it or put it back: it holds no family model"
 
 
-def _hash(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:32]
-
-
 def _hash_of_head(body: Mapping[str, object]) -> str:
     rest = {key: value for key, value in body.items() if key != "hash"}
-    return _hash(json.dumps(rest, sort_keys=True).encode())
+    return hash_of(json.dumps(rest, sort_keys=True).encode())
