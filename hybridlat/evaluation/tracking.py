@@ -132,10 +132,7 @@ class Tracker:
 
     @contextlib.contextmanager
     def run(self, name: str, tags: Mapping[str, str] | None = None) -> Iterator[TrackedRun]:
-        """A run of the project's experiment; it fails or is killed when its block is.
-
-        TrackingError where it cannot be started; that it cannot be ended is a warning.
-        """
+        """A run, failed or killed when its block is; TrackingError where it cannot be started."""
         if self._client is None:
             yield TrackedRun()
             return
@@ -246,10 +243,7 @@ def tracking_uri(store_url: str) -> str:
 
 
 def open_tracker(store_url: str) -> Tracker:
-    """A tracker for the store; one that keeps nothing where MLflow is not installed.
-
-    TrackingError where it does not open.
-    """
+    """A tracker for the store, of nothing without MLflow; TrackingError where it does not open."""
     return Tracker(tracking_uri(store_url) if find_spec("mlflow") is not None else "")
 
 

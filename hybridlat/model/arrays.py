@@ -22,10 +22,7 @@ _LONGEST_REASON = 200
 
 @contextlib.contextmanager
 def reading(what: str) -> Iterator[None]:
-    """StoreError, after ``what``, for whatever a damaged file raises.
-
-    Errors of zip, zlib, numpy, msgspec and of deep nesting have no common class.
-    """
+    """StoreError, after ``what``, for what a damaged file raises: it has no common class."""
     try:
         yield
     except HybridlatError:
@@ -40,11 +37,7 @@ def hash_of(data: bytes) -> str:
 
 
 class Arrays(dict[str, NDArray[Any]]):
-    """The arrays of an npz file by name, no pickles, at most 256 MiB of them.
-
-    The file's own checksums are compared. KeyError for an array that it lacks, many others for what
-    is damaged: read it under ``reading``.
-    """
+    """The arrays of an npz file by name, at most 256 MiB; what is damaged is for ``reading``."""
 
     def __init__(self, data: bytes) -> None:
         with zipfile.ZipFile(io.BytesIO(data)) as zipped:

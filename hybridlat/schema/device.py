@@ -23,10 +23,7 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
 
 
 def implausible(name: str, value: object, low: float, high: float) -> str:
-    """The number that no device has, of one or those in a list or table, in words; else empty.
-
-    A clock of 0 is an unknown one.
-    """
+    """The first number that no device has, in words; else empty. A clock of 0 is an unknown one."""
     of = value if isinstance(value, Mapping) else {}
     each = {f"{name}.{part}": x for part, x in of.items()} or {name: value}
     for part, parts in each.items():

@@ -146,10 +146,7 @@ class Candidate:
         return predictions
 
     def compare(self, champion: Champion | None, is_in_use: bool = False) -> Verdict:
-        """The verdict on the same held-out networks; InputError where none could be predicted.
-
-        ``is_in_use``: the champion is this very model, which takes no place then.
-        """
+        """The verdict on the same held-out networks; InputError where none could be predicted."""
         regime = "unseen" if self.networks else "unseen_cells"
         ours = self.predictions[regime]
         theirs: Sequence[Prediction] = ()
@@ -178,36 +175,26 @@ class Candidate:
             before = f"before {old:.2f} %" if accepted else f"the champion has {old:.2f} %"
             reason = f"RMSPE {error:.2f} % on {what}, {before}"
         if accepted and not holds(ours, self.config.confidence):
-            accepted = False
-            coverage, confidence = score(ours).coverage or 0.0, self.config.confidence
-            reason = (
-                f"intervals of {100 * confidence:.0f} % hold the latency of "
-                f"{100 * coverage:.0f} % of {what}; {reason}"
-            )
+            stated, held = 100 * self.config.confidence, 100 * (score(ours).coverage or 0)
+            share = f"intervals of {stated:.0f} % hold the latency of {held:.0f} % of {what}"
+            accepted, reason = False, f"{share}; {reason}"
         return Verdict(accepted, f"{'accepted' if accepted else word}: {reason}", error, old)
 
     def save(self, folder: Path) -> None:
         """Write model, composition and card."""
         folder.mkdir(parents=True)
-        metrics = {
-            regime: {"rmspe": s.rmspe, "mape": s.mape, "coverage": s.coverage}
-            for regime, s in self.scores.items()
-        }
+        kept = ("rmspe", "mape", "coverage")
+        metrics = {r: {key: getattr(s, key) for key in kept} for r, s in self.scores.items()}
         card = {
-            **self.model.card,
-            "target": str(self.dataset.target),
-            "data_hash": self.dataset.data_hash,
-            "held_out": self.held_out,
+            **self.model.card, "metrics": metrics, "target": str(self.dataset.target),
+            "data_hash": self.dataset.data_hash, "held_out": self.held_out,
             "held_out_networks": [n.name for n in self.networks],
             "trained_networks": self.trained_networks,
-            "metrics": metrics,
             "noise_floor": noise_floor([n.repeats_us for n in self.dataset.complete_networks]),
             "trained_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        }
-        drift = self.dataset.drift
-        served = replace(
-            self.composition, wander_share=drift.wander_share, shown_ratio=drift.shown_ratio
-        )
+        }  # fmt: skip
+        wander, shown = self.dataset.drift.wander_share, self.dataset.drift.shown_ratio
+        served = replace(self.composition, wander_share=wander, shown_ratio=shown)
         text = json.dumps(served.to_json(), indent=2, sort_keys=True)
         (folder / models.COMPOSITION_FILE).write_text(text + "\n", encoding="utf-8")
         save_model(self.model, folder, card)  # its card has the hash of each file

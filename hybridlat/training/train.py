@@ -103,7 +103,7 @@ def train_target(
             candidate.save(folder)
             champion = Champion.find(target, root)
             made = models.model_hash(folder)
-            installed = None if champion is None else _in_use(champion, made, options.out)
+            installed = None if champion is None else _in_use(champion.folder, made, options.out)
             verdict = candidate.compare(champion, installed is not None)
             if verdict.accepted:
                 installed = install(folder, root / target.folder)
@@ -124,11 +124,10 @@ def train_target(
             )  # fmt: skip
 
 
-def _in_use(champion: Champion, model_hash: str, out: Path | None) -> Path | None:
+def _in_use(folder: Path, made: str, out: Path | None) -> Path | None:
     """The champion's folder where that is the new model, and lies where it is to lie."""
-    is_there = out is None or champion.folder.is_relative_to(out)
-    is_same = is_there and models.model_hash(champion.folder) == model_hash
-    return champion.folder if is_same else None
+    is_there = out is None or folder.is_relative_to(out)
+    return folder if is_there and models.model_hash(folder) == made else None
 
 
 def _dataset(target: Target, store: Store) -> Dataset:

@@ -18,6 +18,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import cache, partial
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,14 +28,7 @@ from hybridlat.model import model_files
 from hybridlat.model.arrays import hash_of
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.family.shipped import FAMILY_OF, FamilyHead, folders, head_of
-from hybridlat.model.model_files import (
-    CARD_FILE,
-    HASHES,
-    MODEL_FILES,
-    PRIOR_FOLDER,
-    load_model,
-    read_device,
-)
+from hybridlat.model.model_files import CARD_FILE, HASHES, MODEL_FILES, PRIOR_FOLDER, load_model
 from hybridlat.schema import wire
 from hybridlat.schema.device import Device
 from hybridlat.schema.files import read_bytes
@@ -68,8 +62,8 @@ def model_folders(target: Target | None) -> list[Path]:
 def family_heads() -> list[FamilyHead]:
     """What the families of engines that can be read say of themselves."""
     user, names = user_models_folder(), sorted({*FAMILY_OF.values()})
-    heads = [next(all_readable(head_of, folders(name, user)), None) for name in names]
-    return [head for head in heads if head is not None]
+    each = (all_readable(head_of, folders(name, user)) for name in names)
+    return [head for heads in each for head in islice(heads, 1)]
 
 
 def folder_in_use(parent: Path) -> Path | None:
@@ -123,10 +117,7 @@ def read_model(folder: Path) -> CellModel:
 
 
 def check(file: Path) -> bool:
-    """Whether a model's card or its version's name says that a file is the one that was installed.
-
-    StoreError where it is another.
-    """
+    """Whether card or version say that a file is what was installed; StoreError where it is not."""
     folder = file.parent
     try:
         hashes = read_card(folder).get(HASHES)
@@ -194,7 +185,7 @@ def known_device(target: Target, store: Store) -> Device | None:
 
 def _device_of(folder: Path) -> Device | None:
     check(folder / MODEL_FILES[0])
-    return read_device(folder)
+    return model_files.read_device(folder)
 
 
 def keep_device(target: Target, store: Store, device: Device) -> None:
