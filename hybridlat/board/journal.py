@@ -1,4 +1,7 @@
-"""results.jsonl: one line a result of one board, appended and flushed; what is in it is done."""
+"""results.jsonl: one line a result of one board, appended and flushed; what is in it is done.
+
+A line counts once it is whole: what a cut or a loss of power left of one is measured anew.
+"""
 
 import hashlib
 import json
@@ -10,9 +13,27 @@ from contextlib import suppress
 from typing import Any, Dict, Iterator, Optional, Tuple
 
 from . import BoardError
+from .reading import COUNT, FACT, FLAG, NUMBER, TEXT, TIME, matching, misfit, parse, read_file
 
 FORMAT = 1
-_MAX_LOST = 2  # times that a model may take the worker down before it counts as failed
+MAX_LOST = 2  # times that a model may take the worker down before it counts as failed
+_MOST_BYTES, _LONGEST_BYTES = 128 << 20, 1 << 20  # of a file, and of a line
+_LINE = {
+    "format": COUNT, "kind": matching("kind of line", "board|visit|failure"), "board_id": TEXT,
+    "at": TIME,
+}  # fmt: skip
+_RESULT = dict(_LINE, task=TEXT, round=COUNT)
+_SHAPES = {
+    "board": dict(_LINE, plan=TEXT, board={
+        TEXT: FACT, "engine": matching("engine", "[a-z0-9][a-z0-9-]{0,40}"),
+        "engine_version": matching("version", "[0-9][0-9.]{0,40}"),
+    }),
+    "failure": dict(_RESULT, **{"error": TEXT, "lost?": FLAG}),
+    "visit": dict(_RESULT, **{
+        "samples_us": {TEXT: [NUMBER]}, "sensors?": {TEXT: {TEXT: FACT}}, "visit?": COUNT,
+        "process?": COUNT, "reference_us?": NUMBER, "launch?": TEXT, "built?": {TEXT: {TEXT: FACT}},
+    }),
+}  # fmt: skip
 _SAME = (
     "runner", "engine", "engine_version", "gpu", "model", "uuid", "driver", "jetpack",
     "power_mode", "power_limit_w", "max_sm_mhz", "settings",
@@ -38,7 +59,7 @@ class Journal(object):
                 self.done.add(key)
             else:
                 lost[key] = lost.get(key, 0) + 1
-        self.done.update(key for key, times in lost.items() if times >= _MAX_LOST)
+        self.done.update(key for key, times in lost.items() if times >= MAX_LOST)
         _end_line(path)
         if header is None:
             self.write({"kind": "board", "plan": plan, "board": facts})
@@ -60,41 +81,52 @@ class Journal(object):
         """Append one line; it is on the disk when this returns."""
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         line = dict(line, format=FORMAT, board_id=self.board_id, at=at)
-        with open(self._path, "a") as sink:
-            sink.write(json.dumps(line, sort_keys=True) + "\n")
-            sink.flush()
-            os.fsync(sink.fileno())
+        text = json.dumps(line, sort_keys=True, ensure_ascii=False) + "\n"
+        try:
+            with open(self._path, "ab") as sink:
+                sink.write(text.encode("utf-8", "replace"))
+                sink.flush()
+                os.fsync(sink.fileno())
+        except OSError as error:
+            raise BoardError("%s cannot be written: %s" % (self._path, error.strerror))
 
 
 def read_lines(path: str) -> Iterator[Dict[str, Any]]:
-    """The whole lines of a results file; a last line that was cut off is passed over."""
+    """The whole lines of a results file, none where there is no file.
+
+    Raises BoardError for a whole line that is no result, and for a file that is none.
+    """
     try:
-        with open(path, "r") as source:
-            lines = source.read().split("\n")
-    except FileNotFoundError:
+        texts = read_file(path, _MOST_BYTES).split(b"\n")
+    except (FileNotFoundError, NotADirectoryError):
         return
-    for index, text in enumerate(lines):
-        if not text.strip():
+    for place, text in enumerate(texts):
+        line = _whole(text)
+        if line is None:
             continue
-        try:
-            line = json.loads(text)
-        except ValueError:
-            # A run that was killed while writing leaves half a line; the next run ends it.
-            was_cut = text.startswith("{") and not text.rstrip().endswith("}")
-            if index >= len(lines) - 1 or was_cut:
-                continue
-            raise BoardError("%s, line %d is damaged" % (path, index + 1))
-        if isinstance(line, dict):
-            yield line
+        problem = misfit(line, _LINE, "it") or misfit(line, _SHAPES[line["kind"]], "it")
+        if problem:
+            raise BoardError("%s, line %d is no result: %s" % (path, place + 1, problem))
+        yield line
+
+
+def _whole(text: bytes) -> Optional[Dict[str, Any]]:
+    """A line's object; None for what is left of a line that was cut off or lost."""
+    with suppress(ValueError):
+        line = parse(text.decode("utf-8", "replace")) if len(text) <= _LONGEST_BYTES else None
+        return line if isinstance(line, dict) else None
+    return None
 
 
 def _end_line(path: str) -> None:
+    """End a whole last line that lacks its end, and take away what is no whole line."""
     with suppress(FileNotFoundError), open(path, "rb+") as file:
-        file.seek(0, os.SEEK_END)
-        if file.tell():
-            file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":
-                file.write(b"\n")
+        content = file.read()
+        last = content[content.rfind(b"\n") + 1 :]
+        if _whole(last) is None:
+            file.truncate(len(content) - len(last))
+        else:
+            file.write(b"\n")
 
 
 def board_id(facts: Dict[str, str]) -> str:

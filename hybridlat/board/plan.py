@@ -1,15 +1,48 @@
-"""A plan as a board sees it: its manifest, whose names stay in its folder, and its noise."""
+"""A plan as a board sees it: its manifest, all of its shape, its files, and its noise."""
 
-import json
 import os
-import re
 from typing import Any, Dict, List, Tuple
 
 from . import BoardError
+from .reading import COUNT, FLAG, TEXT, Kind, bounded, cksum, matching, misfit, parse, read_file
 
 PLAN_FORMAT = 2
 KEPT = 48  # models that stay on the device, so that a pair's second half is not built again
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\Z")
+_MANIFEST_BYTES = 64 << 20
+MOST_BYTES = 1 << 30
+"""Of any other file of a plan."""
+LISTS = ("items.txt", "noise.txt", "reference.txt", "reference_item.txt", "rounds.txt",
+         "runtime.txt", "plan.txt")  # fmt: skip
+_NAME = matching("name in a plan", "[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")  # no folder, no hidden file
+_MODEL = matching("name of a model in a plan", "models/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+_PART = matching("part of a target", "[a-z0-9][a-z0-9._+-]{0,99}")
+_HASH = matching("hash", "[0-9a-f]{32}")
+_FEW = bounded("count up to 1000", 1, 1000, int)
+_SECONDS = bounded("number of seconds", 0, 1e6)
+_USES = [(_HASH, bounded("count", 1, 1e9, int))]
+_MANIFEST = {
+    "plan": matching("hash", "[0-9a-f]{16}"),
+    "device": _PART, "runtime": _PART, "settings": {
+        "samples": bounded("count", 1, 1e6, int), "rounds": _FEW,
+        "warm_s": _SECONDS, "limit_s": _SECONDS, "build_s": _SECONDS,
+    },
+    "items": {_NAME: {
+        "file": _MODEL, "typed_file?": _MODEL, "sha256": matching("hash", "[0-9a-f]{64}"),
+        "precision": _PART, "alone?": FLAG, "copies?": _FEW,
+    }},
+    "tasks": [{"task": _NAME, "items": [_NAME], "stage": COUNT, "rounds": _FEW, "title?": TEXT,
+               "label?": TEXT}],
+    "records": [{
+        "signature": _HASH, "kind": matching("kind of record", "cell|network|layer"),
+        "precision": _PART, "task": _NAME, "method": TEXT, "labels": {TEXT: TEXT},
+    }],
+    "noise": {_NAME: COUNT},
+    "reference": Kind(_NAME.words, lambda value: value == "" or _NAME.fits(value)),
+    "breakdowns": [{
+        "network": TEXT, "signature": _HASH, "precision": _PART, "cells": _USES, "layers": _USES,
+    }],
+    "signatures": {_HASH: TEXT},
+}  # fmt: skip
 
 
 class Plan(object):
@@ -19,8 +52,7 @@ class Plan(object):
         self.folder = os.path.abspath(folder)
         path = os.path.join(self.folder, "manifest.json")
         try:
-            with open(path) as source:
-                content = json.load(source)
+            content = parse(read_file(path, _MANIFEST_BYTES).decode("utf-8"))
         except OSError:
             is_folder = os.path.isdir(self.folder)
             why = "it has no manifest.json" if is_folder else "there is no such folder"
@@ -32,19 +64,38 @@ class Plan(object):
             raise BoardError("%s is no plan: its manifest.json is no JSON: %s" % (folder, error))
         if not isinstance(content, dict) or content.get("format") != PLAN_FORMAT:
             raise BoardError("%s is not a plan of format %d" % (path, PLAN_FORMAT))
-        try:
-            _check_names(content)
-            self.name = str(content["plan"])
-            self.settings: Dict[str, Any] = content["settings"]
-        except BoardError as error:
-            raise BoardError("%s: %s" % (path, error))
-        except (KeyError, TypeError, AttributeError) as error:
-            raise BoardError("%s lacks %s" % (path, error))
+        problem = misfit(content, _MANIFEST) or _dangling(content)
+        if problem:
+            raise BoardError("%s: %s" % (path, problem))
+        self.name: str = content["plan"]
+        self.settings: Dict[str, Any] = content["settings"]
         self.content: Dict[str, Any] = content
         self.items: Dict[str, Dict[str, Any]] = content["items"]
         self.tasks: List[Dict[str, Any]] = content["tasks"]
         self.noise: Dict[str, int] = content["noise"]
-        self.reference = content.get("reference") or ""
+        self.reference: str = content["reference"]
+
+    @property
+    def files(self) -> List[str]:
+        """The files that the plan is made of, but for its manifest and what runs it."""
+        specs = self.items.values()
+        models = {spec[key] for spec in specs for key in ("file", "typed_file") if key in spec}
+        return sorted(models | {"blocks/" + name for name in self.noise}) + list(LISTS)
+
+    def check_files(self) -> None:
+        """BoardError for a file that is not as it was written: a copy that was cut off."""
+        path = self.file("files.txt")
+        try:
+            *lines, end, _ = read_file(path, MOST_BYTES).decode("utf-8", "replace").split("\n")
+            sums = {name: of_file for of_file, _, name in (line.rpartition(" ") for line in lines)}
+            if end != "end" or not set(self.files) <= set(sums):
+                raise ValueError
+            for name in self.files:
+                path = self.file(name)
+                if cksum(read_file(path, MOST_BYTES)) != sums[name]:
+                    raise ValueError
+        except (OSError, ValueError):
+            raise BoardError("%s is not as it was written: copy the plan again" % path)
 
     def file(self, name: str) -> str:
         """Absolute path of a file in the plan."""
@@ -74,21 +125,16 @@ def in_order(tasks: List[Dict[str, Any]]) -> List[Tuple[int, Dict[str, Any]]]:
     return visits
 
 
-def _check_names(content: Dict[str, Any]) -> None:
-    """Raise BoardError for a manifest whose names could lead out of the plan's folder."""
-    names = list(content["items"]) + list(content["noise"])
+def _dangling(content: Dict[str, Any]) -> str:
+    """Which name of a manifest stands for nothing in it, in words; empty where all are known."""
+    items, tasks = content["items"], {task["task"] for task in content["tasks"]}
     for task in content["tasks"]:
-        names += [task["task"], *task["items"]]
-    if content.get("reference"):
-        names.append(content["reference"])
-    for name in names:  # plain ones: no folder, no hidden file
-        if not isinstance(name, str) or not _NAME.match(name):
-            raise BoardError("%r is no name in a plan" % (name,))
-    for spec in content["items"].values():
-        for name in filter(None, (spec.get("file"), spec.get("typed_file"))):
-            folder, _, base = name.partition("/") if isinstance(name, str) else ("", "", "")
-            if folder != "models" or not _NAME.match(base):
-                raise BoardError("%r is no name of a model in a plan" % (name,))
+        if len(task["items"]) not in (1, 2):
+            return "the task %s has not one or two items" % task["task"]
+    names = [name for task in content["tasks"] for name in task["items"]] + [content["reference"]]
+    missing = [name for name in names if name and name not in items]
+    missing += [one["task"] for one in content["records"] if one["task"] not in tasks]
+    return "%s is named and not there" % missing[0] if missing else ""
 
 
 def make_files(blocks: str, folder: str, sizes: Dict[str, int]) -> None:
@@ -97,8 +143,9 @@ def make_files(blocks: str, folder: str, sizes: Dict[str, int]) -> None:
         path = os.path.join(folder, name)
         if os.path.exists(path) and os.path.getsize(path) >= size:
             continue
-        with open(os.path.join(blocks, name), "rb") as source:
-            content = source.read()
+        content = read_file(os.path.join(blocks, name), MOST_BYTES)
+        if not content:  # it would be repeated for ever
+            raise BoardError("blocks/%s is empty: copy the plan again" % name)
         with open(path + ".part", "wb") as sink:
             written = 0
             while written < size:

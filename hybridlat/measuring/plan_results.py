@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hybridlat.board import BoardError
-from hybridlat.board.journal import read_lines
-from hybridlat.board.plan import Plan
+from hybridlat.board.journal import MAX_LOST, read_lines
+from hybridlat.board.plan import MOST_BYTES, Plan
+from hybridlat.board.reading import read_file
 from hybridlat.errors import StoreError
 from hybridlat.graph.signature import hash_of
 from hybridlat.measuring.statistics import Subject, difference, level_us, record_of, usual_us
@@ -21,7 +25,14 @@ from hybridlat.store.importers import ImportedRecords
 
 _PROTOCOL = "board-2"
 _FEWEST_SAMPLES = 5
-_LONGEST_US = 60e6
+_SHORTEST_US, _LONGEST_US = 1e-3, 60e6
+_MOST_DRIFT = 100.0
+MISSING = "rounds_missing"
+"""Says in a record's environment that a run was cut off: it has fewer visits than are planned."""
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -36,54 +47,62 @@ class _Board:
     failures: Mapping[str, str]
 
 
-def _read_manifest(folder: Path) -> dict[str, Any]:
-    """The plan in a folder; StoreError where it is damaged or names files outside of it."""
+def _from_board(read: Callable[..., T], *arguments: Any) -> T:
+    """What code of a board reads; its errors as StoreError."""
     try:
-        content = Plan(str(folder)).content
+        return read(*arguments)
     except BoardError as error:
         raise StoreError(str(error)) from error
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    """The plan in a folder; StoreError where it is damaged or names files outside of it."""
+    content = _from_board(Plan, str(folder)).content
     text = json.dumps({k: v for k, v in content.items() if k != "plan"}, sort_keys=True)
     if hashlib.sha256(text.encode()).hexdigest()[:16] != content.get("plan"):
         raise StoreError(f"{folder / 'manifest.json'} was changed after the plan was written")
     for spec in content["items"].values():
         path = folder / spec["file"]
-        if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() != spec["sha256"]:
-            raise StoreError(f"{path} is not the model that the plan was written with")
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            model = _from_board(read_file, str(path), MOST_BYTES)
+            if hashlib.sha256(model).hexdigest() != spec["sha256"]:
+                raise StoreError(f"{path} is not the model that the plan was written with")
     return content
 
 
 def _read_board(path: Path, manifest: Mapping[str, Any], board_id: str | None) -> _Board:
     """One results file; StoreError unless all its lines are of this plan and of one board."""
-    try:
-        lines = list(read_lines(str(path)))
-    except BoardError as error:
-        raise StoreError(str(error)) from error
+    lines = _from_board(lambda: list(read_lines(str(path))))
     if not lines:
         raise StoreError(f"{path} is empty")
-    header = lines[0]
-    try:
-        for line in lines:
-            if line.get("format") != 1:
-                raise StoreError(f"{path} has a line of format {line.get('format')!r}, not 1")
-            if header["kind"] != "board":
-                raise StoreError(f"{path} does not say which board it is from")
-            if line["kind"] == "board" and line.get("plan") != manifest["plan"]:
-                raise StoreError(f"{path} holds results of another plan ({line.get('plan')})")
-            if line.get("board_id") != header["board_id"]:
-                raise StoreError(
-                    f"{path} mixes results of two boards ({header['board_id']} and "
-                    f"{line.get('board_id')}): measure each into a file of its own"
-                )
-        facts = {k: str(v) for k, v in header["board"].items() if v not in ("", None)}
-        visits = [_checked(line, manifest, path) for line in lines if line["kind"] == "visit"]
-        failed = {line["task"]: line["error"] for line in lines if line["kind"] == "failure"}
-        board = _Board(path, header["board_id"], header["at"], facts, visits, failed)
-    except (AttributeError, KeyError, TypeError) as error:
-        raise StoreError(f"{path} has a line that lacks {error}") from error
+    header = next((line for line in lines if line["kind"] == "board"), None)
+    for line in lines:
+        if line["format"] != 1:
+            raise StoreError(f"{path} has a line of format {line['format']}, not 1")
+        if header is None:
+            raise StoreError(f"{path} does not say which board it is from")
+        if line["kind"] == "board" and line["plan"] != manifest["plan"]:
+            raise StoreError(f"{path} holds results of another plan ({line['plan'][:60]!r})")
+        if line["board_id"] != header["board_id"]:
+            raise StoreError(
+                f"{path} mixes results of two boards ({header['board_id'][:60]!r} and "
+                f"{line['board_id'][:60]!r}): measure each into a file of its own"
+            )
+    assert header is not None
+    facts = {k: str(v) for k, v in header["board"].items() if v not in ("", None)}
+    visits = [_checked(line, manifest, path) for line in lines if line["kind"] == "visit"]
+    failures = [line for line in lines if line["kind"] == "failure"]
+    lost = Counter(line["task"] for line in failures if line.get("lost"))
+    failed = {
+        line["task"]: line["error"]
+        for line in failures
+        if not line.get("lost") or lost[line["task"]] >= MAX_LOST
+    }
+    board = _Board(path, header["board_id"], header["at"], facts, visits, failed)
     if board_id not in (None, board.id):
         raise StoreError(
-            f"{path} is from the board {board.id} "
-            f"({facts.get('gpu') or facts.get('model', 'unnamed')}), not {board_id}"
+            f"{path} is from the board {board.id[:60]!r} "
+            f"({facts.get('gpu') or facts.get('model', 'unnamed')!r}), not {board_id}"
         )
     return board
 
@@ -91,21 +110,30 @@ def _read_board(path: Path, manifest: Mapping[str, Any], board_id: str | None) -
 def _checked(line: dict[str, Any], manifest: Mapping[str, Any], path: Path) -> dict[str, Any]:
     for item, samples in line["samples_us"].items():
         if item not in manifest["items"]:
-            raise StoreError(f"{path} has a result of {item}, which is not in the plan")
-        if not all(isinstance(s, int | float) and 0 < s < _LONGEST_US for s in samples):
+            raise StoreError(f"{path} has a result of {item[:60]!r}, which is not in the plan")
+        if not all(_SHORTEST_US < sample < _LONGEST_US for sample in samples):
             raise StoreError(f"{path} has samples of {item} that cannot be latencies")
     return line
 
 
 def _target_of(manifest: Mapping[str, Any], board: _Board, precision: str) -> Target:
-    """The plan's target with the engine version of the board; StoreError where the two disagree."""
-    target = Target(manifest["device"], manifest["runtime"], precision)
-    engine, version = board.facts.get("engine", ""), board.facts.get("engine_version", "")
-    if target.engine != engine:
-        raise StoreError(f"{board.path} was measured with {engine}, and the plan is for {target}")
-    if target.runtime not in (engine, f"{engine}-{version}"):
-        raise StoreError(f"{board.path} was measured with {engine} {version}, not {target.runtime}")
-    return Target(target.device, f"{engine}-{version}", precision)
+    """The plan's target with the engine version of the board; StoreError for another engine."""
+    ordered = Target(manifest["device"], manifest["runtime"], precision)
+    engine, version = board.facts["engine"], board.facts["engine_version"]
+    if ordered.engine != engine:
+        raise StoreError(f"{board.path} was measured with {engine}, and the plan is for {ordered}")
+    return Target(ordered.device, f"{engine}-{version}", precision)
+
+
+def _is_as_ordered(manifest: Mapping[str, Any], board: _Board) -> bool:
+    """Whether the engine's version is the plan's: how networks fall into cells follows it."""
+    ordered = Target(manifest["device"], manifest["runtime"], "fp32")
+    version = board.facts["engine_version"]
+    if not ordered.version[:1].isdigit() or f"{version}.".startswith(f"{ordered.version}."):
+        return True
+    _log.warning("%s was measured with %s %s, not %s: it is kept as that", board.path,
+                 ordered.engine, version, ordered.runtime)  # fmt: skip
+    return False
 
 
 def read_results(
@@ -137,8 +165,11 @@ def read_results(
             tuple((h, int(n)) for h, n in item["cells"]),
             tuple((h, int(n)) for h, n in item["layers"]),
         )
-        for board in boards for item in manifest["breakdowns"]
+        for board in boards if _is_as_ordered(manifest, board) for item in manifest["breakdowns"]
     ]  # fmt: skip
+    if left := sum(MISSING in record.environment for record in records):
+        _log.warning("%s: %d of %d records lack visits: run the plan again, it goes on from there",
+                     folder, left, len(records))  # fmt: skip
     return ImportedRecords(texts, records, breakdowns)
 
 
@@ -146,23 +177,31 @@ def _measurements(
     manifest: Mapping[str, Any], board: _Board, methods: Sequence[str]
 ) -> Iterator[Measurement]:
     _set_drift(manifest["reference"], board.visits)
-    items_of = {task["task"]: task["items"] for task in manifest["tasks"]}
+    tasks = {task["task"]: task for task in manifest["tasks"]}
+    launches = {line["task"]: line["launch"] for line in board.visits if "launch" in line}
+    for line in board.visits:
+        for item, about in line.get("built", {}).items():
+            launches.setdefault(item, str(about.get("launch") or ""))
     facts = {**board.facts, "plan": manifest["plan"], "board_id": board.id}
     for record in manifest["records"]:
         if record["method"] not in methods:
             continue
         task = record["task"]
-        items = items_of[task]
+        items = tasks[task]["items"]
         # worker.py names the task, run.sh each of its items.
         lines = [line for line in board.visits if line["task"] in (task, *items)]
         reasons = [board.failures[name] for name in (task, *items) if name in board.failures]
         firsts = [line for line in lines if line["task"] in (task, items[0])]
         readings = (line.get("sensors", {}).get(items[0]) for line in firsts)
         sensors: dict[str, Any] = next((reading for reading in readings if reading), {})
+        seen = [{line["round"] for line in lines if line["task"] in (task, i)} for i in items]
+        missing = tasks[task]["rounds"] - min(map(len, seen))
+        more = {"launch": launches.get(items[0]), MISSING: str(missing) if missing > 0 else None}
         subject = Subject(
             _target_of(manifest, board, record["precision"]), record["signature"], record["kind"],
             f"{_PROTOCOL} {board.facts.get('runner', '')} {record['method']}",
-            {**facts, **{k: str(v) for k, v in sensors.items() if v is not None}}, record["labels"],
+            {**facts, **{k: str(v) for k, v in {**sensors, **more}.items() if v not in ("", None)}},
+            record["labels"],
             str(firsts[0]["at"] if firsts else board.at),
         )  # fmt: skip
         visits = _visits(task, items, lines)
@@ -178,12 +217,14 @@ def _set_drift(reference: str, lines: Sequence[dict[str, Any]]) -> None:
     for place, line in enumerate(lines):
         if line.get("reference_us", 0) > 0:
             at[place] = float(line["reference_us"])
-        elif line["task"] == reference:
+        elif line["task"] == reference and line["samples_us"].get(reference):
             at[place] = level_us(line["samples_us"][reference])
     usual = usual_us(list(at.values()))
     for place, line in enumerate(lines):
-        nearest = min(at, key=lambda other: abs(other - place), default=None)
-        line["drift"] = 1.0 if nearest is None else round(at[nearest] / usual, 5)
+        nearest = min(at, key=lambda other: abs(other - place), default=-1)
+        line["drift"] = round(at[nearest] / usual, 5) if at else 1.0
+        if not 1 / _MOST_DRIFT < line["drift"] < _MOST_DRIFT:
+            raise StoreError(f"the reference took {at[nearest]:g} µs, {usual:g} µs elsewhere")
 
 
 def _visits(task: str, items: Sequence[str], lines: Sequence[Mapping[str, Any]]) -> list[Visit]:

@@ -6,6 +6,7 @@ A plan holds models, tasks in order, the records that they will make, and the co
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shutil
@@ -17,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from hybridlat import board
-from hybridlat.board.plan import PLAN_FORMAT
+from hybridlat.board import BoardError
+from hybridlat.board.plan import LISTS, PLAN_FORMAT, Plan
+from hybridlat.board.reading import cksum
 from hybridlat.engines import registry
 from hybridlat.engines.tensorrt import in_half_precision
 from hybridlat.errors import InputError
@@ -27,8 +30,6 @@ from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import Signature, sign, sign_part
 from hybridlat.measuring.pairs import pairs_of
 from hybridlat.onnx_io import tensorrt
-from hybridlat.schema import wire
-from hybridlat.schema.files import read_bytes
 from hybridlat.schema.measurement import Kind
 from hybridlat.schema.target import Target
 
@@ -200,8 +201,7 @@ class Draft:
         if not self._tasks:
             raise InputError("there is nothing to measure: every wanted cell is known already")
         manifest, path = self.manifest(), folder / "manifest.json"
-        there = wire.decode_or_none(read_bytes(path), dict[str, Any]) if path.exists() else manifest
-        if there is None or there.get("plan") != manifest["plan"]:
+        if path.exists() and _name_of(folder) != manifest["plan"]:
             raise InputError(f"{folder} holds another plan: give a new folder")
         for name in ("models", "blocks"):
             (folder / name).mkdir(parents=True, exist_ok=True)
@@ -211,7 +211,21 @@ class Draft:
             (folder / "blocks" / name).write_bytes(tensorrt.block(name))
         _write_lists(folder, manifest)
         _write_runners(folder)
+        blocks = [f"blocks/{name}" for name in self._noise]
+        write_sums(folder, [*self._models, *blocks, *LISTS])
         path.write_text(json.dumps(manifest, indent=1) + "\n")  # last: a plan with it is whole
+
+
+def _name_of(folder: Path) -> str:
+    with contextlib.suppress(BoardError):
+        return Plan(str(folder)).name
+    return ""
+
+
+def write_sums(folder: Path, names: Iterable[str]) -> None:
+    """Write the check sums of files, by which a board sees that all of the plan has come."""
+    sums = [f"{cksum((folder / name).read_bytes())} {name}\n" for name in names]
+    (folder / "files.txt").write_text("".join(sums) + "end\n")
 
 
 def _digest(content: bytes) -> str:
@@ -234,6 +248,7 @@ def _write_lists(folder: Path, manifest: Mapping[str, Any]) -> None:
     sizes = "".join(f"{name}\t{size}\n" for name, size in manifest["noise"].items())
     (folder / "noise.txt").write_text(sizes)
     (folder / "plan.txt").write_text(manifest["plan"] + "\n")
+    (folder / "runtime.txt").write_text(manifest["runtime"] + "\n")
     (folder / "rounds.txt").write_text(f"{manifest['settings']['rounds']}\n")
 
 

@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from hybridlat import board
+from hybridlat.board.plan import Plan
 from hybridlat.errors import StoreError
-from hybridlat.measuring import plan_results
+from hybridlat.measuring import plan_results, plans
 from tests.board.conftest import MakePlan, add_fake_engine, change
 
 FOLDER = Path(board.__file__).parent
@@ -170,6 +171,7 @@ def test_a_reference_that_cannot_be_built_takes_nothing_else_along(make_plan: Ma
     folder = quick(make_plan("fake"))
     manifest = json.loads((folder / "manifest.json").read_text())
     (folder / manifest["items"][manifest["reference"]]["file"]).write_bytes(b"nothing")
+    plans.write_sums(folder, Plan(str(folder)).files)
     done = run(folder)
     assert done.returncode == 0, done.stderr
     assert "without its reference" in done.stderr

@@ -97,7 +97,7 @@ def child(kind: str, seed: int, numbers: list[int]) -> None:
             return
 
 
-def refusal(error: HybridlatError) -> str:
+def refusal(error: Exception) -> str:
     """ "refused" where the message is one line that a person reads."""
     text = str(error)
     is_a_sentence = 0 < len(text) <= LONGEST_MESSAGE and text.isprintable()
