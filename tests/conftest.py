@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +25,7 @@ sys.path.append(str(PLUGIN))
 # Processes that tests start find the package, the tests' fakes and the plug-in as they do here.
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(PLUGIN)])
 # The machine counts as idle, whatever else runs on it beside the tests.
+os.environ["HYBRIDLAT_LOCK"] = f"{tempfile.gettempdir()}/hybridlat-tests-{os.getpid()}.lock"
 os.environ["HYBRIDLAT_PROC"] = str(ROOT / "tests" / "fakes" / "proc")
 # It is a machine with the CPU that IDENTITY names, whatever its own is: one that no pack knows.
 IDENTITIES = ROOT / "tests" / "fakes" / "identities"

@@ -138,7 +138,7 @@ class Place:
             "COLUMNS": "90",
             "NO_COLOR": "1",
             "FAKE_TRTEXEC": "8.6",
-            "FAKE_BOARD": "Orin",
+            "HYBRIDLAT_LOCK": str(self.around / "lock"),
             "ROUNDS": "1",
             "OMP_NUM_THREADS": "1",
         }

@@ -31,7 +31,7 @@ class Worker(object):
         try:
             self._process: Any = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,
-                universal_newlines=True,
+                universal_newlines=True, close_fds=False,  # it holds the board's lock as well
             )  # fmt: skip
         except OSError as error:
             self._log.close()

@@ -6,9 +6,10 @@ import sys
 import time
 from typing import Any, Callable, Dict, List, Optional
 
-from . import BoardError, EngineError, WorkerLost
+from . import BoardError, EngineError, NoDevice, WorkerLost
 from .client import Worker
 from .journal import Journal, board_id, system_facts
+from .lock import hold_board
 from .plan import KEPT, Plan, in_order, make_files
 
 _GRACE_S = 20.0  # what is being done when the budget ends may take so much longer
@@ -32,24 +33,27 @@ class Runner(object):
     ) -> None:  # fmt: skip
         self._plan, self._make = plan, start
         self._progress = progress or (lambda *step: _say("%d of %d  %s" % step))
-        self._end = time.time() + budget_s
         self._worker: Optional[Worker] = None
         self._loaded: List[str] = []
         self._processes = 0
-        hello = self._start().hello
-        facts = dict(system_facts(), **hello["board"])
-        facts.update(
-            runner="worker", engine=hello["engine"], engine_version=hello["version"],
-            settings=json.dumps(hello["settings"], sort_keys=True),
-        )  # fmt: skip
-        results = results or plan.file("results.jsonl")
+        plan.check_files()
+        self._lock = hold_board(_say)
+        self._end = time.time() + budget_s
         try:
+            hello = self._start().hello
+            _check_version(plan.content["runtime"], hello["engine"], hello["version"])
+            facts = dict(system_facts(), **hello["board"])
+            facts.update(
+                runner="worker", engine=hello["engine"], engine_version=hello["version"],
+                settings=json.dumps(hello["settings"], sort_keys=True),
+            )  # fmt: skip
+            results = results or plan.file("results.jsonl")
             self._journal = Journal(results, plan.name, board_id(facts), facts)
-        except BoardError:
-            self._close()
+            make_files(plan.file("blocks"), plan.file("models"), plan.noise)
+            os.makedirs(plan.file("layers"), exist_ok=True)
+        except BaseException:
+            self._close(at_once=True)
             raise
-        make_files(plan.file("blocks"), plan.file("models"), plan.noise)
-        os.makedirs(plan.file("layers"), exist_ok=True)
 
     def _start(self) -> Worker:
         self._worker = self._make()
@@ -57,23 +61,31 @@ class Runner(object):
         self._loaded = []
         return self._worker
 
-    def _close(self) -> None:
+    def _close(self, at_once: bool = False) -> None:
+        """Let the worker end, and give the board back once it has."""
         if self._worker is not None:
-            self._worker.close()
+            (self._worker.kill if at_once else self._worker.close)()
             self._worker = None
+        os.close(self._lock)
 
     def run(self) -> Dict[str, int]:
         """Do what is not done yet; counts of what was measured, failed, and left undone."""
         visits = in_order(self._plan.tasks)
         todo = [(n, task) for n, task in visits if (task["task"], n) not in self._journal.done]
         counts = {"measured": 0, "failed": 0, "done before": len(visits) - len(todo), "left": 0}
-        for done, (number, task) in enumerate(todo):
-            if time.time() > self._end:
-                counts["left"] += len(todo) - done
-                break
-            counts[self._do(task, number)] += 1
-            label = "%s %s" % (task.get("title", ""), task.get("label", ""))
-            self._progress(done + 1, len(todo), label.strip())
+        try:
+            for done, (number, task) in enumerate(todo):
+                if time.time() > self._end:
+                    counts["left"] += len(todo) - done
+                    break
+                counts[self._do(task, number)] += 1
+                label = "%s %s" % (task.get("title", ""), task.get("label", ""))
+                self._progress(done + 1, len(todo), label.strip())
+        except BaseException as error:
+            self._close(at_once=True)
+            if isinstance(error, NoDevice):  # not the model's fault: the rest is left undone
+                raise BoardError("the device is lost (%s): the next run goes on from here" % error)
+            raise
         self._close()
         return counts
 
@@ -167,3 +179,12 @@ class Runner(object):
             with open(path + ".part", "w") as sink:
                 json.dump(layers, sink)
             os.replace(path + ".part", path)
+
+
+def _check_version(runtime: str, engine: str, version: str) -> None:
+    """BoardError where the plan, and how its cells are cut, is for another version."""
+    if runtime.startswith(engine + "-") and runtime != "%s-%s" % (engine, version):
+        raise BoardError(
+            "the plan is for %s and this board has %s %s: make one for %s-%s"
+            % (runtime, engine, version, engine, version)
+        )

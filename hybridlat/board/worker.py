@@ -12,6 +12,7 @@ import argparse
 import functools
 import importlib
 import os
+import signal
 import sys
 from typing import Any, Dict, List
 
@@ -66,6 +67,9 @@ def main(arguments: List[str]) -> int:
     try:
         if command.what == "serve":
             return int(_load(".visits").serve(command.engine, options))
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) == signal.SIG_DFL:
+                signal.signal(number, lambda at, _: sys.exit(128 + at))  # ends the worker as well
         launcher = os.path.abspath(__file__)
         start = functools.partial(_load(".client").Worker, launcher, command.engine, options)
         if command.what == "check":
@@ -83,6 +87,9 @@ def main(arguments: List[str]) -> int:
     except errors.BoardError as error:
         sys.stderr.write("worker.py: %s\n" % error)
         return 3 if isinstance(error, errors.NoDevice) else 2
+    except OSError as error:
+        sys.stderr.write("worker.py: %s: %s\n" % (error.filename, error.strerror))
+        return 2
 
 
 if __name__ == "__main__":
