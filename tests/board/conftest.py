@@ -28,6 +28,9 @@ while [ "${1#-}" != "$1" ]; do shift 2; done
 cd BOARD && exec sh -c "$2"
 """
 
+SMI = """#!/bin/sh
+[ "$1" != --query-gpu=name ] || echo "$FAKE_BOARD"
+"""
 
 MakePlan = Callable[..., Path]
 RunScript = Callable[..., subprocess.CompletedProcess[str]]
@@ -36,7 +39,8 @@ RunScript = Callable[..., subprocess.CompletedProcess[str]]
 def put_trtexec(folder: Path, **more: str) -> str:
     """A PATH of the system and a folder with a stand-in for trtexec and these scripts."""
     folder.mkdir(exist_ok=True)
-    scripts = {"trtexec": f'#!/bin/sh\nexec {sys.executable} -I -S {FAKE} "$@"\n', **more}
+    scripts = {"trtexec": f'#!/bin/sh\nexec {sys.executable} -I -S {FAKE} "$@"\n',
+               "nvidia-smi": SMI, **more}  # fmt: skip
     for name, text in scripts.items():
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
@@ -88,7 +92,8 @@ def run_sh(tmp_path: Path) -> RunScript:
     path = put_trtexec(tmp_path / "bin")
 
     def run(folder: Path, version: str = "8.6", **more: str) -> subprocess.CompletedProcess[str]:
-        environment = {"PATH": path, "FAKE_TRTEXEC": version, "FAKE_BOARD": "board one", **more}
+        environment = {"PATH": path, "FAKE_TRTEXEC": version, "FAKE_BOARD": "board one",
+                       "HYBRIDLAT_LOCK": str(tmp_path / "lock"), **more}  # fmt: skip
         return subprocess.run(
             ["sh", str(folder / "run.sh")], env=environment, capture_output=True, text=True,
             start_new_session=True,

@@ -3,6 +3,7 @@
 
 Latencies follow from the model's bytes. FAKE_TRTEXEC_DIE names a file: while it holds a number
 above zero the number is lowered, and at zero the stand-in kills its caller, as a power cut would.
+After the calls in the file FAKE_TRTEXEC_LOST every call finds no GPU.
 """
 
 import hashlib
@@ -51,6 +52,11 @@ def main() -> int:
 def run(version: str, flags: dict[str, str]) -> bool:
     """Whether the model could be built."""
     _die_if_asked()
+    if built := os.environ.get("FAKE_TRTEXEC_BUILT"):
+        print(f"{STAMP} [I] Precision: {built}")
+    if _is_lost():
+        print(f"{STAMP} [E] Error[1]: [defaultAllocator.cpp] Cuda failure: unknown error")
+        return False
     path = flags.get("--loadEngine") or flags["--onnx"]
     with open(path, "rb") as source:
         data = source.read()
@@ -59,7 +65,7 @@ def run(version: str, flags: dict[str, str]) -> bool:
             sink.write(" ".join(sys.argv) + "\n")
     bad = os.environ.get("FAKE_TRTEXEC_BAD")
     if bad and bad in path:
-        print(f'{STAMP} [E] Error[2]: could not find any implementation for "node"')
+        print(f'{STAMP} [E] Error[2]: could not find any implementation for "{"é" * 200}"')
         return False
     engine = data if "--loadEngine" in flags else b"plan " + hashlib.sha256(data).digest()
     if "--saveEngine" in flags:
@@ -105,6 +111,17 @@ def export_layers(version: str, flags: dict[str, str]) -> None:
         text = text.replace("\\u001e", "\x1e")
     with open(flags["--exportLayerInfo"], "w") as sink:
         sink.write(text)
+
+
+def _is_lost() -> bool:
+    path = os.environ.get("FAKE_TRTEXEC_LOST")
+    if not path:
+        return False
+    with open(path, "r+") as file:
+        left = int(file.read())
+        file.seek(0)
+        file.write(f"{max(0, left - 1):3}")
+    return left == 0
 
 
 def _die_if_asked() -> None:

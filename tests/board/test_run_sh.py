@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import shutil
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
+from hybridlat.board import BoardError
+from hybridlat.board.lock import hold_board
+from hybridlat.board.plan import Plan
 from hybridlat.errors import StoreError
 from hybridlat.measuring import plan_results
 from hybridlat.measuring.statistics import level_us
-from tests.board.conftest import MakePlan, RunScript
+from tests.board.conftest import MakePlan, RunScript, change, put_trtexec
 
+SLOW = """#!/bin/sh
+[ "$1" != --help ] || {{ echo "[TensorRT v8601]"; exit; }}
+touch {began}
+exec sleep 600
+"""
 VERSIONS = {"8.2": "8.2", "8.5": "8.5", "8.6": "8.6", "10": "10.2", "11": "11.4"}
 
 
@@ -111,6 +123,140 @@ def test_a_model_that_fails_is_a_record_and_an_unknown_flag_is_dropped(
     assert run_sh(folder, FAKE_TRTEXEC_LIES=lies, FAKE_TRTEXEC_BAD=bad).returncode == 0
     (failed,) = [r.failure for r in plan_results.read_results(folder).measurements if r.failure]
     assert "could not find any implementation" in failed
+    assert "é" in failed and "\ufffd" not in failed  # cut between two characters
+
+
+@pytest.mark.parametrize(
+    ("precision", "more", "reason"),
+    [
+        ("bf16", {}, "Unknown option: --bf16"),  # TensorRT 8.6 has none
+        ("fp32-strict", {"FAKE_TRTEXEC_LIES": "noTF32"}, "Unknown option: --noTF32"),
+        ("fp16", {"FAKE_TRTEXEC_LIES": "useCudaGraph"}, "Unknown option: --useCudaGraph"),
+        ("fp16", {"FAKE_TRTEXEC_BUILT": "FP32"}, "built FP32 and not fp16"),
+        ("fp32", {"FAKE_TRTEXEC_BUILT": "FP32+INT8"}, "built FP32+INT8 and not fp32"),
+    ],
+)
+def test_what_was_not_run_as_ordered_is_a_failure_and_no_latency(
+    make_plan: MakePlan, run_sh: RunScript, precision: str, more: dict[str, str], reason: str
+) -> None:
+    folder = make_plan(precision=precision)
+    assert run_sh(folder, **more).returncode == 0
+    records = plan_results.read_results(folder).measurements
+    assert records and all(reason in str(record.failure) for record in records)
+
+
+def test_where_the_gpu_is_lost_the_rest_is_left_for_the_next_run(
+    make_plan: MakePlan, run_sh: RunScript, tmp_path: Path
+) -> None:
+    folder = make_plan()
+    for calls in ("3", "0"):  # in the middle, and still after the board came back
+        (tmp_path / "lost").write_text(calls)
+        done = run_sh(folder, FAKE_TRTEXEC_LOST=str(tmp_path / "lost"))
+        assert done.returncode == 5 and "lost" in done.stderr
+        assert len(visits(folder)) == 3
+    assert run_sh(folder).returncode == 0
+    assert all(r.failure is None for r in plan_results.read_results(folder).measurements)
+    assert len(set(visits(folder))) == len(visits(folder))
+
+
+def test_a_model_that_takes_the_gpu_down_twice_has_failed(
+    make_plan: MakePlan, run_sh: RunScript, tmp_path: Path
+) -> None:
+    folder = make_plan()
+    for _ in range(2):
+        (tmp_path / "lost").write_text("1")  # it is there again, until this model
+        assert run_sh(folder, FAKE_TRTEXEC_LOST=str(tmp_path / "lost")).returncode == 5
+    (first,) = [t for t in (folder / "results.jsonl").read_text().splitlines() if "failure" in t]
+    assert "unknown error" in first
+
+
+@pytest.mark.parametrize("name", ["blocks", "models", "items.txt", "files.txt"])
+def test_a_plan_that_was_cut_off_is_refused_before_anything_runs(
+    make_plan: MakePlan, run_sh: RunScript, name: str
+) -> None:
+    folder = make_plan()
+    path = folder / name
+    path = sorted(path.iterdir())[0] if path.is_dir() else path
+    path.write_bytes(path.read_bytes()[:-9] if path.suffix == ".txt" else b"")
+    done = run_sh(folder)
+    assert done.returncode == 2 and "copy the plan again" in done.stderr
+    with pytest.raises(BoardError, match=f"{path.name} is not as it was written: copy"):
+        Plan(str(folder)).check_files()
+
+
+def test_a_plan_for_another_version_is_refused_before_anything_runs(
+    make_plan: MakePlan, run_sh: RunScript
+) -> None:
+    folder = make_plan("tensorrt-8.6")
+    done = run_sh(folder, "10")
+    assert done.returncode == 2 and "make one for tensorrt-10.2" in done.stderr
+    assert not (folder / "results.jsonl").exists()
+
+
+@pytest.mark.parametrize(("ordered", "keeps"), [("tensorrt-10.3", False), ("tensorrt-ngc", True)])
+def test_results_of_another_version_are_kept_as_what_they_are(
+    make_plan: MakePlan, run_sh: RunScript, ordered: str, keeps: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    """Those of a table's name ordered none; how networks fall into cells follows the version."""
+    folder = make_plan()
+    assert run_sh(folder).returncode == 0
+    old = json.loads((folder / "manifest.json").read_text())["plan"]
+    change(folder, lambda body: body.update(runtime=ordered))
+    new = json.loads((folder / "manifest.json").read_text())["plan"]
+    results = folder / "results.jsonl"
+    results.write_text(results.read_text().replace(old, new))
+    read = plan_results.read_results(folder)
+    assert {str(r.target) for r in read.measurements} == {"board/tensorrt-8.6/fp32"}
+    assert bool(read.breakdowns) == keeps
+    assert (f"with tensorrt 8.6, not {ordered}" in caplog.text) != keeps
+
+
+def test_a_second_run_waits_for_the_first_and_names_it(
+    make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever of the two runners the first and the second are."""
+    folder = make_plan()
+    monkeypatch.setenv("HYBRIDLAT_LOCK", str(tmp_path / "lock"))
+    os.close(hold_board(pytest.fail))
+    with (tmp_path / "lock").open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write("process 7 in /plans/first\n")
+        lock.flush()
+        waits: list[str] = []
+
+        def let_go(text: str) -> None:
+            waits.append(text)
+            lock.close()
+
+        held = hold_board(let_go)
+    assert "another run measures on this board (process 7 in /plans/first)" in waits[0]
+    command, environment = ["sh", str(folder / "run.sh")], {"PATH": put_trtexec(tmp_path / "bin")}
+    with subprocess.Popen(
+        command,
+        env={**os.environ, **environment, "FAKE_BOARD": ""},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as second:
+        assert second.stderr is not None
+        first_line = second.stderr.readline()
+        assert f"another run measures on this board (process {os.getpid()} in" in first_line
+        os.close(held)
+        assert second.wait() == 0
+
+
+def test_what_is_stopped_stops_its_trtexec(make_plan: MakePlan, tmp_path: Path) -> None:
+    folder, lock, began = make_plan(), tmp_path / "lock", tmp_path / "began"
+    slow = put_trtexec(tmp_path / "bin", trtexec=SLOW.format(began=began))
+    environment = {"PATH": slow, "FAKE_BOARD": "", "HYBRIDLAT_LOCK": str(lock)}
+    with subprocess.Popen(["sh", str(folder / "run.sh")], env=environment) as running:
+        while not began.exists():
+            assert running.poll() is None
+            time.sleep(0.02)
+        running.terminate()
+        assert running.wait() == 143
+    with lock.open() as file:  # nothing that inherited it is left
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_another_board_or_version_is_refused(make_plan: MakePlan, run_sh: RunScript) -> None:
@@ -135,13 +281,13 @@ def test_mixed_or_changed_results_are_refused(make_plan: MakePlan, run_sh: RunSc
     assert run_sh(folder).returncode == 0
     good = (folder / "results.jsonl").read_text()
     last = json.loads(good.splitlines()[-1])
-    for change, words in (
+    for changes, words in (
         ({"board_id": "other"}, "mixes results of two boards"),
         ({"samples_us": {next(iter(last["samples_us"])): [-1.0]}}, "cannot be latencies"),
         ({"samples_us": {"unknown": [1.0]}}, "not in the plan"),
         ({"format": 9}, "format 9"),
     ):
-        (folder / "results.jsonl").write_text(good + json.dumps({**last, **change}) + "\n")
+        (folder / "results.jsonl").write_text(good + json.dumps({**last, **changes}) + "\n")
         with pytest.raises(StoreError, match=words):
             plan_results.read_results(folder)
     (folder / "results.jsonl").write_text(good)
