@@ -15,9 +15,9 @@ Work = Callable[[], None]
 
 _NON_BLOCKING = 1
 _CAPTURE_THREAD_LOCAL = 1
-# Statuses after which the context answers nothing else: illegal address, launch time-out, assert,
-# hardware faults, launch failure, and an uncorrectable memory error.
-_FATAL = frozenset([214, 700, 702, 710, 714, 715, 716, 717, 718, 719])
+# Statuses after which the context answers nothing else: no device any more, illegal address,
+# launch time-out, assert, hardware faults, launch failure, uncorrectable memory, a driver's crash.
+_FATAL = frozenset([4, 46, 100, 101, 201, 214, 700, 702, 709, 710, *range(714, 720), 999])
 
 
 def find_driver() -> Any:
@@ -163,7 +163,7 @@ class CtypesCuda(object):
 
 
 class PyCuda(object):
-    """The same through pycuda, which has no graphs: captured work is enqueued anew instead."""
+    """The same through pycuda, which has no graphs: every inference is enqueued."""
 
     def __init__(self) -> None:
         load_driver()
@@ -186,7 +186,7 @@ class PyCuda(object):
         self._driver.memcpy_htod(address, data)
 
     def capture(self, enqueue: Work) -> Work:
-        return enqueue
+        raise EngineError("pycuda has no CUDA graphs")
 
     def elapsed_us(self, works: List[Work], during: Optional[Work] = None) -> List[float]:
         events = [self._driver.Event() for _ in range(len(works) + 1)]

@@ -69,6 +69,11 @@ class EngineBuilder(object):
                 self._cache = source.read()
         self._libraries = external_libraries()
         self._logger = self._make_logger()
+        try:  # before a runtime, which takes the process down where CUDA does not start
+            trt.Builder(self._logger)
+        except Exception as error:  # noqa: BLE001  whichever error the bindings make of it
+            why = "; ".join(self._errors[-3:]) or str(error)
+            raise NoDevice("TensorRT %s does not start: %s" % (self.full_version, why))
         self._runtime = trt.Runtime(self._logger)
 
     def _make_logger(self) -> Any:
@@ -147,7 +152,9 @@ class EngineBuilder(object):
         config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
         if flag is not None:
             config.set_flag(getattr(trt.BuilderFlag, flag))
-        if precision == "fp32-strict" and has_member(trt, "BuilderFlag", "TF32"):
+        if precision == "fp32-strict":
+            if not has_member(trt, "BuilderFlag", "TF32"):
+                raise EngineError("TensorRT %s cannot switch off TF32" % self.full_version)
             config.clear_flag(trt.BuilderFlag.TF32)
         if hasattr(config, "max_aux_streams"):  # branches one after another, as they are composed
             config.max_aux_streams = 0

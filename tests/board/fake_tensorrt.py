@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import sys
 import types
 from pathlib import Path
@@ -189,9 +190,19 @@ def make_module(version: str) -> Any:
     return trt
 
 
-def install(version: str, driver: FakeDriver) -> Any:
-    """Put the module and the driver where this process will find them; the module."""
+def install(version: str, driver: FakeDriver, refusal: str = "") -> Any:
+    """Put the module and the driver where this process will find them; the module.
+
+    ``refusal`` is what its builder logs where CUDA does not start, and its runtime then crashes.
+    """
     module = make_module(version)
+    if refusal:
+
+        def builder(logger: Any) -> None:
+            logger.log(module.ILogger.ERROR, refusal)
+            raise TypeError("pybind11::init(): factory function returned nullptr")
+
+        module.Builder, module.Runtime = builder, lambda _: os.abort()
     sys.modules["tensorrt"] = module
     real = ctypes.CDLL
 

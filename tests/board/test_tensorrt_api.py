@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from hybridlat.board import DeviceLost, EngineError, NoDevice
+from hybridlat.board.cuda import PyCuda
 from hybridlat.board.engines import open_engine
 from tests.board import fake_tensorrt
 
@@ -28,12 +29,12 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> MakeFake:
     """Install TensorRT of a version; gives the module and the driver."""
 
     def make(
-        version: str, devices: int = 1, broken: str = ""
+        version: str, devices: int = 1, broken: str = "", refusal: str = ""
     ) -> tuple[Any, fake_tensorrt.FakeDriver]:
         monkeypatch.setattr(ctypes, "CDLL", ctypes.CDLL)
         monkeypatch.setitem(sys.modules, "tensorrt", None)
         driver = fake_tensorrt.FakeDriver(devices, broken)
-        return fake_tensorrt.install(version, driver), driver
+        return fake_tensorrt.install(version, driver, refusal), driver
 
     return make
 
@@ -91,6 +92,13 @@ def test_where_graphs_cannot_be_captured_work_is_enqueued(fake: MakeFake) -> Non
     assert engine.run_us("k", 3) == pytest.approx([25] * 3)  # two contexts between two events
 
 
+def test_work_through_pycuda_is_no_graph() -> None:
+    """It has none: what is built says that it was enqueued."""
+    cuda = PyCuda.__new__(PyCuda)  # without a driver
+    with pytest.raises(EngineError, match="no CUDA graphs"):
+        cuda.capture(lambda: None)
+
+
 def test_a_device_that_is_lost_ends_the_process(fake: MakeFake) -> None:
     fake("8.6", broken="cuGraphLaunch")  # with status 700, after which CUDA refuses everything
     with pytest.raises(DeviceLost, match="cuGraphLaunch with status 700"):
@@ -116,6 +124,11 @@ def test_what_the_machine_lacks_is_named(fake: MakeFake) -> None:
     fake("8.6", devices=0)
     sys.modules["tensorrt"] = None  # type: ignore[assignment]
     with pytest.raises(NoDevice, match="sees no GPU"):
+        open_engine("tensorrt", {})
+    fake("8.6", refusal="CUDA initialization failure with error: 35")
+    with pytest.raises(
+        NoDevice, match="does not start: CUDA initialization failure with error: 35"
+    ):
         open_engine("tensorrt", {})
     with pytest.raises(NoDevice, match="no engine 'cudnn'"):
         open_engine("cudnn", {})
