@@ -13,20 +13,23 @@ import logging
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 
+from hybridlat.board import BoardError
+from hybridlat.board.plan import Plan
 from hybridlat.engines import registry
 from hybridlat.errors import HybridlatError
 from hybridlat.graph.cells import cut_positions
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign_part
-from hybridlat.measuring.plan_results import read_results
+from hybridlat.measuring.plan_results import MISSING, read_results
 from hybridlat.measuring.plans import Draft, Wanted, draft_for
 from hybridlat.measuring.report import MeasureReport, What, report_of, sum_of_cells_us
-from hybridlat.measuring.ssh import Board, check_target
+from hybridlat.measuring.ssh import OLD_DAYS, Board, check_target
 from hybridlat.schema.measurement import Kind, Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
@@ -48,28 +51,33 @@ def import_results(
     return results.measurements, store.add_all(results).measurements
 
 
-def measure_draft(draft: Draft, target: Target, store: Store, run: RunPlan) -> list[Measurement]:
+def measure_draft(
+    draft: Draft, target: Target, store: Store, run: RunPlan, forget: RunPlan | None = None
+) -> list[Measurement]:
     """Measure a plan on ``target`` by ``run``: the records, none where nothing is wanted.
 
-    What was measured before ``run`` raised is imported too. Raises what ``run`` raises, and
-    StoreError for results that make no sense.
+    What was measured before ``run`` raised is imported too, and the next call goes on with that
+    plan. ``forget`` ends what ``run`` left elsewhere, once all is in the store. Raises what ``run``
+    raises, and StoreError for results that make no sense.
     """
     manifest = draft.manifest()
-    if not manifest["tasks"]:
-        return []
     cache = platformdirs.user_cache_path("hybridlat", appauthor=False)
-    folder = cache / "plans" / f"{target.folder}-{manifest['plan']}"
+    unfinished = _unfinished(cache / "plans", target, manifest)
+    if not manifest["tasks"] and unfinished is None:
+        return []
+    folder = unfinished or cache / "plans" / f"{target.folder}-{manifest['plan']}"
     names = ", ".join(network["network"] for network in manifest["breakdowns"])
     waiting = f"another process measures {names} on {target}: waiting for it"
-    with _exclusive(cache / "locks" / str(manifest["plan"])[:3], waiting) as waited:
+    with _exclusive(cache / "locks" / folder.name[-16:][:3], waiting) as waited:
         if waited and not folder.exists():  # the other process measured and imported all of it
             wanted = manifest["records"]
             known = [store.measurements(target, r["kind"], r["signature"]) for r in wanted]
             theirs = [max(same, key=lambda m: m.measured_at, default=None) for same in known]
             if all(theirs):  # it may have imported into another store
                 return list(filter(None, theirs))
-        folder.mkdir(parents=True, exist_ok=True)
-        draft.write(folder)
+        if unfinished is None or not folder.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            draft.write(folder)
         try:
             run(folder)
         except HybridlatError:
@@ -77,8 +85,36 @@ def measure_draft(draft: Draft, target: Target, store: Store, run: RunPlan) -> l
                 import_results(folder, store)
             raise
         records, _ = import_results(folder, store)
+        if forget is not None:
+            forget(folder)
         shutil.rmtree(folder)
         return records
+
+
+def _unfinished(plans: Path, target: Target, manifest: Mapping[str, Any]) -> Path | None:
+    """A plan of these networks that was cut off, and measures all that is wanted now and more.
+
+    What the store has of it by now, perhaps too few visits, is not wanted any more. Plans that no
+    run has gone on with for long are removed.
+    """
+    wanted = {_key(record) for record in manifest["records"]}
+    for folder in sorted(plans.glob(f"{target.folder}-{'[0-9a-f]' * 16}")):
+        try:
+            if time.time() - folder.stat().st_mtime > OLD_DAYS * 86400:
+                shutil.rmtree(folder)
+            other = Plan(str(folder)).content
+        except (BoardError, OSError):  # one that was half written, or is gone by now
+            continue
+        if (
+            all(other[name] == manifest[name] for name in ("breakdowns", "runtime"))
+            and wanted <= {_key(record) for record in other["records"]}
+        ):  # fmt: skip
+            return folder
+    return None
+
+
+def _key(record: Mapping[str, Any]) -> tuple[str, str]:
+    return record["signature"], record["kind"]
 
 
 @contextlib.contextmanager
@@ -117,7 +153,7 @@ def measure_on_host(
     check_target(target)
     began = time.perf_counter()
     draft = draft_for(networks, target, unknown_to(store, target, what, remeasure))
-    records = measure_draft(draft, target, store, board.measure)
+    records = measure_draft(draft, target, store, board.measure, board.forget)
     there = records[0].target if records else target
     measured = {record.signature for record in records}
     reports = []
@@ -139,6 +175,10 @@ def unknown_to(store: Store, target: Target, what: What, remeasure: bool = False
     def wanted(kind: Kind, hash_: str) -> bool:
         if kind == "network":
             return what != "cells"
-        return what != "network" and (remeasure or not store.latencies(target, [hash_]))
+        return what != "network" and (remeasure or not is_known(hash_))
+
+    def is_known(hash_: str) -> bool:
+        records = store.measurements(target, "cell", hash_)
+        return any(MISSING not in record.environment for record in records)
 
     return wanted

@@ -16,12 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal
 
+from hybridlat.board import BoardError
+from hybridlat.board.plan import Plan
+from hybridlat.engines.registry import board_target
 from hybridlat.errors import BackendUnavailable, HostUnreachable, InputError, MeasurementError
 from hybridlat.schema.progress import OnMessage, silent
 from hybridlat.schema.target import Target
 
-FINE, NO_ENGINE = (0, 4), 3
-"""Exit codes of the runners: all or all in time was measured; there is no engine."""
+FINE, NO_ENGINE = 0, 3
+"""Exit codes of the runners: all was measured; there is no engine."""
 _SSH_FAILED = 255
 _HOST = re.compile(r"([A-Za-z0-9_.@%][A-Za-z0-9_.@%-]*@)?[A-Za-z0-9_.:%\[\]][A-Za-z0-9_.:%\[\]-]*")
 _OPTIONS = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=15",
@@ -33,19 +36,29 @@ _SHORT_S = 60.0
 _COPY_S = 1800.0
 _COMMANDS = {"worker": "python3 worker.py run", "trtexec": "sh run.sh"}
 _PLAN = re.compile(r"[0-9a-f]{16}")
-# A run whose connection was lost may still be going on there: two must not measure at once.
-_ALONE = (
-    "if [ -s run.pid ] && grep -q -a -e worker.py -e run.sh /proc/$(cat run.pid)/cmdline"
-    " 2>/dev/null; then kill $(cat run.pid); sleep 1; fi; echo $$ >run.pid; exec"
+_IS_RUN = "grep -q -a -e worker.py -e run.sh /proc/$p/cmdline 2>/dev/null"
+# Of a run of this plan that goes on although its connection was lost: sshd gives it a group.
+_STOP = (
+    f'p=$(cat run.pid 2>/dev/null); if [ -n "$p" ] && {_IS_RUN}; then'
+    " kill -TERM -$p 2>/dev/null || kill $p; n=0;"
+    f" while {_IS_RUN} && [ $n -lt 20 ]; do sleep 1; n=$((n + 1)); done;"
+    " kill -KILL -$p 2>/dev/null || kill -9 $p 2>/dev/null; fi; true"
 )
+OLD_DAYS = 30  # a plan that no run has gone on with since then is removed
+_SWEEP = f"find hybridlat-plans/* -prune -mtime +{OLD_DAYS} -exec rm -rf {{}} + 2>/dev/null; true"
 
 
 def check_target(target: Target) -> None:
-    """Raise InputError unless boards can measure the target: they have TensorRT."""
+    """Raise InputError unless a plan can measure the target: by TensorRT, of a version it has."""
     if target.engine != "tensorrt":
         raise InputError(
-            f"{target} cannot be measured over ssh: plans are for tensorrt, "
+            f"{target} cannot be measured on a board: plans are for tensorrt, "
             f"such as {target.device}/tensorrt/fp16"
+        )
+    if target != (other := board_target(target)):
+        raise InputError(
+            f"{target} cannot be measured: {target.version!r} is how published tables name an "
+            f"engine, and TensorRT reports a version such as 8.6; measure {other}"
         )
 
 
@@ -75,12 +88,10 @@ class Board:
         next call goes on from there. Raises BackendUnavailable when the host does not answer or has
         no runner, MeasurementError when the run fails.
         """
-        name = (plan / "plan.txt").read_text().strip()
-        if not _PLAN.fullmatch(name):  # it is part of a command
-            raise InputError(f"{plan / 'plan.txt'} does not hold a plan's name")
+        name = _name_of(plan)
         there = f"cd hybridlat-plans/{name} && "
         self._say("connecting")
-        self.run(f"mkdir -p hybridlat-plans/{name}", _SHORT_S)
+        self.run(f"{_SWEEP}; mkdir -p hybridlat-plans/{name}", _SHORT_S)
         if self.run(f"{there}cat copied 2>/dev/null || true", _SHORT_S).strip() != name:
             self._copy(plan, f"{there}tar xf - && cp plan.txt copied")
         why_not = "" if self.runner == "trtexec" else self._why_no_worker(there)
@@ -88,17 +99,24 @@ class Board:
             raise BackendUnavailable(f"{self.host} cannot run worker.py: {why_not}")
         chosen = "trtexec" if why_not else "worker" if self.runner == "auto" else self.runner
         self._say(f"measuring with {chosen}")
-        status, last = self._follow(f"{there}{_ALONE} {_COMMANDS[chosen]}")
+        command = f"{there}{{ {_STOP}; echo $$ >run.pid; exec {_COMMANDS[chosen]}; }}"
+        status, last = self._follow(command)
+        if status < 0:  # only this end of it was stopped
+            self.run(f"{there}{{ {_STOP}; }}", _SHORT_S)
         if status == NO_ENGINE:
             reason = f"worker.py: {why_not}; run.sh: {last}" if why_not else last
             raise BackendUnavailable(f"{self.host} has no TensorRT that can be used ({reason})")
-        problem = "" if status in FINE else last
+        problem = "" if status == FINE else last
         try:
             self._fetch(f"{there}cat results.jsonl", plan / self.results)
         except MeasurementError as error:
             raise MeasurementError(f"{self.host}: {problem}" if problem else str(error)) from error
         if problem:
             raise MeasurementError(f"{self.host}: {problem}; what was measured until then is kept")
+
+    def forget(self, plan: Path) -> None:
+        """Remove the plan from the board: all that it measured is here."""
+        self.run(f"rm -rf hybridlat-plans/{_name_of(plan)}", _SHORT_S)
 
     def run(
         self, command: str, timeout_s: float, *,
@@ -151,16 +169,22 @@ class Board:
             return status, f"stopped after {self.timeout_s:.0f} s"
         if status == _SSH_FAILED:
             return status, f"the connection was lost ({last})"
-        if status in (*FINE, NO_ENGINE):
+        if status in (FINE, NO_ENGINE):
             return status, last
         return status, f"the run ended with status {status} ({last})"
 
     def _copy(self, plan: Path, unpack: str) -> None:
+        try:
+            files = Plan(str(plan)).files
+        except BoardError as error:
+            raise InputError(str(error)) from error
+        code = [str(path.relative_to(plan)) for path in sorted(plan.glob("hybridlat_board/*.py"))]
         with tempfile.TemporaryFile() as archive:
             with tarfile.open(fileobj=archive, mode="w") as packed:
-                for path in sorted(plan.iterdir()):
-                    if not path.name.startswith("results") and path.name not in ("layers", "logs"):
-                        packed.add(path, path.name)
+                for name in (*files, "files.txt", "run.sh", "worker.py", *code, "manifest.json"):
+                    packed.add(plan / name, name, recursive=False)
+                if (plan / self.results).exists():  # the board goes on from there
+                    packed.add(plan / self.results, "results.jsonl")
             self._say(f"copying {archive.tell() / 1e6:.1f} MB")
             archive.seek(0)
             self.run(unpack, _COPY_S, source=archive)
@@ -186,3 +210,10 @@ class Board:
                 f"{self.host} holds other results than {results}: move one of the two away"
             )
         part.replace(results)
+
+
+def _name_of(plan: Path) -> str:
+    name = (plan / "plan.txt").read_text(errors="replace").strip()
+    if not _PLAN.fullmatch(name):  # it is part of a command
+        raise InputError(f"{plan / 'plan.txt'} does not hold a plan's name")
+    return name

@@ -47,7 +47,7 @@ StrictModes no
 UsePAM no
 PermitRootLogin yes
 ForceCommand cd {folder} && export PATH={folder}:/usr/bin:/bin FAKE_TRTEXEC=8.6 FAKE_BOARD={name} \
-FAKE_TRTEXEC_LOG={folder}/calls && exec sh -c "$SSH_ORIGINAL_COMMAND"
+FAKE_TRTEXEC_LOG={folder}/calls HYBRIDLAT_LOCK={folder}/lock && exec sh -c "$SSH_ORIGINAL_COMMAND"
 """
 CLIENT = """\
 Host {name}
@@ -155,10 +155,10 @@ def test_a_board_whose_power_goes_is_waited_for_and_goes_on(
     assert code == 0, said.err
     assert "left is away" in said.err
     # What was measured before the cut is not measured again: every visit is there once.
-    (results,) = board.folder.glob("hybridlat-plans/*/results.jsonl")
-    lines = [json.loads(line) for line in results.read_text().splitlines() if line.endswith("}")]
-    visits = [(line["task"], line["round"]) for line in lines if line["kind"] == "visit"]
-    assert len(visits) == len(set(visits)) > CALLS
+    visits = [tuple(call.split("--exportTimes")) for call in (board.folder / "calls").open()]
+    assert len(visits) > CALLS
+    assert not list(board.folder.glob("hybridlat-plans/*"))
+    assert json.loads(said.out)["networks"]
     before = board.calls
     assert cli.run(command) == 0
     assert board.calls == before  # all is known

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import shutil
 import subprocess
 import threading
 import time
@@ -14,7 +16,9 @@ from hybridlat.errors import BackendUnavailable, MeasurementError
 from hybridlat.graph.builder import null_network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring import plan_results
-from hybridlat.measuring.plan_runs import measure_on_host
+from hybridlat.measuring.plan_results import MISSING
+from hybridlat.measuring.plan_runs import measure_on_host, unknown_to
+from hybridlat.measuring.plans import draft_for
 from hybridlat.measuring.ssh import Board
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
@@ -107,7 +111,9 @@ def test_networks_are_measured_on_a_host_all_in_one_plan(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     networks = [("a", classifier(8)), ("b", classifier(16))]
-    board, there = Board("user@board"), Target.parse("orin/tensorrt-8.6/fp16")
+    said: list[str] = []
+    board = Board("user@board", on_message=said.append)
+    there = Target.parse("orin/tensorrt-8.6/fp16")
     with Store("sqlite://") as store:
         reports = measure_on_host(networks, Target.parse("orin/tensorrt/fp16"), store, board)
         store.add([Measurement(there, sign(null_network(1)).hash, "cell", 7.0)])
@@ -115,9 +121,58 @@ def test_networks_are_measured_on_a_host_all_in_one_plan(
     assert [(report.network, report.target) for report in reports] == [
         ("a", str(there)), ("b", str(there)),
     ]  # fmt: skip
-    assert len(list(far.glob("hybridlat-plans/*"))) == 1
+    assert sum("copying" in line for line in said) == 1  # one plan, which is gone by now
+    assert not list(far.glob("hybridlat-plans/*"))
     for report, known in zip(reports, again, strict=True):
         assert report.latency_us and report.sum_of_cells_us and not report.failures
         assert known.records == () and known.known > 0
         # The same number as on this machine: with the dispatch overhead, where there is one.
         assert known.sum_of_cells_us == pytest.approx(report.sum_of_cells_us + 7.0)
+
+
+def test_only_the_plan_is_copied_with_what_is_measured_of_it(
+    far: Path, make_plan: MakePlan
+) -> None:
+    folder = make_plan()
+    board = Board("user@board", "trtexec")
+    board.measure(folder)
+    (there,) = far.glob("hybridlat-plans/*")
+    measured = (there / "results.jsonl").read_bytes()
+    shutil.rmtree(there)
+    for name in (".env", "big/file", "models/weights.bin", "hybridlat_board/.netrc"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("secret")
+    board.measure(folder)
+    assert not [p for p in there.rglob("*") if p.is_file() and p.read_bytes() == b"secret"]
+    assert (there / "results.jsonl").read_bytes() == measured  # and goes on from there
+    board.forget(folder)
+    assert not there.exists()
+
+
+@pytest.mark.parametrize("calls", [2, 14])
+def test_a_run_that_was_cut_off_is_gone_on_with(
+    far: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    lost, log = tmp_path / "lost", tmp_path / "log"
+    lost.write_text(str(calls))
+    target = Target.parse("orin/tensorrt-8.6/fp16")
+    board, networks = Board("user@board", "trtexec"), [("a", classifier(8))]
+    with Store("sqlite://") as store:
+        monkeypatch.setenv("FAKE_TRTEXEC_LOG", str(log))
+        monkeypatch.setenv("FAKE_TRTEXEC_LOST", str(lost))
+        with pytest.raises(MeasurementError, match=r"the GPU is lost.*until then is kept"):
+            measure_on_host(networks, target, store, board)
+        first = list(store.measurements())
+        monkeypatch.delenv("FAKE_TRTEXEC_LOST")
+        (report,) = measure_on_host(networks, target, store, board)
+        cells = draft_for(networks, target, unknown_to(store, target, "cells")).manifest()["tasks"]
+    assert first and all(MISSING in record.environment for record in first)
+    assert report.records and {len(record.visits) for record in report.records} == {3}
+    assert not cells  # nothing is left to be measured
+    runs = log.read_text().splitlines()
+    tasks = draft_for(networks, target).manifest()["tasks"]
+    items = {item for task in tasks for item in task["items"]}
+    assert len(runs) == 3 * (len(items) + math.ceil(len(items) / 10))  # each visit, once
+    assert not list((tmp_path / "cache" / "hybridlat" / "plans").iterdir())
+    assert not list(far.glob("hybridlat-plans/*"))
