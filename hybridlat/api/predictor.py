@@ -71,6 +71,7 @@ class Predictor(AbstractContextManager["Predictor"]):
         wanted = asked_target(target, self.store) if isinstance(target, str) else target
         if wanted is not None and threads and is_gpu(wanted):
             raise TargetError(f"{wanted} is a GPU's, and threads={threads} goes with CPUs alone")
+        self.options = replace(self.options, runtime=wanted.runtime if wanted else "")
         engine = resolve(wanted, threads)
         if engine.backend is None and isinstance(target, str):
             newest = newest_on_record(engine.target, self.store, threads)

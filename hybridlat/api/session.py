@@ -63,6 +63,7 @@ class Options:
     device: Device | None = None
     settings: MeasurementConfig | None = None
     progress: OnProgress | None = None
+    runtime: str = ""  # the target's as the user wrote it
 
     def __post_init__(self) -> None:
         for name, example in (("tolerance", "0.05 for 5 %"), ("confidence", "0.9 for 90 %")):
@@ -257,6 +258,7 @@ def estimate(session: Session, opened: Opened, started: float, describe: bool = 
         network=opened.network,
         describe=describe,
         sizes=_sizes(opened),
+        runtime=options.runtime,
     )
     with session.device_sheet(), steady_sums(alone=not may_measure):
         result = estimate_network(request, session.data)

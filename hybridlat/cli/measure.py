@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from hybridlat import onnx_io
 from hybridlat.api.measure import measure_on_fleet
@@ -24,6 +25,7 @@ from hybridlat.measuring.report import MeasureReport, What
 from hybridlat.measuring.ssh import Board, Runner
 from hybridlat.report.table import Column, Table, titled
 from hybridlat.report.units import count_text, latency_text
+from hybridlat.schema.measurement import busiest
 from hybridlat.schema.shown import visible
 from hybridlat.store import Store
 
@@ -74,9 +76,12 @@ def measure(
     sizes: dict[str, Any] = {"batch": batch, "shapes": shapes}
     if fleet is not None:
         refuse_beside_fleet(ctx, host=host, target=target, threads=threads)
+        refuse_without_host(ctx)
         with opened_fleet(fleet) as devices, Store(store) as opened:
             measured, problems = measure_on_fleet(devices, networks, opened, **asked, **sizes)
         ctx.exit(_print_fleet(measured, problems, devices, as_json))
+    if host is None:
+        refuse_without_host(ctx)
     reports = []
     codes = {0}
     if host is not None:
@@ -142,6 +147,14 @@ def refuse_beside_fleet(ctx: click.Context, **given: object) -> None:
             raise click.UsageError(f"{clash}: its file names every device and its target.", ctx)
 
 
+def refuse_without_host(ctx: click.Context) -> None:
+    """A usage error where an option for a board is given without one."""
+    for name in ("runner", "time_limit"):
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            option = name.replace("_", "-")
+            raise click.UsageError(f"--{option} goes with --host: it is for a run there.", ctx)
+
+
 @contextmanager
 def opened_fleet(file: Path) -> Iterator[Fleet]:
     """The devices of a fleet's file at work; progress and who comes and goes on standard error."""
@@ -184,7 +197,8 @@ def as_object(report: MeasureReport) -> dict[str, object]:
 def _print(report: MeasureReport, as_json: bool) -> int:
     for signature, reason in report.failures.items():
         aside(f"{report.network}: {signature[:8]} could not be measured: {reason}")
-    code = FAILED if report.failures else 0
+    is_busy = busiest(record.environment for record in report.records) is not None
+    code = FAILED if report.failures or is_busy else 0
     if as_json:
         return code
     from rich.text import Text

@@ -9,6 +9,7 @@ import click
 
 from hybridlat.cli import options
 from hybridlat.cli.importing import print_results
+from hybridlat.cli.measure import refuse_without_host
 from hybridlat.cli.options import OUTPUT, Grouped, option
 from hybridlat.cli.output import echo, print_json, say
 from hybridlat.estimate.lookup.asked_target import asked_target
@@ -55,9 +56,10 @@ def plan(
     """
     with Store(store) as opened:
         wanted = asked_target(target, opened)
+        if host is None:
+            refuse_without_host(click.get_current_context())
         board = None if host is None else Board(host, runner, time_limit, say)
-        if board is not None:
-            check_target(wanted)
+        check_target(wanted)
         files = [load(path) for path in networks]
         read = [(file.label, file.network(batch, shapes)) for file in files]
         draft = draft_for(read, wanted, unknown_to(opened, wanted, what or "both", remeasure))
@@ -65,6 +67,7 @@ def plan(
         if board is not None:
             board.measure(Path(folder))
             print_results(*import_results(Path(folder), opened), as_json)
+            board.forget(Path(folder))
             return
     tasks = len(draft.manifest()["tasks"])
     if as_json:

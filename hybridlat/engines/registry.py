@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import logging
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -81,6 +82,12 @@ def at_precision(target: Target, precision: str) -> Target:
     engine = entry(target.engine)
     own = "fp32" if precision in engine.in_fp32 else precision
     return replace(target, precision=own) if engine.keeps_precision else target
+
+
+def board_target(target: Target) -> Target:
+    """The target without a version that no board reports as its own: a table's name, ``8.6.1``."""
+    is_reported = re.fullmatch("[0-9]+[.][0-9]+", target.version)
+    return target if is_reported else replace(target, runtime=target.engine)
 
 
 def same_cell_targets(target: Target) -> tuple[Target, ...]:

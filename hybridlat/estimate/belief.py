@@ -38,7 +38,8 @@ class Request:
     ``remeasure`` measures every cell, known or not. ``started`` is the ``time.perf_counter()`` at
     which the call began; ``network`` reads the file's network, where more than its cells is needed.
     ``describe`` adds what the cells are made of; ``tolerance_given``: the user chose the tolerance.
-    ``sizes`` are the options of a command that bind the file's sizes as this call did.
+    ``sizes`` are the options of a command that bind the file's sizes as this call did, ``runtime``
+    is the target's as the user wrote it.
     """
 
     file: OnnxFile
@@ -53,6 +54,7 @@ class Request:
     describe: bool = False
     tolerance_given: bool = False
     sizes: str = ""
+    runtime: str = ""
 
     @property
     def signatures(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from hybridlat.engines import device_sheets, registry
 from hybridlat.engines.host import cpu_device
@@ -74,6 +75,9 @@ def _matters(of_lowering: str) -> bool:
 
 def _command(verb: str, request: Request, target: Target, more: str = "") -> str:
     name = shlex.quote(request.file.name)
+    if verb in ("measure", "plan"):  # a board has a version of its own, unless the user has said it
+        target = replace(target, runtime=request.runtime or target.runtime)
+        target = registry.board_target(target)
     return f"hybridlat {verb} {name}{request.sizes} --target {target}{more}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,10 @@ def test_plan_run_import_predict_by_hand(
         (["--host", "user@board", "--target", "orin-agx/tensorrt/fp16", "--runner", "worker"], 3,
          "cannot run worker.py: there is no NVIDIA driver"),
         (["--host", "user@board", "--target", "cpu/onnxruntime/fp32"], 2, "plans are for tensorrt"),
+        (["--host", "user@board", "--target", "orin-nano/tensorrt-trtutils/fp16"], 2,
+         "measure orin-nano/tensorrt/fp16"),
+        (["--host", "user@board", "--target", "orin-nano/tensorrt-8.6.1/fp16"], 2,
+         "measure orin-nano/tensorrt/fp16"),
     ],
 )  # fmt: skip
 def test_what_cannot_work_is_one_sentence(
@@ -101,3 +106,44 @@ def test_what_cannot_work_is_one_sentence(
     last = said.err.splitlines()[-1]
     assert last.startswith("hybridlat: ")
     assert words in last
+
+
+@pytest.mark.parametrize(
+    ("target", "advised"),
+    [
+        ("orin-nano/tensorrt/fp16", "orin-nano/tensorrt/fp16"),  # predicted by a table's newest
+        ("orin-nano/tensorrt-trtutils/fp16", "orin-nano/tensorrt/fp16"),
+        ("orin-nano/tensorrt-8.6/fp16", "orin-nano/tensorrt-8.6/fp16"),
+    ],
+)
+def test_the_commands_that_are_advised_end_well(
+    net: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, target: str, advised: str
+) -> None:
+    cli.run(["predict", str(net), "--target", target, "--json"])
+    remarks = json.loads(capsys.readouterr().out)["remarks"]
+    fixes = [
+        r["fix"] for r in remarks if r["fix"].startswith(("hybridlat measure", "hybridlat plan"))
+    ]
+    assert len(fixes) == 2 and all(f"--target {advised} " in f"{fix} " for fix in fixes)
+    (plan,) = [shlex.split(fix)[1:] for fix in fixes if " plan " in fix]
+    assert cli.run([*plan[:-1], str(tmp_path / "plan")]) == 0
+
+
+@pytest.mark.parametrize("command", [["measure"], ["plan", "-o", "plan", "--target", TARGET]])
+@pytest.mark.parametrize("more", [["--time-limit", "1s"], ["--runner", "trtexec"]])
+def test_options_of_a_board_are_refused_without_one(
+    net: Path, capsys: pytest.CaptureFixture[str], command: list[str], more: list[str]
+) -> None:
+    assert cli.run([*command, str(net), *more]) == 2
+    assert f"{more[0]} goes with --host" in capsys.readouterr().err
+
+
+def test_a_plan_is_not_written_for_a_tables_name_nor_over_another_file(
+    net: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    plan = ["plan", str(net), "-o", str(tmp_path), "--target"]
+    assert cli.run([*plan, "orin-nano/tensorrt-ultralytics/fp16"]) == 2
+    assert "measure orin-nano/tensorrt/fp16" in capsys.readouterr().err
+    (tmp_path / "manifest.json").write_text("{}")
+    assert cli.run([*plan, TARGET]) == 2
+    assert "holds another plan" in capsys.readouterr().err

@@ -64,6 +64,17 @@ def test_measure_json(nets: Path, tmp_path: Path) -> None:
     assert {record["kind"] for record in document["records"]} == {"network"}
 
 
+def test_what_a_busy_machine_measured_is_not_known_well_enough(
+    nets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "loadavg").write_text("9.0 9.0 9.0 99/200 77\n")
+    (tmp_path / "stat").write_text("cpu  50 0 50 100 0 0 0 0 0 0\n")
+    monkeypatch.setenv("HYBRIDLAT_PROC", str(tmp_path))
+    done = process("measure", "a.onnx", "--network", "--target", FAKE,
+                   "--store", str(tmp_path / "m.db"), cwd=nets)  # fmt: skip
+    assert done.returncode == 3 and "the machine was busy" in done.stdout
+
+
 def test_targets_and_stats(nets: Path) -> None:
     listed = json.loads(process("targets", "--store", "known.db", "--json", cwd=nets).stdout)
     assert FAKE in [item["target"] for item in listed]
