@@ -235,7 +235,8 @@ def _import_rows(
     counts.update(asdict(replace(opened.add_all(new), read=len(new.measurements))))
     targets = {record.target for record in new.measurements}
     notes = [*read.notes, *tables.notes(sorted(targets))]
-    if default is not None and (others := sorted(map(str, targets - {default}))):
+    others = [str(t) for t in sorted(targets) if default not in (t, replace(t, runtime=t.engine))]
+    if default is not None and others:
         notes.append(f"rows that state another target than {default} are kept as they state it: "
                      + ", ".join(others))  # fmt: skip
     reasons: dict[tuple[str, str], list[Refusal]] = {}

@@ -13,7 +13,7 @@ from hybridlat.store.importers.trtexec_options import CONTRADICTION
 _CHIPS = {"orin": "orin-", "xavier": "xavier-", "thor": "thor-", "x1": "jetson-", "x2": "tx2"}
 _CHIP = re.compile(r"(?:nvidia )?(?:jetson |tegra )?(orin|xavier|thor|x1|x2)(?: \(?nvgpu\)?)?")
 _MODE = re.compile(r"-(?:[0-9]+w|max-[npq]|super)$")
-_VARIANT = re.compile(r"(?:-(?:[0-9]+gb|pcie|laptop|max-q|mig-.*|[0-9]+w|super))*")
+_VARIANT = re.compile(r"(?:-(?:[0-9]+gb|pcie|maxwell|laptop|max-q|mig-.*|[0-9]+w|super))*")
 
 
 def board_of(name: str, units: int | None, memory_bytes: int | None, word: str) -> tuple[str, str]:

@@ -69,6 +69,7 @@ def device_name(raw: str, board: str = "") -> str:
     "Orin" of every Jetson Orin; a power mode ends the name (``orin-nano-7w``), unless the plain one
     means it. TargetError where no letter or digit is left.
     """
+    foreign = next((c for c in raw if c.isalpha() and not c.isascii()), "")
     words = set(re.findall(r"(?<![a-z0-9])[a-z]+", raw.lower()))
     is_cpu = words & _SURELY_CPU or ("cpu" in words and "gpu" not in words)
     is_cpu = is_cpu or (words & _CPU and not words & _GPU)
@@ -77,8 +78,9 @@ def device_name(raw: str, board: str = "") -> str:
         gpu_name = _gpu(board)
         if gpu_name.split("-")[0] in ("orin", "xavier", "jetson", "tx2", "thor"):
             name = gpu_name
-    if not name:
-        raise TargetError(f"{raw!r} names no device: a device name needs letters or digits")
+    if foreign or re.fullmatch("(cuda|gpu)?-?[0-9]*", name):
+        why = f"the letter {foreign!a} is in no name" if foreign else "write its model, as in t4"
+        raise TargetError(f"{raw!r} names no device: {why}")
     return name
 
 
@@ -92,11 +94,13 @@ def cpu_name(raw: str) -> str:
 
 
 def _gpu(raw: str) -> str:
-    text = re.sub(r"\((r|tm|c)\)", " ", raw.lower())
-    text = re.sub(r"(?<![a-z0-9.])([0-9]+)[ -]?gi?b\b", r" \1gb ", text)
+    text = re.sub(r".*\[(.*)\].*", r"\1", raw.lower())  # lspci: GA102 [GeForce RTX 3090]
+    text = re.sub(r"\((r|tm|c)\)", " ", text)
+    text = re.sub(r"(?<![a-z0-9.])([0-9]+)[ -]?(?:gi?b\b|g\b(?!\.))", r" \1gb ", text)
     text = re.sub(r"\b(gtx|rtx)(?=[0-9a])", r"\1 ", text)
     text = re.sub(r"\btitan(?=(x|xp|v|rtx)\b)", "titan ", text)
     text = re.sub(r"(?<=[0-9])(ti|super)\b", r" \1", text)
+    text = re.sub(r"\b([0-9]{4}) ?(ti)?s\b", r"\1 \2 super", text)
     text = re.sub(r"\bk40[a-z]{1,2}\b", "k40", text)
     text = re.sub(r"\b([0-9]+) ?w(att)?s?\b", r"\1w", text)
     text = re.sub(r"(?<![a-z])max[-_ ]?([npq])(?![a-z])", r"max-\1", text)
@@ -139,7 +143,10 @@ def _with_line(words: list[str]) -> list[str]:
 _ENGINES = tuple(
     (re.compile(pattern), name)
     for pattern, name in (
-        (r"onnx[ -]?runtime.*(tensorrt|trt)|tensorrt.*onnx[ -]?runtime", "onnxruntime-tensorrt"),
+        (
+            r"(onnx[ -]?runtime|\bort\b).*(tensorrt|trt)|tensorrt.*(onnx[ -]?runtime|\bort\b)",
+            "onnxruntime-tensorrt",
+        ),
         (r"torch[-_ ]?(tensorrt|trt)", "torch-tensorrt"),
         (r"paddle.*(tensorrt|trt)", "paddle-tensorrt"),
         (r"(tensorrt|trt)[-_ ]?rtx", "tensorrt-rtx"),
@@ -166,7 +173,7 @@ def engine_name(raw: str, version: str = "") -> str:
     that the engine never had.
     """
     text = re.sub(r"(trt|tensorrt|torch|runtime|ort)(?=[0-9])", r"\1 ", raw.strip().lower())
-    text = _BESIDE.sub(" ", text)
+    text = _BESIDE.sub(" ", re.sub(r"(?<=[0-9])_(?=[0-9])", ".", text))
     words = re.findall(r"[a-z][a-z0-9]*", re.sub(_NUMBER, " ", text.split(",")[0]))
     known = ((match, name) for pattern, name in _ENGINES if (match := pattern.search(text)))
     match, name = next(known, (None, "-".join(word for word in words if word != "ngc")))
@@ -224,5 +231,6 @@ def target_named(text: str) -> Target:
     parts = [part.strip() for part in text.split("/")]
     if len(parts) not in (3, 4):
         return Target.parse(text)  # says how a target is written
-    named = [device_name(parts[0]), engine_name(parts[1]), precision_name(parts[2]), *parts[3:]]
+    named = [device_name(parts[0]), engine_name(parts[1]), precision_name(parts[2])]
+    named += [part.lower() for part in parts[3:]]
     return Target.parse("/".join(named))

@@ -116,7 +116,21 @@ def test_the_driver_s_name_finds_the_shipped_models_of_a_v100() -> None:
     assert model_folders(target)
 
 
-@pytest.mark.parametrize("text", ["", "  ", "NVIDIA", "(R)", "+-."])
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("GA102 [GeForce RTX 3090]", "rtx-3090"), ("A100-80G", "a100-80gb"), ("gtx1660s",
+     "gtx-1660-super"), ("RTX4070TiS", "rtx-4070-ti-super"), ("RTX™ 4090", "rtx-4090")],
+)  # fmt: skip
+def test_names_that_people_type(text: str, name: str) -> None:
+    assert device_name(text) == name
+    assert str(target_named(f"{text}/ORT TRT 1_17/fp16/4T")) == (
+        f"{name}/onnxruntime-tensorrt-1.17/fp16/4t"
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["", "  ", "NVIDIA", "(R)", "+-.", "cpu", "cuda:0", "GPU 1", "7", "Т4"]
+)
 def test_what_names_nothing_is_refused(text: str) -> None:
     with pytest.raises(TargetError, match="names no device"):
         device_name(text)

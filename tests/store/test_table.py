@@ -205,6 +205,7 @@ def test_rows_that_do_not_fit(tmp_path: Path, row: str, reason: str, value: str)
         ("network,latency_ms,batch\na,1,2\nnetwork,batch,latency_ms\n", "second header in row 2"),
         ("network,latency\na,1\n", "'latency' does not say its unit"),
         ("network,target\na,b\n", "no column of latencies"),
+        ("network|latency_ms\na|1\n", r"it has network\|latency_ms; rename"),
         ("latency_ms,target\n1,b\n", "no column network, model or onnx"),
         ('network,latency_ms\n"a"b,1\n', "cannot be read as CSV"),
     ],
@@ -320,6 +321,8 @@ def test_encodings_that_say_what_they_are(tmp_path: Path, encoding: str) -> None
         ("latency_ms,precision", "1,fp32", "t4/tensorrt-8.6/fp16, fp32"),
         ("latency_ms,engine", "1,TensorRT 10.3", "t4/tensorrt-8.6/fp16, tensorrt-10.3"),
         ("latency_ms,gpu", "1,V100", "t4/tensorrt-8.6/fp16, v100"),
+        ("latency_ms,engine,version", "1,TensorRT 8.5,8.6.1", "TensorRT 8.5, 8.6.1"),
+        ("latency_ms,device,gpu", "1,T4,V100", "device T4, gpu V100"),
         ("latency_ms,precision,dtype", "1,half,float32", "precision half, dtype float32"),
     ],
 )

@@ -208,6 +208,25 @@ def test_batch_and_shapes(
     assert (log.batch, log.shapes) == (batch, shapes)
 
 
+@pytest.mark.parametrize("line", [
+    "Layer Precisions: *:fp16", "Layer Device Types: a:DLA", "Build DLA standalone mode: Enabled",
+    "Input(s)s format: fp16:chw", "Output(s)s format: int8:CHW32",
+])  # fmt: skip
+def test_what_a_log_without_its_command_prints(line: str) -> None:
+    plain = LOG_8.partition("\n")[2] + "Input(s)s format: fp32:CHW\nLayer Device Types: \n[I] x\n"
+    assert read_log(plain).objection is None
+    assert read_log(f"{plain}[I] {line}\n").objection is not None
+    assert read_log(plain + "[I] CUDA Graph: Enabled\n").labels == {"note": "CUDA graph"}
+
+
+@pytest.mark.parametrize(
+    "name", ["'/my nets/net.onnx'", "C:\\my nets\\net.onnx", "/a b/net.onnx --fp16 > a.log 2>&1"]
+)
+def test_a_path_with_spaces(name: str) -> None:
+    log = read_log(f"&&&& RUNNING TensorRT.trtexec # trtexec --onnx={name} --noTF32")
+    assert log.names == ("net",)
+
+
 @pytest.mark.parametrize("coding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
 def test_texts_of_other_shells(tmp_path: Path, coding: str) -> None:
     text = LOG_8.replace("median = 1.23", "median = 1,23").replace("[I]", "\x1b[32m[I]\x1b[0m")

@@ -151,7 +151,9 @@ def columns_of(column_map: ColumnMap, path: Path, sheet: Sheet) -> Columns:
         known = [tuple(i for i, title in named if title == alias) for alias in FIELDS[name]]
         if any(known):
             first = next(filter(None, known))
-            places[name] = tuple(itertools.chain(*known)) if name in STATED_ONCE else first
+            places[name] = (
+                tuple(itertools.chain(*known)) if name in (*STATED_ONCE, "device") else first
+            )
     stated = column_map.units.get("latency", "")
     units = {i: stated or _unit_of(header[i])[1] for i in places.get("latency", ())}
     if not {"latency", "throughput"} & places.keys():
@@ -160,7 +162,8 @@ def columns_of(column_map: ColumnMap, path: Path, sheet: Sheet) -> Columns:
             f"{path} has no column of latencies with a unit in its name (latency_us, latency_ms, "
             "latency_s) and none of images_per_second"
             + (f", and {bare[0]!r} does not say its unit" if bare else "")
-            + ": rename it, or name it and its unit with --columns"
+            + f": it has {plain(', '.join(header))}; rename one, or name it and its unit with "
+            "--columns"
         )
     for i, unit in units.items():
         own = _unit_of(header[i])[1]

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from hybridlat.errors import HybridlatError, StoreError, TargetError
 from hybridlat.schema.names import device_name, engine_name, precision_name, target_named
-from hybridlat.schema.target import Target
+from hybridlat.schema.target import Target, version_key
 from hybridlat.store.importers import cells
 from hybridlat.store.importers.cells import Refusal as Refusal
 from hybridlat.store.importers.cells import Size as Size
@@ -79,6 +79,13 @@ def _target_of(fields: Mapping[str, str], default: Target | None, threads: int |
     device = device_name(fields["device"]) if fields.get("device") else ""
     version = fields.get("version", "")
     engine = engine_name(fields["engine"], version) if fields.get("engine") else ""
+    own = Target("", engine_name(fields["engine"]), "").version if engine and version else ""
+    numbers = zip(version_key(own), version_key(Target("", engine, "").version), strict=False)
+    if any(one != other for one, other in numbers):
+        raise Refusal(
+            "the columns of the target contradict each other", f"{fields['engine']}, {version}",
+            "correct them, or drop one of the columns",
+        )  # fmt: skip
     precision = precision_name(fields["precision"]) if fields.get("precision") else ""
     if fields.get("target"):
         return _agreeing(target_named(fields["target"]), device, engine, precision, threads)
@@ -190,8 +197,9 @@ class _Row:
         onnx, network = self.text("onnx"), self.text("network")
         if not (name := PurePath(onnx).name or network):
             raise Refusal("the row names no network", "", "fill in its name")
-        stated = {part: self.text(part) for part in ("target", "device", "engine", "version")}
-        stated["precision"] = self.stated("precision", _precision) or ""
+        stated = {part: self.text(part) for part in ("target", "engine", "version")}
+        for part, read in (("device", device_name), ("precision", precision_name)):
+            stated[part] = self.stated(part, _named(read)) or ""
         target = target_of(stated, default, self.count("threads"))
         batch, size = self.batch_and_size()
         labels = {name: text for name in ("layout", "source", "note") if (text := self.text(name))}
@@ -285,9 +293,13 @@ class _Row:
         return cells.latency_us(repr(batch / rate), "s", columns.roles_at(-1))
 
 
-def _precision(text: str, _: int) -> str:
-    """A precision as targets write it, or the text where it is none."""
-    try:
-        return precision_name(text)
-    except TargetError:
-        return text
+def _named(read: Callable[[str], str]) -> Callable[[str, int], str]:
+    """What ``read`` makes of a text, or the text where that names nothing."""
+
+    def name(text: str, _: int) -> str:
+        try:
+            return read(text)
+        except TargetError:
+            return text
+
+    return name

@@ -23,7 +23,10 @@ from hybridlat.store.importers.trtexec_options import CONTRADICTION, MIXED
 
 ENDINGS = (".log", ".txt", ".json")
 _NUMBER = r"([0-9]+(?:[.,][0-9]+)?(?:e[-+]?[0-9]{1,3})?) ms"  # in any language
-_OPTION = re.compile(r"(?<!\S)--([A-Za-z0-9]+)(?:=(\S*))?")
+# A value may hold spaces: a command is printed without its quotes.
+_OPTION = re.compile(
+    r"(?<!\S)--([A-Za-z0-9]+)(?:=(.*?)(?=\s{1,9}(?:--|[0-9&]*>|[|&;#])|\s{0,9}$)|(?!\S))"
+)
 _MEDIAN = re.compile(  # one line in 8.0 and later, a list before
     rf"GPU Compute(?: Time)?\b.{{0,400}}?median\s*[=:]\s*{_NUMBER}"
     rf"|GPU Compute\b.{{0,99}}\n(?:.{{0,99}}\n){{0,6}}?.{{0,99}}median:\s*{_NUMBER}"
@@ -164,7 +167,8 @@ def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
         median_us = _median_us(text)
     except Refusal as refusal:
         objection = refusal
-    is_replayed = "useCudaGraph" in options or (major >= 11 and "noCudaGraph" not in options)
+    is_replayed = "useCudaGraph" in options or "CUDA Graph: Enabled" in text
+    is_replayed |= major >= 11 and "noCudaGraph" not in options
     labels = {"note": "CUDA graph" * (is_replayed and not _NO_GRAPH.search(text)),
               "options": trtexec_options.kept(options)}  # fmt: skip
     units, memory_mib = (int(_matched(form, text) or 0) for form in (_UNITS, _MEMORY))

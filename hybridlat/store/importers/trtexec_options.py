@@ -67,6 +67,8 @@ _PATTERNS = {
 # What a log prints of options whose command it does not hold.
 _PRINTED = re.compile(
     r"&&&& FAILED|\b(?:DLACore: *[0-9]|Sparsity: (?:En|Fo)|(?:Inference s|S)treams: (?![01]\b)[0-9]"
+    r"|Layer ?Precisions: *\S|Layer Device Types: *\S|Build DLA standalone mode: Enabled"
+    r"|(?:In|Out)put\(s\)s? format: *\S*(?:16|8|hwc|HWC|chw[0-9]|CHW[0-9])"
     r"|(?:Refit|Safe mode|Restricted mode|DirectIO mode|Version Compatible): Enabled).*"
 )
 
