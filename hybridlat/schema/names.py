@@ -3,54 +3,21 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
-from functools import cache
 from typing import Any, cast
 
 from hybridlat.errors import TargetError
-from hybridlat.schema.plugins import shipped
+from hybridlat.schema.plugins import shipped_table
 from hybridlat.schema.target import PRECISIONS, Target, version_key
 
-# Makers, product lines and filler that tell no two devices apart.
-_NOISE = frozenset((
-    "nvidia", "corporation", "tesla", "geforce", "graphics", "gpu", "card", "device", "adapter",
-    "nvgpu", "with", "design", "developer", "kit", "module", "engineering", "reference",
-    "series", "edition", "collectors", "generation", "fhhl", "dgxs", "hgx", "hbm2", "hbm2e",
-    "hbm3", "hbm3e", "gddr5", "gddr5x", "gddr6", "gddr6x", "gddr7", "of",
-    "mode", "all", "2core", "4core", "6core", "8core", "tensor", "core", "cores", "processor",
-    "processing", "unit", "accelerator",
-))  # fmt: skip
 _FORM = re.compile(r"pcie|pci|sxm[0-9]?|sxm2e")
 _MEMORY = re.compile(r"[0-9]+gb")
 _MODES = re.compile(r"(?:-[0-9]+w|-max-[npq])+$")  # of power, at the end of a Jetson's name
-# What only names of CPUs have, then only those of GPUs, then what both may have.
-_SURELY_CPU = frozenset(("xeon", "epyc", "ryzen", "threadripper", "athlon", "celeron", "pentium"))
-_GPU = frozenset((
-    "nvidia", "geforce", "tesla", "quadro", "gtx", "rtx", "titan", "jetson", "gpu", "tensor",
-    "cuda",
-))  # fmt: skip
-_CPU = frozenset(("core", "processor"))
-_CPU_NOISE = frozenset((
-    "intel", "amd", "cpu", "processor", "platinum", "gold", "silver", "bronze", "core", "gen",
-    "with", "of",
-))  # fmt: skip
-
-# Boards whose memory or form tells them from their namesakes: other clocks, units or bandwidth.
-_DISTINCT = frozenset((
-    "a100-80gb", "a100-64gb", "gtx-1060-3gb", "jetson-nano-2gb", "orin-agx-32gb",
-    "orin-nano-4gb", "orin-nx-8gb", "rtx-3050-6gb", "rtx-3060-8gb", "rtx-3080-12gb",
-    "rtx-4080-12gb", "h100-pcie", "h800-pcie",
-))  # fmt: skip
-
-_CHIPS = frozenset(("jetson-nano", "tx2", "xavier-agx", "orin-agx", "thor-agx"))
 
 
-@cache
 def _table(name: str) -> Mapping[str, Any]:
     """A table of ``data/names.toml``, which what comes out is added to."""
-    tables = tomllib.loads(shipped("data", "names.toml").read_text(encoding="utf-8"))
-    return cast(Mapping[str, Any], tables[name])
+    return cast(Mapping[str, Any], shipped_table("names")[name])
 
 
 def arm_core(implementer: str, part: str) -> str:
@@ -71,10 +38,11 @@ def device_name(raw: str, board: str = "") -> str:
     """
     foreign = next((c for c in raw if c.isalpha() and not c.isascii()), "")
     words = set(re.findall(r"(?<![a-z0-9])[a-z]+", raw.lower()))
-    is_cpu = words & _SURELY_CPU or ("cpu" in words and "gpu" not in words)
-    is_cpu = is_cpu or (words & _CPU and not words & _GPU)
+    of = _table("words")
+    is_cpu = words.intersection(of["surely_cpu"]) or ("cpu" in words and "gpu" not in words)
+    is_cpu = is_cpu or (words.intersection(of["cpu"]) and words.isdisjoint(of["gpu"]))
     name = cpu_name(raw) if is_cpu else _gpu(raw)
-    if name in _CHIPS and board:
+    if name in of["chips"] and board:
         gpu_name = _gpu(board)
         if gpu_name.split("-")[0] in ("orin", "xavier", "jetson", "tx2", "thor"):
             name = gpu_name
@@ -90,23 +58,17 @@ def cpu_name(raw: str) -> str:
     Empty where the text holds nothing but makers' words.
     """
     text = re.sub(r"\((r|tm|c)\)|@.*|\b[0-9]+-core\b|\b[0-9]+th(?= gen\b)", " ", raw.lower())
-    return "-".join(w for w in re.findall(r"[a-z0-9]+", text) if w not in _CPU_NOISE)
+    noise = _table("words")["cpu_noise"]
+    return "-".join(w for w in re.findall(r"[a-z0-9]+", text) if w not in noise)
 
 
 def _gpu(raw: str) -> str:
-    text = re.sub(r".*\[(.*)\].*", r"\1", raw.lower())  # lspci: GA102 [GeForce RTX 3090]
-    text = re.sub(r"\((r|tm|c)\)", " ", text)
-    text = re.sub(r"(?<![a-z0-9.])([0-9]+)[ -]?(?:gi?b\b|g\b(?!\.))", r" \1gb ", text)
-    text = re.sub(r"\b(gtx|rtx)(?=[0-9a])", r"\1 ", text)
-    text = re.sub(r"\btitan(?=(x|xp|v|rtx)\b)", "titan ", text)
-    text = re.sub(r"(?<=[0-9])(ti|super)\b", r" \1", text)
-    text = re.sub(r"\b([0-9]{4}) ?(ti)?s\b", r"\1 \2 super", text)
-    text = re.sub(r"\bk40[a-z]{1,2}\b", "k40", text)
-    text = re.sub(r"\b([0-9]+) ?w(att)?s?\b", r"\1w", text)
-    text = re.sub(r"(?<![a-z])max[-_ ]?([npq])(?![a-z])", r"max-\1", text)
-    text = re.sub(r"(?<=gb)\+(me|gfx)(\.all)?", "", text)  # what a MIG slice does not compute with
+    text = raw.lower()
+    for form, replacement in _table("words")["rewritten"]:
+        text = re.sub(form, replacement, text)
+    noise, distinct = _table("words")["noise"], _table("words")["distinct"]
     words = [w.strip(".+") for w in re.findall(r"[a-z0-9.+]+", text)]
-    words = ["laptop" if w == "mobile" else w for w in words if w and w not in _NOISE]
+    words = ["laptop" if w == "mobile" else w for w in words if w and w not in noise]
     memory = [w for w in words if _MEMORY.fullmatch(w)]
     form = [w for w in words if _FORM.fullmatch(w)]
     words = _with_line([w for w in words if w not in memory and w not in form])
@@ -117,9 +79,9 @@ def _gpu(raw: str) -> str:
     words, name = name.split("-"), aliases.get(name, name)
     for word in (*memory[:1], *form[:1]):
         first = f"{words[0]}-{word}" if words else ""
-        if f"{name}-{word}" in _DISTINCT:
+        if f"{name}-{word}" in distinct:
             name = f"{name}-{word}"
-        elif first in _DISTINCT:  # a part of one: a100-80gb-mig-1g.10gb
+        elif first in distinct:  # a part of one: a100-80gb-mig-1g.10gb
             name = "-".join((first, *words[1:]))
     return re.sub(r"(-max-n)+$", "", aliases.get(name + modes, name + modes))
 
@@ -139,24 +101,6 @@ def _with_line(words: list[str]) -> list[str]:
     return words
 
 
-# The first that matches wins: an engine inside another comes before each of them alone.
-_ENGINES = tuple(
-    (re.compile(pattern), name)
-    for pattern, name in (
-        (
-            r"(onnx[ -]?runtime|\bort\b).*(tensorrt|trt)|tensorrt.*(onnx[ -]?runtime|\bort\b)",
-            "onnxruntime-tensorrt",
-        ),
-        (r"torch[-_ ]?(tensorrt|trt)", "torch-tensorrt"),
-        (r"paddle.*(tensorrt|trt)", "paddle-tensorrt"),
-        (r"(tensorrt|trt)[-_ ]?rtx", "tensorrt-rtx"),
-        (r"torch.*(compile|inductor)|(compile|inductor).*torch", "torch-compile"),
-        (r"tensorrt|\btrt\b", "tensorrt"),
-        (r"onnx[ -]?runtime|\bort\b", "onnxruntime"),
-        (r"openvino", "openvino"),
-        (r"torch", "torch"),
-    )
-)
 _NUMBER = re.compile(r"(?<![a-z0-9.])v?([0-9]+(?:\.[0-9]+)*)")
 # What is named beside an engine, with a version of its own.
 _BESIDE = re.compile(
@@ -175,7 +119,8 @@ def engine_name(raw: str, version: str = "") -> str:
     text = re.sub(r"(trt|tensorrt|torch|runtime|ort)(?=[0-9])", r"\1 ", raw.strip().lower())
     text = _BESIDE.sub(" ", re.sub(r"(?<=[0-9])_(?=[0-9])", ".", text))
     words = re.findall(r"[a-z][a-z0-9]*", re.sub(_NUMBER, " ", text.split(",")[0]))
-    known = ((match, name) for pattern, name in _ENGINES if (match := pattern.search(text)))
+    patterns = _table("engines")["patterns"]
+    known = ((match, name) for form, name in patterns if (match := re.search(form, text)))
     match, name = next(known, (None, "-".join(word for word in words if word != "ngc")))
     if not name:
         raise TargetError(f"{raw!r} names no engine: write it as tensorrt-8.6 or torch-2.4")

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import importlib
 import sys
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -82,3 +83,9 @@ def shipped(*parts: str) -> Path:
     """
     wheel = _PACKAGE / "_shipped"
     return (wheel if wheel.is_dir() else _PACKAGE.parent).joinpath(*parts)
+
+
+@cache
+def shipped_table(name: str) -> Mapping[str, Any]:
+    """What ``data/NAME.toml`` holds."""
+    return tomllib.loads(shipped("data", f"{name}.toml").read_text(encoding="utf-8"))

@@ -129,7 +129,7 @@ def test_names_that_people_type(text: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "  ", "NVIDIA", "(R)", "+-.", "cpu", "cuda:0", "GPU 1", "7", "Т4"]
+    "text", ["", "  ", "NVIDIA", "(R)", "+-.", "cpu", "cuda:0", "GPU 1", "7", "\u04224"]
 )
 def test_what_names_nothing_is_refused(text: str) -> None:
     with pytest.raises(TargetError, match="names no device"):

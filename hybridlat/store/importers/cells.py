@@ -5,13 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from hybridlat.schema.plugins import shipped_table
+
 Size = tuple[int, int]
-US_OF_UNIT = {
-    "ns": 1e-3, "nanoseconds": 1e-3,
-    "us": 1.0, "µs": 1.0, "μs": 1.0, "usec": 1.0, "microseconds": 1.0,
-    "ms": 1e3, "msec": 1e3, "milliseconds": 1e3,
-    "s": 1e6, "sec": 1e6, "seconds": 1e6,
-}  # fmt: skip
+US_OF_UNIT: Mapping[str, float] = shipped_table("names")["units"]
 LEAST_US, MOST_US = 1e-3, 1e12
 """No latency is below a nanosecond or above eleven days."""
 _CHANNELS = (1, 3, 4)

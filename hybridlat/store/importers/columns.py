@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,38 +13,12 @@ import msgspec
 from msgspec import Struct, field
 
 from hybridlat.errors import InputError, StoreError
+from hybridlat.schema.plugins import shipped_table
 from hybridlat.schema.wire import phrase_of
 from hybridlat.store.importers.cells import US_OF_UNIT, Roles, as_text, plain, roles_of
 from hybridlat.store.importers.sheets import Sheet
 
-FIELDS: Mapping[str, tuple[str, ...]] = {
-    "network": ("network", "net", "architecture", "arch", "model_name", "model"),
-    "onnx": ("onnx", "onnx_file"),
-    "target": ("target",),
-    "device": ("device", "gpu", "accelerator", "hardware"),
-    "engine": ("engine", "runtime", "framework", "backend", "software"),
-    "version": ("engine_version", "runtime_version", "framework_version", "version"),
-    "precision": ("precision", "dtype", "data_type"),
-    "threads": ("threads",),
-    "batch": ("batch", "batch_size", "infer_batch_size", "bs"),
-    "size": ("size", "input_size", "image_size", "img_size", "infer_img_size", "resolution"),
-    "height": ("height",),
-    "width": ("width",),
-    "layout": ("layout", "memory_format"),
-    "source": ("source",),
-    "note": ("note", "notes", "comment"),
-    "launch": ("cuda_graph",),
-    "copies": ("host_copies",),
-    "suspect": ("suspect",),
-    "latency": (
-        "latency", "median_latency", "latency_median", "median", "inference_time", "mean_latency",
-        "latency_mean", "mean", "infer_step_time", "time",
-    ),
-    "throughput": (
-        "images_per_second", "images_per_sec", "samples_per_second", "samples_per_sec",
-        "infer_samples_per_sec", "img_per_sec", "throughput", "fps",
-    ),
-}  # fmt: skip
+FIELDS: Mapping[str, Sequence[str]] = shipped_table("names")["columns"]
 """Fields, and the names by which their columns are known without a mapping."""
 STATED_ONCE = ("precision", "threads", "batch", "size", "height", "width")
 """Fields whose columns and constants must not contradict each other, whatever they are called."""

@@ -18,6 +18,7 @@ from pathlib import Path, PurePath
 
 from hybridlat.schema.target import PRECISIONS, Target, version_key
 from hybridlat.store.importers import trtexec_options
+from hybridlat.store.importers.cells import MOST_US
 from hybridlat.store.importers.table import NetworkRow, Refusal, Rows, files_at, target_of
 from hybridlat.store.importers.trtexec_options import CONTRADICTION, MIXED
 
@@ -53,7 +54,6 @@ _EXPLICIT = re.compile(r"explicit batch|batch: explicit", re.IGNORECASE)
 _NO_GRAPH = re.compile(r"without using CUDA graph|CUDA graph (?:option has|capture.{0,99} fail)")
 _NO_TIMES, _EXPORT = "the file holds no times of trtexec", "give what --exportTimes wrote"
 _KNOWN = ("int8", "bf16", "fp16", "fp32")  # the lowest first
-_MOST_US = 1e12
 BoardOf = Callable[[str, int | None, int | None, str], tuple[str, str]]
 """The board, and a remark, of a name, multiprocessors, bytes of memory and the user's device."""
 
@@ -192,7 +192,7 @@ def row_of(
     1.2533 s / (√n m). The engine is that of ``default`` where the log has no version.
     """
     median_us = statistics.median(times_us) if times_us else log.median_us
-    if median_us is None or not 0 < median_us < _MOST_US:
+    if median_us is None or not 0 < median_us < MOST_US:
         raise Refusal(
             "the log states no median of GPU Compute Time", file.name,
             "give the whole log of a run of trtexec 7.1 or later that came to its end",
@@ -236,7 +236,7 @@ def read_times(path: Path) -> tuple[float, ...]:
         entries = json.loads(_text(path), strict=False)
         times = [entry.get("computeMs", entry.get("compute")) for entry in entries]
         times_us = tuple(1e3 * time for time in times if time is not None)
-        if odd := [time_us for time_us in times_us if not 0 < time_us < _MOST_US]:
+        if odd := [time_us for time_us in times_us if not 0 < time_us < MOST_US]:
             raise ValueError(f"a time of {odd[0] / 1e3:g} ms")
     except (OSError, AttributeError, OverflowError, TypeError, ValueError, RecursionError) as error:
         raise Refusal(_NO_TIMES, str(error)[:80], _EXPORT) from None

@@ -1,7 +1,7 @@
 """What every option of trtexec 7 to 11 and of tensorrt_rtx does to the latency that it prints.
 
-From sampleOptions.cpp of TensorRT's samples. An option that stands nowhere here leaves the run out:
-it may change what is timed.
+``data/trtexec.toml`` lists them. An option that stands nowhere there leaves the run out: it may
+change what is timed.
 """
 
 from __future__ import annotations
@@ -9,60 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from hybridlat.schema.plugins import shipped_table
 from hybridlat.store.importers.table import Refusal
 
 CONTRADICTION = "the log contradicts --target"
 MIXED = "no target has this precision or this mix"
 
-# GPU Compute Time is the same with and without them, or they are read as what they are.
-_PLAIN = re.compile(
-    "allocationStrategy|allowGPUFallback|asyncFileReader|avg(Runs|Timing)|(max)?[bB]atch|buildOnly"
-    "|builderCache|calib|calibProfile|deploy|device|dump(LayerInfo|OptimizationProfile|Output)"
-    "|dumpRawBindingsToFile|duration|errorOnTimingCacheMiss|excludeLeanRuntime|explicitBatch"
-    "|explicitPrecision|export(LayerInfo|Output|Times|TimingCache)|exposeDMA|fp16|bf16|int8|noTF32"
-    "|getPlanVersionOnly|help|includeDataTransfers|iterations|leanDLLPath|load(Engine|Inputs)"
-    "|(min|opt|max)Shapes(Calib)?|shapes|minTiming|model|monitorMemory|no(Builder|Compilation)Cache"
-    "|noDataTransfers|nvtxMode|nvtxVerbosity|onnx|output|percentile|profilingVerbosity"
-    "|runtimeCacheFile|saveEngine|separateProfileRun|setPluginsToSerialize|skipInference|sleepTime"
-    "|stronglyTyped|tempdir|tempfileControls|threads|timeDeserialize|timingCacheFile|uff|uffInput"
-    "|(use|no)CudaGraph|useSpinWait|v|verbose"
-)
-# They bound what the builder may choose: a record keeps them.
-_KEPT = re.compile(
-    "computeCapabilities|(dynamic|static)?[pP]lugins|ignoreParsedPluginLibs|l2LimitForTiling"
-    "|max(AuxStreams|Tactics)|memPoolSize|preview|quantizationFlags|specializeStrategyDS"
-    "|tacticSources|workspace"
-)
-# Another thing is timed, unless the option has a value that fits the pattern behind it.
-_FORMATS = r"((fp32|int32|int64):)?chw(,((fp32|int32|int64):)?chw)*"
-_OTHER = {
-    "part of the network runs on a DLA":
-        "useDLACore=-1 layerDeviceTypes buildDLAStandalone uint8AsymmetricQuantizationDLA",
-    "several inferences run at once": "streams=[01] infStreams=[01]",
-    "the weights are sparse": "sparsity=disable",
-    MIXED:
-        "best fp8 int4 fp4 strictTypes layerPrecisions layerOutputTypes precisionConstraints=none",
-    "the inputs or outputs have another type or layout":
-        f"inputIOFormats={_FORMATS} outputIOFormats={_FORMATS} directIO uffNHWC",
-    "the engine is built under other rules than usual":
-        "builderOptimizationLevel=3 heuristic versionCompatible vc useRuntime=full consistency "
-        "hardwareCompatibilityLevel=none runtimePlatform=SameAsBuild restricted safetyPlugins std "
-        "remoteAutoTuningConfig refit refitFromOnnx timeRefit dumpRefit saveRefittedEngine cpuOnly "
-        "stripWeights stripAllWeights pluginInstanceNorm tilingOptimizationLevel=(0|none) "
-        "decomposableAttentions distributiveIndependence serialized safe",
-    "the weights or the data lie elsewhere than usual":
-        r"allowWeightStreaming weightStreamingBudget useManagedMemory persistentCacheRatio=[0.]+",
-    "more than the inference is timed":
-        "dumpProfile exportProfile markDebug markUnfusedTensorsAsDebugTensors dumpDebugTensors "
-        "saveDebugTensors saveAllDebugTensors",
-    "the GPU is not warm and busy": r"idleTime=0(\.0*)? warmUp=.*[1-9].*",
-    "how it is launched, or with which sizes, is not known":
-        "cudaGraphStrategy=disabled? profile=0 useProfile=0",
-}  # fmt: skip
+_TABLE = shipped_table("trtexec")
+_PLAIN, _KEPT = (re.compile("|".join(_TABLE[name])) for name in ("plain", "kept"))
 _PATTERNS = {
     word.partition("=")[0]: (word.partition("=")[2], effect)
-    for effect, words in _OTHER.items()
-    for word in words.split()
+    for effect, words in _TABLE["other"].items()
+    for word in words
 }
 # What a log prints of options whose command it does not hold.
 _PRINTED = re.compile(
