@@ -206,12 +206,6 @@ def facts_of_note(note: object) -> dict[str, Any]:
     return {"launch": None, "copies": None, "suspect": False, **known}
 
 
-def launch_of(how: str) -> Launch | None:
-    """The launch in the word of a board's engine, ``graph`` or ``enqueue``; None for another."""
-    launches: Mapping[str, Launch] = {"graph": "graph", "enqueue": "stream"}
-    return launches.get(how)
-
-
 BUSY_LOAD_SHARE = 0.5
 """Other tasks that run or wait, per core, above which a machine is busy."""
 BUSY_STEAL_SHARE = 0.05

@@ -42,13 +42,19 @@ def read_sheet(file: Path) -> Sheet:
     return sheet
 
 
+def encoding_of(data: bytes) -> str:
+    """UTF-8, or what the mark at the start says; PowerShell may leave out that of UTF-16."""
+    if known := next((name for mark, name in _ENCODINGS if data.startswith(mark)), ""):
+        return known
+    return {0: "utf-8-sig", 1: "utf-16-be"}.get(data[:2].find(b"\0") + 1, "utf-16-le")
+
+
 def text_of(file: Path) -> str:
-    """A text in UTF-8, or in UTF-16 or UTF-32 behind its mark; StoreError for another file."""
+    """A text in UTF-8, UTF-16 or UTF-32; StoreError for another file."""
     try:
         with file.open("rb") as opened:
             data = opened.read(MOST_BYTES + 1)
-        encoding = next((name for mark, name in _ENCODINGS if data.startswith(mark)), "utf-8-sig")
-        text = data.decode(encoding)
+        text = data.decode(encoding_of(data))
     except OSError as error:
         raise StoreError(f"{file} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -82,10 +82,7 @@ def _target_of(fields: Mapping[str, str], default: Target | None, threads: int |
     own = Target("", engine_name(fields["engine"]), "").version if engine and version else ""
     numbers = zip(version_key(own), version_key(Target("", engine, "").version), strict=False)
     if any(one != other for one, other in numbers):
-        raise Refusal(
-            "the columns of the target contradict each other", f"{fields['engine']}, {version}",
-            "correct them, or drop one of the columns",
-        )  # fmt: skip
+        raise _contradiction(fields["engine"], version)
     precision = precision_name(fields["precision"]) if fields.get("precision") else ""
     if fields.get("target"):
         return _agreeing(target_named(fields["target"]), device, engine, precision, threads)
@@ -116,12 +113,15 @@ def _agreeing(
     ]
     if not all(has):
         stated = (target, device, runtime, precision, threads and f"{threads}t")
-        raise Refusal(
-            "the columns of the target contradict each other",
-            ", ".join(str(one) for one in stated if one),
-            "correct them, or drop one of the columns",
-        )
+        raise _contradiction(*(str(one) for one in stated if one))
     return target
+
+
+def _contradiction(*stated: str) -> Refusal:
+    return Refusal(
+        "the columns of the target contradict each other", ", ".join(stated),
+        "correct them, or drop one of the columns",
+    )  # fmt: skip
 
 
 def read_networks(

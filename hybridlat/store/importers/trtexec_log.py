@@ -6,7 +6,6 @@ nothing else, so the fields come from the run that names such a file.
 
 from __future__ import annotations
 
-import codecs
 import json
 import math
 import re
@@ -19,6 +18,7 @@ from pathlib import Path, PurePath
 from hybridlat.schema.target import PRECISIONS, Target, version_key
 from hybridlat.store.importers import trtexec_options
 from hybridlat.store.importers.cells import MOST_US
+from hybridlat.store.importers.sheets import encoding_of
 from hybridlat.store.importers.table import NetworkRow, Refusal, Rows, files_at, target_of
 from hybridlat.store.importers.trtexec_options import CONTRADICTION, MIXED
 
@@ -129,13 +129,9 @@ def read_logs(
 
 
 def _text(file: Path) -> str:
-    """The text of a file in UTF-8 or UTF-16, without colours and carriage returns."""
-    data, coding = file.read_bytes(), "utf-8-sig"
-    if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-        coding = "utf-16"
-    elif b"\0" in data[:2]:
-        coding = "utf-16-be" if data[:1] == b"\0" else "utf-16-le"
-    return re.sub(r"\x1b\[[0-9;]*m|\r", "", data.decode(coding, "replace"))
+    """The text of a file, without colours and carriage returns."""
+    data = file.read_bytes()
+    return re.sub(r"\x1b\[[0-9;]*[mK]|\r", "", data.decode(encoding_of(data), "replace"))
 
 
 def read_runs(text: str) -> list[TrtexecLog]:
