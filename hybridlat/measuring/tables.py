@@ -190,7 +190,8 @@ def _network_at(file: Path, row: NetworkRow) -> tuple[Network, str]:
         return read.network(row.batch, shapes), read.facts.precision.name
     except NetworkError as error:
         raise Refusal(
-            "the ONNX file does not take the batch or the size", f"{error} (batch {row.batch})",
+            "the ONNX file does not take the batch or the size",
+            f"{error} (batch {row.batch})" if row.batch else str(error),
             "export it with dynamic sizes, or for these sizes",
         ) from None  # fmt: skip
 

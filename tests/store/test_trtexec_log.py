@@ -196,6 +196,8 @@ def test_how_it_was_launched(words: str, version: str, note: str | None) -> None
       {"x": (8, 3, 4, 5)}),
      ("--onnx=a.onnx '--shapes=in:0:8x224x224x3,b:1x10'", "", None,
       {"in:0": (8, 224, 224, 3), "b": (1, 10)}),
+     ("--onnx=a.onnx", "Input binding for my v with dimensions 8x3 is created.", None,
+      {"my v": (8, 3)}),
      ("--onnx=a.onnx", "Input binding for v with dimensions 1x3x8x9x9 is created.", None,
       {"v": (1, 3, 8, 9, 9)}),
      ("--onnx=a.onnx", "[W] Dynamic dimensions required for input: x, but no shapes were provided. "

@@ -44,9 +44,9 @@ def read_sheet(file: Path) -> Sheet:
 
 def encoding_of(data: bytes) -> str:
     """UTF-8, or what the mark at the start says; PowerShell may leave out that of UTF-16."""
-    if known := next((name for mark, name in _ENCODINGS if data.startswith(mark)), ""):
-        return known
-    return {0: "utf-8-sig", 1: "utf-16-be"}.get(data[:2].find(b"\0") + 1, "utf-16-le")
+    if b"\0" in data[:2] and not data.startswith(codecs.BOM_UTF32_BE):
+        return "utf-16-be" if data[:1] == b"\0" else "utf-16-le"
+    return next((name for mark, name in _ENCODINGS if data.startswith(mark)), "utf-8-sig")
 
 
 def text_of(file: Path) -> str:
