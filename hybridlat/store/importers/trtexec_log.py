@@ -45,7 +45,8 @@ _UNITS = re.compile(r"\bSMs:\s*([0-9]{1,6})\b")
 _MEMORY = re.compile(r"Device Global Memory:\s*([0-9]{1,9}) MiB")
 _PRECISION = re.compile(r"\bPrecision:[ \t]*([^\n(]*)")
 _DIMENSIONS = re.compile(
-    r"(?:nput binding for|Set shape of input tensor|dimensions required for input:?) (\S.{0,199}?)[:,]? "
+    r"(?:nput binding for|Set shape of input tensor|dimensions required for input:?) "
+    r"(\S.{0,199}?)[:,]? "
     r"(?:with dimensions|is|to|but no shapes were provided\. Automatically overriding shape to)"
     r"\s*:?\s*([0-9x]+)\b"
 )
