@@ -194,3 +194,15 @@ def test_joining_never_closes_a_loop() -> None:
     net = network("a = Relu(x) c = Neg(a) d = Abs(c) y = Add(a, d)")
     kernels = rewriter.apply(net, (fuse("1", "Relu", "Add", ""),)).kernels
     assert kernels == ((0,), (1,), (2,), (3,))
+
+
+def test_a_fan_of_what_is_unlike_itself_is_not_compared_in_pairs() -> None:
+    net = network(" ".join(f"a{i} = Relu(x)" for i in range(20)) + " y = Concat<axis=1>(a0, a1)")
+    pairs = []
+
+    def unlike(_: rewriter.FusionState, producer: int, consumer: int) -> bool:
+        pairs.append((producer, consumer))
+        return False
+
+    rewriter.apply(net, (fuse("1", "Relu", "Relu", "", unlike, match_policy="beside"),))
+    assert pairs == [(i, i) for i in range(20)]

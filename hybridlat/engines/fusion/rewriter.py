@@ -82,6 +82,7 @@ class FusionState:
         self.group = list(range(len(network.nodes)))
         self.members: dict[int, list[int]] = {i: [i] for i in self.group}
         self.kind: dict[int, str] = {i: n.qualified_op for i, n in enumerate(network.nodes)}
+        self.op_counts = {i: Counter([op]) for i, op in self.kind.items()}
         for position, node in enumerate(network.nodes):
             if is_stored_weight(network, node):
                 self.remove(position)
@@ -141,17 +142,17 @@ class FusionState:
 
     def readers(self, tensor: str) -> set[int]:
         """Groups that read a tensor, looking through operators that are eliminated."""
-        groups: set[int] = set()
-        for reader in self.consumers.get(tensor, ()):
-            if reader in self.removed:
-                for out in self.network.nodes[reader].outputs:
-                    groups |= self.readers(out)
-            else:
-                groups.add(self.group[reader])
+        readers = self.consumers.get(tensor, ())
+        groups = {self.group[reader] for reader in readers if reader not in self.removed}
+        for reader in self.removed.intersection(readers):
+            for out in self.network.nodes[reader].outputs:
+                groups |= self.readers(out)
         return groups
 
     def would_loop(self, producer: int, consumer: int) -> bool:
         """Whether there is a way from ``producer`` to ``consumer`` through a third group."""
+        if {producer}.issuperset(self.producers_of(consumer)):
+            return False  # at a glance, however many readers the producer has
         last = self.members[consumer][-1]
         waiting = [g for g in self.consumers_of(producer) if g != consumer]
         seen = set(waiting)
@@ -169,6 +170,7 @@ class FusionState:
         for position in self.members[consumer]:
             self.group[position] = producer
         self.members[producer] = sorted(self.members[producer] + self.members.pop(consumer))
+        self.op_counts[producer].update(self.op_counts.pop(consumer))
         self.kind[producer] = kind
         del self.kind[consumer]
 
@@ -201,7 +203,11 @@ def _apply_rule(state: FusionState, rule: Rule) -> None:
             if rule.when is None or rule.when(state, group, group):
                 state.remove(group)
             continue
-        others = state.beside if rule.match_policy == "beside" else state.producers_of
+        others = state.producers_of
+        if rule.match_policy == "beside":
+            if rule.when is not None and not rule.when(state, group, group):
+                continue  # unlike itself, it is like no other
+            others = state.beside
         for producer in sorted(others(group), reverse=rule.match_policy != "first"):
             is_kind = state.kind.get(producer) in producers
             fits = is_kind and (rule.when is None or rule.when(state, producer, group))

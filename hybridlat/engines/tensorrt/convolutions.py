@@ -6,8 +6,6 @@ Each takes the state of a fusion, the producer and the consumer; see
 
 from __future__ import annotations
 
-from collections import Counter
-
 from hybridlat.engines.fusion.rewriter import FusionState
 from hybridlat.engines.tensorrt.predicates import is_half, pixels
 from hybridlat.graph.network import Node
@@ -52,12 +50,13 @@ def is_a_twin(s: FusionState, producer: int, consumer: int) -> bool:
 
     What both make lies side by side: neither can write its part into a longer tensor.
     """
-    for group in (consumer, producer):  # seldom so, and quick to see
+    whole, part = s.op_counts[producer], s.op_counts[consumer]
+    # What has twins already has been looked at when it got them.
+    for group in (consumer, producer)[: 1 if whole["Conv"] > 1 else 2]:
         for position in s.members[group]:
             for out in s.network.nodes[position].outputs:
                 if any(s.network.nodes[i].op == "Concat" for i in s.consumers.get(out, ())):
                     return False
-    whole, part = Counter(s.ops(producer)), Counter(s.ops(consumer))
     is_alike = whole == {op: whole["Conv"] * n for op, n in part.items()}
     return is_alike and _read_alike(s, producer, consumer)
 
@@ -100,7 +99,8 @@ def branches_together(s: FusionState, producer: int, consumer: int) -> bool:
 
 
 def _conv(s: FusionState, group: int) -> Node | None:
-    return next((node for node in s.nodes(group) if node.qualified_op == "Conv"), None)
+    nodes = (s.network.nodes[position] for position in s.members[group])
+    return next((node for node in nodes if node.qualified_op == "Conv"), None)
 
 
 def _read_alike(s: FusionState, *groups: int) -> bool:
