@@ -160,7 +160,7 @@ def fold_node(
             return result
         if any(type_ is not None and type_.dtype in INTEGERS for type_ in named):
             return None  # sizes and indices are nothing without their values: the engine folds it
-    if None in named:
+    if None in named or any(type_ and min(type_.shape, default=0) < 0 for type_ in named):
         return None
     return tuple(None if type_ is None else Value.of_type(type_) for type_ in types)
 

@@ -85,7 +85,15 @@ def engine_network(network: Network, folder: Path, threads: int) -> Network:
     made = dict.fromkeys([out for node in parsed.nodes for out in node.outputs if out])
     model.graph.output.extend([ValueInfoProto(name=out) for out in made if out not in outputs])
     source.write_bytes(model.SerializeToString())
-    known: dict[str, Known] = {**runtime_types(str(source)), **parsed.tensors}
+    types = runtime_types(str(source))
+    known: dict[str, Known] = {**types, **parsed.tensors}
+    if not known.keys() >= made.keys():  # what the engine wrote out of a function of ONNX
+        fed: dict[str, Known] = {n: t for n, t in known.items() if n not in made}
+        frame = Frame(model, tuple(opsets.items()), {}, tuple(outputs), {})
+        way = walk(parsed.nodes, fed, frame, types)
+        known |= {
+            n: v.type if isinstance(v, Value) else v for n, v in way.known.items() if n in made
+        }
     return _assembled(network.name, parsed.nodes, inputs, outputs, known, opsets)
 
 

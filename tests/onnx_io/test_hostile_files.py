@@ -48,6 +48,8 @@ def model(body: str, opset: int = 17) -> onnx.ModelProto:
         ("<float[1] s = {1e30}> { y = ConstantOfShape(s) }", 17, "makes the sizes .1.*e.*30"),
         ("<int64[1] s = {-3}> { y = ConstantOfShape(s) }", 17, r"makes the sizes \[-3\]"),
         ("<int64[3] s = {9000000000, 0, 9000000000}> { y = ConstantOfShape(s) }", 17, "at most"),
+        ("<int64[4] s = {1, 8, 0, 2}> { c = ConstantOfShape(s) d = MaxPool<kernel_shape=[1,4]>(c) "
+         "y = Add(x, d) }", 17, "do not fit together|zero or less"),
         # What only an engine sees, when it runs.
         ("<float[8,4,3,3] w> { y = ConvTranspose<kernel_shape=[2,2]>(x, w) }", 17, "kernel_shape"),
         ("<float[8,4,3,3] w, float[8] b> { y = ConvTranspose(x, w, b) }", 17, "4 channels.*bias"),
@@ -133,3 +135,19 @@ def test_an_operator_of_constants_that_stays_is_lowered() -> None:
         return
     for target in ("t4/tensorrt-10/fp16", "rtx-4090/torch/amp"):
         assert registry.lower(network, Target.parse(target)).network.nodes
+
+
+@pytest.mark.parametrize(
+    ("body", "opset"),
+    [
+        # The engine writes them out, with sizes that its own inference does not follow.
+        ("<float[8] s> { y = GroupNormalization<num_groups=2>(x, s, s) }", 21),
+        ("<int64[2] s = {6, 6}> { y = CenterCropPad<axes=[2,3]>(x, s) }", 18),
+        # onnx has withdrawn it, exporters wrote it, and engines run it.
+        ("<float[2] s> { y = GroupNormalization<num_groups=2>(x, s, s) }", 18),
+    ],
+)
+@pytest.mark.parametrize("target", [CPU, Target("t4", "tensorrt-10", "fp16")])
+def test_functions_of_the_standard_are_lowered(body: str, opset: int, target: Target) -> None:
+    lowered = registry.lower(read_network(model(body, opset)), target)
+    assert 0 in {position for origin in lowered.origins for position in origin}
