@@ -12,6 +12,7 @@ what ends the process, takes more than a minute, or more than two gigabytes.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import resource
@@ -31,6 +32,7 @@ MOST_BYTES = 2 << 30
 ADDRESS_BYTES = 12 << 30  # more than any answer maps; less than the machine has
 MOST_SECONDS = 60.0
 LONGEST_MESSAGE = 900
+SELF, CHILDREN = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -89,7 +91,7 @@ def child(kind: str, seed: int, numbers: list[int]) -> None:
             except Exception as error:  # noqa: BLE001  the very thing that is looked for
                 traceback.print_exception(error)
                 outcome = f"wrong {type(error).__name__}: {error}"
-        peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        peak_bytes = _peak_bytes()
         if peak_bytes > MOST_BYTES:
             outcome = f"wrong {peak_bytes / (1 << 30):.1f} GB"
         print(number, *outcome.split(), f"[{label}]", file=answers)
@@ -97,8 +99,23 @@ def child(kind: str, seed: int, numbers: list[int]) -> None:
             return
 
 
+def _peak_bytes() -> int:
+    """The most memory that this process or one that it has started has held, also if it has ended.
+
+    Every process counts by itself, as what a library takes is in one of them.
+    """
+    mine, ended = (resource.getrusage(who).ru_maxrss for who in (SELF, CHILDREN))
+    peaks = [mine, ended]
+    for listing in Path("/proc/self/task").glob("*/children"):
+        for number in listing.read_text().split():
+            with contextlib.suppress(OSError):  # it has just ended
+                status = Path(f"/proc/{number}/status").read_text()
+                peaks += [int(line.split()[1]) for line in status.splitlines() if "VmHWM" in line]
+    return max(peaks) * 1024
+
+
 def refusal(error: Exception) -> str:
-    """ "refused" where the message is one line that a person reads."""
+    """Return ``refused`` where the message is one line that a person reads."""
     text = str(error)
     is_a_sentence = 0 < len(text) <= LONGEST_MESSAGE and text.isprintable()
     return "refused" if is_a_sentence else f"wrong message: {text[:300]!r}"
