@@ -106,7 +106,7 @@ def answers_by_workers(
     def in_windows() -> Generator[Answer]:
         window = next(ahead, None)
         useful = min(count, max(2, len(window or ())))
-        parallel = workers.parallel(useful, return_as="generator", timeout=timeout)
+        parallel = partial(workers.parallel, useful, return_as="generator", timeout=timeout)
         while window:
             sent = [item for item in window if isinstance(item, Item) and item.travels]
             answers: Iterator[Answer] = from_workers(parallel, spec, query, sent)
@@ -140,11 +140,12 @@ def windows(items: Iterable[Item], workers: int) -> Iterator[list[Item | Excepti
 
 
 def from_workers(
-    parallel: Any, spec: Spec, query: Query, items: Sequence[Item]
+    parallel: Callable[[], Any], spec: Spec, query: Query, items: Sequence[Item]
 ) -> Generator[Answer]:
     """The answers to all items, in order; joblib replaces workers that died.
 
-    After a death each item is sent by itself, until the one that kills workers is known.
+    After a death each item is sent by itself, until the one that kills workers is known. Each time
+    by a new ``parallel``: one that an error ended would send what it still held first.
     """
     import joblib
 
@@ -152,7 +153,7 @@ def from_workers(
     while left:
         sent = [left[0]] if one_by_one else list(left)
         with safe_path():
-            answers = parallel(call(spec, query, item) for item in sent)
+            answers = parallel()(call(spec, query, item) for item in sent)
         try:
             for answer in answers:
                 left.popleft()

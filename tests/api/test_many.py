@@ -11,8 +11,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import BrokenExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import joblib
@@ -22,7 +25,7 @@ import pytest
 from hybridlat import Predictor, onnx_io
 from hybridlat.api import many
 from hybridlat.api.many import LARGEST_WINDOW_BYTES, windows
-from hybridlat.api.sources import Item
+from hybridlat.api.sources import Item, Query
 from hybridlat.errors import HybridlatError, InputError, MissingExtra, NetworkError
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema import workers
@@ -183,6 +186,27 @@ def test_a_worker_that_dies_once_is_replaced(
         found = list(predictor.predict_many(sources, jobs=2))
         assert not (tmp_path / "once").exists()
         assert plain(found) == plain(list(predictor.predict_many(sources)))
+
+
+class Deadly(Item):
+    """A network over which a worker dies."""
+
+    def opened(self, *_: object) -> Any:
+        raise BrokenExecutor("it is gone")
+
+
+@pytest.mark.parametrize("at", [0, 3, 5, 8])
+def test_no_answer_is_that_of_another_network_after_a_death(at: int) -> None:
+    items = [Item(b"", f"network {number}") for number in range(20)]
+    items[at] = Deadly(b"", f"network {at}")
+    spec: Any = SimpleNamespace(revision=object(), open=lambda: SimpleNamespace(close=int))
+    with joblib.parallel_config("threading"):
+        parallel = partial(workers.parallel, 2, return_as="generator")
+        answers = list(many.from_workers(parallel, spec, Query(), items))
+    assert len(answers) == 20
+    for number, answer in enumerate(answers):
+        assert f"network {number} " in f"{answer} ".replace(":", " ")
+    assert "brings down the process" in str(answers[at])
 
 
 @pytest.mark.usefixtures("dying")
