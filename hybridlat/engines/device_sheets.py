@@ -19,7 +19,7 @@ from hybridlat.engines import host
 from hybridlat.errors import TargetError
 from hybridlat.graph.builder import NetworkBuilder
 from hybridlat.schema.device import BOUNDS, FP16_IN_FP16, Device, implausible
-from hybridlat.schema.files import read_bytes
+from hybridlat.schema.files import listing, read_bytes
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import PRECISIONS, Target
 
@@ -91,7 +91,7 @@ def _files(folder: Path) -> dict[str, Path]:
 
     A listing, not a path made of a name: a name is no way out of the folder.
     """
-    return {file.stem: file for file in folder.glob("*.toml")}
+    return {file.stem: file for file in listing(folder, "*.toml")}
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import platform
 import shutil
@@ -10,6 +11,7 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,6 +44,24 @@ def read_bytes(path: StrPath, most_bytes: int = MOST_BYTES) -> bytes:
             words = f"it is larger than {most_bytes / (1 << 20):,.0f} MiB"
             raise OSError(errno.EFBIG, words, os.fspath(path))
         return file.read()
+
+
+def listing(folder: Path, pattern: str) -> list[Path]:
+    """What in a folder matches, sorted; nothing, with a warning, where it cannot be read."""
+    try:
+        files = sorted(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        warn_once(f"{folder} is passed over, it cannot be read ({error.strerror})")
+        return []
+    return [file for file in files if fnmatchcase(file.name, pattern)]
+
+
+@cache
+def warn_once(sentence: str) -> None:
+    """Log a warning, once a process."""
+    logging.getLogger(__name__).warning("%s", sentence)
 
 
 def write_text(path: StrPath, text: str) -> None:

@@ -31,8 +31,9 @@ class StorePlace:
 
     def __init__(self, url: str | Path) -> None:
         text = str(url)
-        if "\0" in text:
-            raise StoreError(f"{text[:100]!r} is no address of a store: it holds a NUL")
+        if "\0" in text or not text.strip():
+            problem = "it holds a NUL" if text.strip() else "it is empty"
+            raise StoreError(f"{text[:100]!r} is no address of a store: {problem}")
         self.url = text if "://" in text else f"sqlite:///{Path(text).expanduser()}"
         self.address = without_password(self.url)
         scheme, _, rest = self.url.partition("://")
@@ -50,8 +51,14 @@ class StorePlace:
 
     @property
     def exists(self) -> bool:
-        """False for a SQLite file that is not there yet."""
-        return self.file is None or self.file.exists()
+        """False for a SQLite file that is not there yet; StoreError where that cannot be seen."""
+        try:
+            return self.file is None or self.file.exists()
+        except OSError as error:
+            raise StoreError(
+                f"the store {self.shown} cannot be used: {error.strerror} "
+                "(give another one with --store or HYBRIDLAT_STORE)"
+            ) from error
 
 
 def without_password(url: str) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from hybridlat import Predictor
+from hybridlat.engines import device_sheets
 from hybridlat.errors import StoreError
 from hybridlat.estimate.compose.target_composition import composition_of, lent_composition
 from hybridlat.estimate.lookup import models as model_folders
@@ -20,8 +22,10 @@ from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.target_list import list_targets
 from hybridlat.model.arrays import Arrays, reading
 from hybridlat.model.family.served import FamilyModel
+from hybridlat.model.family.shipped import folders as family_folders
 from hybridlat.model.model_files import load_model, save_model
 from hybridlat.onnx_io import to_onnx
+from hybridlat.schema.files import warn_once
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
@@ -43,7 +47,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The user's models: none yet."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    model_folders._warn_once.cache_clear()
+    warn_once.cache_clear()
     return tmp_path / "hybridlat" / "models"
 
 
@@ -179,3 +183,38 @@ def test_arrays_are_read_within_bounds(damage: str) -> None:
             data = data[:70] + b"\xff" * 9 + data[79:]
     with pytest.raises(StoreError, match="a file: "), reading("a file"):
         Arrays(data)
+
+
+@pytest.fixture
+def sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A user's folders that an ordinary user cannot look into; this process is one."""
+    warn_once.cache_clear()
+    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    (tmp_path / "hybridlat").mkdir(mode=0)
+    tmp_path.chmod(0)
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    yield tmp_path / "hybridlat"
+    if root:
+        os.seteuid(0)
+    tmp_path.chmod(0o700)
+
+
+def test_folders_of_the_user_that_cannot_be_read_are_passed_over_with_a_word(
+    sealed: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert model_folders.folder_in_use(sealed) is None
+    assert all(sealed not in folder.parents for folder in model_folders.model_folders(None))
+    assert family_folders("tensorrt", model_folders.user_models_folder())
+    assert "l4" in device_sheets.names()
+    for name in ("", "/models", "/models/family_tensorrt", "/devices"):
+        assert (
+            f"{sealed}{name} is passed over, it cannot be read (Permission denied)" in caplog.text
+        )
+
+
+def test_a_store_that_cannot_be_seen_is_not_taken_for_a_new_one(sealed: Path) -> None:
+    with pytest.raises(StoreError, match="Permission denied.*--store"):
+        Store(sealed / "store.db").targets()

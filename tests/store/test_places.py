@@ -113,7 +113,8 @@ def test_a_new_store_is_its_users_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "words"), [("/dev/zero", "no regular file"), ("a\0b.db", "holds a NUL")]
+    ("url", "words"),
+    [("/dev/zero", "no regular file"), ("a\0b.db", "holds a NUL"), ("", "it is empty")],
 )
 def test_what_no_store_can_be(url: str, words: str) -> None:
     with pytest.raises(StoreError, match=words):

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
-from functools import cache, partial
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -31,7 +30,7 @@ from hybridlat.model.family.shipped import FAMILY_OF, FamilyHead, folders, head_
 from hybridlat.model.model_files import CARD_FILE, HASHES, MODEL_FILES, PRIOR_FOLDER, load_model
 from hybridlat.schema import wire
 from hybridlat.schema.device import Device
-from hybridlat.schema.files import read_bytes
+from hybridlat.schema.files import listing, read_bytes, warn_once
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
@@ -39,7 +38,6 @@ from hybridlat.store import Store
 COMPOSITION_FILE = "composition.json"
 CURRENT_FILE = "current"
 VERSIONS_FOLDER = "versions"
-_log = logging.getLogger(__name__)
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -55,7 +53,7 @@ def model_folders(target: Target | None) -> list[Path]:
     """Folders of models of ``target`` (None: of any), the user's own before those shipped."""
     pattern = target.folder if target is not None else "*"
     roots = (user_models_folder(), shipped("models"))
-    entries = [entry for root in roots for entry in sorted(root.glob(pattern))]
+    entries = [entry for root in roots for entry in listing(root, pattern)]
     return [folder for folder in map(folder_in_use, entries) if folder is not None]
 
 
@@ -73,7 +71,7 @@ def folder_in_use(parent: Path) -> Path | None:
     except (OSError, ValueError):
         name = ""
     versions = [parent / VERSIONS_FOLDER / name] if name and Path(name).name == name else []
-    return next((f for f in (*versions, parent) if (f / CARD_FILE).is_file()), None)
+    return next((f for f in (*versions, parent) if listing(f, CARD_FILE)), None)
 
 
 def model_hash(folder: Path) -> str:
@@ -142,7 +140,7 @@ def readable(read: Callable[[S], T], source: S, seen: list[str] | None = None) -
     try:
         return read(source)
     except HybridlatError as error:
-        _warn_once(str(error))
+        warn_once(str(error))
         if seen is not None and str(error) not in seen:
             seen.append(str(error))
         return None
@@ -154,11 +152,6 @@ def all_readable(
     """What is read from each source that has it, those that are damaged passed over."""
     found = (readable(read, source, seen) for source in sources)
     return (value for value in found if value is not None)
-
-
-@cache
-def _warn_once(sentence: str) -> None:
-    _log.warning("%s", sentence)
 
 
 def damaged(path: Path, error: object) -> StoreError:

@@ -13,6 +13,7 @@ import numpy as np
 
 from hybridlat.model.family import served
 from hybridlat.model.family.dataset import Task
+from hybridlat.schema.files import listing
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
 
@@ -39,7 +40,7 @@ def folders(family: str, user_folder: Path) -> list[Path]:
     """Where models of a family lie, the user's own before the one shipped."""
     name = f"family_{family}"
     each = (user_folder / name, shipped("models", name))
-    return [folder for folder in each if (folder / "family.json").exists()]
+    return [folder for folder in each if listing(folder, "family.json")]
 
 
 @cache
