@@ -68,7 +68,10 @@ class Options:
     def __post_init__(self) -> None:
         for name, example in (("tolerance", "0.05 for 5 %"), ("confidence", "0.9 for 90 %")):
             share = getattr(self, name)
-            if share is not None and not (isinstance(share, Real) and 0 < float(share) < 1):
+            # Beyond the digits of a float, the quantile of a confidence is none.
+            if share is not None and not (
+                isinstance(share, Real) and 0.5 < (1 + float(share)) / 2 < 1
+            ):
                 raise InputError(f"{name}={share!r} is no share between 0 and 1: write {example}")
         if self.measure not in ("auto", "never", "always"):
             raise InputError(f"measure={self.measure!r}: choose auto, never or always")

@@ -150,6 +150,8 @@ class OutputFile(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path as it was given."""
         text = os.fspath(value)
+        if not text:
+            self.fail("an empty name is no file to write", param, ctx)
         if text.startswith("-") and not (text == "-" and self.allow_dash):
             dash = ", or - for standard output" if self.allow_dash else ""
             self.fail(f"{text!r} looks like an option: write ./{text}{dash}", param, ctx)

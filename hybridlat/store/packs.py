@@ -34,8 +34,8 @@ T = TypeVar("T")
 PACK_FORMAT = 1
 INFO_FILE = "pack.json"
 LOOKUP_FILE = "lookup.json.gz"
-ENDING = ".jsonl.gz"
-"""Of the files of all other rows."""
+TABLES, ENDING = ("signatures", "measurements", "breakdowns"), ".jsonl.gz"
+"""The names of the files of all other rows, and how they end."""
 PART_LINES, PART_BYTES = 1000, 4 << 20
 """Of the lines that are read, and kept in memory, at a time."""
 _INFO_BYTES, _LINE_BYTES, _LOOKUP_BYTES, _FILE_BYTES = 1 << 20, 4 << 20, 64 << 20, 4 << 30
@@ -119,7 +119,7 @@ class PackLookup:
             raise self.damaged(INFO_FILE, f"files: {wire.phrase_of(error)}") from error
         except TargetError as error:
             raise self.damaged(INFO_FILE, str(error)) from error
-        if any(Path(name).name != name for name in self._files):
+        if any(Path(name).name != name or "\0" in name for name in self._files):
             raise self.damaged(INFO_FILE, "it lists files outside the pack")
 
     def damaged(self, name: str, problem: str) -> StoreError:
@@ -215,7 +215,8 @@ class PackLookup:
 
     def altered_files(self) -> dict[str, str]:
         """What is wrong with the pack's files as such: missing, or not the bytes it was made of."""
-        problems = {}
+        unlisted = {LOOKUP_FILE, *(f"{table}{ENDING}" for table in TABLES)} - self._files.keys()
+        problems = dict.fromkeys(sorted(unlisted), f"{INFO_FILE} does not list it")
         for name, entry in self._files.items():
             try:
                 digest = file_digest(self.folder / name)

@@ -83,6 +83,7 @@ def test_an_unknown_keyword_is_told_by_the_function_called(
         ((), {"device": "l4"}, "part of target, as in target='l4/tensorrt/fp16'"),
         ((FAKE,), {"device": "cuda"}, "device takes a data sheet"),
         ((FAKE,), {"tolerance": 5}, "tolerance=5 is no share .*: write 0.05 for 5 %"),
+        ((FAKE,), {"confidence": 1 - 1e-16}, "confidence=.* is no share .*: write 0.9 for 90 %"),
         ((FAKE,), {"tolerance": 2.5}, "tolerance=2.5 is no share .*: write 0.05 for 5 %"),
     ],
 )

@@ -75,3 +75,5 @@ def test_the_next_option_is_not_taken_for_a_file(text: str, dash: bool) -> None:
     assert OutputFile(allow_dash=True).convert("-", None, None) == "-"
     with pytest.raises(click.BadParameter, match=f"'{text}' looks like an option"):
         OutputFile(allow_dash=dash).convert(text, None, None)
+    with pytest.raises(click.BadParameter, match="an empty name"):
+        OutputFile().convert("", None, None)

@@ -129,6 +129,7 @@ def test_texts_of_another_hash_are_not_imported(pack: Path) -> None:
         ("target", "nothing", "nothing"),
         ("files", [], "files: expected object"),
         ("files", {"../x": {"sha256": ""}}, "outside the pack"),
+        ("files", {"a\0b": {"sha256": ""}}, "outside the pack"),
     ],
 )
 def test_damaged_pack_facts(pack: Path, key: str, value: object, named: str) -> None:
@@ -165,6 +166,14 @@ def test_damaged_files_are_named(pack: Path, name: str, how: str) -> None:
     }
     with pytest.raises(StoreError, match="is damaged"):
         reads[name.partition(".")[0]]()
+
+
+def test_a_file_that_is_not_listed_is_not_believed(pack: Path) -> None:
+    info = json.loads((pack / "pack.json").read_text())
+    del info["files"]["breakdowns.jsonl.gz"]
+    (pack / "pack.json").write_text(json.dumps(info))
+    with pytest.raises(StoreError, match=r"breakdowns.jsonl.gz: pack.json does not list it"):
+        Store("sqlite://").import_(pack)
 
 
 def test_a_look_up_that_says_something_else_is_found(pack: Path) -> None:
