@@ -51,9 +51,14 @@ class StorePlace:
 
     @property
     def exists(self) -> bool:
-        """False for a SQLite file that is not there yet; StoreError where that cannot be seen."""
+        """False for a SQLite file that is not there yet, or empty, as a full disk leaves it.
+
+        StoreError where that cannot be seen.
+        """
         try:
-            return self.file is None or self.file.exists()
+            if self.file is None or not self.file.exists():
+                return self.file is None
+            return not self.file.is_file() or self.file.stat().st_size > 0
         except OSError as error:
             raise StoreError(
                 f"the store {self.shown} cannot be used: {error.strerror} "

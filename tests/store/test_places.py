@@ -121,6 +121,15 @@ def test_what_no_store_can_be(url: str, words: str) -> None:
         Store(url).targets()
 
 
+def test_a_file_that_a_full_disk_left_empty_reads_as_a_new_store(tmp_path: Path) -> None:
+    (tmp_path / "store.db").touch()
+    store = Store(tmp_path / "store.db")
+    assert store.targets() == []
+    assert (tmp_path / "store.db").stat().st_size == 0
+    assert filled(store).targets() != []
+    store.close()
+
+
 def test_a_store_that_was_removed_is_missed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
