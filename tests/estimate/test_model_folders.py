@@ -216,5 +216,5 @@ def test_folders_of_the_user_that_cannot_be_read_are_passed_over_with_a_word(
 
 
 def test_a_store_that_cannot_be_seen_is_not_taken_for_a_new_one(sealed: Path) -> None:
-    with pytest.raises(StoreError, match="Permission denied.*--store"):
+    with pytest.raises(StoreError, match=r"Permission denied.*--store"):
         Store(sealed / "store.db").targets()
