@@ -128,7 +128,7 @@ class Stage:
                 os.kill(pid, signal.SIGKILL)
         if (after := self.records()) < before:
             faults.append(f"{before - after} of {before} records are lost")
-        if code := self.run("store", "check"):
+        if self.store.exists() and (code := self.run("store", "check")):
             faults.append(f"store check ends with {code}")
         answered = self.run(
             "predict", str(self.folder / "nets" / "conv.onnx"), "--measure", "never"
