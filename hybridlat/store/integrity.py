@@ -23,7 +23,8 @@ _LONGEST = 400  # letters; names in files of others have any length
 _TOLERANCE = 1.01
 _LEAST_US = 0.05  # what a cell that the noise hides counts as
 _ENTRIES = """
-SELECT measurement.id, target.name, kind, signature, latency_us, spread_share, failure
+SELECT measurement.id, target.name, kind, signature, latency_us, spread_share, failure,
+    measured_at
 FROM measurement LEFT JOIN target ON target.id = target_id"""
 
 
@@ -110,7 +111,7 @@ def check_database(database: Database) -> list[IntegrityProblem]:
     for key, text in database.paged(tuple[bytes, str], TEXTS, keys):
         check.text(key.hex(), text)
     rows = database.read(
-        tuple[bytes, str | None, int, bytes, float | None, float, str | None], _ENTRIES
+        tuple[bytes, str | None, int, bytes, float | None, float, str | None, str], _ENTRIES
     )
     entries = {row[0]: row for row in rows}
     keys = database.keys("SELECT id FROM payload ORDER BY id")
@@ -184,4 +185,5 @@ def _entry_of(record: Measurement) -> tuple[object, ...]:
     return (
         key_of(record.id), str(record.target), KIND_CODES[record.kind], key_of(record.signature),
         record.latency_us, record.spread_share, record.failure and plain(record.failure),
+        record.measured_at[:40],
     )  # fmt: skip

@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
     count, *numbers = map(int, counts)
     codes: Counter[str] = Counter()
     for number, outcome in outcomes(kind, int(seed), numbers or list(range(count))):
-        code = outcome.split()[0]
+        code = outcome.split()[0].rstrip(":")
         codes[code] += 1
         if code == "wrong":
             print(f"WRONG {kind} {seed} 0 {number}: {outcome}", flush=True)

@@ -205,6 +205,7 @@ def test_a_forked_process_opens_its_own_connection(store: Store) -> None:
         ("DELETE FROM signature", "cell records", "have no text"),
         ("UPDATE payload SET body = :zeros", "record", "cannot be unpacked"),
         ("UPDATE measurement SET latency_us = 1", "record", "differs from the record"),
+        ("UPDATE measurement SET measured_at = '1999'", "record", "differs from the record"),
         ("UPDATE measurement SET target_id = 77", "record", "differs from the record"),
         ("DELETE FROM measurement", "record", "look-up would find"),
         ("DELETE FROM payload", "record", "raw samples are missing"),
