@@ -19,7 +19,7 @@ from hybridlat.board.reading import read_file
 from hybridlat.errors import StoreError
 from hybridlat.graph.signature import hash_of
 from hybridlat.measuring.statistics import Subject, difference, level_us, record_of, usual_us
-from hybridlat.schema.measurement import Breakdown, Measurement, Visit
+from hybridlat.schema.measurement import Breakdown, Launch, Measurement, Visit
 from hybridlat.schema.target import Target
 from hybridlat.store.importers import ImportedRecords
 
@@ -29,6 +29,9 @@ _SHORTEST_US, _LONGEST_US = 1e-3, 60e6
 _MOST_DRIFT = 100.0
 MISSING = "rounds_missing"
 """Says in a record's environment that a run was cut off: it has fewer visits than are planned."""
+
+_LAUNCHES: Mapping[str, Launch] = {"graph": "graph", "enqueue": "stream"}
+"""A record's launch by the word of a board's engine."""
 
 T = TypeVar("T")
 
@@ -196,13 +199,14 @@ def _measurements(
         sensors: dict[str, Any] = next((reading for reading in readings if reading), {})
         seen = [{line["round"] for line in lines if line["task"] in (task, i)} for i in items]
         missing = tasks[task]["rounds"] - min(map(len, seen))
-        more = {"launch": launches.get(items[0]), MISSING: str(missing) if missing > 0 else None}
+        more = {MISSING: str(missing) if missing > 0 else None}
         subject = Subject(
             _target_of(manifest, board, record["precision"]), record["signature"], record["kind"],
             f"{_PROTOCOL} {board.facts.get('runner', '')} {record['method']}",
             {**facts, **{k: str(v) for k, v in {**sensors, **more}.items() if v not in ("", None)}},
             record["labels"],
             str(firsts[0]["at"] if firsts else board.at),
+            launch=_LAUNCHES.get(launches.get(items[0], "")),
         )  # fmt: skip
         visits = _visits(task, items, lines)
         if visits:

@@ -15,7 +15,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hybridlat.schema.measurement import BUSY_SPREAD_SHARE, Kind, MachineLoad, Measurement, Visit
+from hybridlat.schema.measurement import (
+    BUSY_SPREAD_SHARE,
+    Kind,
+    Launch,
+    MachineLoad,
+    Measurement,
+    Visit,
+)
 from hybridlat.schema.target import Target
 
 # A visit's level is this quantile of its kept samples. Disturbance only ever adds time, and on a
@@ -148,6 +155,7 @@ class Subject:
     labels: Mapping[str, str] = field(default_factory=dict)
     measured_at: str = ""
     load: MachineLoad | None = None
+    launch: Launch | None = None
 
     def record(
         self, latency_us: float | None, labels: Mapping[str, str] | None = None, **result: Any
@@ -161,6 +169,7 @@ class Subject:
             environment={**self.environment, **load},
             measured_at=self.measured_at or now,
             labels={**self.labels, **(labels or {})},
+            launch=self.launch,
             **result,
         )  # fmt: skip
 

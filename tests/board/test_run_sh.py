@@ -66,6 +66,10 @@ def test_every_dialect_measures_the_whole_plan(
     # The warm-up, 9.9 ms an inference where the version exports it, is left out.
     assert all(20 <= s <= 2100 for visit in whole.visits for s in visit.samples_us)
     assert whole.environment["gpu"] == "board one"
+    assert {r.launch for r in records} == {"graph"}
+    journal = folder / "results.jsonl"
+    journal.write_text(journal.read_text().replace('"launch": "graph"', '"launch": "enqueue"'))
+    assert {r.launch for r in plan_results.read_results(folder).measurements} == {"stream"}
 
 
 def test_a_differential_is_the_pair_less_its_first_half(
