@@ -74,14 +74,14 @@ def measure(
     """
     asked: dict[str, Any] = {"what": what or "both", "remeasure": remeasure}
     sizes: dict[str, Any] = {"batch": batch, "shapes": shapes}
+    for name, option in (("runner", "--runner"), ("time_limit", "--time-limit")):
+        if host is None and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{option} goes with --host: it is for a run there.", ctx)
     if fleet is not None:
         refuse_beside_fleet(ctx, host=host, target=target, threads=threads)
-        refuse_without_host(ctx)
         with opened_fleet(fleet) as devices, Store(store) as opened:
             measured, problems = measure_on_fleet(devices, networks, opened, **asked, **sizes)
         ctx.exit(_print_fleet(measured, problems, devices, as_json))
-    if host is None:
-        refuse_without_host(ctx)
     reports = []
     codes = {0}
     if host is not None:
@@ -145,14 +145,6 @@ def refuse_beside_fleet(ctx: click.Context, **given: object) -> None:
         if value is not None:
             clash = f"--{name} does not go with --fleet"
             raise click.UsageError(f"{clash}: its file names every device and its target.", ctx)
-
-
-def refuse_without_host(ctx: click.Context) -> None:
-    """A usage error where an option for a board is given without one."""
-    for name in ("runner", "time_limit"):
-        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            option = name.replace("_", "-")
-            raise click.UsageError(f"--{option} goes with --host: it is for a run there.", ctx)
 
 
 @contextmanager

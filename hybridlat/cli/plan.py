@@ -1,4 +1,4 @@
-"""``hybridlat plan``: measure on another device, with or without this one's help."""
+"""``hybridlat plan``: a folder that measures on another device."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from pathlib import Path
 import click
 
 from hybridlat.cli import options
-from hybridlat.cli.importing import print_results
-from hybridlat.cli.measure import refuse_without_host
 from hybridlat.cli.options import OUTPUT, Grouped, option
-from hybridlat.cli.output import echo, print_json, say
+from hybridlat.cli.output import echo, print_json
 from hybridlat.estimate.lookup.asked_target import asked_target
-from hybridlat.measuring.plan_runs import import_results, unknown_to
+from hybridlat.measuring.plan_runs import unknown_to
 from hybridlat.measuring.plans import draft_for
 from hybridlat.measuring.report import What
-from hybridlat.measuring.ssh import Board, Runner, check_target
+from hybridlat.measuring.ssh import check_target
 from hybridlat.onnx_io import load
 from hybridlat.store import Store
 
@@ -27,7 +25,6 @@ from hybridlat.store import Store
         type=click.Path(file_okay=False), help="Folder to write the plan to.")  # fmt: skip
 @options.target_option("What the other device is: device/runtime/precision.", required=True)
 @options.what
-@options.far
 @options.device
 @options.store
 @options.sizes
@@ -40,15 +37,10 @@ def plan(
     target: str,
     what: What | None,
     remeasure: bool,
-    host: str | None,
-    runner: Runner,
-    time_limit: float,
     store: str | None,
     as_json: bool,
 ) -> None:
     """Write a folder that measures networks on another device: there, sh DIR/run.sh.
-
-    With --host the folder is copied there over ssh, measured, fetched back and imported.
 
     \b
     hybridlat plan a.onnx b.onnx --target orin-nano/tensorrt/fp16 -o a-plan
@@ -56,19 +48,11 @@ def plan(
     """
     with Store(store) as opened:
         wanted = asked_target(target, opened)
-        if host is None:
-            refuse_without_host(click.get_current_context())
-        board = None if host is None else Board(host, runner, time_limit, say)
         check_target(wanted)
         files = [load(path) for path in networks]
         read = [(file.label, file.network(batch, shapes)) for file in files]
         draft = draft_for(read, wanted, unknown_to(opened, wanted, what or "both", remeasure))
         draft.write(Path(folder))
-        if board is not None:
-            board.measure(Path(folder))
-            print_results(*import_results(Path(folder), opened), as_json)
-            board.forget(Path(folder))
-            return
     tasks = len(draft.manifest()["tasks"])
     if as_json:
         print_json({"folder": folder, "target": str(wanted), "tasks": tasks})

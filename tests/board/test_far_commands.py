@@ -55,16 +55,6 @@ def test_measure_on_a_board_and_predict_from_its_records(
     assert sources(net, capsys) == {"measured"}
 
 
-def test_plan_with_a_host_does_all_of_it(
-    far: Path, net: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    plan = ["plan", str(net), "-o", str(tmp_path / "plan"), "--target", TARGET]
-    assert cli.run([*plan, "--host", "user@board"]) == 0
-    assert "records are new" in capsys.readouterr().out
-    assert (tmp_path / "plan" / "results.jsonl").exists()
-    assert sources(net, capsys) == {"measured"}
-
-
 def test_plan_run_import_predict_by_hand(
     net: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, run_sh: RunScript
 ) -> None:
@@ -129,12 +119,11 @@ def test_the_commands_that_are_advised_end_well(
     assert cli.run([*plan[:-1], str(tmp_path / "plan")]) == 0
 
 
-@pytest.mark.parametrize("command", [["measure"], ["plan", "-o", "plan", "--target", TARGET]])
 @pytest.mark.parametrize("more", [["--time-limit", "1s"], ["--runner", "trtexec"]])
 def test_options_of_a_board_are_refused_without_one(
-    net: Path, capsys: pytest.CaptureFixture[str], command: list[str], more: list[str]
+    net: Path, capsys: pytest.CaptureFixture[str], more: list[str]
 ) -> None:
-    assert cli.run([*command, str(net), *more]) == 2
+    assert cli.run(["measure", str(net), *more]) == 2
     assert f"{more[0]} goes with --host" in capsys.readouterr().err
 
 
