@@ -17,6 +17,7 @@ from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.target import PRECISIONS
 from hybridlat.store import Store
 from hybridlat.store.importers.trtexec_log import read_logs
+from tests.fuzz.mutations import cut_short, flip_bytes
 from tests.networks import conv_relu
 
 COMMAND = "&&&& RUNNING TensorRT.trtexec [TensorRT v{tag}] # trtexec --onnx=net.onnx{options}\n"
@@ -137,17 +138,6 @@ def _of_logs(change: Callable[[bytes, random.Random], bytes]) -> Mutation:
 
     mutate.__name__ = change.__name__
     return mutate
-
-
-def cut_short(data: bytes, rng: random.Random) -> bytes:
-    return data[: rng.randrange(len(data))]
-
-
-def flip_bytes(data: bytes, rng: random.Random) -> bytes:
-    changed = bytearray(data)
-    for _ in range(rng.choice((1, 3, 30))):
-        changed[rng.randrange(len(changed))] = rng.randrange(256)
-    return bytes(changed)
 
 
 def splice(data: bytes, rng: random.Random) -> bytes:

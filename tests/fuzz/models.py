@@ -27,6 +27,8 @@ from hybridlat.model.family.served import FamilyModel
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.plugins import shipped
 from hybridlat.training.train import install
+from tests.fuzz import mutations
+from tests.fuzz.mutations import cut_short
 from tests.networks import classifier
 
 CELLS, FAMILY = "epyc-26-2_onnxruntime-1.31_fp32_1t", "family_torch"
@@ -112,15 +114,8 @@ def attempt(label: str, data: bytes, folder: Path) -> str:
     return "answered" if way == "bare" or change <= MOST_CHANGE else f"wrong by {change:.1%}"
 
 
-def cut_short(data: bytes, rng: random.Random) -> bytes:
-    return data[: rng.randrange(len(data))]
-
-
 def flip_bytes(data: bytes, rng: random.Random) -> bytes:
-    changed = bytearray(data)
-    for _ in range(rng.choice((1, 3, 300))):
-        changed[rng.randrange(len(changed))] = rng.randrange(256)
-    return bytes(changed)
+    return mutations.flip_bytes(data, rng, most=300)
 
 
 def splice(data: bytes, rng: random.Random) -> bytes:

@@ -12,6 +12,7 @@ from typing import Any
 import onnx
 
 from hybridlat import Predictor
+from tests.fuzz.mutations import cut_short, flip_bytes
 from tests.fuzz.operators import INTEGERS, TEXTS, odd_attribute, odd_operator
 from tests.networks import NETS
 
@@ -59,17 +60,6 @@ def attempt(label: str, data: bytes, folder: Path) -> str:
     estimate = _predictor(target).predict(data, name=label)
     nodes = [node for cell in estimate.cells for node in cell.nodes]
     return "answered" if len(nodes) == len(set(nodes)) else "wrong"
-
-
-def cut_short(data: bytes, rng: random.Random) -> bytes:
-    return data[: rng.randrange(len(data))]
-
-
-def flip_bytes(data: bytes, rng: random.Random) -> bytes:
-    changed = bytearray(data)
-    for _ in range(rng.choice((1, 3, 30))):
-        changed[rng.randrange(len(changed))] = rng.randrange(256)
-    return bytes(changed)
 
 
 def splice(data: bytes, rng: random.Random) -> bytes:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from hybridlat import Predictor
+from tests.fuzz.mutations import cut_short, flip_bytes
 from tests.networks import NETS, ROOT
 
 SHEETS = [
@@ -41,17 +42,6 @@ def attempt(label: str, data: bytes, folder: Path) -> str:
         us = predictor.predict(NETS / "squeezenet.onnx").latency_us
     is_plausible = us is not None and math.isfinite(us) and 0.1 < us < MOST_US
     return "answered" if is_plausible else f"wrong latency {us} us"
-
-
-def cut_short(data: bytes, rng: random.Random) -> bytes:
-    return data[: rng.randrange(len(data))]
-
-
-def flip_bytes(data: bytes, rng: random.Random) -> bytes:
-    changed = bytearray(data)
-    for _ in range(rng.choice((1, 3, 30))):
-        changed[rng.randrange(len(changed))] = rng.randrange(256)
-    return bytes(changed)
 
 
 def put_nuls(data: bytes, rng: random.Random) -> bytes:
