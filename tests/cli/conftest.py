@@ -22,3 +22,12 @@ def nets(tmp_path_factory: pytest.TempPathFactory) -> Path:
         done = process("measure", name, "--target", FAKE, "--store", "known.db", cwd=folder)
         assert done.returncode == 0, done.stderr
     return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder of an import, with one network in ``nets``."""
+    (tmp_path / "nets").mkdir()
+    (tmp_path / "nets" / "net.onnx").write_bytes(to_onnx(classifier(8, 32), seed=None))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

@@ -7,6 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from click.testing import CliRunner, Result
+
+from hybridlat.cli.importing import import_
 from tests.networks import ROOT
 
 FAKE = "fake/fake-1.0/fp32/1t"
@@ -21,3 +24,8 @@ def process(
         cwd=cwd, capture_output=True, text=True, timeout=120, check=False,
         env={**os.environ, "COLUMNS": "100", **environment},
     )  # fmt: skip
+
+
+def run_import(*words: str) -> Result:
+    """``hybridlat import`` in this process, into the store ``s.db``."""
+    return CliRunner().invoke(import_, ["--store", "s.db", *words])

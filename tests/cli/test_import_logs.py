@@ -3,14 +3,13 @@
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from hybridlat.cli.importing import import_
 from hybridlat.engines.tensorrt import in_half_precision
 from hybridlat.errors import InputError
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
+from tests.cli.shell import run_import
 from tests.networks import Builder, classifier
 
 LOG = """\
@@ -22,16 +21,7 @@ LOG = """\
 """
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "nets").mkdir()
-    (tmp_path / "nets" / "net.onnx").write_bytes(to_onnx(classifier(8, 32), seed=None))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def run(*words: str) -> Result:
-    return CliRunner().invoke(import_, ["--store", "s.db", *words])
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def test_logs_that_contradict_the_target_or_time_something_else(folder: Path) -> None:
@@ -40,7 +30,7 @@ def test_logs_that_contradict_the_target_or_time_something_else(folder: Path) ->
             "d": (" --useDLACore=0", "Orin", 8)}  # fmt: skip
     for name, (words, device, units) in logs.items():
         (folder / "logs" / f"{name}.log").write_text(LOG.format(words, device, units, "x"))
-    nano = run("logs", "--nets", "nets", "--target", "orin-nano/tensorrt/fp16")
+    nano = run_import("logs", "--nets", "nets", "--target", "orin-nano/tensorrt/fp16")
     assert nano.stdout.startswith("1 of 1 records are new"), nano.output
     assert "  orin-nano/tensorrt-8.6/fp16" in nano.stdout
     assert "c.log, line 1: --useDLACore=0; d.log, line 1: --useDLACore=0" in nano.stderr
@@ -49,10 +39,10 @@ def test_logs_that_contradict_the_target_or_time_something_else(folder: Path) ->
         "b.log, line 1: the log contradicts --target: 'Orin' with 16 multiprocessors is orin-agx, "
         "not orin-nano"
     )
-    assert "orin-agx/tensorrt-8.6/fp16" in run("logs/b.log", "--nets", "nets").stdout
+    assert "orin-agx/tensorrt-8.6/fp16" in run_import("logs/b.log", "--nets", "nets").stdout
     (folder / "logs" / "t.csv").write_text("network\n")
-    assert "holds tables and logs of trtexec" in str(run("logs", "--nets", "nets").exception)
-    alone = run("logs/c.log", "--nets", "nets")
+    assert "holds tables and logs of trtexec" in str(run_import("logs", "--nets", "nets").exception)
+    alone = run_import("logs/c.log", "--nets", "nets")
     assert (alone.stdout, str(alone.exception)[:30]) == ("", "none of 1 rows could be import")
 
 
@@ -66,9 +56,9 @@ def test_a_typed_network_has_the_precision_of_its_file(
     (folder / "nets" / "net.onnx").write_bytes(to_onnx(network, seed=None))
     text = LOG.format("", "NVIDIA L4", 58, network.inputs[0])
     (folder / "a.log").write_text(text.replace(" --fp16", "").replace("v8601", "v110201"))
-    done = run("a.log", "--nets", "nets")
+    done = run_import("a.log", "--nets", "nets")
     assert f"  l4/tensorrt-11.2/{precision}\n" in done.stdout, done.output
-    other = run("a.log", "--nets", "nets", "--target", "l4/tensorrt/int8")
+    other = run_import("a.log", "--nets", "nets", "--target", "l4/tensorrt/int8")
     assert f"contradicts --target: {precision} in net.onnx, not int8" in str(other.exception)
 
 
@@ -78,7 +68,7 @@ def test_a_log_of_a_network_with_channels_last(folder: Path) -> None:
     (folder / "nets" / "net.onnx").write_bytes(to_onnx(network, seed=None))
     text = LOG.format("", "Tesla T4", 40, network.inputs[0]).replace("2x3x32x32", "1x48x64x3")
     (folder / "a.log").write_text(text)
-    assert run("a.log", "--nets", "nets").exit_code == 0
+    assert run_import("a.log", "--nets", "nets").exit_code == 0
     with Store("s.db") as opened:
         (record,) = opened.measurements(Target.parse("t4/tensorrt-8.6/fp16"), kind="network")
         assert record.labels["size"] == "48x64"

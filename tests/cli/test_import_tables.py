@@ -4,27 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from hybridlat.cli.importing import import_
 from hybridlat.errors import InputError
-from hybridlat.onnx_io import to_onnx
 from hybridlat.store import Store, importers
-from tests.cli.shell import process
+from tests.cli.shell import process, run_import
 from tests.fakes import fake_importer
-from tests.networks import classifier
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "nets").mkdir()
-    (tmp_path / "nets" / "net.onnx").write_bytes(to_onnx(classifier(8, 32), seed=None))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def run(*words: str) -> Result:
-    return CliRunner().invoke(import_, ["--store", "s.db", *words])
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def table(*names: str) -> None:
@@ -34,7 +20,10 @@ def table(*names: str) -> None:
 
 def test_rows_are_imported_once_and_the_rest_is_listed() -> None:
     table("net", "other")
-    first, again = run("t.csv", "--nets", "nets"), run("t.csv", "--nets", "nets", "--json")
+    first, again = (
+        run_import("t.csv", "--nets", "nets"),
+        run_import("t.csv", "--nets", "nets", "--json"),
+    )
     assert first.exit_code == again.exit_code == 0, first.stderr
     assert first.stdout.startswith("1 of 1 records are new")
     document = json.loads(again.stdout)
@@ -55,7 +44,7 @@ def test_a_latency_that_nobody_expects_is_kept_and_named(folder: Path) -> None:
     target = "t4/tensorrt-8.6/fp16"
     rows = [f"net,{target},8,{ms}\n" for ms in (900, 0.1, 0.11)]
     Path("t.csv").write_text("".join(["network,target,batch,latency_ms\n", *rows]))
-    done = run("t.csv", "--nets", "nets", "--json")
+    done = run_import("t.csv", "--nets", "nets", "--json")
     document = json.loads(done.stdout)
     assert document["measurements"] == 3
     far, apart = document["surprising"]
@@ -65,13 +54,15 @@ def test_a_latency_that_nobody_expects_is_kept_and_named(folder: Path) -> None:
         opened.export("packs", source="a page", licence="")
     (pack,) = (folder / "packs").iterdir()
     words = ("packs", "--json", "--store", "t.db")
-    assert json.loads(run(*words).stdout)["targets"] == [target]
-    assert far in run(str(pack), "--store", "u.db").stderr  # of packs too, before they are known
+    assert json.loads(run_import(*words).stdout)["targets"] == [target]
+    assert (
+        far in run_import(str(pack), "--store", "u.db").stderr
+    )  # of packs too, before they are known
 
 
 def test_rows_of_another_target_than_the_stated_one_are_named() -> None:
     table("net")
-    done = run("t.csv", "--nets", "nets", "--target", "t4/tensorrt-8.6/fp32")
+    done = run_import("t.csv", "--nets", "nets", "--target", "t4/tensorrt-8.6/fp32")
     assert (
         "rows that state another target than t4/tensorrt-8.6/fp32 are kept as they state it: "
         "t4/tensorrt-8.6/fp16"
@@ -84,12 +75,12 @@ def test_rows_that_say_the_same_are_named_once() -> None:
         "9 rows left out: there is no ONNX file of the network in nets (put NAME.onnx there, or "
         "name the file in a column onnx): t.csv, row 1: a (×3); t.csv, row 4: b; "
         "t.csv, row 6: c; t.csv, row 7: d; t.csv, row 8: e; and 1 more"
-    ) in run("t.csv", "--nets", "nets").stderr
+    ) in run_import("t.csv", "--nets", "nets").stderr
 
 
 def test_nothing_imported_is_an_error() -> None:
     table("net", "other")
-    done = run("t.csv")
+    done = run_import("t.csv")
     assert "2 rows left out: the network's ONNX file is needed" in done.stderr
     assert isinstance(done.exception, InputError)
     assert "none of 2 rows could be imported" in str(done.exception)
@@ -100,7 +91,7 @@ def test_several_files_a_mapping_and_a_default_target(folder: Path) -> None:
     (folder / "v.csv").write_text("net,ms\nnet,4\n")
     (folder / "map.toml").write_text("[columns]\nlatency='ms'\n[units]\nlatency='ms'\n")
     options = ("--nets", "nets", "--columns", "map.toml", "--target", "pixel9/torch-2.4/fp32")
-    done = run("u.csv", "v.csv", *options)
+    done = run_import("u.csv", "v.csv", *options)
     assert done.exit_code == 0, done.stderr
     assert done.stdout.startswith("2 of 2 records are new")
     assert "pixel9 has no data sheet" in done.stderr
@@ -126,20 +117,22 @@ def test_an_unknown_name_gives_the_choices(folder: Path) -> None:
 def test_each_kind_is_known_by_its_look(folder: Path) -> None:
     table("net")
     words = ("t.csv", "--nets", "nets")
-    assert run(*words).stdout.startswith("1 of 1 records are new")
-    assert run("--from", "networks", *words).stdout.startswith("0 of 1 records")
+    assert run_import(*words).stdout.startswith("1 of 1 records are new")
+    assert run_import("--from", "networks", *words).stdout.startswith("0 of 1 records")
     with Store("s.db") as opened:
         opened.export("packs", source="a page", licence="")
     (pack,) = (folder / "packs").iterdir()
     for path in ("packs", str(pack)):
-        assert run(path, "--json").exit_code == 0
+        assert run_import(path, "--json").exit_code == 0
     (folder / "net.log").write_text("no times")
-    assert "1 row left out: the log states no median" in run("net.log").stderr
-    refused = run("packs", "t.csv").exception
+    assert "1 row left out: the log states no median" in run_import("net.log").stderr
+    refused = run_import("packs", "t.csv").exception
     assert "these are packs (packs) and tables (t.csv): import each kind" in str(refused)
     planning = ("plan", "nets/net.onnx", "--target", "t4/tensorrt-8.6/fp16", "-o", "plan")
     assert process(*planning, cwd=folder).returncode == 0
-    assert "results" in str(run("plan", "--board", "b").exception)
-    assert "--columns is for tables, not for plans" in run("plan", "--columns", "c.toml").stderr
+    assert "results" in str(run_import("plan", "--board", "b").exception)
+    assert (
+        "--columns is for tables, not for plans" in run_import("plan", "--columns", "c.toml").stderr
+    )
     old = process("store", "import", "packs", "--store", "t.db", cwd=folder)
     assert old.stdout.startswith("1 new record, with")
