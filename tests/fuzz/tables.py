@@ -133,7 +133,7 @@ def styled(rng: random.Random) -> tuple[dict[str, Any], bytes]:
         text = f"sep={separator}\n{text}"
     if rng.random() < 0.2:
         text = f"# made, by; hand\n\n{text}"
-    encoding = rng.choice(("utf-8", "utf-8-sig", "utf-16", "utf-32"))
+    encoding = rng.choice(("utf-8", "utf-8-sig", "utf-16"))
     return truth, text.encode(encoding)
 
 

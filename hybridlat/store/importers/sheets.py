@@ -11,14 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hybridlat.errors import MissingExtra, StoreError
+from hybridlat.schema.files import read_bytes
 from hybridlat.store.importers.cells import as_text, plain
 
-MOST_BYTES, MOST_ROWS = 256 << 20, 1_000_000
+MOST_ROWS = 1_000_000
 """What a table of networks stays far below."""
-_ENCODINGS = (
-    (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"),
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -43,17 +40,17 @@ def read_sheet(file: Path) -> Sheet:
 
 
 def encoding_of(data: bytes) -> str:
-    """UTF-8, or what the mark at the start says; PowerShell may leave out that of UTF-16."""
-    if b"\0" in data[:2] and not data.startswith(codecs.BOM_UTF32_BE):
+    """UTF-8, or UTF-16 by its mark at the start, which PowerShell may leave out."""
+    if b"\0" in data[:2]:
         return "utf-16-be" if data[:1] == b"\0" else "utf-16-le"
-    return next((name for mark, name in _ENCODINGS if data.startswith(mark)), "utf-8-sig")
+    is_marked = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return "utf-16" if is_marked else "utf-8-sig"
 
 
 def text_of(file: Path) -> str:
-    """A text in UTF-8, UTF-16 or UTF-32; StoreError for another file."""
+    """A text in UTF-8 or UTF-16; StoreError for another file."""
     try:
-        with file.open("rb") as opened:
-            data = opened.read(MOST_BYTES + 1)
+        data = read_bytes(file)
         text = data.decode(encoding_of(data))
     except OSError as error:
         raise StoreError(f"{file} cannot be read: {error.strerror}") from None
@@ -61,8 +58,6 @@ def text_of(file: Path) -> str:
         raise StoreError(f"{file} is not text in UTF-8: save it so, or as Parquet") from None
     if "\0" in text:
         raise StoreError(f"{file} is not text in UTF-8 (it holds NUL): save it so, or as Parquet")
-    if len(data) > MOST_BYTES:
-        raise StoreError(f"{file} is larger than {MOST_BYTES >> 20} MB: split it")
     return text
 
 
