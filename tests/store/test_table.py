@@ -203,7 +203,7 @@ def test_rows_that_do_not_fit(tmp_path: Path, row: str, reason: str, value: str)
         ("sep=|\nnetwork|latency_ms\na|1\n", "has the separator '|'"),
         ("network,latency_ms\na\0b,1\n", "holds NUL"),
         ("network,latency_ms,batch\na,1,2\nnetwork,batch,latency_ms\n", "second header in row 2"),
-        ("network,latency\na,1\n", "'latency' does not say its unit"),
+        ("network,latency\na,1\n", "in its name.*it has network, latency;"),
         ("network,target\na,b\n", "no column of latencies"),
         ("network|latency_ms\na|1\n", r"it has network\|latency_ms; rename"),
         ("latency_ms,target\n1,b\n", "no column network, model or onnx"),
@@ -227,9 +227,9 @@ def test_files_that_are_no_such_table(tmp_path: Path, text: str, message: str) -
         ("labels = 'x'", r"labels: expected array.*\[columns\]"),
         ("[columns]\nnetwork = 'nowhere'", "has no column 'nowhere'.*it has network, t"),
         ("[columns]\nlatency = 't'", "the unit of 't' is not stated"),
-        ("labels = " + "[" * 3000 + "]" * 3000, "nested too deep"),
+        ("labels = " + "[" * 3000 + "]" * 3000, "is not TOML"),
         (f"[constants]\nbatch = {'9' * 5000}", "is not TOML"),
-        ("[constants]\nbatch = 2020-01-01", "expected str"),
+        ("[constants]\nbatch = 2020-01-01", "expected .*str"),
     ],
 )
 def test_mappings_that_make_no_sense(tmp_path: Path, column_map: str, message: str) -> None:

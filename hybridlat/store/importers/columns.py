@@ -15,12 +15,12 @@ from msgspec import Struct, field
 from hybridlat.errors import InputError, StoreError
 from hybridlat.schema.plugins import shipped_table
 from hybridlat.schema.wire import phrase_of
-from hybridlat.store.importers.cells import US_OF_UNIT, Roles, as_text, plain, roles_of
+from hybridlat.store.importers.cells import US_OF_UNIT, Roles, plain, roles_of
 from hybridlat.store.importers.sheets import Sheet
 
 FIELDS: Mapping[str, Sequence[str]] = shipped_table("names")["columns"]
 """Fields, and the names by which their columns are known without a mapping."""
-STATED_ONCE = ("precision", "threads", "batch", "size", "height", "width")
+STATED_ONCE = ("device", "precision", "threads", "batch", "size", "height", "width")
 """Fields whose columns and constants must not contradict each other, whatever they are called."""
 _UNIT_IN_NAME = re.compile(
     rf"(.+?)[ _]?[ _(\[]({'|'.join(sorted(US_OF_UNIT, key=len, reverse=True))})[)\]]?",
@@ -37,28 +37,24 @@ class ColumnMap(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
-    constants: Mapping[str, str] = field(default_factory=dict)
+    constants: Mapping[str, str | int | float] = field(default_factory=dict)
     units: Mapping[str, str] = field(default_factory=dict)
-    values: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    values: Mapping[str, Mapping[str, str | int | float]] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
 
 
 def read_column_map(path: Path) -> ColumnMap:
     """The mapping in a TOML file; InputError names what it cannot say, and the choices."""
     try:
-        read = msgspec.convert(_texts(tomllib.loads(path.read_text(encoding="utf-8"))), ColumnMap)
+        read = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), ColumnMap)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    except RecursionError:
-        raise InputError(
-            f"{path} is no mapping: its tables and lists are nested too deep"
-        ) from None
     except msgspec.ValidationError as error:
         raise InputError(
             f"{path} is no mapping: {plain(phrase_of(error))} (it may hold tables of texts, "
             "[columns], [constants], [units] and [values.FIELD], and a list of texts, labels)"
         ) from None
-    except ValueError as error:  # of the TOML, of UTF-8, or of a number of thousands of digits
+    except (RecursionError, ValueError) as error:  # also of UTF-8, or of thousands of digits
         raise InputError(f"{path} is not TOML: {plain(error)}") from None
     choices = ", ".join(FIELDS)
     for name in ("columns", "constants", "values"):
@@ -73,15 +69,6 @@ def read_column_map(path: Path) -> ColumnMap:
                 f"{path}: units has {key!r:.60} = {unit!r:.60}: write latency = ns, us, ms or s"
             )
     return read
-
-
-def _texts(value: object) -> object:
-    """The TOML with numbers as texts."""
-    if isinstance(value, dict):
-        return {name: _texts(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_texts(item) for item in value]
-    return as_text(value) if type(value) in (int, float) else value
 
 
 @dataclass(frozen=True)
@@ -119,39 +106,26 @@ def columns_of(column_map: ColumnMap, path: Path, sheet: Sheet) -> Columns:
     timed = {i: title for i in free for title, unit in [_unit_of(header[i])] if unit}
     titles = {i: _plain(header[i]) for i in free}
     for name in FIELDS.keys() - mapped.keys():
-        if name in column_map.constants and name not in STATED_ONCE:
-            continue
-        named = (timed if name == "latency" else titles).items()
-        known = [tuple(i for i, title in named if title == alias) for alias in FIELDS[name]]
-        if any(known):
-            first = next(filter(None, known))
-            places[name] = (
-                tuple(itertools.chain(*known)) if name in (*STATED_ONCE, "device") else first
-            )
+        named = timed if name == "latency" else titles
+        known = [i for alias in FIELDS[name] for i, title in named.items() if title == alias]
+        if name in STATED_ONCE:
+            places[name] = tuple(known)
+        elif name not in column_map.constants:
+            places[name] = tuple(i for i in known if named[i] == named[known[0]])
     stated = column_map.units.get("latency", "")
-    units = {i: stated or _unit_of(header[i])[1] for i in places.get("latency", ())}
-    if not {"latency", "throughput"} & places.keys():
-        bare = [c for c in header if _plain(c) in FIELDS["latency"]]
+    units = {i: stated or _unit_of(header[i])[1] for i in places["latency"]}
+    if not places["latency"] + places["throughput"]:
         raise StoreError(
             f"{path} has no column of latencies with a unit in its name (latency_us, latency_ms, "
-            "latency_s) and none of images_per_second"
-            + (f", and {bare[0]!r} does not say its unit" if bare else "")
-            + f": it has {plain(', '.join(header))}; rename one, or name it and its unit with "
-            "--columns"
+            f"latency_s) and none of images_per_second: it has {plain(', '.join(header))}; rename "
+            "one, or name it and its unit with --columns"
         )
-    for i, unit in units.items():
-        own = _unit_of(header[i])[1]
-        if not unit:
-            raise StoreError(
-                f"{path}: the unit of {header[i]!r:.60} is not stated: add "
-                '[units] latency = "ms" to the mapping'
-            )
-        if own and US_OF_UNIT[own] != US_OF_UNIT[unit]:
-            raise StoreError(
-                f"{path}: the column {header[i]!r:.60} is in {own} by its name and in {unit} by "
-                "the mapping: correct one of them"
-            )
-    if not {"network", "onnx"} & {*places, *column_map.constants}:
+    if bare := [header[i] for i, unit in units.items() if not unit]:
+        raise StoreError(
+            f"{path}: the unit of {bare[0]!r:.60} is not stated: add "
+            '[units] latency = "ms" to the mapping'
+        )
+    if not any(places.get(name) or name in column_map.constants for name in ("network", "onnx")):
         raise StoreError(
             f"{path} has no column network, model or onnx: rename it, or name it with --columns"
         )

@@ -14,6 +14,7 @@ from hybridlat.schema.target import Target, version_key
 from hybridlat.store.importers import cells
 from hybridlat.store.importers.cells import Refusal as Refusal
 from hybridlat.store.importers.cells import Size as Size
+from hybridlat.store.importers.cells import as_text
 from hybridlat.store.importers.columns import STATED_ONCE, ColumnMap, Columns, columns_of
 from hybridlat.store.importers.sheets import read_sheet
 
@@ -221,14 +222,14 @@ class _Row:
         header, column_map = self.columns.header, self.columns.column_map
         words = column_map.values.get(name, {})
         places = self.columns.places.get(name, ())
-        cells = [(header[i], words.get(self.cells[i], self.cells[i]), i) for i in places]
-        cells = [cell for cell in cells if cell[1]]
-        constant = column_map.constants.get(name, "")
-        if constant and (not cells or (name in STATED_ONCE and name not in column_map.columns)):
-            cells.append(("the constant", constant, -1))
-        values = [read(text, i) for _, text, i in cells]
+        texts = [(header[i], as_text(words.get(self.cells[i], self.cells[i])), i) for i in places]
+        texts = [one for one in texts if one[1]]
+        constant = as_text(column_map.constants.get(name))
+        if constant and (not texts or (name in STATED_ONCE and name not in column_map.columns)):
+            texts.append(("the constant", constant, -1))
+        values = [read(text, i) for _, text, i in texts]
         for value in values[1:]:
-            self.agree(values[0], value, *(f"{title} {text}" for title, text, _ in cells))
+            self.agree(values[0], value, *(f"{title} {text}" for title, text, _ in texts))
         return values[0] if values else None
 
     @staticmethod
@@ -249,11 +250,9 @@ class _Row:
 
     def facts(self) -> dict[str, Any]:
         """What columns of their own state of how it was timed."""
-        known = {n: self.stated(n, cells.truth) for n in ("launch", "copies", "suspect")}
-        facts: dict[str, Any] = {name: fact for name, fact in known.items() if fact is not None}
-        return facts | (
-            {"launch": ("stream", "graph")[facts["launch"]]} if "launch" in facts else {}
-        )
+        facts: dict[str, Any] = {n: self.stated(n, cells.truth) for n in ("copies", "suspect")}
+        facts["launch"] = self.stated("launch", lambda t, _: ("stream", "graph")[cells.truth(t)])
+        return {name: fact for name, fact in facts.items() if fact is not None}
 
     def batch_and_size(self) -> tuple[int | None, Size | None]:
         """The batch, which a size of four numbers states too, and height and width."""
