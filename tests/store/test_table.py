@@ -321,7 +321,6 @@ def test_encodings_that_say_what_they_are(tmp_path: Path, encoding: str) -> None
         ("latency_ms,precision", "1,fp32", "t4/tensorrt-8.6/fp16, fp32"),
         ("latency_ms,engine", "1,TensorRT 10.3", "t4/tensorrt-8.6/fp16, tensorrt-10.3"),
         ("latency_ms,gpu", "1,V100", "t4/tensorrt-8.6/fp16, v100"),
-        ("latency_ms,engine,version", "1,TensorRT 8.5,8.6.1", "TensorRT 8.5, 8.6.1"),
         ("latency_ms,device,gpu", "1,T4,V100", "device T4, gpu V100"),
         ("latency_ms,precision,dtype", "1,half,float32", "precision half, dtype float32"),
     ],

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from hybridlat.errors import HybridlatError, StoreError, TargetError
 from hybridlat.schema.names import device_name, engine_name, precision_name, target_named
-from hybridlat.schema.target import Target, version_key
+from hybridlat.schema.target import Target
 from hybridlat.store.importers import cells
 from hybridlat.store.importers.cells import Refusal as Refusal
 from hybridlat.store.importers.cells import Size as Size
@@ -67,8 +67,28 @@ def target_of(
     ``default`` gives the parts that the row does not state. Raises Refusal, also where the fields
     contradict each other.
     """
+    stated = {name: text for name, text in fields.items() if text}
+    device = engine = precision = ""
     try:
-        return _target_of(fields, default, threads)
+        if "device" in stated:
+            device = device_name(stated["device"])
+        if "engine" in stated:
+            engine = engine_name(stated["engine"], stated.get("version", ""))
+        if "precision" in stated:
+            precision = precision_name(stated["precision"])
+        if "target" in stated:
+            return _agreeing(target_named(stated["target"]), device, engine, precision)
+        if default is not None:
+            device, engine = device or default.device, engine or default.runtime
+            precision, threads = precision or default.precision, threads or default.threads
+        parts = dict(zip(_PARTS, (device, engine, precision), strict=True))
+        if missing := [name for name, part in parts.items() if not part]:
+            raise Refusal(
+                "the device, engine or precision is not stated",
+                f"{' and '.join(missing)} missing",
+                "name the columns or give constants with --columns, or state it with --target",
+            )
+        return Target.parse(str(Target(device, engine, precision, threads)))
     except TargetError as error:
         value = fields.get("target") or ", ".join(filter(None, map(fields.get, _PARTS)))
         raise Refusal(
@@ -76,53 +96,16 @@ def target_of(
         ) from None
 
 
-def _target_of(fields: Mapping[str, str], default: Target | None, threads: int | None) -> Target:
-    device = device_name(fields["device"]) if fields.get("device") else ""
-    version = fields.get("version", "")
-    engine = engine_name(fields["engine"], version) if fields.get("engine") else ""
-    own = Target("", engine_name(fields["engine"]), "").version if engine and version else ""
-    numbers = zip(version_key(own), version_key(Target("", engine, "").version), strict=False)
-    if any(one != other for one, other in numbers):
-        raise _contradiction(fields["engine"], version)
-    precision = precision_name(fields["precision"]) if fields.get("precision") else ""
-    if fields.get("target"):
-        return _agreeing(target_named(fields["target"]), device, engine, precision, threads)
-    if default is not None:
-        device, engine = device or default.device, engine or default.runtime
-        precision, threads = precision or default.precision, threads or default.threads
-    missing = [n for n, v in zip(_PARTS, (device, engine, precision), strict=True) if not v]
-    if missing:
-        raise Refusal(
-            "the device, engine or precision is not stated", " and ".join(missing) + " missing",
-            "name the columns or give constants with --columns, or --target for all that is not "
-            "stated",
-        )  # fmt: skip
-    return Target.parse(str(Target(device, engine, precision, threads)))
-
-
-def _agreeing(
-    target: Target, device: str, runtime: str, precision: str, threads: int | None
-) -> Target:
-    """A row's target, if its other columns say the same as far as they say anything."""
-    words, engine = device.split("-"), Target("", runtime, "")
-    is_version_open = not engine.version or not target.version
-    has = [
-        device in ("", target.device) or set(target.device.split("-")) <= set(words),
-        runtime in ("", target.runtime) or (engine.engine == target.engine and is_version_open),
-        precision in ("", target.precision),
-        threads in (None, target.threads),
-    ]
-    if not all(has):
-        stated = (target, device, runtime, precision, threads and f"{threads}t")
-        raise _contradiction(*(str(one) for one in stated if one))
+def _agreeing(target: Target, *parts: str) -> Target:
+    """A row's target; Refusal where its other columns say more than the same or less."""
+    for own, part in zip(parts, (target.device, target.runtime, target.precision), strict=True):
+        words, others = set(own.split("-")), set(part.split("-"))
+        if own and not (words <= others or others <= words):
+            raise Refusal(
+                "the columns of the target contradict each other", f"{target}, {own}",
+                "correct them, or drop one of the columns",
+            )  # fmt: skip
     return target
-
-
-def _contradiction(*stated: str) -> Refusal:
-    return Refusal(
-        "the columns of the target contradict each other", ", ".join(stated),
-        "correct them, or drop one of the columns",
-    )  # fmt: skip
 
 
 def read_networks(
