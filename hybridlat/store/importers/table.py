@@ -152,8 +152,8 @@ def files_at(paths: Iterable[Path], endings: Sequence[str], what: str) -> list[P
                 f for f in path.rglob("*") if f.suffix.lower() in endings and f.is_file()
             )
             if not inside:
-                raise StoreError(f"{path} holds no {what}: nothing in it ends in "
-                                 + ", ".join(endings))  # fmt: skip
+                known = ", ".join(endings)
+                raise StoreError(f"{path} holds no {what}: nothing in it ends in {known}")
             files += inside
         elif path.exists():
             files.append(path)
@@ -191,11 +191,12 @@ class _Row:
             labels["model"] = network
         kept = {name: self.cells[columns.header.index(name)] for name in columns.column_map.labels}
         labels |= {name: text for name, text in kept.items() if text}
-        names = (name.removesuffix(".onnx"),)
-        latency_us = self.latency_us(batch)
+        facts: dict[str, Any] = {n: self.stated(n, cells.truth) for n in ("copies", "suspect")}
+        facts["launch"] = self.stated("launch", lambda t, _: ("stream", "graph")[cells.truth(t)])
         return NetworkRow(
-            where, names, target, latency_us, batch, size, labels=labels, facts=self.facts()
-        )
+            where, (name.removesuffix(".onnx"),), target, self.latency_us(batch), batch, size,
+            labels=labels, facts={name: fact for name, fact in facts.items() if fact is not None},
+        )  # fmt: skip
 
     def stated(self, name: str, read: Callable[[str, int], T]) -> T | None:
         """What the columns of a field state, or its constant; None for empty cells.
@@ -231,48 +232,32 @@ class _Row:
     def count(self, name: str) -> int | None:
         return self.stated(name, lambda text, i: cells.count(text, name, self.columns.roles_at(i)))
 
-    def facts(self) -> dict[str, Any]:
-        """What columns of their own state of how it was timed."""
-        facts: dict[str, Any] = {n: self.stated(n, cells.truth) for n in ("copies", "suspect")}
-        facts["launch"] = self.stated("launch", lambda t, _: ("stream", "graph")[cells.truth(t)])
-        return {name: fact for name, fact in facts.items() if fact is not None}
-
     def batch_and_size(self) -> tuple[int | None, Size | None]:
         """The batch, which a size of four numbers states too, and height and width."""
         batch, height, width = map(self.count, ("batch", "height", "width"))
-        shape = self.stated("size", lambda text, _: cells.shape(text))
-        first, size = shape or (None, None)
+        first, size = self.stated("size", lambda text, _: cells.shape(text)) or (None, None)
         if (height is None) != (width is None):
-            raise Refusal("a height without a width, or a width without a height",
-                          height or width, "fill in both")  # fmt: skip
+            raise Refusal("a height or a width alone", height or width, "fill in both")
         if height and width:
-            self.agree(
-                size or (height, width), (height, width), f"size {size}", f"{height}x{width}"
-            )
-            size = (height, width)
-        if first is not None:
-            self.agree(batch or first, first, f"batch {batch}", self.text("size"))
+            sides = (height, width)
+            self.agree(size or sides, sides, f"size {size}", f"{height}x{width}")
+            size = sides
+        self.agree(batch or first, first or batch, f"batch {batch}", self.text("size"))
         return batch or first, size
 
     def latency_us(self, batch: int | None) -> float:
         """The latency, or that of a throughput at the batch."""
-        columns = self.columns
-        us = self.stated("latency", lambda text, i: cells.latency_us(
-            text, columns.units[i], columns.roles_at(i)
-        ))  # fmt: skip
+        units, roles_at = self.columns.units, self.columns.roles_at
+        us = self.stated("latency", lambda t, i: cells.latency_us(t, units[i], roles_at(i)))
         if us is not None:
             return us
-        rate = self.stated("throughput", lambda text, i: cells.positive(
-            text, "throughput", columns.roles_at(i)
-        ))  # fmt: skip
+        rate = self.stated("throughput", lambda t, i: cells.positive(t, "throughput", roles_at(i)))
         if rate is None:
             raise Refusal("there is no latency", "", "fill it in")
         if batch is None:
-            raise Refusal(
-                "a throughput alone, and no batch", self.text("throughput"),
-                "add a column batch, or a constant with --columns",
-            )  # fmt: skip
-        return cells.latency_us(repr(batch / rate), "s", columns.roles_at(-1))
+            rate_text = self.text("throughput")
+            raise Refusal("a throughput alone, and no batch", rate_text, "add a column batch")
+        return cells.latency_us(repr(batch / rate), "s", roles_at(-1))
 
 
 def _named(read: Callable[[str], str]) -> Callable[[str, int], str]:
