@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 
+from hybridlat.schema.files import read_bytes
 from hybridlat.schema.target import PRECISIONS, Target, version_key
 from hybridlat.store.importers import trtexec_options
 from hybridlat.store.importers.cells import MOST_US
@@ -89,11 +90,11 @@ def read_logs(
     ``default`` is the target of what a log does not state; a log that states another is left out.
     ``board_of`` tells boards apart that have one name. Raises StoreError for no files.
     """
-    read, runs = Rows(), list[tuple[Path, str, TrtexecLog]]()
+    read, runs = Rows(), list[tuple[Path, TrtexecLog, Path | None]]()
     files = files_at(paths, ENDINGS, "logs or times of trtexec")
-    exports = [file for file in files if file.suffix.lower() == ".json"]
+    exports = dict.fromkeys(file for file in files if file.suffix.lower() == ".json")
     names = Counter(file.name for file in files)
-    shown = {file: file.name if names[file.name] == 1 else str(file) for file in files}
+    only = {export.name: export for export in exports if names[export.name] == 1}
     for file in files:
         try:
             logs = [] if file in exports else read_runs(_text(file))
@@ -101,25 +102,21 @@ def read_logs(
             unread = Refusal("the log cannot be read", error.strerror, "check its permissions")
             logs = [TrtexecLog(objection=unread)]
         for log in logs:
-            line = f"{shown[file]}, line {log.line}" if log.line else shown[file]
-            runs.append((file, line, log))
-    owners: dict[Path, list[TrtexecLog]] = {}
-    for file, _, log in runs:
-        alike = [export for export in exports if export.name == log.times]
-        alike = [export for export in alike if export.parent == file.parent] or alike
-        for export in alike if len(alike) == 1 else ():
-            owners.setdefault(export, []).append(log)
-    export_of = {id(logs[0]): export for export, logs in owners.items() if len(logs) == 1}
-    for export in [e for e in exports if e not in export_of.values()]:
+            beside = file.parent / log.times
+            runs.append((file, log, beside if beside in exports else only.get(log.times)))
+    owners = Counter(times for _, _, times in runs)
+    runs = [(file, log, times if owners[times] == 1 else None) for file, log, times in runs]
+    for export in [export for export in exports if owners[export] != 1]:
         shared = Refusal("several runs name the file of times", export.name, "keep one for each")
-        orphan = TrtexecLog(objection=shared if export in owners else None)
-        runs.append((export, shown[export], orphan))
-    for file, where, log in runs:
-        times = file if file in exports else export_of.get(id(log))
+        runs.append((export, TrtexecLog(objection=shared if owners[export] else None), export))
+    for file, log, times in runs:
+        where = file.name if names[file.name] == 1 else str(file)
+        where += f", line {log.line}" if log.line else ""
         try:
             if log.objection is not None:
                 raise log.objection
-            where = shown[times] if times else where
+            if times is not None:
+                where = times.name if names[times.name] == 1 else str(times)
             row = row_of(times or file, log, default, read_times(times) if times else ())
             row, note = _settled(row, log, default, board_of)
             read.rows.append(replace(row, where=where))
@@ -131,7 +128,7 @@ def read_logs(
 
 def _text(file: Path) -> str:
     """The text of a file, without colours and carriage returns."""
-    data = file.read_bytes()
+    data = read_bytes(file)
     return re.sub(r"\x1b\[[0-9;]*[mK]|\r", "", data.decode(encoding_of(data), "replace"))
 
 
