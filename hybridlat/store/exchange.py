@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hybridlat.errors import StoreError
+from hybridlat.schema.files import write_text
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import packs
@@ -81,9 +82,7 @@ def write_pack(records: Records, target: Target, folder: Path, source: str, lice
                 for name, count in sorted(files.items())
             },
         }
-        partial = folder / f"{packs.INFO_FILE}.partial"
-        partial.write_bytes((json.dumps(info, indent=1) + "\n").encode())
-        partial.replace(folder / packs.INFO_FILE)
+        write_text(folder / packs.INFO_FILE, json.dumps(info, indent=1) + "\n")
     except OSError as error:
         raise StoreError(f"the pack {folder} cannot be written: {error.strerror}") from error
     return folder

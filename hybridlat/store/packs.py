@@ -41,11 +41,18 @@ PART_LINES, PART_BYTES = 1000, 4 << 20
 _INFO_BYTES, _LINE_BYTES, _LOOKUP_BYTES, _FILE_BYTES = 1 << 20, 4 << 20, 64 << 20, 4 << 30
 _LONGEST = 300  # letters of what a file is said to hold
 _MOST_RATIO, _ANY_RATIO_BYTES = 200, 64 << 20  # records compress to a fifth; a bomb to a thousandth
+_UNREADABLE = (OSError, EOFError, zlib.error, ValueError)
 _Entry = tuple[LatencyUs, SpreadShare, Annotated[int, Meta(ge=1)]]
 
 
 class _File(Struct):
     sha256: str
+
+
+class _Info(Struct):
+    format: Annotated[int, Meta(ge=1)]
+    target: str
+    files: dict[str, _File]
 
 
 class _Text(Struct):
@@ -102,30 +109,26 @@ class PackLookup:
                 f"{self.folder} is not a pack: {INFO_FILE} cannot be read ({error.strerror})"
             ) from error
         except ValueError as error:
-            raise self.damaged(INFO_FILE, str(error)) from error
+            raise self.damaged(INFO_FILE, error) from error
         version = info.get("format")
-        if type(version) is not int or version < 1:
-            raise self.damaged(INFO_FILE, f"its format reads {repr(version)[:60]}")
-        if version > PACK_FORMAT:
+        if isinstance(version, int) and version > PACK_FORMAT:
             raise StoreError(
                 f"the pack {self.folder} has format {str(version)[:20]}, newer than format "
                 f"{PACK_FORMAT} that this version of hybridlat knows: upgrade hybridlat"
             )
         self.info = info
         try:
-            self._files = msgspec.convert(info.get("files"), dict[str, _File])
-            self.target = Target.parse(str(info.get("target")))
-        except msgspec.ValidationError as error:
-            raise self.damaged(INFO_FILE, f"files: {wire.phrase_of(error)}") from error
-        except TargetError as error:
-            raise self.damaged(INFO_FILE, str(error)) from error
+            read = msgspec.convert(info, _Info)
+            self.target, self._files = Target.parse(read.target), read.files
+        except (msgspec.ValidationError, TargetError) as error:
+            raise self.damaged(INFO_FILE, wire.phrase_of(error)) from error
         if any(Path(name).name != name or "\0" in name for name in self._files):
             raise self.damaged(INFO_FILE, "it lists files outside the pack")
 
-    def damaged(self, name: str, problem: str) -> StoreError:
-        """The error that says which file of the pack is wrong."""
-        problem = visible(problem if len(problem) < _LONGEST else f"{problem[:_LONGEST]}…")
-        return StoreError(f"the pack {self.folder} is damaged: {name}: {problem}")
+    def damaged(self, name: str, problem: object) -> StoreError:
+        """The error that says which file of the pack is wrong, and in what way."""
+        words = (getattr(problem, "strerror", None) or str(problem)).strip()
+        return StoreError(f"the pack {self.folder} is damaged: {name}: {visible(words[:_LONGEST])}")
 
     def latencies(
         self, target: Target, hashes: Iterable[str], kind: Kind = "cell"
@@ -134,13 +137,11 @@ class PackLookup:
         if target != self.target:
             return {}
         good, failed = getattr(self._lookup, kind), self._lookup.failures.get(kind, {})
-        stats = {}
-        for h in hashes:
-            if h in good:
-                stats[h] = LatencyStats(*good[h])
-            elif h in failed:
-                stats[h] = LatencyStats(None, 0.0, 0, str(failed[h]))
-        return stats
+        return {
+            h: LatencyStats(*good[h]) if h in good else LatencyStats(None, 0.0, 0, str(failed[h]))
+            for h in hashes
+            if h in good or h in failed
+        }
 
     def signatures(self, kind: Kind) -> list[str]:
         """The hashes of this kind that have a latency, or a failure."""
@@ -159,8 +160,8 @@ class PackLookup:
         try:
             with open_regular(self.folder / LOOKUP_FILE) as file, gzip.open(file) as text:
                 return wire.decode(_bounded(text.read(_LOOKUP_BYTES + 1), _LOOKUP_BYTES), _Lookup)
-        except (OSError, EOFError, zlib.error, ValueError) as error:
-            raise self.damaged(LOOKUP_FILE, _reason(error)) from error
+        except _UNREADABLE as error:
+            raise self.damaged(LOOKUP_FILE, error) from error
 
     def measurements(
         self, target: Target | None = None, kind: Kind | None = None, signature: str | None = None
@@ -187,9 +188,8 @@ class PackLookup:
 
     def parts(self, table: str, read: Callable[[object], T]) -> Iterator[list[T]]:
         """The same, as many at a time as memory always has room for."""
-        number, size, name = 0, 0, f"{table}{ENDING}"
+        number, size, part_bytes, name = 0, 0, 0, f"{table}{ENDING}"
         part: list[T] = []
-        part_bytes = 0
         try:
             with open_regular(self.folder / name) as file, gzip.open(file) as lines:
                 most = max(_ANY_RATIO_BYTES, _MOST_RATIO * os.fstat(file.fileno()).st_size)
@@ -203,8 +203,8 @@ class PackLookup:
                     if len(part) >= PART_LINES or part_bytes >= PART_BYTES:
                         yield part
                         part, part_bytes = [], 0
-        except (OSError, EOFError, zlib.error, ValueError) as error:
-            raise self.damaged(f"{name}, near line {max(number, 1)}", _reason(error)) from error
+        except _UNREADABLE as error:
+            raise self.damaged(f"{name}, near line {max(number, 1)}", error) from error
         if part:
             yield part
 
@@ -219,12 +219,10 @@ class PackLookup:
         problems = dict.fromkeys(sorted(unlisted), f"{INFO_FILE} does not list it")
         for name, entry in self._files.items():
             try:
-                digest = file_digest(self.folder / name)
+                if (digest := file_digest(self.folder / name)) != entry.sha256:
+                    problems[name] = f"its SHA-256 is {digest}, the pack says {entry.sha256}"
             except OSError as error:
                 problems[name] = f"it cannot be read ({error.strerror})"
-            else:
-                if digest != entry.sha256:
-                    problems[name] = f"its SHA-256 is {digest}, the pack says {entry.sha256}"
         return problems
 
 
@@ -240,11 +238,6 @@ def _bounded(text: bytes, most_bytes: int) -> bytes:
     if len(text) > most_bytes:
         raise ValueError(f"a line or document is longer than {most_bytes >> 20} MiB")
     return text
-
-
-def _reason(error: Exception) -> str:
-    """What was in the way, without the file's name."""
-    return (getattr(error, "strerror", None) or str(error)).strip()
 
 
 def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:

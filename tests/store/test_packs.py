@@ -125,7 +125,7 @@ def test_texts_of_another_hash_are_not_imported(pack: Path) -> None:
     ("key", "value", "named"),
     [
         ("format", 2, "upgrade hybridlat"),
-        ("format", "1", "its format reads '1'"),
+        ("format", "1", "format: expected int, got str"),
         ("target", "nothing", "nothing"),
         ("files", [], "files: expected object"),
         ("files", {"../x": {"sha256": ""}}, "outside the pack"),
