@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,17 +15,16 @@ from hybridlat.graph.signature_reading import read
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.shown import visible
 from hybridlat.store import cache
-from hybridlat.store.database import KIND_CODES, Database, key_of, plain, unpacked
+from hybridlat.store.database import Database, unpacked
 from hybridlat.store.packs import LOOKUP_FILE, PackLookup
-from hybridlat.store.records import BODIES, BREAKDOWN_BODIES, TEXTS, LatencyRow, row_of
+from hybridlat.store.records import BODIES, BREAKDOWN_BODIES, TEXTS, LatencyRow, entry_of, row_of
 
 R = TypeVar("R", Measurement, Breakdown)
 _LONGEST = 400  # letters; names in files of others have any length
 _TOLERANCE = 1.01
 _LEAST_US = 0.05  # what a cell that the noise hides counts as
 _ENTRIES = """
-SELECT measurement.id, target.name, kind, signature, latency_us, spread_share, failure,
-    measured_at
+SELECT measurement.id, kind, signature, latency_us, spread_share, measured_at, failure, target.name
 FROM measurement LEFT JOIN target ON target.id = target_id"""
 
 
@@ -60,25 +60,14 @@ class _Check:
         except ValueError as error:
             self.note(f"signature {hash_}", f"the text cannot be read: {error}")
 
-    def record(self, record: Measurement, where: str) -> None:
-        self.note(where, *doubts(record))
-        if record.kind != "network":
-            self._needs(f"{record.kind} records of {record.target}", record.signature)
-
-    def breakdown(self, item: Breakdown) -> None:
-        self._needs(f"breakdowns of {item.target}", *(h for h, _ in (*item.cells, *item.layers)))
-
-    def of_pack(self, pack: PackLookup, item: Measurement | Breakdown) -> str:
-        """The name of an item, which must be of the pack's target."""
-        where = f"{type(item).__name__.lower()} {item.id}"
-        if item.target != pack.target:
-            self.note(where, f"it is of {item.target}, the pack of {pack.target}")
-        return where
-
-    def _needs(self, where: str, *hashes: str) -> None:
-        missing = [h for h in hashes if h not in self._texts]
-        if missing:
-            self._without_text.setdefault(where, []).extend(missing)
+    def item(self, item: Measurement | Breakdown, where: str) -> None:
+        if isinstance(item, Breakdown):
+            what, hashes = "breakdowns", [h for h, _ in (*item.cells, *item.layers)]
+        else:
+            self.note(where, *doubts(item))
+            what, hashes = f"{item.kind} records", [item.signature] * (item.kind != "network")
+        if missing := [h for h in hashes if h not in self._texts]:
+            self._without_text.setdefault(f"{what} of {item.target}", []).extend(missing)
 
     def stored(
         self, what: str, bodies: Iterator[tuple[bytes, bytes]], of: Callable[[object], R]
@@ -111,24 +100,24 @@ def check_database(database: Database) -> list[IntegrityProblem]:
     for key, text in database.paged(tuple[bytes, str], TEXTS, keys):
         check.text(key.hex(), text)
     rows = database.read(
-        tuple[bytes, str | None, int, bytes, float | None, float, str | None, str], _ENTRIES
+        tuple[bytes, int, bytes, float | None, float, str, str | None, str | None], _ENTRIES
     )
     entries = {row[0]: row for row in rows}
     keys = database.keys("SELECT id FROM payload ORDER BY id")
     bodies = database.paged(tuple[bytes, bytes], BODIES, keys)
     for key, where, record in check.stored("record", bodies, Measurement.from_json):
-        check.record(record, where)
+        check.item(record, where)
         entry = entries.get(key)
         if entry is None:
             check.note(where, "it has no entry that a look-up would find")
-        elif entry != _entry_of(record):
+        elif entry != (*entry_of(record, record.id).values(), str(record.target)):
             check.note(where, "its entry for look-ups differs from the record")
     for key in entries.keys() - set(keys):
         check.note(f"record {key.hex()}", "its raw samples are missing")
     keys = database.keys("SELECT id FROM breakdown ORDER BY id")
     bodies = database.paged(tuple[bytes, bytes], BREAKDOWN_BODIES, keys)
-    for _, _, item in check.stored("breakdown", bodies, Breakdown.from_json):
-        check.breakdown(item)
+    for _, where, item in check.stored("breakdown", bodies, Breakdown.from_json):
+        check.item(item, where)
     for key, scope, problem in cache.damaged(database):
         check.note(f"cache {scope or key.hex()}", f"{problem}: `store gc` drops it")
     return check.problems()
@@ -144,12 +133,14 @@ def check_pack(folder: str | Path) -> list[IntegrityProblem]:
             check.note(name, problem)
         for hash_, text in pack.all_signature_texts():
             check.text(hash_, text)
-        for record in pack.measurements():
-            check.record(record, check.of_pack(pack, record))
-            rows.setdefault((record.kind, record.signature), []).append(row_of(record))
-        for item in pack.breakdowns():
-            check.of_pack(pack, item)
-            check.breakdown(item)
+        items: Iterator[Measurement | Breakdown] = chain(pack.measurements(), pack.breakdowns())
+        for item in items:
+            where = f"{type(item).__name__.lower()} {item.id}"
+            if item.target != pack.target:
+                check.note(where, f"it is of {item.target}, the pack of {pack.target}")
+            check.item(item, where)
+            if isinstance(item, Measurement):
+                rows.setdefault((item.kind, item.signature), []).append(row_of(item))
         if not pack.says(rows):
             check.note(LOOKUP_FILE, "it does not say what the records say")
     except StoreError as error:
@@ -178,12 +169,3 @@ def doubts(record: Measurement) -> Iterator[str]:
             datetime.fromisoformat(record.measured_at)
         except ValueError:
             yield f"measured_at {record.measured_at[:40]!r} is no time in ISO 8601"
-
-
-def _entry_of(record: Measurement) -> tuple[object, ...]:
-    """What the row for look-ups says of a record."""
-    return (
-        key_of(record.id), str(record.target), KIND_CODES[record.kind], key_of(record.signature),
-        record.latency_us, record.spread_share, record.failure and plain(record.failure),
-        record.measured_at[:40],
-    )  # fmt: skip

@@ -21,7 +21,7 @@ from hybridlat.schema.measurement import (
     Measurement,
 )  # fmt: skip
 from hybridlat.schema.target import Target
-from hybridlat.store.database import KIND_CODES, PAGE, Database, batches, key_of, unpacked
+from hybridlat.store.database import KIND_CODES, PAGE, Database, batches, key_of, plain, unpacked
 
 T = TypeVar("T")
 _MOST_RECENT = 20_000  # rows looked through for the newest runs
@@ -61,6 +61,19 @@ LatencyRow = tuple[LatencyUs | None, SpreadShare, str, str | None]
 def row_of(record: Measurement) -> LatencyRow:
     """What an answer needs of a record."""
     return record.latency_us, record.spread_share, record.measured_at, record.failure
+
+
+def entry_of(record: Measurement, id_: str) -> dict[str, object]:
+    """The row for look-ups of a record whose id is ``id_``, but for its target."""
+    return {
+        "id": key_of(id_),
+        "kind": KIND_CODES[record.kind],
+        "signature": key_of(record.signature),
+        "latency_us": record.latency_us,
+        "spread_share": record.spread_share,
+        "measured_at": record.measured_at[:40],
+        "failure": None if record.failure is None else plain(record.failure),
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from hybridlat.store.exchange import BATCH, ImportCounts
 from hybridlat.store.importers import ImportedRecords
 from hybridlat.store.integrity import IntegrityProblem
 from hybridlat.store.place import StorePlace, default_url
-from hybridlat.store.records import Records
+from hybridlat.store.records import Records, entry_of
 
 R = TypeVar("R", Measurement, Breakdown)
 _TARGET_ID = "SELECT id FROM target WHERE name = :name"
@@ -95,19 +95,7 @@ class Store(Records, Cache, AbstractContextManager["Store"]):
         def work(connection: Connection) -> int:
             targets = _target_ids(connection, [record for _, _, record in records])
             new = connection.change(_PAYLOAD, bodies)
-            rows = [
-                {
-                    "target_id": targets[m.target],
-                    "kind": KIND_CODES[m.kind],
-                    "signature": key_of(m.signature),
-                    "id": key_of(id_),
-                    "latency_us": m.latency_us,
-                    "spread_share": m.spread_share,
-                    "measured_at": m.measured_at[:40],
-                    "failure": None if m.failure is None else plain(m.failure),
-                }
-                for id_, _, m in records
-            ]
+            rows = [{"target_id": targets[m.target], **entry_of(m, id_)} for id_, _, m in records]
             connection.change(_MEASUREMENT, rows)
             return new
 
