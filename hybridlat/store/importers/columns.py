@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 from msgspec import Struct, field
@@ -28,6 +29,12 @@ _UNIT_IN_NAME = re.compile(
 )
 
 
+class Units(Struct, frozen=True, forbid_unknown_fields=True):
+    """The unit of the latency; empty where the column's name says it."""
+
+    latency: Literal["ns", "us", "ms", "s", ""] = ""
+
+
 class ColumnMap(Struct, frozen=True, forbid_unknown_fields=True):
     """What a mapping file says.
 
@@ -38,7 +45,7 @@ class ColumnMap(Struct, frozen=True, forbid_unknown_fields=True):
 
     columns: Mapping[str, str] = field(default_factory=dict)
     constants: Mapping[str, str | int | float] = field(default_factory=dict)
-    units: Mapping[str, str] = field(default_factory=dict)
+    units: Units = Units()
     values: Mapping[str, Mapping[str, str | int | float]] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
 
@@ -52,7 +59,8 @@ def read_column_map(path: Path) -> ColumnMap:
     except msgspec.ValidationError as error:
         raise InputError(
             f"{path} is no mapping: {plain(phrase_of(error))} (it may hold tables of texts, "
-            "[columns], [constants], [units] and [values.FIELD], and a list of texts, labels)"
+            "[columns], [constants], [units] with latency = ns, us, ms or s and [values.FIELD], "
+            "and a list of texts, labels)"
         ) from None
     except (RecursionError, ValueError) as error:  # also of UTF-8, or of thousands of digits
         raise InputError(f"{path} is not TOML: {plain(error)}") from None
@@ -62,11 +70,6 @@ def read_column_map(path: Path) -> ColumnMap:
         for unknown in getattr(read, name).keys() - known:
             raise InputError(
                 f"{path}: {name} knows no field {unknown!r:.60}: choose from {choices}"
-            )
-    for key, unit in read.units.items():
-        if key != "latency" or unit not in US_OF_UNIT:
-            raise InputError(
-                f"{path}: units has {key!r:.60} = {unit!r:.60}: write latency = ns, us, ms or s"
             )
     return read
 
@@ -112,8 +115,7 @@ def columns_of(column_map: ColumnMap, path: Path, sheet: Sheet) -> Columns:
             places[name] = tuple(known)
         elif name not in column_map.constants:
             places[name] = tuple(i for i in known if named[i] == named[known[0]])
-    stated = column_map.units.get("latency", "")
-    units = {i: stated or _unit_of(header[i])[1] for i in places["latency"]}
+    units = {i: column_map.units.latency or _unit_of(header[i])[1] for i in places["latency"]}
     if not places["latency"] + places["throughput"]:
         raise StoreError(
             f"{path} has no column of latencies with a unit in its name (latency_us, latency_ms, "

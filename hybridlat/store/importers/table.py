@@ -144,21 +144,15 @@ def _read_into(read: Rows, file: Path, column_map: ColumnMap, default: Target | 
 
 
 def files_at(paths: Iterable[Path], endings: Sequence[str], what: str) -> list[Path]:
-    """The files at ``paths``, folders searched for these endings; StoreError for none."""
+    """The files at ``paths``, folders searched for these endings; StoreError for none there."""
     files: list[Path] = []
     for path in paths:
-        if path.is_dir():
-            inside = sorted(
-                f for f in path.rglob("*") if f.suffix.lower() in endings and f.is_file()
-            )
-            if not inside:
-                known = ", ".join(endings)
-                raise StoreError(f"{path} holds no {what}: nothing in it ends in {known}")
-            files += inside
-        elif path.exists():
-            files.append(path)
-        else:
-            raise StoreError(f"{path} does not exist: give files or folders of {what}")
+        inside = path.rglob("*") if path.is_dir() else ()
+        known = sorted(f for f in inside if f.suffix.lower() in endings and f.is_file())
+        if path.is_dir() and not known:
+            choices = ", ".join(endings)
+            raise StoreError(f"{path} holds no {what}: nothing in it ends in {choices}")
+        files += known or [path]
     return list(dict.fromkeys(files))
 
 
@@ -181,9 +175,7 @@ class _Row:
         onnx, network = self.text("onnx"), self.text("network")
         if not (name := PurePath(onnx).name or network):
             raise Refusal("the row names no network", "", "fill in its name")
-        stated = {part: self.text(part) for part in ("target", "engine", "version")}
-        for part, read in (("device", device_name), ("precision", precision_name)):
-            stated[part] = self.stated(part, _named(read)) or ""
+        stated = {part: self.text(part) for part in ("target", *_PARTS, "version")}
         target = target_of(stated, default, self.count("threads"))
         batch, size = self.batch_and_size()
         labels = {name: text for name in ("layout", "source", "note") if (text := self.text(name))}
@@ -258,15 +250,3 @@ class _Row:
             rate_text = self.text("throughput")
             raise Refusal("a throughput alone, and no batch", rate_text, "add a column batch")
         return cells.latency_us(repr(batch / rate), "s", roles_at(-1))
-
-
-def _named(read: Callable[[str], str]) -> Callable[[str, int], str]:
-    """What ``read`` makes of a text, or the text where that names nothing."""
-
-    def name(text: str, _: int) -> str:
-        try:
-            return read(text)
-        except TargetError:
-            return text
-
-    return name
