@@ -99,7 +99,8 @@ def test_columns_that_parquet_types(tmp_path: Path) -> None:
     twice = pa.table([pa.array([str(T4)]), pa.array(["a"]), pa.array([1.0]), pa.array([2.0])],
                      names=["target", "network", "latency_ms", "latency_ms"])  # fmt: skip
     parquet.write_table(twice, tmp_path / "t.parquet")
-    assert read_networks([tmp_path], ColumnMap()).refused[0].value == "latency_ms 1, latency_ms 2"
+    with pytest.raises(StoreError, match="the latency twice"):
+        read_networks([tmp_path], ColumnMap())
     bad = pa.Table.from_arrays([pa.Array.from_buffers(
         pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")]
     ), pa.array([1.0])], names=["network", "latency_ms"])  # fmt: skip
@@ -313,41 +314,51 @@ def test_encodings_that_say_what_they_are(tmp_path: Path, encoding: str) -> None
 @pytest.mark.parametrize(
     ("header", "row", "value"),
     [
-        ("latency_ms,latency_ms", "1,9", "latency_ms 1, latency_ms 9"),
-        ("latency_ms,Latency (us)", "1,9", "latency_ms 1, Latency (us) 9"),
-        ("latency_ms,Batch,batch_size", "1,2,4", "Batch 2, batch_size 4"),
-        ("latency_ms,size,resolution", "1,32,64", "size 32, resolution 64"),
-        ("latency_ms,size,height,width", "1,32,8,8", "size (32, 32), 8x8"),
-        ("latency_ms,precision", "1,fp32", "t4/tensorrt-8.6/fp16, fp32"),
-        ("latency_ms,engine", "1,TensorRT 10.3", "t4/tensorrt-8.6/fp16, tensorrt-10.3"),
-        ("latency_ms,gpu", "1,V100", "t4/tensorrt-8.6/fp16, v100"),
-        ("latency_ms,device,gpu", "1,T4,V100", "device T4, gpu V100"),
-        ("latency_ms,precision,dtype", "1,half,float32", "precision half, dtype float32"),
+        ("size,height,width", "32,8,8", "size (8, 8), 32"),
+        ("size,batch", "2x3x32x32,8", "batch 8, 2x3x32x32"),
+        ("precision", "fp32", "t4/tensorrt-8.6/fp16, fp32"),
+        ("engine", "TensorRT 10.3", "t4/tensorrt-8.6/fp16, tensorrt-10.3"),
+        ("gpu", "V100", "t4/tensorrt-8.6/fp16, v100"),
     ],
 )
 def test_rows_that_contradict_themselves(tmp_path: Path, header: str, row: str, value: str) -> None:
-    start, end = "network,target", "a,t4/tensorrt-8.6/fp16"
+    start, end = "network,target,latency_ms", "a,t4/tensorrt-8.6/fp16,1"
     (refused,) = read(tmp_path, f"{start},{header}\n{end},{row}\n").refused
     assert refused.value == value and "contradict" in refused.reason
 
 
-def test_columns_that_say_the_same_twice(tmp_path: Path) -> None:
-    header = (
-        "network,target,Latency_ms,latency_us,batch,bs,precision,device,engine,cuda_graph,suspect"
-    )
-    row = "a,t4/tensorrt-8.6/fp16,1.2,1204,8,8.0,half,Tesla T4 (g4dn),TensorRT,yes,no"
-    read_row = only(read(tmp_path, f"{header}\n{row}\n"))
-    assert (read_row.latency_us, read_row.batch) == (1200, 8)
-    assert read_row.facts == {"launch": "graph", "suspect": False}
+@pytest.mark.parametrize(
+    ("header", "constants", "message"),
+    [
+        ("latency_ms", "", "the latency twice, by latency_ms and latency_ms"),
+        ("Latency (us)", "", r"the latency twice, by latency_ms and Latency \(us\)"),
+        ("Batch,batch_size", "", "the batch twice, by Batch and batch_size"),
+        ("size,resolution", "", "the size twice, by size and resolution"),
+        ("device,gpu", "", "the device twice, by device and gpu"),
+        ("precision,dtype", "", "the precision twice, by precision and dtype"),
+        ("batch", "batch = 1", "the batch twice, by batch and the constant: name the column"),
+    ],
+)
+def test_a_field_is_stated_once(tmp_path: Path, header: str, constants: str, message: str) -> None:
+    text = f"network,target,latency_ms,{header}\na,t4/tensorrt-8.6/fp16,1,1,1\n"
+    with pytest.raises(StoreError, match=message):
+        read(tmp_path, text, f"[constants]\n{constants}\n")
 
 
-def test_a_constant_does_not_hide_a_column(tmp_path: Path) -> None:
+def test_columns_that_say_more_or_less_of_the_target(tmp_path: Path) -> None:
+    header = "network,target,latency_ms,precision,device,engine,cuda_graph,suspect"
+    row = only(read(
+        tmp_path, f"{header}\na,t4/tensorrt-8.6/fp16,1.2,half,Tesla T4 (g4dn),TensorRT,yes,no\n"
+    ))  # fmt: skip
+    assert (row.target, row.facts) == (T4, {"launch": "graph", "suspect": False})
+
+
+def test_a_constant_fills_the_gaps_of_a_named_column(tmp_path: Path) -> None:
     text = (
         "network,target,batch,latency_ms\na,t4/tensorrt-8.6/fp16,8,1\nb,t4/tensorrt-8.6/fp16,,1\n"
     )
-    found = read(tmp_path, text, "[constants]\nbatch = 1\n")
-    assert [row.batch for row in found.rows] == [1]
-    assert [refused.value for refused in found.refused] == ["batch 8, the constant 1"]
+    found = read(tmp_path, text, "[columns]\nbatch = 'batch'\n[constants]\nbatch = 1\n")
+    assert [row.batch for row in found.rows] == [8, 1]
 
 
 def test_files_that_are_not_there_or_not_text(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def shape(text: str) -> tuple[int | None, Size]:
     return batch, (numbers[0], numbers[-1])
 
 
-def truth(text: str, _: int = -1) -> bool:
+def truth(text: str) -> bool:
     """Yes or no; Refusal for another text."""
     if text.lower() not in _TRUTHS:
         raise Refusal("a cell holds neither yes nor no", text, "write yes or no")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,7 @@ from hybridlat.store.importers.sheets import Sheet
 FIELDS: Mapping[str, Sequence[str]] = shipped_table("names")["columns"]
 """Fields, and the names by which their columns are known without a mapping."""
 STATED_ONCE = ("device", "precision", "threads", "batch", "size", "height", "width")
-"""Fields whose columns and constants must not contradict each other, whatever they are called."""
+"""Fields that have one column or constant, whatever it is called; of others the first counts."""
 _UNIT_IN_NAME = re.compile(
     rf"(.+?)[ _]?[ _(\[]({'|'.join(sorted(US_OF_UNIT, key=len, reverse=True))})[)\]]?",
     re.IGNORECASE,
@@ -76,20 +75,16 @@ def read_column_map(path: Path) -> ColumnMap:
 
 @dataclass(frozen=True)
 class Columns:
-    """Where a table has its fields: positions of their columns, the likeliest first.
+    """Where a table has its fields: the position of the column of each.
 
-    ``roles`` are those of the marks in the numbers of each column, ``units`` those of latencies.
+    ``roles`` are those of the marks in the numbers of each field, ``unit`` that of the latency.
     """
 
-    places: Mapping[str, tuple[int, ...]]
+    places: Mapping[str, int]
     header: tuple[str, ...]
-    roles: Mapping[int, Roles]
-    units: Mapping[int, str]
+    roles: Mapping[str, Roles]
+    unit: str
     column_map: ColumnMap
-
-    def roles_at(self, place: int) -> Roles:
-        """The roles of marks in a column; at -1 those in numbers of our own."""
-        return self.roles.get(place, {".": True})
 
 
 def columns_of(column_map: ColumnMap, path: Path, sheet: Sheet) -> Columns:
@@ -104,38 +99,45 @@ def columns_of(column_map: ColumnMap, path: Path, sheet: Sheet) -> Columns:
                 f"{path} has {'no column' if not times else f'{times} columns'} {column!r:.60}, "
                 f"which the mapping names: it has {plain(', '.join(header))}"
             )
-    places: dict[str, tuple[int, ...]] = {n: (header.index(c),) for n, c in mapped.items()}
+    places = {name: header.index(column) for name, column in mapped.items()}
     free = [i for i, column in enumerate(header) if column not in mapped.values()]
     timed = {i: title for i in free for title, unit in [_unit_of(header[i])] if unit}
     titles = {i: _plain(header[i]) for i in free}
     for name in FIELDS.keys() - mapped.keys():
         named = timed if name == "latency" else titles
         known = [i for alias in FIELDS[name] for i, title in named.items() if title == alias]
-        if name in STATED_ONCE:
-            places[name] = tuple(known)
-        elif name not in column_map.constants:
-            places[name] = tuple(i for i in known if named[i] == named[known[0]])
-    units = {i: column_map.units.latency or _unit_of(header[i])[1] for i in places["latency"]}
-    if not places["latency"] + places["throughput"]:
+        stated = [header[i] for i in known if name in STATED_ONCE or named[i] == named[known[0]]]
+        if known and name in column_map.constants:
+            stated = [*stated, "the constant"] if name in STATED_ONCE else []
+        if len(stated) > 1:
+            raise StoreError(
+                f"{path} states the {name} twice, by {plain(' and '.join(stated))}: name the "
+                "column that counts with --columns, or leave the others out"
+            )
+        if stated:
+            places[name] = known[0]
+    if not {"latency", "throughput"} & places.keys():
         raise StoreError(
             f"{path} has no column of latencies with a unit in its name (latency_us, latency_ms, "
             f"latency_s) and none of images_per_second: it has {plain(', '.join(header))}; rename "
             "one, or name it and its unit with --columns"
         )
-    if bare := [header[i] for i, unit in units.items() if not unit]:
+    column = header[places["latency"]] if "latency" in places else "latency_us"
+    unit = column_map.units.latency or _unit_of(column)[1]
+    if not unit:
         raise StoreError(
-            f"{path}: the unit of {bare[0]!r:.60} is not stated: add "
+            f"{path}: the unit of {column!r:.60} is not stated: add "
             '[units] latency = "ms" to the mapping'
         )
-    if not any(places.get(name) or name in column_map.constants for name in ("network", "onnx")):
+    if not {"network", "onnx"} & {*places, *column_map.constants}:
         raise StoreError(
             f"{path} has no column network, model or onnx: rename it, or name it with --columns"
         )
     roles = {
-        i: roles_of((row[i] for row in sheet.rows if i < len(row)), sheet.decimal)
-        for i in itertools.chain(*places.values())
+        name: roles_of((row[i] for row in sheet.rows if i < len(row)), sheet.decimal)
+        for name, i in places.items()
     }
-    return Columns(places, header, roles, units, column_map)
+    return Columns(places, header, roles, unit, column_map)
 
 
 def _unit_of(column: str) -> tuple[str, str]:

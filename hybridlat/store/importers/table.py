@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isclose
 from pathlib import Path, PurePath
-from typing import Any, TypeVar
+from typing import Any
 
 from hybridlat.errors import HybridlatError, StoreError, TargetError
 from hybridlat.schema.names import device_name, engine_name, precision_name, target_named
@@ -15,11 +14,10 @@ from hybridlat.store.importers import cells
 from hybridlat.store.importers.cells import Refusal as Refusal
 from hybridlat.store.importers.cells import Size as Size
 from hybridlat.store.importers.cells import as_text
-from hybridlat.store.importers.columns import STATED_ONCE, ColumnMap, Columns, columns_of
+from hybridlat.store.importers.columns import ColumnMap, Columns, columns_of
 from hybridlat.store.importers.sheets import read_sheet
 
 ENDINGS = (".csv", ".tsv", ".parquet")
-T = TypeVar("T")
 _PARTS = ("device", "engine", "precision")
 
 
@@ -183,70 +181,48 @@ class _Row:
             labels["model"] = network
         kept = {name: self.cells[columns.header.index(name)] for name in columns.column_map.labels}
         labels |= {name: text for name, text in kept.items() if text}
-        facts: dict[str, Any] = {n: self.stated(n, cells.truth) for n in ("copies", "suspect")}
-        facts["launch"] = self.stated("launch", lambda t, _: ("stream", "graph")[cells.truth(t)])
+        stated = {name: self.text(name) for name in ("copies", "suspect", "launch")}
+        facts: dict[str, Any] = {name: cells.truth(text) for name, text in stated.items() if text}
+        if "launch" in facts:
+            facts["launch"] = "graph" if facts["launch"] else "stream"
         return NetworkRow(
             where, (name.removesuffix(".onnx"),), target, self.latency_us(batch), batch, size,
-            labels=labels, facts={name: fact for name, fact in facts.items() if fact is not None},
+            labels=labels, facts=facts,
         )  # fmt: skip
 
-    def stated(self, name: str, read: Callable[[str, int], T]) -> T | None:
-        """What the columns of a field state, or its constant; None for empty cells.
-
-        ``read`` gets a cell's text and its column's position. Refusal where two columns differ.
-        """
-        header, column_map = self.columns.header, self.columns.column_map
-        words = column_map.values.get(name, {})
-        places = self.columns.places.get(name, ())
-        texts = [(header[i], as_text(words.get(self.cells[i], self.cells[i])), i) for i in places]
-        texts = [one for one in texts if one[1]]
-        constant = as_text(column_map.constants.get(name))
-        if constant and (not texts or (name in STATED_ONCE and name not in column_map.columns)):
-            texts.append(("the constant", constant, -1))
-        values = [read(text, i) for _, text, i in texts]
-        for value in values[1:]:
-            self.agree(values[0], value, *(f"{title} {text}" for title, text, _ in texts))
-        return values[0] if values else None
-
-    @staticmethod
-    def agree(one: object, other: object, *stated: str) -> None:
-        """Refusal where two values differ, by more than a rounding where they are latencies."""
-        both = isinstance(one, float) and isinstance(other, float)
-        if one != other and not (both and isclose(one, other, rel_tol=0.01)):  # type: ignore[arg-type]
-            raise Refusal(
-                "the row contradicts itself", ", ".join(stated),
-                "correct it, or name the column that counts with --columns",
-            )  # fmt: skip
-
     def text(self, name: str) -> str:
-        return self.stated(name, lambda text, _: text) or ""
+        """What the column of a field states, else its constant."""
+        columns, column_map = self.columns, self.columns.column_map
+        cell = self.cells[columns.places[name]] if name in columns.places else ""
+        cell = as_text(column_map.values.get(name, {}).get(cell, cell))
+        return cell or as_text(column_map.constants.get(name))
 
     def count(self, name: str) -> int | None:
-        return self.stated(name, lambda text, i: cells.count(text, name, self.columns.roles_at(i)))
+        text = self.text(name)
+        return cells.count(text, name, self.columns.roles.get(name, {})) if text else None
 
     def batch_and_size(self) -> tuple[int | None, Size | None]:
         """The batch, which a size of four numbers states too, and height and width."""
         batch, height, width = map(self.count, ("batch", "height", "width"))
-        first, size = self.stated("size", lambda text, _: cells.shape(text)) or (None, None)
+        size = self.text("size")
+        first, sides = cells.shape(size) if size else (None, None)
         if (height is None) != (width is None):
             raise Refusal("a height or a width alone", height or width, "fill in both")
-        if height and width:
-            sides = (height, width)
-            self.agree(size or sides, sides, f"size {size}", f"{height}x{width}")
-            size = sides
-        self.agree(batch or first, first or batch, f"batch {batch}", self.text("size"))
-        return batch or first, size
+        known = (height, width) if height and width else None
+        for one, other, name in ((batch, first, "batch"), (known, sides, "size")):
+            if one and other and one != other:
+                value = f"{name} {one}, {size}"
+                raise Refusal("the row contradicts itself", value, "correct one of them")
+        return batch or first, known or sides
 
     def latency_us(self, batch: int | None) -> float:
         """The latency, or that of a throughput at the batch."""
-        units, roles_at = self.columns.units, self.columns.roles_at
-        us = self.stated("latency", lambda t, i: cells.latency_us(t, units[i], roles_at(i)))
-        if us is not None:
-            return us
-        rate = self.stated("throughput", lambda t, i: cells.positive(t, "throughput", roles_at(i)))
-        if rate is None:
+        columns = self.columns
+        if text := self.text("latency"):
+            return cells.latency_us(text, columns.unit, columns.roles["latency"])
+        if not (text := self.text("throughput")):
             raise Refusal("there is no latency", "", "fill it in")
+        rate = cells.positive(text, "throughput", columns.roles["throughput"])
         if batch is None:
-            rate_text = self.text("throughput")
-            raise Refusal("a throughput alone, and no batch", rate_text, "add a column batch")
-        return cells.latency_us(repr(batch / rate), "s", roles_at(-1))
+            raise Refusal("a throughput alone, and no batch", text, "add a column batch")
+        return cells.latency_us(repr(batch / rate), "s", {".": True})
