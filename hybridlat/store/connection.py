@@ -248,11 +248,10 @@ def is_on_network(path: Path) -> bool:
         mounts = [line.split(" ") for line in MOUNTS.read_text("utf-8", "replace").splitlines()]
     except OSError:
         return False
-    places = {path.resolve(), *path.resolve().parents}
-    kinds = [
-        (len(at), kind) for _, at, kind, *_ in mounts if Path(at.replace("\\040", " ")) in places
-    ]
-    return bool(kinds) and _OF_A_NETWORK.match(max(kinds)[1]) is not None
+    kinds = {at.replace("\\040", " "): kind for _, at, kind, *_ in mounts}
+    places = (path.resolve(), *path.resolve().parents)
+    nearest = next((place for place in map(str, places) if place in kinds), "")
+    return _OF_A_NETWORK.match(kinds.get(nearest, "")) is not None
 
 
 def _psycopg() -> Any:

@@ -6,7 +6,6 @@ reads, so thousands of cells load in milliseconds. The same records give the sam
 
 from __future__ import annotations
 
-import errno
 import gzip
 import hashlib
 import json
@@ -38,7 +37,7 @@ TABLES, ENDING = ("signatures", "measurements", "breakdowns"), ".jsonl.gz"
 """The names of the files of all other rows, and how they end."""
 PART_LINES, PART_BYTES = 1000, 4 << 20
 """Of the lines that are read, and kept in memory, at a time."""
-_INFO_BYTES, _LINE_BYTES, _LOOKUP_BYTES, _FILE_BYTES = 1 << 20, 4 << 20, 64 << 20, 4 << 30
+_INFO_BYTES, _LINE_BYTES, _LOOKUP_BYTES = 1 << 20, 4 << 20, 64 << 20
 _LONGEST = 300  # letters of what a file is said to hold
 _MOST_RATIO, _ANY_RATIO_BYTES = 200, 64 << 20  # records compress to a fifth; a bomb to a thousandth
 _UNREADABLE = (OSError, EOFError, zlib.error, ValueError)
@@ -183,11 +182,10 @@ class PackLookup:
             yield item.hash, item.text
 
     def _read(self, table: str, read: Callable[[object], T]) -> Iterator[T]:
-        """Each line of ``signatures``, ``measurements`` or ``breakdowns``."""
         return chain.from_iterable(self.parts(table, read))
 
     def parts(self, table: str, read: Callable[[object], T]) -> Iterator[list[T]]:
-        """The same, as many at a time as memory always has room for."""
+        """The lines of one of ``TABLES``, as many at a time as memory always has room for."""
         number, size, part_bytes, name = 0, 0, 0, f"{table}{ENDING}"
         part: list[T] = []
         try:
@@ -227,10 +225,8 @@ class PackLookup:
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file in hex; OSError for what is no regular file, or too large for a pack."""
+    """SHA-256 of a file in hex; OSError for what is no regular file."""
     with open_regular(path) as file:
-        if os.fstat(file.fileno()).st_size > _FILE_BYTES:
-            raise OSError(errno.EFBIG, f"it is larger than {_FILE_BYTES >> 30} GiB", str(path))
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

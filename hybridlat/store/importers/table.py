@@ -95,14 +95,12 @@ def target_of(
 
 
 def _agreeing(target: Target, *parts: str) -> Target:
-    """A row's target; Refusal where its other columns say more than the same or less."""
+    """A row's target; Refusal where another column says something else, not just more or less."""
     for own, part in zip(parts, (target.device, target.runtime, target.precision), strict=True):
         words, others = set(own.split("-")), set(part.split("-"))
         if own and not (words <= others or others <= words):
-            raise Refusal(
-                "the columns of the target contradict each other", f"{target}, {own}",
-                "correct them, or drop one of the columns",
-            )  # fmt: skip
+            why = "the columns of the target contradict each other"
+            raise Refusal(why, f"{target}, {own}", "correct or drop one of them")
     return target
 
 
