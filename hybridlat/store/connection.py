@@ -53,6 +53,11 @@ class Connection:
         "number": "INTEGER", "bytes": "BLOB", "clustered": "WITHOUT ROWID",
     }  # fmt: skip
     begin: ClassVar[str] = "BEGIN IMMEDIATE"
+    lock: ClassVar[str] = "SELECT 1"
+    """Keeps other processes from making the tables until the transaction ends, where that must."""
+    tables: ClassVar[str] = (
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT GLOB 'sqlite_*'"
+    )
     is_read_only = False
     _raw: Any = None
 
@@ -139,14 +144,6 @@ class Connection:
                 self._raw.execute("ROLLBACK")
             raise
 
-    def lock_tables(self) -> None:
-        """Keep other processes from making the tables until the transaction ends."""
-
-    def table_names(self) -> list[str]:
-        """The tables of the database."""
-        named = self._raw.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        return [name for (name,) in named if not name.startswith("sqlite_")]
-
     def damage(self) -> list[str]:
         """What the database finds wrong with its own file; a server says so at every read."""
         lines = [str(line) for (line,) in self._raw.execute("PRAGMA integrity_check")]
@@ -175,6 +172,8 @@ class PostgresConnection(Connection):
 
     types: ClassVar = {"number": "SERIAL", "bytes": "BYTEA", "clustered": ""}
     begin = "BEGIN"
+    lock = f"SELECT pg_advisory_xact_lock({_MAKING_TABLES})"
+    tables = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
 
     def __init__(self, place: StorePlace, busy_s: float, read_only: str = "") -> None:
         del busy_s, read_only  # the server lets writers wait for each other
@@ -207,13 +206,6 @@ class PostgresConnection(Connection):
     @property
     def stamp(self) -> object:
         return None
-
-    def lock_tables(self) -> None:
-        self._raw.execute(f"SELECT pg_advisory_xact_lock({_MAKING_TABLES})")
-
-    def table_names(self) -> list[str]:
-        mine = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
-        return [str(name) for (name,) in self._raw.execute(mine)]
 
     def damage(self) -> list[str]:
         return []

@@ -217,14 +217,14 @@ def _make_tables(connection: Connection, store: str) -> None:
     if _has_tables(connection, store):
         return
     with connection.transaction():
-        connection.lock_tables()
+        connection.rows(connection.lock, {})
         if not _has_tables(connection, store):  # another process may have been faster
             for statement in _DEFINITIONS.format(**connection.types, schema=SCHEMA).split(";"):
                 connection.define(statement)
 
 
 def _has_tables(connection: Connection, store: str) -> bool:
-    names = connection.table_names()
+    names = [str(name) for (name,) in connection.rows(connection.tables, {})]
     if TABLES[0] not in names:
         if names:
             raise StoreError(

@@ -90,11 +90,11 @@ def write_pack(records: Records, target: Target, folder: Path, source: str, lice
 
 def packs_at(path: Path) -> list[packs.PackLookup]:
     """The pack at a path, or those in a folder; StoreError for anything else."""
-    below = sorted(info.parent for info in path.glob(f"*/{packs.INFO_FILE}"))
-    folders = [path] if (path / packs.INFO_FILE).exists() else below
-    if not folders:
+    is_one = (path / packs.INFO_FILE).exists()
+    lookups = [packs.PackLookup(path)] if is_one else packs.shipped_packs(path)
+    if not lookups:
         raise StoreError(f"{path} is not a pack and holds none: there is no {packs.INFO_FILE}")
-    return list(map(packs.PackLookup, folders))
+    return lookups
 
 
 def read(path: Path) -> Iterator[ImportedRecords]:

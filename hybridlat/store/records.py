@@ -130,10 +130,7 @@ def aggregate(records: Iterable[LatencyRow]) -> LatencyStats:
 
 
 class Records:
-    """What is read from a database; nothing where its SQLite file does not exist yet.
-
-    Raises StoreError, in one sentence, where the database cannot be used or is damaged.
-    """
+    """What is read from a database; StoreError where it cannot be used or is damaged."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
