@@ -118,8 +118,8 @@ def check_database(database: Database) -> list[IntegrityProblem]:
     bodies = database.paged(tuple[bytes, bytes], BREAKDOWN_BODIES, keys)
     for _, where, item in check.stored("breakdown", bodies, Breakdown.from_json):
         check.item(item, where)
-    for key, scope, problem in cache.damaged(database):
-        check.note(f"cache {scope or key.hex()}", f"{problem}: `store gc` drops it")
+    for key, scope in cache.damaged(database):
+        check.note(f"cache {scope or key.hex()}", "it is no JSON document: `store gc` drops it")
     return check.problems()
 
 
