@@ -54,7 +54,6 @@ _DIMENSIONS = re.compile(
 _SIZES = re.compile(r"[0-9]{1,9}(?:x[0-9]{1,9})*")
 _EXPLICIT = re.compile(r"explicit batch|batch: explicit", re.IGNORECASE)
 _NO_GRAPH = re.compile(r"without using CUDA graph|CUDA graph (?:option has|capture.{0,99} fail)")
-_NO_TIMES, _EXPORT = "the file holds no times of trtexec", "give what --exportTimes wrote"
 _KNOWN = ("int8", "bf16", "fp16", "fp32")  # the lowest first
 BoardOf = Callable[[str, int | None, int | None, str], tuple[str, str]]
 """The board, and a remark, of a name, multiprocessors, bytes of memory and the user's device."""
@@ -230,12 +229,12 @@ def read_times(path: Path) -> tuple[float, ...]:
         entries = json.loads(_text(path), strict=False)
         times = [entry.get("computeMs", entry.get("compute")) for entry in entries]
         times_us = tuple(1e3 * time for time in times if time is not None)
-        if odd := [time_us for time_us in times_us if not 0 < time_us < MOST_US]:
-            raise ValueError(f"a time of {odd[0] / 1e3:g} ms")
+        odd = [time_us for time_us in times_us if not 0 < time_us < MOST_US]
+        if odd or not times_us:
+            raise ValueError(f"{len(times_us)} times, {len(odd)} of them out of range")
     except (OSError, AttributeError, OverflowError, TypeError, ValueError, RecursionError) as error:
-        raise Refusal(_NO_TIMES, str(error)[:80], _EXPORT) from None
-    if not times_us:
-        raise Refusal(_NO_TIMES, path.name, _EXPORT)
+        why, fix = "the file holds no times of trtexec", "give what --exportTimes wrote"
+        raise Refusal(why, str(error)[:80], fix) from None
     return times_us
 
 
