@@ -35,7 +35,7 @@ INFO_FILE = "pack.json"
 LOOKUP_FILE = "lookup.json.gz"
 TABLES, ENDING = ("signatures", "measurements", "breakdowns"), ".jsonl.gz"
 """The names of the files of all other rows, and how they end."""
-PART_LINES, PART_BYTES = 1000, 4 << 20
+PART_BYTES = 4 << 20
 """Of the lines that are read, and kept in memory, at a time."""
 _INFO_BYTES, _LINE_BYTES, _LOOKUP_BYTES = 1 << 20, 4 << 20, 64 << 20
 _LONGEST = 300  # letters of what a file is said to hold
@@ -198,7 +198,7 @@ class PackLookup:
                         raise ValueError(f"more than {_MOST_RATIO} bytes for each that is stored")
                     part.append(read(wire.decode(_bounded(line, _LINE_BYTES), object)))
                     part_bytes += len(line)
-                    if len(part) >= PART_LINES or part_bytes >= PART_BYTES:
+                    if part_bytes >= PART_BYTES:
                         yield part
                         part, part_bytes = [], 0
         except _UNREADABLE as error:
