@@ -35,6 +35,9 @@ PAGE = 500
 _RECORD_BYTES = 64 << 20  # unpacked; the longest are of some 10 kB
 KIND_CODES: Final[dict[Kind, int]] = {"cell": 0, "network": 1, "layer": 2}
 SCHEMA = 1
+TABLES: Final = (
+    "hybridlat_meta", "target", "signature", "measurement", "payload", "breakdown", "cache",
+)  # fmt: skip
 _DEFINITIONS = """
 CREATE TABLE hybridlat_meta (name VARCHAR(64) PRIMARY KEY, value VARCHAR(255) NOT NULL);
 CREATE TABLE target (id {number} PRIMARY KEY, name VARCHAR(255) NOT NULL UNIQUE);
@@ -222,7 +225,7 @@ def _make_tables(connection: Connection, store: str) -> None:
 
 def _has_tables(connection: Connection, store: str) -> bool:
     names = [str(name) for (name,) in connection.rows(connection.tables, {})]
-    if "hybridlat_meta" not in names:
+    if TABLES[0] not in names:
         if names:
             raise StoreError(
                 f"{store} is a database of something else (it holds "

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from hybridlat.errors import StoreError
 from hybridlat.schema.measurement import Breakdown, Measurement, Visit
 from hybridlat.store import LatencyStats, Store, default_url
+from hybridlat.store.database import TABLES
 from hybridlat.store.place import without_password
 from tests.store.conftest import Execute
 from tests.store.records import HASHES, OTHER, TARGET, TEXTS, filled, measured
@@ -35,7 +36,7 @@ def test_round_trip(
 ) -> None:
     with Store(url) as store:
         store.cache_put("made", "0")
-        for name in ("target", "signature", "measurement", "payload", "breakdown", "cache"):
+        for name in TABLES[1:]:
             execute(f"DELETE FROM {name}")
         assert store.add([*records, *records]) == len({r.id for r in records})
         assert store.add(records) == 0
