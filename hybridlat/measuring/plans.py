@@ -6,7 +6,6 @@ A plan holds models, tasks in order, the records that they will make, and the co
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import shutil
@@ -18,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hybridlat import board
-from hybridlat.board import BoardError
-from hybridlat.board.plan import LISTS, PLAN_FORMAT, Plan
+from hybridlat.board.plan import LISTS, PLAN_FORMAT
 from hybridlat.board.reading import cksum
 from hybridlat.engines import registry
 from hybridlat.engines.tensorrt import in_half_precision
@@ -201,7 +199,9 @@ class Draft:
         if not self._tasks:
             raise InputError("there is nothing to measure: every wanted cell is known already")
         manifest, path = self.manifest(), folder / "manifest.json"
-        if path.exists() and _name_of(folder) != manifest["plan"]:
+        of_text = folder / "plan.txt"
+        there = of_text.read_text(errors="replace").strip() if of_text.exists() else ""
+        if path.exists() and there != manifest["plan"]:
             raise InputError(f"{folder} holds another plan: give a new folder")
         for name in ("models", "blocks"):
             (folder / name).mkdir(parents=True, exist_ok=True)
@@ -214,12 +214,6 @@ class Draft:
         blocks = [f"blocks/{name}" for name in self._noise]
         write_sums(folder, [*self._models, *blocks, *LISTS])
         path.write_text(json.dumps(manifest, indent=1) + "\n")  # last: a plan with it is whole
-
-
-def _name_of(folder: Path) -> str:
-    with contextlib.suppress(BoardError):
-        return Plan(str(folder)).name
-    return ""
 
 
 def write_sums(folder: Path, names: Iterable[str]) -> None:
