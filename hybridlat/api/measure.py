@@ -16,8 +16,8 @@ from hybridlat.estimate.compose.target_composition import composition_of
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.partition import Partition, Partitioner
 from hybridlat.graph import signature_reading
-from hybridlat.measuring.fleet import Fleet, FleetMeasurer, SchedulerLost
-from hybridlat.measuring.measurer import Measurer, MeasureRequest
+from hybridlat.measuring.fleet import Fleet, FleetMeasurer, Measurer, SchedulerLost
+from hybridlat.measuring.measurer import MeasureRequest
 from hybridlat.measuring.report import MeasureReport, What, report_of, sum_of_cells_us
 from hybridlat.measuring.schedule import ON_DEMAND, MeasurementConfig
 from hybridlat.onnx_io import Shapes, load

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from hybridlat.engines import registry
 from hybridlat.engines.base import Method
@@ -26,7 +26,7 @@ from hybridlat.measuring.fleet_device import (
     shares,
     size_of,
 )
-from hybridlat.measuring.measurer import MeasureRequest
+from hybridlat.measuring.measurer import BackendMeasurer, MeasureRequest
 from hybridlat.measuring.process import safe_path
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.schema.measurement import Measurement
@@ -192,7 +192,7 @@ class Fleet:
 
 @dataclass(frozen=True)
 class FleetMeasurer:
-    """An engine and its measurer (see ``measurer.py``), both on the devices of a target.
+    """An engine and its measurer (see BackendMeasurer), both on the devices of a target.
 
     ``resource`` names them: a target of the file, perhaps of another precision. ``problems`` are
     what kept parts of the requests from being measured.
@@ -236,7 +236,7 @@ class FleetMeasurer:
         self, requests: Sequence[MeasureRequest], store: Store, settings: MeasurementConfig,
         on_progress: OnProgress | None = None,
     ) -> list[Measurement]:  # fmt: skip
-        """See Measurer: shared out to the target's devices, whatever of them come and go.
+        """See BackendMeasurer: shared out to the target's devices, whatever of them come and go.
 
         Raises what stood in the way where nothing at all could be measured.
         """
@@ -263,6 +263,9 @@ class FleetMeasurer:
             raise problems[0]
         self.problems.extend(problems)
         return records
+
+
+Measurer: TypeAlias = BackendMeasurer | FleetMeasurer
 
 
 def _answer(task: Any, resource: str) -> Any:

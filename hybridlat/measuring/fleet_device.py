@@ -234,7 +234,7 @@ def _measure(
     if host := os.environ.get(HOST):
         results = f"results-{re.sub(r'[^A-Za-z0-9._-]', '_', host)}.jsonl"
         board = Board(host, timeout_s=settings.budget_s or LIMIT_S, results=results)
-        measure_by_plan(requests, target, settings, store, board.measure, forget=board.forget)
+        measure_by_plan(requests, target, settings, store, board.measure_and_forget)
         return
     engine = resolve(target)
     if engine.backend is None:

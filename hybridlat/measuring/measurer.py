@@ -1,4 +1,4 @@
-"""Measurers, one for each way to measure an engine, behind one protocol."""
+"""Measuring requests by the protocol of their engine, on this machine or by a plan."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from hybridlat.engines.base import Backend, Method
 from hybridlat.graph.network import Network
@@ -40,17 +39,21 @@ class MeasureRequest:
     labels: Mapping[str, str] | None = None
 
 
-class Measurer(Protocol):
-    """Measures on one target, in the way of its engine, on ``devices`` at the same time.
+@dataclass(frozen=True)
+class BackendMeasurer:
+    """Measures on a backend of this machine by the protocol that suits its engine.
 
-    ``needs_network``: a cell can only be measured inside a network of a file.
+    ``options`` start the backend anew in another process. ``devices`` measure at the same time.
     """
 
-    @property
-    def needs_network(self) -> bool: ...
+    backend: Backend
+    options: Mapping[str, int | str]
+    devices: int = 1
 
     @property
-    def devices(self) -> int: ...
+    def needs_network(self) -> bool:
+        """Whether a cell can only be measured inside a network of a file."""
+        return self.backend.method is not Method.REPLICAS
 
     def measure(
         self,
@@ -64,32 +67,6 @@ class Measurer(Protocol):
         Raises MeasurementError when the engine refuses a network, BackendUnavailable when the
         engine does not start again.
         """
-        ...
-
-
-@dataclass(frozen=True)
-class BackendMeasurer:
-    """Measures on a backend of this machine by the protocol that suits its engine.
-
-    ``options`` start the backend anew in another process.
-    """
-
-    backend: Backend
-    options: Mapping[str, int | str]
-    devices: int = 1
-
-    @property
-    def needs_network(self) -> bool:
-        return self.backend.method is not Method.REPLICAS
-
-    def measure(
-        self,
-        requests: Sequence[MeasureRequest],
-        store: Store,
-        settings: MeasurementConfig,
-        on_progress: OnProgress | None = None,
-    ) -> list[Measurement]:
-        """See Measurer."""
         backend = self.backend
         if backend.method is Method.PLAN:
             run = partial(_run_here, backend, on_progress)
@@ -135,13 +112,12 @@ def measure_by_plan(
     store: Store,
     run: RunPlan,
     lower: Lower | None = None,
-    forget: RunPlan | None = None,
 ) -> list[Measurement]:
-    """Measure all requests in one plan, by ``run``; see Measurer, ``draft_for``, measure_draft."""
+    """Measure all requests in one plan, by ``run``; see ``draft_for``, measure_draft."""
     wanted: set[tuple[Kind, str]] = {("cell", hash_) for r in requests for hash_ in r.cells}
     wanted |= {("network", sign(r.network).hash) for r in requests if r.whole}
     draft = draft_for(
         [(request.name, request.network) for request in requests], target,
         lambda kind, hash_: (kind, hash_) in wanted, lower, max(settings.rounds, LEAST_ROUNDS),
     )  # fmt: skip
-    return measure_draft(draft, target, store, run, forget)
+    return measure_draft(draft, target, store, run)

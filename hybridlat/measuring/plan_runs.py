@@ -51,14 +51,11 @@ def import_results(
     return results.measurements, store.add_all(results).measurements
 
 
-def measure_draft(
-    draft: Draft, target: Target, store: Store, run: RunPlan, forget: RunPlan | None = None
-) -> list[Measurement]:
+def measure_draft(draft: Draft, target: Target, store: Store, run: RunPlan) -> list[Measurement]:
     """Measure a plan on ``target`` by ``run``: the records, none where nothing is wanted.
 
     What was measured before ``run`` raised is imported too, and the next call goes on with that
-    plan. ``forget`` ends what ``run`` left elsewhere, once all is in the store. Raises what ``run``
-    raises, and StoreError for results that make no sense.
+    plan. Raises what ``run`` raises, and StoreError for results that make no sense.
     """
     manifest = draft.manifest()
     cache = platformdirs.user_cache_path("hybridlat", appauthor=False)
@@ -85,8 +82,6 @@ def measure_draft(
                 import_results(folder, store)
             raise
         records, _ = import_results(folder, store)
-        if forget is not None:
-            forget(folder)
         shutil.rmtree(folder)
         return records
 
@@ -153,7 +148,7 @@ def measure_on_host(
     check_target(target)
     began = time.perf_counter()
     draft = draft_for(networks, target, unknown_to(store, target, what, remeasure))
-    records = measure_draft(draft, target, store, board.measure, board.forget)
+    records = measure_draft(draft, target, store, board.measure_and_forget)
     there = records[0].target if records else target
     measured = {record.signature for record in records}
     reports = []

@@ -12,6 +12,7 @@ import tarfile
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal
@@ -35,7 +36,6 @@ LIMIT_S = 6 * 3600.0
 _SHORT_S = 60.0
 _COPY_S = 1800.0
 _COMMANDS = {"worker": "python3 worker.py run", "trtexec": "sh run.sh"}
-_PLAN = re.compile(r"[0-9a-f]{16}")
 _IS_RUN = "grep -q -a -e worker.py -e run.sh /proc/$p/cmdline 2>/dev/null"
 # Of a run of this plan that goes on although its connection was lost: sshd gives it a group.
 _STOP = (
@@ -88,12 +88,13 @@ class Board:
         next call goes on from there. Raises BackendUnavailable when the host does not answer or has
         no runner, MeasurementError when the run fails.
         """
-        name = _name_of(plan)
+        read = _read(plan)
+        name = read.name
         there = f"cd hybridlat-plans/{name} && "
         self._say("connecting")
         self.run(f"{_SWEEP}; mkdir -p hybridlat-plans/{name}", _SHORT_S)
         if self.run(f"{there}cat copied 2>/dev/null || true", _SHORT_S).strip() != name:
-            self._copy(plan, f"{there}tar xf - && cp plan.txt copied")
+            self._copy(plan, read.files, f"{there}tar xf - && cp plan.txt copied")
         why_not = "" if self.runner == "trtexec" else self._why_no_worker(there)
         if why_not and self.runner == "worker":
             raise BackendUnavailable(f"{self.host} cannot run worker.py: {why_not}")
@@ -116,7 +117,12 @@ class Board:
 
     def forget(self, plan: Path) -> None:
         """Remove the plan from the board: all that it measured is here."""
-        self.run(f"rm -rf hybridlat-plans/{_name_of(plan)}", _SHORT_S)
+        self.run(f"rm -rf hybridlat-plans/{_read(plan).name}", _SHORT_S)
+
+    def measure_and_forget(self, plan: Path) -> None:
+        """See ``measure``; nothing of the plan is left there once all of it was measured."""
+        self.measure(plan)
+        self.forget(plan)
 
     def run(
         self, command: str, timeout_s: float, *,
@@ -173,11 +179,7 @@ class Board:
             return status, last
         return status, f"the run ended with status {status} ({last})"
 
-    def _copy(self, plan: Path, unpack: str) -> None:
-        try:
-            files = Plan(str(plan)).files
-        except BoardError as error:
-            raise InputError(str(error)) from error
+    def _copy(self, plan: Path, files: Sequence[str], unpack: str) -> None:
         code = [str(path.relative_to(plan)) for path in sorted(plan.glob("hybridlat_board/*.py"))]
         with tempfile.TemporaryFile() as archive:
             with tarfile.open(fileobj=archive, mode="w") as packed:
@@ -212,8 +214,9 @@ class Board:
         part.replace(results)
 
 
-def _name_of(plan: Path) -> str:
-    name = (plan / "plan.txt").read_text(errors="replace").strip()
-    if not _PLAN.fullmatch(name):  # it is part of a command
-        raise InputError(f"{plan / 'plan.txt'} does not hold a plan's name")
-    return name
+def _read(plan: Path) -> Plan:
+    """The plan in a folder, whose name is part of commands; InputError where it is damaged."""
+    try:
+        return Plan(str(plan))
+    except BoardError as error:
+        raise InputError(str(error)) from error

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hybridlat.errors import HybridlatError, InputError
-from hybridlat.measuring.fleet import Fleet, FleetMeasurer
-from hybridlat.measuring.measurer import Measurer
+from hybridlat.measuring.fleet import Fleet, FleetMeasurer, Measurer
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.model.training_problem import check_installed
 from hybridlat.schema.plugins import shipped

@@ -14,7 +14,8 @@ from hybridlat.estimate.partition import Partition, partition_network
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
 from hybridlat.graph.signature_reading import read
-from hybridlat.measuring.measurer import Measurer, MeasureRequest
+from hybridlat.measuring.fleet import Measurer
+from hybridlat.measuring.measurer import MeasureRequest
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.schema.measurement import Breakdown, Kind
 from hybridlat.schema.progress import OnMessage, OnProgress

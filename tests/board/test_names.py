@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -38,8 +39,9 @@ def test_a_manifest_that_names_files_outside_is_refused_on_both_sides(
 
 def test_a_plans_name_is_sixteen_digits_before_it_is_part_of_a_command(make_plan: MakePlan) -> None:
     folder = make_plan("fake")
-    (folder / "plan.txt").write_text("x; rm -rf ~\n")
-    with pytest.raises(InputError, match="does not hold a plan's name"):
+    manifest = folder / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"plan": "x; rm -rf ~"}))
+    with pytest.raises(InputError, match="is no hash"):
         Board("user@board").measure(folder)
 
 

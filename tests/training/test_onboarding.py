@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec import structs
@@ -153,7 +153,7 @@ def collect(
     played: Played, nets: Path, tmp_path: Path, budget_s: float, **more: Any
 ) -> onboarding.Onboarded:
     return onboarding.measure_target(
-        FakeBackend(), played, options(nets, tmp_path, budget_s, **more)
+        FakeBackend(), cast("Any", played), options(nets, tmp_path, budget_s, **more)
     )
 
 
