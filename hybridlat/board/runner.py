@@ -41,7 +41,12 @@ class Runner(object):
         self._end = time.time() + budget_s
         try:
             hello = self._start().hello
-            _check_version(plan.content["runtime"], hello["engine"], hello["version"])
+            runtime, own = plan.content["runtime"], "%(engine)s-%(version)s" % hello
+            if runtime.startswith(hello["engine"] + "-") and runtime != own:
+                raise BoardError(  # how the plan's cells are cut is that version's
+                    "the plan is for %s and this board has %s: make one for %s"
+                    % (runtime, own, own)
+                )
             facts = dict(system_facts(), **hello["board"])
             facts.update(
                 runner="worker", engine=hello["engine"], engine_version=hello["version"],
@@ -179,12 +184,3 @@ class Runner(object):
             with open(path + ".part", "w") as sink:
                 json.dump(layers, sink)
             os.replace(path + ".part", path)
-
-
-def _check_version(runtime: str, engine: str, version: str) -> None:
-    """BoardError where the plan, and how its cells are cut, is for another version."""
-    if runtime.startswith(engine + "-") and runtime != "%s-%s" % (engine, version):
-        raise BoardError(
-            "the plan is for %s and this board has %s %s: make one for %s-%s"
-            % (runtime, engine, version, engine, version)
-        )

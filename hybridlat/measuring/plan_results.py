@@ -7,10 +7,10 @@ import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from hybridlat.board import BoardError
 from hybridlat.board.journal import MAX_LOST, read_lines
@@ -33,8 +33,6 @@ MISSING = "rounds_missing"
 _LAUNCHES: Mapping[str, Launch] = {"graph": "graph", "enqueue": "stream"}
 """A record's launch by the word of a board's engine."""
 
-T = TypeVar("T")
-
 _log = logging.getLogger(__name__)
 
 
@@ -42,48 +40,45 @@ _log = logging.getLogger(__name__)
 class _Board:
     """One results file: what is known of its board, its visits, and why tasks failed."""
 
-    path: Path
     id: str
     at: str
     facts: Mapping[str, str]
     visits: list[dict[str, Any]]
     failures: Mapping[str, str]
 
-
-def _from_board(read: Callable[..., T], *arguments: Any) -> T:
-    """What code of a board reads; its errors as StoreError."""
-    try:
-        return read(*arguments)
-    except BoardError as error:
-        raise StoreError(str(error)) from error
+    @property
+    def runtime(self) -> str:
+        """The engine with its version, as in a target."""
+        return f"{self.facts['engine']}-{self.facts['engine_version']}"
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
-    """The plan in a folder; StoreError where it is damaged or names files outside of it."""
-    content = _from_board(Plan, str(folder)).content
+    """The plan in a folder; BoardError where it is damaged, StoreError where it was changed."""
+    content = Plan(str(folder)).content
     text = json.dumps({k: v for k, v in content.items() if k != "plan"}, sort_keys=True)
     if hashlib.sha256(text.encode()).hexdigest()[:16] != content.get("plan"):
         raise StoreError(f"{folder / 'manifest.json'} was changed after the plan was written")
     for spec in content["items"].values():
         path = folder / spec["file"]
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            model = _from_board(read_file, str(path), MOST_BYTES)
+            model = read_file(str(path), MOST_BYTES)
             if hashlib.sha256(model).hexdigest() != spec["sha256"]:
                 raise StoreError(f"{path} is not the model that the plan was written with")
     return content
 
 
 def _read_board(path: Path, manifest: Mapping[str, Any], board_id: str | None) -> _Board:
-    """One results file; StoreError unless all its lines are of this plan and of one board."""
-    lines = _from_board(lambda: list(read_lines(str(path))))
-    if not lines:
-        raise StoreError(f"{path} is empty")
+    """One results file; StoreError unless all its lines are of this plan and of one board.
+
+    BoardError for a line that is no result.
+    """
+    lines = list(read_lines(str(path)))
     header = next((line for line in lines if line["kind"] == "board"), None)
+    if header is None:
+        raise StoreError(f"{path} does not say which board it is from")
     for line in lines:
         if line["format"] != 1:
             raise StoreError(f"{path} has a line of format {line['format']}, not 1")
-        if header is None:
-            raise StoreError(f"{path} does not say which board it is from")
         if line["kind"] == "board" and line["plan"] != manifest["plan"]:
             raise StoreError(f"{path} holds results of another plan ({line['plan'][:60]!r})")
         if line["board_id"] != header["board_id"]:
@@ -91,9 +86,13 @@ def _read_board(path: Path, manifest: Mapping[str, Any], board_id: str | None) -
                 f"{path} mixes results of two boards ({header['board_id'][:60]!r} and "
                 f"{line['board_id'][:60]!r}): measure each into a file of its own"
             )
-    assert header is not None
+        for item, samples in line.get("samples_us", {}).items():
+            if item not in manifest["items"]:
+                raise StoreError(f"{path} has a result of {item[:60]!r}, which is not in the plan")
+            if not all(_SHORTEST_US < sample < _LONGEST_US for sample in samples):
+                raise StoreError(f"{path} has samples of {item} that cannot be latencies")
     facts = {k: str(v) for k, v in header["board"].items() if v not in ("", None)}
-    visits = [_checked(line, manifest, path) for line in lines if line["kind"] == "visit"]
+    visits = [line for line in lines if line["kind"] == "visit"]
     failures = [line for line in lines if line["kind"] == "failure"]
     lost = Counter(line["task"] for line in failures if line.get("lost"))
     failed = {
@@ -101,7 +100,7 @@ def _read_board(path: Path, manifest: Mapping[str, Any], board_id: str | None) -
         for line in failures
         if not line.get("lost") or lost[line["task"]] >= MAX_LOST
     }
-    board = _Board(path, header["board_id"], header["at"], facts, visits, failed)
+    board = _Board(header["board_id"], header["at"], facts, visits, failed)
     if board_id not in (None, board.id):
         raise StoreError(
             f"{path} is from the board {board.id[:60]!r} "
@@ -110,32 +109,18 @@ def _read_board(path: Path, manifest: Mapping[str, Any], board_id: str | None) -
     return board
 
 
-def _checked(line: dict[str, Any], manifest: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    for item, samples in line["samples_us"].items():
-        if item not in manifest["items"]:
-            raise StoreError(f"{path} has a result of {item[:60]!r}, which is not in the plan")
-        if not all(_SHORTEST_US < sample < _LONGEST_US for sample in samples):
-            raise StoreError(f"{path} has samples of {item} that cannot be latencies")
-    return line
+def _is_as_ordered(runtime: str, board: _Board, path: Path) -> bool:
+    """Whether the engine's version is the plan's: how networks fall into cells follows it.
 
-
-def _target_of(manifest: Mapping[str, Any], board: _Board, precision: str) -> Target:
-    """The plan's target with the engine version of the board; StoreError for another engine."""
-    ordered = Target(manifest["device"], manifest["runtime"], precision)
-    engine, version = board.facts["engine"], board.facts["engine_version"]
-    if ordered.engine != engine:
-        raise StoreError(f"{board.path} was measured with {engine}, and the plan is for {ordered}")
-    return Target(ordered.device, f"{engine}-{version}", precision)
-
-
-def _is_as_ordered(manifest: Mapping[str, Any], board: _Board) -> bool:
-    """Whether the engine's version is the plan's: how networks fall into cells follows it."""
-    ordered = Target(manifest["device"], manifest["runtime"], "fp32")
-    version = board.facts["engine_version"]
-    if not ordered.version[:1].isdigit() or f"{version}.".startswith(f"{ordered.version}."):
+    StoreError for another engine.
+    """
+    engine, _, version = runtime.partition("-")
+    measured = board.runtime
+    if measured.partition("-")[0] != engine:
+        raise StoreError(f"{path} was measured with {measured}, and the plan is for {runtime}")
+    if not version[:1].isdigit() or f"{measured}.".startswith(f"{runtime}."):
         return True
-    _log.warning("%s was measured with %s %s, not %s: it is kept as that", board.path,
-                 ordered.engine, version, ordered.runtime)  # fmt: skip
+    _log.warning("%s was measured with %s, not %s: it is kept as that", path, measured, runtime)
     return False
 
 
@@ -152,9 +137,12 @@ def read_results(
     boards, or values that cannot be latencies.
     """
     folder = Path(folder)
-    manifest = _read_manifest(folder)
-    files = sorted(folder.glob("results*.jsonl"))
-    boards = [_read_board(path, manifest, board_id) for path in files]
+    try:
+        manifest = _read_manifest(folder)
+        files = sorted(folder.glob("results*.jsonl"))
+        boards = [_read_board(path, manifest, board_id) for path in files]
+    except BoardError as error:
+        raise StoreError(str(error)) from error
     if not boards:
         raise StoreError(f"{folder} holds no results yet: run run.sh or worker.py in it first")
     texts = dict(manifest["signatures"])
@@ -164,11 +152,14 @@ def read_results(
     records = [m for board in boards for m in _measurements(manifest, board, methods)]
     breakdowns = [
         Breakdown(
-            _target_of(manifest, board, item["precision"]), item["network"], item["signature"],
+            Target(manifest["device"], board.runtime, item["precision"]),
+            item["network"], item["signature"],
             tuple((h, int(n)) for h, n in item["cells"]),
             tuple((h, int(n)) for h, n in item["layers"]),
         )
-        for board in boards if _is_as_ordered(manifest, board) for item in manifest["breakdowns"]
+        for path, board in zip(files, boards, strict=True)
+        if _is_as_ordered(manifest["runtime"], board, path)
+        for item in manifest["breakdowns"]
     ]  # fmt: skip
     if left := sum(MISSING in record.environment for record in records):
         _log.warning("%s: %d of %d records lack visits: run the plan again, it goes on from there",
@@ -201,7 +192,8 @@ def _measurements(
         missing = tasks[task]["rounds"] - min(map(len, seen))
         more = {MISSING: str(missing) if missing > 0 else None}
         subject = Subject(
-            _target_of(manifest, board, record["precision"]), record["signature"], record["kind"],
+            Target(manifest["device"], board.runtime, record["precision"]),
+            record["signature"], record["kind"],
             f"{_PROTOCOL} {board.facts.get('runner', '')} {record['method']}",
             {**facts, **{k: str(v) for k, v in {**sensors, **more}.items() if v not in ("", None)}},
             record["labels"],

@@ -213,7 +213,7 @@ def test_results_of_another_version_are_kept_as_what_they_are(
     read = plan_results.read_results(folder)
     assert {str(r.target) for r in read.measurements} == {"board/tensorrt-8.6/fp32"}
     assert bool(read.breakdowns) == keeps
-    assert (f"with tensorrt 8.6, not {ordered}" in caplog.text) != keeps
+    assert (f"with tensorrt-8.6, not {ordered}" in caplog.text) != keeps
 
 
 def test_a_second_run_waits_for_the_first_and_names_it(
