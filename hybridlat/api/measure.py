@@ -1,8 +1,9 @@
-"""Measuring on a target: for the gate, for a search space, on request, or on a fleet."""
+"""Measuring on a target: for the gate, for a search space, on request, on boards or a fleet."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,10 +17,16 @@ from hybridlat.estimate.compose.target_composition import composition_of
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.partition import Partition, Partitioner
 from hybridlat.graph import signature_reading
+from hybridlat.graph.cells import cut_positions
+from hybridlat.graph.network import Network
+from hybridlat.graph.signature import sign_part
 from hybridlat.measuring.fleet import Fleet, FleetMeasurer, Measurer, SchedulerLost
 from hybridlat.measuring.measurer import MeasureRequest
-from hybridlat.measuring.report import MeasureReport, What, report_of, sum_of_cells_us
+from hybridlat.measuring.plan_runs import measure_draft, unknown_to
+from hybridlat.measuring.plans import draft_for
+from hybridlat.measuring.report import MeasureReport, What, report_of
 from hybridlat.measuring.schedule import ON_DEMAND, MeasurementConfig
+from hybridlat.measuring.ssh import Board, check_target
 from hybridlat.onnx_io import Shapes, load
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.progress import OnProgress
@@ -76,7 +83,7 @@ class MeasureService:
             self.data.target,
             records,
             known=len(known),
-            sum_of_cells_us=sum_of_cells_us(self.data.store, self.data.target, uses),
+            sum_of_cells_us=_sum_of_cells_us(self.data, uses),
             elapsed_s=time.perf_counter() - started,
             warnings=registry.about(request.network),
             shown_ratio=composition_of(self.data).shown_ratio,
@@ -107,6 +114,52 @@ class MeasureService:
             store.add_breakdowns([breakdown])
         self.data.refresh()
         return records
+
+
+def _sum_of_cells_us(data: TargetData, uses: Sequence[tuple[str, int]]) -> float | None:
+    """The dispatch overhead and the cells (signature hash, uses) of a network; None if unknown."""
+    known = data.known(hash_ for hash_, _ in uses)
+    total_us = data.dispatch_overhead_us
+    for hash_, count in uses:
+        latency_us = known[hash_].latency_us if hash_ in known else None
+        if latency_us is None:
+            return None
+        total_us += count * latency_us
+    return total_us
+
+
+def measure_on_host(
+    networks: Sequence[tuple[str, Network]],
+    target: Target,
+    store: Store,
+    board: Board,
+    *,
+    what: What = "both",
+    remeasure: bool = False,
+) -> list[MeasureReport]:
+    """Measure (name, network) pairs on a board, all in one plan; a report on each, in order.
+
+    Cells that the store knows are not measured again unless ``remeasure``. ``target`` may leave the
+    engine's version to the board. Raises InputError for a target that boards cannot measure, and
+    what ``Board.measure`` does; what was measured until then stays in the store.
+    """
+    check_target(target)
+    began = time.perf_counter()
+    draft = draft_for(networks, target, unknown_to(store, target, what, remeasure))
+    records = measure_draft(draft, target, store, board.measure_and_forget)
+    data = TargetData(records[0].target if records else target, store)
+    measured = {record.signature for record in records}
+    reports = []
+    for name, network in networks:
+        lowered = registry.lower(network, target).network
+        cells = Counter(sign_part(lowered, part)[0].hash for part in cut_positions(lowered))
+        reports.append(report_of(
+            name, data.target, [r for r in records if r.labels.get("network") == name],
+            known=len(cells.keys() - measured) if what != "network" else 0,
+            sum_of_cells_us=_sum_of_cells_us(data, list(cells.items())),
+            elapsed_s=time.perf_counter() - began, warnings=registry.about(network),
+        ))  # fmt: skip
+    return reports
 
 
 def measure_on_fleet(

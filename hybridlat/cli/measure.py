@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from hybridlat import onnx_io
-from hybridlat.api.measure import measure_on_fleet
+from hybridlat.api.measure import measure_on_fleet, measure_on_host
 from hybridlat.api.predictor import Predictor
 from hybridlat.cli import options
 from hybridlat.cli.options import Grouped
@@ -20,7 +20,6 @@ from hybridlat.cli.output import ProgressShown, aside, console, print_json, say
 from hybridlat.cli.predict import worst
 from hybridlat.errors import HybridlatError, InputError
 from hybridlat.estimate.lookup.asked_target import asked_target
-from hybridlat.measuring.plan_runs import measure_on_host
 from hybridlat.measuring.report import MeasureReport, What
 from hybridlat.measuring.ssh import Board, Runner
 from hybridlat.report.table import Column, Table, titled

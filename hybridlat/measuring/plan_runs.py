@@ -12,8 +12,7 @@ import fcntl
 import logging
 import shutil
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +20,11 @@ import platformdirs
 
 from hybridlat.board import BoardError
 from hybridlat.board.plan import Plan
-from hybridlat.engines import registry
 from hybridlat.errors import HybridlatError
-from hybridlat.graph.cells import cut_positions
-from hybridlat.graph.network import Network
-from hybridlat.graph.signature import sign_part
 from hybridlat.measuring.plan_results import MISSING, read_results
-from hybridlat.measuring.plans import Draft, Wanted, draft_for
-from hybridlat.measuring.report import MeasureReport, What, report_of, sum_of_cells_us
-from hybridlat.measuring.ssh import OLD_DAYS, Board, check_target
+from hybridlat.measuring.plans import Draft, Wanted
+from hybridlat.measuring.report import What
+from hybridlat.measuring.ssh import OLD_DAYS
 from hybridlat.schema.measurement import Kind, Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
@@ -128,40 +123,6 @@ def _exclusive(path: Path, waiting: str) -> Iterator[bool]:
             _log.warning("%s", waiting)
             fcntl.flock(file, fcntl.LOCK_EX)
         yield waited
-
-
-def measure_on_host(
-    networks: Sequence[tuple[str, Network]],
-    target: Target,
-    store: Store,
-    board: Board,
-    *,
-    what: What = "both",
-    remeasure: bool = False,
-) -> list[MeasureReport]:
-    """Measure (name, network) pairs on a board, all in one plan; a report on each, in order.
-
-    Cells that the store knows are not measured again unless ``remeasure``. ``target`` may leave the
-    engine's version to the board. Raises InputError for a target that boards cannot measure, and
-    what ``Board.measure`` does; what was measured until then stays in the store.
-    """
-    check_target(target)
-    began = time.perf_counter()
-    draft = draft_for(networks, target, unknown_to(store, target, what, remeasure))
-    records = measure_draft(draft, target, store, board.measure_and_forget)
-    there = records[0].target if records else target
-    measured = {record.signature for record in records}
-    reports = []
-    for name, network in networks:
-        lowered = registry.lower(network, target).network
-        cells = Counter(sign_part(lowered, part)[0].hash for part in cut_positions(lowered))
-        reports.append(report_of(
-            name, there, [r for r in records if r.labels.get("network") == name],
-            known=len(cells.keys() - measured) if what != "network" else 0,
-            sum_of_cells_us=sum_of_cells_us(store, there, list(cells.items())),
-            elapsed_s=time.perf_counter() - began, warnings=registry.about(network),
-        ))  # fmt: skip
-    return reports
 
 
 def unknown_to(store: Store, target: Target, what: What, remeasure: bool = False) -> Wanted:

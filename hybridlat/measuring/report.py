@@ -6,13 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hybridlat.engines import registry
-from hybridlat.graph.builder import null_network
-from hybridlat.graph.signature import sign
 from hybridlat.schema.measurement import Measurement, busiest
 from hybridlat.schema.target import Target
-from hybridlat.store import LatencyStats, Store, packs
-from hybridlat.store.packs import PackLookup
 
 What = Literal["cells", "network", "both"]
 
@@ -70,24 +65,3 @@ def report_of(
         failures={r.signature: r.failure for r in records if r.failure is not None},
         warnings=warnings if load is None else (*warnings, load.sentence),
     )
-
-
-def sum_of_cells_us(store: Store, target: Target, cells: Sequence[tuple[str, int]]) -> float | None:
-    """The dispatch overhead and ``cells`` (signature hash, uses) of one network; None if unknown.
-
-    From the store and the shipped packs, of the target and of those that share its cells.
-    """
-    overhead = sign(null_network(1)).hash
-    stats: dict[str, LatencyStats] = {}
-    for one in (target, *registry.same_cell_targets(target)):
-        sources: list[Store | PackLookup] = [store, *packs.packs_for(one)]
-        for source in sources:
-            missing = [h for h in {overhead, *(h for h, _ in cells)} if h not in stats]
-            stats.update(source.latencies(one, missing) if missing else {})
-    total_us = (stats[overhead].latency_us or 0.0) if overhead in stats else 0.0
-    for hash_, uses in cells:
-        latency_us = stats[hash_].latency_us if hash_ in stats else None
-        if latency_us is None:
-            return None
-        total_us += uses * latency_us
-    return total_us

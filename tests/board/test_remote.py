@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from hybridlat.api.measure import measure_on_host
 from hybridlat.errors import BackendUnavailable, MeasurementError
 from hybridlat.graph.builder import null_network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring import plan_results
 from hybridlat.measuring.plan_results import MISSING
-from hybridlat.measuring.plan_runs import measure_on_host, unknown_to
+from hybridlat.measuring.plan_runs import unknown_to
 from hybridlat.measuring.plans import draft_for
 from hybridlat.measuring.ssh import Board
 from hybridlat.schema.measurement import Measurement
