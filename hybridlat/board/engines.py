@@ -55,6 +55,5 @@ def open_engine(name: str, options: Dict[str, str]) -> Engine:
         module = importlib.import_module(".engine_" + name, __package__)
     except ImportError as error:
         raise NoDevice("this worker has no engine %r (%s)" % (name, error))
-    engine = module.open_engine(options)
-    assert isinstance(engine, Engine)
+    engine: Engine = module.open_engine(options)
     return engine

@@ -11,8 +11,7 @@ KEPT = 48  # models that stay on the device, so that a pair's second half is not
 _MANIFEST_BYTES = 64 << 20
 MOST_BYTES = 1 << 30
 """Of any other file of a plan."""
-LISTS = ("items.txt", "noise.txt", "reference.txt", "reference_item.txt", "rounds.txt",
-         "runtime.txt", "plan.txt")  # fmt: skip
+LISTS = ("items.txt", "noise.txt", "reference_item.txt", "rounds.txt", "runtime.txt", "plan.txt")
 _NAME = matching("name in a plan", "[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")  # no folder, no hidden file
 _MODEL = matching("name of a model in a plan", "models/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _PART = matching("part of a target", "[a-z0-9][a-z0-9._+-]{0,99}")

@@ -65,11 +65,8 @@ fi
 # ---------------------------------------------------------------- trtexec and what it understands
 find_trtexec() {
     if [ -n "${TRTEXEC:-}" ]; then echo "$TRTEXEC"; return; fi
-    command -v trtexec && return
-    for place in /usr/src/tensorrt/bin /usr/local/tensorrt/bin /opt/tensorrt/bin \
-        /usr/local/TensorRT/bin /usr/bin; do
-        if [ -x "$place/trtexec" ]; then echo "$place/trtexec"; return; fi
-    done
+    PATH=$PATH:/usr/src/tensorrt/bin:/usr/local/tensorrt/bin:/opt/tensorrt/bin:/usr/local/TensorRT/bin:/usr/bin
+    command -v trtexec
 }
 TRTEXEC=$(find_trtexec)
 [ -n "$TRTEXEC" ] && [ -x "$TRTEXEC" ] || die 3 "trtexec is not here: set TRTEXEC to its path"
@@ -341,7 +338,7 @@ is_done() { grep -E '"kind": "(visit|failure)"' "$RESULTS" | grep -q "\"task\": 
 
 # ---------------------------------------------------------------- all of them
 TOTAL=$(wc -l <items.txt)
-REFERENCE=$(cat reference.txt)
+IFS="$TAB" read -r REFERENCE r_precision r_file r_typed <reference_item.txt # empty where there is none
 count=0
 visit=0
 round=0
@@ -349,14 +346,10 @@ while [ "$round" -lt "$ROUNDS" ]; do
     place=0
     while IFS="$TAB" read -r item precision file typed; do
         place=$((place + 1))
-        if [ "$REFERENCE" != - ] && [ $((place % 10)) -eq 1 ]; then
+        if [ -n "$REFERENCE" ] && [ $((place % 10)) -eq 1 ]; then
             mark=$((round * 100000 + place))
             is_done "$REFERENCE" "$mark" || {
-                ref=$(grep "^$REFERENCE$TAB" reference_item.txt)
-                IFS="$TAB" read -r r_item r_precision r_file r_typed <<-EOF
-					$ref
-				EOF
-                measure "$r_item" "$r_precision" "$r_file" "$r_typed" "$mark" "$visit"
+                measure "$REFERENCE" "$r_precision" "$r_file" "$r_typed" "$mark" "$visit"
                 visit=$((visit + 1))
             }
         fi

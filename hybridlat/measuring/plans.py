@@ -237,7 +237,6 @@ def _write_lists(folder: Path, manifest: Mapping[str, Any]) -> None:
     reference = manifest["reference"]
     order = dict.fromkeys(key for task in manifest["tasks"] for key in task["items"])
     (folder / "items.txt").write_text("".join(row(key) for key in order))
-    (folder / "reference.txt").write_text((reference or "-") + "\n")
     (folder / "reference_item.txt").write_text(row(reference) if reference else "")
     sizes = "".join(f"{name}\t{size}\n" for name, size in manifest["noise"].items())
     (folder / "noise.txt").write_text(sizes)

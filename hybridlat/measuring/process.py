@@ -101,13 +101,6 @@ class MeasuringProcess(contextlib.AbstractContextManager["MeasuringProcess"]):
         output = " ".join(text.split("\n")[-1].split())[-_LAST_WORDS_SHOWN:]
         return f"the measuring process {end}" + (f", its last words: {output}" if output else "")
 
-    def stop(self) -> None:
-        """Let it end by itself, within two seconds."""
-        self._connection.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(2.0)
-        self.kill()
-
     def kill(self) -> None:
         """End it now."""
         self._process.kill()
@@ -116,10 +109,11 @@ class MeasuringProcess(contextlib.AbstractContextManager["MeasuringProcess"]):
         self._words.close()
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
-            self.stop()
-        else:
-            self.kill()
+        if kind is None:  # let it end by itself
+            self._connection.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(2.0)
+        self.kill()
 
 
 def _refuse_what_cannot_start(backend: str) -> None:

@@ -95,7 +95,7 @@ def test_a_module_beside_the_script_is_found_and_what_it_prints_is_kept_back(fol
     (folder / "script.py").write_text(
         MEASURE + "from own_backend import Chatty\n"
         "from hybridlat.measuring.process import MeasuringProcess\n"
-        "MeasuringProcess('own_backend:Chatty', {}).stop()\n"
+        "with MeasuringProcess('own_backend:Chatty', {}):\n    pass\n"
     )
     assert python(folder, "script.py") == ""
 
