@@ -18,7 +18,9 @@ _PART = matching("part of a target", "[a-z0-9][a-z0-9._+-]{0,99}")
 _HASH = matching("hash", "[0-9a-f]{32}")
 _FEW = bounded("count up to 1000", 1, 1000, int)
 _SECONDS = bounded("number of seconds", 0, 1e6)
-_USES = [(_HASH, bounded("count", 1, 1e9, int))]
+_OFTEN = bounded("count", 1, 1e9, int)
+_USES = [Kind("hash with its count", lambda value: isinstance(value, list) and len(value) == 2
+              and _HASH.fits(value[0]) and _OFTEN.fits(value[1]))]  # fmt: skip
 _MANIFEST = {
     "plan": matching("hash", "[0-9a-f]{16}"),
     "device": _PART, "runtime": _PART, "settings": {

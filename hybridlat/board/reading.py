@@ -44,20 +44,17 @@ TIME = matching("time in UTC", r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0
 def misfit(value: Any, shape: Any, at: str = "") -> str:
     """What in ``value`` is not of ``shape``, in words; empty where all of it is.
 
-    A shape is a Kind; ``[shape]``, a list of any length; ``(shape, ...)``, a list of these;
-    ``{Kind: shape}``, an object of any keys of a kind; or an object of fields, of which those
-    whose names end with ``?`` may be missing. Further fields are ignored.
+    A shape is a Kind; ``[shape]``, a list of any length; ``{Kind: shape}``, an object of any keys
+    of a kind; or an object of fields, of which those whose names end with ``?`` may be missing.
+    Further fields are ignored.
     """
     lacks = ""
     if isinstance(shape, Kind):
         return "" if shape.fits(value) else "%s %.60r is no %s" % (at, value, shape.words)
-    if isinstance(shape, (list, tuple)):
+    if isinstance(shape, list):
         if not isinstance(value, list):
             return "%s %.60r is no list" % (at, value)
-        if isinstance(shape, tuple) and len(shape) != len(value):
-            return "%s has %d parts and not %d" % (at, len(value), len(shape))
-        shapes = shape * len(value) if isinstance(shape, list) else shape
-        parts = [("%s[%d]" % (at, i), *pair) for i, pair in enumerate(zip(value, shapes))]
+        parts = [("%s[%d]" % (at, i), one, shape[0]) for i, one in enumerate(value)]
     elif not isinstance(value, dict):
         return "%s %.60r is no object" % (at, value)
     else:

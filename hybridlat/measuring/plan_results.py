@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import logging
@@ -14,8 +13,7 @@ from typing import Any
 
 from hybridlat.board import BoardError
 from hybridlat.board.journal import MAX_LOST, read_lines
-from hybridlat.board.plan import MOST_BYTES, Plan
-from hybridlat.board.reading import read_file
+from hybridlat.board.plan import Plan
 from hybridlat.errors import StoreError
 from hybridlat.graph.signature import hash_of
 from hybridlat.measuring.statistics import Subject, difference, level_us, record_of, usual_us
@@ -58,12 +56,6 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     text = json.dumps({k: v for k, v in content.items() if k != "plan"}, sort_keys=True)
     if hashlib.sha256(text.encode()).hexdigest()[:16] != content.get("plan"):
         raise StoreError(f"{folder / 'manifest.json'} was changed after the plan was written")
-    for spec in content["items"].values():
-        path = folder / spec["file"]
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            model = read_file(str(path), MOST_BYTES)
-            if hashlib.sha256(model).hexdigest() != spec["sha256"]:
-                raise StoreError(f"{path} is not the model that the plan was written with")
     return content
 
 
