@@ -2,6 +2,7 @@
 
 import ctypes
 import glob
+from contextlib import suppress
 from functools import partial
 from typing import Any, Callable, Dict, Optional, Tuple
 
@@ -19,12 +20,10 @@ class Sensors(object):
     def __init__(self, pci_bus: str = "") -> None:
         self._lib: Any = None
         self._handle = ctypes.c_void_p()
-        try:
+        with suppress(OSError, AttributeError):
             library = ctypes.CDLL("libnvidia-ml.so.1")
             if library.nvmlInit_v2() == 0 and self._find(library, pci_bus) == 0:
                 self._lib = library
-        except (OSError, AttributeError):
-            pass
         # What reads a sensor, and its unit in ours.
         self._sensors: Dict[str, Tuple[Callable[[], Optional[int]], float]] = {
             "sm_mhz": (partial(_integer, _clock_file()), 1e-6),

@@ -9,8 +9,7 @@ from .reading import COUNT, FLAG, TEXT, Kind, bounded, cksum, matching, misfit, 
 PLAN_FORMAT = 2
 KEPT = 48  # models that stay on the device, so that a pair's second half is not built again
 _MANIFEST_BYTES = 64 << 20
-MOST_BYTES = 1 << 30
-"""Of any other file of a plan."""
+_MOST_BYTES = 1 << 30  # of any other file of a plan
 LISTS = ("items.txt", "noise.txt", "reference_item.txt", "rounds.txt", "runtime.txt", "plan.txt")
 _NAME = matching("name in a plan", "[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")  # no folder, no hidden file
 _MODEL = matching("name of a model in a plan", "models/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -87,13 +86,13 @@ class Plan(object):
         """BoardError for a file that is not as it was written: a copy that was cut off."""
         path = self.file("files.txt")
         try:
-            *lines, end, _ = read_file(path, MOST_BYTES).decode("utf-8", "replace").split("\n")
+            *lines, end, _ = read_file(path, _MOST_BYTES).decode("utf-8", "replace").split("\n")
             sums = {name: of_file for of_file, _, name in (line.rpartition(" ") for line in lines)}
             if end != "end" or not set(self.files) <= set(sums):
                 raise ValueError
             for name in self.files:
                 path = self.file(name)
-                if cksum(read_file(path, MOST_BYTES)) != sums[name]:
+                if cksum(read_file(path, _MOST_BYTES)) != sums[name]:
                     raise ValueError
         except (OSError, ValueError):
             raise BoardError("%s is not as it was written: copy the plan again" % path)
@@ -144,7 +143,7 @@ def make_files(blocks: str, folder: str, sizes: Dict[str, int]) -> None:
         path = os.path.join(folder, name)
         if os.path.exists(path) and os.path.getsize(path) >= size:
             continue
-        content = read_file(os.path.join(blocks, name), MOST_BYTES)
+        content = read_file(os.path.join(blocks, name), _MOST_BYTES)
         if not content:  # it would be repeated for ever
             raise BoardError("blocks/%s is empty: copy the plan again" % name)
         with open(path + ".part", "wb") as sink:

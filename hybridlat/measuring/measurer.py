@@ -43,7 +43,7 @@ class MeasureRequest:
 class BackendMeasurer:
     """Measures on a backend of this machine by the protocol that suits its engine.
 
-    ``options`` start the backend anew in another process. ``devices`` measure at the same time.
+    ``options`` start the backend anew in another process; ``devices`` measure at the same time.
     """
 
     backend: Backend
