@@ -36,7 +36,6 @@ from experiments.whole_networks_few_shot import few_shot, one_known
 from experiments.whole_networks_lines import FIGURES, Line, line, noise, read, write
 from experiments.whole_networks_page import LARGE, log, write_page
 from hybridlat.engines import device_sheets
-from hybridlat.evaluation.cross_fitting import FOLDS
 from hybridlat.evaluation.families import FamilyRecords
 from hybridlat.evaluation.family_regimes import LAYERWISE, Regimes
 from hybridlat.evaluation.metrics import OWN
@@ -44,7 +43,6 @@ from hybridlat.model.baselines import Problem, Sums
 from hybridlat.model.baselines import load as baseline_of
 from hybridlat.model.family.dataset import Observation
 from hybridlat.model.family.served import (
-    BATCHES,
     ELSEWHERE,
     Calibration,
     FamilyModel,
@@ -223,24 +221,6 @@ def other_devices(world: World) -> Iterator[Line]:
         yield from few_shot(world, model, label, rows)
 
 
-def spreads_at(world: World, rows_each: int = 20) -> dict[str, tuple[float, ...]]:
-    """What laws that have not seen them are unsure of a task's networks, at each of ``BATCHES``."""
-    folds = world.regimes.held_out["unseen"].folds
-    laws = [world.learn(folds != fold, with_trees=False) for fold in range(FOLDS)]
-    medians = {}
-    for label in sorted(set(world.labels)):
-        own = [i for i in np.flatnonzero(world.counted) if world.labels[i] == label]
-        found = []
-        for i in {own[int(k)] for k in np.linspace(0, len(own) - 1, rows_each)} if own else ():
-            row, law = world.rows[i], laws[folds[i]]
-            sets = [world.lowerer.kernels(replace(row, batch=batch)) for batch in BATCHES]
-            equations = np.stack([law.equation(one, row.task)[1] for one in sets])
-            found.append(law.spreads(equations, [row.task] * len(sets)))
-        if found:
-            medians[label] = tuple(np.median(found, axis=0).round(4).tolist())
-    return medians
-
-
 def save(world: World, folder: Path, kin: Path) -> None:
     """The model of all rows, with intervals by networks and by devices that were held out.
 
@@ -250,7 +230,6 @@ def save(world: World, folder: Path, kin: Path) -> None:
     calibration = world.calibration(known, kin)
     if calibration is None:
         raise SystemExit(f"{kin} has no calibration: train that family first")
-    calibration = replace(calibration, spreads_at=spreads_at(world))
     folder.mkdir(parents=True, exist_ok=True)
     sizes = defaultdict(list)
     for i in np.flatnonzero(known):

@@ -99,12 +99,10 @@ def _table(title: str, known: Sequence[target_list.TargetInfo]) -> Table:
 
 
 def _interval_text(info: target_list.TargetInfo) -> str:
-    """``±12 % at batch 1–8, ±25 % at 256``: where it was learned, and the widest beyond."""
+    """``±12 % at batch 1–8``: how wide, and where that was learned."""
     text = plus_minus_text(info.half_width_share)
     if info.batches is not None and text != NONE:
         text += f" at batch {'–'.join(map(str, dict.fromkeys(info.batches)))}"
-    if info.half_width_beyond is not None:
-        text += f", {plus_minus_text(info.half_width_beyond[1])} at {info.half_width_beyond[0]}"
     return text
 
 

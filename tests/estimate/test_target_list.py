@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 import shutil
@@ -17,11 +16,8 @@ from hybridlat.estimate.lookup import models as model_folders
 from hybridlat.estimate.lookup.models import family_heads
 from hybridlat.estimate.lookup.target_list import by_data_sheet, gpus, list_targets
 from hybridlat.model.family import shipped
-from hybridlat.model.family.served import FamilyModel
-from hybridlat.report.units import plus_minus_text
 from hybridlat.schema.estimate import half_width_share
 from hybridlat.schema.plugins import shipped as shipped_path
-from hybridlat.schema.target import Target
 from tests.cli.shell import process
 
 FAMILY = shipped_path("models", "family_tensorrt")
@@ -89,28 +85,6 @@ def test_a_family_without_calibration_states_no_width(own_models: Path, tmp_path
     head.write_text(json.dumps({**body, "calibration": None}))
     by_target = {info.target: info for info in list_targets(str(tmp_path / "s.db"))}
     assert by_target["t4/tensorrt/fp16"].half_width_share is None
-    assert by_target["t4/tensorrt/fp16"].half_width_beyond is None
-
-
-def test_the_width_at_other_batches_is_the_models_own(
-    own_models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model, label = FamilyModel.load(FAMILY), "v100/paddle-tensorrt-2021/fp32"
-    assert model.calibration is not None and model.batches[label] == (1, 8)
-    known = model.calibration.spreads[label]
-    spreads_at: dict[str, tuple[float, ...]] = {label: (3 * known, known, 2 * known, 1.5 * known)}
-    calibration = dataclasses.replace(model.calibration, spreads_at=spreads_at)
-    (own_models / "family_tensorrt").mkdir()
-    dataclasses.replace(model, calibration=calibration).save(own_models / "family_tensorrt")
-    (head,) = [one for one in family_heads() if one.name == "tensorrt"]
-    target, other = Target.parse(label), Target.parse("t4/paddle-tensorrt-2020/fp16")
-    typical, beyond = head.half_width_share(target), head.half_width_beyond(target)
-    assert typical is not None and beyond is not None and head.half_width_beyond(other) is None
-    assert head.half_width_share(target, 8) == pytest.approx(typical, rel=1e-3)
-    assert beyond[0] == 64 and 1.5 * typical < beyond[1] == head.half_width_share(target, 64)
-    assert cli.run(["targets", "v100", "--store", str(tmp_path / "s.db")]) == 0
-    text = f"{plus_minus_text(typical)} at batch 1–8, {plus_minus_text(beyond[1])} at 64"
-    assert re.search(f"{label} .*{text}", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("damage", ["{", "[]", '{"format": 99}', '{"format": 1}'])

@@ -28,9 +28,8 @@ class TargetInfo:
     whether there is a model of the target alone. ``noise_floor`` is that of the networks that its
     model was trained with, RMSPE in percent; ``half_width_share`` (0..) how far off the farther end
     of a 90 % interval typically is where the family of its engine answers, from whole networks that
-    were held out; ``batches`` the least and the largest batch of those, ``half_width_beyond`` where
-    it is widest besides: a batch, and how far. ``trained_on`` counts the cells that its model
-    learned from.
+    were held out; ``batches`` the least and the largest batch of those. ``trained_on`` counts the
+    cells that its model learned from.
     """
 
     target: str
@@ -42,7 +41,6 @@ class TargetInfo:
     half_width_share: float | None = None
     batches: tuple[int, int] | None = None
     trained_on: int | None = None
-    half_width_beyond: tuple[int, float] | None = None
 
 
 def gpus() -> list[Device]:
@@ -108,8 +106,7 @@ def list_targets(store: str | None = None, device: str | None = None) -> list[Ta
         for target in sorted(targets):
             width = head.half_width_share(target)
             add(target, FAMILY, 0, head.networks(target), half_width_share=width,
-                batches=head.batches.get(str(target)),
-                half_width_beyond=head.half_width_beyond(target))  # fmt: skip
+                batches=head.batches.get(str(target)))  # fmt: skip
     with contextlib.suppress(BackendUnavailable):
         engine = resolve(None)
         if engine.backend is not None:

@@ -27,7 +27,6 @@ Array = NDArray[np.float64]
 Float32 = NDArray[np.float32]
 FORMAT = 6
 """Counts also what a law is relative to: the base of kernels (``kernels.parts_us``)."""
-BATCHES = (1, 8, 64, 256)
 ELSEWHERE = ""
 """Stands among the tasks of a calibration for devices that were left out."""
 _ARRAYS = "family.npz"
@@ -44,15 +43,13 @@ class Calibration:
 
     ``scores`` of held-out networks, ascending, of all tasks and by task: absolute log-errors over
     ``sqrt(spread² + floor²)``, the spread being what the model itself says of the network.
-    ``spreads`` are the medians of those of each task, ``spreads_at`` the same of its networks at
-    each batch of ``BATCHES``, learned or not.
+    ``spreads`` are the medians of those of each task.
     """
 
     floor: Number
     pooled: Array
     by_task: dict[str, Array]
     spreads: dict[str, Number] = field(default_factory=dict)
-    spreads_at: dict[str, tuple[Number, ...]] = field(default_factory=dict)
 
     def half_width(
         self, spread: float, task: str, confidence: float = 0.9, before: float | None = None

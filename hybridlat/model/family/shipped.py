@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
-from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -69,33 +68,21 @@ class FamilyHead:
             return 0
         return len(self.calibration.by_task.get(label_of(task_of(target, self.tasks)), ()))
 
-    def half_width_share(self, target: Target | None, batch: int | None = None) -> float | None:
+    def half_width_share(self, target: Target | None) -> float | None:
         """How far the farther end of an interval of 90 % typically is from the latency (0..).
 
-        Of a network of median spread, at a ``batch`` of ``BATCHES`` or at those of the target's
-        networks; None as target: of a device that no network was measured on. None where nothing
-        calibrated it.
+        Of a network of median spread; None as target: of a device that no network was measured on.
+        None where nothing calibrated it.
         """
         if self.calibration is None:
             return None
         label = served.ELSEWHERE if target is None else label_of(task_of(target, self.tasks))
-        at = dict(zip(served.BATCHES, self.calibration.spreads_at.get(label, ()), strict=False))
-        spread = self.calibration.spreads.get(label) if batch is None else at.get(batch)
+        spread = self.calibration.spreads.get(label)
         if spread is None:
             return None
         seen = self.networks(target) if target is not None else 0
         point = float(served.relative_point(np.array([spread]), seen)[0])
         return float(np.exp(self.calibration.half_width(spread, label))) / point - 1
-
-    def half_width_beyond(self, target: Target) -> tuple[int, float] | None:
-        """Where the half width is most of ``BATCHES`` that a target's networks do not reach.
-
-        The batch and the half width; None where they reach all, or nothing is known of them.
-        """
-        low, high = self.batches.get(str(target), (0, 0))
-        others = [batch for batch in served.BATCHES if not low <= batch <= high]
-        found = [(b, share) for b in others if (share := self.half_width_share(target, b))]
-        return max(found, key=itemgetter(1), default=None)
 
 
 def head_of(folder: Path) -> FamilyHead:
