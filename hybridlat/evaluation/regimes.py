@@ -53,9 +53,8 @@ from hybridlat.model.steady_sums import steady_fits
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.progress import OnMessage
 
-CELL_SHARES = (0.05, 0.1, 0.2, 0.3)
 SIZES = (300, 3000)
-_GATED_SHARE = 0.2
+_GATED, _GATED_SHARE = "gated_cells@20%", 0.2
 LARGEST_SHARE = 0.8
 _MEASURED = "measured"
 _UNSEEN_CELLS = "unseen_cells"
@@ -119,11 +118,10 @@ def _states(pairs: Pairs, gates: Mapping[str, float]) -> States:
     states = {_MEASURED: {n.name: all_measured(n, c) for n, c in pairs}, "unseen": starts}
     for regime, tolerance in gates.items():
         states[regime] = {n.name: simulate_gate(n, c, tolerance) for n, c in pairs}
-    for share in CELL_SHARES:
-        states[f"gated_cells@{share * 100:g}%"] = {
-            n.name: measure_greedily(starts[n.name], n, cells_at(share, len(n.cells)))
-            for n, _ in pairs
-        }
+    states[_GATED] = {
+        n.name: measure_greedily(starts[n.name], n, cells_at(_GATED_SHARE, len(n.cells)))
+        for n, _ in pairs
+    }
     return states
 
 
@@ -206,7 +204,6 @@ def evaluate_cells(
     largest = int(len(hashes) * LARGEST_SHARE)
     sizes = [n for n in SIZES if n < largest] + [largest]
     problem = Problem(Sums.of_texts([r.text for r in records]), truth, tuple(hashes))
-    gated = f"gated_cells@{_GATED_SHARE * 100:g}%"
     draws = [(size, seed) for size in sizes for seed in seeds]
     answers = at_once(_trial, ((problem, replace(config, seed=seed), size) for size, seed in draws))
     trials: dict[str, list[list[Prediction]]] = {}
@@ -224,11 +221,11 @@ def evaluate_cells(
         calibration[regime] = levels(partial(cell_predictions, cells))
         if size == largest:
             chosen = _most_doubtful([cell for cell, _ in cells])
-            measured[gated] = {int(test[i]): (0,) for i in chosen}
-            predictions[gated] = list(predictions[regime])
+            measured[_GATED] = {int(test[i]): (0,) for i in chosen}
+            predictions[_GATED] = list(predictions[regime])
             for i in chosen:
                 us, cost_s = cells[i][1], float(costs_s[test[i]])
-                predictions[gated][i] = Prediction(hashes[test[i]], us, us, (us, us), 1.0, cost_s)
+                predictions[_GATED][i] = Prediction(hashes[test[i]], us, us, (us, us), 1.0, cost_s)
         for name, given in predictions.items():
             trials.setdefault(name, []).append(given)
             spent_s.setdefault(name, []).append(took_s)
