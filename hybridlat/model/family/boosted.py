@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from hybridlat.model import trees
 from hybridlat.model.family.dataset import KernelSet, Observation, Task, task_base
 from hybridlat.model.family.kernels import CLASSES, COPY, DESCRIPTORS, HOST, LAYOUT, PARTS
+from hybridlat.model.family.law import Array, Float32
 from hybridlat.model.xgboost_runtime import Booster
 
-Array = NDArray[np.float64]
-Float32 = NDArray[np.float32]
 APART = 0.15
 """How far the logarithm of a latency by trees counts from that of the Gaussian process, at most."""
 LEAST = 20

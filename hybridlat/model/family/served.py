@@ -20,11 +20,9 @@ from hybridlat.model.arrays import Arrays, hash_of, reading
 from hybridlat.model.family.boosted import WIDTHS, TaskTrees
 from hybridlat.model.family.dataset import KernelSet, Number, Task, task_base
 from hybridlat.model.family.kernels import DESCRIPTORS
-from hybridlat.model.family.law import Embedding, Hyper, log_sum
+from hybridlat.model.family.law import Array, Embedding, Float32, Hyper, log_sum
 from hybridlat.schema.files import MOST_BYTES, read_bytes
 
-Array = NDArray[np.float64]
-Float32 = NDArray[np.float32]
 FORMAT = 6
 """Counts also what a law is relative to: the base of kernels (``kernels.parts_us``)."""
 ELSEWHERE = ""
@@ -72,10 +70,9 @@ class Calibration:
         return float(factor * np.hypot(spread, self.floor))
 
     def rounded(self) -> Calibration:
-        """The same to four figures."""
+        """The same, scores to four figures."""
         by_task = {name: _rounded(scores) for name, scores in self.by_task.items()}
-        spreads = {name: float(f"{x:.4g}") for name, x in self.spreads.items()}
-        return replace(self, pooled=_rounded(self.pooled), by_task=by_task, spreads=spreads)
+        return replace(self, pooled=_rounded(self.pooled), by_task=by_task)
 
 
 def calibrate(errors: Array, spreads: Array, tasks: Sequence[str]) -> Calibration:
@@ -122,10 +119,9 @@ class FamilyModel:
 
     ``sums[t]`` is the dual-weighted sum of the equations of task ``t``; a task's coefficients are
     their mixture by what tasks share, and ``beside[t]`` what its own rows alone add to it.
-    ``anchors`` are equations kept to tell how far the knowledge
-    reaches, ``anchor_factor`` the inverse of the Cholesky factor of their covariance. ``seen``
-    counts the observations of each task, ``trees`` are of some of them, ``batches`` the least and
-    the largest by target.
+    ``anchors`` are equations kept to tell how far the knowledge reaches, ``anchor_factor`` the
+    inverse of the Cholesky factor of their covariance. ``seen`` counts the observations of each
+    task, ``trees`` are of some of them, ``batches`` the least and the largest by target.
     """
 
     embedding: Embedding
@@ -166,18 +162,16 @@ class FamilyModel:
         if points is None:
             points = self.embedding(kernels.descriptors, kernels.classes)
         weights = self.coefficients(task) if coefficients is None else coefficients
-        logarithm, share = self._log_sum(kernels, task, points, weights)
-        added = self.correction(kernels, task, points)
-        return logarithm + added, share.astype(np.float32) @ points
+        logarithm, equation = self._equation(kernels, task, points, weights)
+        return logarithm + self.correction(kernels, task, points), equation
 
     def correction(self, kernels: KernelSet, task: Task, points: Float32) -> float:
         """What a task's trees add to a network's log-latency, whatever has changed it since."""
         if task not in self.trees:
             return 0.0
-        logarithm, share = self._log_sum(kernels, task, points, self.coefficients(task))
-        equation = (share.astype(np.float32) @ points)[None]
+        logarithm, equation = self._equation(kernels, task, points, self.coefficients(task))
         own = np.flatnonzero(self.anchor_task == self.tasks.index(task))
-        spread = float(self.spreads_by(equation, task, own)[0])
+        spread = float(self.spreads_by(equation[None], task, own)[0])
         return self.trees[task].correction(kernels, task, logarithm, spread)
 
     def spreads_by(self, equations: Float32, task: Task, places: NDArray[np.intp]) -> Array:
@@ -191,15 +185,16 @@ class FamilyModel:
         left = self.embedding.variances(equations) - taken
         return np.asarray(np.sqrt(np.maximum(left, 1e-6)), np.float64)
 
-    def _log_sum(
+    def _equation(
         self, kernels: KernelSet, task: Task, points: Float32, weights: Float32
-    ) -> tuple[float, Array]:
-        ratios = (points @ weights).astype(np.float64)
-        return log_sum(kernels, task_base(kernels, task), ratios, self.embedding.hyper)
+    ) -> tuple[float, Float32]:
+        ratios, base_us = (points @ weights).astype(np.float64), task_base(kernels, task)
+        logarithm, share = log_sum(kernels, base_us, ratios, self.embedding.hyper)
+        return logarithm, share.astype(np.float32) @ points
 
     def spreads(self, equations: Float32, tasks: Sequence[Task]) -> Array:
         """Standard deviations of networks' log-latencies: the diagonal of ``covariance``."""
-        half = self._against_anchors(equations, tasks) @ self._factor.T
+        half = self._known(equations, tasks)
         left = self.embedding.variances(equations) - (half**2).sum(axis=1)
         return np.asarray(np.sqrt(np.maximum(left, 1e-6)), np.float64)
 
@@ -213,12 +208,14 @@ class FamilyModel:
         """The task of each anchor."""
         return [self.tasks[i] for i in self.anchor_task]
 
-    def _against_anchors(self, equations: Float32, tasks: Sequence[Task]) -> Array:
-        return self.embedding.covariance(equations, tasks, self.anchors, self.anchor_tasks)
+    def _known(self, equations: Float32, tasks: Sequence[Task]) -> Array:
+        """A row for each equation; their products are the covariance that the anchors take."""
+        across = self.embedding.covariance(equations, tasks, self.anchors, self.anchor_tasks)
+        return np.asarray(across @ self._factor.T)
 
     def covariance(self, equations: Float32, tasks: Sequence[Task]) -> Array:
         """Covariance of networks' log-latencies that the anchors leave, noise not included."""
-        half = self._against_anchors(equations, tasks) @ self._factor.T
+        half = self._known(equations, tasks)
         left = self.embedding.covariance(equations, tasks, equations, tasks) - half @ half.T
         own = self.embedding.hosts(equations) ** 2
         left[np.diag_indices(len(left))] = np.maximum(np.diag(left) + own, 1e-6)
