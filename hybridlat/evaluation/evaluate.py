@@ -113,7 +113,6 @@ def evaluate_targets(
 
         rows: list[ResultRow] = []
         reports: list[TargetReport] = []
-        refused: list[str] = []
         try:
             for index, target in enumerate(order):
                 if len(order) > 1:
@@ -127,10 +126,9 @@ def evaluate_targets(
                 except HybridlatError as error:
                     if len(order) == 1:
                         raise
-                    reason, none = str(error), score(())
-                    refused.append(reason)
-                    new = [ResultRow(str(target), "", "", none, None, None, 0, 0, reason=reason)]
-                    on_message(f"{target} is left out: {reason}")
+                    why, none = str(error), score(())
+                    new = [ResultRow(str(target), "", "", none, None, None, 0, 0, reason=why)]
+                    on_message(f"{target} is left out: {why}")
                 else:
                     about = _about(report, config, chosen.where, opened.place.address)
                     new = report.rows()
@@ -148,9 +146,8 @@ def evaluate_targets(
                     at = _compared(tracker(), call, rows, store)
                     on_message(f"the figures are in MLflow:\n{at}")
         if not reports:
-            reasons = "; ".join(refused[:3])
-            more = f"; and {len(refused) - 3} more" if len(refused) > 3 else ""
-            raise InputError(f"none of the {len(refused)} targets can be judged: {reasons}{more}")
+            reasons = "; ".join(row.reason for row in rows[:3])
+            raise InputError(f"none of the {len(rows)} targets can be judged: {reasons}")
     return Evaluation(tuple(rows), tuple(reports))
 
 

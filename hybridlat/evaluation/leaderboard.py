@@ -208,17 +208,12 @@ def log(
 
 
 def _metrics(row: ResultRow) -> dict[str, float | None]:
-    """The figures, shares and errors to four digits: MLflow shows all that it is given."""
-    figures: dict[str, float | None] = {
+    return {
         **dataclasses.asdict(row.score),
         "answered_share": row.answered_share,
         "noise_floor": row.noise_floor,
         "networks": row.networks or None,  # none in a regime of single cells
-        "cells": float(row.cells),
-    }
-    return {
-        name: value if value is None or float(value).is_integer() else float(f"{value:.4g}")
-        for name, value in figures.items()
+        "cells": row.cells,
     }
 
 
