@@ -24,8 +24,6 @@ from hybridlat.model.steady_sums import steady_fits
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.progress import OnMessage
 
-_SILENT_S = 10.0
-
 
 @dataclass(frozen=True, slots=True)
 class Judged:
@@ -81,14 +79,13 @@ def evaluate_baselines(
     fits = ((kind, task, split) for kind, task in runs for split in task.splits)
     calls = ((kind, t.problem, split, t.sums_of(split), config) for kind, t, split in fits)
     answers = at_once(_fit_and_predict, calls)
-    results, said_at_s = [], 0.0
+    results = []
     for number, (kind, task) in enumerate(runs, start=1):
         trials: dict[str, dict[int, list[Prediction]]] = {}
         took_s: dict[str, list[float]] = {}
         for index, split in enumerate(task.splits):
-            if split.label or not index or time.monotonic() - said_at_s > _SILENT_S:
-                said_at_s = time.monotonic()
-                label = split.label or f"fit {index + 1} of {len(task.splits)}"
+            if split.label or not index:
+                label = split.label or f"{len(task.splits)} fits"
                 on_message(f"baseline {number} of {len(runs)}: {kind.name}, {label}")
             values, spent_s = next(answers)
             each_s = spent_s if task.per_cell else spent_s / max(len(split.judged), 1)
