@@ -25,6 +25,8 @@ sys.path.insert(0, str(ROOT))
 from experiments.public_data import READERS
 from hybridlat.evaluation import evaluate
 from hybridlat.evaluation.metrics import OWN
+from hybridlat.model.geometry import geometry
+from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
 DATA = ROOT.parent / "shared" / "data"
@@ -40,11 +42,11 @@ class Judged:
     """One line of the table's first column: a target, and which of its rows."""
 
     target: str
-    where: Mapping[str, str] = field(default_factory=dict)
+    where: Mapping[str, float] = field(default_factory=dict)
 
 
 # Regular convolutions of batch 1, without the fused sum.
-SLICE = {"batch": "1", "groups": "1", "has_add": "0"}
+SLICE = {"batch": 1.0, "groups": 1.0, "has_add": 0.0}
 TARGETS = (
     Judged("v100/tensorrt/fp16", SLICE),
     Judged("v100/tensorrt/fp32", SLICE),
@@ -68,12 +70,25 @@ def filled(data: Path, folder: Path) -> str:
 
 def judge(url: str, what: Judged, seeds: int) -> Rows:
     """The rows of one target, as ``evaluate --json`` prints them."""
-    options = evaluate.EvaluationOptions(
-        where=what.where, baselines=BASELINES, track=False, trials=seeds
-    )
-    return evaluate.evaluate_targets(
-        [what.target], options, store=url, on_message=lambda line: print(line, file=sys.stderr)
-    ).to_json()
+    options = evaluate.EvaluationOptions(baselines=BASELINES, track=False, trials=seeds)
+    target = Target.parse(what.target)
+    with tempfile.TemporaryDirectory() as folder:
+        with Store(url) as everything, Store(f"{folder}/chosen.db") as chosen:
+            records = list(everything.measurements(target))
+            texts = everything.signature_texts([record.signature for record in records])
+            kept = {hash_: text for hash_, text in texts.items() if is_in(text, what.where)}
+            chosen.add_signatures(kept)
+            chosen.add(record for record in records if record.signature in kept)
+        return evaluate.evaluate_targets(
+            [target], options, store=f"{folder}/chosen.db",
+            on_message=lambda line: print(line, file=sys.stderr),
+        ).to_json()  # fmt: skip
+
+
+def is_in(text: str, where: Mapping[str, float]) -> bool:
+    """Whether the first kernel of a cell has these sizes."""
+    sizes = geometry([text])
+    return all(float(sizes.column(name)[0]) == size for name, size in where.items())
 
 
 def table(judged_rows: Sequence[tuple[Judged, Rows]]) -> tuple[str, int]:

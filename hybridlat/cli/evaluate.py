@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -26,9 +26,6 @@ from hybridlat.evaluation.metrics import ResultRow, TargetReport
 @click.option("--baseline", "baselines", multiple=True, metavar="NAME",
               help="Evaluate this baseline too; may be repeated. All unless given; `no` for "
                    "none.")  # fmt: skip
-@click.option("--where", multiple=True, metavar="NAME=VALUE",
-              help="Only cells with this size (batch=1, groups=1, has_add=0) or label; may be "
-                   "repeated.")  # fmt: skip
 @click.option("--all", "everything", is_flag=True,
               help="Show every regime, method and figure.")  # fmt: skip
 @options.as_markdown
@@ -43,7 +40,6 @@ def evaluate(
     nets: Path | None,
     tolerances: Sequence[float],
     baselines: Sequence[str],
-    where: Sequence[str],
     everything: bool,
     markdown: str | None,
     store: str | None,
@@ -63,14 +59,13 @@ def evaluate(
 
     \b
     hybridlat evaluate --target epyc-26-2/onnxruntime-1.31/fp32/1t --nets DIR
-    hybridlat evaluate --all --where batch=1 --where groups=1
+    hybridlat evaluate --all
     """
     documents = Documents(as_json, markdown)
     chosen = evaluation.EvaluationOptions(
         tolerances=tolerances,
         baselines=None if not baselines else [b for b in baselines if b != "no"],
         networks=None if nets is None else [path.stem for path in sorted(nets.glob("*.onnx"))],
-        where=_pairs(where),
         seed=seed,
         track=not no_track,
     )
@@ -108,13 +103,3 @@ def show(rows: Sequence[ResultRow], report: TargetReport | None, everything: boo
         out.print()
     for note in () if report is None else report.notes:
         aside(note)
-
-
-def _pairs(texts: Sequence[str]) -> Mapping[str, str]:
-    pairs = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not (name and equals and value):
-            raise click.BadParameter(f"{text!r} is not NAME=VALUE, for example batch=1")
-        pairs[name.strip()] = value.strip()
-    return pairs

@@ -19,7 +19,6 @@ from hybridlat.estimate.lookup.target_data import RecordSource, signature_texts
 from hybridlat.estimate.predict.source import measuring_cost_s
 from hybridlat.graph.signature import sign_part
 from hybridlat.graph.signature_reading import read
-from hybridlat.model.geometry import COLUMN, geometry
 from hybridlat.schema.measurement import Kind, Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store.records import aggregate
@@ -126,14 +125,11 @@ def kernel_hashes(text: str) -> tuple[str, ...]:
     return tuple(sign_part(network, (i,))[0].hash for i in range(len(network.nodes)))
 
 
-def load(
-    target: Target, sources: Sequence[RecordSource], where: Mapping[str, str] | None = None
-) -> Dataset:
+def load(target: Target, sources: Sequence[RecordSource]) -> Dataset:
     """The records of ``target`` in all sources together, failures left out.
 
-    ``where`` keeps only cells whose first kernel has these sizes (``{"batch": "1"}``, with the
-    names of geometry.COLUMNS) or whose label has that value. Raises InputError where nothing is
-    left to work on, OnlyNetworks where that is because no cell was measured.
+    Raises InputError where nothing is left to work on, OnlyNetworks where that is because no cell
+    was measured.
     """
     grouped: dict[tuple[Kind, str], dict[str, Measurement]] = {}
     spent_s: dict[str, float] = {}
@@ -154,7 +150,7 @@ def load(
         if kind == "network" or signature not in texts:
             continue
         cell = _measured_cell(texts[signature], records, spent_s)
-        if cell is not None and _chosen(cell, where or {}):
+        if cell is not None:
             (cells if kind == "cell" else layers)[signature] = cell
     breakdowns = {b.id: b for source in sources for b in source.breakdowns(target)}
     networks: dict[str, WholeNetwork] = {}
@@ -164,9 +160,6 @@ def load(
         if us is not None:
             whole = WholeNetwork(item.network, us, repeats_us(runs), item.cells, item.layers)
             networks.setdefault(whole.name, whole)
-    if not cells and where:
-        limits = " ".join(f"{k}={v}" for k, v in where.items())
-        raise InputError(f"there are no measured cells of {target} with {limits}")
     if not cells and networks:
         raise OnlyNetworks(
             f"of {target} only whole networks are recorded ({len(networks):,}), and none of "
@@ -189,23 +182,6 @@ def _what_is_missing(target: Target) -> str:
         f"nothing measured on {target} is in the store: measure networks there, or import a table "
         "of their latencies (docs/guides/importing)"
     )
-
-
-def _chosen(cell: MeasuredCell, where: Mapping[str, str]) -> bool:
-    for name, wanted in where.items():
-        if name not in COLUMN:
-            if cell.labels.get(name) != wanted:
-                return False
-            continue
-        try:
-            size = float(wanted)
-        except ValueError:
-            raise InputError(
-                f"{name}={wanted!r} cannot be looked for: {name} is a number, for example {name}=1"
-            ) from None
-        if float(geometry([cell.text]).column(name)[0]) != size:
-            return False
-    return True
 
 
 def latency_of(records: Iterable[Measurement]) -> tuple[float | None, float]:

@@ -13,7 +13,7 @@ import math
 import shlex
 import sys
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib import metadata
@@ -48,14 +48,13 @@ OnEvaluated = Callable[[Sequence[ResultRow], TargetReport | None], None]
 class EvaluationOptions:
     """What is judged, and how.
 
-    ``baselines`` None means all there are; ``networks`` are the names of those judged; ``where``
-    restricts cells (see dataset.load); figures per cell are the mean of ``trials`` random draws.
+    ``baselines`` None means all there are; ``networks`` are the names of those judged; figures per
+    cell are the mean of ``trials`` random draws.
     """
 
     tolerances: Sequence[float] = (0.05,)
     baselines: Sequence[str] | None = None
     networks: Sequence[str] | None = None
-    where: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
     trials: int = 3
     track: bool = True
@@ -130,7 +129,7 @@ def evaluate_targets(
                     new = [ResultRow(str(target), "", "", none, None, None, 0, 0, reason=why)]
                     on_message(f"{target} is left out: {why}")
                 else:
-                    about = _about(report, config, chosen.where, opened.place.address)
+                    about = _about(report, config, opened.place.address)
                     new = report.rows()
                     reports.append(report)
                 try:
@@ -166,7 +165,7 @@ class _Judge:
         takes minutes. InputError where too little is recorded of it."""
         options = self.options
         try:
-            dataset = load(target, sources_of(target, self.store), options.where)
+            dataset = load(target, sources_of(target, self.store))
         except OnlyNetworks:
             self.on_message(f"{target}: reading the whole networks of its family")
             regimes = self._regimes(target)  # says why not, before a device is looked for
@@ -266,9 +265,7 @@ def _compared(
     return tracker.address(run.id) or f"hybridlat mlflow{where}"
 
 
-def _about(
-    report: TargetReport, config: FitConfig, where: Mapping[str, str], store: str
-) -> dict[str, object]:
+def _about(report: TargetReport, config: FitConfig, store: str) -> dict[str, object]:
     return {
         "hybridlat": metadata.version("hybridlat"),
         "store": store,
@@ -278,5 +275,4 @@ def _about(
         "protocol": f"{FOLDS} folds by network" if report.networks else "random rows",
         "device": config.device.title or config.device.name,
         "python": sys.version.split()[0],
-        **{f"where_{name}": value for name, value in where.items()},
     }

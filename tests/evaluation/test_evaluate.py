@@ -22,7 +22,7 @@ from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
-from tests.evaluation.made_pack import DEVICE, TARGET, FlatModel, conv, made_store
+from tests.evaluation.made_pack import DEVICE, TARGET, FlatModel, made_store
 from tests.evaluation.test_metrics import FIXED_KEYS
 
 FAST = ("lookup_only", "roofline", "flops_linear", "layerwise_measured")
@@ -275,14 +275,6 @@ def test_what_was_judged_before_an_interruption_is_printed(
     assert {row["target"] for row in rows} == {str(TARGET)}
     assert run(words) == 130
     assert str(TARGET) in capsys.readouterr().out
-
-
-def test_a_filter_keeps_the_cells_it_names(store_url: str) -> None:
-    with Store(store_url) as store:
-        every = load(TARGET, [store])
-        pointwise = load(TARGET, [store], {"k_h": "1"})
-    assert 0 < len(pointwise.cells) < len(every.cells)
-    assert conv(16, 7, 16, 3).hash not in pointwise.cells
 
 
 def test_an_empty_store_says_what_to_do(tmp_path: object) -> None:
