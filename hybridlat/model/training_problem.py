@@ -39,10 +39,10 @@ class FitConfig:
     confidence: float = 0.9
 
 
-def check_installed() -> None:
+def check_installed(purpose: str = "training a model") -> None:
     """MissingExtra where the packages that fit a model are missing: checked before long work."""
     if importlib.util.find_spec("sklearn") is None:
-        raise MissingExtra("scikit-learn", "train", "training a model")
+        raise MissingExtra("scikit-learn", "train", purpose)
 
 
 def records_hash(texts: Sequence[str], latencies_us: Sequence[float] | Array) -> str:

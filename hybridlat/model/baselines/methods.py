@@ -8,13 +8,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from hybridlat.errors import MissingExtra
 from hybridlat.model.baselines import Array, Baseline, Problem, Sums, Unit
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.family.kernels import CLASSES
 from hybridlat.model.fit import fit_model
 from hybridlat.model.geometry import COLUMN
-from hybridlat.model.training_problem import FitConfig
+from hybridlat.model.training_problem import FitConfig, check_installed
 
 _EFFICIENCIES = np.geomspace(0.02, 1.0, 18)
 _PLAIN = [
@@ -200,10 +199,9 @@ class KernelForest(Baseline):
         return sums.view(self.device, self.precision).roofline_us + self._way.start_us
 
     def _grown(self, sums: Sums, log_us: Array) -> dict[str, Any]:
-        try:
-            from sklearn.ensemble import RandomForestRegressor
-        except ImportError:
-            raise MissingExtra("scikit-learn", "train", f"the baseline {self.name}") from None
+        check_installed(f"the baseline {self.name}")
+        from sklearn.ensemble import RandomForestRegressor
+
         forests = {}
         for kind in sums.kernels.met_ops():
             mine = sums.kernels.codes([kind]) == 0
