@@ -24,7 +24,7 @@ from hybridlat.evaluation.dataset import latency_of, repeats_us
 from hybridlat.graph.signature_reading import read
 from hybridlat.model.family.dataset import KernelSet, Observation, Task, architecture_of, kernel_set
 from hybridlat.model.family.kernels import KernelTable, table_of_texts
-from hybridlat.model.family.law import embedding_of
+from hybridlat.model.family.law import Float32, embedding_of
 from hybridlat.model.family.learn import embedded, fit
 from hybridlat.model.family.served import FamilyModel
 from hybridlat.model.family.shipped import FAMILY_OF, copies_of
@@ -33,7 +33,6 @@ from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.target import Target
 
 Array = NDArray[np.float64]
-Float32 = NDArray[np.float32]
 Parts = tuple[tuple[str, int], ...]
 _Origin = tuple[Breakdown, list[Measurement]]  # a network as one origin gives it
 logger = logging.getLogger(__name__)

@@ -26,13 +26,12 @@ from hybridlat.evaluation.metrics import (
     noise_floor,
 )
 from hybridlat.model.baselines import Problem, Sums, Unit
-from hybridlat.model.family.dataset import family_of
+from hybridlat.model.family.dataset import Array, family_of
 from hybridlat.model.family.served import Calibration, FamilyModel, calibrate, relative_point
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.progress import OnMessage
 from hybridlat.schema.target import Target
 
-Array = NDArray[np.float64]
 LAYERWISE = "layerwise_learned"
 LEAST_ROWS = 10
 _GROUPS: dict[str, Callable[[MeasuredRow], str]] = {

@@ -45,26 +45,22 @@ _MEANINGS = {
 
 
 def _cells(row: ResultRow) -> tuple[str, ...]:
-    s = row.score
+    s, share = row.score, row.answered_share
+    answered = str(row.networks or f"{row.cells:,} cells")
+    if share is not None and share < 1:
+        answered = f"{100 * share:.0f} % of {row.asked:,}"
     return (
         row.regime,
         row.method,
         number_text(s.rmspe, 2),
         number_text(s.mape, 2),
-        _answered(row),
+        answered,
         *(percent_text(v, 0) for v in (s.coverage, s.within_10, s.width, s.measured_share)),
         percent_text(s.within_5, 0),
         number_text(s.device_s, 1),
         number_text(s.spearman, 3),
         number_text(row.predict_ms, 2),
     )
-
-
-def _answered(row: ResultRow) -> str:
-    share = row.answered_share
-    if share is not None and share < 1:
-        return f"{100 * share:.0f} % of {row.asked:,}"
-    return str(row.networks or f"{row.cells:,} cells")
 
 
 def number_text(value: float | None, digits: int) -> str:
@@ -199,22 +195,17 @@ def log(
         for place, row in enumerate(rows):
             what = {"regime": row.regime, "method": row.method, "target": row.target}
             tags = {tracking.KIND: _EVALUATION, "call": call, **what}
+            figures = {
+                **dataclasses.asdict(row.score), "answered_share": row.answered_share,
+                "noise_floor": row.noise_floor, "cells": row.cells,
+                "networks": row.networks or None,  # none in a regime of single cells
+            }  # fmt: skip
             with tracker.run(" · ".join(what.values()), tags) as run:
-                run.log({**what, **about}, _metrics(row))
+                run.log({**what, **about}, figures)
                 if row.method == OWN and run.id:
                     _log_behind(run, row, report)
             rows[place] = dataclasses.replace(row, mlflow_run=run.id)
     return rows
-
-
-def _metrics(row: ResultRow) -> dict[str, float | None]:
-    return {
-        **dataclasses.asdict(row.score),
-        "answered_share": row.answered_share,
-        "noise_floor": row.noise_floor,
-        "networks": row.networks or None,  # none in a regime of single cells
-        "cells": row.cells,
-    }
 
 
 def _log_behind(run: tracking.TrackedRun, row: ResultRow, report: TargetReport) -> None:

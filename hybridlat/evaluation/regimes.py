@@ -220,7 +220,11 @@ def evaluate_cells(
         predictions = {regime: cell_predictions(cells, config.confidence)}
         calibration[regime] = levels(partial(cell_predictions, cells))
         if size == largest:
-            chosen = _most_doubtful([cell for cell, _ in cells])
+            # A fifth: those that must be measured, then those the model is least sure of.
+            priors = [cell for cell, _ in cells]
+            doubts = [math.inf if c.must_be_measured else c.spread_share for c in priors]
+            count = math.ceil(_GATED_SHARE * len(cells))
+            chosen = np.argsort(-np.array(doubts), kind="stable")[:count]
             measured[_GATED] = {int(test[i]): (0,) for i in chosen}
             predictions[_GATED] = list(predictions[regime])
             for i in chosen:
@@ -272,9 +276,3 @@ def _trial(
     each = zip(test, wanted, (stated(one, config.confidence) for one in answers), strict=True)
     cells = [(prior_of(hashes[i], t, 1, us), float(problem.latencies_us[i])) for i, t, us in each]
     return model, cells, took_s
-
-
-def _most_doubtful(cells: Sequence[CellPrior]) -> Places:
-    """A fifth of the cells: those that must be measured, then those the model is least sure of."""
-    doubts = [math.inf if cell.must_be_measured else cell.spread_share for cell in cells]
-    return np.argsort(-np.array(doubts), kind="stable")[: math.ceil(_GATED_SHARE * len(cells))]
