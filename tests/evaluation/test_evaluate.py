@@ -181,8 +181,6 @@ def test_whole_networks_without_cells_are_named(tmp_path: Path) -> None:
     ("options", "words"),
     [
         ({"baselines": ["luck"]}, "'luck' is not a baseline"),
-        ({"where": {"batch": "one"}}, "batch is a number"),
-        ({"where": {"batch": "7", "k_h": "1"}}, "no measured cells .* batch=7 k_h=1"),
         ({"networks": ["nope"]}, "none of the 1 networks"),
     ],
 )
