@@ -65,14 +65,14 @@ def import_(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Import the results of a plan, packs, tables of latencies or logs of trtexec.
+    """Import plans that were measured, packs, tables or trtexec logs.
 
     What lies at PATH decides how it is read. What the store has already is not added twice. See
     docs/guides/importing.md for tables.
 
     \b
     hybridlat import a-plan
-    hybridlat import a-pack --store team.db
+    hybridlat store import a-pack --store team.db
     hybridlat import latencies.csv --nets DIR --target t4/tensorrt/fp16
     """
     kinds = {data_set or _kind_of(path): path for path in paths}

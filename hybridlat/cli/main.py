@@ -58,7 +58,9 @@ COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.it
 _OTHER_WORDS = {"fusion": "lower", "inspect": "lower", "benchmark": "measure", "devices": "targets"}
 _OF_TARGET = "part of --target, as in --target l4/tensorrt/fp16"
 _OTHER_OPTIONS = {
-    **dict.fromkeys(("--precision", "--engine", "--runtime", "--dtype", "--gpu"), _OF_TARGET),
+    **dict.fromkeys(
+        ("--precision", "--engine", "--runtime", "--dtype", "--device", "--gpu"), _OF_TARGET
+    ),
     **dict.fromkeys(("--fp32", "--fp16", "--bf16", "--int8"), _OF_TARGET),
     "--no-measure": "written --measure never",
 }

@@ -1,11 +1,10 @@
 """Options that several commands share, so that they read and mean the same everywhere.
 
-Each knows its group of the help, and other names of its own that work unseen.
+Each knows its group of the help.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -38,23 +37,15 @@ WHAT, WHERE, INPUT, SURE, OUTPUT, OTHER = _GROUPS
 
 
 class Option(click.Option):
-    """An option of a group; ``also`` are names that are understood, and stand in no help."""
+    """An option of a group of the help."""
 
-    def __init__(
-        self, names: Sequence[str], *, group: str = OTHER, also: Sequence[str] = (), **more: Any
-    ) -> None:
+    def __init__(self, names: Sequence[str], *, group: str = OTHER, **more: Any) -> None:
         super().__init__(names, **more)
-        self.group, self._also = group, also
-
-    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        """Register all names; messages and help use those that are shown."""
-        shown, self.opts = self.opts, [*self.opts, *self._also]
-        super().add_to_parser(parser, ctx)
-        self.opts = shown
+        self.group = group
 
 
 def option(*names: str, **more: Any) -> Callable[[F], F]:
-    """``click.option`` with ``group`` and ``also``."""
+    """``click.option`` with a ``group``."""
     return click.option(*names, cls=Option, **more)
 
 
@@ -126,18 +117,12 @@ def _all_of(*decorators: Callable[[F], F]) -> Callable[[F], F]:
 def device(function: F) -> F:
     """The option ``--device-sheet``: it stands for the targets' device in this command."""
 
-    @option("--device-sheet", group=WHERE, also=["--device"], metavar="FILE.toml",
-            type=click.Path(), help="Data sheet of the target's device, for this command."
-    )  # fmt: skip
+    @option("--device-sheet", group=WHERE, metavar="FILE.toml", type=click.Path(),
+            help="Data sheet of the target's device, for this command.")  # fmt: skip
     @wraps(function)
     def command(*arguments: Any, device_sheet: str | None, **options: Any) -> Any:
         if device_sheet is not None:
             ctx = click.get_current_context()
-            if re.fullmatch(r"[\w:-]+", device_sheet) and not Path(device_sheet).exists():
-                raise click.UsageError(
-                    f"{device_sheet!r} is no TOML file: --device-sheet takes one. The device is "
-                    "part of --target, as in --target l4/tensorrt/fp16.", ctx
-                )  # fmt: skip
             try:
                 name = _device_of(ctx, options)
                 ctx.with_resource(device_sheets.with_sheet(device_sheets.read(device_sheet, name)))
@@ -176,9 +161,11 @@ def target_option(words: str, *names: str, **more: Any) -> Callable[[F], F]:
                   shell_complete=complete_target, help=words, **more)  # fmt: skip
 
 
-def time_limit(words: str, **more: Any) -> Callable[[F], F]:
+def time_limit(words: str, *names: str, **more: Any) -> Callable[[F], F]:
     """``--time-limit``, with these words of help."""
-    return option("--time-limit", help=words, **{"type": DURATION, "metavar": "10m", **more})
+    return option(
+        "--time-limit", *names, help=words, **{"type": DURATION, "metavar": "10m", **more}
+    )
 
 
 networks = click.argument("networks", nargs=-1, required=True, metavar="NET.onnx...",
@@ -236,14 +223,13 @@ def nets(words: str) -> Callable[[F], F]:
 
 where = _all_of(target, device, threads, store)
 anywhere = _all_of(targets, device, threads, store)
-_BATCH = ("-b", "--batch-size")
-batch = option("--batch", group=INPUT, also=_BATCH, type=whole(1), metavar="N",
+batch = option("--batch", group=INPUT, type=whole(1), metavar="N",
                help="Size of a free batch dimension (1 unless given).")  # fmt: skip
-batches = option("--batch", "batches", group=INPUT, also=_BATCH, type=BATCHES, metavar="N[,N...]",
+batches = option("--batch", "batches", group=INPUT, type=BATCHES, metavar="N[,N...]",
                  help="Size of a free batch dimension (1 unless given). Several, as in 1,2,4,8, "
                       "give latency and throughput of each.")  # fmt: skip
-shape = option("--shape", "shapes", group=INPUT, also=["--shapes", "--input-shapes"], type=SHAPE,
-               multiple=True, callback=_by_name, metavar="NAME:1x3x224x224",
+shape = option("--shape", "shapes", group=INPUT, type=SHAPE, multiple=True,
+               callback=_by_name, metavar="NAME:1x3x224x224",
                help="Shape of an input; may be repeated.")  # fmt: skip
 sizes = _all_of(batch, shape)
 jobs = option("--jobs", type=whole(1, also=-1), metavar="N", default=1, show_default=True,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import datetime
 from dataclasses import asdict
 
@@ -33,9 +32,7 @@ def store() -> None:
     """
 
 
-_import_here = copy.copy(import_)  # it was a command of the store
-_import_here.hidden = True
-store.add_command(_import_here)
+store.add_command(import_)
 
 
 @store.command()

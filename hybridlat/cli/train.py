@@ -105,7 +105,7 @@ def json_object(value: Trained | Onboarded) -> dict[str, object]:
 
 
 @click.command()
-@options.time_limit("How long to measure, training included: 10m, 1h30m.", also=["--budget"],
+@options.time_limit("How long to measure, training included: 10m, 1h30m.", "--budget", "time_limit",
                     required=True)  # fmt: skip
 @options.nets("ONNX files to measure; those shipped with hybridlat unless given.")
 @option("--full", is_flag=True, help="Measure everything even where another version of the engine "

@@ -163,30 +163,6 @@ def test_options_arrive_as_written(answering: Callable[..., Any]) -> None:
     )
 
 
-@pytest.mark.parametrize("shape", ["--shapes", "--input-shapes"])
-@pytest.mark.parametrize("batch", ["-b", "--batch-size"])
-def test_names_of_other_tools_are_understood(
-    answering: Callable[..., Any], shape: str, batch: str
-) -> None:
-    stand_in = answering(residual())
-    assert cli.run(["predict", "n.onnx", shape, "x:4", batch, "4"]) == 0
-    asked = stand_in.return_value.predict_many.call_args.kwargs
-    assert asked["batch"] == 4 and asked["shapes"] == {"x": (4,)}
-
-
-@pytest.mark.parametrize(
-    ("command", "option", "old"),
-    [("onboard", "--time-limit", "--budget"), ("lower", "--device-sheet", "--device")],
-)
-def test_old_names_work_unseen(command: str, option: str, old: str) -> None:
-    found = cli.app.get_command(click.Context(cli.app), command)
-    assert found is not None
-    text = CliRunner().invoke(cli.app, [command, "--help"]).stdout
-    assert option in text and f"{old} " not in text
-    parser = found.make_parser(click.Context(found))
-    assert parser._long_opt[option].obj is parser._long_opt[old].obj
-
-
 def test_help_is_in_groups_and_cuts_nothing() -> None:
     def shown(*words: str) -> str:
         return CliRunner().invoke(cli.app, [*words, "--help"], env={"COLUMNS": "80"}).stdout
@@ -211,7 +187,7 @@ def test_help_is_in_groups_and_cuts_nothing() -> None:
         (["predict", "n.onnx", "--tolerance", "5"], "write 5% (or 0.05)"),
         (["predict", "n.onnx", "--fp16"], "--fp16 is part of --target, as in"),
         (["compare", "n.onnx", "--precision", "fp16"], "l4/tensorrt/fp16"),
-        (["predict", "n.onnx", "--device", "l4"], "'l4' is no TOML file: --device-sheet"),
+        (["predict", "n.onnx", "--device", "l4"], "--device is part of --target, as in"),
         (["predict", "n.onnx", "--no-measure"], "--measure never"),
         (["predict", "n.onnx", "--threads", "0"], "whole number from 1 to 1024"),
         (["fusion", "n.onnx"], "Did you mean lower?"),

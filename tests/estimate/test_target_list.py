@@ -109,7 +109,9 @@ def test_the_command_lists_families_and_on_demand_their_devices(tmp_path: Path) 
     assert max(map(len, short.stdout.splitlines())) <= 80
     assert "rtx-5090" not in short.stdout
     (tmp_path / "board.toml").write_text(SHEET)
-    long = process("targets", "--store", store, "--all", "--device", str(tmp_path / "board.toml"))
+    long = process(
+        "targets", "--store", store, "--all", "--device-sheet", str(tmp_path / "board.toml")
+    )
     assert "rtx-5090" in long.stdout and "board" in long.stdout
     few = json.loads(process("targets", "--store", store, "--json").stdout)
     many = json.loads(process("targets", "--store", store, "--json", "--all").stdout)
