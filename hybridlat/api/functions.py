@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybridlat.api.calls import front_door
 from hybridlat.api.predictor import Predictor, check_many
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from hybridlat.report.views import Comparison
 
 
-@front_door
 def predict(
     source: Source, target: str | Target | None = None, input: Example | None = None, *,
     batch: int | Sequence[int] | None = None, shapes: Shapes | None = None,
@@ -77,7 +75,6 @@ def predict(
         )
 
 
-@front_door
 def compare(
     sources: Iterable[ManySource], target: str | Target | None = None,
     input: Example | None = None, *, batch: int | None = None, shapes: Shapes | None = None,
@@ -99,7 +96,6 @@ def compare(
         return predictor.compare(sources, input, batch=batch, shapes=shapes)
 
 
-@front_door
 def measure(
     source: Source, target: str | Target | None = None, input: Example | None = None, *,
     what: What = "both", batch: int | None = None, shapes: Shapes | None = None,

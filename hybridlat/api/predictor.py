@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hybridlat.api.calls import front_door
 from hybridlat.api.session import Answer, MeasureMode, Options, Session, Sessions, answer_of
 from hybridlat.api.sources import Item, Query, checked_shapes, items_of, one_batch
 from hybridlat.engines.device_sheets import read
@@ -46,7 +45,6 @@ class Predictor(AbstractContextManager["Predictor"]):
     ``tolerance``, ``confidence`` (0.05 is 5 %), ``progress``, ``settings``, ``device``, ``known``.
     """
 
-    @front_door
     def __init__(
         self,
         target: str | Target | None = None,
@@ -99,7 +97,6 @@ class Predictor(AbstractContextManager["Predictor"]):
         """Close the store, and stop what the backend has started."""
         self.sessions.close()
 
-    @front_door
     def give(
         self, known: Mapping[Any, float], *, batch: int | Sequence[int] | None = None,
         shapes: Shapes | None = None,
@@ -112,7 +109,6 @@ class Predictor(AbstractContextManager["Predictor"]):
         self._token = os.urandom(8)  # names what workers load for it
         self.sessions.first.give(known, batch, shapes)
 
-    @front_door
     def most_telling(
         self, sources: Iterable[Source], *, batch: int | None = None, shapes: Shapes | None = None
     ) -> tuple[int, float] | None:
@@ -129,7 +125,6 @@ class Predictor(AbstractContextManager["Predictor"]):
             return None
         return first.law.most_telling([first.given(one, math.nan) for one in opened])
 
-    @front_door
     def predict(
         self,
         source: Source,
@@ -158,7 +153,6 @@ class Predictor(AbstractContextManager["Predictor"]):
         estimates = list(_raising(answers))
         return estimates if several else estimates[0]
 
-    @front_door
     def predict_many(
         self,
         sources: Iterable[ManySource],
@@ -194,7 +188,6 @@ class Predictor(AbstractContextManager["Predictor"]):
             answers = answers_by_workers(sessions, items, query, jobs, self._token)
         return _raising(answers) if errors == "raise" else answers
 
-    @front_door
     def compare(
         self,
         sources: Iterable[ManySource],
@@ -216,7 +209,6 @@ class Predictor(AbstractContextManager["Predictor"]):
             raise InputError("compare takes two networks or more")
         return Comparison(estimates)
 
-    @front_door
     def space(
         self,
         blocks: Mapping[str, Blocks],
@@ -243,7 +235,6 @@ class Predictor(AbstractContextManager["Predictor"]):
         query = Query(one_batch(batch), checked_shapes(shapes), input)
         return space_of(self.sessions, blocks, query)
 
-    @front_door
     def measure(
         self,
         source: Source,
