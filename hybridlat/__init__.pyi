@@ -1,0 +1,39 @@
+"""The public names: their types for checkers, and where ``__init__.py`` loads each from."""
+
+from hybridlat.api.functions import compare as compare
+from hybridlat.api.functions import measure as measure
+from hybridlat.api.functions import predict as predict
+from hybridlat.api.predictor import Predictor as Predictor
+from hybridlat.api.session import MeasureMode as MeasureMode
+from hybridlat.api.sources import ManySource as ManySource
+from hybridlat.api.sources import Source as Source
+from hybridlat.errors import HybridlatError as HybridlatError
+from hybridlat.estimate.block_space import BlockLatency as BlockLatency
+from hybridlat.estimate.block_space import BlockSpace as BlockSpace
+from hybridlat.estimate.block_space import BlockTable as BlockTable
+from hybridlat.estimate.block_space import SumCheck as SumCheck
+from hybridlat.estimate.lookup.target_list import TargetInfo as TargetInfo
+from hybridlat.estimate.lookup.target_list import list_targets as list_targets
+from hybridlat.graph.network import Shapes as Shapes
+from hybridlat.measuring.report import MeasureReport as MeasureReport
+from hybridlat.measuring.schedule import MeasurementConfig as MeasurementConfig
+from hybridlat.onnx_io.torch_export import Example as Example
+from hybridlat.report.views import Comparison as Comparison
+from hybridlat.report.views import to_frame as to_frame
+from hybridlat.report.views import to_html as to_html
+from hybridlat.schema.device import Device as Device
+from hybridlat.schema.estimate import CellEstimate as CellEstimate
+from hybridlat.schema.estimate import Estimate as Estimate
+from hybridlat.schema.estimate import EstimateWarning as EstimateWarning
+from hybridlat.schema.measurement import Measurement as Measurement
+from hybridlat.schema.progress import Progress as Progress
+from hybridlat.schema.structure import CellPosition as CellPosition
+from hybridlat.schema.structure import CellStructure as CellStructure
+from hybridlat.schema.structure import Kernel as Kernel
+from hybridlat.schema.structure import Roofs as Roofs
+from hybridlat.schema.structure import Structure as Structure
+from hybridlat.schema.structure import Work as Work
+from hybridlat.schema.target import Target as Target
+
+__all__: list[str]
+__version__: str
