@@ -9,7 +9,7 @@ from string import Template
 from hybridlat.report import units
 from hybridlat.report.cell_texts import Row, chain, rows_of, where_text
 from hybridlat.report.table import Html, Table, escape, titled
-from hybridlat.schema.estimate import CellEstimate, Estimate
+from hybridlat.schema.estimate import Estimate
 
 _CHAIN = 60  # letters of a cell's kernels until it is opened
 _LETTERS, _LEAST = 150, 7  # that the whole line of time has room for; fewer say nothing
@@ -103,8 +103,6 @@ def _table(estimate: Estimate) -> str:
     top = max(row.share for row in rows) or 1.0
     scale = units.scale_for(row.latency_us for row in rows)
     number_of = {cell.signature: i for i, cell in enumerate(estimate.cells)}
-    reaches = {_sides(row.cells[0]) for row in rows if row.half_width_share is not None}
-    alike = reaches.pop() if len(reaches) == 1 else ""
     lines = [
         [
             Html(f'<i class="{row.source}" style="width:{100 * row.share / top:.1f}%"></i>',
@@ -123,18 +121,10 @@ def _table(estimate: Estimate) -> str:
         *titled("source", "limit", "where", "what", "cell", wraps=True),
     ]
     plain, no_limit = estimate.structure is None, not any(row.limit for row in rows)
-    left_out = {"interval": alike, "limit": no_limit, "where": plain, "what": plain}
+    left_out = {"limit": no_limit, "where": plain, "what": plain}
     table = Table(columns, lines).without(left_out)
     attributes = [f' data-cell="{number_of[row.cells[0].signature]}"' for row in rows]
-    hint = f'<p class="hint">The interval of each is {alike} of its latency.</p>\n' if alike else ""
-    return f"<h2>Cells, slowest first</h2>\n{hint}{table.page(attributes)}"
-
-
-def _sides(cell: CellEstimate) -> str:
-    if not cell.latency_us or cell.interval_us is None:
-        return ""
-    low, high = (100 * end / cell.latency_us for end in cell.interval_us)
-    return f"{low:.0f} to {high:.0f} %"
+    return f"<h2>Cells, slowest first</h2>\n{table.page(attributes)}"
 
 
 def _opened(row: Row) -> str:

@@ -201,10 +201,8 @@ def test_notes_are_one_box_with_what_to_do_and_the_rest_folded() -> None:
     assert '<div class="notes' not in page([long_tail(3)])
 
 
-def test_lopsided_intervals_are_ranges_and_a_column_that_says_one_thing_is_left_out() -> None:
-    text = page([rough()])
-    assert ">4.4 – 15.0 ms · 90 % sure<" in text and ">interval</th>" not in text
-    assert "53 to 187 % of its latency" in text
+def test_lopsided_intervals_are_ranges() -> None:
+    assert ">4.4 – 15.0 ms · 90 % sure<" in page([rough()])
     first, *others = rough().cells
     first = dataclasses.replace(first, interval_us=(890.0, 910.0))
     text = page([dataclasses.replace(rough(), cells=(first, *others))])
