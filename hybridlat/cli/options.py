@@ -25,7 +25,6 @@ from hybridlat.cli.param_types import (
     whole,
 )
 from hybridlat.engines import device_sheets
-from hybridlat.errors import TargetError
 from hybridlat.estimate.lookup.asked_target import asked_target
 from hybridlat.schema.files import write_text
 from hybridlat.store import Store
@@ -123,11 +122,8 @@ def device(function: F) -> F:
     def command(*arguments: Any, device_sheet: str | None, **options: Any) -> Any:
         if device_sheet is not None:
             ctx = click.get_current_context()
-            try:
-                name = _device_of(ctx, options)
-                ctx.with_resource(device_sheets.with_sheet(device_sheets.read(device_sheet, name)))
-            except TargetError as error:
-                raise click.BadParameter(str(error), ctx, param_hint="'--device-sheet'") from error
+            sheet = device_sheets.read(device_sheet, _device_of(ctx, options))
+            ctx.with_resource(device_sheets.with_sheet(sheet))
         return function(*arguments, **options)
 
     return cast(F, command)
@@ -139,11 +135,8 @@ def _device_of(ctx: click.Context, options: Mapping[str, Any]) -> str | None:
         targets = () if options["target"] is None else (options["target"],)
     if targets is None:
         return None
-    try:
-        with Store(options.get("store")) as store:
-            devices = sorted({asked_target(target, store).device for target in targets})
-    except TargetError as error:
-        raise click.BadParameter(str(error), ctx, param_hint="'--target'") from error
+    with Store(options.get("store")) as store:
+        devices = sorted({asked_target(target, store).device for target in targets})
     if not devices:
         raise click.UsageError(
             "--device-sheet describes the device of --target: give --target as well.", ctx
