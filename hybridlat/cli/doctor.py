@@ -202,9 +202,6 @@ def _place(store: StorePlace, problems: _Problems) -> str:
 
 def _print(checkup: Facts) -> None:
     out = console()
-    engines = sorted(
-        checkup["engines"], key=lambda e: (not e["target"], not e["measures"], e["name"])
-    )
     machine: Mapping[str, str] = {**checkup["machine"], "store": checkup["store"]}
     facts = [[f"  {name.replace('_', ' ')}", value] for name, value in machine.items()]
     for table in (
@@ -213,7 +210,7 @@ def _print(checkup: Facts) -> None:
         Table(titled("engine", "version", "measures here as", wraps=True), [
             [e["name"], e["version"] or "–",
              Cell(e["target"], "measured") if e["target"] else Cell(e["why_not"], "hint")]
-            for e in engines
+            for e in checkup["engines"]
         ]),
         Table(titled("held of", "cells", "networks", "wanders", "last", wraps=True), [
             [h["target"], f"{h['cells']:,}", f"{h['networks']:,}",
