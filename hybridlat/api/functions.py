@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybridlat.api.predictor import Predictor, check_many
+from hybridlat.api.predictor import Predictor
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.progress import OnProgress
@@ -87,7 +87,6 @@ def compare(
 
     ``sources`` are networks as ``predict`` takes them, and so is everything else.
     """
-    check_many(sources, "compare")
     with Predictor(
         target, store=store, threads=threads, measure=measure, tolerance=tolerance,
         confidence=confidence, progress=progress, settings=settings, device=device,

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, TypeAlias
 from hybridlat import onnx_io
 from hybridlat.errors import InputError
 from hybridlat.onnx_io import torch_export
-from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
     import torch
@@ -77,7 +76,11 @@ class Item:
         source, shapes = self.source, checked_shapes(query.shapes)
         if not torch_export.is_module(source):
             if self.example is not None:
-                raise InputError(_no_example(self.example))
+                raise InputError(
+                    f"{self.example!r} is no input to export for: one goes with a torch.nn.Module; "
+                    "an ONNX model's sizes are given by batch=8 or shapes={...}, and a target is "
+                    "given to Predictor"
+                )
             return Opened(onnx_io.load(source, self.name, recall), query.batch, shapes)
         called = type(source).__name__
         if shapes:
@@ -94,17 +97,6 @@ class Item:
         # The module is called with that batch: what was exported for another may have it baked in.
         exported = torch_export.export(source, example, query.batch)
         return Opened(onnx_io.load(exported, self.name or called))
-
-
-def _no_example(example: object) -> str:
-    if isinstance(example, str | Target):
-        return f"'{example}' is no example input: a target is given to Predictor"
-    if isinstance(example, int | float):
-        return f"{example!r} is no example input: a batch size is given with batch={example!r}"
-    return (
-        "an example input goes with a torch.nn.Module: the sizes of an ONNX model's inputs are "
-        'given with batch=8 or shapes={"input": (1, 3, 224, 224)}'
-    )
 
 
 def one_batch(batch: object) -> int | None:

@@ -41,11 +41,7 @@ class _Example:
 
 def space_of(sessions: Sessions, blocks: Mapping[str, Blocks], query: Query) -> BlockSpace:
     """See ``Predictor.space``."""
-    if not isinstance(blocks, Mapping):
-        raise InputError(
-            "a space is a mapping from positions to the blocks that can stand there, not "
-            f"{type(blocks).__name__}"
-        )
+    _check_mapping("a space is a mapping from positions to the blocks of each", blocks)
     if not blocks:
         raise InputError("a space has no positions: give the blocks of at least one")
     choices = {position: _read(position, given, query) for position, given in blocks.items()}
@@ -114,13 +110,14 @@ def _examples(sessions: Sessions, choices: _Choices) -> list[_Example]:
     return examples
 
 
+def _check_mapping(sentence: str, given: object) -> None:
+    if not isinstance(given, Mapping):
+        raise InputError(f"{sentence}, not {type(given).__name__}")
+
+
 def _read(position: str, blocks: Blocks, query: Query) -> dict[str, Network | None]:
     """The networks of the blocks of a position by name; None for a block that may be left out."""
-    if not isinstance(blocks, Mapping):
-        raise InputError(
-            f"the blocks at {position} are a mapping from their names to networks, not "
-            f"{type(blocks).__name__}"
-        )
+    _check_mapping(f"the blocks at {position} are a mapping from their names to networks", blocks)
     networks: dict[str, Network | None] = dict.fromkeys(blocks)
     for name, source in blocks.items():
         if source is not None:

@@ -56,9 +56,9 @@ def test_a_signature_names_every_keyword_and_the_help_too(name: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "keywords", "message"),
     [
-        ((FAKE, 4), {}, r"a batch size is given with batch=4"),
+        ((FAKE, 4), {}, "4 is no input to export for: .* batch=8"),
         ((4, FAKE), {}, "4 is no target: give its name"),
-        ((FAKE, (1, 3, 8, 8)), {}, "an example input goes with a torch.nn.Module"),
+        ((FAKE, (1, 3, 8, 8)), {}, "goes with a torch.nn.Module"),
         ((), {"device": "l4"}, "part of target, as in target='l4/tensorrt/fp16'"),
         ((FAKE,), {"device": "cuda"}, "device takes a data sheet"),
         ((FAKE,), {"tolerance": 5}, "tolerance=5 is no share .*: write 0.05 for 5 %"),
