@@ -86,47 +86,46 @@ class ProgressShown(AbstractContextManager["ProgressShown"]):
     def __init__(self, doing: str = "measuring") -> None:
         self._doing = doing
         self._began = time.monotonic()
-        self._told = -math.inf
-        self._line = self._step = ""
+        self._written = -math.inf
+        self._text = ""
         self._live: Status | None = None
         self._timer: threading.Timer | None = None
         self._lock = threading.RLock()
 
     def at(self, step: str) -> ProgressShown:
         """Name what begins now, as nothing may report how far it is."""
-        with self._lock:
-            self._step = step
-            if self._live is not None:
-                self._live.update(visible(step))
-            elif self._timer is None and sys.stderr.isatty():
-                self._timer = threading.Timer(_SILENT_S, self._draw)
-                self._timer.daemon = True
-                self._timer.start()
+        if sys.stderr.isatty():
+            self._show(step)
         return self
 
     def __call__(self, progress: Progress) -> None:
-        now = time.monotonic()
-        if now - self._began < _SILENT_S:
-            return
-        text = line(progress, self._doing)
+        now, text = time.monotonic(), line(progress, self._doing)
         if sys.stderr.isatty():
-            self._draw(text)
-        elif now - self._told >= _LINE_EVERY_S or progress.done >= progress.total:
-            if text != self._line:
-                say(text)
-            self._told, self._line = now, text
+            self._show(text)
+        elif (now - self._began >= _SILENT_S and text != self._text) and (
+            now - self._written >= _LINE_EVERY_S or progress.done >= progress.total
+        ):
+            say(text)
+            self._written, self._text = now, text
 
-    def _draw(self, text: str | None = None) -> None:
-        """Show a text; without one the step, unless all was closed before its time came."""
+    def _show(self, text: str) -> None:
         with self._lock:
-            if text is None and (self._timer is None or self._live is not None):
-                return
-            if self._live is None:
+            self._text = text
+            if self._live is not None:
+                self._live.update(visible(text))
+            elif self._timer is None:
+                self._timer = threading.Timer(_SILENT_S, self._start)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._timer is not None:  # else all was closed before its time came
                 from rich.console import Console
 
-                self._live = Console(stderr=True, markup=False, highlight=False).status("")
+                console = Console(stderr=True, markup=False, highlight=False)
+                self._live = console.status(visible(self._text))
                 self._live.start()
-            self._live.update(visible(text or self._step))
 
     def close(self) -> None:
         """Take the line off the terminal."""
@@ -136,7 +135,7 @@ class ProgressShown(AbstractContextManager["ProgressShown"]):
             if self._live is not None:
                 self._live.stop()
             self._live = self._timer = None
-        self._began, self._line = time.monotonic(), ""
+        self._began, self._text = time.monotonic(), ""
 
     def __exit__(self, *_: object) -> None:
         self.close()
