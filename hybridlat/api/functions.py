@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybridlat.api.predictor import Predictor
+from hybridlat.api.predictor import Predictor, check_many
+from hybridlat.errors import InputError
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.progress import OnProgress
@@ -85,14 +86,22 @@ def compare(
 ) -> Comparison:  # fmt: skip
     """Two networks or more side by side; the first is what the others are compared with.
 
-    ``sources`` are networks as ``predict`` takes them, and so is everything else.
+    ``sources`` are networks as ``predict`` takes them, and so is everything else. InputError for
+    fewer than two.
     """
+    from hybridlat.report.views import Comparison  # loads the reports
+
     with Predictor(
         target, store=store, threads=threads, measure=measure, tolerance=tolerance,
         confidence=confidence, progress=progress, settings=settings, device=device,
     ) as predictor:  # fmt: skip
         predictor.give(known or {}, batch=batch, shapes=shapes)
-        return predictor.compare(sources, input, batch=batch, shapes=shapes)
+        check_many(sources, "compare")
+        found = predictor.predict_many(sources, input, batch=batch, shapes=shapes, describe=True)
+        estimates = tuple(found)
+    if len(estimates) < 2:
+        raise InputError("compare takes two networks or more")
+    return Comparison(estimates)
 
 
 def measure(

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from hybridlat.measuring.schedule import MeasurementConfig
     from hybridlat.onnx_io import Shapes
     from hybridlat.onnx_io.torch_export import Example
-    from hybridlat.report.views import Comparison
 
 
 class Predictor(AbstractContextManager["Predictor"]):
@@ -187,27 +186,6 @@ class Predictor(AbstractContextManager["Predictor"]):
 
             answers = answers_by_workers(sessions, items, query, jobs, self._token)
         return _raising(answers) if errors == "raise" else answers
-
-    def compare(
-        self,
-        sources: Iterable[ManySource],
-        input: Example | None = None,
-        *,
-        batch: int | None = None,
-        shapes: Shapes | None = None,
-    ) -> Comparison:
-        """Two networks or more side by side; the first is what the others are compared with.
-
-        The arguments are those of ``predict_many``; InputError for fewer than two networks.
-        """
-        from hybridlat.report.views import Comparison  # loads the reports
-
-        check_many(sources, "compare")
-        found = self.predict_many(sources, input, batch=batch, shapes=shapes, describe=True)
-        estimates = tuple(found)
-        if len(estimates) < 2:
-            raise InputError("compare takes two networks or more")
-        return Comparison(estimates)
 
     def space(
         self,

@@ -30,7 +30,7 @@ from tests.report.estimates import described, residual, untrusted
 PACK = "epyc-26-2/onnxruntime-1.31/fp32/1t"
 CALLS = (
     "predict", "compare", "measure", "Predictor", "Predictor.predict", "Predictor.predict_many",
-    "Predictor.compare", "Predictor.measure",
+    "Predictor.measure",
 )  # fmt: skip
 
 
