@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -22,7 +21,6 @@ from hybridlat.measuring.plan_runs import import_results
 from hybridlat.report.units import count_text
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.names import target_named
-from hybridlat.schema.progress import Progress
 from hybridlat.schema.target import Target
 from hybridlat.store import Store, exchange, importers
 from hybridlat.store.importers import ImportedRecords, table, trtexec_log
@@ -102,7 +100,7 @@ def import_(
             document, asides = _import_records(opened, data_set, paths)
     if kind == PLAN:
         records = [record for plan, _ in results for record in plan]
-        print_results(records, sum(new for _, new in results), as_json)
+        _print_results(records, sum(new for _, new in results), as_json)
         return
     is_nothing = kind in importers.TABLES and not document["read"]
     if as_json:
@@ -150,7 +148,7 @@ def _kind_of(path: Path) -> str:
     )
 
 
-def print_results(records: Sequence[Measurement], new: int, as_json: bool) -> None:
+def _print_results(records: Sequence[Measurement], new: int, as_json: bool) -> None:
     """The number of records of a plan, and of those that are new."""
     failures = sum(record.failure is not None for record in records)
     targets = sorted({str(record.target) for record in records})
@@ -197,13 +195,11 @@ def _networks_of(pack: PackLookup) -> ImportedRecords:
 
 def _far(opened: Store, new: ImportedRecords) -> list[str]:
     """What of new records is far from what is believed without them, or contradicts others."""
-    far, began = list[str](), time.monotonic()
-    total = min(len(new.measurements), _COMPARED)
+    far, total = list[str](), min(len(new.measurements), _COMPARED)
     with ProgressShown("comparing with estimates:") as shown:
         for done, text in enumerate(itertools.islice(surprises(opened, new), total), 1):
             far += [text] if text else []
-            left_s = (time.monotonic() - began) * (total / done - 1)
-            shown(Progress(done, total, "comparing", left_s))
+            shown.count(done, total)
     if total < len(new.measurements):
         far.append(f"only the first {total:,} of {len(new.measurements):,} records were compared")
     return [*far, *contradictions(new)]
@@ -220,16 +216,14 @@ def _import_rows(
     """Import whole networks of tables or logs; the JSON document, and what is said."""
     counts = Counter(read=0, measurements=0, signatures=0, breakdowns=0)
     refused, new = list(read.refused), ImportedRecords()
-    files = None if nets is None else tables.NetworkFiles(nets)
-    began, done = time.monotonic(), 0
+    files, done = None if nets is None else tables.NetworkFiles(nets), 0
     for imported, left_out in tables.take(read.rows, files):
         new.signatures |= imported.signatures
         new.measurements += imported.measurements
         new.breakdowns += imported.breakdowns
         refused += left_out
         done += len(imported.measurements) + len(left_out)
-        left_s = (time.monotonic() - began) * (len(read.rows) / done - 1)
-        shown(Progress(done, len(read.rows), "lowering", left_s))
+        shown.count(done, len(read.rows))
     shown.close()
     far = _far(opened, new)
     counts.update(asdict(replace(opened.add_all(new), read=len(new.measurements))))

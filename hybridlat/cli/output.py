@@ -108,6 +108,11 @@ class ProgressShown(AbstractContextManager["ProgressShown"]):
             say(text)
             self._written, self._text = now, text
 
+    def count(self, done: int, total: int) -> None:
+        """So many of all are done, at a steady pace."""
+        left_s = (time.monotonic() - self._began) * (total / done - 1)
+        self(Progress(done, total, self._doing, left_s))
+
     def _show(self, text: str) -> None:
         with self._lock:
             self._text = text
