@@ -30,7 +30,6 @@ from hybridlat.store import Store
 
 if TYPE_CHECKING:
     from hybridlat.measuring.fleet import Fleet
-    from hybridlat.measuring.fleet_device import DeviceReport
 
 FAILED = 3
 
@@ -122,19 +121,11 @@ def measure(
 def _print_fleet(
     reports: list[MeasureReport], problems: list[tuple[str, int]], fleet: Fleet, as_json: bool
 ) -> int:
-    devices = list(fleet.reports.values())
     codes = {0, *(_print(report, as_json) for report in reports), *(code for _, code in problems)}
     for problem, _ in problems:
         aside(problem)
-    if as_json:
-        print_json({
-            "format": 1,
-            "networks": [as_object(report) for report in reports],
-            "devices": [asdict(device) for device in devices],
-            "problems": [problem for problem, _ in problems],
-        })  # fmt: skip
-    else:
-        print_devices(devices)
+    networks = [as_object(report) for report in reports]
+    print_devices(fleet, as_json, networks=networks, problems=[text for text, _ in problems])
     return worst(codes)
 
 
@@ -157,8 +148,12 @@ def opened_fleet(file: Path) -> Iterator[Fleet]:
         yield fleet
 
 
-def print_devices(devices: Sequence[DeviceReport]) -> None:
-    """What each device of a fleet did, for people."""
+def print_devices(fleet: Fleet, as_json: bool, **others: object) -> None:
+    """What each device of a fleet did; with ``others`` the JSON document."""
+    devices = list(fleet.reports.values())
+    if as_json:
+        print_json({"format": 1, **others, "devices": [asdict(device) for device in devices]})
+        return
     rows = [
         [device.name, str(device.cells), str(device.networks), str(device.failures),
          latency_text(device.busy_s * 1e6 or None)]

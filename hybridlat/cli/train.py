@@ -200,17 +200,10 @@ def _onboard_fleet(
 ) -> int:
     with opened_fleet(file) as fleet:
         outcomes = onboard_fleet(fleet, chosen, training, aside)
-        devices = list(fleet.reports.values())
     codes = {0, *(_print_onboarded(one, as_json) for one in outcomes)}
-    if as_json:
-        print_json({
-            "format": 1,
-            "targets": [json_object(one) for one in outcomes if one.problem is None],
-            "devices": [asdict(device) for device in devices],
-            "problems": [f"{one.target}: {one.problem}" for one in outcomes if one.problem],
-        })  # fmt: skip
-    else:
-        print_devices(devices)
+    learned = [json_object(one) for one in outcomes if one.problem is None]
+    problems = [f"{one.target}: {one.problem}" for one in outcomes if one.problem]
+    print_devices(fleet, as_json, targets=learned, problems=problems)
     return worst(codes)
 
 
