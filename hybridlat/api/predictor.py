@@ -28,7 +28,6 @@ from hybridlat.store import Store
 if TYPE_CHECKING:
     from hybridlat.api.sources import ManySource, Source
     from hybridlat.api.space import Blocks
-    from hybridlat.engines.base import Backend
     from hybridlat.estimate.block_space import BlockSpace
     from hybridlat.measuring.report import MeasureReport, What
     from hybridlat.measuring.schedule import MeasurementConfig
@@ -83,11 +82,6 @@ class Predictor(AbstractContextManager["Predictor"]):
     def target(self) -> Target:
         """The target that it predicts for; a file of another precision is answered at its own."""
         return self.sessions.first.target
-
-    @property
-    def backend(self) -> Backend | None:
-        """What measures on the target; None where that is not this machine."""
-        return self.sessions.first.backend
 
     def __exit__(self, *_: object) -> None:
         self.close()
