@@ -14,6 +14,7 @@ import importlib
 import io
 import logging
 import os
+import re
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -56,15 +57,8 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
 """Of each command its module, its name there, and its summary."""
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
 _OTHER_WORDS = {"fusion": "lower", "inspect": "lower", "benchmark": "measure", "devices": "targets"}
-_OF_TARGET = "part of --target, as in --target l4/tensorrt/fp16"
-_OTHER_OPTIONS = {
-    **dict.fromkeys(
-        ("--precision", "--engine", "--runtime", "--dtype", "--device", "--gpu"), _OF_TARGET
-    ),
-    **dict.fromkeys(("--fp32", "--fp16", "--bf16", "--int8"), _OF_TARGET),
-    "--no-measure": "written --measure never",
-}
 """What other tools call it, and what it is here."""
+_OF_TARGET = re.compile("--(precision|engine|runtime|dtype|device|gpu|fp32|fp16|bf16|int8)")
 
 
 class Commands(click.Group):
@@ -165,9 +159,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.ClickException as error:
-        name = getattr(error, "option_name", "")
-        if isinstance(error, click.NoSuchOption) and name in _OTHER_OPTIONS:
-            error = click.UsageError(f"{name} is {_OTHER_OPTIONS[name]}.", error.ctx)
+        if isinstance(error, click.NoSuchOption) and _OF_TARGET.fullmatch(error.option_name):
+            name = error.option_name
+            why = f"{name} is part of --target, as in --target l4/tensorrt/fp16."
+            error = click.UsageError(why, error.ctx)
         error.show(words_of := io.StringIO())
         click.echo(visible(words_of.getvalue(), breaks=True), err=True, nl=False)
         return error.exit_code

@@ -188,7 +188,7 @@ def test_help_is_in_groups_and_cuts_nothing() -> None:
         (["predict", "n.onnx", "--fp16"], "--fp16 is part of --target, as in"),
         (["compare", "n.onnx", "--precision", "fp16"], "l4/tensorrt/fp16"),
         (["predict", "n.onnx", "--device", "l4"], "--device is part of --target, as in"),
-        (["predict", "n.onnx", "--no-measure"], "--measure never"),
+        (["predict", "n.onnx", "--no-measure"], "--measure"),
         (["predict", "n.onnx", "--threads", "0"], "whole number from 1 to 1024"),
         (["fusion", "n.onnx"], "Did you mean lower?"),
         (["predict", "n.onnx", "--batch", "0"], "--batch"),
