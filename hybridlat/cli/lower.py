@@ -22,7 +22,7 @@ from hybridlat.graph.network import Lowered, Network
 from hybridlat.onnx_io import read_network
 from hybridlat.report.cell_texts import first_and_more
 from hybridlat.report.table import Column, Table
-from hybridlat.report.units import count_text, percent_text
+from hybridlat.report.units import count_text
 from hybridlat.schema.shown import visible
 from hybridlat.schema.target import Target
 
@@ -72,9 +72,6 @@ def lower(
     out.print(_table(kernels).terminal())
     if removed:
         out.print(f"{len(removed)} removed: {visible(first_and_more(removed))}", style="dim")
-    if differing is not None and names:
-        share = 1 - len(differing) / len(names)
-        out.print(f"agrees with TensorRT-RTX's compiler on {percent_text(share)} of the operators")
     for warning in lowered.warnings:
         out.print(f"Note: {visible(str(warning))}", style="yellow")
 
