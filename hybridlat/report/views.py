@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _WIDTH = 100
 """Characters of a line where there is no terminal."""
-_DIFFERENCES = 12
 _OF_THE_COMMAND = re.compile(r"\s*\(--all[^)]*\)")
 
 
@@ -92,7 +91,7 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         networks = compare.networks_table(self.estimates)
-        apart = compare.differences_table(self.estimates, _DIFFERENCES)
+        apart = compare.differences_table(self.estimates, compare.ROWS)
         head = [str(networks.caption)] if networks.caption else []
         return _in_notebook(head, [networks, apart] if apart.rows else [networks], [])
 
