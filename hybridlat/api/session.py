@@ -107,9 +107,9 @@ class Session:
     @property
     def may_measure(self) -> bool:
         """Whether the gate may measure; not unless it must where no store would keep it."""
-        if self.backend is None or self.options.measure != "auto":
-            return self.backend is not None and self.options.measure == "always"
-        return not self.store.is_read_only
+        measure = self.options.measure
+        wanted = measure == "always" or (measure == "auto" and not self.store.is_read_only)
+        return self.backend is not None and wanted
 
     @property
     def why_not(self) -> str:
