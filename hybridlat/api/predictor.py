@@ -248,11 +248,9 @@ def check_many(sources: object, name: str) -> None:
 
 
 def _sheet(device: str | Path | Device | None, target: object) -> Device | None:
-    if isinstance(device, str) and not device.endswith(".toml") and not Path(device).exists():
-        raise InputError(
-            f"device={device!r}: device takes a data sheet (a TOML file); the device's name is "
-            f"part of target, as in target='{device}/tensorrt/fp16'"
-        )
     if device is not None and target is None:
-        raise InputError("device says what the target's device is: give a target as well")
+        raise InputError(
+            "device is the data sheet of the target's device: give a target as well, as in "
+            "target='l4/tensorrt/fp16'"
+        )
     return read(device) if isinstance(device, str | Path) else device
