@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
-from hybridlat.schema.shown import Shown, renamed
+from hybridlat.schema.shown import Shown
 from hybridlat.schema.structure import Structure
 
 ESTIMATE_FORMAT = 1
@@ -45,10 +45,6 @@ class EstimateWarning:
     def __str__(self) -> str:
         return self.text
 
-    def __contains__(self, part: str) -> bool:
-        renamed("a part of a warning, which was a sentence", "a part of EstimateWarning.text")
-        return part in self.text
-
 
 @dataclass(frozen=True, slots=True)
 class CellEstimate:
@@ -82,12 +78,6 @@ class CellEstimate:
     def total_us(self) -> float | None:
         """The time of all uses in microseconds; None where there is no latency."""
         return None if self.latency_us is None else self.uses * self.latency_us
-
-    @property
-    def count(self) -> int:
-        """The old name of ``uses``."""
-        renamed("CellEstimate.count", "uses")
-        return self.uses
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,4 +1,4 @@
-"""How an estimate shows itself in Python, what of a text is shown, and what old names are called.
+"""How an estimate shows itself in Python, and what of a text is shown.
 
 ``Shown`` is the one door from values to reports. It finds ``hybridlat.report.views`` by name and
 only when it is used: values need neither rich nor pandas, and who shows nothing loads neither.
@@ -7,7 +7,6 @@ only when it is used: values need neither rich nor pandas, and who shows nothing
 from __future__ import annotations
 
 import unicodedata
-import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -64,8 +63,3 @@ def visible(text: str, *, breaks: bool = False) -> str:
 
 def _views() -> Any:
     return import_module("hybridlat.report.views")
-
-
-def renamed(old: str, new: str) -> None:
-    """Warn the caller of the caller that ``old`` is called ``new`` now."""
-    warnings.warn(f"{old} is now {new}", DeprecationWarning, stacklevel=3)

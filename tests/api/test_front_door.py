@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 import hybridlat
-from hybridlat import EstimateWarning, Predictor
+from hybridlat import Predictor
 from hybridlat.errors import InputError, MissingExtra
 from hybridlat.onnx_io import to_onnx
 from hybridlat.report import terminal
@@ -135,13 +135,8 @@ def test_a_page_is_text_or_a_file(tmp_path: Path) -> None:
     assert "side by side" in str(hybridlat.to_html([residual(), untrusted()]))
 
 
-def test_cells_have_new_names_and_old_ones_say_so() -> None:
+def test_the_cells_to_measure_are_cells() -> None:
     assert untrusted().cells_to_measure == untrusted().cells
-    warning = EstimateWarning("busy", "The machine was busy.")
-    with pytest.warns(DeprecationWarning, match=r"EstimateWarning\.text"):
-        assert "busy" in warning
-    with pytest.warns(DeprecationWarning, match="uses"):
-        assert residual().cells[2].count == 3
 
 
 def test_importing_loads_nothing_and_a_repr_no_pandas() -> None:
