@@ -23,7 +23,6 @@ from hybridlat.estimate.compose.target_composition import (
     own_composition,
     summed_networks,
 )
-from hybridlat.estimate.lookup import target_data
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import (
     from_records,
@@ -207,7 +206,6 @@ def test_an_outline_is_the_same_in_a_network_and_its_signature(name: str) -> Non
 def test_networks_are_signed_where_a_record_may_be_of_them(
     store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(target_data, "FEW_NETWORKS", 0)
     target = Target.parse("elsewhere/onnxruntime-1.31/fp32/1t")
     make_known("elsewhere", store)
     data = [to_onnx(residual_block(channels), seed=None) for channels in (16, 32)]

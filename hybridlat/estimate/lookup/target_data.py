@@ -32,8 +32,6 @@ RecordSource = Store | PackLookup
 T = TypeVar("T")
 V = TypeVar("V")
 _CACHED_VERSION = 6
-FEW_NETWORKS = 20
-"""To sign so many takes less than to read what was measured."""
 
 
 class TargetData:
@@ -60,7 +58,6 @@ class TargetData:
         self._at_state: dict[object, object] = {}
         self._state: tuple[list[Target], list[tuple[int, str]]] | None = None
         self._stamp: object = None
-        self._compared = 0
         self._neighbours: dict[Target, TargetData] = {}
 
     def refresh(self) -> None:
@@ -72,7 +69,6 @@ class TargetData:
             if state != self._state:
                 self._known.clear()
                 self._at_state.clear()
-                self._compared = 0
             self._stamp, self._state = stamp, state
             for neighbour in self._neighbours.values():
                 neighbour.refresh()
@@ -145,9 +141,6 @@ class TargetData:
             return True
         if not self.networks:
             return False
-        self._compared += 1
-        if self._compared <= FEW_NETWORKS:
-            return True
         outlines = self.at_this_state("outlines", self._outlines)
         return outlines is None or whole_networks.outline(partition.network) in outlines
 
