@@ -64,13 +64,9 @@ def surprises(store: Store, new: ImportedRecords) -> Iterator[str]:
         item, text = parts.get((record.target, record.signature)), ""
         if item is not None and record.latency_us is not None and not record.suspect:
             data = known.setdefault(record.target, TargetData(record.target, store))
-            counts, batch = tuple(count for _, count in item.cells), item.labels.get("batch", "")
+            batch = item.labels.get("batch", "")
             with suppress(HybridlatError, KeyError, ValueError):  # of what cannot be estimated
-                one = MeasuredNetwork(
-                    record.target, tuple(new.signatures[h] for h, _ in item.cells), counts,
-                    float(item.labels.get("copied_bytes", "0")), record.latency_us,
-                    record.signature,
-                )  # fmt: skip
+                one = MeasuredNetwork.of(item, new.signatures, record.latency_us)
                 text = surprise(data, one, int(batch) if batch.isdigit() else 1)
         yield text and f"{item.network if item else ''} on {record.target}: {text}"
 

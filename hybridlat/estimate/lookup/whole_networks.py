@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hybridlat.graph.network import Network
-from hybridlat.schema.measurement import MachineLoad, Measurement, busiest, was_busy
+from hybridlat.schema.measurement import Breakdown, MachineLoad, Measurement, busiest, was_busy
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from hybridlat.store.packs import PackLookup
@@ -55,6 +55,20 @@ class MeasuredNetwork:
     latency_us: float
     signature: str
     is_given: bool = False
+
+    @classmethod
+    def of(
+        cls, breakdown: Breakdown, texts: Mapping[str, str], latency_us: float
+    ) -> MeasuredNetwork:
+        """The network of a breakdown; KeyError where the text of a cell is missing."""
+        return cls(
+            breakdown.target,
+            tuple([texts[signature] for signature, _ in breakdown.cells]),
+            tuple([count for _, count in breakdown.cells]),
+            float(breakdown.labels.get("copied_bytes", "0")),
+            latency_us,
+            breakdown.signature,
+        )
 
 
 def whole_latency(

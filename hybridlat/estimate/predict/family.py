@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -225,12 +226,7 @@ def measured_networks(store: Store, target: Target) -> list[MeasuredNetwork]:
         record_of = latest.pop(breakdown.signature, None)
         if record_of is None or record_of.latency_us is None or len(measured) >= MOST_NETWORKS:
             continue
-        hashes = [signature for signature, _ in breakdown.cells]
-        texts = store.signature_texts(hashes)
-        if all(signature in texts for signature in hashes):
-            copied_bytes = float(breakdown.labels.get("copied_bytes", "0"))
-            counts = tuple(count for _, count in breakdown.cells)
-            cells = tuple(texts[signature] for signature in hashes)
-            us, whole = record_of.latency_us, record_of.signature
-            measured.append(MeasuredNetwork(target, cells, counts, copied_bytes, us, whole))
+        texts = store.signature_texts([signature for signature, _ in breakdown.cells])
+        with suppress(KeyError):  # the store has lost a text
+            measured.append(MeasuredNetwork.of(breakdown, texts, record_of.latency_us))
     return measured
