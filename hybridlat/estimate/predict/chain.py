@@ -35,7 +35,7 @@ from hybridlat.estimate.compose.posterior import Block, CellPrior
 from hybridlat.estimate.lookup.models import known_device
 from hybridlat.estimate.lookup.target_data import TargetData, per_state, relatives_of
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
-from hybridlat.estimate.predict.other_targets import other_cpu, versions_of
+from hybridlat.estimate.predict.other_targets import of_record, other_cpu, versions_of
 from hybridlat.estimate.predict.source import (
     UNKNOWN_SPREAD,
     CellLatency,
@@ -89,19 +89,10 @@ class Records(CellSource):
 
     def predict(self, cells: NetworkCells, positions: Sequence[int]) -> list[CellLatency | None]:
         """See ``CellSource``: a failure is an answer too."""
-        records = self.data.known([cells.signatures[i] for i in positions])
-        latencies: list[CellLatency | None] = []
-        for i in positions:
-            record = records.get(cells.signatures[i])
-            if record is None:
-                latencies.append(None)
-            elif record.latency_us is None:
-                reason = record.failure or "it could not be measured"
-                latencies.append(CellLatency(None, 1.0, reason, False, "unsupported"))
-            else:
-                spread = record.spread_share
-                latencies.append(CellLatency(record.latency_us, spread, source="measured"))
-        return latencies
+        signatures = [cells.signatures[i] for i in positions]
+        known = self.data.known(signatures)
+        latencies = {h: of_record(stats) for h, stats in known.items()}
+        return [latencies.get(signature) for signature in signatures]
 
 
 @dataclass(frozen=True)

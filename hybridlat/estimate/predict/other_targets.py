@@ -21,7 +21,7 @@ from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE
 from hybridlat.estimate.compose.target_composition import composition_of
 from hybridlat.estimate.lookup.models import all_readable, model_folders, read_target
 from hybridlat.estimate.lookup.target_data import TargetData, per_state, version_gap
-from hybridlat.estimate.lookup.whole_networks import WholeLatency
+from hybridlat.estimate.lookup.whole_networks import LEAST_NOISE_SHARE, WholeLatency
 from hybridlat.estimate.predict.ratios import RATIOS, Pair, RatioPrior, Ratios
 from hybridlat.estimate.predict.source import (
     CellLatency,
@@ -33,12 +33,11 @@ from hybridlat.estimate.predict.source import (
     prior_of,
     stated,
 )
+from hybridlat.store import LatencyStats
 
 LEAST_US = 20.0
 """Cells below that tell more of clocks than of ratios."""
 MOST_PAIRS = 1000
-LEAST_NOISE_SHARE = 0.01
-"""Of a cell that is measured again on another day, whatever its visits say."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,13 +163,18 @@ class OtherTarget(CellSource):
         return CellLatency(latency_us, spread, reason, there.trusted and not asked)
 
 
+def of_record(stats: LatencyStats) -> CellLatency:
+    """What is on record of a cell: a failure is an answer too."""
+    if stats.latency_us is None:
+        reason = stats.failure or "it could not be measured"
+        return CellLatency(None, 1.0, reason, False, "unsupported")
+    return CellLatency(stats.latency_us, stats.spread_share, source="measured")
+
+
 def latencies_of(data: TargetData, texts: Mapping[str, str]) -> dict[str, CellLatency]:
     """What a target knows of cells: its records, for the rest its model, whatever the distance."""
-    known = {
-        h: CellLatency(stats.latency_us, stats.spread_share, source="measured")
-        for h, stats in data.known(texts).items()
-        if stats.latency_us is not None
-    }
+    records = data.known(texts).items()
+    known = {h: of_record(stats) for h, stats in records if stats.latency_us is not None}
     rest = [h for h in texts if h not in known]
     model = data.model if rest else None
     if model is not None:
