@@ -39,11 +39,6 @@ def decode_or_none(text: str | bytes | None, form: type[T]) -> T | None:
         return None
 
 
-def is_json(text: str) -> bool:
-    """Whether a text is one JSON document."""
-    return decode_or_none(text, msgspec.Raw) is not None
-
-
 def canonical(body: Mapping[str, object]) -> str:
     """The JSON that ids are hashes of: sorted keys, no spaces."""
     return json.dumps(body, sort_keys=True, separators=(",", ":"))

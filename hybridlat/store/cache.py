@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
+import msgspec
+
 from hybridlat.errors import StoreError
 from hybridlat.schema import wire
 from hybridlat.store.connection import Connection
@@ -115,7 +117,7 @@ class Cache:
 def damaged(database: Database) -> Iterator[tuple[bytes, str]]:
     """The key and the scope of each entry that is no JSON document."""
     for key, scope, text in database.paged(tuple[bytes, str, str], _ENTRIES, database.keys(_KEYS)):
-        if not wire.is_json(text):
+        if wire.decode_or_none(text, msgspec.Raw) is None:
             yield key, scope
 
 
