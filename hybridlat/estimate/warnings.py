@@ -148,8 +148,7 @@ def _of_predictions(
         yield from sentences("network-hint", [text])
     yield from _of_physics(belief, estimate.latency_us)
     # The family, or another target that answered, is named as the cells' origin.
-    is_own = belief.priors.composition is None or own_composition(data) is not None
-    if is_own and not estimate.busy:
+    if belief.priors.composition is None and not estimate.busy:
         yield from sentences("uncalibrated", _of_interval(data))
     yield from _of_tolerance(request, estimate)
 
@@ -204,14 +203,9 @@ def _of_interval(data: TargetData) -> list[str]:
     if own_composition(data) is not None or own >= ENOUGH_NETWORKS:
         return []
     lender, _ = lent_composition(data)
-    lent = f"the interval of {lender}, widened" if lender else ""
-    if own:
-        networks = "1 whole network" if own == 1 else f"{own} whole networks"
-        beside = lent or "a first guess"
-        return [f"the interval rests on {networks} measured on {data.target}, and on {beside}"]
-    if lent:
-        return [f"the interval rests on {lent}: no whole network was measured on {data.target} yet"]
-    return ["the interval is not calibrated on whole networks of this target yet"]
+    lent = f"the interval of {lender}, widened" if lender else "a first guess"
+    networks = {0: "no whole network", 1: "1 whole network"}.get(own, f"{own} whole networks")
+    return [f"the interval rests on {lent}, with {networks} measured on {data.target} yet"]
 
 
 def _of_pace(data: TargetData) -> list[EstimateWarning]:
