@@ -39,6 +39,7 @@ class Target:
     threads: int | None = None
 
     @classmethod
+    @lru_cache(maxsize=1024)
     def parse(cls, text: str) -> Target:
         """Read a target as written by ``str(target)``; TargetError says what is wrong."""
         parts = text.strip().split("/")

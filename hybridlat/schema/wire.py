@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -65,7 +64,10 @@ def record(
     values = {name: value for name, value in body.items() if name != "format"}
     target = values.get("target")
     if isinstance(target, str):
-        values["target"] = _parts_of(target)
+        try:
+            values["target"] = Target.parse(target)
+        except TargetError as error:
+            raise ValueError(str(error)) from error
     elif "target" in values:
         raise ValueError(f"target: expected str, got {type(target).__name__}")
     try:
@@ -84,16 +86,6 @@ def _require_all(body: Mapping[str, object], form: type[Struct]) -> None:
     for name in form.__struct_fields__:
         if name not in body:
             raise ValueError(f"object missing required field {name}")
-
-
-@lru_cache(maxsize=256)
-def _parts_of(target: str) -> dict[str, object]:
-    """The fields of a target that is written as one text."""
-    try:
-        parts: dict[str, object] = msgspec.to_builtins(Target.parse(target))
-    except TargetError as error:
-        raise ValueError(str(error)) from error
-    return parts
 
 
 def phrase_of(error: Exception) -> str:
