@@ -11,7 +11,7 @@ from dataclasses import replace
 from hybridlat.engines import device_sheets, host, registry
 from hybridlat.errors import TargetError
 from hybridlat.schema.names import device_name, engine_name, precision_name, refuse_version
-from hybridlat.schema.target import PART, PRECISIONS, VERSION, Target
+from hybridlat.schema.target import PART, PRECISIONS, VERSION, Target, version_key
 from hybridlat.store import Store, packs
 
 
@@ -114,11 +114,10 @@ def newest_on_record(target: Target, store: Store, threads: int | None = None) -
     return target if target in known else max(likes, key=_age, default=target)
 
 
-def _age(target: Target) -> tuple[bool, bool, list[int]]:
+def _age(target: Target) -> tuple[bool, bool, tuple[int, ...]]:
     """Sorts versions by age: containers without a number, then years alone, then numbers."""
-    version = target.version
-    numbers = [int(number) for number in re.findall(r"[0-9]+", version)]
-    return bool(numbers), not re.fullmatch("20[0-9]{2}", version), numbers
+    numbers = version_key(target.version)
+    return bool(numbers), not re.fullmatch("20[0-9]{2}", target.version), numbers
 
 
 def refuse_unknown(target: Target, store: Store) -> None:
