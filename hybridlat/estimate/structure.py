@@ -60,16 +60,13 @@ def network_structure(
     outer = len(_shared([path[:-1] for path in parts if path != [""]]))
     paths = [".".join(path[outer:]) for path in parts]
 
-    def path_of(kernel: Sequence[int]) -> str:
-        """The module of a kernel: that of its first operator, what is fused to it comes after."""
-        return next((paths[n] for n in kernel if paths[n]), "")
-
     uses = [(number, p) for number, use in enumerate(partition.uses) for p in use.places]
     places = tuple(
         CellPosition(
             number,
             place.reads,
-            common_path([path_of(kernel) for kernel in shown(place)]),
+            # A kernel is its first operator's: what is fused to it comes after.
+            common_path([next((paths[n] for n in k if paths[n]), "") for k in shown(place)]),
             tuple(tuple(names[n] for n in kernel) for kernel in shown(place)),
         )
         for number, place in sorted(uses, key=lambda pair: pair[1].order)
