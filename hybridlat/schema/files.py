@@ -103,9 +103,5 @@ def sweep(prefix: str) -> None:
     """Remove the folders of processes that have died, once a process, as far as Linux tells."""
     for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         process = Path("/proc", left.name.removeprefix(prefix).partition("-")[0])
-        if (
-            process.name.isdecimal()
-            and not process.exists()
-            and process.parent.joinpath("1").exists()
-        ):
+        if process.name.isdecimal() and not process.exists() and Path("/proc/1").exists():
             shutil.rmtree(left, ignore_errors=True)
