@@ -113,8 +113,6 @@ class Composition:
 
         Multipliers grow by the ratio of the two confidences' ``interval_factor``.
         """
-        if confidence == self.confidence:
-            return self
         ratio = self.interval_factor(confidence) / self.interval_factor(self.confidence)
         scaled = tuple((x, q * ratio) for x, q in self.quantiles)
         return replace(self, confidence=confidence, quantiles=scaled)
