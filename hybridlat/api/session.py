@@ -21,7 +21,7 @@ from hybridlat.engines.device_sheets import with_sheet
 from hybridlat.engines.registry import ResolvedEngine, precision_notes
 from hybridlat.errors import BackendUnavailable, HybridlatError, InputError
 from hybridlat.estimate.belief import SWITCHED_OFF, Request
-from hybridlat.estimate.lookup.asked_target import refuse_unknown
+from hybridlat.estimate.lookup.asked_target import described, on_record
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork
 from hybridlat.estimate.network_estimate import estimate_network
@@ -143,7 +143,7 @@ class Session:
     def check(self) -> None:
         """TargetError where nothing is known of the target's device."""
         if self.backend is None and self.options.device is None:
-            refuse_unknown(self.target, self.store)
+            described(self.target.device, on_record(self.store))
 
     def give(self, known: Mapping[Any, Any], batch: object, shapes: Shapes | None) -> None:
         """See ``Predictor.give``."""

@@ -88,12 +88,12 @@ def _words(text: str) -> set[str]:
 def known_target(text: str | Target, store: Store) -> Target:
     """The target of a known device that a text means, the newest on record without a version.
 
-    A Target is taken as it is. TargetError as for ``asked_target`` and ``refuse_unknown``.
+    A Target is taken as it is. TargetError as for ``asked_target`` and ``described``.
     """
     if isinstance(text, Target):
         return text
     target = newest_on_record(asked_target(text, store), store)
-    refuse_unknown(target, store)
+    described(target.device, on_record(store))
     return target
 
 
@@ -118,11 +118,6 @@ def _age(target: Target) -> tuple[bool, bool, tuple[int, ...]]:
     """Sorts versions by age: containers without a number, then years alone, then numbers."""
     numbers = version_key(target.version)
     return bool(numbers), not re.fullmatch("20[0-9]{2}", target.version), numbers
-
-
-def refuse_unknown(target: Target, store: Store) -> None:
-    """TargetError for a device that has neither sheet nor record, and is not this machine."""
-    described(target.device, on_record(store))
 
 
 def described(device: str, known: Collection[Target]) -> str:
