@@ -187,11 +187,11 @@ def cell_priors(
     if whole is not None and whole.is_exact and not is_known:
         answers |= _left_over(cells, answers, whole.latency_us)
     if whole is None:
-        told = ((each, one) for each in versions_of(data) if (one := each.whole(cells)) is not None)
-        version, whole = next(told, (None, None))
+        versions = ((each, there) for each in versions_of(data) if (there := each.whole(cells)))
+        version, whole = next(versions, (None, None))
         if is_known and version is not None:  # it tells what the network takes beside its cells
             law = version.law(cells)
-        if law is not None and law.told_whole:
+        if law is not None and law.knows_whole:
             whole = None
     best_us = None
     if elsewhere and (device := _device(data)) is not None:

@@ -108,7 +108,7 @@ class NetworkLaw:
     ``cells_us`` are the latencies of all of its cells, NaN where unknown; ``beside_us`` is what a
     run costs beside them, ``spread_share`` the standard error of ln(latency of the network). Some
     know more: the constants that it is ``composed`` by, the ``covariance`` of the cells' errors,
-    what is ``known`` of each, and whether all that knows the network as ``told_whole`` elsewhere.
+    what is ``known`` of each; ``knows_whole``: with the network as it was measured elsewhere.
     """
 
     cells_us: Sequence[float]
@@ -117,7 +117,7 @@ class NetworkLaw:
     composed: Composition | None = None
     covariance: NDArray[np.float64] | None = None
     known: Sequence[CellLatency | None] = ()
-    told_whole: bool = False
+    knows_whole: bool = False
 
     def composition(self, cells: NetworkCells, elsewhere: Mapping[int, CellLatency]) -> Composition:
         """Constants and width by which the cells make the network.
