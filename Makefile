@@ -4,6 +4,7 @@
 #              machine whose CPU nobody knows; IDENTITY=epyc-26-2: the shipped pack's, arm: one of ARM
 # make test-arm  the tests as on an ARM CPU
 # make fuzz    tries mutated inputs (KIND=networks SEED=7 COUNT=10000) and shows what is no answer
+# make drift   shows which predictions of the shipped networks moved; WHY="the reason" accepts it
 # make size    counts lines and modules by room, import circles, and words of the pages
 # make docs    writes the site of the pages to build/site, without a network
 # make wheel-check  the wheel in an empty environment does all that the pages say (some minutes)
@@ -33,7 +34,7 @@ COUNT ?= 10000
 
 export IDENTITY ?= unknown
 
-.PHONY: demo test test-arm install check style tests fuzz size docs wheel-check matrix oldest newest clean
+.PHONY: demo test test-arm install check style tests fuzz drift size docs wheel-check matrix oldest newest clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.installed
@@ -61,6 +62,10 @@ tests:
 
 fuzz: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz.driver $(KIND) $(SEED) $(COUNT)
+
+drift: export HYBRIDLAT_IDENTITY := tests/fakes/identities/$(IDENTITY)
+drift: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.drift $(if $(WHY),--why "$(WHY)")
 
 size: | $(BIN)/python
 	@$(BIN)/python tests/size.py

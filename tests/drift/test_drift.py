@@ -1,0 +1,76 @@
+"""The gate: no prediction of a shipped network moves unseen, and no answer turns into none."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.drift import __main__ as command
+from tests.drift import predictions
+from tests.drift.predictions import TARGETS, Prediction, engine_version, moves, predicted
+
+ENGINE, TABLE = predictions.read_table()
+ROW = Prediction(1000.0, 900.0, 1100.0, 0.5)
+KEY = ("resnet18", "t4/tensorrt/fp16")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_no_prediction_moves_unseen(target: str) -> None:
+    if "/onnxruntime-" in target and ENGINE != engine_version():
+        pytest.skip(f"the table holds what {ENGINE} makes of the graphs, not {engine_version()}")
+    old = {key: answer for key, answer in TABLE.items() if key[1] == target}
+    moved = moves(old, predicted([target]))
+    rows = "\n".join(map(str, moved))
+    assert not moved, f"{len(moved)} values moved; accept by make drift WHY=…\n{rows}"
+
+
+def test_the_table_holds_every_network_and_target() -> None:
+    networks = [path.stem for path in predictions.NETWORKS.glob("*.onnx")]
+    assert TABLE.keys() == {(network, target) for network in networks for target in TARGETS}
+    assert all(isinstance(answer, Prediction) for answer in TABLE.values())
+
+
+@pytest.mark.parametrize(
+    ("new", "what"),
+    [
+        (replace(ROW, latency_us=1009.0), []),
+        (replace(ROW, latency_us=1011.0, high_us=800.0), ["high_us", "latency_us"]),
+        (replace(ROW, measured_share=0.48), ["measured_share"]),
+        (replace(ROW, high_us=math.inf), ["high_us"]),
+        (replace(ROW, latency_us=math.nan), ["latency lost"]),
+        ("no sheet", ["refused"]),
+        (None, ["no longer asked"]),
+    ],
+)
+def test_what_moves_is_named_the_largest_first(
+    new: Prediction | str | None, what: list[str]
+) -> None:
+    moved = moves({KEY: ROW}, {} if new is None else {KEY: new})
+    assert [move.what for move in moved] == what
+    assert [move.is_lost for move in moved] == [
+        name in ("refused", "latency lost") for name in what
+    ]
+    assert all(move.network in str(move) and move.target in str(move) for move in moved)
+
+
+def test_a_move_is_accepted_with_a_reason_and_a_refusal_never(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, log = tmp_path / "predictions.csv", tmp_path / "accepted.md"
+    monkeypatch.setattr(predictions, "TABLE", table)
+    monkeypatch.setattr(command, "LOG", log)
+    predictions.write_table({KEY: ROW})
+    before = table.read_bytes()
+    monkeypatch.setattr(command, "predicted", lambda: {KEY: replace(ROW, latency_us=1200.0)})
+    assert command.main([]) == 0
+    assert "+20.0 %" in capsys.readouterr().out
+    assert table.read_bytes() == before and not log.exists()
+    assert command.main(["--why", "pooling reads its padding"]) == 0
+    assert predictions.read_table()[1] == {KEY: replace(ROW, latency_us=1200.0)}
+    assert log.read_text(encoding="utf-8").startswith("- pooling reads its padding (1 predictions")
+    monkeypatch.setattr(command, "predicted", lambda: {KEY: "no sheet"})
+    assert command.main(["--why", "anything"]) == 1
+    assert predictions.read_table()[1] == {KEY: replace(ROW, latency_us=1200.0)}
