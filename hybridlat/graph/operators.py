@@ -5,45 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from hybridlat.graph.work import FAMILY_OF
+
 KINDS = {name: i for i, name in enumerate(
     ("conv", "matmul", "pool", "pointwise", "reduce", "move", "other")
 )}  # fmt: skip
 """Family of an operator and its number.
 
 conv and matmul contract (FLOP = 2·M·N·K), pool reads a window per output, pointwise does a few
-operations per element, reduce reads more than it writes, move computes nothing.
+operations per element, reduce reads more than it writes, move computes nothing. Which operator is
+of which family says the table of :mod:`hybridlat.graph.work`.
 """
 
-_FAMILIES: dict[str, tuple[str, ...]] = {
-    "conv": ("Conv", "FusedConv", "ConvTranspose", "QLinearConv", "ConvInteger", "NhwcConv",
-             "NhwcFusedConv"),
-    "matmul": ("MatMul", "Gemm", "FusedMatMul", "FusedGemm", "QLinearMatMul", "QGemm",
-               "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "MatMulNBits"),
-    "pool": ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LpPool",
-             "NhwcMaxPool", "QLinearAveragePool", "QLinearGlobalAveragePool"),
-    "pointwise": (
-        "Relu", "LeakyRelu", "PRelu", "Clip", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu",
-        "Selu", "Softplus", "Erf", "Gelu", "FastGelu", "BiasGelu", "QuickGelu", "Mish", "Swish",
-        "Exp", "Log", "Sqrt", "Pow", "Abs", "Neg", "Reciprocal", "Floor", "Ceil", "Round", "Not",
-        "Add", "Sub", "Mul", "Div", "Min", "Max", "Sum", "Mean", "Where", "Equal", "Greater",
-        "Less", "And", "Or", "Cast", "Identity", "Dropout", "BatchNormalization", "QuantizeLinear",
-        "DequantizeLinear", "ThresholdedRelu", "Pointwise", "DynamicQuantizeLinear", "QLinearAdd",
-        "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu", "QLinearWhere",
-    ),
-    "reduce": (
-        "Softmax", "LogSoftmax", "ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2",
-        "ReduceSumSquare", "ReduceProd", "LRN", "LayerNormalization", "InstanceNormalization",
-        "GroupNormalization", "SkipLayerNormalization", "MeanVarianceNormalization", "ArgMax",
-        "ArgMin", "TopK", "LpNormalization", "CumSum", "QLinearSoftmax", "QLinearReduceMean",
-    ),
-    "move": (
-        "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Concat", "Split", "Slice",
-        "Pad", "Gather", "GatherND", "GatherElements", "Expand", "Tile", "DepthToSpace",
-        "SpaceToDepth", "Resize", "Upsample", "ReorderInput", "ReorderOutput", "Shape",
-        "ConstantOfShape", "ScatterND", "Range", "QLinearConcat",
-    ),
-}  # fmt: skip
-_KIND_OF = {op: KINDS[family] for family, ops in _FAMILIES.items() for op in ops}
+_KIND_OF = {op: KINDS[family] for op, family in FAMILY_OF.items()}
 _WEIGHT_PLACE = {"QLinearConv": 3, "QLinearMatMul": 3, "QGemm": 3}
 _WHOLE_NUMBERS = frozenset({
     "ConvInteger", "MatMulInteger", "MatMulIntegerToFloat", "QGemm", "DynamicQuantizeMatMul",
@@ -74,14 +48,12 @@ class Fusion:
     """A kernel that computes several operators of a file, as far as its cost goes.
 
     ``op`` is the operator that decides the cost, ``adds`` says whether a sum is among the others,
-    ``activation`` the class of what is done to each element on the way out, ``reorders`` whether
-    a convolution or product reads through a transpose.
+    ``activation`` the class of what is done to each element on the way out.
     """
 
     op: str
     adds: bool
     activation: int
-    reorders: bool = False
 
 
 @lru_cache(maxsize=4096)
@@ -90,8 +62,8 @@ def fusion(qualified_op: str) -> Fusion | None:
 
     Normalisation folds into the weights and counts nothing. A chain of pointwise operators is one
     kind of kernel, whatever its links. A convolution or product that reads through a
-    transpose is that convolution, and so are several that run as one; other operators that both
-    cost are a kind of their own.
+    transpose is that convolution, and so are several that run as one; two products with a softmax
+    between them are attention. Other operators that both cost are a kind of their own.
     """
     domain, _, name = qualified_op.rpartition("::")
     if domain != "fused":
@@ -102,11 +74,13 @@ def fusion(qualified_op: str) -> Fusion | None:
     cost = max((activation_class(op) for op in light if op not in _FREE), default=0)
     unknown = [op for op in light if kind_of(op) == KINDS["other"]]
     contracting = [op for op in heavy if kind_of(op) <= KINDS["matmul"]]
+    if len(contracting) == 2 and "Conv" not in heavy and "Softmax" in heavy:
+        return Fusion("Attention", False, 0)
     reorders = heavy == ["Transpose", *contracting] and len(contracting) == 1
     if reorders or set(heavy) == {"Conv"}:
         heavy = contracting[:1]
     main = "+".join(heavy + unknown) or "Pointwise"
-    return Fusion(main, "Add" in members or "Sum" in members, cost, reorders)
+    return Fusion(main, "Add" in members or "Sum" in members, cost)
 
 
 def activation_class(name: str) -> int:

@@ -23,16 +23,17 @@ COLUMNS: tuple[str, ...] = (
     "op", "kind", "batch", "c_in", "h_in", "w_in", "c_out", "h_out", "w_out", "k_h", "k_w",
     "stride", "dilation", "groups", "pad", "m", "n", "k", "flop", "in_bytes", "weight_bytes",
     "out_bytes", "item_bytes", "activation", "has_add", "has_bias", "inputs", "rank", "run",
-    "length", "variant", "context",
+    "length", "variant", "steps", "reread_bytes", "known", "context",
 )  # fmt: skip
 """Columns of a geometry row.
 
 ``op`` is the operator's position in ``Geometry.ops`` and ``kind`` its family in operators.KINDS.
 ``m``, ``n``, ``k`` are the implicit matrix product of one group: output positions x output
 channels x (input channels · taps). ``run`` is how many elements are read one after the other,
-``length`` how many one output sums over, ``variant`` numbers an operator's mode and layout,
-``context`` how much else the network holds (``CONTEXTS``). Sizes in elements, ``*_bytes`` in bytes
-of the file's types.
+``length`` how many one output sums over, ``variant`` numbers an operator's mode and layout.
+``steps`` are done one after the other and each reads ``reread_bytes`` of the weights anew;
+``known`` is 0 where the table of work does not tell the FLOP; ``context`` is how much else the
+network holds (``CONTEXTS``). Sizes in elements, ``*_bytes`` in bytes of the file's types.
 """
 CONTEXTS = {"": 0.0, "medium": 1.0, "small": 2.0}
 """Number of each context: the fewer weights a network holds, the warmer are the caches."""
@@ -170,6 +171,8 @@ TILES = ((32, 32), (64, 32), (64, 64), (128, 64), (128, 128), (256, 128))
 """Output tiles (rows, columns) that GEMM and convolution kernels of GPUs are commonly built for."""
 PRECISION_BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "int8": 1.0}
 _FLOOR_US = 1e-3
+_CACHE_SPEED = 4.0
+"""How much quicker than memory the last cache is: 3 to 6 times by what devices are measured at."""
 
 
 class View:
@@ -208,6 +211,20 @@ class View:
         return self.weight_size + self.activation_size
 
     @cached_property
+    def reread_size(self) -> Array:
+        """What the steps of a recurrent layer read anew, and no cache holds."""
+        cache = float(self.device.cache_bytes[-1]) if self.device.cache_bytes else 2.0**20
+        again = self.reread_bytes * self._shrink
+        return np.where(again > cache, again * (self.steps - 1), 0.0)
+
+    @cached_property
+    def steps_us(self) -> Array:
+        """Starting every step but the first, and reading its weights from the last cache."""
+        again = self.reread_bytes * self._shrink * (self.steps - 1) - self.reread_size
+        from_cache_us = again / (_CACHE_SPEED * self.device.bandwidth_bytes_per_s) * 1e6
+        return (self.steps - 1) * (self.device.launch_us or 0.0) + from_cache_us
+
+    @cached_property
     def peak_flops(self) -> Array:
         """FLOP per second: at the target's precision, of kernels of bytes at that of 8 bits."""
         usual, narrow = self.device.peak(self.precision), self.device.peak("int8")
@@ -219,11 +236,12 @@ class View:
 
     @cached_property
     def memory_us(self) -> Array:
-        return self.size / self.device.bandwidth_bytes_per_s * 1e6
+        return (self.size + self.reread_size) / self.device.bandwidth_bytes_per_s * 1e6
 
     @cached_property
     def roofline_us(self) -> Array:
-        return np.maximum(np.maximum(self.compute_us, self.memory_us), _FLOOR_US)
+        at_once_us = np.maximum(np.maximum(self.compute_us, self.memory_us), _FLOOR_US)
+        return at_once_us + self.steps_us
 
     @cached_property
     def contracts(self) -> NDArray[np.bool_]:

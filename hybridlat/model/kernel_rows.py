@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any, NamedTuple, TypeVar
 
 from hybridlat.graph.network import ITEM_BYTES
 from hybridlat.graph.operators import (
@@ -17,6 +19,7 @@ from hybridlat.graph.operators import (
     kind_of,
     weight_place,
 )
+from hybridlat.graph.work import PER_RESULT, PRODUCTS, Product, Shape, is_known
 
 CHANNELS_LAST = 4
 """What a ``variant`` holds beside its mode where channels are innermost."""
@@ -36,7 +39,10 @@ def tensor_of(text: str, separator: str, weight: bool) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class KernelAttributes:
-    """What a geometry needs of a node's attributes; ``variant`` numbers its mode and layout."""
+    """What a geometry needs of a node's attributes; ``variant`` numbers its mode and layout.
+
+    ``given`` are all of them as they are written.
+    """
 
     kernel: tuple[int, int] | None
     stride: int
@@ -50,6 +56,7 @@ class KernelAttributes:
     size: int
     variant: int
     channels_last: bool
+    given: Mapping[str, object]
 
 
 def _pair(values: Sequence[int] | None) -> tuple[int, int] | None:
@@ -64,7 +71,11 @@ def attributes_of(text: str) -> KernelAttributes:
 
     Operators of other domains may call something else by the same name: it counts as left out.
     """
-    loaded = {name: value for name, value in json.loads(text).items() if _is_usual(name, value)}
+    return _attributes(json.loads(text))
+
+
+def _attributes(given: Mapping[str, object]) -> KernelAttributes:
+    loaded: dict[str, Any] = {n: value for n, value in given.items() if _is_usual(n, value)}
     # Channels are innermost in the shapes (ONNX Runtime), or in the strides alone (PyTorch).
     in_shapes = bool(loaded.get("channels_last", 0))
     innermost = in_shapes or loaded.get("memory_format") == "channels_last"
@@ -81,6 +92,7 @@ def attributes_of(text: str) -> KernelAttributes:
         size=loaded.get("size", 0),
         variant=_MODES.get(loaded.get("mode", ""), 0) + CHANNELS_LAST * innermost,
         channels_last=in_shapes,
+        given=given,
     )
 
 
@@ -105,29 +117,103 @@ def _image(shape: tuple[int, ...], channels_last: bool = False) -> tuple[int, in
     return (*shape, 1, 1, 1, 1)[:4]  # type: ignore[return-value]
 
 
+class Part(NamedTuple):
+    """One operator in a kernel that holds several, with the tensors as it sees them itself."""
+
+    op: str
+    read: tuple[Tensor | None, ...]
+    made: tuple[Tensor, ...]
+    attributes: KernelAttributes
+
+
+def _parts(read: Sequence[Tensor | None], a: KernelAttributes) -> list[Part]:
+    """The operators of a kernel whose attributes say how they hang together, views among them."""
+    wires = a.given.get("wires")
+    if not isinstance(wires, list):
+        return []
+    known: dict[str, Tensor | None] = {f"i{place}": tensor for place, tensor in enumerate(read)}
+    parts: list[Part] = []
+    for place, wire in enumerate(wires[:-1]):
+        op, _, inputs, types, given = json.loads(wire)
+        seen = tuple(known.get(name) for name in inputs)
+        is_weight = any(seen) and all(tensor is None or tensor[3] for tensor in seen)
+        made = [
+            tensor_of(text.removesuffix("]"), "[", is_weight) if text else None for text in types
+        ]
+        known.update((f"{place}.{index}", tensor) for index, tensor in enumerate(made))
+        parts.append(Part(op, seen, tuple(t for t in made if t is not None), _attributes(given)))
+    return parts
+
+
+def _convolution(
+    op: str, weight: Shape, read: Tensor, made: Tensor, c_in: int, c_out: int, a: KernelAttributes
+) -> Product:
+    """The product of one group: output positions x its output channels x (channels · taps)."""
+    groups = max(a.group, 1)
+    m, n = made[1] // max(c_out, 1), max(c_out // groups, 1)
+    taps = math.prod(weight[2:])
+    if len(weight) < 3:  # made by other operators, and read through a view that costs nothing
+        taps = math.prod(a.kernel or (1, 1))
+        weight = (c_in, max(c_out // groups, 1)) if is_transposed(op) else (c_out, c_in // groups)
+    if is_transposed(op):  # each input reaches every tap, each output only some
+        return Product(m, n, weight[0] // groups * taps, 2.0 * read[1] * weight[1] * taps)
+    k = max(weight[1], 1) * taps
+    return Product(m, n, k, 2.0 * k * made[1])
+
+
+def _product(operand: Shape, first: Tensor, made: Tensor, a: KernelAttributes) -> Product:
+    """Of two operands, the second as it lies; its vectors may be seen through a Flatten."""
+    k = operand[-1 if a.transposed else -2] if len(operand) > 1 else (1, *first[0])[-1]
+    n = made[0][-1] if made[0] else 1
+    return Product(made[1] // max(n, 1), n, k, 2.0 * k * made[1])
+
+
+Answer = TypeVar("Answer")
+
+
+def _by_formula(
+    formula: Callable[[Sequence[Shape], Sequence[Shape], Mapping[str, object]], Answer],
+    read: Sequence[Tensor | None],
+    made: Sequence[Tensor],
+    a: KernelAttributes,
+) -> Answer | None:
+    """What a formula of the table says; None for tensors that are none of such an operator."""
+    with suppress(ArithmeticError, LookupError, TypeError, ValueError):
+        return formula([t[0] if t else () for t in read], [t[0] for t in made], a.given)
+    return None
+
+
+def is_transposed(op: str) -> bool:
+    """Whether a convolution is transposed."""
+    return "ConvTranspose" in op
+
+
 def kernel_row(
     op: str, read: Sequence[Tensor | None], made: Sequence[Tensor], a: KernelAttributes
 ) -> tuple[str, tuple[float, ...]]:
-    """The operator of a kernel, and its row of ``COLUMNS`` from ``kind`` to ``variant``."""
+    """The operator of a kernel, and its row of ``COLUMNS`` from ``kind`` to ``known``."""
     present = [t for t in read if t is not None]
     blank: Tensor = ((), 1, 4, False)
-    first = present[0] if present else blank
-    main = made[0] if made else blank
     activation = activation_class(a.activation)
     added = not is_quantised(op.rpartition("::")[2]) and len(read) > 3 and read[3] is not None
-    run_as_one = op.rpartition("::")[2].split("+").count("Conv") > 1
     fused = fusion(op)
+    parts: list[Part] = []
+    products: list[Part] = []
+    beside: list[Part] = []
+    seen, result = read, made
     if fused is not None:
         op, activation = fused.op, fused.activation
         added = fused.adds and sum(not t[3] for t in present) > 1
+        parts = _parts(read, a)
+        products = [part for part in parts if kind_of(part.op) <= KINDS["matmul"]]
+        if products and kind_of(op) <= KINDS["matmul"]:
+            # Its operands may lie behind views that cost nothing: they are what it sees.
+            (_, seen, result, a), *beside = products
     kind = kind_of(op)
     name = op.rpartition("::")[2]  # a reorder has one layout before it and another behind it
-    reordered = kind == KINDS["conv"] and fused is not None and fused.reorders
-    if reordered and present[0][3]:
-        # The operand that a transpose reads stands behind those that the operator itself names.
-        image = max((t for t in present if not t[3]), key=lambda t: t[1], default=present[0])
-        present = [image, *(t for t in present if t is not image)]
-        first = image
+    operands = [t for t in seen if t is not None]
+    first = operands[0] if operands else blank
+    main = result[0] if result else blank
     if kind == KINDS["pool"] and a.kernel is None:
         # A fused kernel may give out the map beside its mean: the pool's own sizes count.
         first = max(present, key=lambda t: t[1], default=blank)
@@ -135,68 +221,79 @@ def kernel_row(
     last = name.startswith("Nhwc") or (a.channels_last and not name.startswith("Reorder"))
     place = weight_place(op)
     _, c_out, h_out, w_out = _image(main[0], last)
-    batch, c_in, h_in, w_in = _image(first[0], last or reordered or _is_permuted(op, present, a))
-    if place > 1 and len(read) > place and read[place] is not None:
-        present = [first, *(t for t in read[place:] if t is not None), *present[1:place]]
+    batch, c_in, h_in, w_in = _image(first[0], last)
+    if place > 1 and len(seen) > place and seen[place] is not None:
+        operands = [first, *(t for t in seen[place:] if t is not None), *operands[1:place]]
     taps = a.kernel or (1, 1)
     groups, has_add, has_bias = 1, 0, 0
-    m, n, k = main[1], 1, 1
-    per_output = 1.0
-    if kind == KINDS["conv"] and len(present) > 1:
-        weight = present[1][0]
+    product = Product(main[1], 1, 1, float(main[1]))
+    in_bytes = sum(t[1] * t[2] for t in present if not t[3])
+    weight_bytes = sum(t[1] * t[2] for t in present if t[3])
+    out_bytes = sum(t[1] * t[2] for t in made)
+    known = all(is_known(one) for one in name.split("+"))
+    if kind == KINDS["conv"] and len(operands) > 1:
+        weight = operands[1][0]
         taps = a.kernel or (_pair(weight[2:]) or (1, 1))
         groups = max(a.group, 1)
-        n, k = max(c_out // groups, 1), math.prod(weight[1:])
-        if len(weight) < 3:  # made by other operators, and read through a view that costs nothing
-            k = max(c_in // groups, 1) * taps[0] * taps[1]
-        if op.endswith("Transpose"):
-            n, k = max(c_out // groups, 1), weight[0] // groups * taps[0] * taps[1]
-        m = batch * h_out * w_out
-        # Convolutions that run as one: all their channels. A scale may look like a weight.
-        others = present[2:] if run_as_one else ()
-        wider = sum(t[0][0] for t in others if t[3] and t[0][1:] == weight[1:] != ())
-        n, c_out = n + wider, c_out + wider
+        product = _convolution(op, weight, first, main, c_in, c_out, a)
+        # Convolutions that run as one: all their channels.
+        wider = sum(_image(part.made[0][0], last)[1] for part in beside)
+        more = product.flop * wider / max(c_out, 1)
+        product = product._replace(n=product.n + wider, flop=product.flop + more)
+        c_out += wider
         # Among the inputs of a quantised one are scales, as long as a bias.
-        biases = present[2:] if place == 1 else read[_QUANTISED_BIAS:]
+        biases = present if place == 1 else read[_QUANTISED_BIAS:]
         has_bias = int(any(t is not None and t[3] and len(t[0]) == 1 for t in biases))
         has_add = int(added)
-        per_output = 2.0 * k * c_out / (c_out - wider)
-        if op.endswith("Transpose"):  # each input reaches every tap, each output only some
-            per_output /= a.stride**2
-    elif kind == KINDS["matmul"] and len(present) > 1:
-        shape = present[1][0]  # of a vector the operand tells, which may be seen through a Flatten
-        k = shape[-1 if a.transposed else -2] if len(shape) > 1 else (1, *first[0])[-1]
-        n = main[0][-1] if main[0] else 1
-        m = main[1] // max(n, 1)
+        if "deform" in name.lower():
+            # Each tap of each channel is interpolated between four pixels into a matrix first.
+            columns = product.m * product.k * groups
+            product = product._replace(flop=product.flop + 8.0 * columns)
+            in_bytes, out_bytes = in_bytes + columns * main[2], out_bytes + columns * main[2]
+    elif kind == KINDS["matmul"] and len(operands) > 1:
+        made_as = products[0].op if products else name
+        if made_as in PRODUCTS:
+            formula = _by_formula(PRODUCTS[made_as], seen, result, a)
+            product, known = formula or product, formula is not None
+        else:
+            product = _product(operands[1][0], first, main, a)
+        # The second product of attention that is written out.
+        more = math.fsum(kernel_row(*part)[1][FLOP] for part in beside)
+        product = product._replace(flop=product.flop + more)
         has_bias = int(len(present) > 2)
-        per_output = 2.0 * k
-        c_in, c_out = k, n
+        c_in, c_out = product.k, product.n
     elif kind == KINDS["pool"]:
         if a.kernel is None:
             taps = (h_in, w_in)
         k = taps[0] * taps[1]
-        per_output = float(k)
+        product = Product(main[1], 1, k, float(main[1] * k))
     elif kind == KINDS["reduce"]:
         per_output = max(first[1] / max(main[1], 1), 1.0) * 4
+        product = product._replace(flop=main[1] * per_output)
     elif kind == KINDS["move"]:
-        per_output = 0.0
+        product = product._replace(flop=0.0)
+        if name.startswith("Gather") and present:  # of what it chooses from it reads no more
+            unread = max(first[1] * first[2] - out_bytes, 0.0)
+            weight_bytes -= unread * first[3]
+            in_bytes -= unread * (not first[3])
+    elif parts and kind == KINDS["other"]:
+        product = product._replace(flop=math.fsum(kernel_row(*part)[1][FLOP] for part in parts))
+    elif name in PER_RESULT:
+        flop = _by_formula(PER_RESULT[name], read, made, a)
+        product, known = product._replace(flop=flop or 0.0), flop is not None
     return op, (
         kind, batch, c_in, h_in, w_in, c_out, h_out,
-        w_out, taps[0], taps[1], a.stride, a.dilation, groups, a.pad, m, n, k, main[1] * per_output,
-        sum(t[1] * t[2] for t in present if not t[3]),
-        sum(t[1] * t[2] for t in present if t[3]),
-        sum(t[1] * t[2] for t in made),
+        w_out, taps[0], taps[1], a.stride, a.dilation, groups, a.pad,
+        product.m, product.n, product.k, product.flop,
+        in_bytes, weight_bytes, out_bytes,
         main[2], activation, has_add, has_bias,
-        len(present), len(main[0]), *_stretches(op, kind, present, main, a), a.variant,
+        len(present), len(main[0]), *_stretches(op, kind, operands, main, a), a.variant,
+        product.steps, product.again * main[2], known,
     )  # fmt: skip
 
 
-def _is_permuted(op: str, present: Sequence[Tensor], a: KernelAttributes) -> bool:
-    """Whether a convolution reads its image through a view that put the channels second."""
-    shapes = [t[0] for t in present[:2] if kind_of(op) == KINDS["conv"] and weight_place(op) == 1]
-    if [len(shape) for shape in shapes] != [4, 4] or op.endswith("Transpose"):
-        return False
-    return shapes[0][1] != shapes[1][1] * a.group == shapes[0][3]
+FLOP = 17
+"""The place of the FLOP in a row."""
 
 
 def _stretches(

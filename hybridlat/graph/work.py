@@ -1,0 +1,267 @@
+"""What operators compute: one table of the FLOP of each, of every engine and domain.
+
+An operator stands in one of these tables by its name without the domain:
+
+- ``FAMILIES``: convolutions, products, windows, element-wise operators (one FLOP for each element
+  that they make), reductions (four for each that they read) and what only moves bytes (none);
+- ``PRODUCTS``: products of matrices whose sizes only a formula tells;
+- ``PER_RESULT``: what has a formula of its own and is no product;
+- ``UNKNOWN``: what shapes alone do not tell, since it depends on data or runs another graph.
+
+What stands in none is unknown too. A multiply-add counts as two. Sizes are those of the tensors as
+the operator itself sees them; bytes are those of all its tensors, once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+Shape = tuple[int, ...]
+Given = Mapping[str, object]
+
+FAMILIES: Mapping[str, str] = {
+    "conv": """
+        Conv FusedConv ConvTranspose ConvTransposeWithDynamicPads QLinearConv ConvInteger NhwcConv
+        NhwcFusedConv DeformConv deform_conv2d CausalConvWithState""",
+    "matmul": """
+        MatMul Gemm FusedMatMul FusedGemm TransposeMatMul QLinearMatMul QGemm MatMulInteger
+        MatMulInteger16 MatMulIntegerToFloat DynamicQuantizeMatMul""",
+    "pool": """
+        MaxPool AveragePool GlobalAveragePool GlobalMaxPool LpPool GlobalLpPool NhwcMaxPool
+        MaxpoolWithMask QLinearAveragePool QLinearGlobalAveragePool""",
+    "pointwise": """
+        Relu LeakyRelu PRelu Clip Sigmoid Tanh HardSigmoid HardSwish Elu Selu Celu Softplus Softsign
+        Shrink Erf Gelu FastGelu BiasGelu QuickGelu Mish Swish SwiGLU ScaledSiLU Exp Log Sqrt Pow
+        Abs Neg Sign Reciprocal Floor Ceil Round Mod Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh
+        Acosh Atanh IsInf IsNaN Not Add Sub Mul Div Min Max Sum Mean Where Equal Greater Less
+        GreaterOrEqual LessOrEqual And Or Xor BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor
+        BitCast Cast CastLike Identity Dropout BatchNormalization QuantizeLinear DequantizeLinear
+        ThresholdedRelu Pointwise DynamicQuantizeLinear QLinearAdd QLinearMul QLinearSigmoid
+        QLinearLeakyRelu QLinearWhere AffineGrid RotaryEmbedding MRotaryEmbedding GatedAdd
+        LinearAttentionGate BlackmanWindow HammingWindow HannWindow""",
+    "reduce": """
+        Softmax LogSoftmax Hardmax ReduceMean ReduceSum ReduceMax ReduceMin ReduceL1 ReduceL2
+        ReduceSumSquare ReduceProd ReduceLogSum ReduceLogSumExp LRN LayerNormalization
+        InstanceNormalization GroupNormalization GroupNorm SkipGroupNorm RMSNormalization
+        SimplifiedLayerNormalization SkipLayerNormalization SkipSimplifiedLayerNormalization
+        EmbedLayerNormalization QEmbedLayerNormalization GatedRMSNorm BranchwiseRMSNorm
+        MeanVarianceNormalization ArgMax ArgMin TopK LpNormalization CumSum CumProd
+        QLinearSoftmax QLinearReduceMean NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss""",
+    "move": """
+        Transpose Reshape Flatten Squeeze Unsqueeze ExpandDims Concat Split Slice Pad CenterCropPad
+        Gather GatherND GatherElements GatherBlockQuantized GatherPacked Expand Tile DepthToSpace
+        SpaceToDepth Resize Upsample ReorderInput ReorderOutput Shape Size ConstantOfShape Scatter
+        ScatterND ScatterElements TensorScatter Range QLinearConcat Trilu OneHot EyeLike
+        ReverseSequence Constant MaxUnpool UnfoldTensor""",
+}
+
+
+class Product(NamedTuple):
+    """A product of ``m`` x ``k`` and ``k`` x ``n``, and the FLOP of all that is multiplied.
+
+    It is done in ``steps``, one after the other, each of which reads ``again`` elements of the
+    weights anew.
+    """
+
+    m: int
+    n: int
+    k: int
+    flop: float
+    steps: int = 1
+    again: int = 0
+
+
+def number(given: Given, name: str, default: int = 0) -> int:
+    """An attribute that is a whole number; the default where it is none."""
+    value = given.get(name)
+    return value if type(value) is int else default
+
+
+def _packed(read: Sequence[Shape], made: Sequence[Shape], given: Given) -> Product:
+    """Weights of a few bits, packed in blocks: 2·M·N·K of the result and what is read first."""
+    k, n = read[0][-1], made[0][-1]
+    m = math.prod(made[0]) // n
+    return Product(m, n, k, 2.0 * m * n * k)
+
+
+def _attention(read: Sequence[Shape], made: Sequence[Shape], given: Given) -> Product:
+    """2·B·heads·L·(L of keys)·(D + D of values), masked or not: both products of attention.
+
+    Queries are B x heads x L x D or B x L x heads·D. ONNX Runtime's operators also pack them with
+    keys and values (B x L x heads x 3 x D, or along the last axis), or project them first.
+    """
+    query, key, value = (*read, (), ())[:3]
+    heads = number(given, "q_num_heads") or number(given, "num_heads", 1)
+    shared = number(given, "kv_num_heads", heads)
+    projected = 0.0
+    if len(key) == 2:
+        projected = 2.0 * math.prod(query) * key[1]
+        query = key = value = (*query[:2], key[1] // 3)
+    elif len(query) == 5:
+        query = key = value = (*query[:2], heads * query[-1])
+    elif not key:
+        size = query[2] // (heads + 2 * shared)
+        query, key = (*query[:2], heads * size), (*query[:2], shared * size)
+    if len(key) == 5:
+        key = (*key[:2], heads * key[-1])
+    batch, heads, rows, depth = _by_heads(query, heads)
+    _, _, columns, _ = _by_heads(key, shared)
+    depth_out = _by_heads(value or key, shared)[3]
+    past = next((read[i] for i in (4, 6) if len(read) > i and len(read[i]) > 3), ())
+    columns += past[-2] if past else 0
+    m = batch * heads * rows
+    return Product(m, columns, depth, 2.0 * m * columns * (depth + depth_out) + projected)
+
+
+def _by_heads(shape: Shape, heads: int) -> Shape:
+    """B, heads, L, D."""
+    return shape if len(shape) == 4 else (shape[0], heads, shape[1], shape[2] // heads)
+
+
+def _recurrent(gates: int) -> Formula:
+    """2·gates·H·(I + H) for each step, direction and sequence of the batch.
+
+    The inputs' product is one for all steps; each step reads the recurrent weights.
+    """
+
+    def formula(read: Sequence[Shape], made: Sequence[Shape], given: Given) -> Product:
+        first, second, width = read[0]
+        steps, batch = (second, first) if number(given, "layout") else (first, second)
+        hidden = number(given, "hidden_size", read[2][-1])
+        n, k = gates * hidden * read[2][0], width + hidden
+        return Product(batch, n, k, 2.0 * steps * batch * n * k, steps, math.prod(read[2]))
+
+    return formula
+
+
+def _einsum(read: Sequence[Shape], made: Sequence[Shape], given: Given) -> Product:
+    """Operands taken together from the left, as engines do: two times all sizes of each pair.
+
+    What no later operand and not the result names is summed at once. M, N and K are the largest
+    pair's: what only the left names (or both, kept), what only the right names, what is summed.
+    """
+    equation = str(given["equation"]).replace(" ", "")
+    left, has_result, result = equation.partition("->")
+    terms = left.split(",")
+    dots = [len(s) - len(t.replace("...", "")) for t, s in zip(terms, read, strict=False)]
+    named = [_letters(term, count) for term, count in zip(terms, dots, strict=False)]
+    sizes: dict[str, int] = {}
+    for letters, shape in zip(named, read, strict=False):
+        for letter, size in zip(letters, shape, strict=True):
+            sizes[letter] = max(size, sizes.get(letter, 1))
+    most = max(dots)
+    if not has_result:
+        single = sorted(letter for letter in sizes if left.count(letter) == 1)
+        result = "..." * (most > 0) + "".join(single)
+    kept = _letters(result, most)
+
+    def size_of(letters: set[str]) -> int:
+        return math.prod(sizes[letter] for letter in letters)
+
+    whole, best = set(named[0]), Product(math.prod(made[0]), 1, 1, 0.0)
+    flop = 0.0 if len(named) > 1 else float(size_of(whole))
+    for place, letters in enumerate(named[1:], 2):
+        later = set(kept).union(*named[place:])
+        right = set(letters)
+        summed = (whole | right) - later
+        work = 2.0 * size_of(whole | right) / (1 if summed else 2)
+        rows, columns = size_of(whole - summed), size_of(right - whole - summed)
+        best = max(best, Product(rows, columns, size_of(summed), work), key=lambda p: p.flop)
+        flop, whole = flop + work, (whole | right) & later
+    return best._replace(flop=flop)
+
+
+def _letters(term: str, dots: int) -> list[str]:
+    """The names of a term's axes; those that its dots stand for are numbered from the last."""
+    before, has_dots, behind = term.partition("...")
+    return [*before, *map(str, range(dots if has_dots else 0, 0, -1)), *behind]
+
+
+Formula = Callable[[Sequence[Shape], Sequence[Shape], Given], Product]
+PRODUCTS: Mapping[str, Formula] = {
+    **dict.fromkeys(("MatMulNBits", "MatMulBnb4", "MatMulFpQ4"), _packed),
+    **dict.fromkeys(
+        ("Attention", "FlexAttention", "MultiHeadAttention", "DecoderMaskedMultiHeadAttention",
+         "GroupQueryAttention", "QAttention"), _attention),
+    "LSTM": _recurrent(4), "DynamicQuantizeLSTM": _recurrent(4),
+    "GRU": _recurrent(3), "RNN": _recurrent(1),
+    "Einsum": _einsum,
+}  # fmt: skip
+
+
+def _fourier(read: Sequence[Shape], made: Sequence[Shape], given: Given) -> float:
+    """5·N·log2 N for each transform of N points (Cooley and Tukey 1965, as FFTW counts it)."""
+    axis = number(given, "axis", -2)
+    points = max(math.prod(read[0][:-1]), math.prod(made[0][:-1]))
+    return 5.0 * points * math.log2(max(read[0][axis], 2))
+
+
+def _short_fourier(read: Sequence[Shape], made: Sequence[Shape], given: Given) -> float:
+    """The same of each frame, as long as the window or as its bins tell."""
+    batch, frames, bins, _ = made[0]
+    window = read[2][0] if len(read) > 2 and len(read[2]) == 1 else 0
+    length = window or (2 * (bins - 1) if number(given, "onesided", 1) else bins)
+    return 5.0 * batch * frames * length * math.log2(max(length, 2))
+
+
+def _of_square(per_matrix: float) -> Callable[..., float]:
+    """So many times n³ for each matrix of n x n: LAPACK's counts (Working Note 41)."""
+    return lambda read, made, given: per_matrix * math.prod(read[0]) * read[0][-1]
+
+
+def _each(per_output: float) -> Callable[..., float]:
+    return lambda read, made, given: per_output * math.prod(made[0])
+
+
+_ONE_EACH = """
+    Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike Scaler
+    Normalizer Binarizer Imputer LabelEncoder CategoryMapper OneHotEncoder MurmurHash3 Adagrad Adam
+    Momentum"""
+_MOVE_SEQUENCES = """
+    SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength
+    SplitToSequence ConcatFromSequence Optional OptionalGetElement OptionalHasElement
+    ArrayFeatureExtractor FeatureVectorizer CastMap DictVectorizer ZipMap Compress"""
+PER_RESULT: Mapping[str, Callable[[Sequence[Shape], Sequence[Shape], Given], float]] = {
+    "DFT": _fourier,
+    "STFT": _short_fourier,
+    "Det": _of_square(2 / 3),
+    "Inverse": _of_square(2.0),
+    # Linear interpolation: two FLOP for each corner of a cell, and each sample's mean.
+    "GridSample": lambda read, made, given: 2.0 ** (len(read[0]) - 1) * math.prod(made[0]),
+    "CropAndResize": _each(8.0),
+    # Without a ratio the number of samples depends on the regions: two each way, as is usual.
+    "RoiAlign": lambda read, made, given:
+        9.0 * (number(given, "sampling_ratio") or 2) ** 2 * math.prod(made[0]),
+    "Col2Im": lambda read, made, given: float(math.prod(read[0])),
+    "CDist": lambda read, made, given: 3.0 * math.prod(made[0]) * read[0][-1],
+    "MelWeightMatrix": _each(4.0),
+    # One class for each result: as many products as it reads.
+    "LinearClassifier": lambda read, made, given: 2.0 * math.prod(made[-1]) * read[0][-1],
+    "LinearRegressor": lambda read, made, given: 2.0 * math.prod(made[0]) * read[0][-1],
+    **dict.fromkeys(_ONE_EACH.split(), _each(1.0)),
+    **dict.fromkeys(_MOVE_SEQUENCES.split(), _each(0.0)),
+}  # fmt: skip
+
+_UNKNOWN = """
+    If Loop Scan SequenceMap Gradient NonMaxSuppression nms EfficientNMS_TRT BatchedNMS_TRT
+    BatchedNMSDynamic_TRT NonZero Unique MaxRoiPool ImageDecoder RegexFullMatch StringConcat
+    StringNormalizer StringSplit TfIdfVectorizer Tokenizer SVMClassifier SVMRegressor TreeEnsemble
+    TreeEnsembleClassifier TreeEnsembleRegressor LinearAttention GatedDeltaNet SparseAttention
+    AttnLSTM MoE QMoE MoEGroupRouter SparseToDenseMatMul BeamSearch WhisperBeamSearch GreedySearch
+    Sampling SampleOp NGramRepeatBlock NGramHashMapping VarlenNGramHashMapping BifurcationDetector
+    DynamicTimeWarping EngramGate HyperConnectionPreMix HyperConnectionPostMix
+    VarlenCausalConvWithState WordConvEmbedding ATen PythonOp"""
+UNKNOWN = frozenset(_UNKNOWN.split())
+"""Operators whose work neither their shapes nor their attributes tell."""
+
+FAMILY_OF: Mapping[str, str] = {
+    **{op: family for family, ops in FAMILIES.items() for op in ops.split()},
+    **dict.fromkeys(PRODUCTS, "matmul"),
+}
+
+
+def is_known(op: str) -> bool:
+    """Whether the table tells the work of an operator (without its domain)."""
+    return op in FAMILY_OF or op in PER_RESULT
