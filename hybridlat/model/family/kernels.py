@@ -156,7 +156,7 @@ def parts_us(table: KernelTable, view: View) -> Array:
     kept = device.kept_share * np.minimum(view.activation_size, cache_bytes(device, -1))
     footprint = max(table.counts @ view.weight_size + view.activation_size.max(initial=0.0), 1.0)
     kept += _KEPT_WEIGHTS * min(1.0, cache_bytes(device, -1) / footprint) ** 2 * view.weight_size
-    memory_us = view.memory_us * (1 - kept / np.maximum(view.size, 1))
+    memory_us = view.memory_us - 1e6 * kept / device.bandwidth_bytes_per_s
     launch_us = _LAUNCH_OF_SHEET * device.launch_us if device.launch_us else _LAUNCH_US
     at_peak_us = np.where(deep, 0.0, view.compute_us)
     beside_us = np.where(deep, slower * view.compute_us, idle_us)
@@ -167,7 +167,8 @@ def parts_us(table: KernelTable, view: View) -> Array:
         device.sustained_share(precision),
     )
     compute_us = slowdown * at_peak_us + beside_us
-    return np.column_stack([compute_us, memory_us, np.full(len(table.values), launch_us)])
+    launches_us = np.full(len(table.values), launch_us) + view.steps_us
+    return np.column_stack([compute_us, memory_us, launches_us])
 
 
 def power_slowdown(

@@ -28,7 +28,8 @@ def least_us(table: KernelTable, device: Device, precision: str) -> Array:
     shorter = np.maximum(peak, _WINOGRAD * device.peak(STRICT))
     compute_us = 1e6 / _MOST_OF_PEAK * v.flop / np.where(winograd(v) > 0, shorter, peak)
     size = v.size / 2 if precision == "amp" else v.size
-    memory_us = 1e6 * (size - cache_bytes(device, -1)) / device.bandwidth_bytes_per_s
+    size = size - cache_bytes(device, -1) + v.reread_size
+    memory_us = 1e6 * size / device.bandwidth_bytes_per_s
     return np.asarray(np.maximum(compute_us, memory_us))
 
 
