@@ -31,7 +31,8 @@ VIEW = "Reshape Flatten Squeeze Unsqueeze"
 ACTIVATION = "Clip Sigmoid Tanh PRelu Elu"  # cheap ones, next to Relu, that a conv always takes
 ELEMENTWISE = (
     "Add Sub Mul Div Sum Pow Sqrt Exp Neg Abs Min Max Erf Cast Relu LeakyRelu HardSwish HardSigmoid "
-    "Gelu TanhGelu Softplus Mish BatchNormalization SiLU Affine Gate Elementwise " + ACTIVATION
+    "Gelu TanhGelu Softplus Mish Reciprocal BatchNormalization SiLU Swish Affine Gate Elementwise "
+    + ACTIVATION
 )
 COPY = "Concat Split Slice Transpose Pad Expand DepthToSpace SpaceToDepth Gather Shuffle Written"
 GENERATED = f"{ELEMENTWISE} {COPY} Softmax ReduceSum ReduceMax Generated"
@@ -68,7 +69,9 @@ _mean_takes = any_of(
         unless(when.squares),
     ),
 )
-_copied_for_a_norm = all_of(when.made_by(*CONV.split()), when.read_by("InstanceNormalization"))
+_copied_for_a_norm = all_of(
+    when.made_by(*CONV.split()), when.read_by("InstanceNormalization", "GroupNormalization")
+)
 
 
 def _epilogue(activation: str, *conditions: Condition) -> tuple[Rule, Rule]:
@@ -104,12 +107,12 @@ RULES: tuple[Rule, ...] = (
     fuse("concat, affine", "Concat", "BatchNormalization Affine", "the copy scales", when.other_readers_are_concats, "Written", since="10"),
     fuse("concat, relu", "Concat", "Relu", "the copy applies the ReLU", when.only_reader, "Written", since="10"),
     fuse("concat, relu", "Written", "Relu", "the copy applies the ReLU", when.only_reader, since="10"),
-    fuse("concat, silu", "Written", "SiLU", "the copy applies the activation", since="10"),
+    fuse("concat, silu", "Written", "SiLU Swish", "the copy applies the activation", since="10"),
     fuse("affine, relu", "BatchNormalization Affine", "Relu", "one element-wise kernel", when.only_reader, "Affine"),
     fuse("affine, shuffle", "Affine", "Shuffle", "the copy scales, on small maps", all_of(when.only_reader, when.maps_smaller_than(197)), "Shuffle", since="10"),
     fuse("group sum", "Relu", "Reshape", "a sum over split channels takes the activation", when.read_by("ReduceSum"), "Generated", since="10"),
-    fuse("silu, mean", "SiLU Written", MEAN, "the reduction applies the activation", all_of(when.is_global, when.holds("Sigmoid")), "Reduction", since="10"),
-    fuse("silu, resize", "SiLU LeakyRelu", "Resize", "applied while resizing into its place", all_of(when.only_reader, when.read_by("Concat")), "Resize", since="10"),
+    fuse("silu, mean", "SiLU Swish Written", MEAN, "the reduction applies the activation", all_of(when.is_global, when.holds("Sigmoid", "Swish")), "Reduction", since="10"),
+    fuse("silu, resize", "SiLU Swish LeakyRelu", "Resize", "applied while resizing into its place", all_of(when.only_reader, when.read_by("Concat")), "Resize", since="10"),
     fuse("concat, mean", "Concat Written", MEAN, "the reduction reads the parts", all_of(when.is_global, when.only_reader), "Reduction", since="10"),
     fuse("activation, mean", "HardSwish BatchNormalization Affine", MEAN, "the reduction applies the activation, on small maps or those of an odd size", all_of(when.is_global, any_of(when.odd_maps, when.small_maps)), "Reduction", since="10"),
     fuse("split convolution", "Relu", MEAN, "a grouped convolution is summed up where it is reduced", all_of(when.is_global, conv.made_by_grouped), "Reduction", since="10"),
@@ -130,12 +133,12 @@ RULES: tuple[Rule, ...] = (
     fuse("broadcast, view", "Expand", VIEW, "a number is repeated in any shape", when.only_reader, since="10"),
 
     # Epilogues of convolutions.
-    fuse("silu, sum", "SiLU", "Add", "one element-wise kernel: no epilogue has both", when.only_reader, "Elementwise", before="10"),
+    fuse("silu, sum", "SiLU Swish", "Add", "one element-wise kernel: no epilogue has both", when.only_reader, "Elementwise", before="10"),
     fuse("conv, affine", CONV, "BatchNormalization Affine", "scale and shift in the epilogue", all_of(any_of(when.only_reader, conv.is_fully_connected), unless(_scale_and_shift_apart))),
     *_epilogue("HardSwish", when.only_reader, unless(conv.is_a_classifier), unless(when.before_generated)),
     *_epilogue("LeakyRelu", when.only_reader, unless(when.before_generated)),
     fuse("conv, activation", CONV, f"Relu {ACTIVATION}", "epilogue", any_of(when.only_reader, conv.is_fully_connected)),
-    *_epilogue("SiLU"),
+    *_epilogue("SiLU Swish"),
     *_epilogue("Gelu TanhGelu", when.only_reader, unless(_gelu_apart)),
     fuse("conv, activation, affine", CONV, "BatchNormalization Affine", "epilogue", all_of(when.only_reader, unless(when.before_generated)), since="10"),
     fuse("conv, power", CONV, "Pow", "epilogue", when.by_scalar, since="10"),
@@ -149,8 +152,8 @@ RULES: tuple[Rule, ...] = (
     fuse("conv, sum, difference", CONV, "Sub", "epilogue", all_of(when.only_reader, when.holds("Add"), unless(when.is_half)), since="10"),
     fuse("conv, sum, activation", CONV, f"Relu {ACTIVATION}", "epilogue", all_of(when.only_reader, when.holds("Add", "Sum"))),
     fuse("conv, sum, affine", CONV, "BatchNormalization Affine", "epilogue", all_of(when.only_reader, when.holds("Add", "Sum"), unless(when.before_generated)), since="10"),
-    fuse("conv, sum, silu", CONV, "SiLU", "epilogue; with scales the sum is written as well", all_of(when.is_half, _silu_of_a_sum), since="10", engine=CLASSIC),
-    fuse("conv, sum, silu", CONV, "SiLU", "epilogue; with scales the sum is written as well", _silu_of_a_sum, engine=RTX),
+    fuse("conv, sum, silu", CONV, "SiLU Swish", "epilogue; with scales the sum is written as well", all_of(when.is_half, _silu_of_a_sum), since="10", engine=CLASSIC),
+    fuse("conv, sum, silu", CONV, "SiLU Swish", "epilogue; with scales the sum is written as well", _silu_of_a_sum, engine=RTX),
     fuse("conv, sum, scale", CONV, "Mul", "epilogue", all_of(when.by_constant, when.holds("Add"), unless(conv.is_fully_connected)), since="10"),
     fuse("conv, sum, shift", CONV, "Add", "epilogue", all_of(when.only_reader, when.holds("Sub")), since="10"),
     fuse("conv, sum, leaky relu", CONV, "LeakyRelu", "epilogue", all_of(when.only_reader, when.holds("Add", "Sum"), unless(when.before_generated))),
@@ -161,18 +164,18 @@ RULES: tuple[Rule, ...] = (
     fuse("gemm, bias", "Gemm MatMul", "Add", "epilogue, unless a copy follows in half precision", all_of(when.by_constant, unless(all_of(when.is_half, when.read_by("Split"))))),
     fuse("gemm, activation", "Gemm MatMul", f"Relu {ACTIVATION}", "epilogue", when.only_reader),
     fuse("gemm, scale", "Gemm MatMul", "Mul", "epilogue", when.by_constant, since="10"),
-    fuse("gemm, gelu", "Gemm MatMul", "Gelu TanhGelu", "epilogue", unless(when.read_by("LayerNormalization"))),
+    fuse("gemm, gelu", "Gemm MatMul", "Gelu TanhGelu", "epilogue", unless(when.read_by("LayerNormalization", "RMSNormalization"))),
 
     # Kernels of their own kind.
     fuse("relu, resize", "Relu", "Resize", "applied while resizing", when.only_reader, "Resize", since="10"),
-    fuse("instance norm, relu", "InstanceNormalization", "Relu", "applied on the way out, unless FP32 maps are too large", all_of(when.only_reader, any_of(when.is_half, when.maps_smaller_than(6401)))),
-    eliminate("layout", "Transpose", "moves axes of size 1 only", all_of(when.layout_unchanged, when.read_by("LayerNormalization"), when.made_by(*CONV.split()))),
+    fuse("instance norm, relu", "InstanceNormalization GroupNormalization", "Relu", "applied on the way out, unless FP32 maps are too large", all_of(when.only_reader, any_of(when.is_half, when.maps_smaller_than(6401)))),
+    eliminate("layout", "Transpose", "moves axes of size 1 only", all_of(when.layout_unchanged, when.read_by("LayerNormalization", "RMSNormalization"), when.made_by(*CONV.split()))),
     fuse("split, transpose", "Split", "Transpose", "one copy", since="10"),
-    fuse("gated product", "Gelu SiLU", "Mul", "made where it is used", when.only_reader, since="10"),
-    fuse("layer norm, input", ELEMENTWISE, "Transpose", "read transposed, all in one pass", all_of(when.only_reader, when.read_by("LayerNormalization")), "Transpose", since="10"),
-    fuse("layer norm, transpose", "Transpose", "LayerNormalization", "read transposed", when.only_reader, "Norm", since="10"),
-    fuse("layer norm twice", "LayerNormalization Norm", "LayerNormalization", "one pass over the same rows", makes="Norm", since="10"),
-    fuse("layer norm, output", "Transpose", ELEMENTWISE, "written transposed", all_of(when.only_reader, when.of_producer(when.made_by("LayerNormalization", "Norm"))), "Generated", since="10"),
+    fuse("gated product", "Gelu SiLU Swish", "Mul", "made where it is used", when.only_reader, since="10"),
+    fuse("layer norm, input", ELEMENTWISE, "Transpose", "read transposed, all in one pass", all_of(when.only_reader, when.read_by("LayerNormalization", "RMSNormalization")), "Transpose", since="10"),
+    fuse("layer norm, transpose", "Transpose", "LayerNormalization RMSNormalization", "read transposed", when.only_reader, "Norm", since="10"),
+    fuse("layer norm twice", "LayerNormalization RMSNormalization Norm", "LayerNormalization RMSNormalization", "one pass over the same rows", makes="Norm", since="10"),
+    fuse("layer norm, output", "Transpose", ELEMENTWISE, "written transposed", all_of(when.only_reader, when.of_producer(when.made_by("LayerNormalization", "RMSNormalization", "Norm"))), "Generated", since="10"),
     eliminate("layout", "Transpose", "moves axes of size 1 only", when.layout_unchanged),
     fuse("resize, product", "Resize", "Mul", "multiplied while resizing", when.only_reader, "Generated", since="10"),
     fuse("resize, sum", "Resize", "Add", "added while resizing", when.only_reader, since="10"),
@@ -185,14 +188,14 @@ RULES: tuple[Rule, ...] = (
     fuse("row mean", "ReduceMean", GENERATED, "one pass over the rows", when.of_producer(when.reduces_rows), "Generated", match_policy="every", since="10"),
 
     # Everything else that hangs together is one generated kernel.
-    fuse("view, norm", ELEMENTWISE, VIEW, "written in the shape of the norm", when.read_by("InstanceNormalization"), "Flattened", since="10"),
+    fuse("view, norm", ELEMENTWISE, VIEW, "written in the shape of the norm", when.read_by("InstanceNormalization", "GroupNormalization"), "Flattened", since="10"),
     fuse("generated, view", VIEW, "Concat Split Slice Transpose Gather Shuffle Written", "a copy reads another shape", makes="Generated", match_policy="every", since="10"),
     fuse("generated", GENERATED, GENERATED, "one generated kernel", unless(when.writes_in_place), "Generated", match_policy="every", since="10"),
     fuse("generated, view", GENERATED, "Flattened", "one generated kernel", makes="Flattened", match_policy="every", since="10"),
     fuse("generated, view", VIEW, "Generated", "a sum over parts reads them in place", when.of_consumer(when.holds("ReduceSum")), "Generated", match_policy="every", since="10"),
     fuse("generated, reduction", GENERATED, "Reduction", "one generated kernel", when.only_reader, "Reduction", since="10"),
-    fuse("generated, norm", GENERATED, "Norm LayerNormalization", "one generated kernel", unless(when.writes_in_place), "Generated", since="10"),
-    fuse("norm, view", VIEW, GENERATED, "scaled back in its shape", when.of_producer(when.made_by("InstanceNormalization")), "Generated", match_policy="every", since="10"),
+    fuse("generated, norm", GENERATED, "Norm LayerNormalization RMSNormalization", "one generated kernel", unless(when.writes_in_place), "Generated", since="10"),
+    fuse("norm, view", VIEW, GENERATED, "scaled back in its shape", when.of_producer(when.made_by("InstanceNormalization", "GroupNormalization")), "Generated", match_policy="every", since="10"),
     fuse("generated, sum, mean", GENERATED, MEAN, "the reduction of a sum", all_of(when.is_global, when.holds("ReduceSum")), "Generated", since="10"),
     fuse("generated, mean", GENERATED, MEAN, "the reduction takes what it reads", all_of(when.is_global, _mean_takes), "Reduction", since="10"),
     fuse("norm of maps", GENERATED, "ReduceL2", "the reduction takes what it reads", makes="Reduction", since="10"),

@@ -37,7 +37,9 @@ MARK = ("memory_format", "channels_last")
 """Of an operator that runs with channels innermost, as PyTorch calls it. Shapes stay as written."""
 _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 HALF, FULL = "float16", "float32"
-_HALF_OPS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "PRelu"})
+_HALF_OPS = frozenset({
+    "Conv", "ConvTranspose", "Gemm", "MatMul", "PRelu", "Attention", "Einsum", "LSTM", "GRU", "RNN",
+})  # fmt: skip
 _FULL_OPS = frozenset({
     "LayerNormalization", "InstanceNormalization", "GroupNormalization", "Softmax", "LogSoftmax",
     "Pow", "Exp", "Log", "ReduceSum", "ReduceL2", "Softplus", "Resize",

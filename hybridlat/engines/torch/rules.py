@@ -24,7 +24,7 @@ _CHANNELS_LAST = ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAver
 _BY_LAYOUT = frozenset(_CHANNELS_LAST) | {"BatchNormalization"}
 """What has other kernels where channels are innermost."""
 _WANT_DENSE = frozenset(_CHANNELS_LAST) | {
-    "LayerNormalization", "InstanceNormalization", "GroupNormalization",
+    "LayerNormalization", "InstanceNormalization", "GroupNormalization", "RMSNormalization",
 }  # fmt: skip
 
 
@@ -47,6 +47,17 @@ def before_tanh(s: FusionState, producer: int, consumer: int) -> bool:
     return s.ops(readers[0]) == ("Tanh",) or before_tanh(s, consumer, readers[0])
 
 
+def in_attention(s: FusionState, producer: int, consumer: int) -> bool:
+    """What the consumer makes goes through a softmax, scaled and masked or not, into a product."""
+    readers = s.consumers_of(consumer)
+    if len(readers) != 1 or s.gives_out(consumer):
+        return False
+    op = s.ops(readers[0])[0]
+    if op == "MatMul":
+        return s.ops(consumer)[-1] == "Softmax"
+    return op in ("Mul", "Div", "Add", "Softmax") and in_attention(s, consumer, readers[0])
+
+
 def centres(s: FusionState, producer: int, consumer: int) -> bool:
     """The consuming Sub takes the mean off, and what is left is squared and no more."""
     sub, readers = s.only(consumer), s.consumers_of(consumer)
@@ -59,7 +70,7 @@ def centres(s: FusionState, producer: int, consumer: int) -> bool:
 COMPOSITES: tuple[Rule, ...] = (
     eliminate("inference", "Identity Dropout", "do nothing at inference"),
     eliminate("whole slice", "Slice", "keeps everything", when.keeps_all),
-    eliminate("same type", "Cast", "is of that type already", when.keeps_all),
+    eliminate("same type", "Cast", "is of that type already", when.keeps_type),
     fuse("silu", "Sigmoid", "Mul", "aten::silu", when.gates_itself, "SiLU"),
     fuse("hardswish", "HardSigmoid", "Mul", "aten::hardswish", when.gates_itself, "HardSwish"),
     fuse("mish", "Softplus", "Tanh", "aten::mish", when.only_reader, "SoftplusTanh"),
@@ -79,8 +90,10 @@ COMPOSITES: tuple[Rule, ...] = (
     fuse("group norm", "InstanceNormalization", "Mul", "aten::group_norm", behind_norm),
     fuse("group norm", "InstanceNormalization", "Add", "aten::group_norm", behind_norm),
     fuse("linear", "MatMul", "Add", "aten::addmm", when.by_constant),
-    fuse("attention", "MatMul", "Mul Div", "aten::scaled_dot_product_attention", all_of(when.by_scalar, when.only_reader), "Scores", since="2.0"),
-    fuse("attention", "MatMul Scores", "Softmax", "aten::scaled_dot_product_attention", when.only_reader, "Attention", since="2.0"),
+    fuse("attention", "Mul Div", "MatMul Scores", "aten::scaled_dot_product_attention", all_of(when.of_producer(when.by_scalar), when.only_reader, in_attention), "Scores", match_policy="every", since="2.0"),
+    fuse("attention", "MatMul Scores", "Mul Div", "aten::scaled_dot_product_attention", all_of(when.by_scalar, in_attention), "Scores", since="2.0"),
+    fuse("attention", "MatMul Scores", "Add", "aten::scaled_dot_product_attention", all_of(when.only_reader, in_attention), "Scores", since="2.0"),
+    fuse("attention", "MatMul Scores", "Softmax", "aten::scaled_dot_product_attention", all_of(when.only_reader, in_attention), "Attention", since="2.0"),
     fuse("attention", "Attention", "MatMul", "aten::scaled_dot_product_attention", all_of(when.only_reader, when.reads_two), since="2.0"),
 )
 # fmt: on
@@ -94,18 +107,21 @@ def free_views(copies: frozenset[int]) -> Rule:
 
 # ---- what inductor fuses ----
 
-LIBRARY = "Conv ConvTranspose Gemm MatMul Attention Scores"
+LIBRARY = "Conv ConvTranspose Gemm MatMul Attention Scores LSTM GRU RNN Einsum"
 POINTWISE = (
     "Add Sub Mul Div Sum Mean Pow Sqrt Exp Log Neg Abs Min Max Erf Cast Relu LeakyRelu PRelu Clip "
     "Sigmoid Tanh Elu Selu HardSwish HardSigmoid Gelu Softplus Mish BatchNormalization SiLU Rsqrt "
-    "ErfGelu HalfGelu Cube SoftplusTanh Reciprocal Where Equal Greater Less Not And Or Floor Ceil Round"
+    "ErfGelu HalfGelu Cube SoftplusTanh Reciprocal Swish Where Equal Greater Less Not And Or Floor Ceil Round"
 )
 COPY = f"Concat Pad DepthToSpace SpaceToDepth Gather Tile Resize Upsample {VIEW}"
 WINDOW = "MaxPool AveragePool LRN"
 REDUCE = (
     "Variance GlobalAveragePool GlobalMaxPool ReduceMean ReduceSum ReduceMax ReduceMin ReduceL2"
 )
-NORM = "Softmax LogSoftmax LayerNormalization InstanceNormalization GroupNormalization"
+NORM = (
+    "Softmax LogSoftmax LayerNormalization InstanceNormalization GroupNormalization "
+    "RMSNormalization"
+)
 _GENERATED = f"{POINTWISE} {COPY} Generated"
 
 
@@ -273,7 +289,7 @@ def _made(network: Network, node: Node, out: str, strides: dict[str, Strides]) -
     if node.op in _CHANNELS_LAST or node.op in ("Concat", "Pad"):
         last = [is_channels_last(network.types[n].shape, strides[n]) for n in read]
         return dense(shape, channels_last=bool(last) and all(last))
-    if node.op in ("MatMul", "Gemm", "LayerNormalization") or not same:
+    if node.op in ("MatMul", "Gemm", "LayerNormalization", "RMSNormalization") or not same:
         return dense(shape)
     current = strides[same[0]]
     return _packed(shape, sorted(range(len(shape)), key=lambda axis: (-current[axis], axis)))
