@@ -74,7 +74,7 @@ def in_force(rules: Sequence[Rule], version: str) -> str:
 class FusionState:
     """A network while rules are applied to it: the groups so far and what lies around them."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, dead: Iterable[int] = ()) -> None:
         self.network = network
         self.producers = network.producers
         self.consumers = network.consumers
@@ -83,8 +83,10 @@ class FusionState:
         self.members: dict[int, list[int]] = {i: [i] for i in self.group}
         self.kind: dict[int, str] = {i: n.qualified_op for i, n in enumerate(network.nodes)}
         self.op_counts = {i: Counter([op]) for i, op in self.kind.items()}
+        for position in dead:
+            self.remove(position)
         for position, node in enumerate(network.nodes):
-            if is_stored_weight(network, node):
+            if is_stored_weight(network, node) and position not in self.removed:
                 self.remove(position)
 
     def nodes(self, group: int) -> list[Node]:
@@ -180,9 +182,27 @@ class FusionState:
         del self.kind[group]
 
 
-def apply(network: Network, rules: Sequence[Rule], version: str = "") -> Groups:
-    """The groups that a table of rules makes of a network; ``version`` empty: the newest."""
-    state = FusionState(network)
+def dead_positions(network: Network) -> list[int]:
+    """Operators whose results no output of the network needs."""
+    needed = set(network.outputs)
+    dead = []
+    for position in range(len(network.nodes) - 1, -1, -1):
+        node = network.nodes[position]
+        if needed.isdisjoint(out for out in node.outputs if out):
+            dead.append(position)
+        else:
+            needed.update(node.inputs)
+    return dead
+
+
+def apply(
+    network: Network, rules: Sequence[Rule], version: str = "", *, drops_dead: bool = False
+) -> Groups:
+    """The groups that a table of rules makes of a network; ``version`` empty: the newest.
+
+    ``drops_dead``: the engine does not run what no output needs.
+    """
+    state = FusionState(network, dead_positions(network) if drops_dead else ())
     for rule in rules:
         if rule.covers(version):
             _apply_rule(state, rule)

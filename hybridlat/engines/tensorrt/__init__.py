@@ -42,7 +42,7 @@ def lower(network: Network, target: Target) -> Lowered:
     is_half, target = _is_half(target), _as_tensorrt(target)
     plain, kept = without_quantisation(network)
     typed = in_precision(plain, "float16" if is_half else "float32")
-    groups = apply(typed, rules_of(target.engine), _version(target))
+    groups = apply(typed, rules_of(target.engine), _version(target), drops_dead=True)
     lowered = lowered_of(plain, groups, f"rules {target.runtime}", _unknown(plain))
     return traced(lowered, kept, network)
 

@@ -66,7 +66,7 @@ def lower(network: Network, target: Target, *, channels_last: bool = False) -> L
         unknown = unknown_operators(module.network, named)
     else:
         module = with_channels_last(module, in_channels_last)
-    groups = apply(module.network, table, target.version)
+    groups = apply(module.network, table, target.version, drops_dead=compiled)
     if target.precision == "amp":
         module, groups = with_autocast(module, groups, casts_apart=not compiled)
     lowered = lowered_of(module.network, groups, f"rules {target.runtime}", unknown)
