@@ -26,8 +26,9 @@ FAMILIES: Mapping[str, str] = {
         Conv FusedConv ConvTranspose ConvTransposeWithDynamicPads QLinearConv ConvInteger NhwcConv
         NhwcFusedConv DeformConv deform_conv2d CausalConvWithState""",
     "matmul": """
-        MatMul Gemm FusedMatMul FusedGemm TransposeMatMul QLinearMatMul QGemm MatMulInteger
-        MatMulInteger16 MatMulIntegerToFloat DynamicQuantizeMatMul""",
+        MatMul Gemm FusedMatMul FusedGemm TransposeMatMul FusedMatMulActivation GemmFastGelu
+        GemmFloat8 QLinearMatMul QGemm MatMulInteger MatMulInteger16 MatMulIntegerToFloat
+        DynamicQuantizeMatMul""",
     "pool": """
         MaxPool AveragePool GlobalAveragePool GlobalMaxPool LpPool GlobalLpPool NhwcMaxPool
         MaxpoolWithMask QLinearAveragePool QLinearGlobalAveragePool""",
@@ -40,7 +41,10 @@ FAMILIES: Mapping[str, str] = {
         BitCast Cast CastLike Identity Dropout BatchNormalization QuantizeLinear DequantizeLinear
         ThresholdedRelu Pointwise DynamicQuantizeLinear QLinearAdd QLinearMul QLinearSigmoid
         QLinearLeakyRelu QLinearWhere AffineGrid RotaryEmbedding MRotaryEmbedding GatedAdd
-        LinearAttentionGate BlackmanWindow HammingWindow HannWindow""",
+        LinearAttentionGate BlackmanWindow HammingWindow HannWindow Affine Scale ScaledTanh
+        ParametricSoftplus ImageScaler BiasAdd BiasDropout BiasSplitGelu BitmaskBiasDropout
+        BitmaskDropout ComplexMul ComplexMulConj QuantizeBFP DequantizeBFP QuantizeWithOrder
+        DequantizeWithOrder QOrderedGelu MulInteger GemmaRotaryEmbedding IsAllFinite""",
     "reduce": """
         Softmax LogSoftmax Hardmax ReduceMean ReduceSum ReduceMax ReduceMin ReduceL1 ReduceL2
         ReduceSumSquare ReduceProd ReduceLogSum ReduceLogSumExp LRN LayerNormalization
@@ -48,13 +52,15 @@ FAMILIES: Mapping[str, str] = {
         SimplifiedLayerNormalization SkipLayerNormalization SkipSimplifiedLayerNormalization
         EmbedLayerNormalization QEmbedLayerNormalization GatedRMSNorm BranchwiseRMSNorm
         MeanVarianceNormalization ArgMax ArgMin TopK LpNormalization CumSum CumProd
-        QLinearSoftmax QLinearReduceMean NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss""",
+        QLinearSoftmax QLinearReduceMean NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss
+        BiasSoftmax QOrderedLayerNormalization ReduceSumInteger RMSNormRotary""",
     "move": """
         Transpose Reshape Flatten Squeeze Unsqueeze ExpandDims Concat Split Slice Pad CenterCropPad
         Gather GatherND GatherElements GatherBlockQuantized GatherPacked Expand Tile DepthToSpace
         SpaceToDepth Resize Upsample ReorderInput ReorderOutput Shape Size ConstantOfShape Scatter
         ScatterND ScatterElements TensorScatter Range QLinearConcat Trilu OneHot EyeLike
-        ReverseSequence Constant MaxUnpool UnfoldTensor""",
+        ReverseSequence Constant MaxUnpool UnfoldTensor Crop DynamicSlice MemcpyFromHost
+        MemcpyToHost RemovePadding RestorePadding GivenTensorFill TorchEmbedding""",
 }
 
 
@@ -181,7 +187,9 @@ def _letters(term: str, dots: int) -> list[str]:
 
 Formula = Callable[[Sequence[Shape], Sequence[Shape], Given], Product]
 PRODUCTS: Mapping[str, Formula] = {
-    **dict.fromkeys(("MatMulNBits", "MatMulBnb4", "MatMulFpQ4"), _packed),
+    **dict.fromkeys(
+        ("MatMulNBits", "MatMulBnb4", "MatMulFpQ4", "MatMulBlockQuantizedFp4Weight",
+         "MatMulBlockQuantizedFp8Weight", "MatMulPacked", "QOrderedMatMul"), _packed),
     **dict.fromkeys(
         ("Attention", "FlexAttention", "MultiHeadAttention", "DecoderMaskedMultiHeadAttention",
          "GroupQueryAttention", "QAttention"), _attention),
@@ -252,7 +260,14 @@ _UNKNOWN = """
     AttnLSTM MoE QMoE MoEGroupRouter SparseToDenseMatMul BeamSearch WhisperBeamSearch GreedySearch
     Sampling SampleOp NGramRepeatBlock NGramHashMapping VarlenNGramHashMapping BifurcationDetector
     DynamicTimeWarping EngramGate HyperConnectionPreMix HyperConnectionPostMix
-    VarlenCausalConvWithState WordConvEmbedding ATen PythonOp"""
+    VarlenCausalConvWithState WordConvEmbedding ATen PythonOp ConvStateReplay DecoderAttention
+    DecoderMaskedSelfAttention DisentangledAttention_TRT DynamicSparseAttention EPContext GRUUnit
+    GatedDeltaNetStateReplay GatedRelativePositionBias HyperConnectionLowRankMix Irfft Rfft
+    LongformerAttention Mamba2Verify MatMulNBitsMlp MatMulNBitsQLoRA MatMulNBitsQkv MoEPacked
+    MultilevelCropAndResize_TRT PackedAttention PackedMultiHeadAttention
+    PackedSparseAttentionIndexer PackedSparseAttentionIndexerMerge PagedAttention
+    PyramidROIAlign_TRT QOrderedAttention QOrderedLongformerAttention RelativePositionBias
+    RouterGateUpProj Snpe SparseAttentionIndexer SparsePagedAttention SpeculativePrefixCommit"""
 UNKNOWN = frozenset(_UNKNOWN.split())
 """Operators whose work neither their shapes nor their attributes tell."""
 

@@ -250,12 +250,12 @@ def kernel_row(
             columns = product.m * product.k * groups
             product = product._replace(flop=product.flop + 8.0 * columns)
             in_bytes, out_bytes = in_bytes + columns * main[2], out_bytes + columns * main[2]
-    elif kind == KINDS["matmul"] and len(operands) > 1:
-        made_as = products[0].op if products else name
-        if made_as in PRODUCTS:
-            formula = _by_formula(PRODUCTS[made_as], seen, result, a)
-            product, known = formula or product, formula is not None
-        else:
+    elif kind == KINDS["matmul"]:
+        formula = PRODUCTS.get(products[0].op if products else name)
+        if formula is not None:
+            answer = _by_formula(formula, seen, result, a)
+            product, known = answer or product, answer is not None
+        elif len(operands) > 1:
             product = _product(operands[1][0], first, main, a)
         # The second product of attention that is written out.
         more = math.fsum(kernel_row(*part)[1][FLOP] for part in beside)

@@ -1,0 +1,153 @@
+"""The table of work: it names every operator, and counts what PyTorch's own counter counts."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import math
+import zipfile
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from experiments.public_data.kernel_tables import kernel_rows, unfused
+from hybridlat.engines import registry
+from hybridlat.graph.operators import KINDS
+from hybridlat.graph.work import FAMILY_OF, PER_RESULT, UNKNOWN
+from hybridlat.model.geometry import COLUMN, Geometry
+from hybridlat.onnx_io import read_network
+from hybridlat.schema.target import Target
+from tests.model.modules import COUNTS, EXPORTERS, FILES, modules
+from tests.networks import Builder
+
+TABLES = (FAMILY_OF, PER_RESULT, UNKNOWN)
+TOLERANCE = 0.05
+TARGETS = ("l4/tensorrt/fp16", "l4/torch-2.4/fp32", "l4/torch-compile-2.9/fp32")
+_, *ROWS = csv.reader(COUNTS.read_text().splitlines())
+COUNTED = {module: int(flop) for module, flop in ROWS}
+with zipfile.ZipFile(FILES) as archive:
+    ARCHIVED = {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_every_operator_of_the_standard_has_one_row() -> None:
+    names = {schema.name for schema in onnx.defs.get_all_schemas()}
+    assert len(names) > 200
+    assert {name for name in names if sum(name in table for table in TABLES) != 1} == set()
+
+
+def test_every_operator_of_onnx_runtime_has_one_row() -> None:
+    native = onnxruntime.capi.onnxruntime_pybind11_state
+    names = {kernel.op_name for kernel in native.get_all_opkernel_def()}
+    names |= {s.name for s in native.get_all_operator_schema() if "internal" not in s.domain}
+    assert len(names) > 250
+    assert {name for name in names if sum(name in table for table in TABLES) != 1} == set()
+
+
+def _products(kernels: Geometry) -> float:
+    """FLOP of the convolutions and products, which alone PyTorch counts."""
+    return float(kernels.column("flop")[kernels.column("kind") <= KINDS["matmul"]].sum())
+
+
+@pytest.mark.parametrize("name", ARCHIVED)
+def test_modules_count_what_pytorch_counts(name: str) -> None:
+    network = read_network(ARCHIVED[name])
+    counted = COUNTED[name.partition(".")[0]]
+    lowered = [registry.lower(network, Target.parse(target)) for target in TARGETS]
+    for kernels in map(kernel_rows, (unfused(network), *lowered)):
+        assert kernels.column("known").all()
+        assert _products(kernels) == pytest.approx(counted, rel=TOLERANCE)
+
+
+def test_forty_modules_are_counted_and_nearly_all_come_both_ways() -> None:
+    assert len(COUNTED) >= 40
+    assert len(ARCHIVED) >= 40 * len(EXPORTERS)
+    assert {name.partition(".")[0] for name in ARCHIVED} == set(COUNTED)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
+def test_pytorch_still_counts_that() -> None:
+    import torch
+
+    from tests.model.modules import NOT_COUNTED, count
+
+    for name, (make, shapes) in modules().items():
+        if name not in NOT_COUNTED:
+            read = [torch.randn(shape) for shape in shapes]
+            assert count(make().eval(), read) == COUNTED[name], name
+
+
+def _flop(op: str, shapes: list[tuple[int, ...]], made: tuple[int, ...], **given: object) -> float:
+    b = Builder()
+    domain = str(given.pop("domain", ""))
+    read = [b.input(shape) if shape else "" for shape in shapes]
+    network = b.network(b.op(op, read, made, 1, given, domain))  # type: ignore[arg-type]
+    (row,) = kernel_rows(unfused(network)).values
+    assert row[COLUMN["known"]]
+    return float(row[COLUMN["flop"]])
+
+
+def test_attention_counts_the_same_in_every_form() -> None:
+    heads, flat = (2, 4, 50, 32), (2, 50, 128)
+    flop = 2 * 2 * 4 * 50 * 50 * (32 + 32)
+    assert _flop("Attention", [heads] * 3, heads) == flop
+    assert _flop("Attention", [flat] * 3, flat, q_num_heads=4, kv_num_heads=4) == flop
+    runtime = {"domain": "com.microsoft", "num_heads": 4}
+    assert _flop("MultiHeadAttention", [flat] * 3, flat, **runtime) == flop
+    assert _flop("MultiHeadAttention", [(2, 50, 4, 3, 32)], flat, **runtime) == flop
+    keys = (2, 50, 4, 2, 32)
+    assert _flop("MultiHeadAttention", [flat, keys], flat, **runtime) == flop
+    few = (2, 50, 64)
+    grouped = {**runtime, "kv_num_heads": 2}
+    assert _flop("GroupQueryAttention", [flat, few, few], flat, **grouped) == flop
+    assert _flop("GroupQueryAttention", [(2, 50, 256)], flat, **grouped) == flop
+    projected = 2 * 2 * 50 * 96 * 384
+    assert _flop("Attention", [(2, 50, 96), (96, 384)], flat, **runtime) == flop + projected
+
+
+def test_keys_of_the_past_count() -> None:
+    heads, past = (2, 4, 1, 32), (2, 4, 99, 32)
+    assert _flop("Attention", [heads] * 3 + [(), past, past], heads) == 2 * 8 * 100 * 64
+
+
+def test_packed_weights_count_as_what_they_stand_for() -> None:
+    flop = _flop("MatMulNBits", [(2, 10, 64), (96, 2, 16), (192,)], (2, 10, 96), K=64, N=96)
+    assert flop == 2 * 20 * 64 * 96
+
+
+def test_a_deformable_convolution_is_slower_than_a_plain_one() -> None:
+    read = [(1, 32, 20, 20), (64, 32, 3, 3), (1, 18, 18, 18)]
+    plain = 2 * 64 * 32 * 9 * 18 * 18
+    assert plain < _flop("DeformConv", read, (1, 64, 18, 18)) < 1.1 * plain
+
+
+def test_transforms_count_their_butterflies() -> None:
+    assert _flop("DFT", [(4, 1024, 1)], (4, 1024, 2)) == 5 * 4 * 1024 * 10
+    assert _flop("STFT", [(2, 4096, 1), (), (256,)], (2, 31, 129, 2)) == 5 * 62 * 256 * 8
+
+
+def test_what_shapes_do_not_tell_is_unknown() -> None:
+    b = Builder()
+    x = b.input((1, 8, 8))
+    odd = b.op("Strange", [b.op("LSTM", [x], (1, 8, 8), 14)], (1, 8, 8), 1, {}, "org.example")
+    known = kernel_rows(unfused(b.network(odd))).column("known")
+    assert list(known) == [0, 0]
+
+
+def test_recurrent_layers_run_step_by_step() -> None:
+    b = Builder()
+    x = b.input((50, 2, 32))
+    weights = [b.constant((1, 192, 32)), b.constant((1, 192, 48))]
+    y = b.op("LSTM", [x, *weights], (50, 1, 2, 48), 14, {"hidden_size": 48})
+    (row,) = kernel_rows(unfused(b.network(y))).values
+    wanted = {"steps": 50, "reread_bytes": 4 * 192 * 48, "flop": 2 * 50 * 2 * 192 * (32 + 48)}
+    assert {name: row[COLUMN[name]] for name in wanted} == wanted
+
+
+def test_a_gather_reads_what_it_gives_out() -> None:
+    b = Builder()
+    table, places = b.constant((50_000, 64)), b.input((1, 7))
+    (row,) = kernel_rows(unfused(b.network(b.op("Gather", [table, places], (1, 7, 64))))).values
+    assert row[COLUMN["weight_bytes"]] == row[COLUMN["out_bytes"]] == 4 * math.prod((7, 64))
+    assert np.isfinite(row).all()
