@@ -166,8 +166,11 @@ def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate
     wanted = () if plan is None else plan.positions
     any_latency = exact is not None or posterior.sum_us > 0
     low_us, high_us = interval.interval_us
-    if exact is None and not posterior.complete:
-        high_us = math.inf
+    if exact is None:
+        # No device of this sheet is quicker; an estimate that says so carries a warning.
+        low_us = max(low_us, min(belief.priors.least_us, interval.latency_us))
+        if not posterior.complete:
+            high_us = math.inf
     cells, names = _rows(request, belief), request.file.facts.node_names
     constants = request.file.facts.constant_nodes.intersection(partition.removed)
     estimate = Estimate(

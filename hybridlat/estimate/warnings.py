@@ -34,6 +34,7 @@ MOST_RATIO = 10.0
 ENOUGH_NETWORKS = 10
 """With as many of its own a machine's interval no longer says whose it is."""
 _NARROW = ("measured", "good")
+_MOST_NAMED = 3
 _UNLIKE = 2.0  # so many times as wide as is typical of the target
 _BUILD_S = 20.0  # of a cell under TensorRT, and of getting started there: a guess
 
@@ -183,18 +184,29 @@ def _of_tolerance(request: Request, estimate: Estimate) -> list[EstimateWarning]
 
 
 def _of_physics(belief: Belief, latency_us: float | None) -> list[EstimateWarning]:
-    best_us = belief.priors.best_us
-    if not best_us or latency_us is None or not math.isfinite(latency_us):
+    if latency_us is None or not math.isfinite(latency_us):
         return []
-    ratio = latency_us / best_us
-    if 1 / MOST_RATIO <= ratio <= MOST_RATIO:
-        return []
-    times = f"{ratio:.0f} times" if ratio > 1 else f"only {100 * ratio:.2g} % of"
-    text = (
-        f"the estimate is {times} the {latency_text(best_us)} that the device needs by its peak, "
-        "bandwidth and launch time: do not rely on it without a measurement"
-    )
-    return sentences("beyond-physics", [text])
+    texts = []
+    best_us, least_us = belief.priors.best_us, belief.priors.least_us
+    if latency_us < least_us:
+        texts.append(
+            f"the estimate is below the {latency_text(least_us)} that the device needs by its peak "
+            "and bandwidth: do not rely on it without a measurement"
+        )
+    elif best_us and not 1 / MOST_RATIO <= latency_us / best_us <= MOST_RATIO:
+        ratio = latency_us / best_us
+        times = f"{ratio:.0f} times" if ratio > 1 else f"only {100 * ratio:.2g} % of"
+        texts.append(
+            f"the estimate is {times} the {latency_text(best_us)} that the device needs by its "
+            "peak, bandwidth and launch time: do not rely on it without a measurement"
+        )
+    if unknown := belief.priors.unknown_work:
+        names = " and ".join(unknown[:_MOST_NAMED]) + " …" * (len(unknown) > _MOST_NAMED)
+        texts.append(
+            f"how much {names} computes cannot be told from shapes: the estimate may be off by an "
+            "order of magnitude"
+        )
+    return sentences("beyond-physics", texts)
 
 
 def _of_interval(data: TargetData) -> list[str]:

@@ -175,6 +175,14 @@ _CACHE_SPEED = 4.0
 """How much quicker than memory the last cache is: 3 to 6 times by what devices are measured at."""
 
 
+_START_US = {"gpu": 4.0, "cpu": 0.1}
+
+
+def start_us(device: Device) -> float:
+    """What starting a kernel takes; a usual figure where the data sheet names none."""
+    return device.launch_us or _START_US[device.kind]
+
+
 class View:
     """Geometry columns as attributes, and the quantities that several features share."""
 
@@ -222,7 +230,7 @@ class View:
         """Starting every step but the first, and reading its weights from the last cache."""
         again = self.reread_bytes * self._shrink * (self.steps - 1) - self.reread_size
         from_cache_us = again / (_CACHE_SPEED * self.device.bandwidth_bytes_per_s) * 1e6
-        return (self.steps - 1) * (self.device.launch_us or 0.0) + from_cache_us
+        return (self.steps - 1) * start_us(self.device) + from_cache_us
 
     @cached_property
     def peak_flops(self) -> Array:

@@ -11,7 +11,7 @@ import io
 import sys
 import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,13 @@ NOT_COUNTED = {"bilinear": 2 * 16 * 40 * 30 * (20 + 1)}
 _DATE = (2020, 1, 1, 0, 0, 0)  # the same files give the same archive
 
 
-def modules() -> dict[str, tuple[Callable[[], Any], list[tuple[int, ...]]]]:
+def modules() -> dict[str, tuple[Callable[[], Any], Sequence[tuple[int, ...]]]]:
     """How each module is made, and the shapes that it reads."""
     import torch
     from torch import nn
     from torch.nn import functional
 
-    class Call(nn.Module):
+    class Call(nn.Module):  # type: ignore[misc]
         """A function as a module, with parameters of its own."""
 
         def __init__(self, run: Callable[..., Any], *shapes: tuple[int, ...]) -> None:
@@ -66,7 +66,7 @@ def modules() -> dict[str, tuple[Callable[[], Any], list[tuple[int, ...]]]]:
         made = functional.linear(x.mean((2, 3)), weight).view(16, 12, 4, 4)
         return functional.conv_transpose2d(x, made, stride=2)
 
-    class Last(nn.Module):
+    class Last(nn.Module):  # type: ignore[misc]
         """A recurrent layer without its states."""
 
         def __init__(self, layer: Any) -> None:
@@ -167,7 +167,7 @@ def export(module: Any, read: list[Any], exporter: str) -> bytes:
             module, tuple(read), None if dynamo else file, dynamo=dynamo, verbose=False
         )
     model = made.model_proto if made is not None else onnx.load_from_string(file.getvalue())
-    return strip(model).SerializeToString()
+    return bytes(strip(model).SerializeToString())
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ import csv
 import importlib.util
 import math
 import zipfile
+from collections.abc import Sequence
 
 import numpy as np
 import onnx
@@ -78,7 +79,9 @@ def test_pytorch_still_counts_that() -> None:
             assert count(make().eval(), read) == COUNTED[name], name
 
 
-def _flop(op: str, shapes: list[tuple[int, ...]], made: tuple[int, ...], **given: object) -> float:
+def _flop(
+    op: str, shapes: Sequence[tuple[int, ...]], made: tuple[int, ...], **given: object
+) -> float:
     b = Builder()
     domain = str(given.pop("domain", ""))
     read = [b.input(shape) if shape else "" for shape in shapes]

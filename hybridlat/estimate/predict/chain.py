@@ -50,7 +50,8 @@ from hybridlat.estimate.predict.source import (
     work_bytes,
 )
 from hybridlat.model.cell_model import CellModel
-from hybridlat.model.geometry import geometry
+from hybridlat.model.family.limits import least_us
+from hybridlat.model.geometry import View, geometry
 from hybridlat.schema.device import Device
 
 if TYPE_CHECKING:
@@ -65,16 +66,20 @@ class CellPriors:
 
     ``failures`` are reasons, by position, of cells that could not be measured. ``composition`` is
     that of a source other than the target, where one answered for a cell, and ``best_us`` what the
-    device's data sheet allows for the network then; None without. ``origins`` says, by position,
-    where such answers come from, and ``block`` how the errors of some go together. ``whole`` is the
-    network as measured, as far as none of this knows of it. ``learns``: once a cell is measured
-    here, more is to be stated of the others.
+    device's data sheet allows for the network then; None without. Of the cells that
+    were predicted, ``least_us`` is what no device of that sheet is quicker than, and
+    ``unknown_work`` names the operators whose work shapes do not tell. ``origins`` says, by
+    position, where such answers come from, and ``block`` how the errors of some go together.
+    ``whole`` is the network as measured, as far as none of this knows of it. ``learns``: once a
+    cell is measured here, more is to be stated of the others.
     """
 
     cells: tuple[CellPrior, ...]
     failures: Mapping[int, str]
     composition: Composition | None = None
     best_us: float | None = None
+    least_us: float = 0.0
+    unknown_work: tuple[str, ...] = ()
     origins: Mapping[int, Origin] = field(default_factory=dict)
     block: Block | None = None
     whole: WholeLatency | None = None
@@ -193,10 +198,19 @@ def cell_priors(
             law = version.law(cells)
         if law is not None and law.knows_whole:
             whole = None
-    best_us = None
-    if elsewhere and (device := _device(data)) is not None:
-        each_us = roofline_us(cells.texts, device, data.target.precision)
-        best_us = math.fsum(each_us * cells.counts)
+    best_us, fastest_us, unknown = None, 0.0, tuple[str, ...]()
+    predicted = [i for i, answer in answers.items() if answer.source == "predicted"]
+    if predicted:
+        device, precision = _device(data), data.target.precision
+        kernels = geometry([cells.texts[i] for i in predicted])
+        strange = np.flatnonzero(kernels.column("known") < 1)
+        unknown = tuple(sorted({kernels.op(int(row)) for row in strange}))
+        if device is not None:
+            counts = np.array([cells.counts[i] for i in predicted])
+            fastest_us = float(counts[kernels.cell] @ least_us(View(kernels, device, precision)))
+            if elsewhere:
+                each_us = roofline_us(cells.texts, device, precision)
+                best_us = math.fsum(each_us * cells.counts)
     block = None
     if law is not None and law.covariance is not None:
         block = places, law.covariance[np.ix_(places, places)]
@@ -205,6 +219,8 @@ def cell_priors(
         failures,
         None if law is None else law.composition(cells, elsewhere),
         best_us,
+        fastest_us,
+        unknown,
         origins,
         block,
         whole,

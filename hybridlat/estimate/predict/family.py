@@ -31,7 +31,7 @@ from hybridlat.estimate.predict.source import (
 from hybridlat.model.arrays import reading
 from hybridlat.model.family import shipped
 from hybridlat.model.family.dataset import KernelSet, Observation, Task, kernel_set, task_base
-from hybridlat.model.family.kernels import COPY, HOST, every_kernel
+from hybridlat.model.family.kernels import COPY, HOST, every_kernel, view_of
 from hybridlat.model.family.law import each_us
 from hybridlat.model.family.learn import AdaptedTask, adapt
 from hybridlat.model.family.limits import least_us, within_reach
@@ -108,7 +108,7 @@ class Family(CellSource):
         seen = self.model.seen_of(self.task) if self.adapted is None else 0
         factor = float(relative_point(np.array([spread]), seen)[0])
         each = each * factor * np.exp(self.model.correction(kernels, self.task, points))
-        least = least_us(table, self.device, self.target.precision)
+        least = least_us(view_of(table, self.device, self.target.precision))
         each[: len(cell)] = within_reach(each[: len(cell)], table.counts, least)
         beside = np.isin(kernels.classes, (HOST, COPY))
         calibration, quantile = self.model.calibration, normal_quantile(cells.confidence)

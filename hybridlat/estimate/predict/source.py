@@ -14,7 +14,7 @@ from hybridlat.estimate.compose.composition import Composition, normal_quantile
 from hybridlat.estimate.compose.posterior import CellPrior, Correlation
 from hybridlat.graph.network import Network
 from hybridlat.graph.operators import KINDS
-from hybridlat.model.geometry import Geometry, View, geometry
+from hybridlat.model.geometry import Geometry, View, geometry, start_us
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import CellPrediction, LatencySource, OriginCode
 
@@ -23,8 +23,6 @@ SHARED = 0.95
 predicts it is no model of its target."""
 UNKNOWN_SPREAD = 0.5
 """Standard error of a model's prediction that comes without an interval."""
-LAUNCH_US = {"gpu": 4.0, "cpu": 0.1}
-"""Of a kernel, where the data sheet names no figure."""
 ROOFLINE_ERROR = (-1.6, 0.7)
 """Between these lie nine of ten ln(measured / roofline with launches) of the 10,713 cells and
 random kernels of the shipped CPU pack."""
@@ -181,8 +179,7 @@ def roofline_us(texts: Sequence[str], device: Device, precision: str) -> NDArray
     """What the device needs for each cell at best, in µs: max(FLOP / peak, bytes / bandwidth) of
     the data sheet for each kernel, and its launch."""
     cells = geometry(texts)
-    launch = device.launch_us or LAUNCH_US[device.kind]
-    kernels_us = View(cells, device, precision).roofline_us + launch
+    kernels_us = View(cells, device, precision).roofline_us + start_us(device)
     return np.asarray(np.bincount(cells.cell, kernels_us, cells.cells), np.float64)
 
 

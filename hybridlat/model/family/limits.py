@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.model.family.kernels import KernelTable, view_of
 from hybridlat.model.features import cache_bytes, winograd
-from hybridlat.schema.device import STRICT, Device
+from hybridlat.model.geometry import View
+from hybridlat.schema.device import STRICT
 
 Array = NDArray[np.float64]
 
@@ -17,13 +17,13 @@ _WINOGRAD = 2.25
 tensor cores do not take: in FP32 a V100 runs VGG at 1.4 of its peak."""
 
 
-def least_us(table: KernelTable, device: Device, precision: str) -> Array:
+def least_us(v: View) -> Array:
     """What no kernel is quicker than, in us: of 5,959 published latencies one is below their sum.
 
     Computing reaches 0.9 of the peak at most (PyTorch convolves in TF32 where a device can), and
     what the last cache cannot hold comes from memory.
     """
-    v = view_of(table, device, precision)
+    device, precision = v.device, v.precision
     peak = np.maximum(v.peak_flops, device.peak("tf32") if precision == "fp32" else 0.0)
     shorter = np.maximum(peak, _WINOGRAD * device.peak(STRICT))
     compute_us = 1e6 / _MOST_OF_PEAK * v.flop / np.where(winograd(v) > 0, shorter, peak)
