@@ -5,10 +5,10 @@ An operator stands in one of these tables by its name without the domain:
 - ``FAMILIES``: convolutions, products, windows, element-wise operators (one FLOP for each element
   that they make), reductions (four for each that they read) and what only moves bytes (none);
 - ``PRODUCTS``: products of matrices whose sizes only a formula tells;
-- ``PER_RESULT``: what has a formula of its own and is no product;
-- ``UNKNOWN``: what shapes alone do not tell, since it depends on data or runs another graph.
+- ``PER_RESULT``: what has a formula of its own and is no product.
 
-What stands in none is unknown too. A multiply-add counts as two. Sizes are those of the tensors as
+The work of what stands in none is unknown: it depends on data, runs another graph, or is not
+documented. A multiply-add counts as two. Sizes are those of the tensors as
 the operator itself sees them; bytes are those of all its tensors, once.
 """
 
@@ -41,10 +41,9 @@ FAMILIES: Mapping[str, str] = {
         BitCast Cast CastLike Identity Dropout BatchNormalization QuantizeLinear DequantizeLinear
         ThresholdedRelu Pointwise DynamicQuantizeLinear QLinearAdd QLinearMul QLinearSigmoid
         QLinearLeakyRelu QLinearWhere AffineGrid RotaryEmbedding MRotaryEmbedding GatedAdd
-        LinearAttentionGate BlackmanWindow HammingWindow HannWindow Affine Scale ScaledTanh
-        ParametricSoftplus ImageScaler BiasAdd BiasDropout BiasSplitGelu BitmaskBiasDropout
-        BitmaskDropout ComplexMul ComplexMulConj QuantizeBFP DequantizeBFP QuantizeWithOrder
-        DequantizeWithOrder QOrderedGelu MulInteger GemmaRotaryEmbedding IsAllFinite""",
+        LinearAttentionGate BlackmanWindow HammingWindow HannWindow BiasAdd BiasSplitGelu MulInteger
+        Scaler Normalizer Binarizer Imputer LabelEncoder CategoryMapper OneHotEncoder MurmurHash3
+        Affine Scale ScaledTanh ParametricSoftplus ImageScaler""",
     "reduce": """
         Softmax LogSoftmax Hardmax ReduceMean ReduceSum ReduceMax ReduceMin ReduceL1 ReduceL2
         ReduceSumSquare ReduceProd ReduceLogSum ReduceLogSumExp LRN LayerNormalization
@@ -53,14 +52,17 @@ FAMILIES: Mapping[str, str] = {
         EmbedLayerNormalization QEmbedLayerNormalization GatedRMSNorm BranchwiseRMSNorm
         MeanVarianceNormalization ArgMax ArgMin TopK LpNormalization CumSum CumProd
         QLinearSoftmax QLinearReduceMean NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss
-        BiasSoftmax QOrderedLayerNormalization ReduceSumInteger RMSNormRotary""",
+        BiasSoftmax""",
     "move": """
         Transpose Reshape Flatten Squeeze Unsqueeze ExpandDims Concat Split Slice Pad CenterCropPad
         Gather GatherND GatherElements GatherBlockQuantized GatherPacked Expand Tile DepthToSpace
         SpaceToDepth Resize Upsample ReorderInput ReorderOutput Shape Size ConstantOfShape Scatter
         ScatterND ScatterElements TensorScatter Range QLinearConcat Trilu OneHot EyeLike
         ReverseSequence Constant MaxUnpool UnfoldTensor Crop DynamicSlice MemcpyFromHost
-        MemcpyToHost RemovePadding RestorePadding GivenTensorFill TorchEmbedding""",
+        MemcpyToHost Compress SequenceAt SequenceConstruct SequenceEmpty SequenceErase
+        SequenceInsert SequenceLength SplitToSequence ConcatFromSequence Optional
+        OptionalGetElement OptionalHasElement ArrayFeatureExtractor FeatureVectorizer CastMap
+        DictVectorizer ZipMap""",
 }
 
 
@@ -189,7 +191,7 @@ Formula = Callable[[Sequence[Shape], Sequence[Shape], Given], Product]
 PRODUCTS: Mapping[str, Formula] = {
     **dict.fromkeys(
         ("MatMulNBits", "MatMulBnb4", "MatMulFpQ4", "MatMulBlockQuantizedFp4Weight",
-         "MatMulBlockQuantizedFp8Weight", "MatMulPacked", "QOrderedMatMul"), _packed),
+         "MatMulBlockQuantizedFp8Weight"), _packed),
     **dict.fromkeys(
         ("Attention", "FlexAttention", "MultiHeadAttention", "DecoderMaskedMultiHeadAttention",
          "GroupQueryAttention", "QAttention"), _attention),
@@ -223,14 +225,6 @@ def _each(per_output: float) -> Callable[..., float]:
     return lambda read, made, given: per_output * math.prod(made[0])
 
 
-_ONE_EACH = """
-    Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike Scaler
-    Normalizer Binarizer Imputer LabelEncoder CategoryMapper OneHotEncoder MurmurHash3 Adagrad Adam
-    Momentum"""
-_MOVE_SEQUENCES = """
-    SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength
-    SplitToSequence ConcatFromSequence Optional OptionalGetElement OptionalHasElement
-    ArrayFeatureExtractor FeatureVectorizer CastMap DictVectorizer ZipMap Compress"""
 PER_RESULT: Mapping[str, Callable[[Sequence[Shape], Sequence[Shape], Given], float]] = {
     "DFT": _fourier,
     "STFT": _short_fourier,
@@ -245,31 +239,10 @@ PER_RESULT: Mapping[str, Callable[[Sequence[Shape], Sequence[Shape], Given], flo
     "Col2Im": lambda read, made, given: float(math.prod(read[0])),
     "CDist": lambda read, made, given: 3.0 * math.prod(made[0]) * read[0][-1],
     "MelWeightMatrix": _each(4.0),
-    # One class for each result: as many products as it reads.
-    "LinearClassifier": lambda read, made, given: 2.0 * math.prod(made[-1]) * read[0][-1],
-    "LinearRegressor": lambda read, made, given: 2.0 * math.prod(made[0]) * read[0][-1],
-    **dict.fromkeys(_ONE_EACH.split(), _each(1.0)),
-    **dict.fromkeys(_MOVE_SEQUENCES.split(), _each(0.0)),
+    **dict.fromkeys(
+        ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
+         "RandomUniformLike"), _each(1.0)),
 }  # fmt: skip
-
-_UNKNOWN = """
-    If Loop Scan SequenceMap Gradient NonMaxSuppression nms EfficientNMS_TRT BatchedNMS_TRT
-    BatchedNMSDynamic_TRT NonZero Unique MaxRoiPool ImageDecoder RegexFullMatch StringConcat
-    StringNormalizer StringSplit TfIdfVectorizer Tokenizer SVMClassifier SVMRegressor TreeEnsemble
-    TreeEnsembleClassifier TreeEnsembleRegressor LinearAttention GatedDeltaNet SparseAttention
-    AttnLSTM MoE QMoE MoEGroupRouter SparseToDenseMatMul BeamSearch WhisperBeamSearch GreedySearch
-    Sampling SampleOp NGramRepeatBlock NGramHashMapping VarlenNGramHashMapping BifurcationDetector
-    DynamicTimeWarping EngramGate HyperConnectionPreMix HyperConnectionPostMix
-    VarlenCausalConvWithState WordConvEmbedding ATen PythonOp ConvStateReplay DecoderAttention
-    DecoderMaskedSelfAttention DisentangledAttention_TRT DynamicSparseAttention EPContext GRUUnit
-    GatedDeltaNetStateReplay GatedRelativePositionBias HyperConnectionLowRankMix Irfft Rfft
-    LongformerAttention Mamba2Verify MatMulNBitsMlp MatMulNBitsQLoRA MatMulNBitsQkv MoEPacked
-    MultilevelCropAndResize_TRT PackedAttention PackedMultiHeadAttention
-    PackedSparseAttentionIndexer PackedSparseAttentionIndexerMerge PagedAttention
-    PyramidROIAlign_TRT QOrderedAttention QOrderedLongformerAttention RelativePositionBias
-    RouterGateUpProj Snpe SparseAttentionIndexer SparsePagedAttention SpeculativePrefixCommit"""
-UNKNOWN = frozenset(_UNKNOWN.split())
-"""Operators whose work neither their shapes nor their attributes tell."""
 
 FAMILY_OF: Mapping[str, str] = {
     **{op: family for family, ops in FAMILIES.items() for op in ops.split()},

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.graph.operators import KINDS
-from hybridlat.model.kernel_rows import Tensor, attributes_of, kernel_row, tensor_of
+from hybridlat.model.kernel_attributes import attributes_of
+from hybridlat.model.kernel_rows import Tensor, kernel_row, tensor_of
 from hybridlat.schema.device import Device
 
 COLUMNS: tuple[str, ...] = (

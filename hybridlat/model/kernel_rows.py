@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from hybridlat.graph.network import ITEM_BYTES
 from hybridlat.graph.operators import (
@@ -19,11 +18,9 @@ from hybridlat.graph.operators import (
     kind_of,
     weight_place,
 )
-from hybridlat.graph.work import PER_RESULT, PRODUCTS, Product, Shape, is_known
+from hybridlat.graph.work import PER_RESULT, PRODUCTS, Given, Product, Shape, is_known
+from hybridlat.model.kernel_attributes import KernelAttributes, attributes_from, pair
 
-CHANNELS_LAST = 4
-"""What a ``variant`` holds beside its mode where channels are innermost."""
-_MODES = {"linear": 1, "reflect": 1, "CRD": 1, "cubic": 2, "edge": 2, "wrap": 3, "bilinear": 1}
 Tensor = tuple[tuple[int, ...], int, float, bool]  # shape, elements, item bytes, is a weight
 
 
@@ -35,74 +32,6 @@ def tensor_of(text: str, separator: str, weight: bool) -> Tensor:
     if shape and min(shape) < 0:
         raise ValueError(f"a size of {text!r} is negative")
     return shape, math.prod(shape), ITEM_BYTES[dtype], weight
-
-
-@dataclass(frozen=True, slots=True)
-class KernelAttributes:
-    """What a geometry needs of a node's attributes; ``variant`` numbers its mode and layout.
-
-    ``given`` are all of them as they are written.
-    """
-
-    kernel: tuple[int, int] | None
-    stride: int
-    dilation: int
-    group: int
-    pad: int
-    activation: str
-    transposed: bool
-    axis: int | None
-    order: tuple[int, ...]
-    size: int
-    variant: int
-    channels_last: bool
-    given: Mapping[str, object]
-
-
-def _pair(values: Sequence[int] | None) -> tuple[int, int] | None:
-    if not values:
-        return None
-    return (values[0], values[1]) if len(values) > 1 else (1, values[0])
-
-
-@lru_cache(maxsize=65536)
-def attributes_of(text: str) -> KernelAttributes:
-    """Of a node's attributes as JSON; ValueError or TypeError for what is none.
-
-    Operators of other domains may call something else by the same name: it counts as left out.
-    """
-    return _attributes(json.loads(text))
-
-
-def _attributes(given: Mapping[str, object]) -> KernelAttributes:
-    loaded: dict[str, Any] = {n: value for n, value in given.items() if _is_usual(n, value)}
-    # Channels are innermost in the shapes (ONNX Runtime), or in the strides alone (PyTorch).
-    in_shapes = bool(loaded.get("channels_last", 0))
-    innermost = in_shapes or loaded.get("memory_format") == "channels_last"
-    return KernelAttributes(
-        kernel=_pair(loaded.get("kernel_shape")),
-        stride=max(loaded.get("strides") or (1,)),
-        dilation=max(loaded.get("dilations") or (1,)),
-        group=loaded.get("group", 1),
-        pad=sum(loaded.get("pads") or (0,)),
-        activation=loaded.get("activation", ""),
-        transposed=bool(loaded.get("transB", 0)),
-        axis=loaded.get("axis"),
-        order=tuple(loaded.get("perm") or ()),
-        size=loaded.get("size", 0),
-        variant=_MODES.get(loaded.get("mode", ""), 0) + CHANNELS_LAST * innermost,
-        channels_last=in_shapes,
-        given=given,
-    )
-
-
-def _is_usual(name: str, value: object) -> bool:
-    """Whether an attribute is of the type that ONNX's operators give it."""
-    if name in ("kernel_shape", "strides", "dilations", "pads", "perm"):
-        return isinstance(value, list) and all(type(item) is int for item in value)
-    if name in ("group", "axis", "size", "transB", "channels_last"):
-        return type(value) is int
-    return name not in ("activation", "mode") or isinstance(value, str)
 
 
 _QUANTISED_BIAS = 8  # the place of a QLinearConv's
@@ -137,11 +66,13 @@ def _parts(read: Sequence[Tensor | None], a: KernelAttributes) -> list[Part]:
         op, _, inputs, types, given = json.loads(wire)
         seen = tuple(known.get(name) for name in inputs)
         is_weight = any(seen) and all(tensor is None or tensor[3] for tensor in seen)
-        made = [
-            tensor_of(text.removesuffix("]"), "[", is_weight) if text else None for text in types
-        ]
-        known.update((f"{place}.{index}", tensor) for index, tensor in enumerate(made))
-        parts.append(Part(op, seen, tuple(t for t in made if t is not None), _attributes(given)))
+        made = {
+            f"{place}.{index}": tensor_of(text.removesuffix("]"), "[", is_weight)
+            for index, text in enumerate(types)
+            if text
+        }
+        known.update(made)
+        parts.append(Part(op, seen, tuple(made.values()), attributes_from(given)))
     return parts
 
 
@@ -151,11 +82,11 @@ def _convolution(
     """The product of one group: output positions x its output channels x (channels · taps)."""
     groups = max(a.group, 1)
     m, n = made[1] // max(c_out, 1), max(c_out // groups, 1)
-    taps = math.prod(weight[2:])
+    taps, transposed = math.prod(weight[2:]), "ConvTranspose" in op
     if len(weight) < 3:  # made by other operators, and read through a view that costs nothing
         taps = math.prod(a.kernel or (1, 1))
-        weight = (c_in, max(c_out // groups, 1)) if is_transposed(op) else (c_out, c_in // groups)
-    if is_transposed(op):  # each input reaches every tap, each output only some
+        weight = (c_in, max(c_out // groups, 1)) if transposed else (c_out, c_in // groups)
+    if transposed:  # each input reaches every tap, each output only some
         return Product(m, n, weight[0] // groups * taps, 2.0 * read[1] * weight[1] * taps)
     k = max(weight[1], 1) * taps
     return Product(m, n, k, 2.0 * k * made[1])
@@ -168,24 +99,13 @@ def _product(operand: Shape, first: Tensor, made: Tensor, a: KernelAttributes) -
     return Product(made[1] // max(n, 1), n, k, 2.0 * k * made[1])
 
 
-Answer = TypeVar("Answer")
-
-
 def _by_formula(
-    formula: Callable[[Sequence[Shape], Sequence[Shape], Mapping[str, object]], Answer],
-    read: Sequence[Tensor | None],
-    made: Sequence[Tensor],
-    a: KernelAttributes,
-) -> Answer | None:
+    formula: Callable[..., Any], read: Sequence[Tensor | None], made: Sequence[Tensor], given: Given
+) -> Any:
     """What a formula of the table says; None for tensors that are none of such an operator."""
     with suppress(ArithmeticError, LookupError, TypeError, ValueError):
-        return formula([t[0] if t else () for t in read], [t[0] for t in made], a.given)
+        return formula([t[0] if t else () for t in read], [t[0] for t in made], given)
     return None
-
-
-def is_transposed(op: str) -> bool:
-    """Whether a convolution is transposed."""
-    return "ConvTranspose" in op
 
 
 def kernel_row(
@@ -197,9 +117,7 @@ def kernel_row(
     activation = activation_class(a.activation)
     added = not is_quantised(op.rpartition("::")[2]) and len(read) > 3 and read[3] is not None
     fused = fusion(op)
-    parts: list[Part] = []
-    products: list[Part] = []
-    beside: list[Part] = []
+    parts, products, beside = list[Part](), list[Part](), list[Part]()
     seen, result = read, made
     if fused is not None:
         op, activation = fused.op, fused.activation
@@ -233,7 +151,7 @@ def kernel_row(
     known = all(is_known(one) for one in name.split("+"))
     if kind == KINDS["conv"] and len(operands) > 1:
         weight = operands[1][0]
-        taps = a.kernel or (_pair(weight[2:]) or (1, 1))
+        taps = a.kernel or (pair(weight[2:]) or (1, 1))
         groups = max(a.group, 1)
         product = _convolution(op, weight, first, main, c_in, c_out, a)
         # Convolutions that run as one: all their channels.
@@ -251,9 +169,9 @@ def kernel_row(
             product = product._replace(flop=product.flop + 8.0 * columns)
             in_bytes, out_bytes = in_bytes + columns * main[2], out_bytes + columns * main[2]
     elif kind == KINDS["matmul"]:
-        formula = PRODUCTS.get(products[0].op if products else name)
+        formula = PRODUCTS.get(products[0].op.rpartition("::")[2] if products else name)
         if formula is not None:
-            answer = _by_formula(formula, seen, result, a)
+            answer = _by_formula(formula, seen, result, a.given)
             product, known = answer or product, answer is not None
         elif len(operands) > 1:
             product = _product(operands[1][0], first, main, a)
@@ -279,7 +197,7 @@ def kernel_row(
     elif parts and kind == KINDS["other"]:
         product = product._replace(flop=math.fsum(kernel_row(*part)[1][FLOP] for part in parts))
     elif name in PER_RESULT:
-        flop = _by_formula(PER_RESULT[name], read, made, a)
+        flop = _by_formula(PER_RESULT[name], read, made, a.given)
         product, known = product._replace(flop=flop or 0.0), flop is not None
     return op, (
         kind, batch, c_in, h_in, w_in, c_out, h_out,

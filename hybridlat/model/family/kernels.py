@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from hybridlat.graph.operators import KINDS
 from hybridlat.model.features import alignment, cache_bytes
 from hybridlat.model.geometry import COLUMN, COLUMNS, Geometry, View, geometry
-from hybridlat.model.kernel_rows import CHANNELS_LAST
+from hybridlat.model.kernel_attributes import CHANNELS_LAST
 from hybridlat.schema.device import STRICT, Device
 
 Array = NDArray[np.float64]
