@@ -173,6 +173,9 @@ def kernel_row(
         if formula is not None:
             answer = _by_formula(formula, seen, result, a.given)
             product, known = answer or product, answer is not None
+            if name.endswith("Attention"):  # no call for it all: a softmax rewrites the scores
+                scores = 2 * product.m * product.n * main[2]
+                in_bytes, out_bytes = in_bytes + scores, out_bytes + scores
         elif len(operands) > 1:
             product = _product(operands[1][0], first, main, a)
         # The second product of attention that is written out.
