@@ -188,17 +188,17 @@ def _of_physics(belief: Belief, latency_us: float | None) -> list[EstimateWarnin
         return []
     texts = []
     best_us, least_us = belief.priors.best_us, belief.priors.least_us
-    if latency_us < least_us:
-        texts.append(
-            f"the estimate is below the {latency_text(least_us)} that the device needs by its peak "
-            "and bandwidth: do not rely on it without a measurement"
-        )
-    elif best_us and not 1 / MOST_RATIO <= latency_us / best_us <= MOST_RATIO:
-        ratio = latency_us / best_us
+    ratio = latency_us / best_us if best_us else 1.0
+    if best_us and not 1 / MOST_RATIO <= ratio <= MOST_RATIO:
         times = f"{ratio:.0f} times" if ratio > 1 else f"only {100 * ratio:.2g} % of"
         texts.append(
             f"the estimate is {times} the {latency_text(best_us)} that the device needs by its "
             "peak, bandwidth and launch time: do not rely on it without a measurement"
+        )
+    elif latency_us < least_us:
+        texts.append(
+            f"the estimate is below the {latency_text(least_us)} that the device needs by its peak "
+            "and bandwidth: do not rely on it without a measurement"
         )
     if unknown := belief.priors.unknown_work:
         names = " and ".join(unknown[:_MOST_NAMED]) + " …" * (len(unknown) > _MOST_NAMED)

@@ -18,7 +18,7 @@ TARGETS = ("t4/tensorrt-10/fp16", "l4/torch-2.4/fp32")
 def _predicted(network: Network, target: str, folder: Path) -> Estimate:
     file = folder / "net.onnx"
     file.write_bytes(to_onnx(network, None))
-    return predict(file, target, measure="never")
+    return predict(file, target, measure="never", store=str(folder / "store.db"))
 
 
 def _codes(estimate: Estimate) -> list[str]:
