@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import json
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -57,7 +58,7 @@ class Constant:
     values: tuple[int, ...] | tuple[float, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Node:
     """One operator. ``inputs`` may hold empty names for inputs left out, as in ONNX.
 
@@ -72,6 +73,11 @@ class Node:
     attributes: tuple[tuple[str, AttributeValue], ...] = ()
     domain: str = ""
     version: int = 1
+
+    @cached_property
+    def written(self) -> str:
+        """The attributes as JSON, as signatures have them."""
+        return json.dumps(dict(self.attributes), sort_keys=True, separators=(",", ":"))
 
     @property
     def qualified_op(self) -> str:

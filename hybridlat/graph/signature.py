@@ -3,30 +3,31 @@
 The text is lossless but for names and weights, so a cell can be rebuilt, measured or described
 from its signature alone. One line a fact::
 
-    hybridlat-signature 1
-    input 0 float32 1x64x56x56
-    constant 1 float32 64x64x1x1
-    constant 2 int64 2 = 1 -1
-    node com.microsoft.nchwc::Conv@1 (0 1 -) -> (3:float32:1x64x56x56) {"group":1}
-    output 3
+    hybridlat-signature 2
+    input 0 float32:1x64x56x56
+    node com.microsoft.nchwc::Conv@1 (0 float32:64x64x1x1 -) -> (1:float32:1x64x56x56) {"group":1}
+    node Reshape@14 (1 int64:2=1,-1) -> (2:float32:1x200704) {}
+    output 2
     context small
 
-Tensors are numbered inputs first, then constants as first read, then outputs of nodes; ``-`` is an
-input left out; a scalar's shape is empty; the last line is there only where a cell's context says
-what kind of network it stands in. Nodes stand in a canonical topological order.
+Tensors are numbered, inputs first, then outputs of nodes. A constant stands where it is read, as
+its type, so that it does not count whether two nodes share it; its values stand behind ``=`` where
+they decide what is computed (``roles``). ``-`` is an input left out; a scalar's shape is empty; the
+last line is there only where a cell's context says what kind of network it stands in. Nodes stand
+in a canonical topological order.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass
 from functools import lru_cache
 
-from hybridlat.graph.network import AttributeValue, Network, TensorType
+from hybridlat.graph.network import Constant, Network, Node, TensorType
+from hybridlat.graph.roles import decides
 from hybridlat.graph.symmetry import digest, digest_of, tell_apart
 
-SIGNATURE_FORMAT = 1
+SIGNATURE_FORMAT = 2
 MOST_REMEMBERED = 8192
 HEADER = f"hybridlat-signature {SIGNATURE_FORMAT}"
 
@@ -82,18 +83,17 @@ def _listing(network: Network, positions: tuple[int, ...]) -> _Listing:
     parts: list[object] = [network.context]
     for position in positions:
         node = network.nodes[position]
-        parts += (node.op, node.domain, node.version)
-        parts += (_texts(node.attributes)[0], len(node.inputs))
-        for name in node.inputs:
-            place = number.get(name)
-            if place is None and name:
-                place = number[name] = len(number)
-                if name in types:
-                    parts.append(types[name])
-                else:
-                    constant = constants[name]
-                    parts += (constant.type, repr(constant.values))
-            parts.append(place)
+        parts += (node.op, node.domain, node.version, node.written, len(node.inputs))
+        for place, name in enumerate(node.inputs):
+            constant = constants.get(name)
+            if constant is not None:
+                is_weight = constant.values is None
+                parts.append(constant.type if is_weight else _token(node, place, constant))
+                continue
+            if name and name not in number:
+                number[name] = len(number)
+                parts.append(types[name])
+            parts.append(number.get(name))
         for index, name in enumerate(node.outputs):
             if not name:
                 parts.append("")
@@ -136,24 +136,22 @@ def _is_forced(network: Network) -> bool:
 
 
 def _colours(network: Network) -> tuple[list[bytes], dict[str, bytes]]:
-    """A hash of each node and graph input: of all it is made from, then of all it is made into.
-
-    Digests are those of ``digest``, their texts put together from parts that are at hand.
-    """
+    """A hash of each node and graph input: of all it is made from, then of all it is made into."""
     types, constants = network.types, network.constants
-    above = {name: digest(str(types[name])) for name in network.inputs}
-    made_from = {"": "b'-'", **{name: repr(code) for name, code in above.items()}}
-    made_from.update((name, _constant(c.type, repr(c.values))) for name, c in constants.items())
-    node_above: list[str] = []
+    made_from = {name: digest(_typed(types[name])).hex() for name in network.inputs}
+    above: list[str] = []
     for node in network.nodes:
-        head = f"{node.domain!r}, {node.op!r}, {node.version!r}, {_texts(node.attributes)[0]}"
-        sources = ", ".join([made_from[i] for i in node.inputs])
-        results = ", ".join([_type(types[o]) if o else "'-'" for o in node.outputs])
-        code = repr(digest_of(f"({head}, [{sources}], [{results}])"))
-        node_above.append(code)
+        sources = [
+            _token(node, place, constants[name]) if name in constants else made_from.get(name, "-")
+            for place, name in enumerate(node.inputs)
+        ]
+        results = [_typed(types[name]) if name else "-" for name in node.outputs]
+        head = f"{node.qualified_op}@{node.version} {node.written}"
+        code = digest_of(f"{head} {' '.join(sources)} > {' '.join(results)}").hex()
+        above.append(code)
         for index, out in enumerate(node.outputs):
             if out:
-                made_from[out] = repr(digest_of(f"({code}, {index})"))
+                made_from[out] = f"{code}.{index}"
     below: dict[str, list[bytes]] = {}
     for name in network.outputs:
         below.setdefault(name, []).append(b"out")
@@ -161,79 +159,48 @@ def _colours(network: Network) -> tuple[list[bytes], dict[str, bytes]]:
     for position in range(len(network.nodes) - 1, -1, -1):
         node = network.nodes[position]
         uses = [sorted(below.get(o, ())) for o in node.outputs]
-        colours[position] = digest_of(f"({node_above[position]}, {uses!r})")
-        colour = repr(colours[position])
+        colours[position] = digest(above[position], uses)
+        colour = colours[position].hex()
         for index, name in enumerate(node.inputs):
-            if name and name not in constants:
-                below.setdefault(name, []).append(digest_of(f"({colour}, {index})"))
-    return colours, {n: above[n] + b"".join(sorted(below.get(n, ()))) for n in network.inputs}
+            if name in types:
+                below.setdefault(name, []).append(digest_of(f"{colour} {index}"))
+    ends = {n: made_from[n].encode() + b"".join(sorted(below.get(n, ()))) for n in network.inputs}
+    return colours, ends
 
 
 @lru_cache(maxsize=16_384)
-def _constant(type_: TensorType, values: str) -> str:
-    return repr(digest_of(f"('c', {str(type_)!r}, {values})"))
+def _typed(type_: TensorType) -> str:
+    return f"{type_.dtype}:{'x'.join(map(str, type_.shape))}"
 
 
-@lru_cache(maxsize=16_384)
-def _type(type_: TensorType) -> str:
-    return repr(str(type_))
-
-
-@lru_cache(maxsize=16_384)
-def _shape(type_: TensorType) -> str:
-    return "x".join(map(str, type_.shape))
-
-
-_Attributes = tuple[tuple[str, AttributeValue], ...]
-_attribute_texts: dict[int, tuple[_Attributes, str, str]] = {}
-
-
-def _texts(attributes: _Attributes) -> tuple[str, str]:
-    """Attributes as Python writes them, and as a signature does.
-
-    Remembered by identity: equal ones may be written otherwise (1 and 1.0, 0.0 and -0.0).
-    """
-    texts = _attribute_texts.get(id(attributes))
-    if texts is not None and texts[0] is attributes:
-        return texts[1], texts[2]
-    if len(_attribute_texts) >= MOST_REMEMBERED:
-        _attribute_texts.clear()
-    written = json.dumps(dict(attributes), sort_keys=True, separators=(",", ":"))
-    _attribute_texts[id(attributes)] = (attributes, repr(attributes), written)
-    return repr(attributes), written
+def _token(node: Node, place: int, constant: Constant) -> str:
+    """A constant as the node's line has it: with its values where they decide what is computed."""
+    values = constant.values
+    if values is None or not decides(node.op, place, constant.type):
+        return _typed(constant.type)
+    return f"{_typed(constant.type)}={','.join(map(repr, values))}"
 
 
 def _write(network: Network, order: list[int], inputs: list[str]) -> str:
-    nodes = [network.nodes[position] for position in order]
-    constants = network.constants
-    read = dict.fromkeys([name for node in nodes for name in node.inputs if name in constants])
-    number = {name: str(index) for index, name in enumerate((*inputs, *read))}
-    head: list[str] = []
-    for name in inputs:
-        type_ = network.types[name]
-        head.append(f"input {number[name]} {type_.dtype} {_shape(type_)}".rstrip())
-    for name in read:
-        constant = constants[name]
-        line = f"constant {number[name]} {constant.type.dtype} {_shape(constant.type)}"
-        if constant.values is not None:
-            line = f"{line.rstrip()} = {' '.join(map(repr, constant.values))}"
-        head.append(line.rstrip())
-    body: list[str] = []
-    for node in nodes:
-        sources = " ".join(number[i] if i else "-" for i in node.inputs)
+    types, constants = network.types, network.constants
+    number = {name: str(index) for index, name in enumerate(inputs)}
+    lines = [HEADER]
+    lines += [f"input {number[name]} {_typed(types[name])}" for name in inputs]
+    for node in [network.nodes[position] for position in order]:
+        sources = [
+            _token(node, place, constants[name]) if name in constants else number.get(name, "-")
+            for place, name in enumerate(node.inputs)
+        ]
         results = []
         for name in node.outputs:
-            if not name:
-                results.append("-")
-                continue
-            number[name] = place = str(len(number))
-            type_ = network.types[name]
-            results.append(f"{place}:{type_.dtype}:{_shape(type_)}")
-        body.append(
-            f"node {node.qualified_op}@{node.version} ({sources}) -> ({' '.join(results)}) "
-            f"{_texts(node.attributes)[1]}"
+            if name:
+                number[name] = str(len(number))
+            results.append(f"{number[name]}:{_typed(types[name])}" if name else "-")
+        lines.append(
+            f"node {node.qualified_op}@{node.version} ({' '.join(sources)}) -> "
+            f"({' '.join(results)}) {node.written}"
         )
-    tail = [f"output {o}" for o in sorted(int(number[name]) for name in network.outputs)]
+    lines += [f"output {o}" for o in sorted(int(number[name]) for name in network.outputs)]
     if network.context:
-        tail.append(f"context {network.context}")
-    return "\n".join([HEADER, *head, *body, *tail]) + "\n"
+        lines.append(f"context {network.context}")
+    return "\n".join(lines) + "\n"

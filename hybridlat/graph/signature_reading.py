@@ -1,11 +1,50 @@
-"""Signature texts read again: the networks that they describe; see ``signature`` for the format."""
+"""Signature texts read again; see ``signature`` for the format."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
+from hybridlat.graph.roles import WHOLE
 from hybridlat.graph.signature import HEADER, SIGNATURE_FORMAT
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a text: an input, an output or the context (``word``), or a node.
+
+    ``head`` is the tensor's number, the context, or the node's operator with its version; ``rest``
+    the input's type or the node's attributes, ``sources`` and ``results`` what the node reads and
+    makes, each as it is written.
+    """
+
+    word: str
+    head: str
+    rest: str = ""
+    sources: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
+
+
+def lines_of(text: str) -> Iterator[Line]:
+    """The lines of a text behind its first; ValueError for what is no signature of this format."""
+    header, *lines = text.strip().split("\n")
+    if header != HEADER:
+        raise ValueError(f"not a signature of format {SIGNATURE_FORMAT}: {header[:60]!r}")
+    for line in lines:
+        word, _, rest = line.partition(" ")
+        if word == "node":
+            head, _, attributes = rest.partition(" {")
+            op, _, wiring = head.partition(" (")
+            read, _, made = wiring.partition(") -> (")
+            sources, results = tuple(read.split(" ")), tuple(made.removesuffix(")").split(" "))
+            yield Line(word, op, "{" + attributes, sources, results)
+        elif word in ("input", "output", "context"):
+            number, _, type_ = rest.partition(" ")
+            yield Line(word, number, type_)
+        else:
+            raise ValueError(f"not a line of a signature: {word[:60]!r}")
 
 
 def read(text: str, name: str = "cell") -> Network:
@@ -26,57 +65,53 @@ def _read(text: str, name: str) -> Network:
     types: dict[str, TensorType] = {}
     constants: dict[str, Constant] = {}
     context = ""
-    header, *lines = text.strip().split("\n")
-    if header != HEADER:
-        raise ValueError(f"not a signature of format {SIGNATURE_FORMAT}: {header[:60]!r}")
-    for line in lines:
-        word, rest = line.split(" ", 1)
-        if word == "input":
-            tensor, types[tensor] = _typed(rest)
-            inputs.append(tensor)
-        elif word == "constant":
-            head, is_known, values = rest.partition(" =")
-            tensor, type_ = _typed(head)
-            number = float if "float" in type_.dtype else int
-            known = tuple(map(number, values.split())) if is_known else None
-            constants[tensor] = Constant(type_, known)
-        elif word == "output":
-            outputs.append(f"t{rest}")
-        elif word == "node":
-            nodes.append(_node(rest, len(nodes), types))
-        elif word == "context":
-            context = rest
+    for line in lines_of(text):
+        if line.word == "input":
+            inputs.append(f"t{int(line.head)}")
+            types[inputs[-1]] = _type(line.rest)
+        elif line.word == "output":
+            outputs.append(f"t{int(line.head)}")
+        elif line.word == "context":
+            context = line.head
         else:
-            raise ValueError(f"not a line of a signature: {word[:60]!r}")
+            nodes.append(_node(line, len(nodes), types, constants))
     return Network(
         name, tuple(nodes), tuple(inputs), tuple(outputs), types, constants, context=context
     )
 
 
-def _typed(text: str) -> tuple[str, TensorType]:
-    parts = text.split(" ")
-    return f"t{parts[0]}", TensorType(parts[1], _shape(parts[2] if len(parts) > 2 else ""))
-
-
-def _shape(text: str) -> tuple[int, ...]:
-    return tuple(map(int, text.split("x"))) if text else ()
-
-
-def _node(text: str, position: int, types: dict[str, TensorType]) -> Node:
-    head, _, written = text.partition(" {")
-    qualified, _, wiring = head.partition(" (")
-    sources, _, results = wiring.partition(") -> (")
-    op, _, version = qualified.rpartition("@")
+def _node(
+    line: Line, position: int, types: dict[str, TensorType], constants: dict[str, Constant]
+) -> Node:
+    op, _, version = line.head.rpartition("@")
     domain, _, op = op.rpartition("::")
-    outputs = []
-    for item in results.removesuffix(")").split(" "):
-        number, dtype, shape = ("", "", "") if item == "-" else item.split(":")
-        outputs.append(f"t{number}" if number else "")
-        if number:
-            types[f"t{number}"] = TensorType(dtype, _shape(shape))
-    inputs = tuple("" if s == "-" else f"t{s}" for s in sources.split(" ") if s)
-    attributes = tuple(sorted((k, _attribute(v)) for k, v in json.loads("{" + written).items()))
-    return Node(f"n{position}", op, inputs, tuple(outputs), attributes, domain, int(version))
+    inputs, outputs = [], []
+    for place, token in enumerate(line.sources):
+        if ":" in token:
+            inputs.append(f"c{position}.{place}")
+            constants[inputs[-1]] = _constant(token)
+        elif token:
+            inputs.append("" if token == "-" else f"t{int(token)}")
+    for token in line.results:
+        number, _, type_ = token.partition(":")
+        outputs.append(f"t{int(number)}" if number != "-" else "")
+        if number != "-":
+            types[outputs[-1]] = _type(type_)
+    attributes = tuple(sorted((k, _attribute(v)) for k, v in json.loads(line.rest).items()))
+    return Node(f"n{position}", op, tuple(inputs), tuple(outputs), attributes, domain, int(version))
+
+
+def _type(text: str) -> TensorType:
+    dtype, _, shape = text.partition(":")
+    return TensorType(dtype, tuple(map(int, shape.split("x"))) if shape else ())
+
+
+def _constant(token: str) -> Constant:
+    written, has_values, values = token.partition("=")
+    type_ = _type(written)
+    number = int if type_.dtype in WHOLE else float
+    numbers = tuple(map(number, values.split(","))) if values else ()
+    return Constant(type_, numbers if has_values else None)
 
 
 def _attribute(value: object) -> AttributeValue:

@@ -53,7 +53,7 @@ def _spread(network: Network, nodes: list[bytes], inputs: dict[str, bytes], left
 
     Returns how many of ``left`` colours may be mixed yet.
     """
-    different = 0
+    different, types = 0, network.types
     while left > 0:
         count = len(set(nodes)) + len(set(inputs.values()))
         if count == different or count == len(nodes) + len(inputs):
@@ -64,7 +64,8 @@ def _spread(network: Network, nodes: list[bytes], inputs: dict[str, bytes], left
         for colour, node in zip(nodes, network.nodes, strict=True):
             origin.update((out, (colour, index)) for index, out in enumerate(node.outputs) if out)
             for index, name in enumerate(node.inputs):
-                below.setdefault(name, []).append((colour, index))
+                if name in types:
+                    below.setdefault(name, []).append((colour, index))
         uses = {name: sorted(readers) for name, readers in below.items()}
         left -= len(nodes) + sum(len(readers) ** 2 for readers in uses.values())
         if left <= 0:
@@ -92,12 +93,11 @@ class _Classes:
         for position, node in enumerate(network.nodes):
             ends = [*enumerate(node.inputs), *((~i, out) for i, out in enumerate(node.outputs))]
             for label, name in ends:
-                if name:
+                if name in network.types:
                     tensor = place.setdefault(name, len(nodes) + len(place))
                     self.links[position].append((tensor, label))
                     self.links[tensor].append((position, label))
-        constants = network.constants
-        kinds = [digest("tensor", inputs.get(name) or constants.get(name)) for name in place]
+        kinds = [digest("tensor", inputs.get(name)) for name in place]
         self.colours = [b""] * (len(nodes) + len(kinds))
         self.ends, self.alike = len(nodes) + len(inputs), list[bytes]()
         self.classes: dict[bytes, dict[int, None]] = defaultdict(dict)

@@ -1,8 +1,6 @@
 """What the features need of a cell: one row of numbers per kernel, read from a signature's text.
 
-A signature is scanned once and remembered. The scan reads the same lines as
-``signature_reading.read``, and a test holds the two together: building Networks would take ten
-times as long.
+A signature is scanned once and remembered; building Networks would take ten times as long.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.graph.operators import KINDS
+from hybridlat.graph.signature_reading import lines_of
 from hybridlat.model.kernel_attributes import attributes_of
 from hybridlat.model.kernel_rows import Tensor, kernel_row, tensor_of
 from hybridlat.schema.device import Device
@@ -127,34 +126,26 @@ _DAMAGE = (
 
 def scan(text: str) -> list[tuple[float, ...]]:
     """One row of ``COLUMNS`` per node of a signature text; ``_DAMAGE`` for what is none."""
-    tensors: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor | None] = {"-": None, "": None}
     rows: list[tuple[float, ...]] = []
-    lines = text.split("\n")
     context = 0.0
-    if not lines[0].startswith("hybridlat-signature "):
-        raise ValueError(f"not a signature: {lines[0][:60]!r}")
-    for line in lines[1:]:
-        if line.startswith("node "):
-            head, _, attributes = line.partition(" {")
-            qualified, _, wiring = head[5:].partition(" (")
-            sources, _, results = wiring.partition(") -> (")
-            outputs = []
-            for item in results[:-1].split(" "):
-                if item != "-" and item:
-                    number, _, type_ = item.partition(":")
-                    tensors[number] = tensor = tensor_of(type_, ":", False)
-                    outputs.append(tensor)
-            read = [tensors.get(s) for s in sources.split(" ")]
-            op = qualified[: qualified.rfind("@")]
-            rows.append(_row(op, tuple(read), tuple(outputs), "{" + attributes))
-        elif line.startswith("input "):
-            number, _, type_ = line[6:].partition(" ")
-            tensors[number] = tensor_of(type_, " ", False)
-        elif line.startswith("constant "):
-            number, _, type_ = line[9:].partition(" ")
-            tensors[number] = tensor_of(type_.partition(" =")[0], " ", True)
-        elif line.startswith("context "):
-            context = CONTEXTS[line[8:].strip()]
+    for line in lines_of(text):
+        if line.word == "node":
+            read = [
+                tensor_of(s.partition("=")[0], True) if ":" in s else tensors[s]
+                for s in line.sources
+            ]
+            made = []
+            for number, _, type_ in [item.partition(":") for item in line.results]:
+                if number != "-":
+                    tensors[number] = tensor = tensor_of(type_, False)
+                    made.append(tensor)
+            op = line.head[: line.head.rfind("@")]
+            rows.append(_row(op, tuple(read), tuple(made), line.rest))
+        elif line.word == "input":
+            tensors[line.head] = tensor_of(line.rest, False)
+        elif line.word == "context":
+            context = CONTEXTS[line.head]
     return [(*row, context) for row in rows]
 
 

@@ -25,9 +25,9 @@ Tensor = tuple[tuple[int, ...], int, float, bool]  # shape, elements, item bytes
 
 
 @lru_cache(maxsize=65536)
-def tensor_of(text: str, separator: str, weight: bool) -> Tensor:
+def tensor_of(text: str, weight: bool) -> Tensor:
     """A tensor as a signature writes it (``float32:1x64x56x56``); ValueError for what is none."""
-    dtype, _, dims = text.partition(separator)
+    dtype, _, dims = text.partition(":")
     shape = tuple(int(d) for d in dims.split("x")) if dims else ()
     if shape and min(shape) < 0:
         raise ValueError(f"a size of {text!r} is negative")
@@ -67,7 +67,7 @@ def _parts(read: Sequence[Tensor | None], a: KernelAttributes) -> list[Part]:
         seen = tuple(known.get(name) for name in inputs)
         is_weight = any(seen) and all(tensor is None or tensor[3] for tensor in seen)
         made = {
-            f"{place}.{index}": tensor_of(text.removesuffix("]"), "[", is_weight)
+            f"{place}.{index}": tensor_of(text.replace("[", ":").removesuffix("]"), is_weight)
             for index, text in enumerate(types)
             if text
         }

@@ -239,7 +239,7 @@ def test_values_of_constants_count_and_weights_do_not() -> None:
 
     texts = {sign(reshape(v)).hash for v in ((1, 16), (1, -1), None)}
     assert len(texts) == 3
-    assert read(sign(reshape((1, -1))).text).constants["t1"].values == (1, -1)
+    assert read(sign(reshape((1, -1))).text).constants["c0.1"].values == (1, -1)
 
 
 @pytest.mark.parametrize("make", SMALL)
@@ -253,13 +253,14 @@ def test_a_signature_is_the_same_in_every_version(make: Callable[[], Network]) -
     "text",
     [
         "",
-        "hybridlat-signature 2\n",
-        "hybridlat-signature 1\ninput",
-        "hybridlat-signature 1\ninput 0 float32 1xa",
-        "hybridlat-signature 1\nnode Conv",
-        "hybridlat-signature 1\nnode Conv@1 (0) -> (1:float32:2) {",
-        'hybridlat-signature 1\nnode Conv@1 (0) -> (1:float32:2) {"a":{}}',
-        "hybridlat-signature 1\nconstant 0 int64 2 = 1 x",
+        "hybridlat-signature 3\n",
+        "hybridlat-signature 1\ninput 0 float32 2\nnode Relu@14 (0) -> (1:float32:2) {}",
+        "hybridlat-signature 2\ninput",
+        "hybridlat-signature 2\ninput 0 float32:1xa",
+        "hybridlat-signature 2\nnode Conv",
+        "hybridlat-signature 2\nnode Conv@1 (0) -> (1:float32:2) {",
+        'hybridlat-signature 2\nnode Conv@1 (0) -> (1:float32:2) {"a":{}}',
+        "hybridlat-signature 2\nnode Relu@1 (int64:2=1,x) -> (1:float32:2) {}",
     ],
 )
 def test_what_is_no_signature_is_a_value_error(text: str) -> None:

@@ -36,8 +36,8 @@ def conv_text(**changes: object) -> str:
 
 
 HEADER_OF_FOREIGN = (
-    "hybridlat-signature 1\ninput 0 float32 1x8x9x9\nconstant 1 float32 8x8x3x3\n"
-    "node my.domain::Conv@1 (0 1) -> (2:float32:1x8x7x7) {}\noutput 2\n"
+    "hybridlat-signature 2\ninput 0 float32:1x8x9x9\n"
+    "node my.domain::Conv@1 (0 float32:8x8x3x3) -> (1:float32:1x8x7x7) {}\noutput 1\n"
 )
 
 
@@ -120,10 +120,10 @@ def test_fused_kernels_go_by_what_they_cost(
 
 def one_node(op: str, shapes: list[str], result: str, attributes: str = "{}") -> dict[str, float]:
     """Columns of a kernel written as a signature's text, its inputs being activations."""
-    lines = [f"input {i} float32 {shape}" for i, shape in enumerate(shapes)]
+    lines = [f"input {i} float32:{shape}" for i, shape in enumerate(shapes)]
     wires = " ".join(str(i) for i in range(len(shapes)))
     node = f"node {op}@13 ({wires}) -> ({len(shapes)}:float32:{result}) {attributes}"
-    text = "\n".join(["hybridlat-signature 1", *lines, node, f"output {len(shapes)}", ""])
+    text = "\n".join(["hybridlat-signature 2", *lines, node, f"output {len(shapes)}", ""])
     return {name: float(column[0]) for name, column in columns(text).items()}
 
 
@@ -199,8 +199,8 @@ def test_geometry_says_itself_what_its_operators_are() -> None:
 
 def test_a_reorder_to_channels_last_reads_channels_first() -> None:
     text = (
-        "hybridlat-signature 1\n"
-        "input 0 float32 1x416x38x20\n"
+        "hybridlat-signature 2\n"
+        "input 0 float32:1x416x38x20\n"
         "node com.microsoft.nchwc::ReorderOutput@1 (0) -> (1:float32:1x38x20x416) "
         '{"channels":416,"channels_last":1}\n'
         "output 1\n"
