@@ -125,7 +125,10 @@ def partition_network(network: Network, lowered: Lowered, file_names: tuple[str,
     position_of = {name: i for i, name in enumerate(file_names)}
     in_file = [position_of[node.name] for node in network.nodes]
     nodes, types = lowered.network.nodes, lowered.network.types
-    kernels = [tuple([in_file[i] for i in origin]) for origin in lowered.origins]
+    kernels, left = [], set(in_file)
+    for origin in lowered.origins:  # an operator that several compute belongs to the first
+        kernels.append(tuple([p for i in origin if (p := in_file[i]) in left]))
+        left.difference_update(kernels[-1])
     rank = file_rank(lowered)
     ops: dict[str, tuple[str, ...]] = {}
     places: dict[str, list[CellPlace]] = {}

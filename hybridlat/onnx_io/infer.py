@@ -22,10 +22,11 @@ from onnx.reference import ReferenceEvaluator
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import TensorType
 from hybridlat.graph.operators import KINDS, kind_of
+from hybridlat.graph.roles import SMALL_ELEMENTS, WHOLE
 from hybridlat.onnx_io.isolation import UNANSWERED, ask
 from hybridlat.onnx_io.nodes import FileNode
 from hybridlat.onnx_io.shapes import MAX_TENSOR_ELEMENTS, info_of, types_of
-from hybridlat.onnx_io.values import INTEGERS, SMALL_ELEMENTS, Known, Value, schema_of
+from hybridlat.onnx_io.values import Known, Value, schema_of
 
 _WORDS = re.compile(r"^.*node name: .*?\): |\[\w+Error\] ")
 CONTROL_FLOW = ("If", "Loop", "Scan")
@@ -158,7 +159,7 @@ def fold_node(
         result = _evaluate(node, inputs, opsets)
         if result is not None:
             return result
-        if any(type_ is not None and type_.dtype in INTEGERS for type_ in named):
+        if any(type_ is not None and type_.dtype in WHOLE for type_ in named):
             return None  # sizes and indices are nothing without their values: the engine folds it
     if None in named or any(type_ and min(type_.shape, default=0) < 0 for type_ in named):
         return None
@@ -186,7 +187,7 @@ def _constant_of_shape(node: NodeProto, shape: NDArray[Any]) -> Value:
             f"they must be whole numbers from 0 on, of at most {MAX_TENSOR_ELEMENTS} elements"
         )
     number = fill.array
-    most = MAX_FOLDED_ELEMENTS if type_.dtype in INTEGERS else SMALL_ELEMENTS
+    most = MAX_FOLDED_ELEMENTS if type_.dtype in WHOLE else SMALL_ELEMENTS
     if number is None or number.size != 1 or type_.elements > most:
         return Value.of_type(type_)
     return Value.of_array(np.full(type_.shape, number.reshape(-1)[0]))

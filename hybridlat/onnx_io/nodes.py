@@ -16,6 +16,7 @@ from onnx import NodeProto, TensorProto
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Node, topological_order
+from hybridlat.graph.normal import local_form
 from hybridlat.graph.operators import is_quantised
 from hybridlat.onnx_io.values import MOST_BYTES, Value, attributes_of, since_version
 
@@ -113,7 +114,8 @@ def node_of(read: FileNode, opset: int) -> Node:
     """The operator as networks have it, in this operator set. NetworkError for a branch."""
     version = since_version(read.op, read.domain, opset)
     attributes = attributes_of(read.proto(), read.domain, opset)
-    return Node(read.name, read.op, read.inputs, read.outputs, attributes, read.domain, version)
+    node = Node(read.name, read.op, read.inputs, read.outputs, attributes, read.domain, version)
+    return local_form(node)
 
 
 def uniquely_named(nodes: Sequence[FileNode]) -> tuple[FileNode, ...]:

@@ -16,6 +16,7 @@ from onnx import ValueInfoProto
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Network, Node, Shapes, TensorType
+from hybridlat.graph.normal import written
 from hybridlat.onnx_io.infer import CONTROL_FLOW
 from hybridlat.onnx_io.nodes import FileNode, domain_of, in_order, node_of
 from hybridlat.onnx_io.parse import Parsed, parse
@@ -255,9 +256,10 @@ def _assembled(
     if not ends or not made:
         raise NetworkError("it computes nothing but constants")
     constants = {n: constant_of(cast(Value, known[n]), keep) for n, keep in keeps.items()}
-    return Network(
+    network = Network(
         label, tuple(made), tuple(inputs), ends, types, constants, folded, left_out=left_out
     )
+    return written(network)
 
 
 def _no_shape(node: FileNode, tensor: str) -> str:

@@ -18,27 +18,17 @@ from __future__ import annotations
 import math
 import random
 import struct
-from collections.abc import Mapping
 from dataclasses import replace
 
 from onnx import TensorProto
 
 from hybridlat.errors import MeasurementError
-from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
-from hybridlat.onnx_io.values import defaults_of, schema_of, since_version
+from hybridlat.graph.network import Constant, Network, Node, TensorType
+from hybridlat.graph.opsets import SET
+from hybridlat.onnx_io.values import since_version
 from hybridlat.onnx_io.write import build, external_weight
 
-NEWEST = 17
-_REDUCE = (
-    "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum",
-    "ReduceLogSumExp", "ReduceSumSquare",
-)  # fmt: skip
-_REDUCES = ("axes", "noop_with_empty_axes")
-# Attributes that came later; what they say when they are not there is what set 17 does.
-_DEFAULTS = {
-    "Split": ("num_outputs",), "Cast": ("saturate",), "AveragePool": ("dilations",),
-    "Resize": ("antialias", "keep_aspect_ratio_policy"),
-}  # fmt: skip
+NEWEST = SET
 # Activations that came later, step by step: what each reads and makes, from x to y.
 _STEPS = {
     "Gelu": (("Div", "x root", "a"), ("Erf", "a", "b"), ("Add", "b one", "c"), ("Mul", "x c", "d"),
@@ -63,7 +53,7 @@ _MATRIX_OPS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
 def readable(network: Network) -> Network:
-    """The network in set 17 or an older one; MeasurementError where it cannot be written so."""
+    """The network in set 17; MeasurementError where it cannot be written so."""
     types, constants = dict(network.types), dict(network.constants)
     nodes: list[Node] = []
     for node in network.nodes:
@@ -71,51 +61,13 @@ def readable(network: Network) -> Network:
             nodes.append(node)
         elif _form(node) in _STEPS:
             nodes.extend(_written_out(node, types, constants))
-        elif not _can(node, constants):
+        else:
             raise MeasurementError(
                 f"{node.op} {node.name!r} of operator set {node.version} cannot be written in set "
                 f"{NEWEST}, the newest that all of TensorRT reads: export it with opset_version="
                 f"{NEWEST}, as plain operators"
             )
-        else:
-            nodes.append(_lowered(node, constants))
-    read = {name for node in nodes for name in node.inputs}
-    constants = {name: constant for name, constant in constants.items() if name in read}
     return replace(network, nodes=tuple(nodes), types=types, constants=constants)
-
-
-def _can(node: Node, constants: Mapping[str, Constant]) -> bool:
-    known = {*defaults_of(node.op, "", NEWEST), *_DEFAULTS.get(node.op, ()), *_REDUCES}
-    if schema_of(node.op, "", NEWEST) is None or not known.issuperset(dict(node.attributes)):
-        return False
-    if node.op in _REDUCE:  # axes must be known here
-        return not any(name and constants[name].values is None for name in node.inputs[1:])
-    if node.op == "Pad":
-        return not any(node.inputs[3:])
-    if node.op == "Resize":
-        symmetric = node.attribute("coordinate_transformation_mode") == "half_pixel_symmetric"
-        return node.attribute("axes") is None and not node.attribute("antialias") and not symmetric
-    dilations = node.attribute("dilations")
-    return node.op != "AveragePool" or not isinstance(dilations, tuple) or set(dilations) <= {1}
-
-
-def _lowered(node: Node, constants: Mapping[str, Constant]) -> Node:
-    dropped = _DEFAULTS.get(node.op, ())
-    attributes = {name: value for name, value in node.attributes if name not in dropped}
-    op, inputs = node.op, node.inputs
-    if op == "GridSample" and attributes.get("mode") in ("linear", "cubic"):
-        attributes["mode"] = f"bi{attributes['mode']}"  # as sets before 20 call them
-    if op in _REDUCE:
-        axes: AttributeValue | None = constants[inputs[1]].values if any(inputs[1:]) else None
-        if attributes.pop("noop_with_empty_axes", 0) and axes is None:
-            op, attributes = "Identity", {}
-        if axes is not None:
-            attributes["axes"] = axes
-        inputs = inputs[:1]
-    return replace(
-        node, op=op, inputs=inputs, attributes=tuple(sorted(attributes.items())),
-        version=since_version(op, "", NEWEST),
-    )  # fmt: skip
 
 
 def _written_out(

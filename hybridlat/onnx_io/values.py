@@ -15,20 +15,14 @@ from onnx import AttributeProto, NodeProto, TensorProto, numpy_helper
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import AttributeValue, Constant, TensorType
+from hybridlat.graph.roles import SMALL_ELEMENTS, STRUCTURAL, WHOLE
 
 INFERENCE_ERRORS = (
     onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, RuntimeError,
 )  # fmt: skip
-SMALL_ELEMENTS = 16
 MOST_BYTES = 2048
 """Of an operator or tensor that is remembered: a convolution without its weights takes 150."""
 SIZES, _MOST_SIZES = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL), 65_536
-INTEGERS = (
-    "int64", "int32", "bool", "uint8", "int8", "int16", "uint16", "uint32", "uint64", "int4",
-    "uint4", "int2", "uint2",
-)  # fmt: skip
-# Float inputs of these operators say what is computed, whatever their size up to SMALL_ELEMENTS.
-STRUCTURAL_OPS = ("Resize", "Upsample", "Pad", "Clip", "Pow", "Range", "Expand")
 # A single float given to these is a parameter that was learned, not part of the computation.
 LEARNED_OPS = (
     "Conv", "ConvTranspose", "Gemm", "MatMul", "PRelu", "BatchNormalization",
@@ -59,7 +53,7 @@ def data_type(dtype: str) -> int:
 def keeps_float_values(op: str, dims: tuple[int, ...]) -> bool:
     """Whether a float constant read by ``op`` is structural: a bound, a scale, an exponent."""
     elements = math.prod(dims)
-    if op in STRUCTURAL_OPS:
+    if op in STRUCTURAL:
         return elements <= SMALL_ELEMENTS
     return elements == 1 and op not in LEARNED_OPS
 
@@ -128,7 +122,7 @@ Known = TensorType | Value | None
 
 def constant_of(value: Value, keep_float: bool) -> Constant:
     """The constant as networks have it: values where they decide what is computed."""
-    dtype, is_float = value.type.dtype, value.type.dtype not in INTEGERS
+    dtype, is_float = value.type.dtype, value.type.dtype not in WHOLE
     quantised = not is_float and dtype not in ("int64", "int32", "bool")
     is_weight = (is_float and not keep_float) or (quantised and value.type.elements > 1)
     array = None if is_weight else value.array
@@ -161,15 +155,6 @@ def defaults_of(op: str, domain: str, opset: int) -> Mapping[str, AttributeValue
     return {name: attribute_value(a.default_value) for name, a in attributes.items()}
 
 
-_WINDOW_OPS = ("Conv", "FusedConv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool")
-_WINDOW_DEFAULTS: Mapping[str, tuple[AttributeValue, ...]] = {
-    "auto_pad": ("NOTSET",), "group": (1,), "ceil_mode": (0,), "storage_order": (0,),
-    "count_include_pad": (0,), "dilations": ((1, 1), (1,), (1, 1, 1)),
-    "strides": ((1, 1), (1,), (1, 1, 1)),
-    "pads": ((0, 0), (0, 0, 0, 0), (0,) * 6),
-}  # fmt: skip
-
-
 def attributes_of(
     node: NodeProto, domain: str, opset: int
 ) -> tuple[tuple[str, AttributeValue], ...]:
@@ -188,10 +173,6 @@ def attributes_of(
             )
         if defaults.get(attribute.name) == value:
             continue
-        if node.op_type in _WINDOW_OPS and value in _WINDOW_DEFAULTS.get(attribute.name, ()):
-            continue
-        if attribute.name == "kernel_shape" and node.op_type in ("Conv", "FusedConv"):
-            continue  # the weight's shape says it
         attributes[attribute.name] = value
     return tuple(sorted(attributes.items()))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,21 +26,19 @@ from onnx import (
 )  # fmt: skip
 
 from hybridlat.errors import NetworkError
-from hybridlat.graph.network import Constant, Network, TensorType
+from hybridlat.graph.network import Constant, Network, Node, TensorType
 from hybridlat.graph.operators import is_quantised
+from hybridlat.graph.opsets import SET
+from hybridlat.graph.roles import SMALL_ELEMENTS, WHOLE
 from hybridlat.onnx_io.facts import MAX_INLINE_BYTES
 from hybridlat.onnx_io.shapes import info_of
-from hybridlat.onnx_io.values import (
-    INTEGERS,
-    SMALL_ELEMENTS,
-    attribute_proto,
-    data_type,
-    since_version,
-)
+from hybridlat.onnx_io.values import attribute_proto, data_type, since_version
 
 WEIGHT_SCALE = 0.01
 HOLE_BYTES = 1 << 16
 _POOL_ELEMENTS = 1 << 20
+_TYPES_SINCE = {"bfloat16": 22, "int4": 21, "uint4": 21, "float4e2m1": 23, "int2": 25, "uint2": 25}
+"""The set in which convolutions and quantisation came to know an element type."""
 _ZERO_POINTS = ("int8", "uint8", "int16", "uint16", "int4", "uint4")
 _SCALES = ("float32", "float16", "bfloat16")
 # Operators, and which of their inputs must be positive: a variance, a divisor.
@@ -106,7 +105,9 @@ def build(
     opsets: dict[str, int] = {}
     for node in network.nodes:
         opsets[node.domain] = max(opsets.get(node.domain, 1), node.version)
-    opsets[""] = _opset(frozenset((n.op, n.version) for n in network.nodes if not n.domain))
+    opset = _opset(frozenset((n.op, n.version) for n in network.nodes if not n.domain))
+    every = (*network.types.values(), *[c.type for c in network.constants.values()])
+    opsets[""] = opset = max([opset, *[_TYPES_SINCE.get(type_.dtype, 1) for type_ in every]])
     nodes: list[NodeProto] = []
     tensors: list[TensorProto] = []
     weights: list[TensorProto] = []
@@ -132,6 +133,9 @@ def build(
             number = (seed or 0) * 1009 + index
             tensors.append(_tensor(name, quantised.get(name, constant), number, name in positive))
     for node in network.nodes:
+        if opset > SET:
+            node, axes = _later(node)
+            tensors += axes
         proto = NodeProto(name=node.name, op_type=node.op, domain=node.domain)
         proto.input.extend(node.inputs)
         proto.output.extend(node.outputs)
@@ -166,6 +170,21 @@ def _opset(operators: frozenset[tuple[str, int]]) -> int:
     return least
 
 
+def _later(node: Node) -> tuple[Node, list[TensorProto]]:
+    """The operator in the words of the sets behind 17, and the constants that it then reads."""
+    axes = node.attribute("axes")
+    attributes = dict(node.attributes)
+    if node.op.startswith("Reduce") and isinstance(axes, tuple) and not node.domain:
+        del attributes["axes"]
+        name = f"{node.outputs[0]}__axes"
+        sizes = numpy_helper.from_array(np.array(axes, np.int64), name)
+        inputs = (*node.inputs, name)
+        return replace(node, inputs=inputs, attributes=tuple(attributes.items())), [sizes]
+    if node.op == "GridSample" and attributes.get("mode") == "bicubic":
+        attributes["mode"] = "cubic"
+    return replace(node, attributes=tuple(attributes.items())), []
+
+
 def _tensor(name: str, constant: Constant, seed: int, positive: bool) -> TensorProto:
     type_, values = constant.type, constant.values
     if type_.dtype == "string":
@@ -188,7 +207,7 @@ def _pool() -> NDArray[np.float32]:
 
 def random_array(type_: TensorType, seed: int) -> NDArray[Any]:
     """Seeded values of unit scale for an input: what comes out of a normalised layer."""
-    if type_.dtype in INTEGERS:
+    if type_.dtype in WHOLE:
         return _weight(type_, seed)
     return _drawn(seed, type_.elements).astype(_dtype(type_)).reshape(type_.shape)
 
@@ -199,7 +218,7 @@ def _weight(type_: TensorType, seed: int, positive: bool = False) -> NDArray[Any
     Matrices and filters are scaled by sqrt(2 / fan-in), so that activations neither overflow nor
     fade into denormals; vectors lie around one if they must be positive, else around zero.
     """
-    if type_.dtype in INTEGERS:
+    if type_.dtype in WHOLE:
         if type_.dtype in ("int64", "int32", "bool"):
             return zeros(type_)
         drawn = np.random.default_rng(seed).integers(0, 100, size=type_.shape)
@@ -231,7 +250,7 @@ def _quantisation_constants(network: Network) -> dict[str, Constant]:
             continue
         for name in node.inputs[1:]:
             constant = network.constants.get(name)
-            if constant is None or constant.values is not None or len(constant.type.shape) != 1:
+            if constant is None or constant.values is not None or len(constant.type.shape) > 1:
                 continue
             if constant.type.dtype in _SCALES:
                 made[name] = Constant(constant.type, (WEIGHT_SCALE,) * constant.type.elements)

@@ -15,7 +15,7 @@ from hybridlat.schema.device import Device
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
-NET = Path(__file__).resolve().parents[2] / "data" / "nets" / "squeezenet.onnx"
+NET = Path(__file__).resolve().parents[2] / "data" / "nets" / "ghostnet_100.onnx"
 TARGET = "epyc-26-2/onnxruntime-1.31/fp32/1t"
 
 

@@ -73,7 +73,7 @@ def test_cdecatapult_pads_as_tensorflow_does(tmp_path: Path) -> None:
                       {**CDE, "padding": "odd"}],
     )  # fmt: skip
     well_formed(imported)
-    shapes = [read(text).types["t3"].shape for text in imported.signatures.values()]
+    shapes = [read(text).types["t1"].shape for text in imported.signatures.values()]
     assert shapes == [(1, 22, 17, 17), (1, 22, 15, 15)]
     assert [str(m.target) for m in imported.measurements] == [
         "gtx-1080-ti/tensorflow-1/fp32", "quadro-rtx-8000/tensorflow-1/fp32",

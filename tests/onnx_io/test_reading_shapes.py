@@ -43,11 +43,16 @@ def same_padding(batch: str = "1") -> onnx.ModelProto:
     return model(SAME.format(batch=batch, steps=steps))
 
 
+def numbers_read(network: Network, position: int) -> tuple[float, ...] | None:
+    """The constant that a node reads second."""
+    return network.constants[network.nodes[position].inputs[1]].values
+
+
 @pytest.mark.parametrize("batch", ["1", "N"])
 def test_a_folded_scalar_stays_a_scalar(batch: str) -> None:
     network = read_network(same_padding(batch))
     assert ops(network) == ["Pad", "MaxPool", "Pad", "MaxPool", "Relu"]
-    assert network.constants["pads0"].values == (0, 0, 0, 0, 0, 0, 1, 1)
+    assert numbers_read(network, 0) == (0, 0, 0, 0, 0, 0, 1, 1)
     assert network.types["y"] == TensorType("float32", (1, 3, 3, 3))
 
 
@@ -76,7 +81,7 @@ def test_an_operator_is_folded_as_its_own_opset_means_it() -> None:
     )
     network = read_network(made, batch=3)
     assert ops(network) == ["Reshape"]
-    assert network.constants["t"].values == (3, -1)
+    assert numbers_read(network, 0) == (3, 24)
 
 
 def test_an_operator_that_only_the_engine_knows_gets_its_shape() -> None:
@@ -164,5 +169,5 @@ def test_a_zero_point_of_few_bits_is_a_whole_number(dtype: str) -> None:
     made.graph.initializer.append(onnx.helper.make_tensor("w", type_, [4, 4], [1] * 16))
     made.graph.initializer.append(onnx.helper.make_tensor("z", type_, [], [0]))
     text = sign(read_network(made)).text
-    assert f"{dtype.lower()} = 0\n" in text
+    assert f"{dtype.lower()}:)" in text  # a zero point is no part of what is computed
     assert sign(signature_reading.read(text)).text == text

@@ -1,0 +1,374 @@
+"""How the normal form writes each operator that has several spellings; see ``normal``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
+
+Sizes = tuple[int, ...]
+
+
+@dataclass
+class Writing:
+    """A network while its normal form is written.
+
+    ``stands_for`` maps the results of operators that are gone to what their readers read instead,
+    ``views`` those of Reshapes to these.
+    """
+
+    source: Network
+    nodes: list[Node] = field(default_factory=list)
+    types: dict[str, TensorType] = field(default_factory=dict)
+    constants: dict[str, Constant] = field(default_factory=dict)
+    stands_for: dict[str, str] = field(default_factory=dict)
+    views: dict[str, Node] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.types.update(self.source.types)
+
+    def keep(self, node: Node) -> None:
+        """The operator stands; constants that another one has read already are copied for it."""
+        for place, name in enumerate(node.inputs):
+            constant = self.source.constants.get(name)
+            if constant is None:
+                continue
+            if name in self.constants:
+                name = f"{node.outputs[0]}/{place}"
+                inputs = (*node.inputs[:place], name, *node.inputs[place + 1 :])
+                node = replace(node, inputs=inputs)
+            self.constants[name] = constant
+        self.nodes.append(node)
+
+    def drop(self, node: Node) -> None:
+        """Its readers read what it reads; an Identity stays where it gives a result out."""
+        source, made = node.inputs[0], node.outputs[0]
+        if source in self.types and made not in self.source.outputs:
+            self.stands_for[made] = source
+        else:
+            node = replace(node, op="Identity", inputs=(source,), outputs=(made,))
+            self.keep(replace(node, attributes=(), version=16))
+
+    def shape(self, tensor: str) -> Sizes:
+        known = self.types.get(tensor)
+        return (known if known is not None else self.constant(tensor).type).shape
+
+    def constant(self, tensor: str) -> Constant:
+        """A constant of the source, or one that was put in."""
+        known = self.source.constants.get(tensor)
+        return known if known is not None else self.constants[tensor]
+
+    def numbers(self, tensor: str) -> Sizes | None:
+        """The whole numbers of a constant; None where they are not known."""
+        constant = self.source.constants.get(tensor)
+        if constant is None or constant.values is None:
+            return None
+        return tuple(map(int, constant.values))
+
+    def put(self, node: Node, label: str, values: Sequence[float], dtype: str = "int64") -> str:
+        """A constant of the operator with these values; one of floats is a scalar."""
+        name = f"{node.outputs[0]}/{label}"
+        shape = (len(values),) if dtype == "int64" else ()
+        number = int if dtype == "int64" else float
+        self.constants[name] = Constant(TensorType(dtype, shape), tuple(map(number, values)))
+        return name
+
+
+def _with(node: Node, drop: Sequence[str], **put: AttributeValue) -> Node:
+    """The operator without some attributes and with others."""
+    attributes = {k: v for k, v in node.attributes if k not in drop} | put
+    return replace(node, attributes=tuple(sorted(attributes.items())))
+
+
+def _sizes(node: Node, name: str) -> Sizes | None:
+    """An attribute of several whole numbers; None where it is not there."""
+    value = node.attribute(name)
+    return tuple(map(int, value)) if isinstance(value, tuple) else None
+
+
+def _view(w: Writing, node: Node) -> None:
+    """What only gives another shape is a Reshape to that shape, and so are several in a row."""
+    shape, source = w.shape(node.outputs[0]), node.inputs[0]
+    if 0 in shape or source not in w.types:
+        return w.keep(node)
+    is_read = len(w.source.consumers.get(source, ())) > 1 or source in w.source.outputs
+    if source in w.views and not is_read:
+        before = w.views.pop(source)
+        w.nodes.remove(before)
+        del w.types[source], w.constants[before.inputs[1]]
+        source = before.inputs[0]
+    inputs = (source, w.put(node, "shape", shape))
+    view = replace(node, op="Reshape", inputs=inputs, attributes=(), version=14)
+    w.views[node.outputs[0]] = view
+    w.nodes.append(view)
+
+
+def _nothing(w: Writing, node: Node) -> None:
+    """An Identity, or a Dropout whose mask nothing reads."""
+    mask = [name for name in node.outputs[1:] if name]
+    is_read = any(name in w.source.consumers or name in w.source.outputs for name in mask)
+    (w.keep if is_read else w.drop)(node)
+
+
+def _cast(w: Writing, node: Node) -> None:
+    """One to the type that is there already does nothing."""
+    is_same = w.types.get(node.inputs[0]) == w.types[node.outputs[0]]
+    (w.drop if is_same else w.keep)(node)
+
+
+def _reduce(w: Writing, node: Node) -> None:
+    """All axes are named: by an attribute, those of a ReduceSum by an input."""
+    rank, axes = len(w.shape(node.inputs[0])), _sizes(node, "axes")
+    if axes is None and any(node.inputs[1:]):
+        axes = w.numbers(node.inputs[1])
+        if axes is None:  # they are computed
+            return w.keep(node if node.op == "ReduceSum" else replace(node, version=18))
+    if not axes and node.attribute("noop_with_empty_axes", 0):
+        return w.drop(node)
+    axes = tuple(sorted(axis % rank for axis in axes)) if axes else tuple(range(rank))
+    node = _with(node, ("axes", "noop_with_empty_axes"))
+    if node.op == "ReduceSum":
+        node = replace(node, inputs=(node.inputs[0], w.put(node, "axes", axes)))
+    else:
+        node = replace(_with(node, (), axes=axes), inputs=node.inputs[:1])
+    w.nodes.append(node)
+
+
+def _along(usual: int | None) -> Callable[[Writing, Node], None]:
+    """An axis counts from the front and is left out where it is the ``usual`` one."""
+
+    def form(w: Writing, node: Node) -> None:
+        axis, rank = node.attribute("axis"), len(w.shape(node.inputs[0]))
+        if isinstance(axis, int) and rank:
+            axis %= rank
+            is_usual = usual is not None and axis == usual % rank
+            node = _with(node, ("axis",), **({} if is_usual else {"axis": axis}))
+        w.keep(node)
+
+    return form
+
+
+def _softmax(w: Writing, node: Node) -> None:
+    """Before set 13 one ran over all axes from one on, by default from the second."""
+    if node.version >= 13:
+        return _along(-1)(w, node)
+    source, made = node.inputs[0], node.outputs[0]
+    dtype, shape = w.types[source]
+    axis = int(str(node.attribute("axis", 1))) % len(shape)
+    node = replace(_with(node, ("axis",)), version=13)
+    if math.prod(shape[axis:]) == shape[axis]:
+        return _along(-1)(w, _with(node, (), axis=axis))
+    rows, result = f"{made}/rows", f"{made}/result"
+    flat = TensorType(dtype, (math.prod(shape[:axis]), math.prod(shape[axis:])))
+    w.types.update({rows: flat, result: flat})
+    _view(w, replace(node, inputs=(source,), outputs=(rows,)))
+    w.keep(replace(node, inputs=(rows,), outputs=(result,)))
+    _view(w, replace(node, inputs=(result,), outputs=(made,)))
+
+
+def _clip(w: Writing, node: Node) -> None:
+    """Bounds are inputs."""
+    bounds = [node.attribute("min"), node.attribute("max")]
+    if bounds == [None, None]:
+        return w.keep(node)
+    dtype, read = w.types[node.outputs[0]].dtype, [node.inputs[0]]
+    for label, value in zip(("min", "max"), bounds, strict=True):
+        read.append("" if value is None else w.put(node, label, (float(str(value)),), dtype))
+    inputs = tuple(read if read[2] else read[:2])
+    w.nodes.append(replace(_with(node, ("min", "max")), inputs=inputs))
+
+
+def _pad(w: Writing, node: Node) -> None:
+    """Sizes for every axis are an input; zeros are what is filled in by default."""
+    rank, inputs = len(w.shape(node.inputs[0])), [*node.inputs[1:], "", "", ""][:3]
+    stated = _sizes(node, "pads")
+    sizes = w.numbers(inputs[0]) if stated is None else stated
+    axes = w.numbers(inputs[2]) if inputs[2] else tuple(range(rank))
+    if sizes is None or axes is None:
+        return w.keep(node)
+    full = [0] * (2 * rank)
+    for place, axis in enumerate(axes):
+        full[axis % rank] = sizes[place]
+        full[axis % rank + rank] = sizes[place + len(axes)]
+    fill = node.attribute("value", 0)
+    if inputs[1]:
+        given = w.source.constants.get(inputs[1])
+        fill = given.values[0] if given is not None and given.values else None
+    if fill is None:
+        return w.keep(node)
+    node = _with(node, ("pads", "value"))
+    read = [node.inputs[0], w.put(node, "pads", full)]
+    if fill:
+        read.append(w.put(node, "value", (float(str(fill)),), w.types[node.outputs[0]].dtype))
+    w.nodes.append(replace(node, inputs=tuple(read)))
+
+
+def _slice(w: Writing, node: Node) -> None:
+    """Axes in order, from the front; bounds within the tensor; steps where one is not 1."""
+    shape = w.shape(node.inputs[0])
+    parts: list[Sizes | None] = [_sizes(node, name) for name in ("starts", "ends", "axes")]
+    if parts[0] is None:
+        inputs = [*node.inputs[1:], "", ""][:4]
+        parts = [w.numbers(name) if name else None for name in inputs]
+        if any(name and part is None for name, part in zip(inputs, parts, strict=True)):
+            return w.keep(node)
+    starts, ends, axes, steps = (*parts, None)[:4]
+    if starts is None or ends is None:
+        return w.keep(node)
+    axes = tuple(range(len(starts))) if axes is None else axes
+    cuts: dict[int, Sizes] = {}
+    for axis, start, end, step in zip(axes, starts, ends, steps or (1,) * len(axes), strict=True):
+        size = shape[axis]
+        # As Python's are read. Backwards the end may lie before the first element.
+        first, last, step = slice(start, end, step).indices(size)
+        if (first, last, step) != (0, size, 1):
+            cuts[axis % len(shape)] = (first, last if last >= 0 else -size - 1, step)
+    if not cuts:  # some engines run it all the same
+        cuts[axes[0] % len(shape)] = (0, shape[axes[0]], 1)
+    columns = [
+        *zip(*[(*cuts[axis][:2], axis, cuts[axis][2]) for axis in sorted(cuts)], strict=True)
+    ]
+    labels = ("starts", "ends", "axes", "steps")[: 3 if set(columns[3]) == {1} else 4]
+    node = _with(node, labels)
+    read = [w.put(node, label, column) for label, column in zip(labels, columns, strict=False)]
+    w.nodes.append(replace(node, inputs=(node.inputs[0], *read)))
+
+
+def _split(w: Writing, node: Node) -> None:
+    """The size of every part is an input."""
+    if not all(node.outputs):
+        return w.keep(node)
+    axis = int(str(node.attribute("axis", 0))) % len(w.shape(node.inputs[0]))
+    sizes = [w.shape(out)[axis] for out in node.outputs]
+    node = _with(node, ("axis", "split", "num_outputs"), **({"axis": axis} if axis else {}))
+    w.nodes.append(replace(node, inputs=(node.inputs[0], w.put(node, "split", sizes))))
+
+
+def _resize(w: Writing, node: Node) -> None:
+    """What Upsample and the first Resize do, in the words of later ones."""
+    if node.op == "Resize" and node.version > 10:
+        return w.keep(node)
+    scales = node.inputs[1] if len(node.inputs) > 1 else f"{node.outputs[0]}/scales"
+    stated = node.attribute("scales")
+    if isinstance(stated, tuple):
+        numbers = tuple(map(float, stated))
+        w.constants[scales] = Constant(TensorType("float32", (len(numbers),)), numbers)
+    way: dict[str, AttributeValue] = {"coordinate_transformation_mode": "asymmetric"}
+    if node.attribute("mode", "nearest") == "nearest":
+        way["nearest_mode"] = "floor"
+    node = replace(_with(node, ("scales",), **way), op="Resize", version=13)
+    if isinstance(stated, tuple):
+        w.nodes.append(replace(node, inputs=(node.inputs[0], "", scales)))
+    else:
+        w.keep(replace(node, inputs=(node.inputs[0], "", scales)))
+
+
+def _top_k(w: Writing, node: Node) -> None:
+    """How many is an input."""
+    k = node.attribute("k")
+    if isinstance(k, int):
+        inputs = (node.inputs[0], w.put(node, "k", (k,)))
+        w.nodes.append(replace(_with(node, ("k",)), inputs=inputs))
+    else:
+        _along(-1)(w, node)
+
+
+def _roi_align(w: Writing, node: Node) -> None:
+    if node.version < 16:
+        way = {"coordinate_transformation_mode": "output_half_pixel"}
+        node = replace(_with(node, (), **way), version=16)
+    w.keep(node)
+
+
+def _grid_sample(w: Writing, node: Node) -> None:
+    """Set 20 calls its modes otherwise, and knows volumes."""
+    mode, rank = node.attribute("mode"), len(w.shape(node.inputs[0]))
+    if mode in ("linear", "cubic"):
+        node = _with(node, ("mode",), **({"mode": "bicubic"} if mode == "cubic" else {}))
+    w.keep(node if rank == 4 else replace(node, version=20))
+
+
+def _scatter(w: Writing, node: Node) -> None:
+    _along(0)(w, replace(node, op="ScatterElements", version=16))
+
+
+def _window(w: Writing, node: Node) -> None:
+    """Padding is written in numbers."""
+    mode = node.attribute("auto_pad")
+    if mode is None:
+        return w.keep(node)
+    read, made = w.shape(node.inputs[0])[2:], w.shape(node.outputs[0])[2:]
+    kernel = _sizes(node, "kernel_shape") or w.shape(node.inputs[1])[2:]
+    if len(kernel) != len(read):
+        return w.keep(node)
+    ones = (1,) * len(read)
+    strides, dilations = (_sizes(node, name) or ones for name in ("strides", "dilations"))
+    extra = _sizes(node, "output_padding") or (0,) * len(read)
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    totals = []
+    for i, o, s, span, more in zip(read, made, strides, spans, extra, strict=True):
+        is_back = node.op == "ConvTranspose"
+        totals.append(s * (i - 1) + more + span - o if is_back else (o - 1) * s + span - i)
+    if min(totals, default=0) < 0 and mode != "VALID":
+        if node.op == "ConvTranspose":
+            return w.keep(node)
+        totals = [max(0, total) for total in totals]
+    node = _with(node, ("auto_pad", "output_shape"))
+    if mode != "VALID" and any(totals):
+        less = [total // 2 for total in totals]
+        more_ = [total - half for total, half in zip(totals, less, strict=True)]
+        first, last = (less, more_) if mode == "SAME_UPPER" else (more_, less)
+        node = _with(node, (), pads=(*first, *last))
+    w.keep(node)
+
+
+def _quantise(w: Writing, node: Node) -> None:
+    """One scale for a whole tensor has no axis."""
+    scale = w.shape(node.inputs[1])
+    if math.prod(scale) > 1:
+        return _along(1)(w, node)
+    w.keep(_with(node, ("axis",)))
+
+
+def _element_wise(w: Writing, node: Node) -> None:
+    """Constants have no sizes of 1 in front; of a sum or product they stand behind."""
+    places = [place for place, name in enumerate(node.inputs) if name in w.source.constants]
+    if not places or len(places) == len(node.inputs):
+        return w.keep(node)
+    rank, inputs = len(w.shape(node.outputs[0])), list(node.inputs)
+    is_wide = any(len(w.shape(n)) == rank for n in inputs if n not in w.source.constants)
+    for place in places:
+        constant = w.source.constants[inputs[place]]
+        shape = constant.type.shape
+        while is_wide and len(shape) > 1 and shape[0] == 1:
+            shape = shape[1:]
+        if shape != constant.type.shape or inputs[place] in w.constants:
+            inputs[place] = f"{node.outputs[0]}/{place}"
+        type_ = constant.type._replace(shape=shape)
+        w.constants[inputs[place]] = replace(constant, type=type_)
+    if node.op in ("Add", "Mul") and places == [0]:
+        inputs.reverse()
+    w.nodes.append(replace(node, inputs=tuple(inputs)))
+
+
+FORMS: Mapping[str, Callable[[Writing, Node], None]] = {
+    **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze"), _view),
+    **dict.fromkeys(("Identity", "Dropout"), _nothing),
+    **dict.fromkeys(
+        ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2",
+         "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare"), _reduce,
+    ),
+    **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _softmax),
+    **dict.fromkeys(("LayerNormalization", "LpNormalization"), _along(-1)),
+    **dict.fromkeys(("Gather", "GatherElements", "ScatterElements", "ArgMax", "ArgMin"), _along(0)),
+    **dict.fromkeys(("Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"), _window),
+    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Pow"), _element_wise),
+    **dict.fromkeys(("Resize", "Upsample"), _resize),
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _quantise),
+    "Concat": _along(None),
+    "Cast": _cast, "Clip": _clip, "Pad": _pad, "Slice": _slice, "Split": _split, "TopK": _top_k,
+    "RoiAlign": _roi_align, "Scatter": _scatter, "GridSample": _grid_sample,
+}  # fmt: skip
+"""The form of each operator of ONNX's own domain that has several spellings."""
