@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 from pathlib import Path
 
 import pytest
 
+from hybridlat.errors import StoreError
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.measuring import plan_results
 from hybridlat.model.model_files import load_model
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
+from hybridlat.store.connection import Connection
+from hybridlat.store.place import StorePlace
 from tests.model.rows import texts
 from tests.store.records import HASHES, OTHER, TARGET, TEXTS, filled
 
@@ -29,10 +33,10 @@ def test_a_store_of_schema_1(tmp_path: Path) -> None:
         assert list(store.breakdowns()) == list(made.breakdowns())
         assert store.latencies(TARGET, HASHES) == made.latencies(TARGET, HASHES)
         assert store.signature_texts(HASHES) == TEXTS
-        assert store.cache_read("split/1/key", str) == '"a text that can be made again"'
+        assert store.cache_read("split/1/key", str) is None  # it was made of older signatures
         assert store.add(made.measurements()) == 0  # the same records have the same ids
         store.cache_put("new/1", "1")
-        assert store.cache_sweep(max_bytes=0).dropped == 2
+        assert store.cache_sweep(max_bytes=0).dropped == 1
 
 
 def test_a_composition_of_format_2() -> None:
@@ -65,3 +69,27 @@ def test_a_plan_of_format_2_and_its_results() -> None:
         ("cell", "small8", us) for us in (9, 5, 0, 3)
     }
     assert sum(count for _, count in breakdown.cells) == 4
+
+
+def test_a_store_of_schema_1_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read as it would be moved, and stays as it was."""
+    path = tmp_path / "store.db"
+    shutil.copyfile(GOLDEN / "store_schema_1.db", path)
+    before, errors = path.read_bytes(), (sqlite3.OperationalError("attempt to write"),)
+    errors[0].sqlite_errorcode = sqlite3.SQLITE_READONLY
+    opened = Connection.__init__
+
+    def only_read(self: Connection, place: StorePlace, busy_s: float, read_only: str = "") -> None:
+        if not read_only:
+            raise errors[0]
+        opened(self, place, busy_s, read_only)
+
+    monkeypatch.setattr(Connection, "__init__", only_read)
+    with Store(path) as store:
+        latencies = store.latencies(TARGET, HASHES)
+        assert latencies[HASHES[1]].latency_us == 20.0 and store.is_read_only
+        with pytest.raises(StoreError, match="can be read and not written"):
+            store.add(list(store.measurements())[:1])
+    assert path.read_bytes() == before

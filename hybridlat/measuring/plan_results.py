@@ -20,6 +20,7 @@ from hybridlat.measuring.statistics import Subject, difference, level_us, record
 from hybridlat.schema.measurement import Breakdown, Launch, Measurement, Visit
 from hybridlat.schema.target import Target
 from hybridlat.store.importers import ImportedRecords
+from hybridlat.store.moving import Moves
 
 _PROTOCOL = "board-2"
 _FEWEST_SAMPLES = 5
@@ -156,7 +157,10 @@ def read_results(
     if left := sum(MISSING in record.environment for record in records):
         _log.warning("%s: %d of %d records lack visits: run the plan again, it goes on from there",
                      folder, left, len(records))  # fmt: skip
-    return ImportedRecords(texts, records, breakdowns)
+    moves = Moves()  # a plan may be older than the present signatures
+    texts = moves.texts(texts)
+    measurements = list(map(moves.measurement, records))
+    return ImportedRecords(texts, measurements, list(map(moves.breakdown, breakdowns)))
 
 
 def _measurements(

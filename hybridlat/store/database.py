@@ -11,9 +11,7 @@ import logging
 import os
 import threading
 import time
-import zlib
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -21,9 +19,10 @@ import msgspec
 
 from hybridlat.errors import StoreError
 from hybridlat.schema import wire
-from hybridlat.schema.measurement import Kind
 from hybridlat.store.connection import IMMUTABLE, Connection, PostgresConnection, Values
+from hybridlat.store.moving import move_store
 from hybridlat.store.place import StorePlace
+from hybridlat.store.rows import batches
 
 T = TypeVar("T")
 R = TypeVar("R", bound=tuple[object, ...])
@@ -32,9 +31,8 @@ BUSY_S = 60
 """How long a call waits for other writers, and for a server that restarts."""
 PAGE = 500
 """Keys of one question: every database takes so many as the values of one ``IN``."""
-_RECORD_BYTES = 64 << 20  # unpacked; the longest are of some 10 kB
-KIND_CODES: Final[dict[Kind, int]] = {"cell": 0, "network": 1, "layer": 2}
-SCHEMA = 1
+SCHEMA = 2
+"""That of format 2 of signatures; a store of schema 1 differs in these alone."""
 TABLES: Final = (
     "hybridlat_meta", "target", "signature", "measurement", "payload", "breakdown", "cache",
 )  # fmt: skip
@@ -189,9 +187,22 @@ class Database:
         self._was_reached = True
         try:
             _make_tables(connection, self.place.shown)
+            if _schema(connection, self.place.shown) < SCHEMA:
+                connection = self._moved(connection)
         except BaseException:
             connection.close()
             raise
+        return connection
+
+    def _moved(self, connection: Connection) -> Connection:
+        """The store in the present schema; where it cannot be written, a copy in memory."""
+        _log.warning("the store %s is brought to the present format, once", self.place.shown)
+        if connection.is_read_only:
+            connection = connection.copied()
+        with connection.transaction():
+            connection.rows(connection.lock, {})
+            if _schema(connection, self.place.shown) < SCHEMA:  # no other process was faster
+                move_store(connection)
         return connection
 
     def _readable(self, error: Exception) -> Connection:
@@ -214,16 +225,17 @@ def _make_tables(connection: Connection, store: str) -> None:
 
     StoreError, which names ``store``, where the database holds something else or a newer schema.
     """
-    if _has_tables(connection, store):
+    if _schema(connection, store):
         return
     with connection.transaction():
         connection.rows(connection.lock, {})
-        if not _has_tables(connection, store):  # another process may have been faster
+        if not _schema(connection, store):  # another process may have been faster
             for statement in _DEFINITIONS.format(**connection.types, schema=SCHEMA).split(";"):
                 connection.define(statement)
 
 
-def _has_tables(connection: Connection, store: str) -> bool:
+def _schema(connection: Connection, store: str) -> int:
+    """The schema of the tables; 0 where there are none."""
     names = [str(name) for (name,) in connection.rows(connection.tables, {})]
     if TABLES[0] not in names:
         if names:
@@ -231,7 +243,7 @@ def _has_tables(connection: Connection, store: str) -> bool:
                 f"{store} is a database of something else (it holds "
                 f"{', '.join(sorted(names)[:5])}): give a store of its own"
             )
-        return False
+        return 0
     rows = connection.rows("SELECT value FROM hybridlat_meta WHERE name = 'schema'", {})
     value = str(rows[0][0]) if rows else ""
     if not value.isdecimal() or int(value) < 1:
@@ -241,44 +253,4 @@ def _has_tables(connection: Connection, store: str) -> bool:
             f"the store {store} has schema {value}, newer than schema {SCHEMA} that this "
             "version of hybridlat knows: upgrade hybridlat"
         )
-    return True
-
-
-def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Lists of up to ``size`` items."""
-    iterator = iter(items)
-    while part := list(islice(iterator, size)):
-        yield part
-
-
-def key_of(hash_: str) -> bytes:
-    """The 16 bytes that a hash is stored as; StoreError for what is no hash."""
-    try:
-        key = bytes.fromhex(hash_)
-    except ValueError:
-        key = b""
-    if len(key) != 16:
-        raise StoreError(f"{hash_[:60]!r} is not a signature hash: it has 32 hex digits")
-    return key
-
-
-def packed(text: str) -> bytes:
-    """A record's canonical JSON as it is stored: compressed."""
-    return zlib.compress(text.encode())
-
-
-def unpacked(body: bytes) -> object:
-    """The JSON of a stored record; ValueError where it is damaged."""
-    packed = zlib.decompressobj()
-    try:
-        text = packed.decompress(body, _RECORD_BYTES)
-    except zlib.error as error:
-        raise ValueError(f"a record cannot be unpacked ({error})") from error
-    if not packed.eof:
-        raise ValueError(f"a record cannot be unpacked: it is cut, or above {_RECORD_BYTES} bytes")
-    return wire.decode(text, object)
-
-
-def plain(text: str) -> str:
-    """A text as every database takes it: PostgreSQL keeps no NUL."""
-    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return int(value)

@@ -13,10 +13,11 @@ from hybridlat.schema.files import write_text
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import packs
-from hybridlat.store.database import batches
 from hybridlat.store.importers import ImportedRecords
 from hybridlat.store.integrity import check_pack
+from hybridlat.store.moving import Moves
 from hybridlat.store.records import LatencyRow, Records, row_of
+from hybridlat.store.rows import batches
 
 BATCH = 1000
 """Records of one transaction."""
@@ -107,9 +108,10 @@ def read(path: Path) -> Iterator[ImportedRecords]:
         for problem in check_pack(pack.folder):
             raise StoreError(f"the pack {pack.folder} is not imported: {problem}")
     for pack in lookups:
+        moves = Moves()
         for texts in batches(pack.all_signature_texts(), BATCH):
-            yield ImportedRecords(signatures=dict(texts))
+            yield ImportedRecords(signatures=moves.texts(dict(texts)))
         for records in pack.parts("measurements", Measurement.from_json):
-            yield ImportedRecords(measurements=records)
+            yield ImportedRecords(measurements=list(map(moves.measurement, records)))
         for items in pack.parts("breakdowns", Breakdown.from_json):
-            yield ImportedRecords(breakdowns=items)
+            yield ImportedRecords(breakdowns=list(map(moves.breakdown, items)))

@@ -30,7 +30,7 @@ from hybridlat.schema.target import Target
 from hybridlat.store.records import LatencyRow, LatencyStats, LatencyUs, SpreadShare, aggregate
 
 T = TypeVar("T")
-PACK_FORMAT = 1
+PACK_FORMAT = 2
 INFO_FILE = "pack.json"
 LOOKUP_FILE = "lookup.json.gz"
 TABLES, ENDING = ("signatures", "measurements", "breakdowns"), ".jsonl.gz"

@@ -21,7 +21,8 @@ from hybridlat.schema.measurement import (
     Measurement,
 )  # fmt: skip
 from hybridlat.schema.target import Target
-from hybridlat.store.database import KIND_CODES, PAGE, Database, batches, key_of, plain, unpacked
+from hybridlat.store.database import PAGE, Database
+from hybridlat.store.rows import KIND_CODES, batches, key_of, plain, unpacked
 
 T = TypeVar("T")
 _MOST_RECENT = 20_000  # rows looked through for the newest runs

@@ -25,12 +25,13 @@ from hybridlat.schema.target import Target
 from hybridlat.store import exchange, integrity
 from hybridlat.store.cache import Cache, drop_of
 from hybridlat.store.connection import Connection
-from hybridlat.store.database import KIND_CODES, Database, batches, key_of, packed, plain
+from hybridlat.store.database import Database
 from hybridlat.store.exchange import BATCH, ImportCounts
 from hybridlat.store.importers import ImportedRecords
 from hybridlat.store.integrity import IntegrityProblem
 from hybridlat.store.place import StorePlace, default_url
 from hybridlat.store.records import Records, entry_of
+from hybridlat.store.rows import KIND_CODES, batches, key_of, packed, plain
 
 R = TypeVar("R", Measurement, Breakdown)
 _TARGET_ID = "SELECT id FROM target WHERE name = :name"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hybridlat.graph.normal import normal_form
 from hybridlat.graph.signature import sign
 from hybridlat.schema.measurement import Breakdown, Kind, Measurement, Visit
 from hybridlat.schema.target import Target
@@ -10,9 +11,8 @@ from tests.networks import branches, classifier, conv_relu, residual_block
 
 TARGET = Target("fake", "fake-1.0", "fp32", 1)
 OTHER = Target.parse("h100/tensorrt-8.6/fp16")
-TEXTS = {
-    s.hash: s.text for s in map(sign, (conv_relu(), residual_block(), branches(), classifier()))
-}
+NETWORKS = map(normal_form, (conv_relu(), residual_block(), branches(), classifier()))
+TEXTS = {s.hash: s.text for s in map(sign, NETWORKS)}
 HASHES = tuple(TEXTS)
 
 

@@ -99,9 +99,10 @@ def test_the_frozen_pack_of_format_1_reads_for_ever() -> None:
     assert check_pack(GOLDEN) == []
     lookup = PackLookup(GOLDEN)
     assert lookup.target == TARGET
-    assert lookup.latencies(TARGET, HASHES)[HASHES[0]].latency_us == 10.5
     store = Store("sqlite://")
     assert store.import_(GOLDEN) == ImportCounts(4, 6, 1, 7)
+    assert store.latencies(TARGET, HASHES)[HASHES[0]].latency_us == 10.5
+    assert store.signature_texts(HASHES) == TEXTS
     assert ids(store) == json.loads((GOLDEN.parent / "pack_format_1_ids.json").read_text())
 
 
@@ -124,7 +125,7 @@ def test_texts_of_another_hash_are_not_imported(pack: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "named"),
     [
-        ("format", 2, "upgrade hybridlat"),
+        ("format", 3, "upgrade hybridlat"),
         ("format", "1", "format: expected int, got str"),
         ("target", "nothing", "nothing"),
         ("files", [], "files: expected object"),

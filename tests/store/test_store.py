@@ -167,7 +167,7 @@ def test_what_is_no_store_is_one_sentence(tmp_path: Path, url: str, named: str) 
 def test_a_newer_schema_is_refused(url: str, execute: Execute) -> None:
     filled(Store(url)).close()
     execute("UPDATE hybridlat_meta SET value = '7' WHERE name = 'schema'")
-    with pytest.raises(StoreError, match=r"schema 7, newer than schema 1 .* upgrade"):
+    with pytest.raises(StoreError, match=r"schema 7, newer than schema 2 .* upgrade"):
         Store(url).latencies(TARGET, HASHES)
 
 
