@@ -106,7 +106,7 @@ PATTERNS = (
     Pattern(
         "flattening feature maps is a copy",
         f"{weights(f=(10, 64 * 196))} a = MaxPool<kernel_shape=[2,2], strides=[2,2]>(x) "
-        "c = Flatten(a) y = Gemm<transB=1>(c, f)", "MaxPool | Flatten | Gemm",
+        "c = Flatten(a) y = Gemm<transB=1>(c, f)", "MaxPool | Reshape | Gemm",
     ),
     Pattern(
         "a convolution takes the scale of a residual and its sum",

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.network import AttributeValue, Network, Node, TensorType
+from hybridlat.graph.roles import COMMUTES
 
 DOMAIN = "fused"
 # Which operator of a kernel decides what it costs: the first of these that it holds.
@@ -70,6 +71,8 @@ def wiring_of(members: Sequence[Node], kernel: Node, network: Network) -> tuple[
     lines = []
     for k, node in enumerate(members):
         inputs = [names[name] if name else "" for name in node.inputs]
+        if node.op in COMMUTES and not node.domain:
+            inputs.sort()
         for index, out in enumerate(node.outputs):
             names[out] = f"{k}.{index}"
         made = [str(network.types[o]) if o else "" for o in node.outputs]

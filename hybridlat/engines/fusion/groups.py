@@ -19,8 +19,7 @@ from hybridlat.graph.network import (
     Node,
     topological_order,
 )
-
-_COMMUTES = frozenset({"Add", "Mul", "Sum", "Min", "Max"})
+from hybridlat.graph.roles import COMMUTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +79,19 @@ def lowered_of(
     return _Writer(network, groups).lowered(by, warnings)
 
 
-def traced(lowered: Lowered, places: Sequence[int | None], file: Network) -> Lowered:
+def traced(lowered: Lowered, places: Sequence[tuple[int, ...]], file: Network) -> Lowered:
     """The same kernels, traced to the operators of ``file``; those in no kernel are removed.
 
-    ``places`` says where each operator of the lowered network stands there, None for one put in.
+    ``places`` says which of them each operator of the lowered network stands for. One that several
+    kernels compute belongs to the first.
     """
-    placed = [(places[i] for i in held) for held in lowered.origins]
-    origins = tuple(tuple(i for i in held if i is not None) for held in placed)
-    removed = {*range(len(file.nodes))}.difference(*origins)
-    return replace(lowered, origins=origins, removed=tuple(sorted(removed)))
+    left = {*range(len(file.nodes))}
+    origins = []
+    for held in lowered.origins:
+        own = {place for position in held for place in places[position]} & left
+        left -= own
+        origins.append(tuple(sorted(own)))
+    return replace(lowered, origins=tuple(origins), removed=tuple(sorted(left)))
 
 
 class _Writer:
@@ -228,6 +231,6 @@ def _links(nodes: Sequence[Node]) -> list[list[str]]:
     links = []
     for place, node in enumerate(nodes):
         read = [names.get(name, name) for name in node.inputs]
-        links.append(sorted(read) if node.op in _COMMUTES else read)
+        links.append(sorted(read) if node.op in COMMUTES else read)
         names.update((out, f"{place}.{i}") for i, out in enumerate(node.outputs) if out)
     return links

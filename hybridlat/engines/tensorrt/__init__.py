@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from hybridlat.engines import device_sheets
+from hybridlat.engines.fusion.forms import BUILT, one_form
 from hybridlat.engines.fusion.groups import lowered_of, traced
 from hybridlat.engines.fusion.rewriter import apply, in_force, unknown_operators
 from hybridlat.engines.tensorrt.fusion_rules import CLASSIC, RULES, rules_of
@@ -41,10 +42,14 @@ def lower(network: Network, target: Target) -> Lowered:
     """
     is_half, target = _is_half(target), _as_tensorrt(target)
     plain, kept = without_quantisation(network)
+    places: tuple[tuple[int, ...], ...] = tuple([(place,) for place in kept])
+    if target.engine == CLASSIC:
+        plain, origins = one_form(plain, BUILT)
+        places = tuple([tuple([kept[i] for i in held]) for held in origins])
     typed = in_precision(plain, "float16" if is_half else "float32")
     groups = apply(typed, rules_of(target.engine), _version(target), drops_dead=True)
     lowered = lowered_of(plain, groups, f"rules {target.runtime}", _unknown(plain))
-    return traced(lowered, kept, network)
+    return traced(lowered, places, network)
 
 
 def identity(target: Target) -> str:

@@ -25,6 +25,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from hybridlat.engines.fusion.forms import one_form
 from hybridlat.engines.fusion.groups import Groups, lowered_of, traced
 from hybridlat.engines.fusion.rewriter import apply, fuse, in_force, unknown_operators
 from hybridlat.engines.torch.rules import COMPOSITES, INDUCTOR, LIBRARY, follow, free_views
@@ -44,6 +45,13 @@ _FULL_OPS = frozenset({
     "LayerNormalization", "InstanceNormalization", "GroupNormalization", "Softmax", "LogSoftmax",
     "Pow", "Exp", "Log", "ReduceSum", "ReduceL2", "Softplus", "Resize",
 })  # fmt: skip
+_UNTRAINED = (
+    "no convolution of this file has a bias, as exporters write untrained modules: it is taken for "
+    "one that normalises behind them"
+)
+ZEROS = "__zeros"
+_SEVERAL = 7
+"""Convolutions that may all be meant to have no bias."""
 _OWN_PARAMETERS = frozenset({"BatchNormalization", "PRelu"})
 
 
@@ -55,7 +63,8 @@ def lower(network: Network, target: Target, *, channels_last: bool = False) -> L
     which views copy and which kernels run with channels last. An operator that no rule names is a
     kernel, which is a warning where the network is compiled.
     """
-    module = as_module(network, bias_apart=not _is_cpu(target))
+    plain, places = one_form(network)
+    module = as_module(plain, bias_apart=not _is_cpu(target))
     copying, in_channels_last = follow(module.network, channels_last)
     table = (free_views(copying), *COMPOSITES)
     unknown: tuple[str, ...] = ()
@@ -69,8 +78,10 @@ def lower(network: Network, target: Target, *, channels_last: bool = False) -> L
     groups = apply(module.network, table, target.version, drops_dead=compiled)
     if target.precision == "amp":
         module, groups = with_autocast(module, groups, casts_apart=not compiled)
-    lowered = lowered_of(module.network, groups, f"rules {target.runtime}", unknown)
-    return traced(lowered, module.origins, network)
+    warnings = (*unknown, _UNTRAINED) if lacks_biases(plain) else unknown
+    lowered = lowered_of(module.network, groups, f"rules {target.runtime}", warnings)
+    origins = [() if place is None else places[place] for place in module.origins]
+    return traced(lowered, origins, network)
 
 
 def identity(target: Target) -> str:
@@ -98,15 +109,19 @@ class Module:
 def as_module(network: Network, bias_apart: bool = True) -> Module:
     """Put back what the exporter folded into convolutions.
 
-    A ``BatchNormalization`` goes behind those whose bias was folded (:func:`folded_norms`). Any
-    other bias becomes an ``Add`` (``bias_apart``): with cuDNN, PyTorch adds it in a call of its own
-    (ATen's ``Convolution.cpp``), and so does the code that inductor makes for a GPU. On a CPU the
+    A ``BatchNormalization`` goes behind those whose bias was folded (:func:`folded_norms`), also
+    where exporters left the zeros of an untrained module out (:func:`lacks_biases`). Any other bias
+    becomes an ``Add`` (``bias_apart``): with cuDNN, PyTorch adds it in a call of its own (ATen's
+    ``Convolution.cpp``), and so does the code that inductor makes for a GPU. On a CPU the
     convolution adds it.
     """
+    constants = dict(network.constants)
+    if lacks_biases(network):
+        network = _with_biases(network, constants)
     normed = folded_norms(network)
     nodes: list[Node] = []
     origins: list[int | None] = []
-    types, constants = dict(network.types), dict(network.constants)
+    types = dict(network.types)
     for position, node in enumerate(network.nodes):
         bias = _bias(network, node)
         if bias and (position in normed or bias_apart):
@@ -124,6 +139,34 @@ def as_module(network: Network, bias_apart: bool = True) -> Module:
     return Module(made, tuple(origins))
 
 
+def lacks_biases(network: Network) -> bool:
+    """Whether few convolutions have a bias, none one that was folded, and no batch is normalised.
+
+    Exporters leave zeros out, and untrained modules are full of them.
+    """
+    convs = [
+        node
+        for node in network.nodes
+        if node.op in _CONVOLUTIONS and not node.domain and _pixels(network, node) > 1
+    ]
+    normalises = any(node.op == "BatchNormalization" for node in network.nodes)
+    biases = [node.inputs[2] for node in convs if len(node.inputs) > 2]
+    is_folded = any(bias_origin(name) == "folded" for name in biases)
+    return len(convs) > max(_SEVERAL, 5 * len(biases)) and not normalises and not is_folded
+
+
+def _with_biases(network: Network, constants: dict[str, Constant]) -> Network:
+    """Every convolution with a bias, which is added to the ``constants``."""
+    nodes = []
+    for node in network.nodes:
+        if node.op in _CONVOLUTIONS and not node.domain and len(node.inputs) < 3:
+            type_, bias = network.types[node.outputs[0]], f"{node.outputs[0]}{ZEROS}"
+            constants[bias] = Constant(TensorType(type_.dtype, (type_.shape[1],)))
+            node = replace(node, inputs=(*node.inputs, bias))
+        nodes.append(node)
+    return replace(network, nodes=tuple(nodes), constants=constants)
+
+
 def folded_norms(network: Network) -> frozenset[int]:
     """Positions of the convolutions into which a batch normalisation was folded.
 
@@ -133,7 +176,7 @@ def folded_norms(network: Network) -> frozenset[int]:
     """
     biased = {i: b for i, node in enumerate(network.nodes) if (b := _bias(network, node))}
     origins = {position: bias_origin(name) for position, name in biased.items()}
-    if any(origins.values()):
+    if any(origins.values()) and not any(name.endswith(ZEROS) for name in biased.values()):
         return frozenset(i for i, origin in origins.items() if origin == "folded")
     others = {"LayerNormalization", "InstanceNormalization", "GroupNormalization"}
     normalises_otherwise = not others.isdisjoint(node.op for node in network.nodes)

@@ -1,6 +1,7 @@
 """What PyTorch computes in one call or one kernel, as tables that are read from top to bottom.
 
-``COMPOSITES`` are operators of a file that are one ATen call, ``INDUCTOR`` what the compiler fuses.
+``COMPOSITES`` are operators of a file that are one ATen call, in the form that ``fusion.forms``
+gives them, ``INDUCTOR`` what the compiler fuses.
 
 A view is free as long as strides can describe its result over the bytes that are there
 (:func:`follow`). It copies where a reshape cannot be (a channel shuffle), and where its reader
@@ -17,7 +18,7 @@ from hybridlat.engines.tensorrt import predicates as when
 from hybridlat.engines.tensorrt.predicates import all_of, any_of
 from hybridlat.graph.network import Network, Node
 
-VIEW = "Reshape Flatten Squeeze Unsqueeze Transpose Slice Split Expand"
+VIEW = "Reshape Transpose Slice Split Expand"
 _VIEW_OPS = frozenset(VIEW.split())
 Strides = tuple[int, ...]
 _CHANNELS_LAST = ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "Resize")
@@ -37,14 +38,6 @@ def reciprocal(s: FusionState, producer: int, consumer: int) -> bool:
 def behind_norm(s: FusionState, producer: int, consumer: int) -> bool:
     """The consuming operator scales or shifts what the producing normalisation makes."""
     return when.by_constant(s, producer, consumer) and s.ops(consumer)[0] not in s.ops(producer)
-
-
-def before_tanh(s: FusionState, producer: int, consumer: int) -> bool:
-    """What lies behind the consumer, one operator after the other, ends in a Tanh: a GELU."""
-    readers = s.consumers_of(consumer)
-    if len(readers) != 1 or s.ops(consumer)[-1] not in ("Mul", "Add"):
-        return False
-    return s.ops(readers[0]) == ("Tanh",) or before_tanh(s, consumer, readers[0])
 
 
 def in_attention(s: FusionState, producer: int, consumer: int) -> bool:
@@ -69,19 +62,10 @@ def centres(s: FusionState, producer: int, consumer: int) -> bool:
 # fmt: off
 COMPOSITES: tuple[Rule, ...] = (
     eliminate("inference", "Identity Dropout", "do nothing at inference"),
-    eliminate("whole slice", "Slice", "keeps everything", when.keeps_all),
     eliminate("same type", "Cast", "is of that type already", when.keeps_type),
     fuse("silu", "Sigmoid", "Mul", "aten::silu", when.gates_itself, "SiLU"),
-    fuse("hardswish", "HardSigmoid", "Mul", "aten::hardswish", when.gates_itself, "HardSwish"),
     fuse("mish", "Softplus", "Tanh", "aten::mish", when.only_reader, "SoftplusTanh"),
     fuse("mish", "SoftplusTanh", "Mul", "aten::mish", when.only_reader, "Mish"),
-    fuse("gelu", "Div", "Erf", "aten::gelu", when.only_reader, "ErfGelu"),
-    fuse("tanh gelu", "Mul Pow", "Mul", "aten::gelu", all_of(when.only_reader, before_tanh), "Cube"),
-    fuse("tanh gelu", "Cube", "Mul Add", "aten::gelu", when.only_reader),
-    fuse("tanh gelu", "Cube", "Tanh", "aten::gelu", when.only_reader, "ErfGelu"),
-    fuse("gelu", "ErfGelu", "Add", "aten::gelu", when.by_scalar),
-    fuse("gelu", "ErfGelu", "Mul", "aten::gelu", when.only_reader, "HalfGelu"),
-    fuse("gelu", "HalfGelu", "Mul", "aten::gelu", when.by_scalar, "Gelu"),
     fuse("variance", "ReduceMean", "Sub", "aten::var", centres, "Centred"),
     fuse("variance", "Centred", "Mul", "aten::var", when.only_reader, "Squared"),
     fuse("variance", "Squared", "ReduceMean", "aten::var", when.only_reader, "Variance"),
@@ -89,7 +73,6 @@ COMPOSITES: tuple[Rule, ...] = (
     fuse("rsqrt", "Sqrt", "Div Reciprocal", "aten::rsqrt", reciprocal, "Rsqrt"),
     fuse("group norm", "InstanceNormalization", "Mul", "aten::group_norm", behind_norm),
     fuse("group norm", "InstanceNormalization", "Add", "aten::group_norm", behind_norm),
-    fuse("linear", "MatMul", "Add", "aten::addmm", when.by_constant),
     fuse("attention", "Mul Div", "MatMul Scores", "aten::scaled_dot_product_attention", all_of(when.of_producer(when.by_scalar), when.only_reader, in_attention), "Scores", match_policy="every", since="2.0"),
     fuse("attention", "MatMul Scores", "Mul Div", "aten::scaled_dot_product_attention", all_of(when.by_scalar, in_attention), "Scores", since="2.0"),
     fuse("attention", "MatMul Scores", "Add", "aten::scaled_dot_product_attention", all_of(when.only_reader, in_attention), "Scores", since="2.0"),
@@ -111,7 +94,7 @@ LIBRARY = "Conv ConvTranspose Gemm MatMul Attention Scores LSTM GRU RNN Einsum"
 POINTWISE = (
     "Add Sub Mul Div Sum Mean Pow Sqrt Exp Log Neg Abs Min Max Erf Cast Relu LeakyRelu PRelu Clip "
     "Sigmoid Tanh Elu Selu HardSwish HardSigmoid Gelu Softplus Mish BatchNormalization SiLU Rsqrt "
-    "ErfGelu HalfGelu Cube SoftplusTanh Reciprocal Swish Where Equal Greater Less Not And Or Floor Ceil Round"
+    "SoftplusTanh Reciprocal Where Equal Greater Less Not And Or Floor Ceil Round"
 )
 COPY = f"Concat Pad DepthToSpace SpaceToDepth Gather Tile Resize Upsample {VIEW}"
 WINDOW = "MaxPool AveragePool LRN"

@@ -1,0 +1,159 @@
+"""What files write in several ways is one form for engines whose rules see through it."""
+
+from __future__ import annotations
+
+import math
+
+import onnx
+import pytest
+
+from hybridlat.engines import registry
+from hybridlat.engines.fusion.forms import one_form
+from hybridlat.engines.torch import lacks_biases
+from hybridlat.graph.network import Network
+from hybridlat.graph.signature import sign
+from hybridlat.onnx_io import read_network
+from hybridlat.schema.target import Target
+from tests.networks import Builder
+from tests.onnx_io.test_reading_shapes import model
+
+TARGETS = ("t4/tensorrt-10/fp16", "v100/torch-2.9/fp32", "rtx-4090/torch-compile-2.9/fp32")
+X, Y, Z = "float[1,8,6,6] x", "float[1,8,6,6] y", "float[4,8] x"
+ROWS = "float[2,5,8] x) => (float[2,5,8] y"
+NUMBERS = """<float one = {1.0}, float half = {0.5}, float root = {1.4142}, float zero = {0.0},
+  float inverse = {0.7071}, float three = {3.0}, float six = {6.0}, float slope = {0.7979},
+  float cubic = {0.0447}>"""
+SAME = {
+    "gelu": [
+        (20, f"g ({X}) => ({Y}) {{ y = Gelu(x) }}"),
+        (17, f"g ({X}) => ({Y}) {NUMBERS} {{ a = Div(x, root) b = Erf(a) c = Add(b, one) "
+             "d = Mul(x, c) y = Mul(d, half) }"),
+        (17, f"g ({X}) => ({Y}) {NUMBERS} {{ h = Mul(x, half) a = Mul(x, inverse) b = Erf(a) "
+             "c = Add(b, one) y = Mul(h, c) }"),
+        (13, f"g ({X}) => ({Y}) {NUMBERS} {{ a = Mul(x, inverse) b = Erf(a) c = Add(one, b) "
+             "d = Mul(c, half) y = Mul(d, x) }"),
+    ],
+    "gelu by tanh": [
+        (20, f"g ({X}) => ({Y}) {{ y = Gelu<approximate=\"tanh\">(x) }}"),
+        (17, f"g ({X}) => ({Y}) {NUMBERS} {{ p = Pow(x, three) q = Mul(p, cubic) r = Add(x, q) "
+             "s = Mul(r, slope) t = Tanh(s) u = Add(t, one) v = Mul(x, u) y = Mul(v, half) }"),
+    ],
+    "silu": [
+        (24, f"g ({X}) => ({Y}) {{ y = Swish(x) }}"),
+        (17, f"g ({X}) => ({Y}) {{ s = Sigmoid(x) y = Mul(x, s) }}"),
+        (13, f"g ({X}) => ({Y}) {{ s = Sigmoid(x) y = Mul(s, x) }}"),
+    ],
+    "hard swish": [
+        (14, f"g ({X}) => ({Y}) {{ y = HardSwish(x) }}"),
+        (13, f"g ({X}) => ({Y}) {NUMBERS} {{ a = Add(x, three) b = Clip(a, zero, six) "
+             "c = Div(b, six) y = Mul(x, c) }"),
+        (13, f"g ({X}) => ({Y}) {{ a = HardSigmoid<alpha=0.166667>(x) y = Mul(x, a) }}"),
+    ],
+    "layer norm": [
+        (17, f"g ({ROWS}) <float[8] k, float[8] l> {{ y = LayerNormalization(x, k, l) }}"),
+        (13, f"g ({ROWS}) <float[8] k, float[8] l, float two = {{2.0}}, float eps = {{1e-5}}> {{ "
+             "m = ReduceMean<axes=[-1]>(x) d = Sub(x, m) q = Pow(d, two) "
+             "v = ReduceMean<axes=[2]>(q) a = Add(v, eps) r = Sqrt(a) n = Div(d, r) "
+             "s = Mul(n, k) y = Add(s, l) }"),
+    ],
+    "a mean over pixels": [
+        (13, f"g ({X}) => (float[1,8] y) {{ a = GlobalAveragePool(x) y = Flatten(a) }}"),
+        (18, f"g ({X}) => (float[1,8] y) <int64[2] a = {{-1,-2}}> "
+             "{ y = ReduceMean<keepdims=0>(x, a) }"),
+    ],
+    "a product": [
+        (13, f"g ({Z}) => (float[4,3] y) <float[3,8] k, float[3] b> "
+             "{ y = Gemm<transB=1>(x, k, b) }"),
+        (13, f"g ({Z}) => (float[4,3] y) <float[8,3] k, float[3] b> "
+             "{ a = MatMul(x, k) y = Add(a, b) }"),
+    ],
+    "a product of flattened rows": [
+        (13, f"g ({ROWS}) <float[8,8] k, float[8] l> {{ a = MatMul(x, k) y = Add(a, l) }}"),
+        (13, f"g ({ROWS}) <float[8,8] k, float[8] l, int64[2] s = {{-1,8}}, int64[3] t = "
+             "{2,5,8}> { a = Reshape(x, s) b = Gemm(a, k, l) y = Reshape(b, t) }"),
+    ],
+    "parts": [
+        (13, f"g ({X}) => (float[1,4,6,6] y) {{ a, b = Split<axis=1>(x) c = Relu(a) "
+             "y = Add(c, b) }"),
+        (13, f"g ({X}) => (float[1,4,6,6] y) <int64[1] z = {{0}}, int64[1] f = {{4}}, "
+             "int64[1] e = {8}, int64[1] o = {1}> { a = Slice(x, z, f, o) b = Slice(x, f, e, o) "
+             "c = Relu(a) y = Add(c, b) }"),
+    ],
+    "the order of branches": [
+        (13, f"g ({X}) => ({Y}) <float[8,8,1,1] w, float[8] b, float[8,8,1,1] v> "
+             "{ p = Conv(x, w, b) q = Relu(p) r = Conv(q, v, b) s = Conv(x, w, b) "
+             "t = Add(r, s) y = Relu(t) }"),
+        (13, f"g ({X}) => ({Y}) <float[8,8,1,1] w, float[8] b, float[8,8,1,1] v> "
+             "{ s = Conv(x, w, b) p = Conv(x, w, b) q = Relu(p) r = Conv(q, v, b) "
+             "t = Add(r, s) y = Relu(t) }"),
+    ],
+}  # fmt: skip
+
+
+def network_of(opset: int, text: str) -> Network:
+    """The network of a text, in which tensors without values are weights."""
+    file = model(text, opset=opset)
+    for info in file.graph.value_info:
+        dims = [size.dim_value for size in info.type.tensor_type.shape.dim]
+        values = [0.1 * (i + 1) for i in range(math.prod(dims))]
+        weight = onnx.helper.make_tensor(info.name, onnx.TensorProto.FLOAT, dims, values)
+        file.graph.initializer.append(weight)
+    del file.graph.value_info[:]
+    return read_network(file)
+
+
+def lowered(files: list[tuple[int, str]], target: str) -> list[str]:
+    made = [network_of(opset, text) for opset, text in files]
+    chosen = Target.parse(target)
+    return [sign(registry.lower(network, chosen).network).text for network in made]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("what", SAME)
+def test_one_computation_has_one_form(what: str, target: str) -> None:
+    first, *others = lowered(SAME[what], target)
+    assert others == [first] * len(others)
+
+
+@pytest.mark.parametrize("what", SAME)
+def test_every_operator_of_a_file_is_in_one_place(what: str) -> None:
+    for opset, text in SAME[what]:
+        network = network_of(opset, text)
+        result = registry.lower(network, Target.parse(TARGETS[0]))
+        held = sorted([*result.removed, *(i for origin in result.origins for i in origin)])
+        assert held == list(range(len(network.nodes)))
+        again = one_form(one_form(network).network).network
+        assert sign(again) == sign(one_form(network).network)
+
+
+def test_tensorrt_folds_norms_and_adds_zeros() -> None:
+    start = f"g ({X}) => ({Y})"
+    norm = "<float[8,8,1,1] w, float[8] b, float[8] c, float[8] d, float[8] e>"
+    files = [
+        (13, f"{start} <float[8,8,1,1] w> {{ a = Conv(x, w) y = Relu(a) }}"),
+        (13, f"{start} <float[8,8,1,1] w, float[8] b> {{ a = Conv(x, w, b) y = Relu(a) }}"),
+        (13, f"{start} {norm} {{ a = Conv(x, w) n = BatchNormalization(a, b, c, d, e) "
+             "y = Relu(n) }"),
+    ]  # fmt: skip
+    assert len(set(lowered(files, TARGETS[0]))) == 1
+    assert len(set(lowered(files, TARGETS[1]))) == 3
+
+
+def chain(count: int, *, bias: bool) -> Builder:
+    b = Builder()
+    x = b.input((1, 8, 6, 6))
+    for _ in range(count):
+        x = b.relu(b.conv(x, 8, bias=bias))
+    b.add(x, b.conv(x, 8, bias=bias))
+    return b
+
+
+def test_an_untrained_module_s_zeros_are_put_back() -> None:
+    target = Target.parse(TARGETS[1])
+    untrained = chain(9, bias=False).network()
+    assert lacks_biases(untrained) and not lacks_biases(chain(2, bias=False).network())
+    result = registry.lower(untrained, target)
+    assert any("untrained" in warning for warning in result.warnings)
+    trained = registry.lower(chain(9, bias=True).network(), target)
+    assert not trained.warnings
+    assert sign(result.network) == sign(trained.network)
