@@ -15,6 +15,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, TypeGuard
 
 from hybridlat.errors import InputError, MissingExtra, NetworkError
@@ -29,9 +30,12 @@ either (one for each input), or a mapping from keyword to either."""
 
 SCOPES = "pkg.torch.onnx.name_scopes"
 """Where PyTorch writes the modules that an operator comes from."""
+_STACK = "pkg.torch.onnx.stack_trace"
+_FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
 _NAME = re.compile(r"'([^'\\]*)'")
 _LIST = re.compile(r"\[(?:'[^'\\]*'(?:, (?=')|(?=\])))*\]")
 _LEAST_ELEMENTS = 17  # what is smaller may decide shapes, and keeps its values
+_DISTINCT_ROWS = 16  # of every parameter: enough to be neither even nor equal to another
 _LONGEST_REASON = 200
 _ONE_AT_A_TIME = threading.Lock()
 
@@ -48,9 +52,9 @@ def export(module: torch.nn.Module, example: Example, batch: int | None = None) 
     """The ONNX model that ``torch.onnx.export`` makes of ``module`` for this input, less weights.
 
     A shape in ``example`` stands for a tensor of the module's own number type; ``batch`` replaces
-    the first size of every tensor. The module is exported in evaluation mode, and left in the mode
-    it was in. Raises MissingExtra without PyTorch or onnxscript, InputError for an example that
-    makes no sense, NetworkError where the exporter fails.
+    the first size of every tensor. The module is exported in evaluation mode and with values that
+    differ, and left as it was. Raises MissingExtra without PyTorch or onnxscript, InputError for an
+    example that makes no sense, NetworkError where the exporter fails.
     """
     try:
         import torch
@@ -59,7 +63,7 @@ def export(module: torch.nn.Module, example: Example, batch: int | None = None) 
     if importlib.util.find_spec("onnxscript") is None:  # PyTorch does not bring it along
         raise MissingExtra("onnxscript", "torch", "a torch.nn.Module as a network")
     positional, named = _arguments(module, example, batch)
-    with as_deployed(module), torch.no_grad():
+    with as_deployed(module), torch.no_grad(), distinct_values(module):
         return _exported(module, positional, named)
 
 
@@ -69,6 +73,15 @@ def scopes_of(text: str) -> list[str]:
     Empty for what is written otherwise. The text comes from a file, so nothing evaluates it.
     """
     return _NAME.findall(text) if isinstance(text, str) and _LIST.fullmatch(text) else []
+
+
+def source_line(stack: str, library: str) -> str:
+    """The innermost line of a stack trace outside the folder ``library``: ``resnet.py:147``.
+
+    Empty where there is none.
+    """
+    frames = [(file, line) for file, line in _FRAME.findall(stack) if not file.startswith(library)]
+    return f"{Path(frames[-1][0]).name}:{frames[-1][1]}" if frames else ""
 
 
 def _exported(
@@ -97,7 +110,9 @@ def _exported(
             )
     for node in model.graph:
         scopes = scopes_of(node.metadata_props.get(SCOPES, ""))
-        node.name = "/".join([*scopes[:-1], node.op_type]) if scopes else node.name
+        line = source_line(node.metadata_props.get(_STACK, ""), str(Path(torch.__file__).parent))
+        name = "/".join([*scopes[:-1], node.op_type]) if scopes else node.name
+        node.name = f"{name} ({line})" if line else name
         node.metadata_props.clear()
     proto: onnx.ModelProto = onnx_ir.to_proto(model)
     return proto
@@ -158,6 +173,35 @@ def as_deployed(module: torch.nn.Module) -> Iterator[None]:
         finally:
             for part, training in modes:
                 part.training = training
+
+
+@contextlib.contextmanager
+def distinct_values(module: torch.nn.Module) -> Iterator[None]:
+    """Every float parameter and buffer begins with positive values like no other's, for a while.
+
+    Exporters drop zeros and ones and merge equal tensors, so that an untrained module would become
+    another network than a trained one. The first rows are enough for that, and all that is kept to
+    be written back. What has no values of its own (meta tensors, broadcast ones) stays as it is.
+    """
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    kept: list[tuple[torch.Tensor, torch.Tensor]] = []
+    try:
+        for value in (*module.parameters(), *module.buffers()):
+            plain = type(value) in (torch.Tensor, torch.nn.Parameter) and not value.is_meta
+            if not plain or value.layout is not torch.strided or value.is_inference():
+                continue
+            if not value.is_floating_point() or 0 in value.stride():
+                continue
+            # ``data`` has no version that a backward pass under way would find changed.
+            rows = value.data[:_DISTINCT_ROWS] if value.dim() else value.data
+            kept.append((rows, rows.clone()))
+            rows.copy_(torch.rand(rows.shape, generator=generator) * 0.09 + 0.01)
+        yield
+    finally:
+        for rows, before in reversed(kept):  # tensors may share their memory
+            rows.copy_(before)
 
 
 class _OtherThreads(io.TextIOBase):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import sys
 import threading
@@ -93,6 +94,18 @@ def test_exports_in_several_threads_leave_a_module_in_its_own_mode() -> None:
     assert modes == [False] and net.training
 
 
+def test_the_line_of_an_operator_is_the_innermost_of_the_models_own_source() -> None:
+    stack = (
+        'File "/models/resnet.py", line 808, in forward\n    x = self.layer1(x)\n'
+        '  File "/lib/torch/nn/modules/container.py", line 253, in forward\n    input = module(x)\n'
+        '  File "/models/blocks.py", line 147, in forward\n    x = self.bn1(x)\n'
+        '  File "/lib/torch/nn/modules/batchnorm.py", line 210, in forward'
+    )
+    assert torch_export.source_line(stack, "/lib/torch") == "blocks.py:147"
+    assert torch_export.source_line(stack[-70:], "/lib/torch") == ""
+    assert torch_export.source_line("", "/lib/torch") == ""
+
+
 def test_what_is_missing_or_too_much_is_named() -> None:
     with pytest.raises(InputError, match=r"Net is a torch\.nn\.Module.*give one or its shape"):
         Item(Net()).opened(Query())
@@ -180,3 +193,67 @@ def test_a_module_that_does_not_take_its_input_says_why() -> None:
         torch_export.export(net, ("image",))
     with pytest.raises(InputError, match="every size must be at least 1"):
         torch_export.export(net, (0, 3, 8, 8))
+
+
+def repeated(torch: Any) -> Any:
+    """Two blocks alike, whose values an untrained module has in common, and a learned scalar."""
+
+    class Repeated(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks = torch.nn.ModuleList(
+                torch.nn.Sequential(
+                    torch.nn.Conv2d(32, 32, 3, padding=1, bias=False), torch.nn.BatchNorm2d(32)
+                )
+                for _ in range(2)
+            )
+            self.scale = torch.nn.Parameter(torch.ones(()))
+            self.register_buffer("mean", torch.zeros(1, 32, 1, 1))
+            self.register_buffer("even", torch.ones(1, 1, 1, 1).expand(1, 32, 1, 1))
+
+        def forward(self, x: Any) -> Any:
+            x = (x - self.mean) * self.even
+            for block in self.blocks:
+                x = torch.relu(block(x)) * self.scale
+            return x
+
+    return Repeated()
+
+
+@needs_torch
+def test_what_a_module_has_learned_makes_no_other_network() -> None:
+    torch = importlib.import_module("torch")
+    fresh, trained = repeated(torch), repeated(torch)
+    with torch.no_grad():
+        for value in (*trained.parameters(), trained.mean, *trained.blocks.buffers()):
+            if value.is_floating_point():
+                value.uniform_(0.2, 0.9)
+    one, other = (torch_export.export(net, (1, 32, 8, 8)) for net in (fresh, trained))
+    ops = [node.op_type for node in one.graph.node]
+    assert ops == [node.op_type for node in other.graph.node]
+    assert ops.count("Conv") == 2 and ops.count("Mul") == 3 and "BatchNormalization" not in ops
+    assert all(len(node.input) == 3 for node in one.graph.node if node.op_type == "Conv")
+    first = next(node.name for node in one.graph.node if node.op_type == "Conv")
+    assert first.startswith("/blocks.0/blocks.0.1/Conv (test_torch_export.py:")
+
+
+@needs_torch
+def test_a_module_keeps_its_values_whether_or_not_it_can_be_exported() -> None:
+    torch = importlib.import_module("torch")
+    net = repeated(torch)
+    net.tied = torch.nn.Parameter(net.blocks[0][0].weight.data)
+    net.nothing = torch.nn.Parameter(torch.empty(0, 3))
+    net.elsewhere = torch.nn.Parameter(torch.empty(4, device="meta"))
+    loss = net(torch.ones(1, 32, 8, 8)).sum()  # its gradient is still to come
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    for size in (32, 5):
+        with pytest.raises(NetworkError) if size == 5 else contextlib.nullcontext():
+            torch_export.export(net, (1, size, 8, 8))
+        for name, value in net.state_dict().items():
+            assert name == "elsewhere" or torch.equal(before[name], value), name
+    with torch_export.distinct_values(net):
+        scale = net.scale.item()
+        assert scale not in (0.0, 1.0) and net.blocks[0][0].weight[0, 0, 0, 0] != scale
+    assert net.scale.item() == 1.0
+    loss.backward()
+    assert net.scale.grad is not None
