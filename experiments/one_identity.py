@@ -24,7 +24,7 @@ import argparse
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -51,7 +51,7 @@ TARGETS = (
 )
 SAME = 0.99
 """Of the time: two files with less than this in common are not the same network."""
-QUANTISED = ("resnet18", "mobilenetv2_100", "repvgg_a0")
+QUANTISED = ("resnet18", "mobilenetv3_small_100", "efficientnet_lite0")
 Cells = dict[str, tuple[int, float, str]]
 """Of every signature: how often it is used, the latency of one use in us, and its kernels."""
 
@@ -122,50 +122,49 @@ def pairs(folder: Path, nets: Path | None, only: str) -> Iterator[Pair]:
             print(f"{name}: no {REFERENCE}.onnx", file=sys.stderr)
             continue
         model = reference()
-        for target, predictor in zip(TARGETS, predictors, strict=True):
+        expected = [read_or_refused(predictor, model) for predictor in predictors]
+        for variant, make in variants.items():
             try:
-                expected = cells_of(predictor, model)
-            except HybridlatError as error:
-                yield Pair(name, REFERENCE, target, 0.0, str(error)[:120])
+                made = make()
+            except Exception as error:  # noqa: BLE001 - a converter's may be anything
+                reason = f"{type(error).__name__}: {' '.join(str(error).split())}"[:120]
+                yield Pair(name, variant, "", float("nan"), not_made=reason)
                 continue
-            for variant, make in variants.items():
-                yield beside(predictor, name, variant, target, model, expected, make)
+            for target, predictor, cells in zip(TARGETS, predictors, expected, strict=True):
+                yield beside(name, variant, target, model, cells, predictor, made)
+
+
+def read_or_refused(predictor: Predictor, model: onnx.ModelProto) -> Cells | str:
+    """The cells, or why there are none."""
+    try:
+        return cells_of(predictor, model)
+    except HybridlatError as error:
+        return str(error)[:120]
 
 
 def beside(
-    predictor: Predictor,
     name: str,
     variant: str,
     target: str,
     reference: onnx.ModelProto,
-    expected: Cells,
-    make: Callable[[], onnx.ModelProto],
+    expected: Cells | str,
+    predictor: Predictor,
+    model: onnx.ModelProto,
 ) -> Pair:
     """One variant beside the reference, whose cells are ``expected``."""
-    try:
-        model = make()
-    except Exception as error:  # noqa: BLE001 - a converter's or a simplifier's may be anything
-        reason = f"{type(error).__name__}: {error}"[:120]
-        return Pair(name, variant, target, float("nan"), not_made=reason)
-    try:
-        cells = cells_of(predictor, model)
-    except HybridlatError as error:
-        return Pair(name, variant, target, 0.0, "", str(error)[:120])
+    cells = read_or_refused(predictor, model)
+    if isinstance(expected, str) or isinstance(cells, str):
+        texts = [text if isinstance(text, str) else "" for text in (expected, cells)]
+        return Pair(name, variant, target, 0.0, *texts)
     shared = min(shared_time(expected, cells), shared_time(cells, expected))
+    if shared >= SAME:
+        return Pair(name, variant, target, shared)
     same = True
-    if target == HERE and shared < SAME:
+    if target == HERE:
         here = registry.resolve(None).target
         same = engines_graph(reference, here) == engines_graph(model, here)
-    missing = "" if shared >= SAME else apart(expected, cells)
-    return Pair(
-        name,
-        variant,
-        target,
-        shared,
-        missing,
-        "" if shared >= SAME else apart(cells, expected),
-        same,
-    )
+    parts = apart(expected, cells), apart(cells, expected)
+    return Pair(name, variant, target, shared, *parts, same)
 
 
 def table(every: Sequence[Pair]) -> str:
