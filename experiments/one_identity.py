@@ -101,13 +101,16 @@ def apart(one: Cells, other: Cells) -> str:
 
 
 def engines_graph(model: onnx.ModelProto, target: Target) -> Counter[tuple[object, ...]]:
-    """The operators of the engine's own optimised graph, with the sizes of what they make."""
+    """The operators of the engine's own optimised graph, with the sizes that they read and make."""
     read = onnx_io.load(model)
     network = registry.lower(read.network(None, exports.shapes_at_one(model)), target).network
-    return Counter(
-        (node.op, *[network.types[name].shape for name in node.outputs if name])
-        for node in network.nodes
-    )
+    types = network.types
+
+    def sizes(names: Sequence[str]) -> tuple[object, ...]:
+        constants = [network.constants[n].type.shape for n in names if n in network.constants]
+        return (*[types[name].shape for name in names if name in types], *constants)
+
+    return Counter((n.op, sizes(n.inputs), sizes(n.outputs)) for n in network.nodes)
 
 
 def pairs(folder: Path, nets: Path | None, only: str) -> Iterator[Pair]:

@@ -21,6 +21,8 @@ import onnx
 from onnx import ModelProto, TensorProto, helper, numpy_helper, version_converter
 from onnx.external_data_helper import set_external_data
 
+from hybridlat.onnx_io import torch_export
+
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 LEAST_LEFT_OUT = 64
 VARIANTS = (
@@ -34,6 +36,8 @@ VARIANTS = (
     "legacy-18-trained",
     "legacy-20-trained",
     "legacy-17-fresh",
+    "module-20-fresh",
+    "module-20-trained",
 )
 TORCHVISION = (
     "resnet50",
@@ -252,6 +256,8 @@ def _export(name: str, recipe: Any, variant: str) -> ModelProto:
             for tensor in (*model.parameters(), *model.buffers()):
                 if tensor.is_floating_point():
                     tensor.uniform_(0.01, 0.1)
+    if exporter == "module":
+        return torch_export.export(model, (1, 3, *image))
     common: dict[str, Any] = {"opset_version": int(opset), "input_names": ["input"]}
     example = (torch.rand(1, 3, *image),)
     with warnings.catch_warnings(), torch.no_grad():
