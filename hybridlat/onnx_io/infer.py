@@ -211,6 +211,11 @@ def _constant_node(node: NodeProto) -> Value:
 
 def _shape_of(node: NodeProto, type_: TensorType) -> Value:
     if node.op_type == "Size":
+        if type_.elements >= 1 << 63:
+            raise NetworkError(
+                f"Size {node.name!r} counts {type_.elements:.3g} elements: they must be fewer "
+                "than 2**63"
+            )
         return Value.of_array(np.array(type_.elements, dtype=np.int64))
     limits = {a.name: a.i for a in node.attribute}
     sizes = type_.shape[limits.get("start", 0) : limits.get("end", len(type_.shape))]

@@ -5,19 +5,18 @@ The checks refuse what onnx's own checker lets pass and no engine can run.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from onnx import ModelProto, ValueInfoProto, helper, shape_inference
+from onnx import ModelProto, ValueInfoProto, helper
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Network, Node, TensorType
 from hybridlat.onnx_io.isolation import UNANSWERED, ask
 from hybridlat.onnx_io.nodes import FileNode
-from hybridlat.onnx_io.values import INFERENCE_ERRORS, Known, Value, data_type, dtype_name
+from hybridlat.onnx_io.values import Known, Value, data_type, dtype_name
 
 _ORT_DTYPES = {"float": "float32", "double": "float64"}
 _log = logging.getLogger(__name__)
@@ -236,8 +235,9 @@ def inferred_types(
 ) -> dict[str, TensorType]:
     """onnx's types of results whose sizes depend on no data, though something before them does."""
     model = _bare(frame, nodes, known)
-    with contextlib.suppress(*INFERENCE_ERRORS):
-        model = shape_inference.infer_shapes(model)
+    answer = ask("onnx", model.SerializeToString().decode("latin-1"), "", {})
+    if answer is not None and answer[0]:
+        model = ModelProto.FromString(answer[0].encode("latin-1"))
     return types_of((*model.graph.output, *model.graph.value_info))
 
 
