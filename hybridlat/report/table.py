@@ -27,6 +27,7 @@ STYLES = {
 """How a terminal shows each kind of cell; a page has the bold letters, and these classes:"""
 _CLASSES = ("faster", "slower")
 _FORMULA = tuple("=+-@")
+_NUMBER = re.compile(r"-?\d+(\.\d+)?")
 _OF_MARKDOWN = re.compile(r"[\\|]|<(?=[A-Za-z/!?])|!(?=\[)")  # columns, HTML and pictures
 
 
@@ -169,7 +170,8 @@ def _field(value: object) -> object:
     if isinstance(value, bool):
         return str(value).lower()
     text = visible(value) if isinstance(value, str) else ""
-    return f"'{text}" if text.startswith(_FORMULA) else text or value
+    is_formula = text.startswith(_FORMULA) and not _NUMBER.fullmatch(text)
+    return f"'{text}" if is_formula else text or value
 
 
 def _td(cell: object, word: str) -> str:

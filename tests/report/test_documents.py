@@ -22,6 +22,7 @@ from hybridlat.report.compare import (
 from hybridlat.report.html import curves_of, headings, page
 from hybridlat.report.html_section import asset
 from hybridlat.report.prediction_table import PredictionTable
+from hybridlat.report.table import Table, titled
 from hybridlat.report.terminal import print_estimate
 from hybridlat.report.views import Comparison, printed
 from hybridlat.schema.estimate import Estimate, EstimateWarning
@@ -292,6 +293,7 @@ def test_names_steer_no_terminal_table_or_page() -> None:
     row = table.markdown().splitlines()[2]
     assert "\\|" in row and "<img" not in row.replace("\\<img", "")
     assert table.csv().splitlines()[1].startswith("'=")
+    assert Table(titled("a", "b"), [["-6.5", "-x"]]).csv() == "a,b\n-6.5,'-x\n"
     for text in (page([odd, residual()]), comparison._repr_html_(), odd._repr_html_()):
         assert not re.search("[\x07\x1b\x7f-\x9f\u2028-\u202e\ud800-\udfff]", text)
     assert odd.to_json()["network"] == EVIL
