@@ -74,10 +74,10 @@ SAME = {
     ],
     "parts": [
         (13, f"g ({X}) => (float[1,4,6,6] y) {{ a, b = Split<axis=1>(x) c = Relu(a) "
-             "y = Add(c, b) }"),
+             "d = Relu(b) y = Add(c, d) }"),
         (13, f"g ({X}) => (float[1,4,6,6] y) <int64[1] z = {{0}}, int64[1] f = {{4}}, "
              "int64[1] e = {8}, int64[1] o = {1}> { a = Slice(x, z, f, o) b = Slice(x, f, e, o) "
-             "c = Relu(a) y = Add(c, b) }"),
+             "c = Relu(a) d = Relu(b) y = Add(c, d) }"),
     ],
     "the order of branches": [
         (13, f"g ({X}) => ({Y}) <float[8,8,1,1] w, float[8] b, float[8,8,1,1] v> "

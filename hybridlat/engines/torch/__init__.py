@@ -49,6 +49,7 @@ _UNTRAINED = (
     "no convolution of this file has a bias, as exporters write untrained modules: it is taken for "
     "one that normalises behind them"
 )
+_OTHER_NORMS = ("LayerNormalization", "InstanceNormalization", "GroupNormalization")
 ZEROS = "__zeros"
 _SEVERAL = 7
 """Convolutions that may all be meant to have no bias."""
@@ -140,7 +141,7 @@ def as_module(network: Network, bias_apart: bool = True) -> Module:
 
 
 def lacks_biases(network: Network) -> bool:
-    """Whether few convolutions have a bias, none one that was folded, and no batch is normalised.
+    """Whether few convolutions have a bias, none one that was folded, and nothing is normalised.
 
     Exporters leave zeros out, and untrained modules are full of them.
     """
@@ -149,7 +150,7 @@ def lacks_biases(network: Network) -> bool:
         for node in network.nodes
         if node.op in _CONVOLUTIONS and not node.domain and _pixels(network, node) > 1
     ]
-    normalises = any(node.op == "BatchNormalization" for node in network.nodes)
+    normalises = any(node.op in (*_OTHER_NORMS, "BatchNormalization") for node in network.nodes)
     biases = [node.inputs[2] for node in convs if len(node.inputs) > 2]
     is_folded = any(bias_origin(name) == "folded" for name in biases)
     return len(convs) > max(_SEVERAL, 5 * len(biases)) and not normalises and not is_folded
@@ -178,8 +179,7 @@ def folded_norms(network: Network) -> frozenset[int]:
     origins = {position: bias_origin(name) for position, name in biased.items()}
     if any(origins.values()) and not any(name.endswith(ZEROS) for name in biased.values()):
         return frozenset(i for i, origin in origins.items() if origin == "folded")
-    others = {"LayerNormalization", "InstanceNormalization", "GroupNormalization"}
-    normalises_otherwise = not others.isdisjoint(node.op for node in network.nodes)
+    normalises_otherwise = any(node.op in _OTHER_NORMS for node in network.nodes)
     if normalises_otherwise or not any(_is_modern(network, node) for node in network.nodes):
         return frozenset()
     return frozenset(i for i in biased if _pixels(network, network.nodes[i]) > 1)

@@ -73,6 +73,7 @@ COMPOSITES: tuple[Rule, ...] = (
     fuse("rsqrt", "Sqrt", "Div Reciprocal", "aten::rsqrt", reciprocal, "Rsqrt"),
     fuse("group norm", "InstanceNormalization", "Mul", "aten::group_norm", behind_norm),
     fuse("group norm", "InstanceNormalization", "Add", "aten::group_norm", behind_norm),
+    fuse("linear", "MatMul", "Add", "aten::addmm", when.by_constant),
     fuse("attention", "Mul Div", "MatMul Scores", "aten::scaled_dot_product_attention", all_of(when.of_producer(when.by_scalar), when.only_reader, in_attention), "Scores", match_policy="every", since="2.0"),
     fuse("attention", "MatMul Scores", "Mul Div", "aten::scaled_dot_product_attention", all_of(when.by_scalar, in_attention), "Scores", since="2.0"),
     fuse("attention", "MatMul Scores", "Add", "aten::scaled_dot_product_attention", all_of(when.only_reader, in_attention), "Scores", since="2.0"),

@@ -1,0 +1,154 @@
+"""Networks written in other operators, by patterns that are found in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from hybridlat.graph.network import Constant, Network, Node, TensorType
+
+
+class Rewritten(NamedTuple):
+    """A network in other operators; ``origins`` are the positions in the file of each of them."""
+
+    network: Network
+    origins: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Operators (``members``, positions) and those that stand in their place.
+
+    ``stands_for`` maps tensors that are gone to those that are read instead.
+    """
+
+    members: tuple[int, ...]
+    nodes: tuple[Node, ...] = ()
+    types: dict[str, TensorType] = field(default_factory=dict)
+    constants: dict[str, Constant] = field(default_factory=dict)
+    stands_for: dict[str, str] = field(default_factory=dict)
+
+
+def _in_order(old: Rewritten) -> Rewritten:
+    order = reading_order(old.network)
+    nodes = tuple([old.network.nodes[i] for i in order])
+    return Rewritten(replace(old.network, nodes=nodes), tuple([old.origins[i] for i in order]))
+
+
+def reading_order(network: Network) -> list[int]:
+    """Positions of the operators in the order in which the outputs need them.
+
+    Branches come in the order in which their join reads them, however a file lists them; what no
+    output needs comes last.
+    """
+    producers, nodes = network.producers, network.nodes
+    order: dict[int, None] = {}
+    ends = [producers[name] for name in network.outputs if name in producers]
+    for end in (*ends, *range(len(nodes))):
+        waiting = [end]
+        while waiting:
+            position = waiting[-1]
+            needs = [producers.get(name, -1) for name in nodes[position].inputs]
+            missing = [need for need in needs if need >= 0 and need not in order]
+            if missing and position not in order:
+                waiting += reversed(missing)
+            else:
+                order[waiting.pop()] = None
+    return list(order)
+
+
+def _replaced(old: Rewritten, matches: Iterator[Match]) -> Rewritten:
+    """Put new operators in; a match that shares an operator with an earlier one is none."""
+    network, gone, put = old.network, set[int](), dict[int, Match]()
+    types, constants = dict(network.types), dict(network.constants)
+    stands_for: dict[str, str] = {}
+    for match in matches:
+        if gone.isdisjoint(match.members):
+            gone.update(match.members)
+            put[match.members[-1]] = match
+            types.update(match.types)
+            constants.update(match.constants)
+            for name, source in match.stands_for.items():
+                stands_for[name] = stands_for.get(source, source)
+    if not put:
+        return old
+
+    def read_now(names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple([stands_for.get(name, name) for name in names])
+
+    nodes: list[Node] = []
+    origins: list[tuple[int, ...]] = []
+    for position, node in enumerate(network.nodes):
+        if position in put:
+            match = put[position]
+            held = tuple(sorted({o for m in match.members for o in old.origins[m]}))
+            nodes += match.nodes
+            origins += [held] * len(match.nodes)
+        elif position not in gone:
+            nodes.append(node)
+            origins.append(old.origins[position])
+    if stands_for:
+        nodes = [replace(node, inputs=read_now(node.inputs)) for node in nodes]
+    made = {*network.inputs, *[out for node in nodes for out in node.outputs]}
+    read = {name for node in nodes for name in node.inputs}
+    new = replace(
+        network, nodes=tuple(nodes), outputs=tuple(dict.fromkeys(read_now(network.outputs))),
+        types={name: type_ for name, type_ in types.items() if name in made},
+        constants={name: c for name, c in constants.items() if name in read},
+    )  # fmt: skip
+    return Rewritten(new, tuple(origins))
+
+
+class View:
+    """A network as patterns ask it: who makes a tensor, who alone reads it, what a number is."""
+
+    def __init__(self, network: Network) -> None:
+        self.network, self.nodes, self.types = network, network.nodes, network.types
+        self.producers, self.consumers = network.producers, network.consumers
+        self.outputs = frozenset(network.outputs)
+
+    def maker(self, tensor: str, *ops: str) -> int | None:
+        """The operator of these kinds that makes a tensor."""
+        position = self.producers.get(tensor)
+        is_one = position is not None and self.nodes[position].op in ops
+        return position if is_one and not self.nodes[position or 0].domain else None
+
+    def reader(self, position: int, *ops: str) -> int | None:
+        """The operator of these kinds that alone reads what one makes."""
+        out = self.nodes[position].outputs[0]
+        readers = self.consumers.get(out, ())
+        if len(readers) != 1 or out in self.outputs or self.nodes[readers[0]].domain:
+            return None
+        return readers[0] if self.nodes[readers[0]].op in ops else None
+
+    def data(self, position: int) -> list[str]:
+        """What an operator reads that is no constant."""
+        return [name for name in self.nodes[position].inputs if name in self.types]
+
+    def number(self, position: int) -> float | None:
+        """The one number that an operator reads beside its data."""
+        constants = self.network.constants
+        values = [c.values for n in self.nodes[position].inputs if (c := constants.get(n))]
+        value = values[0] if len(values) == 1 else None
+        return float(value[0]) if value is not None and len(value) == 1 else None
+
+    def by_one_value(self, position: int) -> bool:
+        """Whether an operator reads one tensor and one constant of one element."""
+        constants = [c for n in self.nodes[position].inputs if (c := self.network.constants.get(n))]
+        is_single = len(constants) == 1 and constants[0].type.elements == 1
+        return is_single and len(self.data(position)) == 1
+
+
+Pass = tuple[frozenset[str], Callable[[View, Sequence[int]], Iterator[Match]]]
+"""The operators that a pattern begins with, and what finds it in a network at their places."""
+
+
+def rewritten(network: Network, passes: Sequence[Pass]) -> Rewritten:
+    """The network with what each pass finds replaced, one after the other."""
+    result = _in_order(Rewritten(network, tuple([(i,) for i in range(len(network.nodes))])))
+    for anchors, find in passes:
+        places = [i for i, node in enumerate(result.network.nodes) if node.op in anchors]
+        if places:
+            result = _replaced(result, find(View(result.network), places))
+    return _in_order(result)
