@@ -3,89 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
-from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
-
-Sizes = tuple[int, ...]
-
-
-@dataclass
-class Writing:
-    """A network while its normal form is written.
-
-    ``stands_for`` maps the results of operators that are gone to what their readers read instead,
-    ``views`` those of Reshapes to these.
-    """
-
-    source: Network
-    nodes: list[Node] = field(default_factory=list)
-    types: dict[str, TensorType] = field(default_factory=dict)
-    constants: dict[str, Constant] = field(default_factory=dict)
-    stands_for: dict[str, str] = field(default_factory=dict)
-    views: dict[str, Node] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.types.update(self.source.types)
-
-    def keep(self, node: Node) -> None:
-        """The operator stands; constants that another one has read already are copied for it."""
-        for place, name in enumerate(node.inputs):
-            constant = self.source.constants.get(name)
-            if constant is None:
-                continue
-            if name in self.constants:
-                name = f"{node.outputs[0]}/{place}"
-                inputs = (*node.inputs[:place], name, *node.inputs[place + 1 :])
-                node = replace(node, inputs=inputs)
-            self.constants[name] = constant
-        self.nodes.append(node)
-
-    def drop(self, node: Node) -> None:
-        """Its readers read what it reads; an Identity stays where it gives a result out."""
-        source, made = node.inputs[0], node.outputs[0]
-        if source in self.types and made not in self.source.outputs:
-            self.stands_for[made] = source
-        else:
-            node = replace(node, op="Identity", inputs=(source,), outputs=(made,))
-            self.keep(replace(node, attributes=(), version=16))
-
-    def shape(self, tensor: str) -> Sizes:
-        known = self.types.get(tensor)
-        return (known if known is not None else self.constant(tensor).type).shape
-
-    def constant(self, tensor: str) -> Constant:
-        """A constant of the source, or one that was put in."""
-        known = self.source.constants.get(tensor)
-        return known if known is not None else self.constants[tensor]
-
-    def numbers(self, tensor: str) -> Sizes | None:
-        """The whole numbers of a constant; None where they are not known."""
-        constant = self.source.constants.get(tensor)
-        if constant is None or constant.values is None:
-            return None
-        return tuple(map(int, constant.values))
-
-    def put(self, node: Node, label: str, values: Sequence[float], dtype: str = "int64") -> str:
-        """A constant of the operator with these values; one of floats is a scalar."""
-        name = f"{node.outputs[0]}/{label}"
-        shape = (len(values),) if dtype == "int64" else ()
-        number = int if dtype == "int64" else float
-        self.constants[name] = Constant(TensorType(dtype, shape), tuple(map(number, values)))
-        return name
-
-
-def _with(node: Node, drop: Sequence[str], **put: AttributeValue) -> Node:
-    """The operator without some attributes and with others."""
-    attributes = {k: v for k, v in node.attributes if k not in drop} | put
-    return replace(node, attributes=tuple(sorted(attributes.items())))
-
-
-def _sizes(node: Node, name: str) -> Sizes | None:
-    """An attribute of several whole numbers; None where it is not there."""
-    value = node.attribute(name)
-    return tuple(map(int, value)) if isinstance(value, tuple) else None
+from hybridlat.graph.network import AttributeValue, Constant, Node, TensorType
+from hybridlat.graph.writing import Sizes, Writing, sizes_of, with_attributes
 
 
 def _view(w: Writing, node: Node) -> None:
@@ -120,7 +42,7 @@ def _cast(w: Writing, node: Node) -> None:
 
 def _reduce(w: Writing, node: Node) -> None:
     """All axes are named: by an attribute, those of a ReduceSum by an input."""
-    rank, axes = len(w.shape(node.inputs[0])), _sizes(node, "axes")
+    rank, axes = len(w.shape(node.inputs[0])), sizes_of(node, "axes")
     if axes is None and any(node.inputs[1:]):
         axes = w.numbers(node.inputs[1])
         if axes is None:  # they are computed
@@ -128,11 +50,11 @@ def _reduce(w: Writing, node: Node) -> None:
     if not axes and node.attribute("noop_with_empty_axes", 0):
         return w.drop(node)
     axes = tuple(sorted(axis % rank for axis in axes)) if axes else tuple(range(rank))
-    node = _with(node, ("axes", "noop_with_empty_axes"))
+    node = with_attributes(node, ("axes", "noop_with_empty_axes"))
     if node.op == "ReduceSum":
         node = replace(node, inputs=(node.inputs[0], w.put(node, "axes", axes)))
     else:
-        node = replace(_with(node, (), axes=axes), inputs=node.inputs[:1])
+        node = replace(with_attributes(node, (), axes=axes), inputs=node.inputs[:1])
     w.nodes.append(node)
 
 
@@ -144,7 +66,7 @@ def _along(usual: int | None) -> Callable[[Writing, Node], None]:
         if isinstance(axis, int) and rank:
             axis %= rank
             is_usual = usual is not None and axis == usual % rank
-            node = _with(node, ("axis",), **({} if is_usual else {"axis": axis}))
+            node = with_attributes(node, ("axis",), **({} if is_usual else {"axis": axis}))
         w.keep(node)
 
     return form
@@ -157,9 +79,9 @@ def _softmax(w: Writing, node: Node) -> None:
     source, made = node.inputs[0], node.outputs[0]
     dtype, shape = w.types[source]
     axis = int(str(node.attribute("axis", 1))) % len(shape)
-    node = replace(_with(node, ("axis",)), version=13)
+    node = replace(with_attributes(node, ("axis",)), version=13)
     if math.prod(shape[axis:]) == shape[axis]:
-        return _along(-1)(w, _with(node, (), axis=axis))
+        return _along(-1)(w, with_attributes(node, (), axis=axis))
     rows, result = f"{made}/rows", f"{made}/result"
     flat = TensorType(dtype, (math.prod(shape[:axis]), math.prod(shape[axis:])))
     w.types.update({rows: flat, result: flat})
@@ -177,13 +99,13 @@ def _clip(w: Writing, node: Node) -> None:
     for label, value in zip(("min", "max"), bounds, strict=True):
         read.append("" if value is None else w.put(node, label, (float(str(value)),), dtype))
     inputs = tuple(read if read[2] else read[:2])
-    w.nodes.append(replace(_with(node, ("min", "max")), inputs=inputs))
+    w.nodes.append(replace(with_attributes(node, ("min", "max")), inputs=inputs))
 
 
 def _pad(w: Writing, node: Node) -> None:
     """Sizes for every axis are an input; zeros are what is filled in by default."""
     rank, inputs = len(w.shape(node.inputs[0])), [*node.inputs[1:], "", "", ""][:3]
-    stated = _sizes(node, "pads")
+    stated = sizes_of(node, "pads")
     sizes = w.numbers(inputs[0]) if stated is None else stated
     axes = w.numbers(inputs[2]) if inputs[2] else tuple(range(rank))
     if sizes is None or axes is None:
@@ -198,7 +120,7 @@ def _pad(w: Writing, node: Node) -> None:
         fill = given.values[0] if given is not None and given.values else None
     if fill is None:
         return w.keep(node)
-    node = _with(node, ("pads", "value"))
+    node = with_attributes(node, ("pads", "value"))
     read = [node.inputs[0], w.put(node, "pads", full)]
     if fill:
         read.append(w.put(node, "value", (float(str(fill)),), w.types[node.outputs[0]].dtype))
@@ -208,7 +130,7 @@ def _pad(w: Writing, node: Node) -> None:
 def _slice(w: Writing, node: Node) -> None:
     """Axes in order, from the front; bounds within the tensor; steps where one is not 1."""
     shape = w.shape(node.inputs[0])
-    parts: list[Sizes | None] = [_sizes(node, name) for name in ("starts", "ends", "axes")]
+    parts: list[Sizes | None] = [sizes_of(node, name) for name in ("starts", "ends", "axes")]
     if parts[0] is None:
         inputs = [*node.inputs[1:], "", ""][:4]
         parts = [w.numbers(name) if name else None for name in inputs]
@@ -231,7 +153,7 @@ def _slice(w: Writing, node: Node) -> None:
         *zip(*[(*cuts[axis][:2], axis, cuts[axis][2]) for axis in sorted(cuts)], strict=True)
     ]
     labels = ("starts", "ends", "axes", "steps")[: 3 if set(columns[3]) == {1} else 4]
-    node = _with(node, labels)
+    node = with_attributes(node, labels)
     read = [w.put(node, label, column) for label, column in zip(labels, columns, strict=False)]
     w.nodes.append(replace(node, inputs=(node.inputs[0], *read)))
 
@@ -242,7 +164,9 @@ def _split(w: Writing, node: Node) -> None:
         return w.keep(node)
     axis = int(str(node.attribute("axis", 0))) % len(w.shape(node.inputs[0]))
     sizes = [w.shape(out)[axis] for out in node.outputs]
-    node = _with(node, ("axis", "split", "num_outputs"), **({"axis": axis} if axis else {}))
+    node = with_attributes(
+        node, ("axis", "split", "num_outputs"), **({"axis": axis} if axis else {})
+    )
     w.nodes.append(replace(node, inputs=(node.inputs[0], w.put(node, "split", sizes))))
 
 
@@ -258,7 +182,7 @@ def _resize(w: Writing, node: Node) -> None:
     way: dict[str, AttributeValue] = {"coordinate_transformation_mode": "asymmetric"}
     if node.attribute("mode", "nearest") == "nearest":
         way["nearest_mode"] = "floor"
-    node = replace(_with(node, ("scales",), **way), op="Resize", version=13)
+    node = replace(with_attributes(node, ("scales",), **way), op="Resize", version=13)
     if isinstance(stated, tuple):
         w.nodes.append(replace(node, inputs=(node.inputs[0], "", scales)))
     else:
@@ -270,7 +194,7 @@ def _top_k(w: Writing, node: Node) -> None:
     k = node.attribute("k")
     if isinstance(k, int):
         inputs = (node.inputs[0], w.put(node, "k", (k,)))
-        w.nodes.append(replace(_with(node, ("k",)), inputs=inputs))
+        w.nodes.append(replace(with_attributes(node, ("k",)), inputs=inputs))
     else:
         _along(-1)(w, node)
 
@@ -278,7 +202,7 @@ def _top_k(w: Writing, node: Node) -> None:
 def _roi_align(w: Writing, node: Node) -> None:
     if node.version < 16:
         way = {"coordinate_transformation_mode": "output_half_pixel"}
-        node = replace(_with(node, (), **way), version=16)
+        node = replace(with_attributes(node, (), **way), version=16)
     w.keep(node)
 
 
@@ -286,7 +210,7 @@ def _grid_sample(w: Writing, node: Node) -> None:
     """Set 20 calls its modes otherwise, and knows volumes."""
     mode, rank = node.attribute("mode"), len(w.shape(node.inputs[0]))
     if mode in ("linear", "cubic"):
-        node = _with(node, ("mode",), **({"mode": "bicubic"} if mode == "cubic" else {}))
+        node = with_attributes(node, ("mode",), **({"mode": "bicubic"} if mode == "cubic" else {}))
     w.keep(node if rank == 4 else replace(node, version=20))
 
 
@@ -300,12 +224,12 @@ def _window(w: Writing, node: Node) -> None:
     if mode is None:
         return w.keep(node)
     read, made = w.shape(node.inputs[0])[2:], w.shape(node.outputs[0])[2:]
-    kernel = _sizes(node, "kernel_shape") or w.shape(node.inputs[1])[2:]
+    kernel = sizes_of(node, "kernel_shape") or w.shape(node.inputs[1])[2:]
     if len(kernel) != len(read):
         return w.keep(node)
     ones = (1,) * len(read)
-    strides, dilations = (_sizes(node, name) or ones for name in ("strides", "dilations"))
-    extra = _sizes(node, "output_padding") or (0,) * len(read)
+    strides, dilations = (sizes_of(node, name) or ones for name in ("strides", "dilations"))
+    extra = sizes_of(node, "output_padding") or (0,) * len(read)
     spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     totals = []
     for i, o, s, span, more in zip(read, made, strides, spans, extra, strict=True):
@@ -315,12 +239,12 @@ def _window(w: Writing, node: Node) -> None:
         if node.op == "ConvTranspose":
             return w.keep(node)
         totals = [max(0, total) for total in totals]
-    node = _with(node, ("auto_pad", "output_shape"))
+    node = with_attributes(node, ("auto_pad", "output_shape"))
     if mode != "VALID" and any(totals):
         less = [total // 2 for total in totals]
         more_ = [total - half for total, half in zip(totals, less, strict=True)]
         first, last = (less, more_) if mode == "SAME_UPPER" else (more_, less)
-        node = _with(node, (), pads=(*first, *last))
+        node = with_attributes(node, (), pads=(*first, *last))
     w.keep(node)
 
 
@@ -329,7 +253,7 @@ def _quantise(w: Writing, node: Node) -> None:
     scale = w.shape(node.inputs[1])
     if math.prod(scale) > 1:
         return _along(1)(w, node)
-    w.keep(_with(node, ("axis",)))
+    w.keep(with_attributes(node, ("axis",)))
 
 
 def _element_wise(w: Writing, node: Node) -> None:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hybridlat.graph.forms import FORMS, Writing
+from hybridlat.graph.forms import FORMS
 from hybridlat.graph.network import AttributeValue, Network, Node
 from hybridlat.graph.opsets import plain_version
+from hybridlat.graph.writing import Writing
 
 _USUAL = {"output_padding": 0, "dilations": 1, "strides": 1, "pads": 0}
 """Sizes of windows that say nothing where all of them are this."""
