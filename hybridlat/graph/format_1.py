@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from hybridlat.graph import signature_reading
 from hybridlat.graph.network import Network
-from hybridlat.graph.normal import by_onnx_s_names, normal_form
+from hybridlat.graph.normal import normal_form, with_onnx_names
 from hybridlat.graph.signature import HEADER, Signature, sign
 
 HEADER_1 = "hybridlat-signature 1"
@@ -18,7 +18,7 @@ def read_any(text: str) -> Network:
     """The network of a text of either format; ValueError for one of none."""
     if not text.startswith(f"{HEADER_1}\n"):
         return signature_reading.read(text)
-    return by_onnx_s_names(normal_form(signature_reading.read(_rewritten(text))))
+    return with_onnx_names(normal_form(signature_reading.read(_rewritten(text))))
 
 
 def moved(hash_: str, text: str) -> Signature:

@@ -24,7 +24,7 @@ def _view(w: Writing, node: Node) -> None:
     inputs = (source, w.put(node, "shape", shape))
     view = replace(node, op="Reshape", inputs=inputs, attributes=(), version=14)
     w.views[node.outputs[0]] = view
-    w.nodes.append(view)
+    w.stand(view)
 
 
 def _nothing(w: Writing, node: Node) -> None:
@@ -43,6 +43,8 @@ def _cast(w: Writing, node: Node) -> None:
 def _reduce(w: Writing, node: Node) -> None:
     """All axes are named: by an attribute, those of a ReduceSum by an input."""
     rank, axes = len(w.shape(node.inputs[0])), sizes_of(node, "axes")
+    if not rank:
+        return w.keep(node)
     if axes is None and any(node.inputs[1:]):
         axes = w.numbers(node.inputs[1])
         if axes is None:  # they are computed
@@ -55,7 +57,7 @@ def _reduce(w: Writing, node: Node) -> None:
         node = replace(node, inputs=(node.inputs[0], w.put(node, "axes", axes)))
     else:
         node = replace(with_attributes(node, (), axes=axes), inputs=node.inputs[:1])
-    w.nodes.append(node)
+    w.stand(node)
 
 
 def _along(usual: int | None) -> Callable[[Writing, Node], None]:
@@ -77,6 +79,8 @@ def _softmax(w: Writing, node: Node) -> None:
     if node.version >= 13:
         return _along(-1)(w, node)
     source, made = node.inputs[0], node.outputs[0]
+    if not w.shape(source) or source not in w.types:
+        return w.keep(node)
     dtype, shape = w.types[source]
     axis = int(str(node.attribute("axis", 1))) % len(shape)
     node = replace(with_attributes(node, ("axis",)), version=13)
@@ -99,7 +103,7 @@ def _clip(w: Writing, node: Node) -> None:
     for label, value in zip(("min", "max"), bounds, strict=True):
         read.append("" if value is None else w.put(node, label, (float(str(value)),), dtype))
     inputs = tuple(read if read[2] else read[:2])
-    w.nodes.append(replace(with_attributes(node, ("min", "max")), inputs=inputs))
+    w.stand(replace(with_attributes(node, ("min", "max")), inputs=inputs))
 
 
 def _pad(w: Writing, node: Node) -> None:
@@ -124,7 +128,7 @@ def _pad(w: Writing, node: Node) -> None:
     read = [node.inputs[0], w.put(node, "pads", full)]
     if fill:
         read.append(w.put(node, "value", (float(str(fill)),), w.types[node.outputs[0]].dtype))
-    w.nodes.append(replace(node, inputs=tuple(read)))
+    w.stand(replace(node, inputs=tuple(read)))
 
 
 def _slice(w: Writing, node: Node) -> None:
@@ -155,19 +159,19 @@ def _slice(w: Writing, node: Node) -> None:
     labels = ("starts", "ends", "axes", "steps")[: 3 if set(columns[3]) == {1} else 4]
     node = with_attributes(node, labels)
     read = [w.put(node, label, column) for label, column in zip(labels, columns, strict=False)]
-    w.nodes.append(replace(node, inputs=(node.inputs[0], *read)))
+    w.stand(replace(node, inputs=(node.inputs[0], *read)))
 
 
 def _split(w: Writing, node: Node) -> None:
     """The size of every part is an input."""
     if not all(node.outputs):
         return w.keep(node)
-    axis = int(str(node.attribute("axis", 0))) % len(w.shape(node.inputs[0]))
+    axis = int(str(node.attribute("axis", 0))) % max(1, len(w.shape(node.inputs[0])))
     sizes = [w.shape(out)[axis] for out in node.outputs]
     node = with_attributes(
         node, ("axis", "split", "num_outputs"), **({"axis": axis} if axis else {})
     )
-    w.nodes.append(replace(node, inputs=(node.inputs[0], w.put(node, "split", sizes))))
+    w.stand(replace(node, inputs=(node.inputs[0], w.put(node, "split", sizes))))
 
 
 def _resize(w: Writing, node: Node) -> None:
@@ -184,7 +188,7 @@ def _resize(w: Writing, node: Node) -> None:
         way["nearest_mode"] = "floor"
     node = replace(with_attributes(node, ("scales",), **way), op="Resize", version=13)
     if isinstance(stated, tuple):
-        w.nodes.append(replace(node, inputs=(node.inputs[0], "", scales)))
+        w.stand(replace(node, inputs=(node.inputs[0], "", scales)))
     else:
         w.keep(replace(node, inputs=(node.inputs[0], "", scales)))
 
@@ -194,7 +198,7 @@ def _top_k(w: Writing, node: Node) -> None:
     k = node.attribute("k")
     if isinstance(k, int):
         inputs = (node.inputs[0], w.put(node, "k", (k,)))
-        w.nodes.append(replace(with_attributes(node, ("k",)), inputs=inputs))
+        w.stand(replace(with_attributes(node, ("k",)), inputs=inputs))
     else:
         _along(-1)(w, node)
 
@@ -274,7 +278,7 @@ def _element_wise(w: Writing, node: Node) -> None:
         w.constants[inputs[place]] = replace(constant, type=type_)
     if node.op in ("Add", "Mul") and places == [0]:
         inputs.reverse()
-    w.nodes.append(replace(node, inputs=tuple(inputs)))
+    w.stand(replace(node, inputs=tuple(inputs)))
 
 
 FORMS: Mapping[str, Callable[[Writing, Node], None]] = {

@@ -76,7 +76,7 @@ def written(network: Network) -> Network:
     return replace(network, nodes=tuple(w.nodes), types=w.types, constants=w.constants)
 
 
-def by_onnx_s_names(network: Network) -> Network:
+def with_onnx_names(network: Network) -> Network:
     """A graph of ONNX Runtime with ONNX's name for a GELU of its own: one kernel runs both."""
     nodes = [
         replace(node, domain="", version=20)

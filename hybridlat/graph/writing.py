@@ -41,6 +41,14 @@ class Writing:
             self.constants[name] = constant
         self.nodes.append(node)
 
+    def stand(self, node: Node) -> None:
+        """The operator stands, with constants of its own put in already."""
+        for name in node.inputs:
+            constant = self.source.constants.get(name)
+            if constant is not None:
+                self.constants.setdefault(name, constant)
+        self.nodes.append(node)
+
     def drop(self, node: Node) -> None:
         """Its readers read what it reads; an Identity stays where it gives a result out."""
         source, made = node.inputs[0], node.outputs[0]

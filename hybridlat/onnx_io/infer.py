@@ -39,7 +39,8 @@ _COMPUTED = frozenset({
     "IsNaN", "IsInf", "BitShift", "ScatterElements", "GreaterOrEqual", "LessOrEqual", "ReduceL1",
     "ReduceLogSum", "ReduceLogSumExp",
 })  # fmt: skip
-_NOT_COMPUTED = frozenset({"Resize", "Upsample", "Dropout"})
+# onnx's own GatherElements looks through all of a tensor for each element.
+_NOT_COMPUTED = frozenset({"Resize", "Upsample", "Dropout", "GatherElements"})
 # The sizes of their results are not known beforehand, but never larger than those of the inputs.
 _SHRINK = frozenset({"NonZero", "Compress", "Unique"})
 _log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from onnx import ValueInfoProto
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Network, Node, Shapes, TensorType
-from hybridlat.graph.normal import by_onnx_s_names, written
+from hybridlat.graph.normal import with_onnx_names, written
 from hybridlat.onnx_io.infer import CONTROL_FLOW
 from hybridlat.onnx_io.nodes import FileNode, domain_of, in_order, node_of
 from hybridlat.onnx_io.parse import Parsed, parse
@@ -96,7 +96,7 @@ def engine_network(network: Network, folder: Path, threads: int) -> Network:
             n: v.type if isinstance(v, Value) else v for n, v in way.known.items() if n in made
         }
     optimised = _assembled(network.name, parsed.nodes, inputs, outputs, known, opsets)
-    return by_onnx_s_names(optimised)
+    return with_onnx_names(optimised)
 
 
 def network_of(parsed: Parsed, name: str, batch: int | None, shapes: Shapes) -> Network:

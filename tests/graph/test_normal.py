@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import onnx
 import pytest
 from hypothesis import given
 
 from hybridlat.engines import onnxruntime as engine
+from hybridlat.errors import NetworkError
 from hybridlat.graph.forms import FORMS
 from hybridlat.graph.network import Network
 from hybridlat.graph.normal import normal_form
@@ -188,3 +191,15 @@ def test_attributes_that_came_later_keep_their_set() -> None:
 
 def test_forms_name_operators_of_onnx() -> None:
     assert all(onnx.defs.has(op) for op in FORMS)
+
+
+def test_odd_operands_are_no_stumbling_block() -> None:
+    """Reductions of one number and of weights, and a softmax of one number."""
+    for text in (
+        "g (float x) => (float y) { y = ReduceMax(x) }",
+        "g (float[2] x) => (float[2] y) <float k = {2}> { a = ReduceL2(k)  y = Mul(x, a) }",
+        "g (float[2] x) => (float[1] y) <float[3] k = {1,2,3}> { a = ReduceMin(k) y = Mul(a, a) }",
+    ):
+        with suppress(NetworkError):
+            network = read_network(model(text, opset=13))
+            assert sign(read(sign(network).text)) == sign(network)
