@@ -10,13 +10,14 @@ import pytest
 from hybridlat.engines import registry
 from hybridlat.engines.fusion.forms import one_form
 from hybridlat.engines.torch import lacks_biases
-from hybridlat.graph.network import Network
+from hybridlat.graph.network import Network, Node, TensorType
 from hybridlat.graph.signature import sign
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target
 from tests.networks import Builder
 from tests.onnx_io.test_reading_shapes import model
 
+PIXELS = TensorType("float32", (1, 8, 6, 6))
 TARGETS = ("t4/tensorrt-10/fp16", "v100/torch-2.9/fp32", "rtx-4090/torch-compile-2.9/fp32")
 X, Y, Z = "float[1,8,6,6] x", "float[1,8,6,6] y", "float[4,8] x"
 ROWS = "float[2,5,8] x) => (float[2,5,8] y"
@@ -157,3 +158,11 @@ def test_an_untrained_module_s_zeros_are_put_back() -> None:
     trained = registry.lower(chain(9, bias=True).network(), target)
     assert not trained.warnings
     assert sign(result.network) == sign(trained.network)
+
+
+def test_operators_of_other_domains_stay() -> None:
+    """Their names may be ONNX's, what they compute is not."""
+    for op, inputs in (("Swish", ("x", "x")), ("Mish", ("x", "x")), ("Slice", ("x",))):
+        node = Node("", op, inputs, ("y",), domain="com.example")
+        of_domain = Network("g", (node,), ("x",), ("y",), dict.fromkeys("xy", PIXELS))
+        assert one_form(of_domain).network == of_domain

@@ -17,7 +17,7 @@ def _steps(v: View, places: Sequence[int]) -> Iterator[Match]:
         node = v.nodes[position]
         (x,), (y,) = node.inputs, node.outputs
         parts = ("Sigmoid",) if node.op == "Swish" else ("Softplus", "Tanh")
-        if node.domain or node.attribute("alpha") is not None:
+        if node.attribute("alpha") is not None:
             continue
         names = [x, *[f"{y}/{op}" for op in parts]]
         made = [

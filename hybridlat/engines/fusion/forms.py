@@ -30,7 +30,7 @@ def _nothing(v: View, places: Sequence[int]) -> Iterator[Match]:
             is_copy = set(cast("tuple[int, ...]", node.attribute("kernel_shape"))) == {1}
         source, made = node.inputs[0], node.outputs[0]
         is_between = source in v.types and not (made in v.outputs and source in v.network.inputs)
-        if not node.domain and is_copy and is_between and v.types[source] == v.types[made]:
+        if is_copy and is_between and v.types[source] == v.types[made]:
             yield Match((position,), stands_for={made: source})
 
 
@@ -40,11 +40,7 @@ def _splits(v: View, places: Sequence[int]) -> Iterator[Match]:
     for position in places:
         node = v.nodes[position]
         known = [v.network.constants.get(name) for name in node.inputs[1:]]
-        if (
-            len(known) == 3
-            and not node.domain
-            and all(c and len(c.values or ()) == 1 for c in known)
-        ):
+        if len(known) == 3 and all(c and len(c.values or ()) == 1 for c in known):
             start, end, axis = (int(c.values[0]) for c in known if c and c.values)
             parts.setdefault((node.inputs[0], axis), {})[start] = end, position
     for (source, axis), cuts in parts.items():
@@ -72,7 +68,7 @@ def _plain_norms(v: View, places: Sequence[int]) -> Iterator[Match]:
         node = v.nodes[position]
         kept = tuple([a for a in node.attributes if a[0] not in ("epsilon", "stash_type")])
         inputs = node.inputs[:2] if node.op == "LayerNormalization" else node.inputs
-        if not node.domain and (kept, inputs) != (node.attributes, node.inputs):
+        if (kept, inputs) != (node.attributes, node.inputs):
             yield Match((position,), (replace(node, attributes=kept, inputs=inputs),))
 
 
@@ -81,7 +77,7 @@ def _means(v: View, places: Sequence[int]) -> Iterator[Match]:
     for position in places:
         node = v.nodes[position]
         axes, x, y = node.attribute("axes"), node.inputs[0], node.outputs[0]
-        if x not in v.types or node.domain or not isinstance(axes, tuple):
+        if x not in v.types or not isinstance(axes, tuple):
             continue
         shape = v.types[x].shape
         keeps, pools = node.attribute("keepdims", 1), axes == tuple(range(2, len(shape)))
@@ -136,7 +132,7 @@ def _products(v: View, places: Sequence[int]) -> Iterator[Match]:
     constants = v.network.constants
     for position in places:
         node = v.nodes[position]
-        if node.domain or len(node.inputs) < 2 or node.inputs[1] not in constants:
+        if len(node.inputs) < 2 or node.inputs[1] not in constants:
             continue
         x, weight = node.inputs[0], constants[node.inputs[1]]
         if x not in v.types or len(v.types[x].shape) != 2 or len(weight.type.shape) != 2:
@@ -165,7 +161,7 @@ def _resizes(v: View, places: Sequence[int]) -> Iterator[Match]:
         node, sizes = v.nodes[position], f"{v.nodes[position].outputs[0]}/sizes"
         shape = v.types[node.outputs[0]].shape
         known = Constant(TensorType("int64", (len(shape),)), shape)
-        if not node.domain and any(node.inputs[1:]):
+        if any(node.inputs[1:]):
             inputs = (node.inputs[0], "", "", sizes)
             yield Match((position,), (replace(node, inputs=inputs),), constants={sizes: known})
 
@@ -191,7 +187,7 @@ def _folded_norms(v: View, places: Sequence[int]) -> Iterator[Match]:
         while below is not None and len(v.data(below)) == 1:
             members.append(below)
             below = v.reader(below, "Mul", "Add")
-        if len(members) > 1 and not v.nodes[position].domain:
+        if len(members) > 1:
             made = replace(v.nodes[position], outputs=v.nodes[members[-1]].outputs)
             yield Match(tuple(members), (made,))
 
@@ -209,7 +205,7 @@ def _concats(v: View, places: Sequence[int]) -> Iterator[Match]:
                 inputs += v.nodes[maker].inputs
             else:
                 inputs.append(name)
-        if len(members) > 1 and not node.domain:
+        if len(members) > 1:
             yield Match(tuple(members), (replace(node, inputs=tuple(inputs)),))
 
 
@@ -217,7 +213,7 @@ def _biases(v: View, places: Sequence[int]) -> Iterator[Match]:
     """A kernel adds its bias, be it zero or not."""
     for position in places:
         node = v.nodes[position]
-        if not node.domain and len(node.inputs) == 3 and node.inputs[2] in v.network.constants:
+        if len(node.inputs) == 3 and node.inputs[2] in v.network.constants:
             yield Match((position,), (replace(node, inputs=node.inputs[:2]),))
 
 

@@ -141,14 +141,15 @@ class View:
 
 
 Pass = tuple[frozenset[str], Callable[[View, Sequence[int]], Iterator[Match]]]
-"""The operators that a pattern begins with, and what finds it in a network at their places."""
+"""The operators of ONNX's own domain that a pattern begins with, and what finds it at them."""
 
 
 def rewritten(network: Network, passes: Sequence[Pass]) -> Rewritten:
     """The network with what each pass finds replaced, one after the other."""
     result = _in_order(Rewritten(network, tuple([(i,) for i in range(len(network.nodes))])))
     for anchors, find in passes:
-        places = [i for i, node in enumerate(result.network.nodes) if node.op in anchors]
+        nodes = enumerate(result.network.nodes)
+        places = [i for i, node in nodes if node.op in anchors and not node.domain]
         if places:
             result = _replaced(result, find(View(result.network), places))
     return _in_order(result)
