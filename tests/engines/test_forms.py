@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import onnx
 import pytest
@@ -166,3 +167,36 @@ def test_operators_of_other_domains_stay() -> None:
         node = Node("", op, inputs, ("y",), domain="com.example")
         of_domain = Network("g", (node,), ("x",), ("y",), dict.fromkeys("xy", PIXELS))
         assert one_form(of_domain).network == of_domain
+
+
+@pytest.mark.parametrize(
+    ("what", "part"),
+    [
+        ("layer norm", "d"),
+        ("layer norm", "v"),
+        ("gelu", "c"),
+        ("gelu by tanh", "v"),
+        ("hard swish", "b"),
+        ("a product", "a"),
+        ("a mean over pixels", "a"),
+    ],
+)
+@pytest.mark.parametrize("is_output", [True, False])
+def test_a_part_that_others_read_is_kept(what: str, part: str, *, is_output: bool) -> None:
+    opset, text = next((o, t) for o, t in SAME[what] if f" {part} = " in t or f"{{{part} = " in t)
+    network = network_of(opset, text)
+    if is_output:
+        network = replace(network, outputs=(*network.outputs, part))
+    else:
+        reader = Node("", "Relu", (part,), ("read",), version=14)
+        types = {**network.types, "read": network.types[part]}
+        network = replace(
+            network, nodes=(*network.nodes, reader), types=types, outputs=(*network.outputs, "read")
+        )
+    made = one_form(network).network
+    assert {n for node in made.nodes for n in node.inputs if n} <= {
+        *made.inputs,
+        *made.constants,
+        *made.producers,
+    }
+    assert set(made.outputs) == set(network.outputs) <= set(made.producers)

@@ -58,13 +58,27 @@ def reading_order(network: Network) -> list[int]:
     return list(order)
 
 
+def _hides(match: Match, network: Network) -> bool:
+    """Whether a result that only the members make is read by others or given out."""
+    kept = {*match.stands_for, *[name for node in match.nodes for name in node.outputs]}
+    made = {name for member in match.members for name in network.nodes[member].outputs}
+    return any(
+        name in network.outputs
+        or not set(match.members).issuperset(network.consumers.get(name, ()))
+        for name in made - kept
+    )
+
+
 def _replaced(old: Rewritten, matches: Iterator[Match]) -> Rewritten:
-    """Put new operators in; a match that shares an operator with an earlier one is none."""
+    """Put new operators in.
+
+    A match is none that shares an operator with an earlier one, or hides a result that is read.
+    """
     network, gone, put = old.network, set[int](), dict[int, Match]()
     types, constants = dict(network.types), dict(network.constants)
     stands_for: dict[str, str] = {}
     for match in matches:
-        if gone.isdisjoint(match.members):
+        if gone.isdisjoint(match.members) and not _hides(match, network):
             gone.update(match.members)
             put[match.members[-1]] = match
             types.update(match.types)
