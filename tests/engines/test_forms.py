@@ -200,3 +200,15 @@ def test_a_part_that_others_read_is_kept(what: str, part: str, *, is_output: boo
         *made.producers,
     }
     assert set(made.outputs) == set(network.outputs) <= set(made.producers)
+
+
+@pytest.mark.parametrize("text", [
+    f"g ({Z}, float[4,3] r) => (float[4,3] y) <float[8,3] k> {{ y = Gemm(x, k, r) }}",
+    f"g ({Z}, float[4,3] r) => (float[4,3] y) <float[3,8] k> {{ y = Gemm<transB=1>(x, k, r) }}",
+    "g (float[2,5,8] x, float[10,8] r) => (float[2,5,8] y) <float[8,8] k, int64[2] s = {-1,8}, "
+    "int64[3] t = {2,5,8}> { a = Reshape(x, s) b = Gemm(a, k, r) y = Reshape(b, t) }",
+    f"g (float[8] r, {ROWS}) <float[8] k> {{ y = LayerNormalization(x, k, r) }}",
+])  # fmt: skip
+def test_a_computed_shift_is_read(text: str) -> None:
+    made = one_form(network_of(17, text)).network
+    assert "r" in {name for node in made.nodes for name in node.inputs}

@@ -67,7 +67,9 @@ def _plain_norms(v: View, places: Sequence[int]) -> Iterator[Match]:
     for position in places:
         node = v.nodes[position]
         kept = tuple([a for a in node.attributes if a[0] not in ("epsilon", "stash_type")])
-        inputs = node.inputs[:2] if node.op == "LayerNormalization" else node.inputs
+        inputs = node.inputs
+        if node.op == "LayerNormalization" and not any(name in v.types for name in inputs[2:]):
+            inputs = inputs[:2]
         if (kept, inputs) != (node.attributes, node.inputs):
             yield Match((position,), (replace(node, attributes=kept, inputs=inputs),))
 
@@ -110,6 +112,8 @@ def _flat_products(v: View, places: Sequence[int]) -> Iterator[Match]:
         turned = dict(node.attributes) == {"transB": 1}
         if weight is None or x not in v.types or (node.attributes and not turned):
             continue
+        if any(name in v.types for name in node.inputs[2:]):
+            continue
         shape = weight.type.shape[::-1] if turned else weight.type.shape
         if (*v.types[x].shape[:-1], shape[-1]) != v.types[y].shape:
             continue
@@ -127,12 +131,12 @@ def _flat_products(v: View, places: Sequence[int]) -> Iterator[Match]:
 def _products(v: View, places: Sequence[int]) -> Iterator[Match]:
     """A product of a matrix with a weight is a Gemm with a weight that is not turned.
 
-    Its epilogue adds a bias, be it zero or not.
+    Its epilogue adds a bias, be it zero or not. A Gemm that adds a computed tensor stays.
     """
     constants = v.network.constants
     for position in places:
         node = v.nodes[position]
-        if len(node.inputs) < 2 or node.inputs[1] not in constants:
+        if len(node.inputs) < 2 or not constants.keys() >= set(node.inputs[1:]):
             continue
         x, weight = node.inputs[0], constants[node.inputs[1]]
         if x not in v.types or len(v.types[x].shape) != 2 or len(weight.type.shape) != 2:
