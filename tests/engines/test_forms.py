@@ -212,3 +212,14 @@ def test_a_part_that_others_read_is_kept(what: str, part: str, *, is_output: boo
 def test_a_computed_shift_is_read(text: str) -> None:
     made = one_form(network_of(17, text)).network
     assert "r" in {name for node in made.nodes for name in node.inputs}
+
+
+@pytest.mark.parametrize("text", [
+    "a = HardSigmoid(x) y = Mul(x, a)",
+    "a = HardSigmoid<alpha=0.166667, beta=0.4>(x) y = Mul(x, a)",
+    "a = Add(x, three) b = Clip(a, zero, six) c = Div(b, three) y = Mul(x, c)",
+    "a = Add(x, three) b = Clip(a, zero, six) c = Mul(x, b) y = Mul(c, half)",
+])  # fmt: skip
+def test_other_gates_are_no_hard_swish(text: str) -> None:
+    made = one_form(network_of(13, f"g ({X}) => ({Y}) {NUMBERS} {{ {text} }}")).network
+    assert "HardSwish" not in {node.op for node in made.nodes}

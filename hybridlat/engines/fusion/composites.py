@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -39,11 +40,11 @@ def _hard_gates(v: View, places: Sequence[int]) -> Iterator[Match]:
             values = [c.values[0] for c in bounds if c is not None and c.values]
             if shift is None or values != [0, 6] or v.reader(shift, "Clip") != position:
                 continue
-            x, members = v.data(shift)[0], [shift, position]
             if v.number(shift) != 3:
                 continue
+            x, members = v.data(shift)[0], [shift, position]
             scale = v.reader(position, "Div", "Mul")
-            if scale is not None and v.by_one_value(scale):
+            if scale is not None and _is_sixth(v, scale):
                 members.append(scale)
                 if v.reader(scale, "Mul") is not None and x in v.data(v.reader(scale, "Mul") or 0):
                     members.append(v.reader(scale, "Mul") or 0)
@@ -52,12 +53,26 @@ def _hard_gates(v: View, places: Sequence[int]) -> Iterator[Match]:
                     yield _gate(v, members, x, "HardSigmoid")
             elif scale is not None and x in v.data(scale):
                 sixth = v.reader(scale, "Div", "Mul")
-                if sixth is not None and v.by_one_value(sixth):
+                if sixth is not None and _is_sixth(v, sixth):
                     yield _gate(v, [*members, scale, sixth], x, "HardSwish")
+            continue
+        slope = node.attribute("alpha")
+        if [name for name, _ in node.attributes] != ["alpha"] or not _near(slope, 1 / 6):
             continue
         product = v.reader(position, "Mul")
         if product is not None and x in v.data(product):
             yield _gate(v, [position, product], x, "HardSwish")
+
+
+def _is_sixth(v: View, position: int) -> bool:
+    """Whether an operator takes a sixth of the one tensor that it reads."""
+    sixth = 6.0 if v.nodes[position].op == "Div" else 1 / 6
+    return v.by_one_value(position) and _near(v.number(position), sixth)
+
+
+def _near(value: object, number: float) -> bool:
+    """As close as files write a sixth."""
+    return isinstance(value, float) and math.isclose(value, number, rel_tol=1e-3)
 
 
 def _gate(v: View, members: list[int], x: str, op: str) -> Match:
