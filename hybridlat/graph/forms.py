@@ -11,20 +11,13 @@ from hybridlat.graph.writing import Sizes, Writing, sizes_of, with_attributes
 
 
 def _view(w: Writing, node: Node) -> None:
-    """What only gives another shape is a Reshape to that shape, and so are several in a row."""
+    """What only gives another shape is a Reshape to that shape."""
     shape, source = w.shape(node.outputs[0]), node.inputs[0]
     if 0 in shape or source not in w.types:
         return w.keep(node)
-    is_read = len(w.source.consumers.get(source, ())) > 1 or source in w.source.outputs
-    if source in w.views and not is_read:
-        before = w.views.pop(source)
-        w.nodes.remove(before)
-        del w.types[source], w.constants[before.inputs[1]]
-        source = before.inputs[0]
     inputs = (source, w.put(node, "shape", shape))
-    view = replace(node, op="Reshape", inputs=inputs, attributes=(), version=14)
-    w.views[node.outputs[0]] = view
-    w.stand(view)
+    w.views[node.outputs[0]] = len(w.nodes)
+    w.stand(replace(node, op="Reshape", inputs=inputs, attributes=(), version=14))
 
 
 def _nothing(w: Writing, node: Node) -> None:

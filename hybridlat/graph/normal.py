@@ -71,6 +71,8 @@ def written(network: Network) -> Network:
             node = replace(node, inputs=tuple([w.stands_for.get(i, i) for i in node.inputs]))
         form = None if node.domain else FORMS.get(node.op)
         (form or Writing.keep)(w, node)
+    if len(w.views) > 1:
+        w.join_views()
     for name in w.stands_for:
         del w.types[name]
     return replace(network, nodes=tuple(w.nodes), types=w.types, constants=w.constants)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -15,7 +16,7 @@ class Writing:
     """A network while its normal form is written.
 
     ``stands_for`` maps the results of operators that are gone to what their readers read instead,
-    ``views`` those of Reshapes to these.
+    ``views`` those of Reshapes to their positions.
     """
 
     source: Network
@@ -23,7 +24,7 @@ class Writing:
     types: dict[str, TensorType] = field(default_factory=dict)
     constants: dict[str, Constant] = field(default_factory=dict)
     stands_for: dict[str, str] = field(default_factory=dict)
-    views: dict[str, Node] = field(default_factory=dict)
+    views: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.types.update(self.source.types)
@@ -57,6 +58,21 @@ class Writing:
         else:
             node = replace(node, op="Identity", inputs=(source,), outputs=(made,))
             self.keep(replace(node, attributes=(), version=16))
+
+    def join_views(self) -> None:
+        """Several Reshapes in a row are the last of them, where nothing else reads the others."""
+        readers = Counter(name for node in self.nodes for name in dict.fromkeys(node.inputs))
+        readers.update(self.source.outputs)
+        gone = set[int]()
+        for position in self.views.values():
+            view = self.nodes[position]
+            before = self.views.get(view.inputs[0])
+            if before is not None and readers[view.inputs[0]] == 1:
+                source, shape = self.nodes[before].inputs
+                gone.add(before)
+                del self.types[view.inputs[0]], self.constants[shape]
+                self.nodes[position] = replace(view, inputs=(source, view.inputs[1]))
+        self.nodes = [node for i, node in enumerate(self.nodes) if i not in gone]
 
     def shape(self, tensor: str) -> Sizes:
         known = self.types.get(tensor)

@@ -203,3 +203,17 @@ def test_odd_operands_are_no_stumbling_block() -> None:
         with suppress(NetworkError):
             network = read_network(model(text, opset=13))
             assert sign(read(sign(network).text)) == sign(network)
+
+
+def test_a_view_stays_that_is_read_under_another_name() -> None:
+    """A Reshape, read by another one and through an Identity."""
+    text = f"""g ({X}) => (float[2,288] y, float[2,8,36] z) <int64[3] s = {{2,8,36}},
+               int64[2] t = {{2,288}}> {{ a = Reshape(x, s)  b = Identity(a)  c = Reshape(%s, t)
+               d = Relu(%s)  y = Relu(c)  z = Relu(d) }}"""
+    read_once, read_twice = [
+        read_network(model(text % names, opset=17)) for names in (("a", "b"), ("b", "b"))
+    ]
+    assert sign(read_once) == sign(read_twice)
+    made = {*read_once.inputs, *read_once.constants, *read_once.producers}
+    assert made.issuperset(name for node in read_once.nodes for name in node.inputs)
+    assert sum(node.op == "Reshape" for node in read_once.nodes) == 2
