@@ -134,7 +134,7 @@ def _slice(w: Writing, node: Node) -> None:
         if any(name and part is None for name, part in zip(inputs, parts, strict=True)):
             return w.keep(node)
     starts, ends, axes, steps = (*parts, None)[:4]
-    if starts is None or ends is None:
+    if not starts or ends is None:
         return w.keep(node)
     axes = tuple(range(len(starts))) if axes is None else axes
     cuts: dict[int, Sizes] = {}

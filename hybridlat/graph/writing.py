@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
+from hybridlat.graph.roles import WHOLE
 
 Sizes = tuple[int, ...]
 
@@ -91,10 +92,10 @@ class Writing:
         return tuple(map(int, constant.values))
 
     def put(self, node: Node, label: str, values: Sequence[float], dtype: str = "int64") -> str:
-        """A constant of the operator with these values; one of floats is a scalar."""
+        """A constant of the operator with these values; all but sizes are scalars."""
         name = f"{node.outputs[0]}/{label}"
         shape = (len(values),) if dtype == "int64" else ()
-        number = int if dtype == "int64" else float
+        number = int if dtype in WHOLE else float
         self.constants[name] = Constant(TensorType(dtype, shape), tuple(map(number, values)))
         return name
 
