@@ -52,8 +52,7 @@ class PredictedGraph:
 
     ``blocked`` are the kernels whose results are in blocks, by the tensor's name in the file,
     ``made`` the makers of all tensors; ``readers`` the operators that read each tensor of the file,
-    ``same`` the results of operators that equal an earlier one, ``twins`` those operators;
-    ``shared`` the first constant with a type and values, which the engine keeps alone.
+    ``same`` the results of operators that equal an earlier one, ``twins`` those operators.
     """
 
     network: Network
@@ -64,7 +63,6 @@ class PredictedGraph:
     types: dict[str, TensorType] = field(default_factory=dict)
     constants: dict[str, Constant] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
-    shared: dict[object, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         network = self.network

@@ -46,7 +46,7 @@ _BLOCKED_ACTIVATIONS = frozenset({"Relu", "Sigmoid", "Tanh", "HardSigmoid"})
 _POOLS = frozenset({"MaxPool", "AveragePool"})
 _GLOBAL_POOLS = frozenset({"GlobalAveragePool", "GlobalMaxPool"})
 _COVERED = _FUSED_ACTIVATIONS | _POOLS | _GLOBAL_POOLS | {
-    "Flatten", "Gemm", "Reshape", "ReduceMean", "Softmax", "LRN", "Mul", "Add", "Concat", "Conv",
+    "Gemm", "Reshape", "ReduceMean", "Softmax", "LRN", "Mul", "Add", "Concat", "Conv",
     "BatchNormalization",
 }  # fmt: skip
 
@@ -211,13 +211,8 @@ class _Rules(PredictedGraph):
         """Left as it is, in the layout of the file."""
         # What holds blocks is reordered at the end, under the name that it has in the file.
         inputs = self.inputs(node)
-        for index, name in enumerate(inputs):
-            constant = self.network.constants.get(name)
-            if constant is not None:
-                if constant.values is not None:
-                    name = self.shared.setdefault((constant.type, repr(constant.values)), name)
-                    inputs[index] = name
-                self.constants[name] = constant
+        constants = self.network.constants
+        self.constants.update({name: constants[name] for name in inputs if name in constants})
         self.emit(self.new_kernel(position, node), inputs)
 
     def _on_blocks(self, position: int, node: Node, channels: int) -> None:
