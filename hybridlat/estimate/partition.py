@@ -127,7 +127,8 @@ def partition_network(network: Network, lowered: Lowered, file_names: tuple[str,
     nodes, types = lowered.network.nodes, lowered.network.types
     kernels, left = [], set(in_file)
     for origin in lowered.origins:  # an operator that several compute belongs to the first
-        kernels.append(tuple([p for i in origin if (p := in_file[i]) in left]))
+        held = dict.fromkeys([in_file[i] for i in origin])  # one that is several is one
+        kernels.append(tuple([position for position in held if position in left]))
         left.difference_update(kernels[-1])
     rank = file_rank(lowered)
     ops: dict[str, tuple[str, ...]] = {}

@@ -111,3 +111,17 @@ def test_a_condition_that_the_data_decide_is_refused() -> None:
     )
     with pytest.raises(NetworkError, match="control flow"):
         read_network(made)
+
+
+@pytest.mark.parametrize("target", [*TARGETS, "t4/tensorrt-10/fp16"])
+def test_an_operator_that_becomes_several_has_one_place(target: str) -> None:
+    """A softmax of an older set is a view, a softmax and a view."""
+    old = model(f"g ({X} x) => ({X} y) {{ y = Softmax<axis=2>(x) }}")
+    old.opset_import[0].version = 11
+    file = load(old)
+    network = file.network()
+    assert [node.op for node in network.nodes] == ["Reshape", "Softmax", "Reshape"]
+    lowered = registry.lower(network, Target.parse(target))
+    partition = partition_network(network, lowered, file.facts.node_names)
+    places = [place for use in partition.uses for place in use.places]
+    assert [n for place in places for held in place.kernels for n in held] == [0]
