@@ -37,6 +37,18 @@ def device_name(raw: str, board: str = "") -> str:
     means it. TargetError where no letter or digit is left.
     """
     foreign = next((c for c in raw if c.isalpha() and not c.isascii()), "")
+    name = _as_read(raw, board)
+    for _ in range(8):  # what a first reading leaves may hold a maker's word anew
+        before, name = name, _as_read(name)
+        if name == before:
+            break
+    if foreign or re.fullmatch("(cuda|gpu)?-?[0-9]*", name):
+        why = f"the letter {foreign!a} is in no name" if foreign else "write its model, as in t4"
+        raise TargetError(f"{raw!r} names no device: {why}")
+    return name
+
+
+def _as_read(raw: str, board: str = "") -> str:
     words = set(re.findall(r"(?<![a-z0-9])[a-z]+", raw.lower()))
     of = _table("words")
     is_cpu = words.intersection(of["surely_cpu"]) or ("cpu" in words and "gpu" not in words)
@@ -46,9 +58,6 @@ def device_name(raw: str, board: str = "") -> str:
         gpu_name = _gpu(board)
         if gpu_name.split("-")[0] in ("orin", "xavier", "jetson", "tx2", "thor"):
             name = gpu_name
-    if foreign or re.fullmatch("(cuda|gpu)?-?[0-9]*", name):
-        why = f"the letter {foreign!a} is in no name" if foreign else "write its model, as in t4"
-        raise TargetError(f"{raw!r} names no device: {why}")
     return name
 
 

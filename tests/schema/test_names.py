@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hybridlat.engines import device_sheets as devices
@@ -137,6 +137,11 @@ def test_what_names_nothing_is_refused(text: str) -> None:
 
 
 @given(st.text(max_size=40) | st.text("NVIDIARTXGe 0123456789-()GB.tisxm+", max_size=40))
+@example("0G.:A")
+@example("0G.")
+@example("PCIe_CPU_max-q_nano")
+@example("4090-ada-CPU-4090")
+@example("1g.5gb-CPU")
 def test_any_name_is_a_target_s_device_and_stays(text: str) -> None:
     try:
         name = device_name(text)
