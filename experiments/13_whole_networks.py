@@ -41,13 +41,11 @@ from hybridlat.evaluation.family_regimes import LAYERWISE, Regimes
 from hybridlat.evaluation.metrics import OWN
 from hybridlat.model.baselines import Problem, Sums
 from hybridlat.model.baselines import load as baseline_of
-from hybridlat.model.family.dataset import Observation
-from hybridlat.model.family.served import (
-    ELSEWHERE,
-    Calibration,
-    FamilyModel,
-    calibrate,
-)
+from hybridlat.model.family import files
+from hybridlat.model.family.calibration import ELSEWHERE, Calibration, calibrate
+from hybridlat.model.family.model import FamilyModel, NetworkPrediction, interval_us
+from hybridlat.model.family.observations import Observation
+from hybridlat.model.family.tasks import label_of
 from hybridlat.schema.progress import OnMessage
 
 Array = NDArray[np.float64]
@@ -108,13 +106,14 @@ class World(FamilyRecords):
         return self.counted & np.array([row.target.device != device for row in self.rows])
 
     @cached_property
-    def foretold(self) -> tuple[Array, Array]:
-        """What the laws without its device say of every row: medians in us, and spreads."""
-        medians, spreads = np.ones(len(self.rows)), np.ones(len(self.rows))
+    def foretold(self) -> list[NetworkPrediction | None]:
+        """What the laws without its device say of every row; None without such a law."""
+        each: list[NetworkPrediction | None] = [None] * len(self.rows)
         for device, model in self.without.items():
             rows = [i for i, row in enumerate(self.rows) if row.target.device == device]
-            medians[rows], spreads[rows] = self.predict(model, rows)
-        return medians, spreads
+            for i, one in zip(rows, self.predict(model, rows), strict=True):
+                each[i] = one
+        return each
 
     def calibration(self, known: NDArray[np.bool_], kin: Path | None = None) -> Calibration | None:
         """Intervals by known networks that were held out, of other devices by those left out.
@@ -122,8 +121,7 @@ class World(FamilyRecords):
         Each table counts alike for the latter: what is foretold is a table of its own. Where no
         device was left out they are those of the model in ``kin``, if that is given.
         """
-        medians, spreads = self.foretold
-        errors = np.log(self.truth / medians)
+        errors, spreads = self._errors(self.foretold)
         labels, chosen = np.array(self.labels), []
         left_out = known & np.array([row.target.device in self.without for row in self.rows])
         for label in np.unique(labels[left_out]):
@@ -133,13 +131,21 @@ class World(FamilyRecords):
             chosen += ordered[places].tolist()
         if chosen:
             found = calibrate(errors[chosen], spreads[chosen], [ELSEWHERE] * len(chosen))
-        elif kin is None or (found := FamilyModel.load(kin).calibration) is None:
+        elif kin is None or (found := files.load(kin).calibration) is None:
             return None
-        unseen = self.regimes.held_out["unseen"]
-        errors = np.log(self.truth / unseen.medians_us)
-        own = calibrate(errors[known], unseen.spreads[known], labels[known].tolist())
+        errors, spreads = self._errors(self.regimes.held_out["unseen"].predictions)
+        names = np.array([label_of(row.task) for row in self.rows])
+        own = calibrate(errors[known], spreads[known], names[known].tolist())
         spread = {name: one for name, one in found.spreads.items() if name == ELSEWHERE}
         return replace(own, pooled=found.pooled, spreads=own.spreads | spread)
+
+    def _errors(self, each: Sequence[NetworkPrediction | None]) -> tuple[Array, Array]:
+        """(log-errors, standard deviations) of every row; 0 and 1 where none was predicted."""
+        ratios = [
+            1.0 if one is None else us / one.median_us
+            for us, one in zip(self.truth, each, strict=True)
+        ]
+        return np.log(ratios), np.array([1.0 if one is None else one.log_sd for one in each])
 
     def line(
         self, label: str, regime: str, method: str, predicted: Array, bounds: Sequence[Array] = ()
@@ -202,15 +208,17 @@ def other_devices(world: World) -> Iterator[Line]:
         if model is None:
             continue
         world.on_message(f"{world.family}, few known: {label}")
-        medians, spreads = (each[rows] for each in world.foretold)
+        each = [one for i in rows if (one := world.foretold[i]) is not None]
+        medians = np.array([one.median_us for one in each])
         constant = np.median(world.truth[rows] / medians)  # by the table itself
         yield world.line(label, "one_constant", OWN, medians * constant)
         calibration = world.calibration(world.others(device))
         if calibration is None:
             yield world.line(label, "zero_shot", OWN, medians)
             continue
-        wide = np.exp([calibration.half_width(one, "") for one in spreads])
-        yield world.line(label, "zero_shot", OWN, medians, (medians / wide, medians * wide))
+        tasks = [world.rows[i].task for i in rows]
+        bounds = [interval_us(calibration, one, t) for one, t in zip(each, tasks, strict=True)]
+        yield world.line(label, "zero_shot", OWN, medians, np.array(bounds).T)
         every = one_known(world, model, calibration, rows)
         judged = np.isfinite(every[0])
         if judged.any():
@@ -235,7 +243,7 @@ def save(world: World, folder: Path, kin: Path) -> None:
     for i in np.flatnonzero(known):
         sizes[str(world.rows[i].target)].append(world.rows[i].batch)
     batches = {target: (min(some), max(some)) for target, some in sorted(sizes.items())}
-    replace(world.learn(known), calibration=calibration, batches=batches).save(folder)
+    files.save(replace(world.learn(known), calibration=calibration, batches=batches), folder)
 
 
 def load(name: str, folders: Sequence[Path], cache: Path, judged: str, say: OnMessage) -> World:

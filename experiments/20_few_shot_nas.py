@@ -30,11 +30,12 @@ from hybridlat.engines import device_sheets
 from hybridlat.evaluation.metrics import spearman
 from hybridlat.model.baselines import Problem, Sums
 from hybridlat.model.baselines.methods import FlopsLinear
-from hybridlat.model.family.dataset import KernelSet, Observation, Task, kernel_set
-from hybridlat.model.family.kernels import KernelTable, table_of_texts
-from hybridlat.model.family.law import embedding_of
-from hybridlat.model.family.learn import adapt, fit
-from hybridlat.model.family.served import FamilyModel
+from hybridlat.model.family.embedding import embedding_of
+from hybridlat.model.family.fit import fit
+from hybridlat.model.family.model import FamilyModel
+from hybridlat.model.family.observations import KernelSet, Observation, kernel_set
+from hybridlat.model.family.physics import KernelTable, table_of_texts
+from hybridlat.model.family.tasks import Task
 from hybridlat.schema.target import Target
 from hybridlat.store.importers import ImportedRecords
 
@@ -127,9 +128,10 @@ def _few(
     points = [model.embedding(row.kernels.descriptors, row.kernels.classes) for row in rest]
 
     def scores(measured: Sequence[Row]) -> Array:
-        adapted = adapt(model, task, [row.observation for row in measured])
-        pairs = zip(rest, points, strict=True)
-        return _judge(np.exp([adapted.log_latency(row.kernels, p)[0] for row, p in pairs]), rest)
+        conditioned = model.condition([row.observation for row in measured])
+        kernels, tasks = [row.kernels for row in rest], [task] * len(rest)
+        each = conditioned.predict_all(kernels, tasks, points)
+        return _judge(np.array([one.median_us for one in each]), rest)
 
     order = choose(model, task, [row.kernels for row in pool], max(FEW))
     draw = np.random.default_rng(0)

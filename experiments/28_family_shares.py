@@ -1,4 +1,4 @@
-"""How much of each term of a family's law tasks share: the variances of ``law.ASSUMED``.
+"""How much of each term of a family's law tasks share: ``sharing`` in ``data/families.toml``.
 
     python experiments/28_family_shares.py [--family NAME] [--data DIR ...] [--cache DIR]
 
@@ -24,8 +24,8 @@ from scipy.optimize import minimize
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from hybridlat.model.family.dataset import Relations, Sharing
-from hybridlat.model.family.law import embedding_of
+from hybridlat.model.family.embedding import embedding_of
+from hybridlat.model.family.tasks import Relations, Sharing
 from hybridlat.schema.progress import silent
 
 RELATIONS = ("all", "device", "engine", "precision", "runtime", "recipe", "task")
@@ -39,18 +39,16 @@ def linearised(world) -> tuple[np.ndarray, np.ndarray]:
     model = world.learn(world.counted, with_trees=False)
     rows = np.flatnonzero(world.counted)
     points, residuals = [], []
-    for i in rows:
-        one, cloud = world.observations[i], world.points(i)
-        logarithm, equation = model.equation(one.kernels, one.task, cloud)
-        points.append(equation)
-        residuals.append(
-            np.log(one.latency_us) - logarithm + equation @ model.coefficients(one.task)
-        )
+    for i, each in zip(rows, world.predict(model, rows), strict=True):
+        one = world.observations[i]
+        points.append(each.equation)
+        mean = each.equation @ model.coefficients(one.task)
+        residuals.append(np.log(one.latency_us / each.median_us) + mean)
     return np.array(points), np.array(residuals)
 
 
 def main() -> None:
-    """Prints the variances, a line a term."""
+    """Prints the variances, a line a term, as the data file holds them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--family", default="tensorrt")
     parser.add_argument(
@@ -98,9 +96,9 @@ def main() -> None:
     found = minimize(cost, first, jac=True, bounds=limits, options={"maxiter": given.steps})
     values = np.exp(found.x)
     for name, share in zip(terms, values[:-3].reshape(len(terms), -1), strict=True):
-        print(
-            name, {r: float(f"{v:.2g}") for r, v in zip(RELATIONS, share, strict=True) if v > 0.01}
-        )
+        shares = {r: v if v > 0.01 else 0.0 for r, v in zip(RELATIONS, share, strict=True)}
+        row = ", ".join(f"{r} = {v:.2g}" for r, v in {**shares, "layout": 0.0}.items())
+        print(f"{name} = {{ {row} }}")
     print(dict(zip(OWN, np.sqrt(values[-3:]).round(3).tolist(), strict=True)))
 
 

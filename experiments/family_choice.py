@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hybridlat.model.family.dataset import KernelSet, Task
-from hybridlat.model.family.served import FamilyModel
+from hybridlat.model.family.model import FamilyModel
+from hybridlat.model.family.observations import KernelSet
+from hybridlat.model.family.tasks import Task
 
 
 def choose(
@@ -21,8 +22,9 @@ def choose(
 
     Each next one takes the most variance from all candidates together.
     """
-    equations = np.stack([model.equation(kernels, task)[1] for kernels in candidates])
-    covariance = model.covariance(equations, [task] * len(candidates))
+    tasks = [task] * len(candidates)
+    equations = np.stack([one.equation for one in model.predict_all(candidates, tasks)])
+    covariance = model.gp.covariance(equations, tasks)
     noise = model.embedding.hyper.own_variance
     left = np.ones(len(candidates), np.bool_)
     chosen: list[int] = []

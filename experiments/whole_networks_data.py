@@ -18,9 +18,10 @@ from hybridlat.engines import device_sheets, registry, torch
 from hybridlat.graph import operators
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.model import kernel_rows
-from hybridlat.model.family.dataset import KernelSet, Observation, Task, architecture_of, kernel_set
-from hybridlat.model.family.kernels import KernelTable
+from hybridlat.model.family.observations import KernelSet, Observation, architecture_of, kernel_set
+from hybridlat.model.family.physics import KernelTable
 from hybridlat.model.family.shipped import copies_of
+from hybridlat.model.family.tasks import Task
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from experiments.family_choice import choose
 from experiments.whole_networks_lines import Line, line
 from hybridlat.evaluation.families import FamilyRecords
-from hybridlat.model.family.learn import adapt
-from hybridlat.model.family.served import Calibration, FamilyModel
+from hybridlat.model.family.calibration import Calibration
+from hybridlat.model.family.model import FamilyModel
 
 Array = NDArray[np.float64]
 FEW = (5, 10, 30, 100)
@@ -63,14 +63,11 @@ def _adapted(
 ) -> tuple[Array, Array]:
     """(predicted, true) of the networks that were not measured, nor any of their architectures."""
     known = {table.rows[i].architecture for i in measured}
-    told, task = [table.observations[i] for i in measured], table.rows[measured[0]].task
-    weights = adapt(model, task, told).coefficients
+    conditioned = model.condition([table.observations[i] for i in measured])
     judged = [i for i in rows if table.rows[i].architecture not in known]
-    logarithms = [
-        model.equation(table.observations[i].kernels, task, table.points(i), weights)[0]
-        for i in judged
-    ]
-    return np.exp(logarithms), np.array([table.rows[i].latency_us for i in judged])
+    each = table.predict(conditioned, judged) if judged else []
+    medians = np.array([one.median_us for one in each])
+    return medians, np.array([table.rows[i].latency_us for i in judged])
 
 
 def one_known(
@@ -82,13 +79,11 @@ def one_known(
     alone: a Gaussian given one value, linear at the mode that the family has without it. The
     product makes steps to the mode with it.
     """
-    told = [table.observations[i] for i in rows]
-    places = zip(rows, told, strict=True)
-    each = [model.equation(one.kernels, one.task, table.points(i)) for i, one in places]
-    mode = np.array([logarithm for logarithm, _ in each])
-    equations = np.stack([equation for _, equation in each])
-    covariance = model.covariance(equations, [one.task for one in told])
-    variance, truth = np.diag(covariance), np.array([one.latency_us for one in told])
+    observed, each = [table.observations[i] for i in rows], table.predict(model, rows)
+    mode = np.log([one.median_us for one in each])
+    equations = np.stack([one.equation for one in each])
+    covariance = model.gp.covariance(equations, [one.task for one in observed])
+    variance, truth = np.diag(covariance), np.array([one.latency_us for one in observed])
     gain = covariance / (variance + model.embedding.hyper.own_variance)[:, None]  # of the known
     predicted = np.exp(mode + gain * (np.log(truth) - mode)[:, None])
     spread = np.sqrt(np.maximum(variance - gain * covariance, 1e-6))
@@ -96,6 +91,6 @@ def one_known(
     learned = calibration.half_width(0.0, "", before=np.inf) / calibration.floor
     widest = [calibration.half_width(float(one), "") for one in np.sqrt(variance)]
     half = np.minimum(learned * np.hypot(spread, calibration.floor), widest)
-    names = np.array([one.network for one in told])
+    names = np.array([one.network for one in observed])
     predicted[names[:, None] == names] = np.nan
     return predicted, np.broadcast_to(truth, half.shape), half

@@ -16,7 +16,7 @@ from hybridlat.evaluation.metrics import ResultRow, score
 from hybridlat.graph import signature
 from hybridlat.measuring.fleet_device import DeviceReport
 from hybridlat.model import model_files
-from hybridlat.model.family import served
+from hybridlat.model.family import files
 from hybridlat.onnx_io import facts
 from hybridlat.report import compare
 from hybridlat.schema import estimate, measurement
@@ -37,7 +37,7 @@ FORMATS = {
     "file": facts.FACTS_FORMAT,
     "model": model_files.MODEL_FORMAT,
     "composition": composition.COMPOSITION_FORMAT,
-    "family model": served.FORMAT,
+    "family model": files.FORMAT,
     "plan": plan.PLAN_FORMAT,
     "journal": journal.FORMAT,
     "estimate": estimate.ESTIMATE_FORMAT,

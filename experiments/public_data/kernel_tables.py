@@ -8,7 +8,7 @@ from hybridlat.graph.cells import kernels
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.operators import KINDS
 from hybridlat.graph.signature import sign
-from hybridlat.model.family.kernels import KernelTable, table_of_texts
+from hybridlat.model.family.physics import KernelTable, table_of_texts
 from hybridlat.model.geometry import COLUMN, Geometry, geometry
 
 _SCALED = [COLUMN[name] for name in ("batch", "m", "flop", "in_bytes", "out_bytes")]

@@ -22,12 +22,13 @@ from hybridlat.errors import HybridlatError, InputError, TargetError
 from hybridlat.estimate.lookup.target_data import RecordSource, signature_texts
 from hybridlat.evaluation.dataset import latency_of, repeats_us
 from hybridlat.graph.signature_reading import read
-from hybridlat.model.family.dataset import KernelSet, Observation, Task, architecture_of, kernel_set
-from hybridlat.model.family.kernels import KernelTable, table_of_texts
-from hybridlat.model.family.law import Float32, embedding_of
-from hybridlat.model.family.learn import embedded, fit
-from hybridlat.model.family.served import FamilyModel
+from hybridlat.model.family.embedding import embedding_of
+from hybridlat.model.family.fit import embedded, fit
+from hybridlat.model.family.model import FamilyModel, NetworkPrediction
+from hybridlat.model.family.observations import KernelSet, Observation, architecture_of, kernel_set
+from hybridlat.model.family.physics import KernelTable, table_of_texts
 from hybridlat.model.family.shipped import FAMILY_OF, copies_of
+from hybridlat.model.family.tasks import Float32, Task
 from hybridlat.schema.device import Device
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.target import Target
@@ -218,13 +219,11 @@ class FamilyRecords:
         chosen = [self.observations[i] for i in np.flatnonzero(places & self.counted)]
         return fit(chosen, embedding_of(self.family), self.clouds, with_trees=with_trees)
 
-    def predict(self, model: FamilyModel, places: Sequence[int]) -> tuple[Array, Array]:
-        """(median latencies in us, standard deviations of their logarithms) of rows."""
+    def predict(self, model: FamilyModel, places: Sequence[int]) -> list[NetworkPrediction]:
+        """What a model predicts of the rows at these places."""
         rows = [self.observations[i] for i in places]
-        each = zip(places, rows, strict=True)
-        predictions = [model.equation(one.kernels, one.task, self.points(i)) for i, one in each]
-        logarithms, equations = zip(*predictions, strict=True)
-        return np.exp(logarithms), model.spreads(np.stack(equations), [one.task for one in rows])
+        points = [self.points(i) for i in places]
+        return model.predict_all([one.kernels for one in rows], [one.task for one in rows], points)
 
 
 def family_records(

@@ -26,8 +26,10 @@ from hybridlat.evaluation.metrics import (
     noise_floor,
 )
 from hybridlat.model.baselines import Problem, Sums, Unit
-from hybridlat.model.family.dataset import Array, family_of
-from hybridlat.model.family.served import Calibration, FamilyModel, calibrate, relative_point
+from hybridlat.model.family.calibration import Calibration, calibrate
+from hybridlat.model.family.model import FamilyModel, NetworkPrediction, interval_us
+from hybridlat.model.family.observations import family_of
+from hybridlat.model.family.tasks import label_of
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.progress import OnMessage
 from hybridlat.schema.target import Target
@@ -46,15 +48,11 @@ HELD_OUT = tuple(_GROUPS)
 class HeldOut:
     """Predictions of every row by a model that has not seen its group.
 
-    ``medians_us`` are the centres of the intervals, ``spreads`` standard deviations of their
-    logarithms; ``seen`` is how many networks of each row's task its law has learned from;
     ``calibrations`` are by fold, from the other folds' errors.
     """
 
     folds: NDArray[np.intp]
-    medians_us: Array
-    spreads: Array
-    seen: Array
+    predictions: Sequence[NetworkPrediction]
     calibrations: dict[int, Calibration]
 
 
@@ -131,10 +129,10 @@ class Regimes:
             return None
         fold_of = even_folds(names)
         folds = np.array([fold_of[name] for name in names], np.intp)
-        medians, spreads, seen = np.ones(len(folds)), np.ones(len(folds)), np.zeros(len(folds))
+        predictions = dict[int, NetworkPrediction]()
         numbers = sorted(set(folds.tolist()))
         for number in numbers:
-            mine = np.flatnonzero(folds == number)
+            mine = np.flatnonzero(folds == number).tolist()
             if not (records.counted & (folds != number)).any():
                 return None
             self.on_message(
@@ -142,32 +140,26 @@ class Regimes:
                 f"without {len(mine)} of {len(folds)} rows"
             )
             model = records.learn(folds != number)
-            medians[mine], spreads[mine] = records.predict(model, mine.tolist())
-            seen[mine] = [model.seen_of(records.rows[i].task) for i in mine]
-        calibrations = {
-            number: self._calibration(folds != number, medians, spreads) for number in numbers
-        }
-        return HeldOut(folds, medians, spreads, seen, calibrations)
+            predictions |= zip(mine, records.predict(model, mine), strict=True)
+        each = [predictions[i] for i in range(len(folds))]
+        calibrations = {number: self._calibration(folds != number, each) for number in numbers}
+        return HeldOut(folds, each, calibrations)
 
     def _calibration(
-        self, places: NDArray[np.bool_], medians_us: Array, spreads: Array
+        self, places: NDArray[np.bool_], predictions: Sequence[NetworkPrediction]
     ) -> Calibration:
-        chosen = np.flatnonzero(places & self.records.counted)
-        rows = [self.records.rows[i] for i in chosen]
-        errors = np.log([row.latency_us for row in rows]) - np.log(medians_us[chosen])
-        return calibrate(errors, spreads[chosen], [str(row.task) for row in rows])
+        chosen = np.flatnonzero(places & self.records.counted).tolist()
+        rows, each = [self.records.rows[i] for i in chosen], [predictions[i] for i in chosen]
+        ratios = [row.latency_us / one.median_us for row, one in zip(rows, each, strict=True)]
+        spreads = np.array([one.log_sd for one in each])
+        return calibrate(np.log(ratios), spreads, [label_of(row.task) for row in rows])
 
     def unseen(self, regime: str, places: Sequence[int], confidence: float) -> list[Prediction]:
         """The rows at ``places`` in a regime of folds that there is."""
         of = self.held_out[regime]
-        points = of.medians_us * relative_point(of.spreads, of.seen)
-        return [
-            _prediction(
-                self.records.rows[i], of.medians_us[i], of.spreads[i],
-                of.calibrations[int(of.folds[i])], confidence, points[i],
-            )
-            for i in places
-        ]  # fmt: skip
+        calibrations = [of.calibrations[int(of.folds[i])] for i in places]
+        each = [of.predictions[i] for i in places]
+        return self._predictions(places, each, calibrations, confidence)
 
     def zero_shot(self, places: Sequence[int], confidence: float) -> list[MethodResult]:
         """The rows of one target by the law of other devices; none where there are no others."""
@@ -182,13 +174,32 @@ class Regimes:
         model, held_out = self._without_device[device], self.held_out.get("unseen")
         calibration = None
         if held_out is not None:  # of other devices' networks, held out by architecture
-            calibration = self._calibration(outside, held_out.medians_us, held_out.spreads)
-        medians, spreads = records.predict(model, places)
-        predictions = [
-            _prediction(rows[i], us, spread, calibration, confidence)
-            for i, us, spread in zip(places, medians, spreads, strict=True)
+            calibration = self._calibration(outside, held_out.predictions)
+        each = records.predict(model, places)
+        calibrations = [calibration] * len(places)
+        return [
+            MethodResult(
+                "zero_shot", OWN, [self._predictions(places, each, calibrations, confidence)]
+            )
         ]
-        return [MethodResult("zero_shot", OWN, [predictions])]
+
+    def _predictions(
+        self,
+        places: Sequence[int],
+        each: Sequence[NetworkPrediction],
+        calibrations: Sequence[Calibration | None],
+        confidence: float,
+    ) -> list[Prediction]:
+        """Rows as judged: with the intervals that estimates serve; none where none calibrated."""
+        result = []
+        for i, one, calibration in zip(places, each, calibrations, strict=True):
+            row, interval = self.records.rows[i], None
+            if calibration is not None:
+                interval = interval_us(calibration, one, row.task, confidence)
+            result.append(
+                Prediction(row.name, row.latency_us, one.median_us, interval, cells=len(row.cells))
+            )
+        return result
 
     def _tasks(self, places: Sequence[int], seed: int) -> dict[Unit, Task]:
         rows = [self.records.rows[i] for i in places]
@@ -215,23 +226,6 @@ class Regimes:
                 problem = Problem(Sums.of_networks(tables), truth, names)
                 tasks[unit] = Task(problem, np.zeros(len(rows)), networks, splits)
         return tasks
-
-
-def _prediction(
-    row: MeasuredRow,
-    median_us: float,
-    spread: float,
-    calibration: Calibration | None,
-    confidence: float,
-    point_us: float | None = None,
-) -> Prediction:
-    """The interval lies around the median, of its logarithm."""
-    interval = None
-    if calibration is not None:
-        factor = float(np.exp(calibration.half_width(spread, str(row.task), confidence)))
-        interval = (float(median_us) / factor, float(median_us) * factor)
-    point_us = median_us if point_us is None else point_us
-    return Prediction(row.name, row.latency_us, float(point_us), interval, cells=len(row.cells))
 
 
 def _notes(

@@ -15,7 +15,7 @@ from hybridlat.engines.torch import as_module, folded_norms
 from hybridlat.engines.torch.rules import dense, reshaped
 from hybridlat.graph.cells import cut_positions
 from hybridlat.graph.network import Lowered, Network
-from hybridlat.model.family.kernels import CLASSES
+from hybridlat.model.family.physics import CLASSES
 from hybridlat.model.geometry import COLUMN
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target

@@ -18,8 +18,8 @@ from hybridlat.graph.cells import cut
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
 from hybridlat.model.family import shipped
-from hybridlat.model.family.dataset import kernel_set
-from hybridlat.model.family.kernels import table_of_texts
+from hybridlat.model.family.observations import kernel_set
+from hybridlat.model.family.physics import table_of_texts
 from hybridlat.model.geometry import View, geometry
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.device import STRICT

@@ -9,9 +9,10 @@ import numpy as np
 
 from hybridlat.engines import device_sheets
 from hybridlat.graph.signature import sign
-from hybridlat.model.family.dataset import Task, kernel_set
-from hybridlat.model.family.kernels import table_of_texts
+from hybridlat.model.family.observations import kernel_set
+from hybridlat.model.family.physics import table_of_texts
 from hybridlat.model.family.shipped import copies_of
+from hybridlat.model.family.tasks import Task
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store

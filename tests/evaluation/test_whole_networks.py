@@ -14,7 +14,7 @@ from hybridlat.cli.main import run
 from hybridlat.evaluation import evaluate
 from hybridlat.evaluation.families import FamilyRecords, family_records
 from hybridlat.model import baselines
-from hybridlat.model.family.dataset import architecture_of, family_of
+from hybridlat.model.family.observations import architecture_of, family_of
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from tests.evaluation.made_networks import HERE, THERE, fill, networks

@@ -10,9 +10,10 @@ import pytest
 
 from experiments import whole_networks_lines as lines
 from hybridlat.evaluation.families import FamilyRecords
-from hybridlat.model.family.law import Embedding, Hyper
-from hybridlat.model.family.learn import adapt, embedded, fit
-from hybridlat.model.family.served import Calibration
+from hybridlat.model.family.calibration import Calibration
+from hybridlat.model.family.embedding import Embedding, Hyper
+from hybridlat.model.family.fit import embedded, fit
+from hybridlat.model.family.model import half_width
 from tests.experiments.scripts import load
 from tests.model.family.worlds import THERE, observations
 
@@ -52,13 +53,11 @@ def test_one_known_latency_is_near_what_the_product_makes_of_it() -> None:
     said, truth, half = one_known(Records("", (), {}), model, calibration, range(6))
     assert np.isnan(said[0, 1]) and np.isnan(np.diag(said)).all() and np.isfinite(said[2, 0])
     assert (truth[2] == [one.latency_us for one in told]).all()
-    adapted = adapt(model, THERE, [told[2]])
+    conditioned = model.condition([told[2]])
     for other in (0, 4):
-        logarithm, spread = adapted.log_latency(told[other].kernels)
-        assert np.log(said[2, other]) == pytest.approx(logarithm, abs=0.03)
-        before = model.spreads(model.equation(told[other].kernels, THERE)[1][None], [THERE])[0]
-        served = calibration.half_width(spread, "", before=before)
-        assert half[2, other] == pytest.approx(served, rel=0.05)
+        one = conditioned.predict(told[other].kernels, THERE)
+        assert said[2, other] == pytest.approx(one.median_us, rel=0.03)
+        assert half[2, other] == pytest.approx(half_width(calibration, one, THERE), rel=0.05)
 
 
 def test_the_page_says_what_the_lines_come_to() -> None:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from hybridlat import Predictor
-from hybridlat.model.family.served import FamilyModel
+from hybridlat.model.family import files
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.plugins import shipped
 from hybridlat.training.train import install
@@ -54,7 +54,7 @@ def _root() -> Path:
     atexit.register(shutil.rmtree, root, True)
     install(shipped("models") / CELLS, root / "installed" / CELLS)
     (root / "saved" / FAMILY).mkdir(parents=True)
-    FamilyModel.load(shipped("models") / FAMILY).save(root / "saved" / FAMILY)
+    files.save(files.load(shipped("models") / FAMILY), root / "saved" / FAMILY)
     for name in (CELLS, FAMILY):
         shutil.copytree(shipped("models") / name, root / "bare" / name)
     return root

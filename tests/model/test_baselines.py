@@ -8,7 +8,7 @@ import pytest
 from hybridlat.errors import InputError
 from hybridlat.model import baselines
 from hybridlat.model.baselines import Problem, Sums
-from hybridlat.model.family.kernels import table_of_texts
+from hybridlat.model.family.physics import table_of_texts
 from hybridlat.schema import plugins
 from tests.model.rows import DEVICE, latencies_us, texts
 

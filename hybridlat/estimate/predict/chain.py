@@ -50,7 +50,7 @@ from hybridlat.estimate.predict.source import (
     work_bytes,
 )
 from hybridlat.model.cell_model import CellModel
-from hybridlat.model.family.limits import least_us
+from hybridlat.model.family.physics import least_us
 from hybridlat.model.geometry import View, geometry
 from hybridlat.schema.device import Device
 

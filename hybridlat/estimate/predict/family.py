@@ -1,13 +1,11 @@
 """The law of an engine's family: kernels' latencies on devices without records of cells.
 
-The law is of kernels; a cell is the sum of its own. What the law gets wrong it gets wrong for all
-kernels of a network alike, so the errors of the cells are taken as shared: the width of the
-network's interval is the family's own, calibrated on networks that were held out.
+The law is of kernels; a cell is the sum of its own. Its errors are taken as shared within a
+network: the interval of the network is the family's own, calibrated on networks that were held out.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -30,12 +28,11 @@ from hybridlat.estimate.predict.source import (
 )
 from hybridlat.model.arrays import reading
 from hybridlat.model.family import shipped
-from hybridlat.model.family.dataset import KernelSet, Observation, Task, kernel_set, task_base
-from hybridlat.model.family.kernels import COPY, HOST, every_kernel, view_of
-from hybridlat.model.family.law import each_us
-from hybridlat.model.family.learn import AdaptedTask, adapt
-from hybridlat.model.family.limits import least_us, within_reach
-from hybridlat.model.family.served import FamilyModel, relative_point, unreadable
+from hybridlat.model.family.files import unreadable
+from hybridlat.model.family.model import FamilyModel, half_width
+from hybridlat.model.family.observations import KernelSet, Observation, kernel_set
+from hybridlat.model.family.physics import every_kernel
+from hybridlat.model.family.tasks import Task, label_of
 from hybridlat.schema.device import STRICT, Device
 from hybridlat.schema.estimate import OriginCode
 from hybridlat.schema.target import Target
@@ -43,7 +40,6 @@ from hybridlat.store import Store
 
 MOST_NETWORKS = 300
 """Measured networks that a family is conditioned on: more cost seconds and add little."""
-_FIRST_GUESS_SPREAD = 0.5  # of ln(latency) where no held-out error has calibrated a family
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +53,6 @@ class Family(CellSource):
     model: FamilyModel
     device: Device
     target: Target
-    adapted: AdaptedTask | None = None
     measured: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
@@ -78,7 +73,7 @@ class Family(CellSource):
             rows.append(Observation(self._set(one), task, one.latency_us))
             at = "it" if one.target == self.target else one.target
             counts["whose latency was given" if one.is_given else f"measured on {at}"] += 1
-        return replace(self, adapted=adapt(self.model, self.task, rows), measured=counts)
+        return replace(self, model=self.model.condition(rows), measured=counts)
 
     def predict(self, cells: NetworkCells, positions: Sequence[int]) -> list[CellLatency | None]:
         """See ``CellSource``: the sums of their kernels, as sure as the whole network is."""
@@ -90,36 +85,17 @@ class Family(CellSource):
         return cells.law_of(self, partial(self.network, cells))
 
     def network(self, cells: NetworkCells) -> NetworkLaw:
-        """The latencies of a network's cells."""
+        """The latencies of a network's cells, and its interval as the family states it."""
         copied_bytes = cells.read_copied_bytes() if self.task.copies else 0.0
         table, cell = every_kernel(cells.texts, cells.counts, copied_bytes)
         kernels = kernel_set(table, self.device, self.target.precision)
-        base, hyper = task_base(kernels, self.task), self.model.embedding.hyper
-        points = self.model.embedding(kernels.descriptors, kernels.classes)
-        plain = self.model.coefficients(self.task)
-        ratios = points @ (self.adapted.coefficients if self.adapted else plain)
-        each = each_us(kernels, base, ratios.astype(np.float64), hyper) / kernels.counts
-        _, equation = self.model.equation(kernels, self.task, points, plain)
-        spread, before = float(self.model.spreads(equation[None], [self.task])[0]), None
-        if self.adapted is not None:
-            before, (_, spread) = spread, self.adapted.log_latency(kernels, points)
-        # The point errs least relatively where a task's own networks tell its spread; see
-        # relative_point. The interval stays around the median.
-        seen = self.model.seen_of(self.task) if self.adapted is None else 0
-        factor = float(relative_point(np.array([spread]), seen)[0])
-        each = each * factor * np.exp(self.model.correction(kernels, self.task, points))
-        least = least_us(view_of(table, self.device, self.target.precision))
-        each[: len(cell)] = within_reach(each[: len(cell)], table.counts, least)
-        beside = np.isin(kernels.classes, (HOST, COPY))
-        calibration, quantile = self.model.calibration, normal_quantile(cells.confidence)
-        half_width = quantile * math.hypot(spread, _FIRST_GUESS_SPREAD)
-        if calibration is not None:
-            label = shipped.label_of(self.task)
-            half_width = calibration.half_width(spread, label, cells.confidence, before)
+        one = self.model.predict(kernels, self.task)
+        count = len(cell)
         return NetworkLaw(
-            np.bincount(cell, each[: len(cell)], len(cells.texts)).tolist(),
-            float(each[beside].sum()),
-            (half_width - math.log(factor)) / quantile,
+            np.bincount(cell, one.kernel_us[:count], len(cells.texts)).tolist(),
+            float(one.kernel_us[count:].sum()),
+            half_width(self.model.calibration, one, self.task, cells.confidence)
+            / normal_quantile(cells.confidence),
         )
 
     def most_telling(self, networks: Sequence[MeasuredNetwork]) -> tuple[int, float]:
@@ -127,20 +103,14 @@ class Family(CellSource):
 
         And what share (0..1) of the variance of their log-latencies it tells.
         """
-        count = len(networks)
-        sets = [self._set(one) for one in networks]
-        adapted = self.adapted or adapt(self.model, self.task, [])
-        weights = adapted.coefficients
-        found = [self.model.equation(each, self.task, None, weights)[1] for each in sets]
-        tasks = (*[self.task] * count, *adapted.tasks)
-        covariance = self.model.covariance(np.vstack([*found, adapted.equations]), tasks)
-        half = adapted.factor @ covariance[count:, :count]
-        left = covariance[:count, :count] - half.T @ half
+        tasks = [self.task] * len(networks)
+        each = self.model.predict_all([self._set(one) for one in networks], tasks)
+        left = self.model.gp.covariance(np.stack([one.equation for one in each]), tasks)
         unsure = left.diagonal()
         noise = self.model.embedding.hyper.own_variance
-        told = (np.square(left).sum(axis=0) - unsure**2) / (unsure + noise)
-        best = int(np.argmax(told))
-        return best, float(told[best] / max(unsure.sum() - unsure[best], 1e-6))
+        explained = (np.square(left).sum(axis=0) - unsure**2) / (unsure + noise)
+        best = int(np.argmax(explained))
+        return best, float(explained[best] / max(unsure.sum() - unsure[best], 1e-6))
 
     def _set(self, one: MeasuredNetwork) -> KernelSet:
         table, _ = every_kernel(one.texts, one.counts, one.copied_bytes)
@@ -151,8 +121,8 @@ class Family(CellSource):
         """Whose measurements the law rests on, the nearest first."""
         task, known, head = self.task, self.model.tasks, self.model
         title = (self.device.title or self.device.name).removeprefix("NVIDIA ")
-        label = shipped.label_of(task)
-        count = sum(head.seen_of(t) for t in known if shipped.label_of(t) == label)
+        label = label_of(task)
+        count = sum(head.seen_of(t) for t in known if label_of(t) == label)
         here = [t for t in known if t.device == task.device]
         code: OriginCode = "device-unmeasured"
         if task in known:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.errors import InputError
-from hybridlat.model.family.kernels import CLASSES, KernelTable
+from hybridlat.model.family.physics import CLASSES, KernelTable
 from hybridlat.model.geometry import COLUMN, Geometry, View, geometry
 from hybridlat.schema.device import Device
 from hybridlat.schema.plugins import Plugins

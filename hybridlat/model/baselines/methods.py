@@ -10,7 +10,7 @@ import numpy as np
 
 from hybridlat.model.baselines import Array, Baseline, Problem, Sums, Unit
 from hybridlat.model.cell_model import CellModel
-from hybridlat.model.family.kernels import CLASSES
+from hybridlat.model.family.physics import CLASSES
 from hybridlat.model.fit import fit_model
 from hybridlat.model.geometry import COLUMN
 from hybridlat.model.training_problem import FitConfig, check_installed

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from pathlib import Path
 
-import numpy as np
-
-from hybridlat.model.family import served
-from hybridlat.model.family.dataset import Task
+from hybridlat.model.family import files
+from hybridlat.model.family.calibration import ELSEWHERE, Calibration
+from hybridlat.model.family.model import FamilyModel
+from hybridlat.model.family.tasks import Task, label_of
 from hybridlat.schema.files import listing
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
@@ -43,9 +44,9 @@ def folders(family: str, user_folder: Path) -> list[Path]:
 
 
 @cache
-def load(folder: Path) -> served.FamilyModel:
+def load(folder: Path) -> FamilyModel:
     """The family model in a folder, read once a process; StoreError for a damaged one."""
-    return served.FamilyModel.load(folder)
+    return files.load(folder)
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class FamilyHead:
 
     name: str
     tasks: tuple[Task, ...]
-    calibration: served.Calibration | None
+    calibration: Calibration | None
     batches: Mapping[str, tuple[int, int]]
 
     @property
@@ -76,26 +77,19 @@ class FamilyHead:
         """
         if self.calibration is None:
             return None
-        label = served.ELSEWHERE if target is None else label_of(task_of(target, self.tasks))
+        label = ELSEWHERE if target is None else label_of(task_of(target, self.tasks))
         spread = self.calibration.spreads.get(label)
         if spread is None:
             return None
-        seen = self.networks(target) if target is not None else 0
-        point = float(served.relative_point(np.array([spread]), seen)[0])
-        return float(np.exp(self.calibration.half_width(spread, label))) / point - 1
+        return math.exp(self.calibration.half_width(spread, label)) - 1
 
 
 def head_of(folder: Path) -> FamilyHead:
     """The head of a family's model; StoreError for a damaged one."""
-    head = served.ModelHead.read(folder)
+    head = files.ModelHead.read(folder)
     return FamilyHead(
         folder.name.removeprefix("family_"), head.tasks, head.calibration, head.batches
     )
-
-
-def label_of(task: Task) -> str:
-    """A task as calibrations name it: the target, and the layout where sources tell it."""
-    return f"{task.device}/{task.engine}/{task.precision} {task.layout}".strip()
 
 
 def task_of(target: Target, tasks: Sequence[Task]) -> Task:

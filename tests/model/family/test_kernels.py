@@ -11,12 +11,8 @@ from hypothesis import strategies as st
 
 from experiments.public_data.kernel_tables import at_batch, kernel_table
 from hybridlat.engines import registry
-from hybridlat.model.family.kernels import (
-    CLASSES,
-    KernelTable,
-    describe,
-    power_slowdown,
-)
+from hybridlat.model.family.descriptors import describe
+from hybridlat.model.family.physics import CLASSES, KernelTable, power_slowdown
 from hybridlat.model.geometry import COLUMN
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target

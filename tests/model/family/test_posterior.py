@@ -4,20 +4,20 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from hybridlat.model.family.dataset import Array, Observation, Task
-from hybridlat.model.family.law import Embedding, Hyper
-from hybridlat.model.family.learn import fit
-from hybridlat.model.family.served import FamilyModel
-from tests.model.family.worlds import THERE, observations, true_us
+from hybridlat.model.family.embedding import Embedding, Hyper
+from hybridlat.model.family.fit import fit
+from hybridlat.model.family.model import FamilyModel
+from hybridlat.model.family.observations import Observation
+from hybridlat.model.family.tasks import Array
+from tests.model.family.worlds import THERE, log_us, observations, true_us
 
 EMBEDDING = Embedding(Hyper(), size=60)
 
 
 def _errors(model: FamilyModel, held_out: list[Observation]) -> Array:
     return np.array([
-        model.equation(one.kernels, one.task)[0] - np.log(true_us(one.kernels, one.task))
+        log_us(model, one) - np.log(true_us(one.kernels, one.task))
         for one in held_out
     ])  # fmt: skip
 
@@ -51,16 +51,9 @@ def test_another_device_is_answered_from_this_one() -> None:
     there = observations(30, 2, THERE)
     errors = _errors(model, there)
     assert np.median(np.abs(errors)) < 0.15
-    known = model.covariance(*_equations(model, observations(5, 3)))
-    unknown = model.covariance(*_equations(model, there[:5]))
-    assert np.diag(unknown).mean() > 2 * np.diag(known).mean()
-
-
-def _equations(
-    model: FamilyModel, rows: list[Observation]
-) -> tuple[NDArray[np.float32], list[Task]]:
-    result = [model.equation(one.kernels, one.task)[1] for one in rows]
-    return np.stack(result), [one.task for one in rows]
+    known = [model.predict(one.kernels, one.task).log_sd for one in observations(5, 3)]
+    unknown = [model.predict(one.kernels, one.task).log_sd for one in there[:5]]
+    assert np.mean(unknown) > 1.4 * np.mean(known)
 
 
 def test_two_tasks_together_are_told_apart() -> None:
@@ -85,7 +78,7 @@ def test_a_kernel_of_many_launches_is_learned_where_that_is_believed() -> None:
     def error(highest: float) -> float:
         embedding = Embedding(replace(Hyper(offset=2.0), highest=highest), size=60)
         model = fit(rows, embedding)
-        said = [model.equation(one.kernels, one.task)[0] for one in held_out]
+        said = [log_us(model, one) for one in held_out]
         return float(np.median(np.abs(np.subtract(said, truth))))
 
     assert error(6.0) < 0.2 < error(3.5)

@@ -7,19 +7,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hybridlat.model.family.dataset import (
+from hybridlat.model.family.descriptors import DESCRIPTORS, LAUNCH
+from hybridlat.model.family.embedding import Hyper
+from hybridlat.model.family.linearise import log_sum
+from hybridlat.model.family.observations import (
     DISPATCH_US,
     GROUPED,
     HOST_ROW,
-    Relations,
-    Sharing,
-    Task,
     kernel_set,
     task_base,
 )
-from hybridlat.model.family.kernels import DESCRIPTORS, HOST, LAUNCH
-from hybridlat.model.family.law import Hyper, log_sum
+from hybridlat.model.family.physics import HOST
 from hybridlat.model.family.shipped import copies_of, task_of
+from hybridlat.model.family.tasks import Relations, Sharing, Task
 from hybridlat.schema.target import Target
 from tests.model.family.worlds import GPU, table
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from hybridlat.graph.operators import KINDS
-from hybridlat.model.family.dataset import KernelSet, Observation, Task, kernel_set, task_base
-from hybridlat.model.family.kernels import CLASSES, KernelTable
+from hybridlat.model.family.model import FamilyModel
+from hybridlat.model.family.observations import KernelSet, Observation, kernel_set, task_base
+from hybridlat.model.family.physics import CLASSES, KernelTable
+from hybridlat.model.family.tasks import Task
 from hybridlat.model.geometry import COLUMN, COLUMNS
 from hybridlat.schema.device import Device
 
@@ -68,3 +70,8 @@ def observations(
         latency = true_us(kernels, task, slower) * float(np.exp(noise * draw.standard_normal()))
         result.append(Observation(kernels, task, latency, f"net{seed}-{i}"))
     return result
+
+
+def log_us(model: FamilyModel, one: Observation) -> float:
+    """The logarithm of a network's latency by a model."""
+    return float(np.log(model.predict(one.kernels, one.task).median_us))

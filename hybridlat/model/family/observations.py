@@ -1,35 +1,20 @@
-"""Latencies of whole networks as equations between kernels: what the family model learns from.
-
-A task is a slice of the data with a law of its own: a device, an engine version, a precision.
-"""
+"""Latencies of whole networks as equations between kernels: what the family model learns from."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
-from typing import Annotated
+from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.model.family.kernels import (
-    CLASSES,
-    COPY,
-    DESCRIPTORS,
-    HOST,
-    LAUNCH,
-    KernelTable,
-    describe,
-    groups_of,
-)
+from hybridlat.model.family.descriptors import DESCRIPTORS, LAUNCH, describe, groups_of
+from hybridlat.model.family.embedding import Hyper
+from hybridlat.model.family.physics import CLASSES, COPY, HOST, KernelTable, least_us, view_of
+from hybridlat.model.family.tasks import Array, Task
 from hybridlat.schema.device import Device
-from hybridlat.schema.target import VERSION
 
-Array = NDArray[np.float64]
-Number = Annotated[float, msgspec.Meta(ge=0, le=1e4)]
-"""Of a law: a standard deviation, a variance, a factor."""
 _NOTHING_US = 1e-3
 HOST_ROW = -2  # of a KernelSet
 STARTS_EACH_GROUP = ("paddle-tensorrt-2020", "paddle-tensorrt-2021")
@@ -47,94 +32,27 @@ GRAPH_SHARE = 0.5
 """What a CUDA graph leaves of a launch: some 4 us a small kernel in all, 5 to 13 without."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Task:
-    """One slice of the data with a law of its own.
-
-    ``engine`` is the engine with its version (``paddle-tensorrt-8.0``), ``layout`` that of the
-    activations where a source tells several apart (``nchw``, ``nhwc``), else empty. ``copies`` says
-    whether inputs and outputs are moved between host and device within the time that was taken,
-    ``graphs`` whether a CUDA graph replayed the network.
-    """
-
-    device: str
-    engine: str
-    precision: str
-    layout: str = ""
-    copies: bool = False
-    graphs: bool = False
-
-    @property
-    def runtime(self) -> str:
-        """The engine without its version."""
-        return VERSION.sub("", self.engine)
-
-
-@dataclass(frozen=True, slots=True)
-class Sharing:
-    """Variance of the kernels' log-ratios by what two tasks must have in common to share it.
-
-    ``all`` is common to the whole family, the others to tasks of one device, one engine version,
-    one precision, one layout, to one task alone, to all versions of one engine, and to one engine
-    version at one precision, which runs the same kernels on every device.
-    """
-
-    all: Number = 1.0
-    device: Number = 0.3
-    engine: Number = 0.2
-    precision: Number = 0.3
-    layout: Number = 0.1
-    task: Number = 0.4
-    runtime: Number = 0.0
-    recipe: Number = 0.0
-
-    @property
-    def total(self) -> float:
-        """Of a task with itself."""
-        return float(sum(astuple(self)))
-
-    def between(self, relations: Relations) -> Array:
-        """Covariance factor of every pair, (left x right)."""
-        each = [getattr(self, name) * same for name, same in relations.alike.items()]
-        return np.asarray(sum(each, float(self.all)))[relations.pairs]
-
-
-class Relations:
-    """What the tasks of two lists have in common: ``alike`` of the distinct ones by name.
-
-    ``pairs`` picks (left x right) of what is worked out for those.
-    """
-
-    def __init__(self, left: Sequence[Task], right: Sequence[Task]) -> None:
-        number = {task: i for i, task in enumerate(dict.fromkeys((*left, *right)))}
-        self.alike = {
-            name: np.equal.outer(*[np.array([getattr(task, name) for task in number], object)] * 2)
-            for name in ("device", "engine", "precision", "layout", "runtime")
-        }
-        self.alike["recipe"] = self.alike["engine"] & self.alike["precision"]
-        self.alike["task"] = np.eye(len(number), dtype=bool)
-        self.pairs = np.ix_([number[t] for t in left], [number[t] for t in right])
-
-
 @dataclass(frozen=True)
 class KernelSet:
     """The kernels of one network on one device: a row each, host and copy last.
 
     ``descriptors`` are rows of ``DESCRIPTORS`` and ``PARTS``, ``classes`` index ``CLASSES``,
-    ``base_us`` is the latency that the model corrects.
+    ``base_us`` is the latency that the model corrects, ``least_us`` what the device cannot beat.
     """
 
     descriptors: NDArray[np.float32]
     classes: NDArray[np.intp]
     counts: Array
     base_us: Array
+    least_us: Array
 
 
 def kernel_set(table: KernelTable, device: Device, precision: str) -> KernelSet:
     """The kernels of a network as a device sees them; ``precision`` names a peak of its sheet."""
     descriptors, base_us = describe(table, device, precision)
     classes, counts = np.append(table.classes, [HOST, COPY]), np.append(table.counts, [1.0, 1.0])
-    return KernelSet(descriptors.astype(np.float32), classes, counts, base_us)
+    least = np.append(least_us(view_of(table, device, precision)), [0.0, 0.0])
+    return KernelSet(descriptors.astype(np.float32), classes, counts, base_us, least)
 
 
 @dataclass(frozen=True)
@@ -150,6 +68,22 @@ class Observation:
     latency_us: float
     network: str = ""
     weight: float = 1.0
+
+
+def own_covariance(observations: Sequence[Observation], hyper: Hyper, hosts: Array) -> Array:
+    """Covariance of what networks have of their own, noise apart (6).
+
+    One network on one task, one architecture on all tasks, and its host: ``hosts`` are the hosts'
+    standard deviations.
+    """
+    names = np.unique([one.network for one in observations], return_inverse=True)[1]
+    tasks = [one.task for one in observations]
+    number = {task: i for i, task in enumerate(dict.fromkeys(tasks))}
+    task_of = np.array([number[task] for task in tasks], np.intp)
+    same = names[:, None] == names[None, :]
+    alike = same & (task_of[:, None] == task_of[None, :])
+    network = hyper.network**2 + np.outer(hosts, hosts)
+    return np.asarray(network * alike + hyper.architecture**2 * same)
 
 
 def task_base(kernels: KernelSet, task: Task) -> Array:

@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.model import trees
-from hybridlat.model.family.dataset import KernelSet, Observation, Task, task_base
-from hybridlat.model.family.kernels import CLASSES, COPY, DESCRIPTORS, HOST, LAYOUT, PARTS
-from hybridlat.model.family.law import Array, Float32
+from hybridlat.model.family.descriptors import DESCRIPTORS, LAYOUT
+from hybridlat.model.family.observations import KernelSet, Observation, task_base
+from hybridlat.model.family.physics import CLASSES, COPY, HOST, PARTS
+from hybridlat.model.family.tasks import Array, Float32, Task
 from hybridlat.model.xgboost_runtime import Booster
 
 APART = 0.15

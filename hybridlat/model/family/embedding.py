@@ -1,31 +1,25 @@
-"""The law of kernels' latencies: a Gaussian process seen through the logarithm of sums.
+"""The embedding of kernels, and what is assumed of a family's law before data.
 
-A kernel takes ``base * exp(f)``; ``f`` is a Gaussian process over kernels and tasks. The covariance
-of two kernels is a sum of two Gaussian kernels over the descriptors (a smooth one and a rough one),
-one term for kernels of the same class and a constant, and linear terms in the shares that compute,
-memory and launch have of a kernel's base. Random Fourier features (Rahimi and Recht 2007) make it
-an inner product of points, one for each kernel.
-
-Of a network only ``log(sum of counts * base * exp(f))`` is seen.
+The covariance of two kernels' log-ratios is a sum of two Gaussian kernels over the descriptors (a
+smooth one and a rough one), one term for kernels of the same class and a constant, and linear terms
+in the shares that compute, memory and launch have of a kernel's base. Random Fourier features
+(Rahimi and Recht 2007) make it an inner product of points phi, one for each kernel (2).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
-from typing import Annotated, Any
+from dataclasses import dataclass, field
+from typing import Annotated
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.model.family.dataset import HOST_ROW, KernelSet, Number, Relations, Sharing, Task
-from hybridlat.model.family.kernels import CLASSES, COPY, DESCRIPTORS, HOST, LAYOUT, PARTS
-
-Array = NDArray[np.float64]
-Float32 = NDArray[np.float32]
-LOWEST = -1.3
-"""Bound of a kernel's log-ratio to its base: what no kernel was seen to leave."""
+from hybridlat.model.family.descriptors import DESCRIPTORS, LAYOUT
+from hybridlat.model.family.physics import CLASSES, COPY, HOST, PARTS
+from hybridlat.model.family.tasks import Array, Float32, Number, Relations, Sharing, Task
+from hybridlat.schema.plugins import shipped_table
 
 
 @dataclass(frozen=True)
@@ -74,81 +68,17 @@ class Hyper:
         return self.noise**2 + self.network**2 + self.architecture**2
 
 
-def _lengths(scale: float = 1.0, **factors: float) -> Array:
-    lengths = Hyper().lengths * scale
+def embedding_of(family: str) -> Embedding:
+    """The embedding that ``data/families.toml`` assumes of a family, before data."""
+    table = shipped_table("families")[family]
+    factors = {"scale": 1.0, **table.get("lengths", {})}
+    lengths = Hyper().lengths * factors.pop("scale")
     for name, factor in factors.items():
         lengths[DESCRIPTORS.index(name)] *= factor
-    return lengths
-
-
-_STEADY: dict[str, Any] = {"noise": 0.05, "network": 0.02, "architecture": 0.02}
-"""Where little of a latency is noise or a network's own."""
-
-
-def _table(text: str) -> dict[str, Sharing]:
-    header, *rows = [line.split() for line in text.strip().splitlines()]
-    nothing = {one.name: 0.0 for one in fields(Sharing)}
-    return {
-        name: Sharing(**nothing | dict(zip(header[1:], map(float, values), strict=True)))
-        for name, *values in rows
-    }
-
-
-_TENSORRT = _table("""
-    term        all   device engine precision runtime recipe task
-    smooth      1.1   0.089  0      0         0.11    0      0
-    rough       0.18  0.012  0.35   0.045     0.045   0      0
-    class       0.37  0.018  0.032  0.048     0.57    0.031  0.017
-    host        30    0.25   0.29   0.13      0.69    30     30
-    copy        1.1   0.19   0.3    0.1       0.3     30     30
-    offset      0.11  0      0      0.097     0.052   0      0
-    by_compute  5.5   0.032  0.026  0.13      0.48    0.04   0
-    compute     0.15  0.011  0      0.041     0.077   0.022  0
-    by_memory   0.64  0.033  0.043  0.17      1.1     0.043  0.15
-    memory      1.9   0.11   0.019  0.016     0.071   0.012  0
-    by_launch   0.45  5      1.4    0.038     4.1     0.063  0.12
-    launch      0.23  0.044  0.34   0.01      0.053   0.01   0.03
-""")
-_TORCH_COMPILE = _table("""
-    term        all   engine runtime task
-    smooth      1.9   0      0.02    0
-    rough       0.25  0.06   0       0.08
-    class       13    0.04   0       0.05
-    offset      0.5   0.05   0       0.05
-""")
-"""What tasks share of each term. Large kernels are alike everywhere; how small ones are launched is
-a matter of the device and of the engine's version, what a run costs beside them of the table."""
-ASSUMED = {
-    # Chosen on tables of one collection (experiments/28_family_shares.py), noise by hand: single
-    # figures of others are off by more than their tables say.
-    "tensorrt": (800, Hyper(
-        lengths=_lengths(1.2, k=1.5, roofline=0.5, balance=0.0, units=0.0),
-        class_distance=0.9, rough_scale=1.5,
-        noise=0.06, network=0.03, architecture=0.03, highest=5.0, by_part=0.3, parts=0.6,
-        apart=_TENSORRT, alone=0.5, boosted=True,
-    )),
-    # Devices differ by little but their data sheets. Descriptors that tell devices apart count
-    # less where few devices tell of another.
-    "torch": (160, Hyper(
-        lengths=_lengths(
-            balance=0.0, units=0.0, to_last_cache=0.3, roofline=0.5, outputs_per_unit=0.5
-        ),
-        sharing=Sharing(all=1.0, device=0.05, engine=0.05, precision=0.1, layout=0.3, task=0.05),
-        by_part=0.3, parts=0.3, layout_distance=1.0, overlap=3.0, host=0.2, **_STEADY,
-        apart={"host": Sharing(1.0, device=6.0, engine=1.0, precision=2.0, layout=0.0, task=4.0)},
-    )),
-    # Hundreds of networks, timed at large batches, tell kernels apart that dozens do not.
-    "torch-compile": (240, Hyper(
-        lengths=_lengths(1.4), **_STEADY | {"noise": 0.03}, apart=_TORCH_COMPILE
-    )),
-}  # fmt: skip
-"""By family, before data: waves (more where fewer rows are known), and what is assumed."""
-
-
-def embedding_of(family: str) -> Embedding:
-    """The kernels of a family, as is assumed before data."""
-    size, hyper = ASSUMED[family]
-    return Embedding(hyper, size)
+    apart = {term: Sharing(**shares) for term, shares in table["sharing"].items()}
+    sharing = apart.pop("other", Sharing())
+    hyper = Hyper(lengths=lengths, sharing=sharing, apart=apart, **table["hyper"])
+    return Embedding(hyper, table["waves"])
 
 
 class Embedding:
@@ -261,28 +191,3 @@ def _orthogonal(draw: np.random.Generator, dimensions: int, count: int) -> Array
         lengths = np.sqrt((draw.standard_normal((dimensions, dimensions)) ** 2).sum(axis=0))
         blocks.append(directions * lengths)
     return np.hstack(blocks)[:, :count]
-
-
-def log_sum(kernels: KernelSet, base_us: Array, ratios: Array, hyper: Hyper) -> tuple[float, Array]:
-    """(logarithm of the network's latency, what it moves by for a row's logarithm)."""
-    each = each_us(kernels, base_us, ratios, hyper)
-    total = float(each.sum())
-    share = each / total
-    if hyper.overlap > 1:
-        device = 1 - float(share[HOST_ROW])
-        share *= device ** (hyper.overlap - 1)
-        share[HOST_ROW] = 1 - device**hyper.overlap
-    return float(np.log(total)), np.asarray(share)
-
-
-def each_us(kernels: KernelSet, base_us: Array, ratios: Array, hyper: Hyper) -> Array:
-    """What every row takes in all, in us; of a host beside the device, what is waited for it.
-
-    Log-ratios count from ``LOWEST`` to ``highest``.
-    """
-    each = kernels.counts * base_us * np.exp(np.clip(ratios, LOWEST, hyper.highest))
-    if hyper.overlap > 1:
-        device = float(each.sum() - each[HOST_ROW])
-        whole = (device**hyper.overlap + each[HOST_ROW] ** hyper.overlap) ** (1 / hyper.overlap)
-        each[HOST_ROW] = whole - device
-    return np.asarray(each)

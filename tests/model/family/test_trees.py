@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hybridlat.model.family import boosted
-from hybridlat.model.family.boosted import APART, TaskTrees
-from hybridlat.model.family.dataset import Array, Observation, family_of, task_base
-from hybridlat.model.family.law import Embedding, Hyper
-from hybridlat.model.family.learn import adapt, fit
-from tests.model.family.worlds import HERE, observations, true_us
+from hybridlat.model.family import trees
+from hybridlat.model.family.embedding import Embedding, Hyper
+from hybridlat.model.family.fit import fit
+from hybridlat.model.family.observations import Observation, family_of, task_base
+from hybridlat.model.family.tasks import Array
+from hybridlat.model.family.trees import APART, TaskTrees
+from tests.model.family.worlds import HERE, log_us, observations, true_us
 
 ROWS = observations(40, 1)
 
@@ -20,7 +21,7 @@ ROWS = observations(40, 1)
 def _told(rows: list[Observation], errors: Array) -> TaskTrees | None:
     names = np.array([one.network for one in rows])
     families = np.array([family_of(one.network) for one in rows])
-    return boosted.weighed(rows, [(names, errors), (families, errors)])
+    return trees.weighed(rows, [(names, errors), (families, errors)])
 
 
 def test_parts_of_the_base_have_factors_of_their_own() -> None:
@@ -79,12 +80,12 @@ def test_trees_mend_a_law_that_is_too_stiff_and_belong_to_a_task_with_networks_e
     def error(with_trees: bool) -> float:
         law = model if with_trees else replace(model, trees={})
         held_out = observations(30, 2)
-        said = [law.equation(one.kernels, HERE)[0] for one in held_out]
+        said = [log_us(law, one) for one in held_out]
         truth = [np.log(true_us(one.kernels, HERE)) for one in held_out]
         return float(np.median(np.abs(np.subtract(said, truth))))
 
     assert error(True) < 0.7 * error(False)
-    assert not fit(ROWS[: boosted.LEAST - 1], embedding).trees
+    assert not fit(ROWS[: trees.LEAST - 1], embedding).trees
     assert not fit(ROWS, embedding, with_trees=False).trees
     assert not fit(ROWS, Embedding(replace(stiff, boosted=False), size=40)).trees
 
@@ -96,13 +97,12 @@ def test_what_trees_add_stays_when_networks_correct_a_task() -> None:
     assert found is not None
     model = replace(plain, trees={HERE: replace(found, weight=0.5)})
     (other,) = observations(1, 5)
-    points = model.embedding(other.kernels.descriptors, other.kernels.classes)
-    added = model.correction(other.kernels, HERE, points)
+    added = log_us(model, other) - log_us(plain, other)
     assert added != 0
-    # A network that takes what is said anyway moves nothing.
-    said = model.equation(other.kernels, HERE)[0]
-    measured = replace(other, latency_us=float(np.exp(said)))
-    assert adapt(model, HERE, [measured]).log_latency(other.kernels)[0] == pytest.approx(said)
-    assert model.equation(other.kernels, HERE)[0] - plain.equation(other.kernels, HERE)[
-        0
-    ] == pytest.approx(added)
+    # A network that takes what is predicted anyway moves nothing.
+    predicted = log_us(model, other)
+    conditioned = model.condition([replace(other, latency_us=float(np.exp(predicted)))])
+    assert log_us(conditioned, other) == pytest.approx(predicted)
+    slower = plain.condition([replace(other, latency_us=1.2 * other.latency_us)])
+    boosted_too = replace(slower, trees=model.trees)
+    assert log_us(boosted_too, other) - log_us(slower, other) == pytest.approx(added)

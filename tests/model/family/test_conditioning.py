@@ -8,11 +8,13 @@ import pytest
 from numpy.typing import NDArray
 
 from experiments.family_choice import choose
-from hybridlat.model.family.dataset import Array, KernelSet, Observation, Sharing, Task
-from hybridlat.model.family.law import Embedding, Hyper
-from hybridlat.model.family.learn import adapt, fit
-from hybridlat.model.family.served import FamilyModel, calibrate
-from tests.model.family.worlds import THERE, observations, true_us
+from hybridlat.model.family.calibration import calibrate
+from hybridlat.model.family.embedding import Embedding, Hyper
+from hybridlat.model.family.fit import fit
+from hybridlat.model.family.model import FamilyModel
+from hybridlat.model.family.observations import KernelSet, Observation
+from hybridlat.model.family.tasks import Array, Sharing, Task
+from tests.model.family.worlds import THERE, log_us, observations, true_us
 
 SLOWER = 0.4
 
@@ -28,13 +30,12 @@ def test_a_few_networks_correct_a_new_device(model: FamilyModel) -> None:
     truth = np.array([np.log(true_us(one.kernels, THERE, SLOWER)) for one in held_out])
 
     def errors(count: int) -> Array:
-        adapted = adapt(model, THERE, few[:count])
-        guesses = [adapted.log_latency(one.kernels)[0] for one in held_out]
-        return np.asarray(guesses - truth)
+        conditioned = model.condition(few[:count])
+        return np.asarray([log_us(conditioned, one) for one in held_out] - truth)
 
     def spreads(count: int) -> float:
-        adapted = adapt(model, THERE, few[:count])
-        return float(np.mean([adapted.log_latency(one.kernels)[1] for one in held_out]))
+        conditioned = model.condition(few[:count])
+        return float(np.mean([conditioned.predict(one.kernels, THERE).log_sd for one in held_out]))
 
     assert np.median(np.abs(errors(0))) > 0.3
     assert np.median(np.abs(errors(5))) < 0.06
@@ -50,7 +51,7 @@ def test_one_network_does_not_tell_what_the_host_of_another_costs() -> None:
     def spread(host: float, rows: Sequence[Observation]) -> float:
         model = fit(observations(40, 1), Embedding(replace(hyper, host=host), size=40))
         known = [replace(rows[0], latency_us=5000.0)] * 3
-        return adapt(model, eager, known).log_latency(rows[1].kernels)[1]
+        return model.condition(known).predict(rows[1].kernels, eager).log_sd
 
     assert spread(0.3, small) > 0.25 > 2 * spread(0.0, small)
     large = [replace(one, kernels=_of_batches(one.kernels, 1e3)) for one in few]
@@ -66,10 +67,9 @@ def test_one_wrong_network_among_five_is_held_off(model: FamilyModel) -> None:
     few = observations(6, 2, THERE, slower=SLOWER)
     wrong = [*few[:5], replace(few[5], latency_us=few[5].latency_us * 20)]
     held_out = observations(20, 3, THERE, slower=SLOWER)
-    adapted = adapt(model, THERE, wrong)
+    conditioned = model.condition(wrong)
     errors = [
-        adapted.log_latency(one.kernels)[0] - np.log(true_us(one.kernels, THERE, SLOWER))
-        for one in held_out
+        log_us(conditioned, one) - np.log(true_us(one.kernels, THERE, SLOWER)) for one in held_out
     ]
     assert np.median(np.abs(errors)) < 0.3
 
@@ -77,7 +77,7 @@ def test_one_wrong_network_among_five_is_held_off(model: FamilyModel) -> None:
 def test_a_measured_latency_must_be_above_zero(model: FamilyModel) -> None:
     (one,) = observations(1, 4, THERE)
     with pytest.raises(ValueError, match="not above zero"):
-        adapt(model, THERE, [replace(one, latency_us=0.0)])
+        model.condition([replace(one, latency_us=0.0)])
 
 
 def test_the_chosen_leave_less_uncertain_than_random_ones(model: FamilyModel) -> None:
@@ -87,11 +87,11 @@ def test_the_chosen_leave_less_uncertain_than_random_ones(model: FamilyModel) ->
 
     def left(places: Sequence[int] | NDArray[np.intp]) -> float:
         measured = [
-            Observation(k, THERE, float(np.exp(model.equation(k, THERE)[0])))
-            for k in map(candidates.__getitem__, places)
+            Observation(candidates[i], THERE, model.predict(candidates[i], THERE).median_us, str(i))
+            for i in places
         ]
-        adapted = adapt(model, THERE, measured)
-        return float(sum(adapted.log_latency(kernels)[1] ** 2 for kernels in candidates))
+        conditioned = model.condition(measured)
+        return float(sum(conditioned.predict(k, THERE).log_sd ** 2 for k in candidates))
 
     draw = np.random.default_rng(0)
     random = [left(draw.choice(30, 4, replace=False)) for _ in range(6)]

@@ -1,0 +1,83 @@
+"""Intervals of networks' latencies from the errors of networks that were held out.
+
+Normalised split conformal prediction (Papadopoulos et al. 2002), equations (13) and (14).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from hybridlat.model.family.tasks import Array, Number
+
+ELSEWHERE = ""
+"""Stands among the tasks of a calibration for devices that were left out."""
+_FLOOR = 0.05
+_PRIOR_SCORES = 20.0
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Intervals from out-of-fold errors: normalised split conformal (Papadopoulos et al. 2002).
+
+    ``scores`` of held-out networks, ascending, of all tasks and by task: absolute log-errors over
+    ``sqrt(spread² + floor²)``, the spread being what the model itself says of the network.
+    ``spreads`` are the medians of those of each task.
+    """
+
+    floor: Number
+    pooled: Array
+    by_task: dict[str, Array]
+    spreads: dict[str, Number] = field(default_factory=dict)
+
+    def half_width(
+        self, spread: float, task: str, confidence: float = 0.9, before: float | None = None
+    ) -> float:
+        """Half the width of the interval of the logarithm; wider for a higher confidence.
+
+        A task's own quantile counts by its scores against ``20`` of the pool's, so that a task
+        without any has the pool's. ``before`` is the spread before networks of the task were
+        measured: what they leave is missed as on learned tasks, by no more than without them.
+        """
+        own = self.by_task.get(task, np.zeros(0))
+        factor = _quantile(self.pooled, confidence)
+        if before is not None and not len(own) and self.by_task:
+            learned = _quantile(np.sort(np.concatenate(list(self.by_task.values()))), confidence)
+            widest = factor * np.hypot(before, self.floor)
+            return float(min(learned * np.hypot(spread, self.floor), widest))
+        if len(own):
+            weight = len(own) / (len(own) + _PRIOR_SCORES)
+            factor = weight * _quantile(own, confidence) + (1 - weight) * factor
+        return float(factor * np.hypot(spread, self.floor))
+
+    def rounded(self) -> Calibration:
+        """The same, scores to four figures."""
+        by_task = {name: _rounded(scores) for name, scores in self.by_task.items()}
+        return replace(self, pooled=_rounded(self.pooled), by_task=by_task)
+
+
+def calibrate(errors: Array, spreads: Array, tasks: Sequence[str]) -> Calibration:
+    """Learn from log-errors of networks that were held out, and the spreads stated for them.
+
+    Raises ValueError where there are none.
+    """
+    if not len(errors):
+        raise ValueError("no held-out error to calibrate intervals with")
+    scores = np.abs(errors) / np.hypot(spreads, _FLOOR)
+    names = np.array(list(tasks))
+    places = {str(name): names == name for name in np.unique(names)}
+    by_task = {name: np.sort(scores[mine]) for name, mine in places.items()}
+    medians = {name: float(np.median(spreads[mine])) for name, mine in places.items()}
+    return Calibration(_FLOOR, np.sort(scores), by_task, medians)
+
+
+def _rounded(scores: Array) -> Array:
+    return np.array([float(f"{score:.4g}") for score in scores])
+
+
+def _quantile(scores: Array, confidence: float) -> float:
+    """The conformal quantile: the (n + 1)·confidence smallest score, the largest at most."""
+    rank = int(np.ceil((len(scores) + 1) * confidence)) - 1
+    return float(scores[min(max(rank, 0), len(scores) - 1)])

@@ -1,0 +1,96 @@
+"""Tasks, and what two of them have in common.
+
+A task is a slice of the data with coefficients of its own: a device, an engine version, a
+precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from typing import Annotated
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridlat.schema.target import VERSION
+
+Array = NDArray[np.float64]
+Float32 = NDArray[np.float32]
+Number = Annotated[float, msgspec.Meta(ge=0, le=1e4)]
+"""Of a law: a standard deviation, a variance, a factor."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Task:
+    """One slice of the data with a law of its own.
+
+    ``engine`` is the engine with its version (``paddle-tensorrt-8.0``), ``layout`` that of the
+    activations where a source tells several apart (``nchw``, ``nhwc``), else empty. ``copies`` says
+    whether inputs and outputs are moved between host and device within the time that was taken,
+    ``graphs`` whether a CUDA graph replayed the network.
+    """
+
+    device: str
+    engine: str
+    precision: str
+    layout: str = ""
+    copies: bool = False
+    graphs: bool = False
+
+    @property
+    def runtime(self) -> str:
+        """The engine without its version."""
+        return VERSION.sub("", self.engine)
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """Variance of the kernels' log-ratios by what two tasks must have in common to share it.
+
+    ``all`` is common to the whole family, the others to tasks of one device, one engine version,
+    one precision, one layout, to one task alone, to all versions of one engine, and to one engine
+    version at one precision, which runs the same kernels on every device.
+    """
+
+    all: Number = 1.0
+    device: Number = 0.3
+    engine: Number = 0.2
+    precision: Number = 0.3
+    layout: Number = 0.1
+    task: Number = 0.4
+    runtime: Number = 0.0
+    recipe: Number = 0.0
+
+    @property
+    def total(self) -> float:
+        """Of a task with itself."""
+        return float(sum(astuple(self)))
+
+    def between(self, relations: Relations) -> Array:
+        """Covariance factor of every pair, (left x right)."""
+        each = [getattr(self, name) * same for name, same in relations.alike.items()]
+        return np.asarray(sum(each, float(self.all)))[relations.pairs]
+
+
+class Relations:
+    """What the tasks of two lists have in common: ``alike`` of the distinct ones by name.
+
+    ``pairs`` picks (left x right) of what is worked out for those.
+    """
+
+    def __init__(self, left: Sequence[Task], right: Sequence[Task]) -> None:
+        number = {task: i for i, task in enumerate(dict.fromkeys((*left, *right)))}
+        self.alike = {
+            name: np.equal.outer(*[np.array([getattr(task, name) for task in number], object)] * 2)
+            for name in ("device", "engine", "precision", "layout", "runtime")
+        }
+        self.alike["recipe"] = self.alike["engine"] & self.alike["precision"]
+        self.alike["task"] = np.eye(len(number), dtype=bool)
+        self.pairs = np.ix_([number[t] for t in left], [number[t] for t in right])
+
+
+def label_of(task: Task) -> str:
+    """A task as calibrations name it: the target, and the layout where sources tell it."""
+    return f"{task.device}/{task.engine}/{task.precision} {task.layout}".strip()
