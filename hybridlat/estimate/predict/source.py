@@ -125,19 +125,20 @@ class NetworkLaw:
         """
         if self.composed is not None:
             return self.composed
-        total = widths = 0.0
-        for i, (us, count) in enumerate(zip(self.cells_us, cells.counts, strict=True)):
-            spread, cell = self.spread_share, elsewhere.get(i)
-            if cell is not None and cell.latency_us is not None:
-                us, spread = cell.latency_us, cell.spread_share
-            if not math.isnan(us):
-                total += count * us
-                widths += count * us * spread
-        spread = widths / total if total > 0 else self.spread_share
+        each_us, spreads = np.array(self.cells_us), np.full(len(self.cells_us), self.spread_share)
+        for i, cell in elsewhere.items():
+            if cell.latency_us is not None:
+                each_us[i], spreads[i] = cell.latency_us, cell.spread_share
+        uses_us = np.nan_to_num(each_us * cells.counts)
+        total_us = max(float(uses_us.sum()) + self.beside_us, 1e-9)
+        whole = (float(uses_us @ spreads) + self.beside_us * self.spread_share) / total_us
+        # What the cells' errors come to in the posterior; the rest of the width is none of theirs.
+        parts = uses_us / total_us * spreads
+        cells_variance = SHARED * parts.sum() ** 2 + (1 - SHARED) * float(parts @ parts)
         return Composition(
             overhead_us=self.beside_us,
             confidence=cells.confidence,
-            residual_share=spread * (1 - SHARED) ** 0.5,
+            residual_share=math.sqrt(max(whole**2 - cells_variance, 0.0)),
             correlation=Correlation(network=SHARED, kind=0.0, near=0.0),
         )
 

@@ -1,0 +1,50 @@
+"""What an estimate serves is the interval that its family was calibrated to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hybridlat import Predictor
+from hybridlat.engines import device_sheets
+from hybridlat.engines.registry import lower
+from hybridlat.estimate.predict.source import copied_bytes
+from hybridlat.graph.cells import cut
+from hybridlat.graph.signature import sign
+from hybridlat.model.family import shipped
+from hybridlat.model.family.model import interval_us
+from hybridlat.model.family.observations import kernel_set
+from hybridlat.model.family.physics import table_of_texts
+from hybridlat.onnx_io import read_network
+from hybridlat.schema.target import Target
+
+NETS = Path(__file__).parents[2] / "data/nets"
+TARGETS = (
+    "t4/tensorrt/fp16",
+    "orin-nano-7w/tensorrt/fp16",
+    "v100/paddle-tensorrt-8.0/fp16",  # of host to host
+    "v100/torch-ngc/amp",  # whose hosts take most of the time at batch 1
+    "a2/torch/fp32",  # of which nothing was measured
+    "rtx-4090/torch-compile-2.4/amp",
+)
+
+
+@pytest.mark.parametrize("batch", [1, 8, 64])
+@pytest.mark.parametrize("text", TARGETS)
+def test_the_interval_served_is_the_calibrated_one(text: str, batch: int, tmp_path: Path) -> None:
+    target = Target.parse(text)
+    (folder,) = shipped.folders(shipped.FAMILY_OF[target.engine], tmp_path)
+    model, device = shipped.load(folder), device_sheets.of_target(target)
+    task = shipped.task_of(target, model.tasks)
+    predictor = Predictor(target, store=f"sqlite:///{tmp_path}/s.db", measure="never")
+    for net in ("mobilenetv2_100", "resnet18"):
+        network = read_network(NETS / f"{net}.onnx", batch)
+        texts = [sign(cell.network).text for cell in cut(lower(network, target))]
+        copied = copied_bytes(network) if task.copies else 0.0
+        table = table_of_texts(texts, [1.0] * len(texts), copied)
+        one = model.predict(kernel_set(table, device, target.precision), task)
+        estimate = predictor.predict(NETS / f"{net}.onnx", batch=batch)
+        assert estimate.latency_us == pytest.approx(one.median_us, rel=1e-3)
+        expected = interval_us(model.calibration, one, task)
+        assert estimate.interval_us == pytest.approx(expected, rel=1e-3)
