@@ -3,8 +3,9 @@
     python docs/pictures.py
 
 Writes into ``docs/pictures``: ``cells.png`` (kernels of a network and their cells), ``blocks.svg``
-(those of a network with a skip connection) and ``intervals.png`` (errors of held-out networks
-against their intervals, from ``experiments/figures``).
+(those of a network with a skip connection), ``intervals.png`` (errors of held-out networks
+against their intervals, from ``experiments/figures``) and ``family.png`` (what a shipped family
+model says of one kernel).
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ TARGET = "epyc-26-2/onnxruntime-1.31/fp32/1t"
 NETWORK, CELLS = "resnet18", 5  # how many of its cells are drawn
 INK, CELL, LINE = "#333333", "#e3eef9", "#5b7fa6"
 MOST_PERCENT = 21
+TASKS = {
+    "v100/paddle-tensorrt-8.0/fp32": "#c8553d", "orin-nano/tensorrt-trtutils/fp16": "#0b6e4f",
+    "l4/tensorrt/fp16": "#5b7fa6",
+}  # fmt: skip
 REGIMES = {"unseen": ("nothing measured", "#c8553d"), "gated@5%": ("gate at 5 %", "#0b6e4f")}
 
 
@@ -130,6 +135,43 @@ def draw_intervals(axes: Any) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def draw_family(axes: Any) -> None:
+    """A 3x3 convolution on a 28x28 map: its latency over its base, on three tasks."""
+    import numpy as np
+
+    from hybridlat.engines import device_sheets
+    from hybridlat.graph.builder import NetworkBuilder
+    from hybridlat.graph.signature import sign
+    from hybridlat.model.family import shipped
+    from hybridlat.model.family.observations import kernel_set
+    from hybridlat.model.family.physics import table_of_texts
+    from hybridlat.schema.target import Target
+
+    widths = np.arange(16, 513, 16)
+    texts = []
+    for width in widths.tolist():
+        b = NetworkBuilder()
+        b.conv(b.input((1, width, 28, 28)), width, 3)
+        texts.append(sign(b.network()).text)
+    for text, colour in TASKS.items():
+        target = Target.parse(text)
+        model = shipped.load(shipped.folders("tensorrt", Path())[0])
+        task, device = shipped.task_of(target, model.tasks), device_sheets.of_target(target)
+        sets = [kernel_set(table_of_texts([t], [1.0]), device, target.precision) for t in texts]
+        points = np.stack([model.embedding(one.descriptors, one.classes)[0] for one in sets])
+        logs = points @ model.coefficients(task)
+        spreads = model.gp.spreads(points, [task] * len(points))
+        seen = model.seen_of(task)
+        label = f"{text}: {seen} networks" if seen else f"{text}: none of this device"
+        axes.plot(widths, np.exp(logs), color=colour, label=label)
+        axes.fill_between(widths, np.exp(logs - spreads), np.exp(logs + spreads), color=colour,
+                          alpha=0.15, lw=0)  # fmt: skip
+    axes.set(xlabel="channels of a 3x3 convolution on a 28x28 map", ylabel="latency / base",
+             ylim=(0, None), xlim=(16, 512))  # fmt: skip
+    axes.legend(frameon=False, fontsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
 def main() -> None:
     """Draw all pictures again."""
     import matplotlib as mpl
@@ -143,6 +185,7 @@ def main() -> None:
         ("cells.png", draw_cells, (9, 2.4)),
         ("blocks.svg", draw_blocks, (9, 2.6)),
         ("intervals.png", draw_intervals, (6, 3.6)),
+        ("family.png", draw_family, (6.5, 3.2)),
     ):
         figure, axes = plt.subplots(figsize=size, layout="constrained")
         draw(axes)
