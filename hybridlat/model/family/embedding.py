@@ -75,7 +75,7 @@ def embedding_of(family: str) -> Embedding:
     lengths = Hyper().lengths * factors.pop("scale")
     for name, factor in factors.items():
         lengths[DESCRIPTORS.index(name)] *= factor
-    apart = {term: Sharing(**shares) for term, shares in table["sharing"].items()}
+    apart = {term: Sharing(**shares) for term, shares in table.get("sharing", {}).items()}
     sharing = apart.pop("other", Sharing())
     hyper = Hyper(lengths=lengths, sharing=sharing, apart=apart, **table["hyper"])
     return Embedding(hyper, table["waves"])
