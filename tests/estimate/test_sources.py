@@ -36,7 +36,7 @@ def predicted(store: str, target: str, **options: float) -> Estimate:
 @pytest.mark.parametrize("target", ["h200/tensorrt-8.6/fp16", "rtx-5090/torch-compile/amp"])
 def test_a_gpu_that_nobody_measured_answers_with_every_cell(target: str, tmp_path: Path) -> None:
     estimate = predicted(str(tmp_path / "none.db"), target, tolerance=0.99)
-    assert estimate.supported and estimate.within_tolerance
+    assert estimate.supported
     assert {cell.source for cell in estimate.cells} == {"predicted"}
     assert estimate.latency_us is not None and estimate.interval_us is not None
     assert 50 < estimate.interval_us[0] < estimate.latency_us < estimate.interval_us[1] < 50_000

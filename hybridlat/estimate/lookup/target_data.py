@@ -32,6 +32,7 @@ RecordSource = Store | PackLookup
 T = TypeVar("T")
 V = TypeVar("V")
 _CACHED_VERSION = 6
+_OWN_CELLS = 50  # measured here, from which on they tell more than those of a pack
 
 
 class TargetData:
@@ -134,6 +135,12 @@ class TargetData:
         return shipped + self.at_this_state(
             "networks", lambda: self.store.revision(self.target, ["network"])[0]
         )
+
+    @property
+    def is_of_another_machine(self) -> bool:
+        """Whether what is shipped of the target outweighs what this machine has measured."""
+        own = self.at_this_state("cells", lambda: self.store.revision(self.target, ["cell"])[0])
+        return bool(self._packs) and own < _OWN_CELLS
 
     def may_be_measured(self, partition: Partition) -> bool:
         """Whether a network may have been measured whole here: False only where that is certain."""

@@ -64,7 +64,8 @@ class OtherTarget(CellSource):
         if self.differs == "cpu":
             threads = math.log((here.threads or 1) / (there.threads or 1))
             return replace(seen, common=math.hypot(seen.common, threads))
-        return seen.over(version_gap(here, there))
+        seen = seen.over(version_gap(here, there))
+        return seen.and_also(RATIOS["machine", ""]) if self.there.is_of_another_machine else seen
 
     @property
     def ratios(self) -> Ratios:
@@ -84,7 +85,8 @@ class OtherTarget(CellSource):
         there = self.there.target
         if self.differs == "version":
             few = "Few" if self._compared else "No"
-            text = f"{few} data for this version, taken from {there}{self._compared}."
+            whose = ", as another machine measured it" if self.there.is_of_another_machine else ""
+            text = f"{few} data for this version, taken from {there}{whose}{self._compared}."
             return Origin("other-version", text)
         how = self._compared or ": how the two compare is a guess"
         return Origin("other-device", f"Learned from another CPU, {there.device}{how}.")
