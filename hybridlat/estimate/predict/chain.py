@@ -159,6 +159,49 @@ def family_law(data: TargetData) -> Family | None:
     return data.at_this_state(("family", *data.given.values()), law)
 
 
+@dataclass
+class _Answers:
+    """What the sources answered, by position of the cell.
+
+    ``elsewhere`` are the answers of other targets and the data sheet; ``law`` is what the first of
+    those says of the network as a whole, ``places`` the cells that it answered for.
+    """
+
+    each: dict[int, CellLatency] = field(default_factory=dict)
+    elsewhere: dict[int, CellLatency] = field(default_factory=dict)
+    origins: dict[int, Origin] = field(default_factory=dict)
+    places: list[int] = field(default_factory=list)
+    law: NetworkLaw | None = None
+    learns: bool = False
+    is_known: bool = False
+
+
+def _collected(data: TargetData, cells: NetworkCells, can_measure: bool) -> _Answers:
+    """Ask the sources in turn, each for the cells that those before it left open."""
+    answers = _Answers()
+    missing: Sequence[int] = range(len(cells.signatures))
+    for source, any_distance in sources_of(data, can_measure):
+        each = zip(missing, source.predict(cells, missing), strict=True)
+        answered = {i: us for i, us in each if us is not None and (us.trusted or any_distance)}
+        answers.each |= answered
+        if answered and not isinstance(source, Records | OwnModel):
+            answers.elsewhere |= answered
+            answers.learns |= source.learns
+            answers.origins |= {
+                i: origin for i in answered if (origin := source.origin) is not None
+            }
+            law = source.law(cells)
+            answers.law = answers.law or law
+            if law is not None and law is answers.law:
+                answers.places += answered
+        missing = [i for i in missing if i not in answers.each]
+        if not missing:
+            break
+    measured = all(answer.source != "predicted" for answer in answers.each.values())
+    answers.is_known = measured and not missing
+    return answers
+
+
 def cell_priors(
     data: TargetData, cells: NetworkCells, can_measure: bool, whole: WholeLatency | None = None
 ) -> CellPriors:
@@ -167,65 +210,59 @@ def cell_priors(
     ``whole`` is the network as it was measured on this target: where it is exact, cells without any
     answer get what the others leave of it.
     """
-    answers: dict[int, CellLatency] = {}
-    elsewhere: dict[int, CellLatency] = {}
-    origins: dict[int, Origin] = {}
-    law: NetworkLaw | None = None
-    places, learns = list[int](), False
-    missing: Sequence[int] = range(len(cells.signatures))
-    for source, any_distance in sources_of(data, can_measure):
-        each = zip(missing, source.predict(cells, missing), strict=True)
-        answered = {i: us for i, us in each if us is not None and (us.trusted or any_distance)}
-        answers |= answered
-        if answered and not isinstance(source, Records | OwnModel):
-            elsewhere |= answered
-            learns |= source.learns
-            origins |= {i: origin for i in answered if (origin := source.origin) is not None}
-            law = law or source.law(cells)
-            if law is not None and source.law(cells) is law:
-                places += answered
-        missing = [i for i in missing if i not in answers]
-        if not missing:
-            break
-    is_known = all(answer.source != "predicted" for answer in answers.values()) and not missing
-    failures = {i: a.reason for i, a in answers.items() if a.source == "unsupported"}
-    if whole is not None and whole.is_exact and not is_known:
-        answers |= _left_over(cells, answers, whole.latency_us)
+    answers = _collected(data, cells, can_measure)
+    failures = {i: a.reason for i, a in answers.each.items() if a.source == "unsupported"}
+    if whole is not None and whole.is_exact and not answers.is_known:
+        answers.each |= _left_over(cells, answers.each, whole.latency_us)
+    law = answers.law
     if whole is None:
         versions = ((each, there) for each in versions_of(data) if (there := each.whole(cells)))
         version, whole = next(versions, (None, None))
-        if is_known and version is not None:  # it tells what the network takes beside its cells
+        if answers.is_known and version is not None:  # it tells what the network takes beside them
             law = version.law(cells)
         if law is not None and law.knows_whole:
             whole = None
-    best_us, fastest_us, unknown = None, 0.0, tuple[str, ...]()
-    predicted = [i for i, answer in answers.items() if answer.source == "predicted"]
-    if predicted:
-        device, precision = _device(data), data.target.precision
-        kernels = geometry([cells.texts[i] for i in predicted])
-        strange = np.flatnonzero(kernels.column("known") < 1)
-        unknown = tuple(sorted({kernels.op(int(row)) for row in strange}))
-        if device is not None:
-            counts = np.array([cells.counts[i] for i in predicted])
-            fastest_us = float(counts[kernels.cell] @ least_us(View(kernels, device, precision)))
-            if elsewhere:
-                each_us = roofline_us(cells.texts, device, precision)
-                best_us = math.fsum(each_us * cells.counts)
     block = None
     if law is not None and law.covariance is not None:
-        block = places, law.covariance[np.ix_(places, places)]
+        block = answers.places, law.covariance[np.ix_(answers.places, answers.places)]
+    best_us, fastest_us, unknown = _by_sheet(data, cells, answers)
+    priors = [
+        _prior(cells, i, answers.each.get(i), answers.is_known)
+        for i in range(len(cells.signatures))
+    ]
     return CellPriors(
-        tuple([_prior(cells, i, answers.get(i), is_known) for i in range(len(cells.signatures))]),
+        tuple(priors),
         failures,
-        None if law is None else law.composition(cells, elsewhere),
+        None if law is None else law.composition(cells, answers.elsewhere),
         best_us,
         fastest_us,
         unknown,
-        origins,
+        answers.origins,
         block,
         whole,
-        learns,
+        answers.learns,
     )
+
+
+def _by_sheet(
+    data: TargetData, cells: NetworkCells, answers: _Answers
+) -> tuple[float | None, float, tuple[str, ...]]:
+    """``best_us``, ``least_us`` and ``unknown_work`` of ``CellPriors``."""
+    predicted = [i for i, answer in answers.each.items() if answer.source == "predicted"]
+    if not predicted:
+        return None, 0.0, ()
+    device, precision = _device(data), data.target.precision
+    kernels = geometry([cells.texts[i] for i in predicted])
+    strange = np.flatnonzero(kernels.column("known") < 1)
+    unknown = tuple(sorted({kernels.op(int(row)) for row in strange}))
+    if device is None:
+        return None, 0.0, unknown
+    counts = np.array([cells.counts[i] for i in predicted])
+    fastest_us = float(counts[kernels.cell] @ least_us(View(kernels, device, precision)))
+    best_us = None
+    if answers.elsewhere:
+        best_us = math.fsum(roofline_us(cells.texts, device, precision) * cells.counts)
+    return best_us, fastest_us, unknown
 
 
 def _prior(
