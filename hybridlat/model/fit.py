@@ -3,7 +3,6 @@ predict."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -40,15 +39,13 @@ from hybridlat.model.trees import (
     MANY_ROWS,
     fit_boosted,
     fit_error_scale,
-    fit_forest,
     fit_rough,
+    scaled,
     served,
-    weighted_ensemble,
 )
 from hybridlat.model.xgboost_runtime import Booster
 
 _POINTS = 448  # inducing points of the Gaussian process: its cost in the served model
-_FOREST_LIMIT = 24_000  # rows; boosting is as good beyond, and its file smaller
 
 
 def fit_model(
@@ -160,17 +157,11 @@ class _Fit:
         rows = self.rows.copy()
         rows[:, -1] = smooth
         boosted_values = out_of_fold(fold, lambda taken: served(self._boosted(rows, taken)), rows)
-        forest_values = boosted_values
-        if n <= _FOREST_LIMIT:
-            forest_values = out_of_fold(fold, lambda taken: self._forest(rows, taken), rows)
-        candidates = np.stack([smooth, boosted_values, forest_values], axis=1)
-        shares = best_shares(candidates, self.values, smooths, self.trust)
+        candidates = np.stack([smooth, boosted_values], axis=1)
+        share = best_share(candidates, self.values, self.trust) if smooths else 0.0
         every = np.ones(n, bool)
-        boosted = self._boosted(rows, every)
-        forest = self._forest(rows, every) if n <= _FOREST_LIMIT else None
-        if forest is None:
-            shares = (shares[0], shares[1] + shares[2], 0.0)
-        missed = candidates @ np.array(shares) - self.values
+        boosted = scaled(self._boosted(rows, every), 1 - share)
+        missed = candidates @ np.array([share, 1 - share]) - self.values
         kernel_us = self.base * np.exp(self.prior + self.values + missed)
         cell_us = np.bincount(cells.cell, kernel_us, cells.cells)
         error = np.abs(np.log(cell_us / self.truth))
@@ -180,7 +171,7 @@ class _Fit:
         card: dict[str, object] = {
             "rows": cells.cells,
             "operators": list(self.ops),
-            "shares": dict(zip(("surface", "boosted", "forest"), shares, strict=True)),
+            "shares": {"surface": share, "boosted": 1 - share},
             "confidence": config.confidence,
             "out_of_fold": {
                 "rmspe": round(100 * float(np.sqrt(np.mean(relative**2))), 3),
@@ -189,8 +180,7 @@ class _Fit:
         }
         return CellModel(
             config.device, config.precision, self.ops, self.floor_us,
-            self._gp_mean(every) if smooths else no_gp_mean(), shares[0],
-            Booster(weighted_ensemble(boosted, forest, shares[1:]), rows.shape[1]), error_scale,
+            self._gp_mean(every) if smooths else no_gp_mean(), share, boosted, error_scale,
             fit_domain(cells, self.codes, len(self.ops), self.seed), quantile, config.confidence,
             log_bias, *self.started, card,
         )  # fmt: skip
@@ -217,9 +207,6 @@ class _Fit:
 
     def _boosted(self, rows: Floats, taken: NDArray[np.bool_]) -> Any:
         return fit_boosted(rows[taken], self.values[taken], self.weights[taken], self.seed)
-
-    def _forest(self, rows: Floats, taken: NDArray[np.bool_]) -> Any:
-        return fit_forest(rows[taken], self.values[taken], self.weights[taken], self.seed)
 
     def _intervals(
         self, rows: Floats, kernel_us: Array, error: Array
@@ -249,28 +236,21 @@ def out_of_fold(
     return result
 
 
-def best_shares(
-    candidates: Array, truth: Array, smooth: bool, trust: Array
-) -> tuple[float, float, float]:
-    """Shares of the Gaussian process, boosted trees and forest: between equal and the best ones.
+def best_share(candidates: Array, truth: Array, trust: Array) -> float:
+    """Share of the Gaussian process beside boosted trees: between a half and the best one.
 
-    The error is the relative one that is reported, with single misses held at a factor of e. On
-    some hundred rows the best choice is mostly luck, and equal shares beat it; on thousands it is
-    not. Without a ``smooth`` part its share is 0. Rows count by their ``trust``.
+    ``candidates`` are what both predict out of fold. The error is the relative one that is
+    reported, with single misses held at a factor of e. On some hundred rows the best choice is
+    mostly luck, and a half beats it; on thousands it is not. Rows count by their ``trust``.
     """
 
-    def error(shares: tuple[float, ...]) -> float:
-        squares = np.expm1(np.clip(candidates @ np.array(shares) - truth, -1, 1)) ** 2
+    def error(share: float) -> float:
+        squares = np.expm1(np.clip(candidates @ np.array([share, 1 - share]) - truth, -1, 1)) ** 2
         return float(np.mean(trust * squares))
 
-    equal = (1 / 3, 1 / 3, 1 / 3) if smooth else (0.0, 0.5, 0.5)
-    grid = [i / 4 for i in range(5)]
-    pairs = itertools.product(grid if smooth else [0.0], grid)
-    best = min(((a, b, 1 - a - b) for a, b in pairs if a + b <= 1), key=error)
-    rows = float(trust.sum())
-    decided = rows / (rows + 600)
-    a, b, c = (decided * own + (1 - decided) * even for own, even in zip(best, equal, strict=True))
-    return a, b, c
+    best = min((i / 4 for i in range(5)), key=error)
+    decided = float(trust.sum()) / (float(trust.sum()) + 600)
+    return decided * best + (1 - decided) / 2
 
 
 def best_log_bias(predicted: NDArray[Any], spread: Array, truth: Array) -> float:

@@ -1,4 +1,4 @@
-"""The trees of a cell model: grown by XGBoost and scikit-learn, written as one file of trees."""
+"""The trees of a cell model and of a family, grown by XGBoost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hybridlat.model.gaussian_process import Array, Floats
 from hybridlat.model.xgboost_runtime import Booster
 
 MANY_ROWS = 5000
-"""From here on trees alone may be better, and forests have use for more leaves."""
+"""From here on trees alone may be better than trees that see the Gaussian process."""
 
 
 _COMMON: dict[str, object] = {
@@ -83,69 +83,14 @@ def fit_error_scale(rows: Floats, absolute: Array, weights: Array, seed: int) ->
     )  # fmt: skip
 
 
-def fit_forest(rows: Floats, values: Array, weights: Array, seed: int) -> Any:
-    """Extremely randomised trees: jumps of kernel choice averaged instead of chased."""
-    from sklearn.ensemble import ExtraTreesRegressor
-
-    trees, leaves = (24, 2000) if len(rows) >= MANY_ROWS else (32, 700)
-    forest = ExtraTreesRegressor(
-        trees, max_features=0.5, max_leaf_nodes=leaves, random_state=seed, n_jobs=1
-    )
-    return forest.fit(rows, values, sample_weight=weights)
-
-
-def weighted_ensemble(boosted: Any, forest: Any, shares: tuple[float, float]) -> bytes:
-    """One file of trees (UBJ) that answers the weighted sum of boosted trees and forest."""
+def scaled(made: Any, share: float) -> Booster:
+    """XGBoost's trees with every leaf times ``share``, as predictions evaluate them."""
     import xgboost
 
-    body = json.loads(bytes(boosted.save_raw("json")))
-    model = body["learner"]["gradient_booster"]["model"]
-    trees: list[dict[str, Any]] = []
-    if shares[0] > 0:
-        for tree in model["trees"]:
-            values, leaf = np.array(tree["split_conditions"]), np.array(tree["left_children"]) < 0
-            tree["split_conditions"] = np.where(leaf, values * shares[0], values).tolist()
-            trees.append(tree)
-    if shares[1] > 0 and forest is not None:
-        features = str(body["learner"]["learner_model_param"]["num_feature"])
-        scale = shares[1] / len(forest.estimators_)
-        trees += [_tree(e.tree_, scale, features) for e in forest.estimators_]
-    for index, tree in enumerate(trees):
-        tree["id"] = index
-    model["trees"] = trees
-    model["tree_info"] = [0] * len(trees)
-    model["iteration_indptr"] = list(range(len(trees) + 1))
-    model["gbtree_model_param"]["num_trees"] = str(len(trees))
+    body = json.loads(bytes(made.save_raw("json")))
+    for tree in body["learner"]["gradient_booster"]["model"]["trees"]:
+        values, leaf = np.array(tree["split_conditions"]), np.array(tree["left_children"]) < 0
+        tree["split_conditions"] = np.where(leaf, values * share, values).tolist()
     result = xgboost.Booster()
     result.load_model(bytearray(json.dumps(body).encode()))
-    return bytes(result.save_raw("ubj"))
-
-
-def _tree(tree: Any, scale: float, features: str) -> dict[str, Any]:
-    """A scikit-learn tree (x <= t in double) as XGBoost's JSON (x < c in single: the next one)."""
-    left = tree.children_left
-    leaf = left < 0
-    threshold = tree.threshold.astype(np.float32)
-    above = np.where(
-        threshold.astype(float) <= tree.threshold,
-        np.nextafter(threshold, np.float32(np.inf)), threshold,
-    )  # fmt: skip
-    value = tree.value[:, 0, 0] * scale
-    parents = np.full(len(left), 2147483647)
-    inner = np.flatnonzero(~leaf)
-    parents[left[inner]] = inner
-    parents[tree.children_right[inner]] = inner
-    zeros = [0] * len(left)
-    return {
-        "base_weights": [0.0] * len(left), "categories": [], "categories_nodes": [],
-        "categories_segments": [], "categories_sizes": [], "default_left": zeros,
-        "left_children": left.tolist(), "right_children": tree.children_right.tolist(),
-        "loss_changes": [0.0] * len(left), "parents": parents.tolist(), "split_type": zeros,
-        "split_conditions": np.where(leaf, value, above).astype(float).tolist(),
-        "split_indices": np.where(leaf, 0, tree.feature).tolist(),
-        "sum_hessian": [1.0] * len(left),
-        "tree_param": {
-            "num_deleted": "0", "num_feature": features, "num_nodes": str(len(left)),
-            "size_leaf_vector": "1",
-        },
-    }  # fmt: skip
+    return served(result)
