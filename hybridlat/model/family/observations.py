@@ -14,6 +14,7 @@ from hybridlat.model.family.embedding import Hyper
 from hybridlat.model.family.physics import CLASSES, COPY, HOST, KernelTable, least_us, view_of
 from hybridlat.model.family.tasks import Array, Task
 from hybridlat.schema.device import Device
+from hybridlat.schema.plugins import shipped_table
 
 _NOTHING_US = 1e-3
 HOST_ROW = -2  # of a KernelSet
@@ -108,20 +109,6 @@ def task_base(kernels: KernelSet, task: Task) -> Array:
     return base
 
 
-_FAMILY = (
-    "efficientnetv2", "efficientnet", "mobilenetv1", "mobilenetv2", "mobilenetv3", "mobilenetv4",
-    "mobilenet_edgetpu", "mobileone", "convnextv2", "convnext", "convmixer", "convformer",
-    "resnetv2", "resnest", "resnext", "regnet", "repvgg", "repvit", "repghostnet", "ghostnet",
-    "densenet", "darknet", "hrnet", "hgnet", "dla", "dpn", "vgg", "inception", "xception",
-    "rexnet", "nfnet", "nf_", "seresnext", "seresnet", "senet", "ecaresnet", "eca_", "res2ne",
-    "skresnet", "cs", "lcnet", "mixnet", "mnasnet", "semnasnet", "poolformer", "mambaout",
-    "fasternet", "fastvit", "starnet", "selecsls", "fbnet", "hardcorenas", "wide_resnet",
-    "resnet", "shufflenet", "squeezenet", "alexnet", "ese_vovnet", "vovnet", "tresnet",
-    "yolo_nas", "yolov5", "yolov7", "yolov8", "yolov9", "yolov10", "yolo11", "yolo12", "yolox",
-    "ppyoloe", "pp_lite", "ddrnet", "stdc", "ssd", "nextvit", "gpunet", "pplcnet", "mobilenet",
-)  # fmt: skip
-
-
 _FROM = re.compile(r"(torchvision__|(np|pd|sg|wb|mlperf|caffe)_)?")
 """How tables of networks mark from where a file was exported: ``np_resnet50`` is a ResNet-50."""
 
@@ -134,4 +121,5 @@ def architecture_of(network: str) -> str:
 def family_of(architecture: str) -> str:
     """What an architecture is a variant of, by its name."""
     name = re.sub(r"^(tf_|dm_|legacy_|gc_|test_)", "", architecture)
-    return next((f for f in _FAMILY if name.startswith(f)), name.split("_")[0])
+    groups: list[str] = shipped_table("names")["architectures"]["groups"]
+    return next((group for group in groups if name.startswith(group)), name.split("_")[0])
