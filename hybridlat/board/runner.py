@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, Optional
 from . import BoardError, EngineError, NoDevice, WorkerLost
 from .client import Worker
 from .journal import Journal, board_id, system_facts
-from .lock import hold_board
+from .lock import hold, let_go, machine_lock
 from .plan import KEPT, Plan, in_order, make_files
 
 _GRACE_S = 20.0  # what is being done when the budget ends may take so much longer
@@ -37,7 +37,9 @@ class Runner(object):
         self._loaded: List[str] = []
         self._processes = 0
         plan.check_files()
-        self._lock = hold_board(_say)
+        waiting = "another run measures on this board (%s): waiting for it"
+        self._lock = hold(machine_lock(), lambda holder: _say(waiting % holder))
+        os.set_inheritable(self._lock, True)
         self._end = time.time() + budget_s
         try:
             hello = self._start().hello
@@ -71,7 +73,7 @@ class Runner(object):
         if self._worker is not None:
             (self._worker.kill if at_once else self._worker.close)()
             self._worker = None
-        os.close(self._lock)
+        let_go(self._lock)
 
     def run(self) -> Dict[str, int]:
         """Do what is not done yet; counts of what was measured, failed, and left undone."""

@@ -7,18 +7,17 @@ with the same plan at the same time the second waits, and takes what the first m
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import logging
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import platformdirs
 
 from hybridlat.board import BoardError
+from hybridlat.board.lock import held
 from hybridlat.board.plan import Plan
 from hybridlat.errors import HybridlatError
 from hybridlat.measuring.plan_results import MISSING, read_results
@@ -59,9 +58,17 @@ def measure_draft(draft: Draft, target: Target, store: Store, run: RunPlan) -> l
         return []
     folder = unfinished or cache / "plans" / f"{target.folder}-{manifest['plan']}"
     names = ", ".join(network["network"] for network in manifest["breakdowns"])
-    waiting = f"another process measures {names} on {target}: waiting for it"
-    with _exclusive(cache / "locks" / folder.name[-16:][:3], waiting) as waited:
-        if waited and not folder.exists():  # the other process measured and imported all of it
+    waits: list[str] = []
+
+    def on_wait(holder: str) -> None:
+        waits.append(holder)
+        _log.warning("another process measures %s on %s (%s): waiting for it",
+                     names, target, holder)  # fmt: skip
+
+    locks = cache / "locks"
+    locks.mkdir(parents=True, exist_ok=True)  # a few thousand files of a line may stay in it
+    with held(str(locks / folder.name[-16:][:3]), on_wait):
+        if waits and not folder.exists():  # the other process measured and imported all of it
             wanted = manifest["records"]
             known = [store.measurements(target, r["kind"], r["signature"]) for r in wanted]
             theirs = [max(same, key=lambda m: m.measured_at, default=None) for same in known]
@@ -105,24 +112,6 @@ def _unfinished(plans: Path, target: Target, manifest: Mapping[str, Any]) -> Pat
 
 def _key(record: Mapping[str, Any]) -> tuple[str, str]:
     return record["signature"], record["kind"]
-
-
-@contextlib.contextmanager
-def _exclusive(path: Path, waiting: str) -> Iterator[bool]:
-    """Hold the lock file ``path``; yields whether another holder was waited for.
-
-    The system gives the lock back when its holder dies; a few thousand empty files may stay.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
-        waited = False
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            waited = True
-            _log.warning("%s", waiting)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield waited
 
 
 def unknown_to(store: Store, target: Target, what: What, remeasure: bool = False) -> Wanted:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hybridlat.board import BoardError
-from hybridlat.board.lock import hold_board
+from hybridlat.board.lock import hold, let_go
 from hybridlat.board.plan import Plan
 from hybridlat.errors import StoreError
 from hybridlat.measuring import plan_results
@@ -223,19 +223,19 @@ def test_a_second_run_waits_for_the_first_and_names_it(
     """Whichever of the two runners the first and the second are."""
     folder = make_plan()
     monkeypatch.setenv("HYBRIDLAT_LOCK", str(tmp_path / "lock"))
-    os.close(hold_board(pytest.fail))
+    let_go(hold(str(tmp_path / "lock"), pytest.fail))
     with (tmp_path / "lock").open("r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         lock.write("process 7 in /plans/first\n")
         lock.flush()
         waits: list[str] = []
 
-        def let_go(text: str) -> None:
-            waits.append(text)
+        def end_first(holder: str) -> None:
+            waits.append(holder)
             lock.close()
 
-        held = hold_board(let_go)
-    assert "another run measures on this board (process 7 in /plans/first)" in waits[0]
+        held = hold(str(tmp_path / "lock"), end_first)
+    assert waits == ["process 7 in /plans/first"]
     command, environment = ["sh", str(folder / "run.sh")], {"PATH": put_trtexec(tmp_path / "bin")}
     with subprocess.Popen(
         command,
@@ -246,7 +246,7 @@ def test_a_second_run_waits_for_the_first_and_names_it(
         assert second.stderr is not None
         first_line = second.stderr.readline()
         assert f"another run measures on this board (process {os.getpid()} in" in first_line
-        os.close(held)
+        let_go(held)
         assert second.wait() == 0
 
 
