@@ -31,6 +31,9 @@ class Method(enum.Enum):
 class Session(AbstractContextManager["Session"]):
     """One built cell or network with its own weights, inputs and buffers, ready to run."""
 
+    lost_share: float = 0.0
+    """What others took of the CPU time of its runs, as far as it is known."""
+
     @abc.abstractmethod
     def run_us(self, count: int) -> list[float]:
         """Run ``count`` inferences one after another; microseconds of each.

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from hybridlat.engines.base import Backend, Session
 from hybridlat.errors import BackendUnavailable, MeasurementError
-from hybridlat.schema.measurement import MachineLoad
+from hybridlat.schema.measurement import BUSY_STEAL_SHARE, MachineLoad
 from hybridlat.schema.names import arm_core, cpu_name
 from hybridlat.schema.target import Target
 
@@ -164,35 +164,55 @@ class CpuSession(Session):
     The inputs (buffer, source) are written anew before every run, outside the timed part: in a
     network a cell's input has just been written by its predecessor. A sample is disturbed when
     ``watched`` (this thread, or all of the process where the engine works in threads of its own) is
-    switched out; a run of ``long_run_us`` always is now and then, and loses little by it.
+    switched out, and left out. A run of ``long_run_us`` always is now and then: what it loses by it
+    is its CPU time against the wall's, which ``lost_share`` says.
     """
 
     engine: ClassVar[str]
     watched: ClassVar[int]
     long_run_us: ClassVar[float]
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, threads: int) -> None:
+        self._name, self._threads = name, threads
+        self._long_runs: list[tuple[int, int]] = []  # wall and CPU time in nanoseconds
         self._feeds: list[tuple[Any, Any]] = []
         self._run: Callable[[], object] = _is_closed
 
     def run_us(self, count: int) -> list[float]:
         samples: list[float] = []
         run, usage, clock = self._run, resource.getrusage, time.perf_counter_ns
+        is_thread = self._threads == 1 and self.watched != resource.RUSAGE_SELF
+        cpu_clock = time.thread_time_ns if is_thread else time.process_time_ns
         try:
             for _ in range(count):
                 for buffer, source in self._feeds:
                     buffer[...] = source
                 switches = usage(self.watched).ru_nivcsw
-                start = clock()
+                cpu_start, start = cpu_clock(), clock()
                 run()
-                sample_us = (clock() - start) / 1e3
+                wall, cpu = clock() - start, cpu_clock() - cpu_start
                 disturbed = usage(self.watched).ru_nivcsw != switches
-                if not disturbed or sample_us > self.long_run_us:
-                    samples.append(sample_us)
+                if wall > 1e3 * self.long_run_us:
+                    self._long_runs.append((wall, cpu))
+                elif disturbed:
+                    continue
+                samples.append(wall / 1e3)
         except Exception as error:  # engines raise many kinds
             raise self._failed(error) from error
+        self.lost_share = self._lost_share()
         return samples
+
+    def _lost_share(self) -> float:
+        """What others took of the quicker half of the long runs, which are those that count.
+
+        Of one thread's time. Several wait for each other too: theirs is that of the run which had
+        most, and never less than one's. Sums, since some systems count CPU time in ticks of 10 ms.
+        """
+        runs = sorted(self._long_runs, key=lambda run: run[0])
+        quicker = runs[: (len(runs) + 1) // 2]
+        full = max([1.0, *(cpu / wall for wall, cpu in runs if self._threads > 1)])
+        all_of_it = full * sum(wall for wall, _ in quicker)
+        return max(0.0, 1.0 - sum(cpu for _, cpu in quicker) / all_of_it) if quicker else 0.0
 
     def close(self) -> None:
         self._feeds, self._run = [], _is_closed
@@ -231,17 +251,21 @@ class LoadMeter:
         if running is not None:
             self._others.append(max(running - self._own_threads, 0))
 
-    def load(self) -> MachineLoad | None:
-        """The mean of the samples, for the cores that this process may use."""
-        if not self._others:
+    def load(self, lost_share: float = 0.0) -> MachineLoad | None:
+        """The mean of the samples, for the cores that this process may use.
+
+        ``lost_share`` is what measured runs show that others took of their CPU time.
+        """
+        if not self._others and lost_share <= BUSY_STEAL_SHARE:
             return None
-        steal_share = 0.0
+        steal_share = lost_share
         now = _cpu_ticks()
         if now is not None and self._ticks is not None and now[0] > self._ticks[0]:
-            steal_share = (now[1] - self._ticks[1]) / (now[0] - self._ticks[0])
-        load = sum(self._others) / len(self._others)
+            stolen_share = (now[1] - self._ticks[1]) / (now[0] - self._ticks[0])
+            steal_share = max(stolen_share, lost_share)
+        load = sum(self._others) / max(len(self._others), 1)
         load *= self._cores / (os.cpu_count() or self._cores)  # an even part of all tasks
-        return MachineLoad(load, max(steal_share, 0.0), self._cores)
+        return MachineLoad(load, steal_share, self._cores)
 
 
 def _lines_of(name: str, folder: str) -> list[str]:

@@ -142,7 +142,7 @@ class OpenVinoSession(CpuSession):
     def __init__(self, network: Network, seed: int, threads: int) -> None:
         import openvino
 
-        super().__init__(network.name)
+        super().__init__(network.name, threads)
         compiled = compile_network(network, seed, threads)
         try:
             request: Any = compiled.create_infer_request()

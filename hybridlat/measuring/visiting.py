@@ -60,6 +60,10 @@ class VisitResult:
     process: int = 0
 
 
+class _MachineBusy(MeasurementError):
+    """No run of the reference network was undisturbed."""
+
+
 class References:
     """A small network that shows the machine's speed around every visit, to divide drift out."""
 
@@ -84,7 +88,7 @@ class References:
         if samples:
             self._last_us = statistics.median(samples)
         if self._last_us <= 0:
-            raise MeasurementError(
+            raise _MachineBusy(
                 f"the machine is too busy to measure on: for {PATIENCE_S:.0f} s not one run of a "
                 "small network was undisturbed; stop what else runs on it, and try again"
             )
@@ -115,13 +119,16 @@ def visit(
         meter.sample()
         after = references.run_us()
         meter.sample()
+        lost_share = statistics.fmean(session.lost_share for session in sessions)
+    except _MachineBusy:
+        return VisitResult()
     except HybridlatError as error:
         return VisitResult(failure=str(error))
     finally:
         for session in sessions:
             session.close()
     kept_us = tuple(round(sample, 2) for sample in samples)
-    return VisitResult(kept_us, (before + after) / 2, load=meter.load())
+    return VisitResult(kept_us, (before + after) / 2, load=meter.load(lost_share))
 
 
 def rotate(sessions: Sequence[Session], task: VisitTask) -> Sequence[float]:

@@ -207,9 +207,9 @@ def facts_of_note(note: object) -> dict[str, Any]:
 
 
 BUSY_LOAD_SHARE = 0.5
-"""Other tasks that run or wait, per core, above which a machine is busy."""
+"""Other tasks that run or wait, per core that one thread leaves, above which a machine is busy."""
 BUSY_STEAL_SHARE = 0.05
-"""Share of the CPU time that goes to other virtual machines, above which a machine is busy."""
+"""Share of the CPU time that goes to others, above which a machine is busy."""
 BUSY_SPREAD_SHARE = 0.5
 """Least relative standard error of what a busy machine measured: twice the latency was seen at a
 load of 4 on 2 cores, in all visits alike, so that nothing in the samples tells."""
@@ -219,7 +219,8 @@ load of 4 on 2 cores, in all visits alike, so that nothing in the samples tells.
 class MachineLoad:
     """``load``: tasks besides the measuring one that ran or waited for one of the ``cores``.
 
-    ``steal_share`` is the share of the CPU time that the hypervisor gave to others.
+    ``steal_share`` is the share of the CPU time that the hypervisor gave to others, or that others
+    took from the measured runs where that is more.
     """
 
     load: float
@@ -229,7 +230,10 @@ class MachineLoad:
     @property
     def is_busy(self) -> bool:
         """Whether other work made the latencies too long to be believed."""
-        return self.load > BUSY_LOAD_SHARE * self.cores or self.steal_share > BUSY_STEAL_SHARE
+        return (
+            self.load > BUSY_LOAD_SHARE * max(1, self.cores - 1)
+            or self.steal_share > BUSY_STEAL_SHARE
+        )
 
     @property
     def sentence(self) -> str:
@@ -237,7 +241,7 @@ class MachineLoad:
         cores = "1 core" if self.cores == 1 else f"{self.cores} cores"
         facts = f"{self.load:.1f} other tasks on {cores}"
         if self.steal_share > BUSY_STEAL_SHARE:
-            facts += f", {100 * self.steal_share:.0f} % of the CPU time stolen by the hypervisor"
+            facts += f", {100 * self.steal_share:.0f} % of the CPU time taken by others"
         return f"the machine was busy while measuring ({facts}). Run again when it is idle"
 
     def environment(self) -> dict[str, str]:

@@ -65,7 +65,7 @@ def test_the_load_stands_in_an_environment_and_says_who_was_busy() -> None:
     assert busiest([QUIET.environment(), {}]) is None
     assert busiest([QUIET.environment(), BUSY.environment()]) == BUSY
     assert "(9.7 other tasks on 2 cores)" in BUSY.sentence
-    assert "12 % of the CPU time stolen" in MachineLoad(0.0, 0.12, 1).sentence
+    assert "12 % of the CPU time taken by others" in MachineLoad(0.0, 0.12, 1).sentence
 
 
 def test_what_a_busy_machine_recorded_of_itself_holds_until_it_is_quiet(tmp_path: Path) -> None:

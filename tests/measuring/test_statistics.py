@@ -111,7 +111,7 @@ def test_a_record_of_a_busy_machine_is_unsure_and_a_quiet_one_outweighs_it() -> 
     visits = [Visit((100.0,) * 5, 1.0, process) for process in (0, 1)]
     busy, quiet = (
         record_of(Subject(FAKE, "0" * 32, "cell", "p", load=load), visits)
-        for load in (MachineLoad(9.7, 0.0, 2), MachineLoad(0.8, 0.0, 2))
+        for load in (MachineLoad(9.7, 0.0, 2), MachineLoad(0.4, 0.0, 2))
     )
     assert busy.spread_share == BUSY_SPREAD_SHARE and quiet.spread_share < 0.01
     rows = [(190.0, busy.spread_share, "", None), (100.0, quiet.spread_share, "", None)]

@@ -130,7 +130,7 @@ class OnnxRuntimeSession(CpuSession):
     def __init__(self, name: str, data: bytes, buffers: Buffers, options: Any) -> None:
         import onnxruntime
 
-        super().__init__(name)
+        super().__init__(name, options.intra_op_num_threads)
         try:
             session = onnxruntime.InferenceSession(
                 data, options, providers=["CPUExecutionProvider"]
