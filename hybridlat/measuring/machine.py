@@ -21,7 +21,7 @@ from hybridlat.errors import MeasurementError
 from hybridlat.graph.builder import null_network, reference_network
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
-from hybridlat.measuring.process import MeasuringProcess
+from hybridlat.measuring.process import MeasuringProcess, alone
 from hybridlat.measuring.statistics import Subject, flicker_share, level_us, record_of, usual_us
 from hybridlat.measuring.visiting import VisitTask
 from hybridlat.schema.measurement import MachineLoad, Visit, was_busy
@@ -100,6 +100,7 @@ class Steadiness:
     slowest_share: float
 
 
+@alone()
 def steadiness(backend: Backend, options: Mapping[str, int | str], seconds: float) -> Steadiness:
     """Visit the reference network for ``seconds`` in two processes, one after the other.
 

@@ -8,6 +8,7 @@ can be run twice), may not be started by daemonic processes, and gets the termin
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -17,6 +18,8 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from multiprocessing.connection import Connection
 
+from hybridlat.board import BoardError
+from hybridlat.board.lock import held, machine_lock
 from hybridlat.errors import BackendUnavailable
 from hybridlat.measuring.visiting import VisitResult, VisitTask
 
@@ -24,6 +27,28 @@ JOB_TIMEOUT_S = 240.0
 _WORKER = "hybridlat.measuring.worker"
 _LAST_WORDS_BYTES = 2000
 _LAST_WORDS_SHOWN = 300
+_log = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[list[str]]:
+    """Measure while nothing else on this machine does: whoever comes later waits.
+
+    Yields the holder that was waited for, if any. Where nothing can be locked, as in a container
+    with a root that is read-only, it goes on with a warning.
+    """
+    waits: list[str] = []
+
+    def on_wait(holder: str) -> None:
+        waits.append(holder)
+        _log.warning("another run measures on this machine (%s): waiting for it", holder)
+
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(held(machine_lock(), on_wait))
+        except BoardError as error:
+            _log.warning("two runs that measure at once are not noticed: %s", error)
+        yield waits
 
 
 @contextlib.contextmanager
@@ -80,6 +105,14 @@ class MeasuringProcess(contextlib.AbstractContextManager["MeasuringProcess"]):
         except (EOFError, ConnectionError):
             self._has_ended = True
             return None
+
+    @property
+    def may_recover(self) -> bool:
+        """Whether another time it may answer: it was silent, or the system killed it, for memory.
+
+        A crash of its own comes again.
+        """
+        return not self._has_ended or self._process.wait(JOB_TIMEOUT_S) == -signal.SIGKILL
 
     def ask(self, task: VisitTask) -> VisitResult | None:
         """The result of ``task``; None when the process died over it or gave no answer."""

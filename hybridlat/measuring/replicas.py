@@ -18,9 +18,10 @@ import msgspec
 
 from hybridlat.engines import registry
 from hybridlat.engines.base import Backend, Method
+from hybridlat.errors import MeasurementError
 from hybridlat.graph.builder import null_network, reference_network
 from hybridlat.measuring import machine
-from hybridlat.measuring.process import MeasuringProcess
+from hybridlat.measuring.process import MeasuringProcess, alone
 from hybridlat.measuring.schedule import Job, MeasurementConfig, is_wanted, probe_key, tasks_of
 from hybridlat.measuring.statistics import (
     SINGLE_VISIT_SPREAD,
@@ -54,16 +55,24 @@ def measure(
 
     ``options`` start the backend again in the measuring processes. A job that nothing can run
     becomes a record with its failure; one that the budget left out is missing from the result.
+    MeasurementError where the budget ended before another process had measured.
     """
-    store.add_signatures({job.signature.hash: job.signature.text for job in jobs})
-    run = _Run(
-        backend, options, {job.key: job for job in jobs}, store, settings or MeasurementConfig(),
-        progress, not machine.is_overhead_known(store, backend), _prefixes(store, backend, jobs),
-    )  # fmt: skip
-    run.visit()
-    records = run.records()
-    store.add(records)
-    store.cache_remove(run.cached)
+    settings, started = settings or MeasurementConfig(), time.monotonic()
+    with alone() as waits:
+        store.add_signatures({job.signature.hash: job.signature.text for job in jobs})
+        run = _Run(
+            backend, options, {job.key: job for job in jobs}, store, settings, progress,
+            not machine.is_overhead_known(store, backend), _prefixes(store, backend, jobs), started,
+        )  # fmt: skip
+        if waits and run.is_late():
+            raise MeasurementError(
+                f"the time limit ({settings.budget_s or 0:.0f} s) ended while another run measured "
+                f"on this machine ({waits[0]}): repeat the command, or raise the limit"
+            )
+        run.visit()
+        records = run.records()
+        store.add(records)
+        store.cache_remove(run.cached)
     return records
 
 
@@ -83,11 +92,11 @@ class _Run:
     progress: OnProgress | None
     probing: bool
     prefixes: Mapping[str, str]
+    started: float
     cached: list[str] = field(default_factory=list)
     visits: dict[str, list[VisitResult]] = field(default_factory=lambda: defaultdict(list))
     references_us: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     failures: dict[str, str] = field(default_factory=dict)
-    started: float = field(default_factory=time.monotonic)
     done: int = 0
 
     def visit(self) -> None:
@@ -98,11 +107,12 @@ class _Run:
                 if key not in self.failures
                 and is_wanted(self.settings, process, _visits(self.visits[key]))
             ]  # fmt: skip
-            if not wanted or self._is_late():
+            if not wanted or self.is_late():
                 break
             self._visit_in(process, wanted)
 
-    def _is_late(self) -> bool:
+    def is_late(self) -> bool:
+        """Whether the budget is over."""
         budget_s = self.settings.budget_s
         return budget_s is not None and time.monotonic() - self.started > budget_s
 
@@ -116,7 +126,7 @@ class _Run:
         worker: MeasuringProcess | None = None
         with ExitStack() as started:
             for task in todo:
-                if self._is_late() and done:
+                if self.is_late() and done:
                     break
                 if task.key in self.failures:
                     continue

@@ -172,7 +172,7 @@ class Board:
                 clock.cancel()
                 process.kill()
         if status < 0 and time.monotonic() >= end:
-            return status, f"stopped after {self.timeout_s:.0f} s"
+            return status, f"stopped after {self.timeout_s:.0f} s ({last})"
         if status == _SSH_FAILED:
             return status, f"the connection was lost ({last})"
         if status in (FINE, NO_ENGINE):

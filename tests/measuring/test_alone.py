@@ -1,0 +1,267 @@
+"""One run measures at a time; what knows nothing of the lock is seen in the runs' CPU time."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hybridlat.board.lock import held, hold, let_go
+from hybridlat.engines import host
+from hybridlat.engines.base import Session
+from hybridlat.errors import MeasurementError
+from hybridlat.graph.network import Network
+from hybridlat.graph.signature import sign
+from hybridlat.measuring import process
+from hybridlat.measuring.replicas import measure
+from hybridlat.measuring.schedule import Job, MeasurementConfig
+from hybridlat.measuring.visiting import References, VisitTask, visit
+from hybridlat.onnx_io import to_onnx
+from hybridlat.schema.measurement import BUSY_SPREAD_SHARE, MachineLoad
+from hybridlat.schema.progress import Progress
+from hybridlat.store import Store
+from tests.fakes.fake_backend import QUICK, FakeBackend
+from tests.networks import ROOT, Builder, classifier
+
+JOBS = [Job(sign(network), network) for network in [classifier(8)]]
+
+
+@pytest.fixture(autouse=True)
+def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HYBRIDLAT_LOCK", str(tmp_path / "lock"))
+    return tmp_path / "lock"
+
+
+# ---- one at a time ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("budget_s", [None, 0.0])
+def test_a_run_waits_for_another_and_names_it(
+    lock: Path, budget_s: float | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Threads of one process too; a limit that the wait used up is what the error names."""
+    settings = MeasurementConfig(rounds=1, processes=1, max_processes=1, budget_s=budget_s)
+    outcome: list[object] = []
+
+    def run() -> None:
+        try:
+            with Store("sqlite://") as store:
+                outcome.extend(measure(FakeBackend(), {}, JOBS, store, settings))
+        except MeasurementError as error:
+            outcome.append(error)
+
+    with held(str(lock), pytest.fail):
+        other = threading.Thread(target=run)
+        other.start()
+        while "another run measures on this machine" not in caplog.text:
+            assert other.is_alive()
+        assert f"(process {os.getpid()} in {Path.cwd()}): waiting" in caplog.text and not outcome
+    other.join()
+    assert len(outcome) == 1
+    ended = "the time limit (0 s) ended while another run measured on this machine (process"
+    assert isinstance(outcome[0], MeasurementError) == (budget_s is not None)
+    assert budget_s is None or str(outcome[0]).startswith(ended)
+
+
+def test_what_hears_of_progress_may_measure() -> None:
+    counts: list[int] = []
+
+    def nested(_: Progress) -> None:
+        if not counts:
+            counts.append(0)
+            counts.append(len(measure(FakeBackend(), {}, JOBS, store, QUICK)))
+
+    with Store("sqlite://") as store:
+        assert measure(FakeBackend(), {}, JOBS, store, QUICK, nested)
+    assert counts == [0, 1]
+
+
+@pytest.mark.parametrize("kind", ["link", "no folder", "folder"])
+def test_where_nothing_can_be_locked_it_measures_and_says_so(
+    lock: Path, kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    target = lock.with_name("precious")
+    target.write_text("precious")
+    if kind == "link":
+        lock.symlink_to(target)
+    elif kind == "no folder":
+        monkeypatch.setenv("HYBRIDLAT_LOCK", str(target / "lock"))
+    else:
+        lock.mkdir()
+    with process.alone() as waits:
+        assert waits == []
+    assert "lock cannot be locked (" in caplog.text and target.read_text() == "precious"
+
+
+def test_another_users_lock_is_locked_and_a_pipe_is_not_waited_for(lock: Path) -> None:
+    os.mkfifo(lock)
+    let_go(hold(str(lock), pytest.fail))
+    lock.unlink()
+    lock.write_text("")
+    lock.chmod(0o444)
+    let_go(hold(str(lock), pytest.fail))
+
+
+HOLDER = """\
+import os, sys, time
+from hybridlat.board.lock import held
+with held(os.environ["HYBRIDLAT_LOCK"], sys.exit):
+    if sys.argv[1] == "forks" and os.fork() == 0:
+        print("held", os.getpid(), flush=True)
+        time.sleep(600)
+    if sys.argv[1] == "killed":
+        print("held", os.getpid(), flush=True)
+        time.sleep(600)
+if sys.argv[1] == "forks":
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("how", ["killed", "forks"])
+def test_a_holder_that_died_or_left_a_forked_process_behind_keeps_nobody_out(
+    lock: Path, how: str
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, how], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as holder:
+        assert holder.stdout is not None
+        child = int(holder.stdout.readline().split()[1])
+        try:
+            if how == "killed":
+                holder.kill()
+            waits: list[str] = []
+            let_go(hold(str(lock), waits.append))
+            assert all(str(holder.pid) in who for who in waits)  # it had not let go yet
+        finally:
+            if how == "forks":
+                os.kill(child, signal.SIGKILL)
+            holder.kill()
+
+
+# ---- who takes CPU time ----------------------------------------------------------------------
+
+
+class Clocks(SimpleNamespace):
+    """Clocks that move when a run is made: for each a wall and a CPU time in milliseconds."""
+
+    def __init__(self, runs: list[tuple[float, float]]) -> None:
+        self.left, self.wall, self.cpu = list(runs), 0, 0
+        self.perf_counter_ns = lambda: self.wall
+        self.thread_time_ns = self.process_time_ns = lambda: self.cpu
+
+    def run(self) -> None:
+        wall_ms, cpu_ms = self.left.pop(0)
+        self.wall += int(1e6 * wall_ms)
+        self.cpu += int(1e6 * cpu_ms)
+
+
+def session_of(threads: int, watched: int = resource.RUSAGE_THREAD) -> host.CpuSession:
+    kind = type("Own", (host.CpuSession,), {"watched": watched, "long_run_us": 5e3, "engine": "x"})
+    session: host.CpuSession = kind("net", threads)
+    return session
+
+
+@pytest.mark.parametrize(
+    ("threads", "runs", "lost"),
+    [
+        (1, [(35, 35), (36, 35)], 0.0),
+        (1, [(70, 35), (66, 34), (73, 34)], 0.49),  # one competitor for the core, in every run
+        (1, [(35, 35), (34.9, 34.9), (70, 35)], 0.0),  # the quicker ones count
+        (1, [(35, 30), (35, 40), (35, 30), (35, 40)], 0.0),  # a clock of ticks
+        (2, [(20, 34), (21, 34), (20, 33)], 0.01),  # the rest is waiting for each other
+        (2, [(80, 40), (81, 40)], 0.5),  # from the first run on
+        (2, [(20, 34), (40, 34), (41, 34), (41, 34)], 0.33),
+        (1, [(4, 1), (3, 1)], 0.0),  # those are left out where they were switched out
+    ],
+)
+def test_what_competitors_took_from_long_runs_is_known(
+    monkeypatch: pytest.MonkeyPatch, threads: int, runs: list[tuple[float, float]], lost: float
+) -> None:
+    clocks, session = Clocks(runs), session_of(threads)
+    monkeypatch.setattr(host, "time", clocks)
+    session._run = clocks.run
+    session.run_us(len(runs))
+    assert session.lost_share == pytest.approx(lost, abs=0.02)
+
+
+class RobbedBackend(FakeBackend):
+    """Every run loses two fifths of its CPU time, which no load average shows."""
+
+    def build(self, network: Network, **options: Any) -> Session:
+        session = super().build(network, **options)
+        session.lost_share = 0.4
+        return session
+
+
+@pytest.mark.parametrize("proc", ["", "0.1 0.1 0.1 1/9 9\n"])
+def test_what_lost_cpu_time_is_a_record_of_a_busy_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proc: str
+) -> None:
+    monkeypatch.setenv(host.PROC_VARIABLE, str(tmp_path))
+    (tmp_path / "loadavg").write_text(proc)
+    backend = RobbedBackend()
+    result = visit(backend, References(backend), VisitTask("k", (classifier(8),), 1.0, 1, 4), 2)
+    assert result.load is not None and result.load.is_busy
+    assert "40 % of the CPU time taken by others" in result.load.sentence
+
+
+def test_competitors_count_from_the_first() -> None:
+    assert MachineLoad(1.0, 0.0, 2).is_busy and MachineLoad(1.0, 0.0, 1).is_busy
+    assert not MachineLoad(1.0, 0.0, 8).is_busy
+
+
+MEASURER = f"""\
+import json, sys, time
+sys.path.insert(0, {str(ROOT)!r})
+import onnx, onnxruntime
+from hybridlat import onnx_io
+from hybridlat.engines.onnxruntime.session import OnnxRuntimeBackend
+from hybridlat.graph.signature import sign
+from hybridlat.measuring.replicas import measure
+from hybridlat.measuring.schedule import Job, MeasurementConfig
+from hybridlat.store import Store
+network = onnx_io.load(sys.argv[1]).network()
+settings = MeasurementConfig(rounds=1, processes=1, max_processes=1, network_visits=1)
+with Store("sqlite://") as store:
+    job = Job(sign(network), network, "network")
+    records = measure(OnnxRuntimeBackend(1), {{"threads": 1}}, [job], store, settings)
+print(json.dumps([(r.latency_us, r.spread_share, r.environment) for r in records]))
+"""
+
+
+def test_two_around_the_lock_are_near_the_quiet_latency_or_say_that_they_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With something that only burns CPU time beside them, and no load average to tell of it."""
+    (tmp_path / "proc").mkdir()
+    monkeypatch.setenv(host.PROC_VARIABLE, str(tmp_path / "proc"))
+    net = Builder("long")
+    tensor = net.input((1, 96, 96, 96))
+    for _ in range(3):
+        tensor = net.conv(tensor, 96)
+    (tmp_path / "net.onnx").write_bytes(to_onnx(net.network(tensor), seed=1))
+    command = [sys.executable, "-c", MEASURER, str(tmp_path / "net.onnx")]
+
+    def start(place: int) -> subprocess.Popen[str]:
+        environment = {**os.environ, "HYBRIDLAT_LOCK": str(tmp_path / f"lock-{place}")}
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as hog:
+        both = [start(0), start(1)]
+        answers = [json.loads(each.communicate()[0]) for each in both]
+        hog.kill()
+    alone = json.loads(start(2).communicate()[0])
+    for records in answers:
+        for latency_us, spread_share, environment in records:
+            is_flagged = float(environment.get("steal_share", 0)) > 0.05
+            assert is_flagged or spread_share > 0.05 or latency_us < 1.3 * alone[0][0]
+            assert not is_flagged or spread_share >= BUSY_SPREAD_SHARE
