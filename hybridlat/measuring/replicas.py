@@ -2,11 +2,12 @@
 
 Jobs are shuffled together and visited in rounds; every visit stands between two runs of a reference
 network. Each visit is cached as soon as it is made, so a run that was cut off goes on where it
-stopped. When all visits are in, each job becomes one record, a failure too.
+stopped. When all visits are in, each job becomes one record: a failure where none was made.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ from hybridlat.engines import registry
 from hybridlat.engines.base import Backend, Method
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.builder import null_network, reference_network
+from hybridlat.graph.network import Network
 from hybridlat.measuring import machine
 from hybridlat.measuring.process import MeasuringProcess, alone
 from hybridlat.measuring.schedule import Job, MeasurementConfig, is_wanted, probe_key, tasks_of
@@ -41,6 +43,7 @@ from hybridlat.store import Store
 PROTOCOLS = {Method.REPLICAS: "twins-1", Method.DIFFERENTIAL: "differential-4"}
 OVERHEAD = "the engine's overhead"
 """The label of progress that is of no network and no cell."""
+_log = logging.getLogger(__name__)
 
 
 def measure(
@@ -54,8 +57,9 @@ def measure(
     """Measure ``jobs`` on ``backend`` and add the records to ``store``; in order of the jobs.
 
     ``options`` start the backend again in the measuring processes. A job that nothing can run
-    becomes a record with its failure; one that the budget left out is missing from the result.
-    MeasurementError where the budget ended before another process had measured.
+    becomes a record with its failure. One that the budget left out, or that only took too much time
+    or memory, is missing from the result. MeasurementError where the budget ended before another
+    process had measured.
     """
     settings, started = settings or MeasurementConfig(), time.monotonic()
     with alone() as waits:
@@ -81,7 +85,8 @@ class _Run:
     """The visits of one call, as they come in; ``cached`` are the keys of those in the cache.
 
     ``visits`` are by the key of a job or probe, ``references_us`` in order by process. ``prefixes``
-    are those of the keys in the cache.
+    are those of the keys in the cache. ``failures`` are the last of each job or probe,
+    and whether it may be none another time.
     """
 
     backend: Backend
@@ -96,7 +101,7 @@ class _Run:
     cached: list[str] = field(default_factory=list)
     visits: dict[str, list[VisitResult]] = field(default_factory=lambda: defaultdict(list))
     references_us: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
-    failures: dict[str, str] = field(default_factory=dict)
+    failures: dict[str, tuple[str, bool]] = field(default_factory=dict)
     done: int = 0
 
     def visit(self) -> None:
@@ -104,8 +109,7 @@ class _Run:
         for process in range(self.settings.max_processes):
             wanted = [
                 job for key, job in self.jobs.items()
-                if key not in self.failures
-                and is_wanted(self.settings, process, _visits(self.visits[key]))
+                if is_wanted(self.settings, process, _visits(self.visits[key]))
             ]  # fmt: skip
             if not wanted or self.is_late():
                 break
@@ -117,7 +121,11 @@ class _Run:
         return budget_s is not None and time.monotonic() - self.started > budget_s
 
     def _visit_in(self, process: int, wanted: Sequence[Job]) -> None:
-        """All rounds of one process; it is started again behind a job that brought it down."""
+        """All rounds of one process; it is started again behind a job that brought it down.
+
+        A job that failed is left to the next process.
+        """
+        failed: set[str] = set()
         tasks = tasks_of(self.settings, process, wanted, self.probing)
         todo = [task for task in tasks if not self._is_cached(process, task)]
         place = registry.place_of(self.backend)
@@ -128,15 +136,19 @@ class _Run:
             for task in todo:
                 if self.is_late() and done:
                     break
-                if task.key in self.failures:
+                if task.key in failed:
                     continue
                 worker = worker or started.enter_context(MeasuringProcess(place, self.options))
                 result = worker.ask(task)
                 if result is None:
-                    self.failures[task.key] = worker.last_words()
+                    failed.add(task.key)
+                    self.failures[task.key] = worker.last_words(), worker.may_recover
                     worker.kill()
                     worker = None
                     continue
+                if result.failure is not None:
+                    failed.add(task.key)
+                    self.failures[task.key] = result.failure, False
                 self._keep(process, task, result)
                 done += 1
                 self.done += 1
@@ -154,8 +166,6 @@ class _Run:
         return result is not None
 
     def _keep(self, process: int, task: VisitTask, result: VisitResult) -> None:
-        if result.failure is not None and task.key in self.jobs:
-            self.failures[task.key] = result.failure
         if not result.samples_us:
             return
         self.references_us[process].append(result.reference_us)
@@ -178,26 +188,37 @@ class _Run:
         left_s = (time.monotonic() - began) / done * ahead
         self.progress(Progress(self.done, self.done + ahead, label, left_s))
 
-    def records(self) -> list[Measurement]:
-        """A record of each job that was visited or failed, in order."""
-        backend, store = self.backend, self.store
+    def _constants_us(self, is_last: bool = False) -> tuple[float, float]:
+        """The reference latency and the dispatch overhead: the store's, or what visits show.
+
+        0 before the first visit. The last ones are recorded.
+        """
         of_jobs = [result for key in self.jobs for result in self.visits[key]]
-        reference_us = overhead_us = 0.0
-        if of_jobs:
-            load = mean_load(result.load for result in of_jobs)
-            usual = usual_us([result.reference_us for result in of_jobs])
-            reference = reference_network()
-            reference_us = machine.constant_us(store, backend, "reference", reference, usual, load)
-            levels_us = {
-                length: [
-                    level_us(result.samples_us) * reference_us / result.reference_us
-                    for result in self.visits[probe_key(length)]
-                ]
-                for length in machine.PROBE_LENGTHS
-            }
-            fitted_us = machine.fit_dispatch_overhead_us(levels_us)
-            null = null_network(1)
-            overhead_us = machine.constant_us(store, backend, "entry cost", null, fitted_us, load)
+        if not of_jobs:
+            return 0.0, 0.0
+        load = mean_load(result.load for result in of_jobs)
+
+        def constant_us(role: str, network: Network, shown_us: float) -> float:
+            new_us = shown_us if is_last else 0.0
+            known_us = machine.constant_us(self.store, self.backend, role, network, new_us, load)
+            return known_us or shown_us
+
+        usual = usual_us([result.reference_us for result in of_jobs])
+        reference_us = constant_us("reference", reference_network(), usual)
+        levels_us = {
+            length: [
+                level_us(result.samples_us) * reference_us / result.reference_us
+                for result in self.visits[probe_key(length)]
+            ]
+            for length in machine.PROBE_LENGTHS
+        }
+        fitted_us = machine.fit_dispatch_overhead_us(levels_us)
+        return reference_us, constant_us("entry cost", null_network(1), fitted_us)
+
+    def records(self) -> list[Measurement]:
+        """A record of each job that was visited or failed for good, in order."""
+        backend = self.backend
+        reference_us, overhead_us = self._constants_us(is_last=True)
         single_spread = max([SINGLE_VISIT_SPREAD, *map(flicker_share, self.references_us.values())])
         environment = backend.environment()
         records: list[Measurement] = []
@@ -207,13 +228,17 @@ class _Run:
                 backend.target, job.signature.hash, job.kind, PROTOCOLS[backend.method],
                 environment, job.labels, load=load,
             )  # fmt: skip
-            if key in self.failures:
-                records.append(subject.record(None, failure=self.failures[key]))
-            elif self.visits[key]:
+            failure, may_recover = self.failures.get(key, ("", True))
+            if self.visits[key]:
                 visits = _visits(self.visits[key], reference_us)
-                own_us = overhead_us if job.kind != "network" and job.predecessor is None else 0.0
+                own_us = overhead_us if job.has_overhead else 0.0
                 counted = visits if job.predecessor is not None else without_outliers(visits)
                 records.append(record_of(subject, visits, own_us, single_spread, counted))
+            elif not may_recover:
+                records.append(subject.record(None, failure=failure))
+            elif failure:
+                name = job.network.name or key
+                _log.warning("%s was not measured, and may be another time: %s", name, failure)
         return records
 
 

@@ -48,6 +48,11 @@ class Job:
         return f"{self.kind}/{self.signature.hash}"
 
     @property
+    def has_overhead(self) -> bool:
+        """Whether its samples contain the dispatch overhead, and it is a part of a network."""
+        return self.kind != "network" and self.predecessor is None
+
+    @property
     def networks(self) -> tuple[Network, ...]:
         """What is built: what is timed, then what is taken off it."""
         return (self.network,) if self.predecessor is None else (self.network, self.predecessor)

@@ -201,6 +201,20 @@ def test_a_pack_outweighs_what_a_busy_machine_measured(monkeypatch: pytest.Monke
     assert wholes["busy"].is_exact and wholes["busy"].load is None
 
 
+def test_any_latency_outweighs_a_failure_and_no_failure_anything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Failed(Shipped):
+        def latencies(self, *_: object) -> dict[str, LatencyStats]:
+            return {"1" * 32: LatencyStats(None, 0.0, 0, "gave no answer")}
+
+    monkeypatch.setattr(packs, "packs_for", lambda target: [Failed(), Shipped(), Failed()])
+    with Store("sqlite://") as store:
+        store.add([Measurement(TARGET, "0" * 32, "cell", None, failure="died of SIGKILL")])
+        known = TargetData(TARGET, store).known(["0" * 32, "1" * 32])
+    assert [stats.latency_us for stats in known.values()] == [100.0, 100.0]
+
+
 def test_nobody_is_sent_to_measure_what_the_engine_refuses(tmp_path: Path) -> None:
     def asked(target: str) -> tuple[list[str], bool]:
         with Predictor(target, store=str(tmp_path / "s.db"), measure="never") as predictor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -12,12 +14,12 @@ from hybridlat.errors import MeasurementError
 from hybridlat.graph.builder import null_network
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
-from hybridlat.measuring import visiting
+from hybridlat.measuring import replicas, visiting
 from hybridlat.measuring.machine import fit_dispatch_overhead_us
 from hybridlat.measuring.replicas import measure
 from hybridlat.measuring.schedule import Job, MeasurementConfig, replicas_for
 from hybridlat.measuring.statistics import level_us
-from hybridlat.measuring.visiting import References, VisitTask, visit
+from hybridlat.measuring.visiting import References, VisitResult, VisitTask, visit
 from hybridlat.schema.progress import Progress
 from hybridlat.store import Store
 from tests.fakes.fake_backend import FakeBackend, Machine
@@ -96,6 +98,78 @@ def test_a_run_that_was_cut_off_goes_on(store: Store) -> None:
     records = measure(FakeBackend(), {}, jobs, store, QUICK, after.append)
     assert len(records) == 3 and all(r.latency_us for r in records)
     assert len(after) < seen[0].total
+
+
+class Processes:
+    """Measuring processes that answer by a script, one list of answers a process.
+
+    An answer is a level in µs and the reference's, or why there is none.
+    """
+
+    def __init__(self, *processes: Sequence[tuple[float, float] | str]) -> None:
+        self.left = [list(answers) for answers in processes]
+        self.asked = [0] * len(processes)
+        self.last = ""
+
+    def __call__(self, *_: object) -> AbstractContextManager[Processes]:
+        return nullcontext(self)
+
+    def ask(self, task: VisitTask) -> VisitResult | None:
+        if task.key.startswith("null"):
+            return VisitResult((7.0,) * 5, 20.0)
+        place = next(n for n, answers in enumerate(self.left) if answers)
+        self.asked[place] += 1
+        answer = self.left[place].pop(0)
+        if isinstance(answer, tuple):
+            return VisitResult((answer[0],) * 5, answer[1])
+        self.last = answer
+        return VisitResult(failure=answer) if answer == "refused" else None
+
+    def last_words(self) -> str:
+        return self.last
+
+    @property
+    def may_recover(self) -> bool:
+        return self.last == "silent"
+
+    def kill(self) -> None:
+        pass
+
+
+ONCE = MeasurementConfig(rounds=1, processes=2, max_processes=3, spread_share=0.1)
+GOOD = (107.0, 20.0)
+
+
+@pytest.mark.parametrize(
+    ("answers", "latencies", "failure"),
+    [
+        (["silent", GOOD], [100.0], None),
+        ([GOOD, "silent"], [100.0], None),
+        ([GOOD, "crash"], [100.0], None),
+        (["silent", "silent"], [], None),  # unknown as before: the next call tries again
+        (["crash", "silent"], [], None),
+        (["crash", "crash"], [None], "crash"),
+        (["refused", "refused"], [None], "refused"),
+    ],
+)
+def test_only_what_no_process_can_run_has_failed(
+    answers: list[tuple[float, float] | str], latencies: list[float | None], failure: str | None,
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(replicas, "MeasuringProcess", Processes(*([answer] for answer in answers)))
+    records = measure(FakeBackend(), {}, [job(conv(8))], store, ONCE)
+    assert [(r.latency_us, r.failure) for r in records] == [(us, failure) for us in latencies]
+    assert bool(records) != ("may be another time: silent" in caplog.text)
+
+
+def test_a_machine_too_busy_for_the_reference_is_no_failure_of_the_cell(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    references = References(FakeBackend())
+    references._session, references._last_us = DisturbedAtFirst(10**9), 0.0
+    monkeypatch.setattr(visiting, "PATIENCE_S", 0.0)
+    task = VisitTask("k", (conv(8),), 1.0, 1, 4)
+    assert visit(FakeBackend(), references, task) == VisitResult()
 
 
 def test_a_budget_ends_early(store: Store) -> None:

@@ -263,9 +263,14 @@ def version_gap(one: Target, other: Target) -> tuple[int, ...]:
 
 
 def _outweighs(found: LatencyStats, known: LatencyStats | None) -> bool:
-    """Whether a later source answers: nothing is known, or only what a busy machine measured."""
+    """Whether a later source answers: nothing is known, a failure, or what a busy machine measured.
+
+    No failure outweighs anything.
+    """
     if known is None or found.latency_us is None:
         return known is None
+    if known.latency_us is None:
+        return True
     return found.spread_share < BUSY_SPREAD_SHARE <= known.spread_share
 
 
