@@ -107,9 +107,13 @@ class _Run:
     def visit(self) -> None:
         """Make the visits, by one process after the other."""
         for process in range(self.settings.max_processes):
+            reference_us, overhead_us = self._constants_us()
             wanted = [
                 job for key, job in self.jobs.items()
-                if is_wanted(self.settings, process, _visits(self.visits[key]))
+                if is_wanted(
+                    self.settings, process, _visits(self.visits[key], reference_us),
+                    overhead_us if job.has_overhead else 0.0,
+                )
             ]  # fmt: skip
             if not wanted or self.is_late():
                 break

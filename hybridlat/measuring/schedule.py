@@ -133,8 +133,10 @@ def probe_key(length: int) -> str:
     return f"null/{length}"
 
 
-def is_wanted(settings: MeasurementConfig, process: int, visits: Sequence[Visit]) -> bool:
+def is_wanted(
+    settings: MeasurementConfig, process: int, visits: Sequence[Visit], overhead_us: float = 0.0
+) -> bool:
     """Whether a job with these visits is to be visited by one more process."""
     return process < settings.processes or (
-        bool(visits) and combine(visits).spread_share > settings.spread_share
+        bool(visits) and combine(visits, overhead_us).spread_share > settings.spread_share
     )

@@ -162,6 +162,25 @@ def test_only_what_no_process_can_run_has_failed(
     assert bool(records) != ("may be another time: silent" in caplog.text)
 
 
+@pytest.mark.parametrize(
+    ("second", "third"),
+    [
+        ((214.0, 40.0), 0),  # the machine was half as quick, and so was the reference
+        ((120.0, 20.0), 0),  # 13 % apart
+        ((180.0, 20.0), 1),
+        ((10.4, 20.0), 1),
+    ],
+)
+def test_a_third_process_goes_by_the_drift_and_without_the_overhead(
+    second: tuple[float, float], third: int, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = GOOD if second[0] > 100 else (9.0, 20.0)  # 2 µs behind an overhead of 7
+    processes = Processes([first], [second], [first])
+    monkeypatch.setattr(replicas, "MeasuringProcess", processes)
+    assert len(measure(FakeBackend(), {}, [job(conv(8))], store, ONCE)) == 1
+    assert processes.asked[2] == third
+
+
 def test_a_machine_too_busy_for_the_reference_is_no_failure_of_the_cell(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
