@@ -142,6 +142,8 @@ def read_results(
     for key, text in texts.items():
         if hash_of(text) != key:
             raise StoreError(f"the signature {key} in {folder} is not the hash of its text")
+    for id_ in {board.id for board in boards}:
+        _set_drift(manifest["reference"], [board.visits for board in boards if board.id == id_])
     records = [m for board in boards for m in _measurements(manifest, board, methods)]
     breakdowns = [
         Breakdown(
@@ -166,7 +168,6 @@ def read_results(
 def _measurements(
     manifest: Mapping[str, Any], board: _Board, methods: Sequence[str]
 ) -> Iterator[Measurement]:
-    _set_drift(manifest["reference"], board.visits)
     tasks = {task["task"]: task for task in manifest["tasks"]}
     launches = {line["task"]: line["launch"] for line in board.visits if "launch" in line}
     for line in board.visits:
@@ -203,20 +204,28 @@ def _measurements(
             yield subject.record(None, failure=reasons[0])
 
 
-def _set_drift(reference: str, lines: Sequence[dict[str, Any]]) -> None:
-    """Give visits their ``drift``: 1.05 where the reference ran 5 % slower around it than usual."""
-    at: dict[int, float] = {}
-    for place, line in enumerate(lines):
-        if line.get("reference_us", 0) > 0:
-            at[place] = float(line["reference_us"])
-        elif line["task"] == reference and line["samples_us"].get(reference):
-            at[place] = level_us(line["samples_us"][reference])
-    usual = usual_us(list(at.values()))
-    for place, line in enumerate(lines):
-        nearest = min(at, key=lambda other: abs(other - place), default=-1)
-        line["drift"] = round(at[nearest] / usual, 5) if at else 1.0
-        if not 1 / _MOST_DRIFT < line["drift"] < _MOST_DRIFT:
-            raise StoreError(f"the reference took {at[nearest]:g} µs, {usual:g} µs elsewhere")
+def _set_drift(reference: str, files: Sequence[Sequence[dict[str, Any]]]) -> None:
+    """Give a board's visits their ``drift``: 1.05 where its reference ran 5 % slower than usual.
+
+    What is usual is one pace for all files of the board; around a visit is in its own file.
+    """
+
+    def reference_us(line: Mapping[str, Any]) -> float:
+        samples_us = line["samples_us"].get(reference) if line["task"] == reference else None
+        return max(0.0, line.get("reference_us", 0)) or (
+            level_us(samples_us) if samples_us else 0.0
+        )
+
+    around = [
+        {i: us for i, line in enumerate(file) if (us := reference_us(line))} for file in files
+    ]
+    usual = usual_us([us for at in around for us in at.values()])
+    for lines, at in zip(files, around, strict=True):
+        for place, line in enumerate(lines):
+            nearest = min(at, key=lambda other: abs(other - place), default=-1)
+            line["drift"] = round(at[nearest] / usual, 5) if at else 1.0
+            if not 1 / _MOST_DRIFT < line["drift"] < _MOST_DRIFT:
+                raise StoreError(f"the reference took {at[nearest]:g} µs, {usual:g} µs elsewhere")
 
 
 def _visits(task: str, items: Sequence[str], lines: Sequence[Mapping[str, Any]]) -> list[Visit]:
@@ -234,7 +243,7 @@ def _visits(task: str, items: Sequence[str], lines: Sequence[Mapping[str, Any]])
         return visits
     rounds: dict[int, dict[str, Mapping[str, Any]]] = {}
     for line in lines:
-        if line["task"] in items and line["samples_us"].get(line["task"]):
+        if len(line["samples_us"].get(line["task"], ())) >= _FEWEST_SAMPLES:
             rounds.setdefault(int(line["round"]), {})[line["task"]] = line
     for _, of_round in sorted(rounds.items()):
         if set(of_round) == set(items):

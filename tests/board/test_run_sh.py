@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import fcntl
 import json
 import os
@@ -94,6 +95,25 @@ def test_a_differential_is_the_pair_less_its_first_half(
     ]
     assert any(wanted > 50 for _, wanted in pairs)
     assert all(us == pytest.approx(wanted, rel=0.01) for us, wanted in pairs if wanted > 50)
+
+
+def test_two_sessions_of_a_board_share_a_pace_and_short_rounds_do_not_count(
+    make_plan: MakePlan, run_sh: RunScript
+) -> None:
+    folder = make_plan(rounds=2)
+    assert run_sh(folder).returncode == 0
+    first = [json.loads(text) for text in (folder / "results.jsonl").read_text().splitlines()]
+    later = copy.deepcopy(first)
+    for line in later:  # the board is slower by then, and one round of each is cut short
+        for item, samples in line.get("samples_us", {}).items():
+            few = samples[:4] if line["round"] else samples
+            line["samples_us"][item] = [1.25 * sample for sample in few]
+    (folder / "results-later.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in later))
+    records = plan_results.read_results(folder).measurements
+    slow, quick = records[: len(records) // 2], records[len(records) // 2 :]
+    assert {len(r.visits) for r in quick} == {2} and {len(r.visits) for r in slow} == {1}
+    for one, other in zip(slow, quick, strict=True):
+        assert one.latency_us == pytest.approx(other.latency_us, rel=0.05, abs=1.0)
 
 
 @pytest.mark.parametrize("calls", [0, 5])
