@@ -7,7 +7,6 @@ with the same plan at the same time the second waits, and takes what the first m
 
 from __future__ import annotations
 
-import logging
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -17,11 +16,11 @@ from typing import Any
 import platformdirs
 
 from hybridlat.board import BoardError
-from hybridlat.board.lock import held
 from hybridlat.board.plan import Plan
 from hybridlat.errors import HybridlatError
 from hybridlat.measuring.plan_results import MISSING, read_results
 from hybridlat.measuring.plans import Draft, Wanted
+from hybridlat.measuring.process import alone
 from hybridlat.measuring.report import What
 from hybridlat.measuring.ssh import OLD_DAYS
 from hybridlat.schema.measurement import Kind, Measurement
@@ -30,8 +29,6 @@ from hybridlat.store import Store
 
 RunPlan = Callable[[Path], None]
 """Measures the plan in a folder: ``results*.jsonl`` lie in it afterwards."""
-
-_log = logging.getLogger(__name__)
 
 
 def import_results(
@@ -58,16 +55,9 @@ def measure_draft(draft: Draft, target: Target, store: Store, run: RunPlan) -> l
         return []
     folder = unfinished or cache / "plans" / f"{target.folder}-{manifest['plan']}"
     names = ", ".join(network["network"] for network in manifest["breakdowns"])
-    waits: list[str] = []
-
-    def on_wait(holder: str) -> None:
-        waits.append(holder)
-        _log.warning("another process measures %s on %s (%s): waiting for it",
-                     names, target, holder)  # fmt: skip
-
     locks = cache / "locks"
     locks.mkdir(parents=True, exist_ok=True)  # a few thousand files of a line may stay in it
-    with held(str(locks / folder.name[-16:][:3]), on_wait):
+    with alone(str(locks / folder.name[-16:][:3]), f"{names} on {target}") as waits:
         if waits and not folder.exists():  # the other process measured and imported all of it
             wanted = manifest["records"]
             known = [store.measurements(target, r["kind"], r["signature"]) for r in wanted]

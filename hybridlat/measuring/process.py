@@ -31,21 +31,22 @@ _log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def alone() -> Iterator[list[str]]:
-    """Measure while nothing else on this machine does: whoever comes later waits.
+def alone(lock: str = "", what: str = "on this machine") -> Iterator[list[str]]:
+    """Measure while no other run does, whoever started it: the one that comes later waits.
 
-    Yields the holder that was waited for, if any. Where nothing can be locked, as in a container
-    with a root that is read-only, it goes on with a warning.
+    By default on this machine, else those that take the file ``lock`` for the same ``what``. Yields
+    the holder that was waited for, if any. Where nothing can be locked, as in a container with a
+    root that is read-only, it goes on with a warning.
     """
     waits: list[str] = []
 
     def on_wait(holder: str) -> None:
         waits.append(holder)
-        _log.warning("another run measures on this machine (%s): waiting for it", holder)
+        _log.warning("another run measures %s (%s): waiting for it", what, holder)
 
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(held(machine_lock(), on_wait))
+            stack.enter_context(held(lock or machine_lock(), on_wait))
         except BoardError as error:
             _log.warning("two runs that measure at once are not noticed: %s", error)
         yield waits

@@ -58,7 +58,7 @@ def both(
         futures = [pool.submit(measure)]
         running.wait()
         futures.append(pool.submit(measure))
-        while f"another process measures {NETWORK.name} on board/fake-1.0/fp32" not in caplog.text:
+        while f"another run measures {NETWORK.name} on board/fake-1.0/fp32" not in caplog.text:
             time.sleep(0.02)
         go.set()
     assert not list((tmp_path / "cache" / "hybridlat" / "plans").iterdir())
