@@ -6,6 +6,8 @@ number, the scales, zero points and biases of quantisation.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from hybridlat.graph.network import TensorType
 from hybridlat.graph.operators import is_quantised
 
@@ -22,6 +24,11 @@ _SIZES = frozenset({"int64", "int32", "bool"})
 STRUCTURAL = frozenset({"Resize", "Upsample", "Pad", "Clip", "Pow", "Range", "Expand"})
 _BOUNDS = frozenset({"Min", "Max"})
 """A bound where they have one number."""
+# A single float given to these is a parameter that was learned, not part of the computation.
+LEARNED = frozenset({
+    "Conv", "ConvTranspose", "Gemm", "MatMul", "PRelu", "BatchNormalization",
+    "InstanceNormalization", "LayerNormalization", "GroupNormalization", "Einsum",
+})  # fmt: skip
 _STORED = frozenset({"QuantizeLinear", "DequantizeLinear", "MatMulNBits"})
 
 
@@ -33,6 +40,15 @@ def decides(op: str, place: int, type_: TensorType) -> bool:
     """
     if type_.dtype in WHOLE:
         return type_.dtype in _SIZES and not (op in _STORED or is_quantised(op))
+    return is_number(op, type_) and (op in _BOUNDS or (op in STRUCTURAL and place > 0))
+
+
+@lru_cache(maxsize=16_384)
+def is_number(op: str, type_: TensorType) -> bool:
+    """Whether floats that an operator reads may be numbers of the computation, no weights.
+
+    Those of files are kept: ONNX Runtime's optimiser looks at each, such as the half of a Gelu.
+    """
     if op in STRUCTURAL:
-        return place > 0 and type_.elements <= SMALL_ELEMENTS
-    return op in _BOUNDS and type_.elements == 1
+        return type_.elements <= SMALL_ELEMENTS
+    return type_.elements == 1 and op not in LEARNED

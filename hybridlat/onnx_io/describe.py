@@ -20,11 +20,12 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from hybridlat.graph.operators import KINDS, is_quantised, kind_of
+from hybridlat.graph.roles import is_number
 from hybridlat.onnx_io.facts import FilePrecision, bias_origin
 from hybridlat.onnx_io.infer import inferred
 from hybridlat.onnx_io.nodes import FileNode
 from hybridlat.onnx_io.torch_export import SCOPES, scopes_of
-from hybridlat.onnx_io.values import Value, keeps_float_values
+from hybridlat.onnx_io.values import Value
 from hybridlat.onnx_io.walk import DATA_DEPENDENT
 
 _FLOATS = ("float", "bfloat", "double")
@@ -64,7 +65,7 @@ def structure_digest(
     for position, node in enumerate(nodes if floats else ()):
         folds = node.has_graph or (position in folded and node.op != "DequantizeLinear")
         for name in floats.intersection(node.reads):
-            keeps = folds or keeps_float_values(node.op, tensors[name].type.shape)
+            keeps = folds or is_number(node.op, tensors[name].type)
             (floats.discard if keeps else weights.add)(name)
     weights &= floats
     further: list[object] = [number[name] for name in tensors if name in number]

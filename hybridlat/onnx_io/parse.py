@@ -12,6 +12,7 @@ from onnx import ModelProto, NodeProto, SparseTensorProto, TensorProto, ValueInf
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import topological_order
+from hybridlat.graph.roles import LEARNED
 from hybridlat.onnx_io.branches import BRANCHES, branch, is_if
 from hybridlat.onnx_io.describe import module_paths, precision_of, structure_digest
 from hybridlat.onnx_io.facts import FilePrecision
@@ -28,7 +29,6 @@ from hybridlat.onnx_io.nodes import (
 from hybridlat.onnx_io.shapes import written_sizes
 from hybridlat.onnx_io.values import (
     INFERENCE_ERRORS,
-    LEARNED_OPS,
     SIZES,
     Value,
     data_type,
@@ -75,7 +75,7 @@ class Parsed:
     @property
     def weights_fed(self) -> frozenset[str]:
         """The tensors that operators read as weights, whose sizes are no batch's."""
-        ops = frozenset(LEARNED_OPS).difference(_MULTIPLY_ACTIVATIONS)
+        ops = LEARNED.difference(_MULTIPLY_ACTIVATIONS)
         return frozenset([name for n in self.nodes if n.op in ops for name in n.inputs[1:]])
 
     @property

@@ -17,6 +17,7 @@ from onnx import ValueInfoProto
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Network, Node, Shapes, TensorType
 from hybridlat.graph.normal import with_onnx_names, written
+from hybridlat.graph.roles import is_number
 from hybridlat.onnx_io.infer import CONTROL_FLOW
 from hybridlat.onnx_io.nodes import FileNode, domain_of, in_order, node_of
 from hybridlat.onnx_io.parse import Parsed, parse
@@ -32,7 +33,7 @@ from hybridlat.onnx_io.shapes import (
     symbols_of,
     types_of,
 )
-from hybridlat.onnx_io.values import Known, Value, constant_of, keeps_float_values
+from hybridlat.onnx_io.values import Known, Value, constant_of
 from hybridlat.onnx_io.walk import (
     DATA_DEPENDENT,
     Frame,
@@ -245,7 +246,7 @@ def _assembled(
         for source in node.inputs:
             value = known.get(source)
             if type(value) is Value and keeps.get(source) is not False:
-                keeps[source] = keeps_float_values(node.op, value.type.shape)
+                keeps[source] = is_number(node.op, value.type)
         for out in node.outputs:
             if out:
                 type_ = known.get(out)

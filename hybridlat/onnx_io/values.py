@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import functools
-import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ from onnx import AttributeProto, NodeProto, TensorProto, numpy_helper
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import AttributeValue, Constant, TensorType
-from hybridlat.graph.roles import SMALL_ELEMENTS, STRUCTURAL, WHOLE
+from hybridlat.graph.roles import SMALL_ELEMENTS, WHOLE
 
 INFERENCE_ERRORS = (
     onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, RuntimeError,
@@ -23,11 +22,6 @@ INFERENCE_ERRORS = (
 MOST_BYTES = 2048
 """Of an operator or tensor that is remembered: a convolution without its weights takes 150."""
 SIZES, _MOST_SIZES = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL), 65_536
-# A single float given to these is a parameter that was learned, not part of the computation.
-LEARNED_OPS = (
-    "Conv", "ConvTranspose", "Gemm", "MatMul", "PRelu", "BatchNormalization",
-    "InstanceNormalization", "LayerNormalization", "GroupNormalization", "Einsum",
-)  # fmt: skip
 
 
 @functools.cache
@@ -47,15 +41,6 @@ def data_type(dtype: str) -> int:
     """The inverse of :func:`dtype_name`."""
     name = {"float32": "FLOAT", "float64": "DOUBLE"}.get(dtype, dtype.upper())
     return int(TensorProto.DataType.Value(name))
-
-
-@functools.lru_cache(maxsize=16_384)
-def keeps_float_values(op: str, dims: tuple[int, ...]) -> bool:
-    """Whether a float constant read by ``op`` is structural: a bound, a scale, an exponent."""
-    elements = math.prod(dims)
-    if op in STRUCTURAL:
-        return elements <= SMALL_ELEMENTS
-    return elements == 1 and op not in LEARNED_OPS
 
 
 class Value(NamedTuple):

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import hybridlat.graph.symmetry as symmetry
 from hybridlat.graph.network import Constant, Network, Node, TensorType
+from hybridlat.graph.roles import LEARNED, STRUCTURAL, decides, is_number
 from hybridlat.graph.signature import hash_of, sign, sign_in_order, sign_part
 from hybridlat.graph.signature_reading import read
 from tests.networks import SMALL, Builder, renamed
@@ -275,3 +276,13 @@ def test_damaged_texts_never_raise_anything_else(data: st.DataObject) -> None:
     end = data.draw(st.integers(start, len(text)))
     with suppress(ValueError):
         read(text[:start] + data.draw(st.text(max_size=3)) + text[end:])
+
+
+@pytest.mark.parametrize("op", sorted({*STRUCTURAL, *LEARNED, "Min", "Add", "Mul", "Erf"}))
+def test_a_float_that_decides_is_read_from_the_file(op: str) -> None:
+    """A file keeps more: an engine's own optimiser reads those that no signature has."""
+    types = [TensorType("float32", (size,)) for size in (1, 4, 64)]
+    kept = {type_ for type_ in types if is_number(op, type_)}
+    assert kept >= {type_ for type_ in types if decides(op, 1, type_)}
+    assert not any(decides(op, 0, type_) for type_ in types) or op == "Min"
+    assert (op in LEARNED) == (not kept)
