@@ -180,10 +180,8 @@ def _resize(w: Writing, node: Node) -> None:
     if node.attribute("mode", "nearest") == "nearest":
         way["nearest_mode"] = "floor"
     node = replace(with_attributes(node, ("scales",), **way), op="Resize", version=13)
-    if isinstance(stated, tuple):
-        w.stand(replace(node, inputs=(node.inputs[0], "", scales)))
-    else:
-        w.keep(replace(node, inputs=(node.inputs[0], "", scales)))
+    put = w.stand if isinstance(stated, tuple) else w.keep
+    put(replace(node, inputs=(node.inputs[0], "", scales)))
 
 
 def _top_k(w: Writing, node: Node) -> None:

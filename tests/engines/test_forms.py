@@ -13,6 +13,7 @@ from hybridlat.engines.fusion.forms import one_form
 from hybridlat.engines.torch import lacks_biases
 from hybridlat.graph.network import Network, Node, TensorType
 from hybridlat.graph.signature import sign
+from hybridlat.graph.signature_reading import read
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target
 from tests.networks import Builder
@@ -22,6 +23,11 @@ PIXELS = TensorType("float32", (1, 8, 6, 6))
 TARGETS = ("t4/tensorrt-10/fp16", "v100/torch-2.9/fp32", "rtx-4090/torch-compile-2.9/fp32")
 X, Y, Z = "float[1,8,6,6] x", "float[1,8,6,6] y", "float[4,8] x"
 ROWS = "float[2,5,8] x) => (float[2,5,8] y"
+ROWS_IN = "float[2,5,8] x"
+HEADS = "float[2,3,5,8] q, float[2,3,6,8] k, float[2,3,6,8] v) => (float[2,3,5,8] y"
+SCALED = """<int64[3] s3 = {6,6,8}, int64[4] s4 = {2,3,8,6}, float[1] one = {0.6},
+  float[1] two = {0.6}> { b = Reshape(k, s3) c = Transpose<perm=[0,2,1]>(b) e = Reshape(c, s4)
+  a = Mul(q, one) f = Mul(e, two)"""
 NUMBERS = """<float one = {1.0}, float half = {0.5}, float root = {1.4142}, float zero = {0.0},
   float inverse = {0.7071}, float three = {3.0}, float six = {6.0}, float slope = {0.7979},
   float cubic = {0.0447}>"""
@@ -73,6 +79,51 @@ SAME = {
         (13, f"g ({ROWS}) <float[8,8] k, float[8] l> {{ a = MatMul(x, k) y = Add(a, l) }}"),
         (13, f"g ({ROWS}) <float[8,8] k, float[8] l, int64[2] s = {{-1,8}}, int64[3] t = "
              "{2,5,8}> { a = Reshape(x, s) b = Gemm(a, k, l) y = Reshape(b, t) }"),
+    ],
+    "a product of rows that a view cuts on": [
+        (13, f"g ({ROWS_IN}) => (float[2,5,2,4] y) <float[8,8] k, float[8] l, int64[4] t = "
+             "{2,5,2,4}> { a = MatMul(x, k) b = Add(a, l) y = Reshape(b, t) }"),
+        (13, f"g ({ROWS_IN}) => (float[2,5,2,4] y) <float[8,8] k, float[8] l, int64[2] s = "
+             "{-1,8}, int64[4] t = {2,5,2,4}> { a = Reshape(x, s) b = Gemm<transB=1>(a, k, l) "
+             "y = Reshape(b, t) }"),
+    ],
+    "a product of rows that a view puts together": [
+        (13, "g (float[2,5,2,4] x) => (float[2,5,8] y) <float[8,8] k, float[8] l, int64[3] t = "
+             "{2,5,8}> { a = Reshape(x, t) b = MatMul(a, k) y = Add(b, l) }"),
+        (13, "g (float[2,5,2,4] x) => (float[2,5,8] y) <float[8,8] k, int64[2] s = {-1,8}, "
+             "int64[3] t = {2,5,8}> { a = Reshape(x, s) b = Gemm<transB=1>(a, k) "
+             "y = Reshape(b, t) }"),
+    ],
+    "products of the same rows": [
+        (13, "g (float[2,8,5] i) => (float[2,5,8] y, float[2,5,8] z) <float[8,8] k, float[8] l, "
+             "float[8,8] m, float[8] n> { x = Transpose<perm=[0,2,1]>(i) a = MatMul(x, k) "
+             "y = Add(a, l) b = MatMul(x, m) z = Add(b, n) }"),
+        (13, "g (float[2,8,5] i) => (float[2,5,8] y, float[2,5,8] z) <float[8,8] k, float[8] l, "
+             "float[8,8] m, float[8] n, int64[2] s = {-1,8}, int64[3] t = {2,5,8}> "
+             "{ x = Transpose<perm=[0,2,1]>(i) r = Reshape(x, s) a = Gemm(r, k, l) "
+             "y = Reshape(a, t) b = Gemm(r, m, n) z = Reshape(b, t) }"),
+    ],
+    "attention": [
+        (23, f"g ({HEADS}) {{ y = Attention(q, k, v) }}"),
+        (23, f"g ({HEADS}) {{ y = Attention<is_causal=0, scale=0.25>(q, k, v) }}"),
+        (17, f"g ({HEADS}) {SCALED} d = MatMul(a, f) s = Softmax(d) y = MatMul(s, v) }}"),
+    ],
+    "masked attention": [
+        (23, f"g ({HEADS}) <float[5,6] m> {{ y = Attention(q, k, v, m) }}"),
+        (17, f"g ({HEADS}) {SCALED.replace('<', '<float[5,6] m, ', 1)} d = MatMul(a, f) "
+             "h = Add(d, m) s = Softmax(h) y = MatMul(s, v) }"),
+    ],
+    "mish": [
+        (18, f"g ({X}) => ({Y}) {{ y = Mish(x) }}"),
+        (17, f"g ({X}) => ({Y}) {{ s = Softplus(x) t = Tanh(s) y = Mul(x, t) }}"),
+    ],
+    "parts of parts of parts": [
+        (13, f"g ({X}) => (float[1,32,6,6] y) {{ a = Relu(x) b = Tanh(x) c = Sigmoid(x) "
+             "y = Concat<axis=1>(a, b, c, x) }"),
+        (13, f"g ({X}) => (float[1,32,6,6] y) {{ a = Relu(x) b = Tanh(x) c = Sigmoid(x) "
+             "d = Concat<axis=1>(b, c) e = Concat<axis=1>(a, d) y = Concat<axis=1>(e, x) }"),
+        (13, f"g ({X}) => (float[1,32,6,6] y) {{ a = Relu(x) b = Tanh(x) c = Sigmoid(x) "
+             "d = Concat<axis=1>(a, b) e = Concat<axis=1>(c, x) y = Concat<axis=1>(d, e) }"),
     ],
     "parts": [
         (13, f"g ({X}) => (float[1,4,6,6] y) {{ a, b = Split<axis=1>(x) c = Relu(a) "
@@ -159,6 +210,28 @@ def test_an_untrained_module_s_zeros_are_put_back() -> None:
     trained = registry.lower(chain(9, bias=True).network(), target)
     assert not trained.warnings
     assert sign(result.network) == sign(trained.network)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("place", range(3))
+def test_a_gate_s_signature_is_lowered_as_its_file(place: int, target: str) -> None:
+    network = network_of(*SAME["hard swish"][place])
+    again = read(sign(network).text)
+    chosen = Target.parse(target)
+    assert sign(registry.lower(again, chosen).network) == sign(
+        registry.lower(network, chosen).network
+    )
+
+
+@pytest.mark.parametrize("text", [
+    f"g ({HEADS}) {{ y = Attention<is_causal=1>(q, k, v) }}",
+    f"g ({HEADS}) {{ y = Attention<softcap=2.0>(q, k, v) }}",
+    f"g ({HEADS.replace('3,6,8', '1,6,8')}) {{ y = Attention(q, k, v) }}",
+    f"g (bool[5,6] m, {HEADS}) {{ y = Attention(q, k, v, m) }}",
+])  # fmt: skip
+def test_attention_of_another_kind_stays(text: str) -> None:
+    network = network_of(23, text)
+    assert [node.op for node in one_form(network).network.nodes] == ["Attention"]
 
 
 def test_operators_of_other_domains_stay() -> None:

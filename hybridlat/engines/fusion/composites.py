@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
-from hybridlat.engines.fusion.rewriting import Match, Pass, View
+from hybridlat.engines.fusion.rewriting import Match, Parts, Pass, View
 from hybridlat.graph.network import Constant, TensorType
 
 _POINTWISE = frozenset({"Mul", "Div", "Add", "Sub", "Pow"})
@@ -16,71 +15,89 @@ def _steps(v: View, places: Sequence[int]) -> Iterator[Match]:
     """Swish and Mish as older sets write them: their rules name the parts."""
     for position in places:
         node = v.nodes[position]
-        (x,), (y,) = node.inputs, node.outputs
-        parts = ("Sigmoid",) if node.op == "Swish" else ("Softplus", "Tanh")
-        if node.attribute("alpha") is not None:
+        (x,), shape, parts = node.inputs, v.types[node.outputs[0]].shape, Parts(v, position)
+        if node.attribute("alpha") is None:
+            gate = x
+            for op in ("Sigmoid",) if node.op == "Swish" else ("Softplus", "Tanh"):
+                gate = parts.add(op, (gate,), shape)
+            parts.add("Mul", (x, gate), shape)
+            yield parts.match((position,))
+
+
+def attentions(v: View, places: Sequence[int]) -> Iterator[Match]:
+    """Attention as older sets write it: a product of scaled operands, a mask, a softmax, a product.
+
+    One that shares keys among heads, caps or limits, or gives out more than its result stays.
+    """
+    for position in places:
+        node, parts = v.nodes[position], Parts(v, position)
+        (q, k, values, *masks), (y, *others) = node.inputs, node.outputs
+        is_plain = {name for name, _ in node.attributes} <= {"scale"} and not any(others)
+        if not is_plain or not v.types.keys() >= {q, k, values} or masks.count("") or masks[1:]:
             continue
-        names = [x, *[f"{y}/{op}" for op in parts]]
-        made = [
-            replace(node, op=op, inputs=(names[i],), outputs=(names[i + 1],), version=13)
-            for i, op in enumerate(parts)
-        ]
-        product = replace(node, op="Mul", inputs=(x, names[-1]), version=14)
-        yield Match((position,), (*made, product), dict.fromkeys(names[1:], v.types[y]))
+        if any(v.network.type_of(mask).dtype == "bool" for mask in masks):
+            continue
+        (*rows, _), (*heads, length, size) = v.types[q].shape, v.types[k].shape
+        if len(heads) != 2 or rows[:2] != heads:
+            continue
+        maker, scale = v.maker(k, "Reshape"), Constant(TensorType(v.types[y].dtype, (1,)))
+        if maker is not None and v.nodes[maker].inputs[0] in v.types:
+            k = v.nodes[maker].inputs[0]
+        k = parts.view(k, (math.prod(heads), length, size))
+        k = parts.add("Transpose", (k,), (math.prod(heads), size, length), perm=(0, 2, 1))
+        k = parts.view(k, (*heads, size, length))
+        q = parts.add("Mul", (q,), (*rows, size), scale)
+        k = parts.add("Mul", (k,), (*heads, size, length), scale)
+        scores = parts.add("MatMul", (q, k), (*rows, length))
+        for mask in masks:
+            scores = parts.add("Add", (scores, mask), (*rows, length))
+        scores = parts.add("Softmax", (scores,), (*rows, length))
+        parts.add("MatMul", (scores, values), v.types[y].shape)
+        yield parts.match((position,))
 
 
 def _hard_gates(v: View, places: Sequence[int]) -> Iterator[Match]:
     """HardSigmoid and HardSwish from min(max(x + 3, 0), 6) / 6, HardSwish from x·HardSigmoid(x)."""
     for position in places:
-        node = v.nodes[position]
-        x, members = node.inputs[0], [position]
+        node, members, lacking = v.nodes[position], [position], {"product"}
+        x, slope = node.inputs[0], node.attribute("alpha")
         if node.op == "Clip":
             shift = v.maker(x, "Add")
             bounds = [v.network.constants.get(name) for name in node.inputs[1:]]
             values = [c.values[0] for c in bounds if c is not None and c.values]
             if shift is None or values != [0, 6] or v.reader(shift, "Clip") != position:
                 continue
-            if v.number(shift) != 3:
+            if not _takes(v, shift, 3.0):
                 continue
-            x, members = v.data(shift)[0], [shift, position]
-            scale = v.reader(position, "Div", "Mul")
-            if scale is not None and _is_sixth(v, scale):
-                members.append(scale)
-                if v.reader(scale, "Mul") is not None and x in v.data(v.reader(scale, "Mul") or 0):
-                    members.append(v.reader(scale, "Mul") or 0)
-                    yield _gate(v, members, x, "HardSwish")
-                else:
-                    yield _gate(v, members, x, "HardSigmoid")
-            elif scale is not None and x in v.data(scale):
-                sixth = v.reader(scale, "Div", "Mul")
-                if sixth is not None and _is_sixth(v, sixth):
-                    yield _gate(v, [*members, scale, sixth], x, "HardSwish")
+            x, members, lacking = v.data(shift)[0], [shift, position], {"product", "sixth"}
+        elif [name for name, _ in node.attributes] != ["alpha"] or not _near(slope, 1 / 6):
             continue
-        slope = node.attribute("alpha")
-        if [name for name, _ in node.attributes] != ["alpha"] or not _near(slope, 1 / 6):
-            continue
-        product = v.reader(position, "Mul")
-        if product is not None and x in v.data(product):
-            yield _gate(v, [position, product], x, "HardSwish")
+        while lacking and (below := v.reader(members[-1], "Mul", "Div")) is not None:
+            op = v.nodes[below].op
+            part = "product" if op == "Mul" and x in v.data(below) else "sixth"
+            is_sixth = part == "product" or _takes(v, below, 6.0 if op == "Div" else 1 / 6)
+            if part not in lacking or not is_sixth:
+                break
+            lacking.remove(part)
+            members.append(below)
+        if not lacking or ("sixth" not in lacking and node.op == "Clip"):
+            parts, shape = Parts(v, members[-1]), v.types[x].shape
+            if lacking:
+                parts.add("HardSigmoid", (x,), shape, alpha=_SIXTH)
+            else:
+                parts.add("HardSwish", (x,), shape)
+            yield parts.match(members)
 
 
-def _is_sixth(v: View, position: int) -> bool:
-    """Whether an operator takes a sixth of the one tensor that it reads."""
-    sixth = 6.0 if v.nodes[position].op == "Div" else 1 / 6
-    return v.by_one_value(position) and _near(v.number(position), sixth)
+def _takes(v: View, position: int, number: float) -> bool:
+    """Whether an operator's operands are a tensor and this number, which signatures lack."""
+    known = v.number(position)
+    return v.by_one_value(position) and (known is None or _near(known, number))
 
 
 def _near(value: object, number: float) -> bool:
     """As close as files write a sixth."""
     return isinstance(value, float) and math.isclose(value, number, rel_tol=1e-3)
-
-
-def _gate(v: View, members: list[int], x: str, op: str) -> Match:
-    last = v.nodes[members[-1]]
-    attributes = () if op == "HardSwish" else (("alpha", _SIXTH),)
-    version = 14 if op == "HardSwish" else 6
-    node = replace(last, op=op, inputs=(x,), attributes=attributes, version=version)
-    return Match(tuple(members), (node,))
 
 
 _SIXTH = 0.1666666716337204
@@ -113,11 +130,12 @@ def _gelus(v: View, places: Sequence[int]) -> Iterator[Match]:
             if multiplied and len([m for m in members if m > position]) >= _PARTS_BEHIND:
                 break
         if multiplied:
-            exact = v.nodes[position].op == "Erf"
-            attributes = () if exact else (("approximate", "tanh"),)
-            node = v.nodes[last]
-            gelu = replace(node, op="Gelu", inputs=(x,), attributes=attributes, version=20)
-            yield Match(tuple(sorted(members)), (gelu,))
+            parts, shape = Parts(v, last), v.types[x].shape
+            if v.nodes[position].op == "Erf":
+                parts.add("Gelu", (x,), shape)
+            else:
+                parts.add("Gelu", (x,), shape, approximate="tanh")
+            yield parts.match(sorted(members))
 
 
 _PARTS_BEHIND = 3
@@ -152,42 +170,32 @@ def _layer_norms(v: View, places: Sequence[int]) -> Iterator[Match]:
         centred = v.reader(position, "Sub")
         if centred is None or node.attribute("axes") != (rank - 1,):
             continue
-        chain, last = [position, centred], centred
+        chain = [position, centred]
         difference = v.nodes[centred].outputs[0]
         for op in (("Pow", "Mul"), ("ReduceMean",), ("Add",), ("Sqrt",), ("Div", "Reciprocal")):
-            readers = [r for r in v.consumers.get(v.nodes[last].outputs[0], ()) if r not in chain]
-            step = next((r for r in readers if v.nodes[r].op in op), None)
-            if step is None:
+            readers = v.consumers.get(v.nodes[chain[-1]].outputs[0], ())
+            steps = [r for r in readers if r not in chain and v.nodes[r].op in op]
+            if not steps:
                 break
-            chain.append(step)
-            last = step
+            chain.append(steps[0])
         if len(chain) < 7 or v.nodes[centred].inputs[0] != x:
             continue
-        if v.nodes[last].op == "Reciprocal":
-            product = v.reader(last, "Mul")
-            if product is None:
-                continue
-            chain.append(product)
-            last = product
-        if difference not in v.nodes[last].inputs:
+        if v.nodes[chain[-1]].op == "Reciprocal":
+            chain += [r for r in (v.reader(chain[-1], "Mul"),) if r is not None]
+        if difference not in v.nodes[chain[-1]].inputs:
             continue
-        parameters: list[str] = []
+        parameters: list[Constant] = []
         for op_ in ("Mul", "Add"):
-            below = v.reader(last, op_)
+            below = v.reader(chain[-1], op_)
             if below is None or len(v.data(below)) != 1:
                 break
-            parameters += [n for n in v.nodes[below].inputs if n in v.network.constants]
+            names = v.nodes[below].inputs
+            parameters += [v.network.constants[n] for n in names if n in v.network.constants]
             chain.append(below)
-            last = below
-        made = v.nodes[last]
-        scale, constants = f"{made.outputs[0]}/scale", dict[str, Constant]()
-        if not parameters:
-            type_ = TensorType(v.types[x].dtype, v.types[x].shape[-1:])
-            parameters, constants = [scale], {scale: Constant(type_)}
-        norm = replace(
-            made, op="LayerNormalization", inputs=(x, *parameters), attributes=(), version=17
-        )
-        yield Match(tuple(sorted(chain)), (norm,), constants=constants)
+        (dtype, shape), parts = v.types[x], Parts(v, chain[-1])
+        ones = Constant(TensorType(dtype, shape[-1:]))
+        parts.add("LayerNormalization", (x,), shape, *(parameters or [ones]))
+        yield parts.match(sorted(chain))
 
 
 COMPOSITES: tuple[Pass, ...] = (

@@ -7,13 +7,14 @@ both, and TensorRT's compiler sees the same. ONNX Runtime's own optimiser decide
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 
-from hybridlat.engines.fusion.composites import COMPOSITES
-from hybridlat.engines.fusion.rewriting import Match, Pass, Rewritten, View, rewritten
-from hybridlat.graph.network import Constant, Network, Node, TensorType
+from hybridlat.engines.fusion.composites import COMPOSITES, attentions
+from hybridlat.engines.fusion.rewriting import Match, Parts, Pass, Rewritten, View, rewritten
+from hybridlat.graph.network import Constant, Network, TensorType
 
 
 def one_form(network: Network, further: tuple[Pass, ...] = ()) -> Rewritten:
@@ -26,7 +27,10 @@ def _nothing(v: View, places: Sequence[int]) -> Iterator[Match]:
     for position in places:
         node = v.nodes[position]
         is_copy = len(node.inputs) == 1 if node.op == "Concat" else True
-        if node.op == "AveragePool":
+        if node.op == "Pad":
+            sizes = v.network.constants.get(node.inputs[1])
+            is_copy = sizes is not None and sizes.values is not None and not any(sizes.values)
+        elif node.op == "AveragePool":
             is_copy = set(cast("tuple[int, ...]", node.attribute("kernel_shape"))) == {1}
         source, made = node.inputs[0], node.outputs[0]
         is_between = source in v.types and not (made in v.outputs and source in v.network.inputs)
@@ -77,55 +81,67 @@ def _plain_norms(v: View, places: Sequence[int]) -> Iterator[Match]:
 def _means(v: View, places: Sequence[int]) -> Iterator[Match]:
     """A mean over all pixels is a pooling; one that drops its axes, a mean and a view."""
     for position in places:
-        node = v.nodes[position]
+        node, parts = v.nodes[position], Parts(v, position)
         axes, x, y = node.attribute("axes"), node.inputs[0], node.outputs[0]
         if x not in v.types or not isinstance(axes, tuple):
             continue
         shape = v.types[x].shape
-        keeps, pools = node.attribute("keepdims", 1), axes == tuple(range(2, len(shape)))
-        pools = pools and node.op == "ReduceMean" and len(shape) == 4
-        kept = tuple([1 if axis in axes else size for axis, size in enumerate(shape)])
-        if keeps and not pools:
-            continue
-        mean = replace(node, attributes=(("axes", axes),))
+        pools = node.op == "ReduceMean" and len(shape) == 4 and axes == (2, 3)
+        kept = [1 if axis in axes else size for axis, size in enumerate(shape)]
         if pools:
-            mean = replace(node, op="GlobalAveragePool", attributes=(), version=1)
-        if keeps:
-            yield Match((position,), (mean,))
+            parts.view(parts.add("GlobalAveragePool", (x,), kept), v.types[y].shape)
+        elif not node.attribute("keepdims", 1):
+            parts.view(parts.add(node.op, (x,), kept, axes=axes), v.types[y].shape)
+        else:
             continue
-        whole, sizes = f"{y}/whole", f"{y}/shape"
-        to = Constant(TensorType("int64", (len(v.types[y].shape),)), v.types[y].shape)
-        view = Node(node.name, "Reshape", (whole, sizes), (y,), version=14)
-        nodes = (replace(mean, outputs=(whole,)), view)
-        yield Match((position,), nodes, {whole: v.types[x]._replace(shape=kept)}, {sizes: to})
+        yield parts.match((position,))
+
+
+def _weight_of(v: View, position: int) -> tuple[Constant, bool] | None:
+    """The matrix that a product reads second, as it is multiplied, and whether it is turned."""
+    node = v.nodes[position]
+    weight, attributes = v.network.constants.get("".join(node.inputs[1:2])), dict(node.attributes)
+    is_turned = attributes == {"transB": 1}
+    if weight is None or len(weight.type.shape) != 2 or (attributes and not is_turned):
+        return None
+    if any(name in v.types for name in node.inputs[2:]):
+        return None
+    shape = weight.type.shape[::-1] if is_turned else weight.type.shape
+    return Constant(weight.type._replace(shape=shape)), is_turned
+
+
+def _leading(shape: tuple[int, ...], rows: int, size: int) -> tuple[int, ...] | None:
+    """Several axes in front that are all of the rows of a tensor of this shape."""
+    ends = [i for i in range(2, len(shape) + 1) if math.prod(shape[:i]) == rows]
+    is_whole = bool(ends) and shape[ends[-1] :] == (size,)
+    return shape[: ends[-1] if is_whole else ends[0]] if ends else None
 
 
 def _flat_products(v: View, places: Sequence[int]) -> Iterator[Match]:
-    """A Gemm between two views of more axes is a product of those, and a sum."""
+    """A Gemm between two views is a product over the tensor of more axes, and a sum.
+
+    What is not viewed there, or the shape of fewer axes, tells which axes these were. A Gemm whose
+    weight is turned is a module's, which adds a bias: exporters leave out one of zeros.
+    """
+    constants = v.network.constants
     for position in places:
-        node = v.nodes[position]
+        node, weight = v.nodes[position], _weight_of(v, position)
         before, after = v.maker(node.inputs[0], "Reshape"), v.reader(position, "Reshape")
-        if before is None or after is None or v.reader(before, "Gemm") != position:
+        if before is None or after is None or weight is None:
             continue
-        x, y = v.nodes[before].inputs[0], v.nodes[after].outputs[0]
-        weight = v.network.constants.get(node.inputs[1])
-        turned = dict(node.attributes) == {"transB": 1}
-        if weight is None or x not in v.types or (node.attributes and not turned):
+        x, made, (k, n) = v.nodes[before].inputs[0], v.nodes[after].outputs[0], weight[0].type.shape
+        rows = v.types[node.inputs[0]].shape[0]
+        ends = [(v.network.type_of(x).shape, k), (v.types[made].shape, n)]
+        leads = [lead for shape, size in ends if (lead := _leading(shape, rows, size))]
+        if not leads or x not in v.types:
             continue
-        if any(name in v.types for name in node.inputs[2:]):
-            continue
-        shape = weight.type.shape[::-1] if turned else weight.type.shape
-        if (*v.types[x].shape[:-1], shape[-1]) != v.types[y].shape:
-            continue
-        name, product = f"{y}/weight", f"{y}/product"
-        has_sum = len(node.inputs) > 2
-        made = product if has_sum else y
-        multiply = Node(node.name, "MatMul", (x, name), (made,), version=13)
-        add = Node(node.name, "Add", (product, *node.inputs[2:]), (y,), version=14)
-        put = {name: Constant(weight.type._replace(shape=shape))}
-        types = {product: v.types[y]} if has_sum else {}
-        nodes = (multiply, add)[: 1 + has_sum]
-        yield Match((before, position, after), nodes, types, put)
+        lead = min(leads, key=len)
+        parts, zeros = Parts(v, after), (Constant(TensorType(v.types[made].dtype, (n,))),)
+        product = parts.add("MatMul", (parts.view(x, (*lead, k)),), (*lead, n), weight[0])
+        for bias in [constants[name] for name in node.inputs[2:]] or zeros * weight[1]:
+            product = parts.add("Add", (product,), (*lead, n), bias)
+        parts.view(product, v.types[made].shape)
+        yield parts.match((position, after))
 
 
 def _products(v: View, places: Sequence[int]) -> Iterator[Match]:
@@ -133,30 +149,20 @@ def _products(v: View, places: Sequence[int]) -> Iterator[Match]:
 
     Its epilogue adds a bias, be it zero or not. A Gemm that adds a computed tensor stays.
     """
-    constants = v.network.constants
     for position in places:
-        node = v.nodes[position]
-        if len(node.inputs) < 2 or not constants.keys() >= set(node.inputs[1:]):
+        node, weight, members = v.nodes[position], _weight_of(v, position), [position]
+        x, made = node.inputs[0], v.types[node.outputs[0]].shape
+        if weight is None or x not in v.types or len(v.types[x].shape) != 2:
             continue
-        x, weight = node.inputs[0], constants[node.inputs[1]]
-        if x not in v.types or len(v.types[x].shape) != 2 or len(weight.type.shape) != 2:
+        if node.op == "Gemm" and not weight[1] and len(node.inputs) < 3:
             continue
-        attributes = dict(node.attributes)
-        turned = attributes.pop("transB", 0)
-        if attributes or (node.op == "Gemm" and not turned and len(node.inputs) < 3):
-            continue
-        inputs = [x, f"{node.outputs[0]}/weight"]
-        shape = weight.type.shape[::-1] if turned else weight.type.shape
-        put = {inputs[1]: Constant(weight.type._replace(shape=shape))}
-        members = [position]
         shift = v.reader(position, "Add") if node.op == "MatMul" else None
         if shift is not None and len(v.data(shift)) == 1:
-            bias = next(name for name in v.nodes[shift].inputs if name in constants)
-            if constants[bias].type.shape == shape[1:]:
-                members.append(shift)
-        last = v.nodes[members[-1]]
-        gemm = replace(last, op="Gemm", inputs=tuple(inputs), attributes=(), version=13)
-        yield Match(tuple(members), (gemm,), constants=put)
+            added = [v.network.type_of(name).shape for name in v.nodes[shift].inputs]
+            members += [shift] * (made[1:] in added)
+        parts = Parts(v, members[-1])
+        parts.add("Gemm", (x,), made, weight[0])
+        yield parts.match(members)
 
 
 def _resizes(v: View, places: Sequence[int]) -> Iterator[Match]:
@@ -170,7 +176,25 @@ def _resizes(v: View, places: Sequence[int]) -> Iterator[Match]:
             yield Match((position,), (replace(node, inputs=inputs),), constants={sizes: known})
 
 
+def _concats(v: View, places: Sequence[int]) -> Iterator[Match]:
+    """Parts of parts are parts."""
+    for position in reversed(places):
+        node, members, inputs = v.nodes[position], {position}, list[str]()
+        waiting = [*node.inputs]
+        while waiting:
+            maker = v.maker(waiting[-1], "Concat")
+            is_part = maker is not None and v.reader(maker, "Concat") in members
+            if maker is not None and is_part and v.nodes[maker].attributes == node.attributes:
+                members.add(maker)
+                waiting[-1:] = v.nodes[maker].inputs
+            else:
+                inputs.insert(0, waiting.pop())
+        if len(members) > 1:
+            yield Match(tuple(sorted(members)), (replace(node, inputs=tuple(inputs)),))
+
+
 _PASSES: tuple[Pass, ...] = (
+    (frozenset({"Attention"}), attentions),
     (frozenset({"Slice", "Reshape", "Concat", "Expand", "Tile", "AveragePool"}), _nothing),
     (frozenset({"Slice"}), _splits),
     *COMPOSITES,
@@ -179,6 +203,7 @@ _PASSES: tuple[Pass, ...] = (
     (frozenset({"Gemm"}), _flat_products),
     (frozenset({"Gemm", "MatMul"}), _products),
     (frozenset({"Resize"}), _resizes),
+    (frozenset({"Concat"}), _concats),
 )
 """In this order: the operators that a form begins with, and what finds it."""
 
@@ -196,23 +221,6 @@ def _folded_norms(v: View, places: Sequence[int]) -> Iterator[Match]:
             yield Match(tuple(members), (made,))
 
 
-def _concats(v: View, places: Sequence[int]) -> Iterator[Match]:
-    """Parts of parts are parts."""
-    for position in places:
-        node, members = v.nodes[position], [position]
-        inputs: list[str] = []
-        for name in node.inputs:
-            maker = v.maker(name, "Concat")
-            is_part = maker is not None and v.reader(maker, "Concat") == position
-            if maker is not None and is_part and v.nodes[maker].attributes == node.attributes:
-                members.append(maker)
-                inputs += v.nodes[maker].inputs
-            else:
-                inputs.append(name)
-        if len(members) > 1:
-            yield Match(tuple(members), (replace(node, inputs=tuple(inputs)),))
-
-
 def _biases(v: View, places: Sequence[int]) -> Iterator[Match]:
     """A kernel adds its bias, be it zero or not."""
     for position in places:
@@ -221,8 +229,15 @@ def _biases(v: View, places: Sequence[int]) -> Iterator[Match]:
             yield Match((position,), (replace(node, inputs=node.inputs[:2]),))
 
 
+def _normed_biases(v: View, places: Sequence[int]) -> Iterator[Match]:
+    """A norm behind a convolution adds its bias; folded files do not tell that there was one."""
+    normed = (i for i in places if v.reader(i, "BatchNormalization") is not None)
+    yield from _biases(v, [*normed])
+
+
 _CONTRACTING = frozenset({"Conv", "ConvTranspose"})
-BUILT: tuple[Pass, ...] = (
-    (_CONTRACTING, _folded_norms), (_CONTRACTING, _biases), (frozenset({"Concat"}), _concats),
-)  # fmt: skip
+_PADS: Pass = (frozenset({"Pad"}), _nothing)
+BUILT: tuple[Pass, ...] = (_PADS, (_CONTRACTING, _folded_norms), (_CONTRACTING, _biases))
 """What TensorRT's builder does besides."""
+GENERATED: tuple[Pass, ...] = (_PADS, (_CONTRACTING, _normed_biases))
+"""What costs nothing where PyTorch runs code of its own for it, or one kernel takes it along."""

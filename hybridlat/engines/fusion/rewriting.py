@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from hybridlat.graph.network import Constant, Network, Node, TensorType
+from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
+from hybridlat.graph.opsets import SET, plain_version
 
 
 class Rewritten(NamedTuple):
@@ -73,6 +74,7 @@ def _replaced(old: Rewritten, matches: Iterator[Match]) -> Rewritten:
     """Put new operators in.
 
     A match is none that shares an operator with an earlier one, or hides a result that is read.
+    A view is gone with the last of its readers.
     """
     network, gone, put = old.network, set[int](), dict[int, Match]()
     types, constants = dict(network.types), dict(network.constants)
@@ -104,6 +106,10 @@ def _replaced(old: Rewritten, matches: Iterator[Match]) -> Rewritten:
             origins.append(old.origins[position])
     if stands_for:
         nodes = [replace(node, inputs=read_now(node.inputs)) for node in nodes]
+    needed = {name for node in nodes for name in node.inputs}.union(read_now(network.outputs))
+    dropped = {name for name in network.consumers if name not in needed}
+    kept = [i for i, n in enumerate(nodes) if n.op != "Reshape" or n.outputs[0] not in dropped]
+    nodes, origins = [nodes[i] for i in kept], [origins[i] for i in kept]
     made = {*network.inputs, *[out for node in nodes for out in node.outputs]}
     read = {name for node in nodes for name in node.inputs}
     new = replace(
@@ -141,17 +147,61 @@ class View:
         return [name for name in self.nodes[position].inputs if name in self.types]
 
     def number(self, position: int) -> float | None:
-        """The one number that an operator reads beside its data."""
-        constants = self.network.constants
-        values = [c.values for n in self.nodes[position].inputs if (c := constants.get(n))]
-        value = values[0] if len(values) == 1 else None
-        return float(value[0]) if value is not None and len(value) == 1 else None
+        """The one number that an operator reads beside its data, where it is known."""
+        values = self._constants(position)[0].values if self.by_one_value(position) else ()
+        return float(values[0]) if values else None
 
     def by_one_value(self, position: int) -> bool:
         """Whether an operator reads one tensor and one constant of one element."""
-        constants = [c for n in self.nodes[position].inputs if (c := self.network.constants.get(n))]
-        is_single = len(constants) == 1 and constants[0].type.elements == 1
-        return is_single and len(self.data(position)) == 1
+        sizes = [constant.type.elements for constant in self._constants(position)]
+        return sizes == [1] and len(self.data(position)) == 1
+
+    def _constants(self, position: int) -> list[Constant]:
+        names = self.nodes[position].inputs
+        return [c for name in names if (c := self.network.constants.get(name))]
+
+
+class Parts:
+    """Operators that stand in one's place: each has one result, the last has that one's."""
+
+    def __init__(self, v: View, position: int) -> None:
+        self.v, self.name, (self.made, *_) = v, v.nodes[position].name, v.nodes[position].outputs
+        self.nodes: list[Node] = []
+        self.types: dict[str, TensorType] = {}
+        self.constants: dict[str, Constant] = {}
+
+    def add(
+        self,
+        op: str,
+        read: Sequence[str],
+        shape: Sequence[int],
+        *constants: Constant,
+        **attributes: AttributeValue,
+    ) -> str:
+        """One more operator, which reads ``constants`` behind tensors; the name of its result."""
+        made = f"{self.made}/part{len(self.nodes)}"
+        names = [f"{made}/{place}" for place in range(len(constants))]
+        self.constants.update(zip(names, constants, strict=True))
+        self.types[made] = self.v.types[self.made]._replace(shape=tuple(shape))
+        version, inputs = plain_version(op, SET, attributes), (*read, *names)
+        written = tuple(attributes.items())
+        self.nodes.append(Node(self.name, op, inputs, (made,), written, version=version))
+        return made
+
+    def view(self, source: str, shape: Sequence[int]) -> str:
+        """A tensor in another shape; itself if that is its own."""
+        known = self.types.get(source) or self.v.network.type_of(source)
+        if known.shape == tuple(shape):
+            return source
+        to = Constant(TensorType("int64", (len(shape),)), tuple(shape))
+        return self.add("Reshape", (source,), shape, to)
+
+    def match(self, members: Sequence[int]) -> Match:
+        """All of them in the members' place."""
+        *nodes, last = self.nodes
+        del self.types[last.outputs[0]]
+        nodes.append(replace(last, outputs=(self.made,)))
+        return Match(tuple(members), tuple(nodes), self.types, self.constants)
 
 
 Pass = tuple[frozenset[str], Callable[[View, Sequence[int]], Iterator[Match]]]
