@@ -82,7 +82,7 @@ def structure_digest(
     for node in nodes:
         if node.op in ("Conv", "ConvTranspose"):
             further += fed.intersection(node.inputs[1:2])
-            further += filter(None, map(bias_origin, node.inputs[2:]))
+            further += filter(None, [bias_origin(node.inputs, node.outputs)])
     if further:
         blobs.append(repr(further).encode())
     digest = hashlib.sha256(array("q", map(number.__getitem__, links)).tobytes())

@@ -7,7 +7,7 @@ remembered by the hash of the file's bytes.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -20,11 +20,19 @@ MAX_INLINE_BYTES = 2_000_000_000  # a protobuf message cannot be larger
 # Exporters name what they fold: onnx::Conv_123 (TorchScript), conv1.weight_bias (dynamo).
 _FOLDED_BIAS = re.compile(r"onnx::Conv(Transpose)?_\d+$|.*\bweight_bias$")
 _OWN_BIAS = re.compile(r"(.*[./])?bias$")
+# Dynamo's result of a call with several, such as a norm: no convolution has one of its own.
+_NORM_RESULT = re.compile(r"getitem(_\d+)?$")
 
 
-def bias_origin(name: str) -> str:
-    """``folded`` (from a norm) or ``own``, as a convolution's bias is called; else empty."""
-    return "folded" if _FOLDED_BIAS.match(name) else "own" if _OWN_BIAS.match(name) else ""
+def bias_origin(inputs: Sequence[str], outputs: Sequence[str]) -> str:
+    """``folded`` (from a norm) or ``own``, as a convolution's names tell of its bias; else empty.
+
+    A norm is folded into a bias that was there before, and one of zeros is left out.
+    """
+    bias, result = "".join(inputs[2:3]), "".join(outputs[:1])
+    if _NORM_RESULT.match(result) or _FOLDED_BIAS.match(bias):
+        return "folded"
+    return "own" if _OWN_BIAS.match(bias) else ""
 
 
 @dataclass(frozen=True)

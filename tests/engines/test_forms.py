@@ -192,11 +192,14 @@ def test_tensorrt_folds_norms_and_adds_zeros() -> None:
     assert len(set(lowered(files, TARGETS[1]))) == 3
 
 
-def chain(count: int, *, bias: bool) -> Builder:
+def chain(count: int, *, bias: bool, norm: bool = False) -> Builder:
     b = Builder()
     x = b.input((1, 8, 6, 6))
     for _ in range(count):
         x = b.relu(b.conv(x, 8, bias=bias))
+    if norm:
+        weights = [b.constant((6,)), b.constant((6,))]
+        x = b.op("LayerNormalization", [x, *weights], b.shape(x), 17)
     b.add(x, b.conv(x, 8, bias=bias))
     return b
 
@@ -210,6 +213,56 @@ def test_an_untrained_module_s_zeros_are_put_back() -> None:
     trained = registry.lower(chain(9, bias=True).network(), target)
     assert not trained.warnings
     assert sign(result.network) == sign(trained.network)
+
+
+CONV = "float[8,8,1,1] w, float[8] b"
+NORM = "float[8] n, float[8] o, float[8] p, float[8] m"
+
+
+def of_names(bias: str, result: str, *, is_normed: bool = False) -> str:
+    """A convolution whose bias and result have these names, with a norm of its own or without."""
+    read = f", {bias}" if bias else ""
+    weights = CONV.replace("float[8] b", f"float[8] {bias}" if bias else "float[8] unread")
+    norm = f"c = BatchNormalization({result}, n, o, p, m)" if is_normed else f"c = Relu({result})"
+    return (
+        f"g ({X}) => ({Y}) <{weights}, {NORM}> {{ {result} = Conv(x, w{read}) {norm} y = Relu(c) }}"
+    )
+
+
+@pytest.mark.parametrize("target", TARGETS[1:])
+@pytest.mark.parametrize(
+    ("bias", "result"),
+    [('"conv.weight_bias"', "conv2d"), ('"conv.bias"', "getitem_3"), ("", "getitem")],
+)
+def test_names_tell_of_a_folded_norm(bias: str, result: str, target: str) -> None:
+    folded, legacy = lowered(
+        [(17, of_names(bias, result)), (17, of_names('"onnx::Conv_123"', "r"))], target
+    )
+    own = lowered([(17, of_names('"conv.bias"', "conv2d"))], target)
+    assert [folded] == [legacy] != own
+
+
+def test_a_norm_adds_the_bias_in_generated_code() -> None:
+    """Eagerly the addition is a call that the file shows."""
+    files = [(17, of_names(bias, "r", is_normed=True)) for bias in ('"c.bias"', "")]
+    assert [len(set(lowered(files, target))) for target in TARGETS] == [1, 2, 1]
+
+
+def test_layer_norms_are_no_sign_of_folded_ones() -> None:
+    untrained, trained = (chain(9, bias=bias, norm=True).network() for bias in (False, True))
+    target = Target.parse(TARGETS[1])
+    result = registry.lower(untrained, target)
+    assert any("untrained" in warning for warning in result.warnings)
+    assert sign(result.network) == sign(registry.lower(trained, target).network)
+
+
+def test_a_pad_of_nothing_is_a_call_of_its_own_only_eagerly() -> None:
+    files = [
+        (17, f"g ({X}) => ({Y}) {{ a = Relu(x) y = Tanh(a) }}"),
+        (17, f"g ({X}) => ({Y}) <int64[8] z = {{0,0,0,0,0,0,0,0}}> "
+             "{ a = Relu(x) b = Pad(a, z) y = Tanh(b) }"),
+    ]  # fmt: skip
+    assert [len(set(lowered(files, target))) for target in TARGETS] == [1, 2, 1]
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -39,9 +39,10 @@ SHADOWED = """g (float[1,4] x, float[1] a, float[1] b) => (float[1,4] y) <float[
 FED = """g (float[1,4,8,8] x, float[4,4,3,3] {0}) => (float[1,4,6,6] y) {{ y = Conv(x, {0}) }}"""
 
 
-def biased(name: str) -> onnx.ModelProto:
-    made = model("g (float[1,8,8,8] x) => (float[1,8,8,8] y) { c = Relu(x)  y = Add(c, x) }")
-    conv = onnx.helper.make_node("Conv", ["x", "w", name], ["c"], "c", pads=[1, 1, 1, 1])
+def biased(name: str, result: str = "c") -> onnx.ModelProto:
+    parts = f"{{ {result} = Relu(x)  y = Add({result}, x) }}"
+    made = model(f"g (float[1,8,8,8] x) => (float[1,8,8,8] y) {parts}")
+    conv = onnx.helper.make_node("Conv", ["x", "w", name], [result], "c", pads=[1, 1, 1, 1])
     made.graph.node[0].CopyFrom(conv)
     shapes = {"w": (8, 8, 3, 3), name: (8,)}
     weights = [onnx.TensorProto(name=n, data_type=1, dims=shape) for n, shape in shapes.items()]
@@ -63,6 +64,7 @@ PAIRS = {
     "an exponent that a norm reads too": [model(TWICE.format(k)) for k in ("2.0", "3.0")],
     "which input has a value": [model(SHADOWED.format(name)) for name in "ab"],
     "a bias of its own, or folded": [biased(n) for n in ("conv.bias", "onnx::Conv_12")],
+    "a folded norm's result": [biased("conv.bias", name) for name in ("conv2d", "getitem_1")],
     "the name in a warning": [nonzero(n) for n in ("first", "second")],
     "an input in a warning": [model(FED.format(n)) for n in ("w", "weight")],
 }

@@ -25,7 +25,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from hybridlat.engines.fusion.forms import one_form
+from hybridlat.engines.fusion.forms import GENERATED, one_form
 from hybridlat.engines.fusion.groups import Groups, lowered_of, traced
 from hybridlat.engines.fusion.rewriter import apply, fuse, in_force, unknown_operators
 from hybridlat.engines.torch.rules import COMPOSITES, INDUCTOR, LIBRARY, follow, free_views
@@ -47,8 +47,9 @@ _FULL_OPS = frozenset({
 })  # fmt: skip
 _UNTRAINED = (
     "no convolution of this file has a bias, as exporters write untrained modules: it is taken for "
-    "one that normalises behind them"
+    "one that normalises behind them, or adds one where it normalises layers"
 )
+_IMAGE_NORMS = ("BatchNormalization", "InstanceNormalization", "GroupNormalization")
 _OTHER_NORMS = ("LayerNormalization", "InstanceNormalization", "GroupNormalization")
 ZEROS = "__zeros"
 _SEVERAL = 7
@@ -64,12 +65,12 @@ def lower(network: Network, target: Target, *, channels_last: bool = False) -> L
     which views copy and which kernels run with channels last. An operator that no rule names is a
     kernel, which is a warning where the network is compiled.
     """
-    plain, places = one_form(network)
+    compiled = target.engine == "torch-compile"
+    plain, places = one_form(network, GENERATED if compiled or _is_cpu(target) else ())
     module = as_module(plain, bias_apart=not _is_cpu(target))
     copying, in_channels_last = follow(module.network, channels_last)
     table = (free_views(copying), *COMPOSITES)
     unknown: tuple[str, ...] = ()
-    compiled = target.engine == "torch-compile"
     if compiled:
         table = (*table, *INDUCTOR)
         named = (*table, fuse("library", LIBRARY, LIBRARY, "a call"))
@@ -111,14 +112,14 @@ def as_module(network: Network, bias_apart: bool = True) -> Module:
     """Put back what the exporter folded into convolutions.
 
     A ``BatchNormalization`` goes behind those whose bias was folded (:func:`folded_norms`), also
-    where exporters left the zeros of an untrained module out (:func:`lacks_biases`). Any other bias
+    where exporters left the zeros of an untrained module out (:func:`lacks_biases`). Whether the
+    convolution had a bias besides, folded files do not tell: none is added. Any other bias
     becomes an ``Add`` (``bias_apart``): with cuDNN, PyTorch adds it in a call of its own (ATen's
     ``Convolution.cpp``), and so does the code that inductor makes for a GPU. On a CPU the
     convolution adds it.
     """
     constants = dict(network.constants)
-    if lacks_biases(network):
-        network = _with_biases(network, constants)
+    network = _with_biases(network, constants)
     normed = folded_norms(network)
     nodes: list[Node] = []
     origins: list[int | None] = []
@@ -141,7 +142,7 @@ def as_module(network: Network, bias_apart: bool = True) -> Module:
 
 
 def lacks_biases(network: Network) -> bool:
-    """Whether few convolutions have a bias, none one that was folded, and nothing is normalised.
+    """Whether few convolutions have a bias, none one that was folded, and no image is normalised.
 
     Exporters leave zeros out, and untrained modules are full of them.
     """
@@ -150,21 +151,30 @@ def lacks_biases(network: Network) -> bool:
         for node in network.nodes
         if node.op in _CONVOLUTIONS and not node.domain and _pixels(network, node) > 1
     ]
-    normalises = any(node.op in (*_OTHER_NORMS, "BatchNormalization") for node in network.nodes)
-    biases = [node.inputs[2] for node in convs if len(node.inputs) > 2]
-    is_folded = any(bias_origin(name) == "folded" for name in biases)
+    normalises = any(node.op in _IMAGE_NORMS for node in network.nodes)
+    biases = [node for node in convs if len(node.inputs) > 2]
+    is_folded = any(bias_origin(node.inputs, node.outputs) == "folded" for node in convs)
     return len(convs) > max(_SEVERAL, 5 * len(biases)) and not normalises and not is_folded
 
 
 def _with_biases(network: Network, constants: dict[str, Constant]) -> Network:
-    """Every convolution with a bias, which is added to the ``constants``."""
-    nodes = []
-    for node in network.nodes:
-        if node.op in _CONVOLUTIONS and not node.domain and len(node.inputs) < 3:
-            type_, bias = network.types[node.outputs[0]], f"{node.outputs[0]}{ZEROS}"
-            constants[bias] = Constant(TensorType(type_.dtype, (type_.shape[1],)))
-            node = replace(node, inputs=(*node.inputs, bias))
-        nodes.append(node)
+    """The biases that an untrained module has, whose zeros are put into the ``constants``.
+
+    Names tell which were folded; where one of these is not there, those of single pixels
+    (squeeze-and-excite) are not there either.
+    """
+    nodes = list(network.nodes)
+    convs = [i for i, n in enumerate(nodes) if n.op in _CONVOLUTIONS and not n.domain]
+    bare = [i for i in convs if len(nodes[i].inputs) < 3]
+    folded = [i for i in bare if bias_origin(nodes[i].inputs, nodes[i].outputs)]
+    if folded:
+        bare = [i for i in bare if i in folded or _pixels(network, nodes[i]) == 1]
+    elif not lacks_biases(network):
+        return network
+    for i in bare:
+        type_, bias = network.types[nodes[i].outputs[0]], f"{nodes[i].outputs[0]}{ZEROS}"
+        constants[bias] = Constant(TensorType(type_.dtype, (type_.shape[1],)))
+        nodes[i] = replace(nodes[i], inputs=(*nodes[i].inputs, bias))
     return replace(network, nodes=tuple(nodes), constants=constants)
 
 
@@ -176,8 +186,10 @@ def folded_norms(network: Network) -> frozenset[int]:
     trained without normalisation, unless it normalises otherwise; AlexNet, VGG, SqueezeNet were.
     """
     biased = {i: b for i, node in enumerate(network.nodes) if (b := _bias(network, node))}
-    origins = {position: bias_origin(name) for position, name in biased.items()}
-    if any(origins.values()) and not any(name.endswith(ZEROS) for name in biased.values()):
+    convs = {i: network.nodes[i] for i in biased}
+    origins = {i: bias_origin(node.inputs, node.outputs) for i, node in convs.items()}
+    is_named = not any(name.endswith(ZEROS) for name in biased.values())
+    if "folded" in origins.values() or (any(origins.values()) and is_named):
         return frozenset(i for i, origin in origins.items() if origin == "folded")
     normalises_otherwise = any(node.op in _OTHER_NORMS for node in network.nodes)
     if normalises_otherwise or not any(_is_modern(network, node) for node in network.nodes):
@@ -188,9 +200,8 @@ def folded_norms(network: Network) -> frozenset[int]:
 def with_channels_last(module: Module, positions: frozenset[int]) -> Module:
     """The module with a mark on the operators at these positions: other kernels run them."""
     nodes = list(module.network.nodes)
-    for position in positions:
-        marked = tuple(sorted((*nodes[position].attributes, MARK)))
-        nodes[position] = replace(nodes[position], attributes=marked)
+    for i in positions:
+        nodes[i] = replace(nodes[i], attributes=tuple(sorted((*nodes[i].attributes, MARK))))
     return replace(module, network=replace(module.network, nodes=tuple(nodes)))
 
 
