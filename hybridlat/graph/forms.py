@@ -137,8 +137,11 @@ def _slice(w: Writing, node: Node) -> None:
     if not starts or ends is None:
         return w.keep(node)
     axes = tuple(range(len(starts))) if axes is None else axes
-    cuts: dict[int, Sizes] = {}
-    for axis, start, end, step in zip(axes, starts, ends, steps or (1,) * len(axes), strict=True):
+    steps, cuts = steps or (1,) * len(axes), dict[int, Sizes]()
+    lengths = {len(part) for part in (starts, ends, axes, steps)}
+    if len(lengths) > 1 or not {*range(-len(shape), len(shape))}.issuperset(axes):
+        return w.keep(node)  # the file's mistake, which engines name
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         size = shape[axis]
         # As Python's are read. Backwards the end may lie before the first element.
         first, last, step = slice(start, end, step).indices(size)

@@ -17,7 +17,7 @@ from hybridlat.graph.signature_reading import read
 from hybridlat.onnx_io import load, nodes, read_network, to_onnx
 from hybridlat.onnx_io import read as reading
 from hybridlat.schema.target import Target
-from tests.networks import NETS
+from tests.networks import NETS, Builder
 from tests.onnx_io.test_reading_shapes import model
 from tests.strategies import networks
 
@@ -222,3 +222,11 @@ def test_a_view_stays_that_is_read_under_another_name() -> None:
     made = {*read_once.inputs, *read_once.constants, *read_once.producers}
     assert made.issuperset(name for node in read_once.nodes for name in node.inputs)
     assert sum(node.op == "Reshape" for node in read_once.nodes) == 2
+
+
+@pytest.mark.parametrize("axes", [(2,), (-3,), (0, 1)])
+def test_a_cut_that_fits_no_axes_is_left_to_engines(axes: tuple[int, ...]) -> None:
+    b = Builder()
+    x = b.input((2, 3))
+    b.op("Slice", [x, b.numbers(0), b.numbers(1), b.numbers(*axes)], (1, 3), 13)
+    assert normal_form(b.network()) == b.network()
