@@ -1,1 +1,1 @@
-"""The command line: one file per command."""
+"""The command line: a file for each command, or for two that belong together."""

@@ -1,7 +1,11 @@
-"""``hybridlat evaluate``: how good predictions are, beside the baselines."""
+"""``hybridlat evaluate`` and ``mlflow``: how good predictions are, beside the baselines."""
 
 from __future__ import annotations
 
+import os
+import re
+import socket
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,9 +15,14 @@ from hybridlat.cli import options
 from hybridlat.cli.options import Documents
 from hybridlat.cli.output import aside, console, on_message, print_json
 from hybridlat.cli.param_types import SHARE
+from hybridlat.errors import MissingExtra
 from hybridlat.evaluation import evaluate as evaluation
-from hybridlat.evaluation import leaderboard
+from hybridlat.evaluation import leaderboard, tracking
 from hybridlat.evaluation.metrics import ResultRow, TargetReport
+from hybridlat.store import default_url
+
+_LISTENING = re.compile(r"UVICORN_|MLFLOW_(HOST|STATIC_PREFIX|SERVER_\w+|\w+_OPTS)$")
+"""Variables by which the environment would have MLflow's server listen elsewhere, or to others."""
 
 
 @click.command()
@@ -103,3 +112,37 @@ def show(rows: Sequence[ResultRow], report: TargetReport | None, everything: boo
         out.print()
     for note in () if report is None else report.notes:
         aside(note)
+
+
+@click.command()
+@options.store
+def mlflow(store: str | None) -> None:
+    """Show in a browser what evaluate and train recorded, the newest comparison first.
+
+    Becomes MLflow's server of the runs of MLFLOW_TRACKING_URI, else of those of the file beside the
+    store, for this machine alone, and prints the address of the page to open; Ctrl-C stops it. A
+    server at MLFLOW_TRACKING_URI has that page already: its address is printed, nothing is started.
+
+    \b
+    hybridlat mlflow
+    """
+    aside("opening MLflow")
+    tracker = tracking.open_tracker(store or default_url())
+    if not tracker.uri:
+        raise MissingExtra("mlflow", "track", "hybridlat mlflow")
+    run = tracker.newest_comparison()
+    if not run:
+        aside("there is no comparison yet: hybridlat evaluate --target T makes one")
+    if address := tracker.address(run):
+        click.echo(address)
+        return
+    host = "127.0.0.1"
+    with socket.create_server((host, 0)) as probe:
+        port = probe.getsockname()[1]
+    click.echo(tracker.address(run, f"http://{host}:{port}"))
+    aside("the page is there once MLflow has started, in some seconds; Ctrl-C stops it")
+    kept = {name: text for name, text in os.environ.items() if not _LISTENING.match(name)}
+    own = {"MLFLOW_BACKEND_STORE_URI": tracker.uri, "MLFLOW_REGISTRY_STORE_URI": tracker.uri,
+           "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # fmt: skip
+    words = ["-m", "mlflow", "server", "--host", host, "--port", str(port), "--workers", "1"]
+    os.execve(sys.executable, [sys.executable, *words], {**kept, **tracking.QUIET, **own})

@@ -33,12 +33,12 @@ _LOGGER = logging.getLogger("hybridlat")
 GROUPS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
     "Ask": {
         "predict": ("predict", "predict", "Predict latencies, and where the time goes."),
-        "compare": ("compare", "compare", "Compare networks, cell by cell."),
+        "compare": ("predict", "compare", "Compare networks, cell by cell."),
         "targets": ("targets", "targets", "List the targets, and what is known of each."),
     },
     "Measure": {
         "measure": ("measure", "measure", "Measure networks and their cells, here or on a board."),
-        "plan": ("plan", "plan", "Write a plan that measures on another device."),
+        "plan": ("measure", "plan", "Write a plan that measures on another device."),
         "import": ("importing", "import_", "Import a plan's results, packs, tables or logs."),
         "onboard": ("train", "onboard", "Measure a new device for so long, then train."),
         "doctor": ("doctor", "doctor", "Say what this machine can measure, and what is wrong."),
@@ -46,7 +46,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
     "Models": {
         "train": ("train", "train", "Train a model; it is promoted only if it is not worse."),
         "evaluate": ("evaluate", "evaluate", "Evaluate predictions on held-out networks."),
-        "mlflow": ("mlflow", "mlflow", "Show in a browser what evaluate and train recorded."),
+        "mlflow": ("evaluate", "mlflow", "Show in a browser what evaluate and train recorded."),
     },
     "Data": {
         "store": ("store", "store", "Show, exchange, check and forget measurements."),

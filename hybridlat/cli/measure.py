@@ -1,4 +1,4 @@
-"""``hybridlat measure``: networks and their cells, here, on a board or on a fleet of devices."""
+"""``hybridlat measure`` and ``plan``: networks and their cells, here, on a board or a fleet."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from hybridlat.api.measure import measure_on_fleet, measure_on_host
 from hybridlat.api.predictor import Predictor
 from hybridlat.cli import options
 from hybridlat.cli.options import Grouped
-from hybridlat.cli.output import ProgressShown, aside, console, print_json, say
+from hybridlat.cli.output import ProgressShown, aside, console, echo, print_json, say
 from hybridlat.cli.predict import worst
 from hybridlat.errors import HybridlatError, InputError
 from hybridlat.estimate.lookup.asked_target import asked_target
+from hybridlat.measuring.plan_runs import unknown_to
+from hybridlat.measuring.plans import draft_for
 from hybridlat.measuring.report import MeasureReport, What
-from hybridlat.measuring.ssh import Board, Runner
+from hybridlat.measuring.ssh import Board, Runner, check_target
 from hybridlat.report.table import Column, Table, titled
 from hybridlat.report.units import count_text, latency_text
 from hybridlat.schema.measurement import busiest
@@ -203,3 +205,46 @@ def _print(report: MeasureReport, as_json: bool) -> int:
     for warning in report.warnings:
         out.print(f"  Note: {visible(str(warning))}", style="yellow")
     return code
+
+
+@click.command(cls=Grouped)
+@options.networks
+@options.option("-o", "--output", "folder", group=options.OUTPUT, required=True, metavar="DIR",
+                type=click.Path(file_okay=False), help="Folder to write the plan to.")  # fmt: skip
+@options.target_option("What the other device is: device/runtime/precision.", required=True)
+@options.what
+@options.device
+@options.store
+@options.sizes
+@options.as_json
+def plan(
+    batch: int | None,
+    shapes: options.Shapes,
+    networks: Sequence[str],
+    folder: str,
+    target: str,
+    what: What | None,
+    remeasure: bool,
+    store: str | None,
+    as_json: bool,
+) -> None:
+    """Write a folder that measures networks on another device: there, sh DIR/run.sh.
+
+    \b
+    hybridlat plan a.onnx b.onnx --target orin-nano/tensorrt/fp16 -o a-plan
+    hybridlat import a-plan
+    """
+    with Store(store) as opened:
+        wanted = asked_target(target, opened)
+        check_target(wanted)
+        files = [onnx_io.load(path) for path in networks]
+        read = [(file.label, file.network(batch, shapes)) for file in files]
+        draft = draft_for(read, wanted, unknown_to(opened, wanted, what or "both", remeasure))
+        draft.write(Path(folder))
+    tasks = len(draft.manifest()["tasks"])
+    if as_json:
+        print_json({"folder": folder, "target": str(wanted), "tasks": tasks})
+        return
+    echo(f"{tasks} measurements planned in {folder} for {wanted}")
+    echo(f"On the device:  sh {folder}/run.sh   (or python3 {folder}/worker.py run)")
+    echo(f"Back here:      hybridlat import {folder}")

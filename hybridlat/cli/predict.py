@@ -1,4 +1,4 @@
-"""``hybridlat predict``: the latency of networks, and where the time goes."""
+"""``hybridlat predict`` and ``compare``: latencies of networks, and where the time goes."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from hybridlat.cli.options import SURE, Documents, Grouped, option
 from hybridlat.cli.output import ProgressShown, aside, console, echo, print_json, write_page
 from hybridlat.cli.param_types import LATENCY
 from hybridlat.errors import HybridlatError
+from hybridlat.report.compare import comparison, print_comparison
 from hybridlat.report.prediction_table import Place, PredictionTable
 from hybridlat.report.terminal import print_estimate
 from hybridlat.report.units import interval_text, latency_text, part_text, why_untrusted
@@ -214,3 +215,53 @@ def verdict_of(estimate: Estimate, limit_us: float | None) -> tuple[int, str, st
     if not estimate.trusted:
         return UNTRUSTED, UNSURE, why_untrusted(estimate)
     return (UNTRUSTED, "may be over", against) if high_us > most_us else (0, "", "")
+
+
+@click.command(cls=Grouped)
+@options.networks
+@options.where
+@options.sizes
+@options.trust
+@options.known
+@options.as_json
+@options.as_page
+@options.every_cell
+@click.pass_context
+def compare(
+    ctx: click.Context,
+    /,
+    batch: int | None,
+    shapes: options.Shapes,
+    latencies: Mapping[str, float],
+    networks: Sequence[str],
+    as_json: bool,
+    html: str | None,
+    every_cell: bool,
+    **chosen: Any,
+) -> None:
+    """Compare networks: which is faster, by how much, and which cells make the difference.
+
+    The first network is what the others are compared with.
+
+    \b
+    hybridlat compare a.onnx b.onnx
+    hybridlat compare a.onnx b.onnx --target l4/tensorrt/fp16 --html differences.html
+    """
+    if len(networks) < 2:
+        raise click.UsageError("Comparing takes two networks or more.")
+    estimates = []
+    with opened(**chosen) as (predictor, shown):
+        predictor.give(latencies, batch=batch, shapes=shapes)
+        for path in networks:
+            shown.at(f"predicting {path}")
+            estimates.append(predictor.predict(path, batch=batch, shapes=shapes, describe=True))
+    if as_json:
+        print_json(comparison(estimates))
+    else:
+        print_comparison(console(), estimates, every_cell=every_cell)
+    if html is not None:
+        write_page(html, estimates)
+    doubtful = [estimate for estimate in estimates if not estimate.trusted]
+    for estimate in doubtful if as_json else ():  # people have read it beside the table
+        aside(f"{estimate.network}: {why_untrusted(estimate)}")
+    ctx.exit(UNTRUSTED if doubtful else 0)
