@@ -21,39 +21,10 @@ from hybridlat.store.importers import trtexec_options
 from hybridlat.store.importers.cells import MOST_US
 from hybridlat.store.importers.sheets import encoding_of
 from hybridlat.store.importers.table import NetworkRow, Refusal, Rows, files_at, target_of
-from hybridlat.store.importers.trtexec_options import CONTRADICTION, MIXED
+from hybridlat.store.importers.trtexec_options import CONTRADICTION, MIXED, PRINTED
 
 ENDINGS = (".log", ".txt", ".json")
-_NUMBER = r"([0-9]+(?:[.,][0-9]+)?(?:e[-+]?[0-9]{1,3})?) ms"  # in any language
-# A value may hold spaces: a command is printed without its quotes.
-_OPTION = re.compile(
-    r"(?<!\S)--([A-Za-z0-9]+)(?:=(.*?)(?=\s{1,9}(?:--|[0-9&]*>|[|&;#])|\s{0,9}$)|(?!\S))"
-)
-_MEDIAN = re.compile(  # one line in 8.0 and later, a list before
-    rf"GPU Compute(?: Time)?\b.{{0,400}}?median\s*[=:]\s*{_NUMBER}"
-    rf"|GPU Compute\b.{{0,99}}\n(?:.{{0,99}}\n){{0,6}}?.{{0,99}}median:\s*{_NUMBER}"
-)
-_RANGE = re.compile(rf"min\s*[=:]\s*{_NUMBER}.*?max\s*[=:]\s*{_NUMBER}", re.DOTALL)
-_RUN = re.compile(r"^.{0,300}&&&& RUNNING\b", re.MULTILINE)
-_COMMAND = re.compile(
-    r"^.{0,300}(?:&&&& RUNNING|(?:trtexec|tensorrt_rtx).{0,999} --).*$", re.MULTILINE
-)
-_RTX = re.compile(r"tensorrt[-_]rtx", re.IGNORECASE)
-_VERSION_TAG = re.compile(r"\[TensorRT(?:[-_ ]RTX)? v([0-9]{4,6})\]")
-_VERSION = re.compile(r"TensorRT(?:[-_ ]RTX)? version:\s*([0-9]{1,4}\.[0-9]{1,4})")
-_DEVICE = re.compile(r"Selected Device:[ \t]*(.{1,80})")
-_UNITS = re.compile(r"\bSMs:\s*([0-9]{1,6})\b")
-_MEMORY = re.compile(r"Device Global Memory:\s*([0-9]{1,9}) MiB")
-_PRECISION = re.compile(r"\bPrecision:[ \t]*([^\n(]*)")
-_DIMENSIONS = re.compile(
-    r"(?:nput binding for|Set shape of input tensor|dimensions required for input:?) "
-    r"(\S.{0,199}?)[:,]? "
-    r"(?:with dimensions|is|to|but no shapes were provided\. Automatically overriding shape to)"
-    r"\s*:?\s*([0-9x]+)\b"
-)
 _SIZES = re.compile(r"[0-9]{1,9}(?:x[0-9]{1,9})*")
-_EXPLICIT = re.compile(r"explicit batch|batch: explicit", re.IGNORECASE)
-_NO_GRAPH = re.compile(r"without using CUDA graph|CUDA graph (?:option has|capture.{0,99} fail)")
 _KNOWN = ("int8", "bf16", "fp16", "fp32")  # the lowest first
 BoardOf = Callable[[str, int | None, int | None, str], tuple[str, str]]
 """The board, and a remark, of a name, multiprocessors, bytes of memory and the user's device."""
@@ -133,7 +104,7 @@ def _text(file: Path) -> str:
 
 def read_runs(text: str) -> list[TrtexecLog]:
     """The fields of every run in a log, in order; a log that names no run is one."""
-    starts = [match.start() for match in _RUN.finditer(text)] or [0]
+    starts = [match.start() for match in PRINTED["run"].finditer(text)] or [0]
     runs, line = list[TrtexecLog](), text.count("\n", 0, starts[0])
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
         runs.append(read_log(text[start:end], line))
@@ -143,16 +114,18 @@ def read_runs(text: str) -> list[TrtexecLog]:
 
 def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
     """The fields of one run; one that it does not state is left out."""
-    command = _COMMAND.search(text)
-    words = _OPTION.findall(command[0].replace("'", "").replace('"', "") if command else "")
+    command = PRINTED["command"].search(text)
+    words = PRINTED["option"].findall(
+        command[0].replace("'", "").replace('"', "") if command else ""
+    )
     options = dict(words)
-    is_rtx = command is not None and _RTX.search(command[0]) is not None
-    version = _matched(_VERSION, text) or _version_of(_matched(_VERSION_TAG, text))
-    major, printed = int(version.partition(".")[0] or 0), _matched(_PRECISION, text).lower()
+    is_rtx = command is not None and PRINTED["rtx"].search(command[0]) is not None
+    version = _matched("version", text) or _version_of(_matched("tag", text))
+    major, printed = int(version.partition(".")[0] or 0), _matched("precision", text).lower()
     is_typed = is_rtx or major >= 11 or "stronglyTyped" in options or "strongly" in printed
     is_typed &= "loadEngine" not in options
     stated = {"engine": "tensorrt-rtx" if is_rtx else "tensorrt", "version": version,
-              "device": _matched(_DEVICE, text)}  # fmt: skip
+              "device": _matched("device", text)}  # fmt: skip
     median_us, objection, (batch, shapes) = None, None, _sizes(text, options)
     try:
         trtexec_options.check(options, text)
@@ -162,9 +135,9 @@ def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
         objection = refusal
     is_replayed = "useCudaGraph" in options or "CUDA Graph: Enabled" in text
     is_replayed |= major >= 11 and "noCudaGraph" not in options
-    labels = {"note": "CUDA graph" * (is_replayed and not _NO_GRAPH.search(text)),
+    labels = {"note": "CUDA graph" * (is_replayed and not PRINTED["no_graph"].search(text)),
               "options": trtexec_options.kept(options)}  # fmt: skip
-    units, memory_mib = (int(_matched(form, text) or 0) for form in (_UNITS, _MEMORY))
+    units, memory_mib = (int(_matched(name, text) or 0) for name in ("units", "memory_mib"))
     files = [PurePath(options.get(name, "").replace("\\", "/"))
              for name in ("onnx", "loadEngine", "exportTimes")]  # fmt: skip
     return TrtexecLog(
@@ -244,8 +217,8 @@ def _version_of(tag: str) -> str:
     return f"{number // major}.{number % major // 100}" if tag else ""
 
 
-def _matched(form: re.Pattern[str], text: str) -> str:
-    match = form.search(text)
+def _matched(name: str, text: str) -> str:
+    match = PRINTED[name].search(text)
     return match[1].strip() if match else ""
 
 
@@ -267,12 +240,12 @@ def _precision(printed: str, options: Mapping[str, str], is_typed: bool) -> str:
 
 def _median_us(text: str) -> float | None:
     """The median of GPU compute time; Refusal where two are stated, or one out of its range."""
-    stated = {match[1] or match[2]: match[0] for match in _MEDIAN.finditer(text)}
+    stated = {match[1] or match[2]: match[0] for match in PRINTED["median"].finditer(text)}
     if len(stated) > 1:
         values = " and ".join(stated)[:80]
         raise Refusal("the log holds several runs of one command", values, "give a log for each")
     for median, line in stated.items():
-        bounds = _RANGE.search(line)
+        bounds = PRINTED["range"].search(line)
         texts = (bounds[1], median, bounds[2]) if bounds else (median,)
         numbers = [float(text.replace(",", ".")) for text in texts]
         if numbers != sorted(numbers):
@@ -285,11 +258,11 @@ def _sizes(text: str, options: Mapping[str, str]) -> tuple[int | None, dict[str,
     """The batch where it is implicit, and the whole shapes of inputs by their names."""
     names = ("shapes", "optShapes", "maxShapes", "minShapes")
     stated = next((options[name] for name in names if options.get(name)), "")
-    bound = ",".join(f"{name}:{sizes}" for name, sizes in _DIMENSIONS.findall(text))
+    bound = ",".join(f"{name}:{sizes}" for name, sizes in PRINTED["dimensions"].findall(text))
     shapes = {**shapes_in(stated), **shapes_in(bound)}
     is_explicit = stated or ("onnx" in options and not re.search("Max batch: *[0-9]", text))
     batch = re.fullmatch("[0-9]{1,9}", options.get("batch", ""))
-    if batch is None or is_explicit or _EXPLICIT.search(text):
+    if batch is None or is_explicit or PRINTED["explicit_batch"].search(text):
         return None, shapes
     count = int(batch[0])
     return count, {name: (count, *sizes) for name, sizes in shapes.items()}

@@ -1,7 +1,7 @@
 """What every option of trtexec 7 to 11 and of tensorrt_rtx does to the latency that it prints.
 
-``data/trtexec.toml`` lists them. An option that stands nowhere there leaves the run out: it may
-change what is timed.
+``data/trtexec.toml`` lists them, and what logs print. An option that stands nowhere there leaves
+the run out: it may change what is timed.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ _PATTERNS = {
     for effect, words in _TABLE["other"].items()
     for word in words
 }
-# What a log prints of options whose command it does not hold.
-_PRINTED = re.compile(
-    r"&&&& FAILED|\b(?:DLACore: *[0-9]|Sparsity: (?:En|Fo)|(?:Inference s|S)treams: (?![01]\b)[0-9]"
-    r"|Layer ?Precisions: *\S|Layer Device Types: *\S|Build DLA standalone mode: Enabled"
-    r"|(?:In|Out)put\(s\)s? format: *\S*(?:16|8|hwc|HWC|chw[0-9]|CHW[0-9])"
-    r"|(?:Refit|Safe mode|Restricted mode|DirectIO mode|Version Compatible): Enabled).*"
-)
+_MS = r"([0-9]+(?:[.,][0-9]+)?(?:e[-+]?[0-9]{1,3})?) ms"
+PRINTED = {
+    name: re.compile("|".join([forms] if isinstance(forms, str) else forms).replace("MS", _MS))
+    for name, forms in _TABLE["printed"].items()
+}
+"""What logs print."""
 
 
 def check(options: Mapping[str, str], text: str) -> None:
@@ -43,7 +42,7 @@ def check(options: Mapping[str, str], text: str) -> None:
             continue
         if effect:
             raise Refusal(effect, f"--{name}={value}"[:80].rstrip("="), "run trtexec without it")
-    if printed := _PRINTED.search(text):
+    if printed := PRINTED["other"].search(text):
         reason = "the run failed, or is no plain one of the GPU"
         raise Refusal(reason, printed[0][:80], "run it again")
     names = ("optShapes", "maxShapes", "minShapes")
