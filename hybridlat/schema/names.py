@@ -80,8 +80,10 @@ def _gpu(raw: str) -> str:
     words = ["laptop" if w == "mobile" else w for w in words if w and w not in noise]
     memory = [w for w in words if _MEMORY.fullmatch(w)]
     form = [w for w in words if _FORM.fullmatch(w)]
-    words = _with_line([w for w in words if w not in memory and w not in form])
-    name, modes = "-".join(words).replace("-max-n-super", "-super"), ""
+    name, modes = "-".join(w for w in words if w not in memory and w not in form), ""
+    for pattern, replacement in _table("words")["lines"]:
+        name = re.sub(pattern, replacement, name)
+    name = name.replace("-max-n-super", "-super")
     if found := _MODES.search(name):
         name, modes = name[: found.start()], found[0]
     aliases = _table("devices")
@@ -93,21 +95,6 @@ def _gpu(raw: str) -> str:
         elif first in distinct:  # a part of one: a100-80gb-mig-1g.10gb
             name = "-".join((first, *words[1:]))
     return re.sub(r"(-max-n)+$", "", aliases.get(name + modes, name + modes))
-
-
-def _with_line(words: list[str]) -> list[str]:
-    """The product line put before a bare number (1080 ti), and off what needs none (A6000)."""
-    if words and re.fullmatch(r"10[5-8]0|16[3568]0|9[5-8]0", words[0]):
-        return ["gtx", *words]
-    if words and re.fullmatch(r"20[678]0|30[5-9]0|40[5-9]0|50[5-9]0", words[0]):
-        return ["rtx", *words]
-    if words[:1] == ["quadro"] and any(re.fullmatch(r"a[0-9]{4}", w) for w in words):
-        words = words[1:]
-    if words[:1] == ["rtx"] and len(words) > 1 and re.fullmatch(r"a[0-9]{3,4}", words[1]):
-        return words[1:]
-    if words[:1] in (["gh200"], ["gb10"]) and "mig" not in words:
-        return words[:1]
-    return words
 
 
 _NUMBER = re.compile(r"(?<![a-z0-9.])v?([0-9]+(?:\.[0-9]+)*)")
