@@ -18,10 +18,8 @@ from __future__ import annotations
 
 import logging
 import os
-import re
-from pathlib import Path
 
-from hybridlat.schema.plugins import loader
+from hybridlat.schema.plugins import lazy
 
 __version__ = "0.2.0"
 
@@ -29,12 +27,8 @@ __version__ = "0.2.0"
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
-_NAMES = re.findall(
-    r"^from (\S+) import (\w+) as", Path(__file__).with_suffix(".pyi").read_text("utf-8"), re.M
-)
-_HOMES = {name: module for module, name in _NAMES}
-__all__ = ["__version__", *_HOMES]
-__getattr__ = loader(__name__, _HOMES)
+__getattr__, _names = lazy(__name__)
+__all__ = ["__version__", *_names]
 
 
 def __dir__() -> list[str]:

@@ -21,12 +21,8 @@ from hybridlat.report.units import count_text, why_untrusted
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
-from hybridlat.training.onboarding import (
-    Onboarded,
-    OnboardingOptions,
-    onboard_fleet,
-    onboard_target,
-)
+from hybridlat.training import onboarding
+from hybridlat.training.onboarding import Onboarded, OnboardingOptions
 from hybridlat.training.train import NothingToTrain, Trained, TrainingOptions, train_target
 
 REFUSED = 3
@@ -156,11 +152,10 @@ def onboard(
         raise BackendUnavailable(engine.why_not)
     onboarded = None if full else _by_another_version(engine.target, chosen)
     if onboarded is None:
-        measurer = BackendMeasurer(engine.backend, engine.options)
+        measurer, messages = BackendMeasurer(engine.backend, engine.options), on_message(as_json)
         with ProgressShown() as shown:
-            onboarded = onboard_target(
-                engine.backend, measurer, chosen, training, shown, on_message(as_json)
-            )
+            measured = onboarding.measure_target(engine.backend, measurer, chosen, shown, messages)
+            onboarded = onboarding.train_on(measured, training, store, messages)
     code = _print_onboarded(onboarded, as_json)
     if as_json:
         print_json(json_object(onboarded))
@@ -199,7 +194,7 @@ def _onboard_fleet(
     file: Path, chosen: OnboardingOptions, training: TrainingOptions, as_json: bool
 ) -> int:
     with opened_fleet(file) as fleet:
-        outcomes = onboard_fleet(fleet, chosen, training, aside)
+        outcomes = onboarding.onboard_fleet(fleet, chosen, training, aside)
     codes = {0, *(_print_onboarded(one, as_json) for one in outcomes)}
     learned = [json_object(one) for one in outcomes if one.problem is None]
     problems = [f"{one.target}: {one.problem}" for one in outcomes if one.problem]

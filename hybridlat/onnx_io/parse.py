@@ -13,15 +13,17 @@ from onnx import ModelProto, NodeProto, SparseTensorProto, TensorProto, ValueInf
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import topological_order
 from hybridlat.graph.roles import LEARNED
-from hybridlat.onnx_io.branches import BRANCHES, branch, is_if
 from hybridlat.onnx_io.describe import module_paths, precision_of, structure_digest
 from hybridlat.onnx_io.facts import FilePrecision
 from hybridlat.onnx_io.infer import last_line
 from hybridlat.onnx_io.nodes import (
+    BRANCHES,
     NARROW,
     FileNode,
+    branch,
     check_text,
     domain_of,
+    is_if,
     read_node,
     read_tensor,
     uniquely_named,

@@ -15,10 +15,9 @@ from onnx import ModelProto, helper
 
 from hybridlat.graph.network import TensorType
 from hybridlat.graph.roles import SMALL_ELEMENTS
-from hybridlat.onnx_io.branches import taken
 from hybridlat.onnx_io.infer import Opsets, alone, results_of
 from hybridlat.onnx_io.isolation import ask
-from hybridlat.onnx_io.nodes import FileNode
+from hybridlat.onnx_io.nodes import FileNode, taken
 from hybridlat.onnx_io.rebind import Rebinding
 from hybridlat.onnx_io.shapes import types_of
 from hybridlat.onnx_io.values import MOST_BYTES, Known, Value, data_type

@@ -8,6 +8,7 @@ point group of the registry's name (``hybridlat.engines``), and nothing here has
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 import tomllib
 from collections.abc import Callable, Mapping
@@ -54,13 +55,11 @@ class Plugins:
             return getattr(loaded, attribute) if attribute else loaded
         return self._offered[name].load()
 
-    def choices(self) -> str:
-        """The names as a sentence ends with them: ``a, b, c``."""
-        return ", ".join(self.names())
 
-
-def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
-    """A ``__getattr__`` for ``package``: each name of ``homes`` from its module, loaded once."""
+def lazy(package: str) -> tuple[Callable[[str], object], list[str]]:
+    """A package's ``__getattr__``, which loads each name of its ``__init__.pyi``, and the names."""
+    stub = Path(str(sys.modules[package].__file__)).with_suffix(".pyi").read_text("utf-8")
+    homes = {n: module for module, n in re.findall(r"^from (\S+) import (\w+) as", stub, re.M)}
 
     def load(name: str) -> object:
         if name not in homes:
@@ -69,7 +68,7 @@ def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
         setattr(sys.modules[package], name, value)
         return value
 
-    return load
+    return load, [*homes]
 
 
 _PACKAGE = Path(__file__).resolve().parents[1]

@@ -78,19 +78,6 @@ class Onboarded:
     accepted: bool = False
 
 
-def onboard_target(
-    engine: Engine,
-    measurer: Measurer,
-    options: OnboardingOptions,
-    training: TrainingOptions,
-    progress: OnProgress | None = None,
-    on_message: OnMessage = silent,
-) -> Onboarded:
-    """Measure within the budget, and train; see ``measure_target``."""
-    measured = measure_target(engine, measurer, options, progress, on_message)
-    return train_on(measured, training, options.store, on_message)
-
-
 def onboard_fleet(
     fleet: Fleet,
     options: OnboardingOptions,

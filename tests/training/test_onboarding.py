@@ -24,7 +24,7 @@ from hybridlat.model.fit import fit_model
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.measurement import Measurement, Visit
-from hybridlat.schema.progress import OnProgress
+from hybridlat.schema.progress import OnProgress, silent
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from hybridlat.training import onboarding, workload
@@ -55,7 +55,8 @@ def run(
     chosen = options(nets, tmp_path, most_kernels=kernels)
     training = TrainingOptions(out=tmp_path / "models", device=DEVICE, track=False)
     measurer = measurer or BackendMeasurer(backend, {})
-    return onboarding.onboard_target(backend, measurer, chosen, training)
+    measured = onboarding.measure_target(backend, measurer, chosen)
+    return onboarding.train_on(measured, training, chosen.store, silent)
 
 
 @pytest.mark.parametrize("kind", [FakeBackend, pytest.param(FakeDifferentialBackend, marks=slow)])

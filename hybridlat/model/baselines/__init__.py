@@ -145,5 +145,5 @@ def load(name: str) -> type[Baseline]:
     try:
         return cast(type[Baseline], BASELINES.load(name))
     except KeyError:
-        choices = BASELINES.choices()
+        choices = ", ".join(BASELINES.names())
         raise InputError(f"{name!r} is not a baseline: choose one of {choices}") from None
