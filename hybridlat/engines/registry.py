@@ -50,28 +50,27 @@ class EngineEntry:
     precisions: tuple[str, ...] = PRECISIONS
 
 
-ONNXRUNTIME = EngineEntry(
-    f"{_ROOM}.onnxruntime", f"{_ROOM}.onnxruntime.session:OnnxRuntimeBackend", keeps_precision=True
-)
-OPENVINO = EngineEntry(
-    f"{_ROOM}.openvino", f"{_ROOM}.openvino:OpenVinoBackend", True, ("fp16", "bf16"),
-    ("fp32", "int8"),
-)  # fmt: skip
-TENSORRT = EngineEntry(
-    f"{_ROOM}.tensorrt", f"{_ROOM}.tensorrt.session:TensorRtBackend", precisions=PLANNED
-)
-PADDLE_TENSORRT = EngineEntry(f"{_ROOM}.tensorrt")
-TENSORRT_RTX = EngineEntry(f"{_ROOM}.tensorrt_rtx")
-TORCH = TORCH_COMPILE = EngineEntry(f"{_ROOM}.torch")
-
-_OWN = ("onnxruntime", "openvino", "tensorrt", "tensorrt-rtx", "torch", "torch-compile",
-        "paddle-tensorrt")  # fmt: skip
-ENGINES = Plugins(_ROOM, {name: f"{__name__}:{name.upper().replace('-', '_')}" for name in _OWN})
+_TORCH = EngineEntry(f"{_ROOM}.torch")
+OWN: Mapping[str, EngineEntry] = {
+    "onnxruntime": EngineEntry(f"{_ROOM}.onnxruntime",
+                               f"{_ROOM}.onnxruntime.session:OnnxRuntimeBackend", True),
+    "openvino": EngineEntry(f"{_ROOM}.openvino", f"{_ROOM}.openvino:OpenVinoBackend", True,
+                            ("fp16", "bf16"), ("fp32", "int8")),
+    "tensorrt": EngineEntry(f"{_ROOM}.tensorrt", f"{_ROOM}.tensorrt.session:TensorRtBackend",
+                            precisions=PLANNED),
+    "tensorrt-rtx": EngineEntry(f"{_ROOM}.tensorrt_rtx"),
+    "paddle-tensorrt": EngineEntry(f"{_ROOM}.tensorrt"),
+    "torch": _TORCH,
+    "torch-compile": _TORCH,
+}  # fmt: skip
+ENGINES = Plugins(_ROOM, dict.fromkeys(OWN, __name__))
 
 
 def entry(engine: str) -> EngineEntry:
-    """The engine of that name; one that can nothing where there is none."""
-    return cast(EngineEntry, ENGINES.load(engine)) if engine in ENGINES else EngineEntry()
+    """The engine of that name; one without lowering or backend where there is none."""
+    if engine in OWN or engine not in ENGINES:
+        return OWN.get(engine, EngineEntry())
+    return cast(EngineEntry, ENGINES.load(engine))
 
 
 def at_precision(target: Target, precision: str) -> Target:
@@ -139,8 +138,7 @@ def lower_quickly(network: Network, target: Target) -> Lowered:
 
 
 def _with_warnings(network: Network, lowered: Lowered) -> Lowered:
-    warnings = about(network)
-    return replace(lowered, warnings=(*lowered.warnings, *warnings)) if warnings else lowered
+    return replace(lowered, warnings=(*lowered.warnings, *about(network)))
 
 
 def about(network: Network) -> tuple[str, ...]:
@@ -160,8 +158,8 @@ def about(network: Network) -> tuple[str, ...]:
     if network.left_out:
         (name, op), *others = network.left_out
         behind = f" and the {len(others)} operators behind it are" if others else " is"
-        counts = Counter(op for _, op in others).most_common(3)
-        listed = f" ({', '.join(f'{count} {op}' for op, count in counts)} …)" if counts else ""
+        counts = [f"{n} {op}" for op, n in Counter(op for _, op in others).most_common(3)]
+        listed = f" ({', '.join(counts)} …)" if counts else ""
         warnings.append(
             f"the size of what {op} {name!r} gives depends on data: it{behind} not part of the "
             f"latency{listed}"
@@ -268,8 +266,9 @@ def resolve(target: str | Target | None, threads: int | None = None) -> Resolved
                 raise
             why_not = str(error)
         else:
-            here = backend.target
-            if wanted is None or _filled(wanted, here) == here:
+            here, meant = backend.target, wanted or backend.target
+            runtime = meant.runtime if meant.version else here.runtime
+            if replace(meant, runtime=runtime, threads=meant.threads or here.threads) == here:
                 return ResolvedEngine(here, backend, options)
             backend.close()
             why_not = f"this machine is {here}"
@@ -277,11 +276,6 @@ def resolve(target: str | Target | None, threads: int | None = None) -> Resolved
     why_not = f"{wanted} cannot be measured here: {why_not}"
     _log.info("%s", why_not)
     return ResolvedEngine(wanted, why_not=why_not)
-
-
-def _filled(target: Target, here: Target) -> Target:
-    runtime = target.runtime if target.version else here.runtime
-    return replace(target, runtime=runtime, threads=target.threads or here.threads)
 
 
 def precision_notes(requested: Target, precision: str, stated: str) -> list[str]:

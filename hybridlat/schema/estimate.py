@@ -101,7 +101,7 @@ class Estimate(Shown):
         removed: operators of the file that the engine does not run, those of constants last; every
             other operator is in exactly one cell.
         constants: how many of ``removed`` only make constants.
-        to_measure: signatures of the cells to measure next; see ``cells_to_measure``.
+        to_measure: signatures of the cells whose measuring would keep the ``tolerance``.
         tolerance: the half width that measuring works towards, as a share of the latency.
         tolerance_given: whether the user asked for it.
         warnings: what a reader must know besides the numbers.
@@ -187,12 +187,6 @@ class Estimate(Shown):
     def high_us(self) -> float | None:
         """The upper end of the interval, infinite where a cell has no latency."""
         return None if self.interval_us is None else self.interval_us[1]
-
-    @property
-    def cells_to_measure(self) -> tuple[CellEstimate, ...]:
-        """The cells that measuring next would bring the interval within ``tolerance``."""
-        wanted = set(self.to_measure)
-        return tuple(cell for cell in self.cells if cell.signature in wanted)
 
     @property
     def throughput_per_s(self) -> float | None:

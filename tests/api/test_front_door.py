@@ -135,10 +135,6 @@ def test_a_page_is_text_or_a_file(tmp_path: Path) -> None:
     assert "side by side" in str(hybridlat.to_html([residual(), untrusted()]))
 
 
-def test_the_cells_to_measure_are_cells() -> None:
-    assert untrusted().cells_to_measure == untrusted().cells
-
-
 def test_importing_loads_nothing_and_a_repr_no_pandas() -> None:
     script = (
         "import sys, hybridlat\n"

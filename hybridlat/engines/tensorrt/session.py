@@ -27,7 +27,6 @@ from hybridlat.schema.names import device_name
 from hybridlat.schema.target import Target
 
 PYTHON_VARIABLE = "HYBRIDLAT_TENSORRT_PYTHON"
-_PRECISIONS = registry.TENSORRT.precisions
 
 StartWorker = Callable[[], Worker]
 
@@ -45,10 +44,9 @@ class TensorRtBackend(Backend):
         return {} if target is None else {"precision": target.precision}
 
     def __init__(self, precision: str = "fp32", start: StartWorker | None = None) -> None:
-        if precision not in _PRECISIONS:
-            raise BackendUnavailable(
-                f"TensorRT is not measured in {precision!r}: choose {', '.join(_PRECISIONS)}"
-            )
+        if precision not in registry.PLANNED:
+            choices = ", ".join(registry.PLANNED)
+            raise BackendUnavailable(f"TensorRT is not measured in {precision!r}: choose {choices}")
         self._start = start or _start_worker
         try:
             worker = self._start()
