@@ -37,7 +37,7 @@ _BOUNDS = {key: (BOUNDS[name][0] / x, BOUNDS[name][1] / x) for key, (name, x) in
 _BOUNDS |= {
     "bus_bits": (1, 1e6), "data_rate_gbit_per_s": (0.01, 1e4), "cores_per_unit": (1, 1e5),
 }  # fmt: skip
-_MOST_BYTES, _LONGEST_REASON = 1 << 20, 400
+_MOST_BYTES = 1 << 20
 _Text = Annotated[str, msgspec.Meta(pattern=r"\S")]
 
 
@@ -187,8 +187,7 @@ def _check(path: Path, stated: Mapping[str, object]) -> None:
 
 
 def _refuse(path: Path, why: str) -> NoReturn:
-    shown = "".join(c if c.isprintable() else "?" for c in why[:_LONGEST_REASON])
-    raise TargetError(f"{path} is not a data sheet of a device: {shown}") from None
+    raise TargetError(f"{path} is not a data sheet of a device: {why}") from None
 
 
 @contextmanager

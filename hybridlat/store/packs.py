@@ -25,7 +25,6 @@ from hybridlat.schema import wire
 from hybridlat.schema.files import open_regular, read_bytes
 from hybridlat.schema.measurement import KINDS, Breakdown, Kind, Measurement
 from hybridlat.schema.plugins import shipped
-from hybridlat.schema.shown import visible
 from hybridlat.schema.target import Target
 from hybridlat.store.records import LatencyRow, LatencyStats, LatencyUs, SpreadShare, aggregate
 
@@ -38,7 +37,6 @@ TABLES, ENDING = ("signatures", "measurements", "breakdowns"), ".jsonl.gz"
 PART_BYTES = 4 << 20
 """Of the lines that are read, and kept in memory, at a time."""
 _INFO_BYTES, _LINE_BYTES, _LOOKUP_BYTES = 1 << 20, 4 << 20, 64 << 20
-_LONGEST = 300  # letters of what a file is said to hold
 _MOST_RATIO, _ANY_RATIO_BYTES = 200, 64 << 20  # records compress to a fifth; a bomb to a thousandth
 _UNREADABLE = (OSError, EOFError, zlib.error, ValueError)
 _Entry = tuple[LatencyUs, SpreadShare, Annotated[int, Meta(ge=1)]]
@@ -127,7 +125,7 @@ class PackLookup:
     def damaged(self, name: str, problem: object) -> StoreError:
         """The error that says which file of the pack is wrong, and in what way."""
         words = (getattr(problem, "strerror", None) or str(problem)).strip()
-        return StoreError(f"the pack {self.folder} is damaged: {name}: {visible(words[:_LONGEST])}")
+        return StoreError(f"the pack {self.folder} is damaged: {name}: {words}")
 
     def latencies(
         self, target: Target, hashes: Iterable[str], kind: Kind = "cell"

@@ -192,7 +192,7 @@ fp16 = 125
         ('"A board"', "[" * 9000, "not TOML"),
         ('"A board"', "{a=" * 9000, "not TOML"),
         ('"gpu"', f'"{"x" * 9000}"', "Invalid enum value 'xxx"),
-        ("fp16 =", "'\\u001b' =", "peak_tflops knows no ?"),
+        ("fp16 =", '"\\u001b" =', r"peak_tflops knows no \\x1b"),
         ("1530", "0", "clock_mhz is 0"),
         ('"gpu"', '"tpu"', "'tpu' - at `kind`"),
         ('"gpu"', "1", "got `int` - at `kind`"),
