@@ -27,8 +27,8 @@ __version__ = "0.2.0"
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
-__getattr__, _names = lazy(__name__)
-__all__ = ["__version__", *_names]
+__getattr__, _HOMES = lazy(__name__)
+__all__ = ["__version__", *_HOMES]
 
 
 def __dir__() -> list[str]:

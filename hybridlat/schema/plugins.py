@@ -56,8 +56,11 @@ class Plugins:
         return self._offered[name].load()
 
 
-def lazy(package: str) -> tuple[Callable[[str], object], list[str]]:
-    """A package's ``__getattr__``, which loads each name of its ``__init__.pyi``, and the names."""
+def lazy(package: str) -> tuple[Callable[[str], object], Mapping[str, str]]:
+    """A package's ``__getattr__``, and the module of each name that it loads.
+
+    Names and modules are those of the package's ``__init__.pyi``.
+    """
     stub = Path(str(sys.modules[package].__file__)).with_suffix(".pyi").read_text("utf-8")
     homes = {n: module for module, n in re.findall(r"^from (\S+) import (\w+) as", stub, re.M)}
 
@@ -68,7 +71,7 @@ def lazy(package: str) -> tuple[Callable[[str], object], list[str]]:
         setattr(sys.modules[package], name, value)
         return value
 
-    return load, [*homes]
+    return load, homes
 
 
 _PACKAGE = Path(__file__).resolve().parents[1]
