@@ -98,11 +98,6 @@ def _gpu(raw: str) -> str:
 
 
 _NUMBER = re.compile(r"(?<![a-z0-9.])v?([0-9]+(?:\.[0-9]+)*)")
-# What is named beside an engine, with a version of its own.
-_BESIDE = re.compile(
-    r"(?<![a-z])(cuda|cu|cudnn|cublas|nccl|driver|jetpack|l4t|drive-?os|ubuntu|debian|linux|windows"
-    r"|python|py|opset|onnx|sm|gcc)[-_ :=v]*[0-9][0-9.]*"
-)
 
 
 def engine_name(raw: str, version: str = "") -> str:
@@ -113,7 +108,8 @@ def engine_name(raw: str, version: str = "") -> str:
     that the engine never had.
     """
     text = re.sub(r"(trt|tensorrt|torch|runtime|ort)(?=[0-9])", r"\1 ", raw.strip().lower())
-    text = _BESIDE.sub(" ", re.sub(r"(?<=[0-9])_(?=[0-9])", ".", text))
+    beside = rf"(?<![a-z])({'|'.join(_table('engines')['beside'])})[-_ :=v]*[0-9][0-9.]*"
+    text = re.sub(beside, " ", re.sub(r"(?<=[0-9])_(?=[0-9])", ".", text))
     words = re.findall(r"[a-z][a-z0-9]*", re.sub(_NUMBER, " ", text.split(",")[0]))
     patterns = _table("engines")["patterns"]
     known = ((match, name) for form, name in patterns if (match := re.search(form, text)))
@@ -121,7 +117,7 @@ def engine_name(raw: str, version: str = "") -> str:
     if not name:
         raise TargetError(f"{raw!r} names no engine: write it as tensorrt-8.6 or torch-2.4")
     behind = text[match.start() :] if match else ""
-    texts = (_BESIDE.sub(" ", version.lower()), behind, text.split(",")[0])
+    texts = (re.sub(beside, " ", version.lower()), behind, text.split(",")[0])
     stated = next((number for part in texts if (number := _NUMBER.search(part))), None)
     if stated is None:
         return f"{name}-ngc" if "ngc" in f"{text} {version}".lower() else name

@@ -3,9 +3,7 @@
 ``Store`` is the database, ``LatencyStats`` what it answers.
 """
 
-from hybridlat.store.integrity import IntegrityProblem
-from hybridlat.store.place import default_url
-from hybridlat.store.records import LatencyStats, TargetStats
-from hybridlat.store.store import Removal, Store
-
-__all__ = ["IntegrityProblem", "LatencyStats", "Removal", "Store", "TargetStats", "default_url"]
+from hybridlat.store.place import default_url as default_url
+from hybridlat.store.records import LatencyStats as LatencyStats
+from hybridlat.store.store import Removal as Removal
+from hybridlat.store.store import Store as Store

@@ -15,8 +15,6 @@ from hybridlat.errors import InputError
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.plugins import Plugins
 
-__all__ = ["ImportedRecords", "read"]
-
 
 @dataclass
 class ImportedRecords:
