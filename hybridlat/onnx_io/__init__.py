@@ -8,4 +8,5 @@ in ``__init__.pyi`` is loaded when it is first used.
 
 from hybridlat.schema.plugins import lazy
 
-__getattr__, _ = lazy(__name__)
+__getattr__, _HOMES = lazy(__name__)
+__all__ = [*_HOMES]
