@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hybridlat.errors import HybridlatError, InputError
+from hybridlat.errors import HybridlatError
 from hybridlat.measuring.fleet import Fleet, FleetMeasurer, Measurer
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.model.training_problem import check_installed
@@ -43,8 +43,8 @@ _TRAINING_S, _TRAINING_SHARE = 60.0, 0.2
 class OnboardingOptions:
     """What to measure for how long.
 
-    ``budget_s`` holds training too. ``nets`` is a folder of ONNX files, by default those that come
-    with hybridlat.
+    ``budget_s``, above 0, holds training too. ``nets`` is a folder of ONNX files, by default those
+    that come with hybridlat.
     """
 
     budget_s: float
@@ -118,11 +118,9 @@ def measure_target(
 ) -> Onboarded:
     """Measure a target, and leave time to train.
 
-    ``engine`` says what the target is and how it lowers. Raises InputError for a budget that is not
-    above 0, MissingExtra where nothing could be trained on what would be measured.
+    ``engine`` says what the target is and how it lowers. Raises MissingExtra where nothing could be
+    trained on what would be measured.
     """
-    if not options.budget_s > 0:
-        raise InputError(f"a budget of {options.budget_s} s measures nothing: give for example 10m")
     check_installed()
     began, target = time.monotonic(), engine.target
     # Of what ten minutes measured, the slower of two machines learned in two and a half.
