@@ -111,12 +111,10 @@ def alone(node: NodeProto, inputs: Sequence[Known], opsets: Opsets) -> ModelProt
     return ModelProto(ir_version=8, graph=graph, opset_import=imports)
 
 
-def _check_operator(
-    node: NodeProto, inputs: Sequence[Known], schema: onnx.defs.OpSchema | None
-) -> None:
+def _check_operator(node: NodeProto, inputs: Sequence[Known], schema: onnx.defs.OpSchema) -> None:
     """What onnx's inference does not see, or sees only after an operator was folded."""
     where = f"{node.op_type} {node.name!r}"
-    if schema is not None and len(node.output) > schema.max_output:
+    if len(node.output) > schema.max_output:
         raise NetworkError(
             f"{where} has {len(node.output)} outputs, where ONNX defines at most "
             f"{schema.max_output}: export the network again"

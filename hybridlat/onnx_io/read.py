@@ -18,15 +18,15 @@ from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Network, Node, Shapes, TensorType
 from hybridlat.graph.normal import with_onnx_names, written
 from hybridlat.graph.roles import is_number
-from hybridlat.onnx_io.infer import CONTROL_FLOW
+from hybridlat.onnx_io.infer import CONTROL_FLOW, inferred
 from hybridlat.onnx_io.nodes import FileNode, domain_of, in_order, node_of
 from hybridlat.onnx_io.parse import Parsed, parse
 from hybridlat.onnx_io.rebind import Rebinding, batch_change
 from hybridlat.onnx_io.shapes import (
     Misfit,
+    bare,
     check_network,
     engine_types,
-    inferred_types,
     input_types,
     refusal,
     runtime_types,
@@ -178,7 +178,7 @@ def _network(
     inputs, outputs = tuple(frame.inputs), frame.outputs
     left_out: tuple[tuple[str, str], ...] = ()
     if is_open:
-        way = _again(way, frame, inferred_types(frame.model, way.kept, way.known))
+        way = _again(way, frame, _inferred_types(way, frame))
         inputs, outputs, left_out = leave_out(way, inputs, outputs)
     flow = [n for n in way.kept if n.op in CONTROL_FLOW and not n.domain]
     if flow:
@@ -204,6 +204,14 @@ def _network(
         raise NetworkError(f"{network.weight_bytes / 1e9:.3g} GB of weights is absurdly large")
     remember(way.fresh)
     return network
+
+
+def _inferred_types(way: Walk, frame: Frame) -> dict[str, TensorType]:
+    """onnx's types of results whose sizes depend on no data, though something before them does."""
+    model = bare(frame.model, way.kept, way.known)
+    with contextlib.suppress(NetworkError):
+        model, _ = inferred(model)
+    return types_of((*model.graph.output, *model.graph.value_info))
 
 
 def _again(way: Walk, frame: Frame, types: Mapping[str, TensorType]) -> Walk:

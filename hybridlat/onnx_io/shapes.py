@@ -223,39 +223,29 @@ def engine_types(
     rank like a scalar; no scalar needs its word, so such types are left out.
     """
     try:
-        types = runtime_types(_bare(frame, nodes, known).SerializeToString())
+        types = runtime_types(bare(frame, nodes, known).SerializeToString())
         return {name: type_ for name, type_ in types.items() if type_.shape}
     except NetworkError as error:
         _log.debug("%s", error)
         return {}
 
 
-def inferred_types(
-    frame: ModelProto, nodes: Sequence[FileNode], known: Mapping[str, Known]
-) -> dict[str, TensorType]:
-    """onnx's types of results whose sizes depend on no data, though something before them does."""
-    model = _bare(frame, nodes, known)
-    answer = ask("onnx", model.SerializeToString().decode("latin-1"), "", {})
-    if answer is not None and answer[0]:
-        model = ModelProto.FromString(answer[0].encode("latin-1"))
-    return types_of((*model.graph.output, *model.graph.value_info))
-
-
-def _bare(frame: ModelProto, nodes: Sequence[FileNode], known: Mapping[str, Known]) -> ModelProto:
-    bare = ModelProto(ir_version=frame.ir_version, opset_import=frame.opset_import)
-    bare.graph.name = "types"
+def bare(frame: ModelProto, nodes: Sequence[FileNode], known: Mapping[str, Known]) -> ModelProto:
+    """The operators as a model that gives out all results, with inputs in place of weights."""
+    model = ModelProto(ir_version=frame.ir_version, opset_import=frame.opset_import)
+    model.graph.name = "types"
     for node in nodes:
-        bare.graph.node.append(node.proto())
-        bare.graph.output.extend([ValueInfoProto(name=out) for out in node.outputs if out])
+        model.graph.node.append(node.proto())
+        model.graph.output.extend([ValueInfoProto(name=out) for out in node.outputs if out])
     read = {source for node in nodes for source in node.reads}
     for name in read.difference(*[node.outputs for node in nodes]):
         source = known.get(name)
         if isinstance(source, Value) and source.array is not None:
-            bare.graph.initializer.append(source.tensor(name))
+            model.graph.initializer.append(source.tensor(name))
         elif source is not None:
             type_ = source.type if isinstance(source, Value) else source
-            bare.graph.input.append(info_of(name, type_))
-    return bare
+            model.graph.input.append(info_of(name, type_))
+    return model
 
 
 def runtime_types(
