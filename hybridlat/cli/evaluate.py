@@ -143,6 +143,7 @@ def mlflow(store: str | None) -> None:
     aside("the page is there once MLflow has started, in some seconds; Ctrl-C stops it")
     kept = {name: text for name, text in os.environ.items() if not _LISTENING.match(name)}
     own = {"MLFLOW_BACKEND_STORE_URI": tracker.uri, "MLFLOW_REGISTRY_STORE_URI": tracker.uri,
-           "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # fmt: skip
-    words = ["-m", "mlflow", "server", "--host", host, "--port", str(port), "--workers", "1"]
+           "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONWARNINGS": "ignore"}  # fmt: skip
+    words = ["-m", "mlflow", "server", "--host", host, "--port", str(port), "--workers", "1",
+             "--uvicorn-opts", "--log-level warning"]  # fmt: skip
     os.execve(sys.executable, [sys.executable, *words], {**kept, **tracking.QUIET, **own})
