@@ -16,7 +16,14 @@ from hybridlat.board.journal import MAX_LOST, read_lines
 from hybridlat.board.plan import Plan
 from hybridlat.errors import StoreError
 from hybridlat.graph.signature import hash_of
-from hybridlat.measuring.statistics import Subject, difference, level_us, record_of, usual_us
+from hybridlat.measuring.statistics import (
+    Subject,
+    difference,
+    flicker_share,
+    level_us,
+    record_of,
+    usual_us,
+)
 from hybridlat.schema.measurement import Breakdown, Launch, Measurement, Visit
 from hybridlat.schema.target import Target
 from hybridlat.store.importers import ImportedRecords
@@ -168,6 +175,10 @@ def read_results(
 def _measurements(
     manifest: Mapping[str, Any], board: _Board, methods: Sequence[str]
 ) -> Iterator[Measurement]:
+    rounds = {line["round"] for line in board.visits}
+    flicker = flicker_share(
+        *([line["drift"] for line in board.visits if line["round"] == one] for one in rounds)
+    )
     tasks = {task["task"]: task for task in manifest["tasks"]}
     launches = {line["task"]: line["launch"] for line in board.visits if "launch" in line}
     for line in board.visits:
@@ -199,7 +210,7 @@ def _measurements(
         )  # fmt: skip
         visits = _visits(task, items, lines)
         if visits:
-            yield record_of(subject, visits)
+            yield record_of(subject, visits, flicker=flicker)
         elif reasons:
             yield subject.record(None, failure=reasons[0])
 

@@ -26,7 +26,6 @@ from hybridlat.measuring import machine
 from hybridlat.measuring.process import MeasuringProcess, alone
 from hybridlat.measuring.schedule import Job, MeasurementConfig, is_wanted, probe_key, tasks_of
 from hybridlat.measuring.statistics import (
-    SINGLE_VISIT_SPREAD,
     Subject,
     flicker_share,
     level_us,
@@ -223,7 +222,7 @@ class _Run:
         """A record of each job that was visited or failed for good, in order."""
         backend = self.backend
         reference_us, overhead_us = self._constants_us(is_last=True)
-        single_spread = max([SINGLE_VISIT_SPREAD, *map(flicker_share, self.references_us.values())])
+        flicker = max(map(flicker_share, self.references_us.values()), default=0.0)
         environment = backend.environment()
         records: list[Measurement] = []
         for key, job in self.jobs.items():
@@ -237,7 +236,7 @@ class _Run:
                 visits = _visits(self.visits[key], reference_us)
                 own_us = overhead_us if job.has_overhead else 0.0
                 counted = visits if job.predecessor is not None else without_outliers(visits)
-                records.append(record_of(subject, visits, own_us, single_spread, counted))
+                records.append(record_of(subject, visits, own_us, flicker, counted))
             elif not may_recover:
                 records.append(subject.record(None, failure=failure))
             elif failure:

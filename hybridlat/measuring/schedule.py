@@ -72,7 +72,7 @@ class MeasurementConfig:
     rounds: int = 3
     processes: int = 2
     max_processes: int = 3
-    spread_share: float = 0.02
+    spread_share: float = 0.01
     visit_ms: float = 25.0
     network_visit_ms: float = 200.0
     network_visits: int = 2
@@ -80,7 +80,7 @@ class MeasurementConfig:
     seed: int = 0
 
 
-ON_DEMAND = MeasurementConfig(rounds=1, processes=2, max_processes=3, spread_share=0.1)
+ON_DEMAND = MeasurementConfig(rounds=1, processes=2, max_processes=3, spread_share=0.05)
 """For an answer that a user waits for: one visit in each of two processes, and in a third where
 they differ by more than a sixth."""
 

@@ -158,7 +158,7 @@ def test_drift_between_the_rounds_of_a_plan_is_divided_out_of_pairs() -> None:
     for record in measured(drifting, network, Store("sqlite://")):
         slow = {visit.drift for visit in record.visits}
         assert max(slow) / min(slow) == pytest.approx(1.2, rel=0.01)
-        assert record.spread_share < 0.01
+        assert record.spread_share < 0.015
         # The run's usual speed is the quicker round's, or next to it.
         assert record.latency_us == pytest.approx(wanted[record.signature], rel=0.005)
 

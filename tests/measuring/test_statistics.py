@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from hybridlat.measuring.statistics import (
     combine,
     difference,
     flicker_share,
+    level_us,
     record_of,
     usual_us,
     without_outliers,
@@ -75,7 +77,7 @@ def test_what_does_not_rise_above_its_error_says_so() -> None:
 
 
 def test_the_usual_reference_is_a_quiet_one() -> None:
-    assert usual_us([10.0, 10.0, 10.1, 15.0, 30.0]) == pytest.approx(10.02)
+    assert usual_us([10.0, 10.0, 10.1, 15.0, 30.0]) == pytest.approx(10.0)
     assert usual_us([]) == 1.0
 
 
@@ -85,9 +87,40 @@ def test_flicker_is_what_changes_from_visit_to_visit() -> None:
     assert flicker_share([100.0]) == flicker_share([]) == 0.0
     assert flicker_share(slowly) < 0.02 < 0.08 < flicker_share(flipping)
     once = [Visit((100.0, 101.0, 100.0))]
-    assert combine(once, 0.0, 0.1).spread_share == pytest.approx(0.1)
-    often = [*once, *once]
-    assert combine(often, 0.0, 0.1).spread_share == combine(often).spread_share
+    assert combine(once, 0.0, 0.1).spread_share == pytest.approx(0.115)
+    # Two visits that agree by luck say little against that, twenty say much.
+    often = [combine(once * count, 0.0, 0.1).spread_share for count in (2, 4, 20)]
+    assert 0.05 < often[0] < 0.1 and often[2] < 0.01
+    assert often == sorted(often, reverse=True)
+
+
+@pytest.mark.parametrize("flicker", [0.0, 0.015, 0.05])
+@pytest.mark.parametrize("processes", [(0, 0), (0, 1)])
+def test_two_visits_that_agree_are_as_unsure_as_visits_are(
+    flicker: float, processes: tuple[int, int]
+) -> None:
+    visits = [Visit((100.0,) * 5, 1.0, process) for process in processes]
+    assert 0.005 < combine(visits, 0.0, flicker).spread_share < max(flicker, 0.01)
+
+
+@pytest.mark.parametrize(("processes", "each"), [(1, 2), (2, 1), (1, 3), (3, 1), (2, 3), (2, 10)])
+def test_the_stated_error_is_the_true_one(processes: int, each: int) -> None:
+    """Of visits that flicker by 2 %, in 2000 draws."""
+    levels = 100 * np.exp(np.random.default_rng(each).normal(0, 0.02, (2000, processes * each)))
+    results = [
+        combine([Visit((us,), 1.0, i // each) for i, us in enumerate(row)], 0.0, 0.02 / 1.15)
+        for row in levels.tolist()
+    ]
+    error = np.std([np.log(result.latency_us / 100) for result in results])
+    stated = np.sqrt(np.mean([result.spread_share**2 for result in results]))
+    assert stated == pytest.approx(error, rel=0.1)
+
+
+@pytest.mark.parametrize("count", [4, 6, 11, 120])
+def test_the_level_is_the_same_quantile_of_few_samples_and_of_many(count: int) -> None:
+    drawn = np.random.default_rng(count).random((3000, count))
+    levels = [level_us(samples) for samples in drawn.tolist()]
+    assert np.mean(levels) == pytest.approx(0.2, abs=0.01)
 
 
 def test_a_process_far_from_the_others_does_not_count() -> None:
