@@ -126,16 +126,20 @@ def test_a_whole_network_is_one_more_line_of_the_same_conditioning(
     after = before.observe_total(sum_us, noise)
     weights = after.uses_us / after.sum_us
     free = [i for i in range(8) if i not in measured]
+    kept = np.ix_(sorted(measured), sorted(measured))
     # Another road: precisions add up. The observation is linear in the errors around the answer.
     told = math.log(sum_us / after.sum_us) + float(weights @ after.mean)
     told -= float(weights @ np.where(np.isin(range(8), free), 0.0, before.mean))
     precision = np.linalg.inv(before.covariance) + np.outer(weights, weights) / noise**2
     expected = np.linalg.inv(precision)
+    gain = expected @ weights / noise**2
+    # Cells that stay are as unsure as they were: nothing moves them.
+    expected[kept] = before.covariance[kept]
     # The observation was made linear where the iteration stopped, a hair from where it is now.
     largest = float(np.abs(expected).max())
     np.testing.assert_allclose(after.covariance, expected, rtol=1e-2, atol=1e-3 * largest)
     fixed = np.where(np.isin(range(8), free), before.mean, 0.0)
-    brute = before.mean + expected @ weights * (told - float(weights @ fixed)) / noise**2
+    brute = before.mean + gain * (told - float(weights @ fixed))
     np.testing.assert_allclose(after.mean[free], brute[free], rtol=1e-2, atol=1e-4)
     assert [after.latencies_us[i] for i in measured] == [before.latencies_us[i] for i in measured]
 
@@ -151,6 +155,29 @@ def test_more_evidence_of_the_sum_never_widens(
     assert float(np.linalg.eigvalsh(shrunk).min()) > -1e-9
     assert after.variance_share <= noise**2 + 1e-9
     assert 0 <= (after.sum_us / before.sum_us - 1) / (ratio - 1 or 1) <= 1 + 1e-6
+
+
+def test_what_is_not_moved_is_not_narrowed() -> None:
+    """All cells measured, their sum known to 5 %: a network's own 1 % changes neither."""
+    measured = [replace(cell, source="measured", spread_share=0.0866) for cell in TWINS]
+    before = ErrorPosterior.start(measured)
+    after = before.observe_total(1.05 * before.sum_us, 0.01)
+    assert math.sqrt(before.variance_share) == pytest.approx(0.05, rel=1e-3)
+    assert (after.sum_us, after.variance_share) == (before.sum_us, before.variance_share)
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.1])
+def test_errors_are_as_large_as_stated_after_a_cell_and_a_sum(noise: float) -> None:
+    """In 4000 draws of the cells' errors and of the noise of what is measured."""
+    rng, cells = np.random.default_rng(1), [replace(cell, spread_share=0.1) for cell in TWINS]
+    prior, errors = ErrorPosterior.start(cells, Correlation(0.1, 0.2, 0.4, degrees=1e6)), []
+    root = np.linalg.cholesky(prior.covariance)
+    for _ in range(4000):
+        true_us = 100 * np.exp(root @ rng.normal(size=3))
+        first_us, sum_us = np.array([true_us[0], true_us.sum()]) * np.exp(rng.normal(0, noise, 2))
+        after = prior.observe({0: (first_us, noise)}).observe_total(sum_us, noise)
+        errors.append(np.log(true_us / after.latencies_us))
+    np.testing.assert_allclose(np.cov(np.transpose(errors)), after.covariance, atol=0.06 * 0.1**2)
 
 
 def test_an_exact_total_is_met_and_the_unsure_cells_give_way() -> None:

@@ -15,6 +15,11 @@ alternatives to Gaussian processes", AISTATS 2014, formula 5).
 A whole network that was measured is one more observation, of ln Σ uses·exp(e): linear to first
 order, its weights the shares of the time, taken anew where it moves them (Gauss and Newton's
 iteration). It moves the cells that rest on predictions; those that were measured stay.
+
+With the gain K that is applied, the errors left have the covariance (I − KH)·P·(I − KH)ᵀ + K·R·Kᵀ,
+whether or not K is the best one (Bucy & Joseph, "Filtering for Stochastic Processes", 1968): a cell
+that stays is as unsure as it was (Schmidt's filter, "Application of state-space methods to
+navigation problems", 1966).
 """
 
 from __future__ import annotations
@@ -172,31 +177,29 @@ class ErrorPosterior:
     def observe(self, measured: Mapping[int, tuple[float, float]]) -> ErrorPosterior:
         """The posterior after the cells at these positions were measured."""
         known = {**self.measured, **measured}
-        mean = np.zeros(len(self.priors))
-        covariance = self.prior_covariance
-        taught: list[tuple[int, float, float]] = []
-        for position, (latency_us, noise) in sorted(known.items()):
-            predicted = self.priors[position].latency_us
-            if predicted is not None and self.priors[position].source != "measured":
-                taught.append((position, math.log(latency_us / predicted), noise))
-        if taught:
-            seen = [position for position, _, _ in taught]
-            ratios = np.array([ratio for _, ratio, _ in taught])
-            noise_matrix = np.diag([max(noise, 1e-4) ** 2 for _, _, noise in taught])
-            observed = self.prior_covariance[np.ix_(seen, seen)] + noise_matrix
-            gain = np.linalg.solve(observed, self.prior_covariance[seen])
-            mean = ratios @ gain
+        mean: Matrix = np.zeros(len(self.priors))
+        covariance = self.prior_covariance.copy()
+        predicted_us = [f.latency_us if f.source == "predicted" else None for f in self.priors]
+        stated = [(i, us, *known[i]) for i in sorted(known) if (us := predicted_us[i]) is not None]
+        if stated:
+            seen = [position for position, _, _, _ in stated]
+            ratios = np.log([latency_us / us for _, us, latency_us, _ in stated])
+            noise = np.diag([max(noise, 1e-4) ** 2 for _, _, _, noise in stated])
+            observed = covariance[np.ix_(seen, seen)] + noise
+            gain = np.linalg.solve(observed, covariance[seen]).T
+            gain[seen] = np.eye(len(seen))  # a measured cell takes what was measured
+            mean = np.asarray(gain @ ratios)
             surprise = float(ratios @ np.linalg.solve(observed, ratios))
             degrees = self.correlation.degrees
             factor = (degrees + surprise) / (degrees + len(seen))
-            covariance = (self.prior_covariance - self.prior_covariance[:, seen] @ gain) * factor
-            mean[seen] = ratios
-        noises = {i: f.spread_share for i, f in enumerate(self.priors) if f.source == "measured"}
-        noises |= {i: noise for i, (_, noise) in known.items()}
-        covariance = covariance.copy()
-        for position, noise in noises.items():
-            covariance[position, :] = covariance[:, position] = 0.0
-            covariance[position, position] = noise**2
+            kept = np.eye(len(self.priors))
+            kept[:, seen] -= gain
+            # What is surprising are the predictions: the noise is as it was stated.
+            covariance = factor * kept @ covariance @ kept.T + gain @ noise @ gain.T
+        for position, (_, noise_share) in known.items():
+            if predicted_us[position] is None:
+                covariance[position] = covariance[:, position] = 0.0
+                covariance[position, position] = noise_share**2
         cells_alone = replace(self, measured=known, mean=mean, covariance=covariance)
         return cells_alone.given_sums(self.sums)
 
@@ -228,13 +231,14 @@ class ErrorPosterior:
             # What the sum would be at the start, seen along the weights of the present guess.
             expected = math.log(float(uses_us.sum())) + float(weights @ (start - mean))
             variance = float(weights @ reach) + noise**2
-            gain = reach / variance if variance > 0 else np.zeros_like(reach)
-            moved = start + np.where(moves, gain * (math.log(known.latency_us) - expected), 0.0)
+            gain = np.where(moves, reach, 0.0) / (variance or 1.0)
+            moved = start + gain * (math.log(known.latency_us) - expected)
             step = float(np.abs(moved - mean).max(initial=0.0))
             uses_us, mean = uses_us * np.exp(moved - mean), moved
             if step < _STILL:
                 break
-        covariance = self.covariance - np.outer(gain, reach)
+        kept = np.eye(len(gain)) - np.outer(gain, weights)
+        covariance = kept @ self.covariance @ kept.T + noise**2 * np.outer(gain, gain)
         return replace(self, mean=mean, covariance=covariance)
 
     @cached_property
