@@ -6,6 +6,7 @@ import functools
 import itertools
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,7 +25,12 @@ from hybridlat.estimate.compose.composition import (
     normal_quantile,
     student_quantile,
 )
-from hybridlat.estimate.compose.fitting import conformal_quantile, fit_constants
+from hybridlat.estimate.compose.fitting import fit_constants
+from hybridlat.estimate.compose.machine import (
+    BORROWING_SHARE,
+    SummedNetwork,
+    machine_composition,
+)
 from hybridlat.estimate.compose.posterior import CellPrior, Correlation
 from tests.graph.made_networks import make_network
 
@@ -50,20 +56,6 @@ def test_few_networks_move_the_constants_little() -> None:
     _, thirty = fit_constants(sums, 1.3 * sums)
     assert 1.0 < one < 1.25
     assert thirty == pytest.approx(1.3, abs=0.01)
-
-
-@settings(deadline=None, max_examples=50)
-@given(
-    st.lists(st.floats(0.01, 100), min_size=1, max_size=60), st.sampled_from([0.5, 0.8, 0.9, 0.95])
-)
-def test_conformal_quantile_has_enough_scores_below(scores: list[float], level: float) -> None:
-    quantile = conformal_quantile(scores, level)
-    needed = math.ceil((len(scores) + 1) * level - 1e-9)
-    if quantile is None:
-        assert needed > len(scores)
-    else:
-        assert sum(s <= quantile for s in scores) >= needed
-        assert sum(s < quantile for s in scores) < needed
 
 
 def test_shared_errors_do_not_average_out() -> None:
@@ -167,6 +159,30 @@ def test_levels_come_from_networks_where_there_are_enough_of_them() -> None:
     assert ratio == pytest.approx(student_quantile(0.99, degrees) / student_quantile(0.9, degrees))
 
 
-def test_student_quantiles_are_those_of_the_tables() -> None:
-    for degrees, level, expected in ((10, 0.9, 1.812), (4, 0.95, 2.776), (12, 0.99, 3.055)):
-        assert student_quantile(level, degrees) == pytest.approx(expected, rel=1e-3)
+@pytest.mark.parametrize("degrees", [1.0, 2.0, 2.7, 4.0, 16.0, 1000.0])
+@pytest.mark.parametrize("level", [0.05, 0.5, 0.9, 0.99, 0.999])
+def test_student_quantiles_are_those_of_scipy(degrees: float, level: float) -> None:
+    special = pytest.importorskip("scipy.special")
+    expected = special.stdtrit(degrees, 0.5 + level / 2)
+    assert student_quantile(level, degrees) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("lent", [None, Composition(residual_share=0.02)])
+@pytest.mark.parametrize("networks", [0, 1, 2, 10])
+def test_a_new_machine_reaches_as_far_as_its_degrees_of_freedom(
+    networks: int, lent: Composition | None
+) -> None:
+    own = machine_composition([SummedNetwork(1e3, 1e3)] * networks, 0.0, lent)
+    assert own.degrees is not None and 2.0 <= own.degrees <= 2.0 + networks
+    for level in (0.9, 0.99):
+        reach = math.log1p(own.at(level).half_width_share(0.0, 1e3))
+        assert reach == pytest.approx(own.residual_share * student_quantile(level, own.degrees))
+        cells = replace(own, residual_share=0.0).at(level).half_width_share(0.1**2, 1e3)
+        four = student_quantile(level, max(own.degrees, 4.0))
+        assert math.log1p(cells) == pytest.approx(0.1 * four)
+    # What borrowing costs counts once, in the constant or in the scatter.
+    if lent is not None and not networks:
+        assert own.residual_share == pytest.approx(math.hypot(0.02, BORROWING_SHARE))
+    body = {k: v for k, v in own.to_json().items() if k != "degrees"}
+    assert Composition.from_json(own.to_json()) == own
+    assert Composition.from_json(body).degrees is None  # as older versions wrote it

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hybridlat.estimate.compose.composition import Composition, student_quantile
+from hybridlat.estimate.compose.composition import Composition
 from hybridlat.schema.measurement import Measurement, was_busy
 
 CALIBRATING = 5
@@ -31,6 +31,8 @@ BORROWING_SHARE = 0.05
 """What borrowing costs: sums of measured cells missed 26 networks of another CPU (two cores of a
 shared Xeon) by 5.5 % where they miss the lender's own by 2.0 %, so by √(5.5² − 2.0²) more. Two
 machines say this, no more; experiments/16_new_machine.py plays one of them and tries others."""
+_PART_SHARE = BORROWING_SHARE / math.sqrt(2)
+"""Of the constant, and again of the scatter: those machines do not say which of the two it is."""
 MOST_NOISE_SHARE = 0.1
 """A network that was measured worse than this, as on a busy machine, tells no constants."""
 MACHINES = 2.0
@@ -41,7 +43,6 @@ MOST_EXCESS_SHARE = 0.15
 """Networks on quiet machines lie within 8 % of the sums of their measured cells (120 networks of
 the shipped CPU pack); another CPU's missed by 5.5 % (root mean square)."""
 _LONE_SHARE = 0.05  # scatter of networks where no machine lends
-_LEAST_DEGREES = 4.0  # of Student's quantile, below which its series is no good
 _HUBER = 1.5
 _FAR_OUT = 3.0
 _ROUNDS = 50
@@ -76,21 +77,21 @@ def machine_composition(
     """Scale and width of a machine from its own networks and from what another lends.
 
     With r = ln((latency − dispatch overhead) / sum) of each network, r scatters normally around the
-    machine's own constant. The constant is around 0 give or take the cost of borrowing; the
-    variance of the scatter is the lender's and the cost of borrowing with two degrees of freedom
-    (the conjugate analysis of a normal variance), and the interval reaches as far as Student's
-    distribution says. Networks far from the others count less in the constant (Huber's weights),
-    and as three times the usual distance in the scatter. The overhead was measured by itself: a few
-    large networks would tell it badly.
+    machine's own constant. Half of the variance that borrowing costs is the constant's around 0,
+    half is the scatter's beside the lender's, with two degrees of freedom (the conjugate analysis
+    of a normal variance); the interval reaches as far as Student's distribution says. Networks far
+    from the others count less in the constant (Huber's weights), and as three times the usual
+    distance in the scatter. The overhead was measured by itself: a few large networks would tell
+    it badly.
     """
     confidence = lent.confidence if lent is not None else 0.9
-    prior = math.hypot(lent.residual_share, BORROWING_SHARE) if lent is not None else _LONE_SHARE
+    prior = math.hypot(lent.residual_share, _PART_SHARE) if lent is not None else _LONE_SHARE
     own_us = [max(n.latency_us - dispatch_overhead_us, 0.5 * n.latency_us) for n in networks]
     ratios = np.array([math.log(us / n.sum_us) for us, n in zip(own_us, networks, strict=True)])
     constant, scatter = 0.0, prior
     weights = np.ones(len(ratios))
     for _ in range(_ROUNDS):
-        pull = (scatter / BORROWING_SHARE) ** 2
+        pull = (scatter / _PART_SHARE) ** 2
         center = float((weights * ratios).sum() / (weights.sum() + pull))
         misses = ratios - center
         weights = np.minimum(1.0, _HUBER * scatter / np.maximum(np.abs(misses), 1e-12))
@@ -104,15 +105,14 @@ def machine_composition(
         if abs(center - constant) + abs(scatter - before) < 1e-9:
             break
         constant = center
-    unsure = scatter / math.sqrt(weights.sum() + (scatter / BORROWING_SHARE) ** 2)
-    reach = student_quantile(confidence, max(degrees, _LEAST_DEGREES))
+    unsure = scatter / math.sqrt(weights.sum() + (scatter / _PART_SHARE) ** 2)
     return Composition(
         overhead_us=dispatch_overhead_us,
         scale=math.exp(constant),
         confidence=confidence,
         residual_share=math.hypot(scatter, unsure),
         networks=len(networks),
-        quantiles=((0.0, reach), (1.0, reach)),
+        degrees=degrees,
     )
 
 
