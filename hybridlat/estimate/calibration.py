@@ -12,7 +12,6 @@ from msgspec import structs
 
 from hybridlat.estimate.compose.composition import CALIBRATED_AT, Composition, normal_quantile
 from hybridlat.estimate.compose.fitting import (
-    conformal_quantile,
     fit_constants,
     fit_correlation,
     leave_one_out,
@@ -20,6 +19,7 @@ from hybridlat.estimate.compose.fitting import (
 )
 from hybridlat.estimate.compose.posterior import CellPrior, Correlation, ErrorPosterior
 from hybridlat.estimate.gate import Projection
+from hybridlat.model.conformal import conformal_quantile, rank_of
 
 STAGES = (0.0, 0.1, 0.3, 1.0)
 """Shares of a network's cells, the most worthwhile measured, at which intervals are calibrated."""
@@ -171,18 +171,18 @@ def _levels(
     """
     multipliers: list[tuple[float, float]] = []
     for level in sorted({*CALIBRATED_AT, confidence}):
-        promised = math.ceil((networks + 1) * level - 1e-9) <= networks
-        multiplier = conformal_quantile(relative, level) if promised else None
-        if multiplier is not None and multiplier > (multipliers[-1][1] if multipliers else 0.0):
+        if not relative or rank_of(networks, level) > networks:
+            continue
+        multiplier = conformal_quantile(relative, level)
+        if multiplier > (multipliers[-1][1] if multipliers else 0.0):
             multipliers.append((level, multiplier))
     return tuple(multipliers)
 
 
 def _multiplier(scores: Sequence[float], confidence: float) -> float:
     """The conformal quantile; where there are too few scores, a normal one widened for that."""
-    multiplier = conformal_quantile(scores, confidence)
-    if multiplier is not None:
-        return multiplier
     count = len(scores)
+    if rank_of(count, confidence) <= count:
+        return conformal_quantile(scores, confidence)
     spread = math.sqrt((sum(s * s for s in scores) + 4.0) / (count + 4.0))
     return max(normal_quantile(confidence) * spread * (1.0 + 1.0 / (count + 1)), *scores)

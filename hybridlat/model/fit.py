@@ -3,7 +3,6 @@ predict."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from hybridlat.errors import InputError
 from hybridlat.model.applicability_domain import fit_domain
 from hybridlat.model.cell_model import CellModel, cell_sums, feature_rows, log_bias_factor
+from hybridlat.model.conformal import conformal_quantile
 from hybridlat.model.features import feature_names
 from hybridlat.model.gaussian_process import (
     SMOOTH,
@@ -220,9 +220,7 @@ class _Fit:
 
         expected = np.maximum(np.exp(out_of_fold(self.fold, fitted, rows)) - 0.01, 0.002)
         of_cells = cell_sums(self.cells, kernel_us, expected)[1]
-        scores = np.sort(error / of_cells)
-        rank = math.ceil((len(scores) + 1) * self.config.confidence) - 1
-        quantile = float(scores[min(rank, len(scores) - 1)])
+        quantile = conformal_quantile(error / of_cells, self.config.confidence)
         return fitted(np.ones(len(rows), bool)), quantile, of_cells
 
 

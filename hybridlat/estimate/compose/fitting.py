@@ -119,15 +119,6 @@ def fit_correlation(networks: Sequence[Sequence[tuple[CellPrior, float]]]) -> Co
     return best
 
 
-def conformal_quantile(scores: Sequence[float], confidence: float) -> float | None:
-    """The ⌈(n+1)·confidence⌉-th smallest score; None where n scores cannot promise that much.
-
-    Source: Vovk, Gammerman & Shafer, "Algorithmic Learning in a Random World", 2005.
-    """
-    rank = math.ceil((len(scores) + 1) * confidence - 1e-9)
-    return None if rank > len(scores) else sorted(scores)[max(rank, 1) - 1]
-
-
 def fit_constants(
     sums_us: NDArray[np.float64], latencies_us: NDArray[np.float64]
 ) -> tuple[float, float]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from hybridlat.model.conformal import conformal_quantile
 from hybridlat.model.family.tasks import Array, Number
 
 ELSEWHERE = ""
@@ -42,14 +43,14 @@ class Calibration:
         measured: what they leave is missed as on learned tasks, by no more than without them.
         """
         own = self.by_task.get(task, np.zeros(0))
-        factor = _quantile(self.pooled, confidence)
+        factor = conformal_quantile(self.pooled, confidence)
         if before is not None and not len(own) and self.by_task:
-            learned = _quantile(np.sort(np.concatenate(list(self.by_task.values()))), confidence)
+            learned = conformal_quantile(np.concatenate(list(self.by_task.values())), confidence)
             widest = factor * np.hypot(before, self.floor)
             return float(min(learned * np.hypot(spread, self.floor), widest))
         if len(own):
             weight = len(own) / (len(own) + _PRIOR_SCORES)
-            factor = weight * _quantile(own, confidence) + (1 - weight) * factor
+            factor = weight * conformal_quantile(own, confidence) + (1 - weight) * factor
         return float(factor * np.hypot(spread, self.floor))
 
     def rounded(self) -> Calibration:
@@ -75,9 +76,3 @@ def calibrate(errors: Array, spreads: Array, tasks: Sequence[str]) -> Calibratio
 
 def _rounded(scores: Array) -> Array:
     return np.array([float(f"{score:.4g}") for score in scores])
-
-
-def _quantile(scores: Array, confidence: float) -> float:
-    """The conformal quantile: the (n + 1)·confidence smallest score, the largest at most."""
-    rank = int(np.ceil((len(scores) + 1) * confidence)) - 1
-    return float(scores[min(max(rank, 0), len(scores) - 1)])
