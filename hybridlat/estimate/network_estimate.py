@@ -229,7 +229,7 @@ def _load_while_measured(
     An answer rests on the network itself, else on its cells: ``signatures``, in the order of the
     posterior. Few cells that a busy machine measured are in their own intervals.
     """
-    if whole is not None and (whole.is_exact or whole.load is not None):
+    if whole is not None and whole.is_exact:
         return whole.load
     unsure = {
         i

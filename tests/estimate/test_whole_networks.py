@@ -25,6 +25,7 @@ from hybridlat.estimate.compose.target_composition import (
 )
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import (
+    MeasuredNetwork,
     from_records,
     outline,
     outline_of_text,
@@ -34,7 +35,7 @@ from hybridlat.graph.network import Network
 from hybridlat.graph.signature import Signature, sign
 from hybridlat.onnx_io import load, to_onnx
 from hybridlat.schema.estimate import Estimate
-from hybridlat.schema.measurement import Breakdown, Measurement, Visit
+from hybridlat.schema.measurement import Breakdown, MachineLoad, Measurement, Visit
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from tests.estimate.known import make_known
@@ -140,6 +141,41 @@ def test_the_first_networks_of_a_machine_are_measured_whole_with_their_cells(
     fake.predict(to_onnx(network_of(12), seed=1))
     assert not is_calibrating(TargetData(TARGET, fake.store))
     assert composition_of(TargetData(TARGET, fake.store)).networks == 2
+
+
+def test_what_a_user_gives_leaves_no_trace_in_the_store(fake: Predictor) -> None:
+    fake.predict(to_onnx(network_of(8), seed=1))
+    [record] = fake.store.measurements(TARGET, "network")
+    assert record.latency_us is not None
+    fake.store.add([Measurement(TARGET, "0" * 32, "cell", 1.0)])  # nothing of now is cached
+    told, plain = TargetData(TARGET, fake.store), TargetData(TARGET, fake.store)
+    of_user = MeasuredNetwork(TARGET, (), (), 0.0, 1.1 * record.latency_us, record.signature, True)
+    told.given = {record.signature: of_user}
+    assert composition_of(told) == composition_of(plain)
+    [network] = summed_networks(plain)
+    assert composition_of(plain).scale == pytest.approx(
+        machine.machine_composition([network], plain.dispatch_overhead_us).scale
+    )
+    # Nor does it stay in what is remembered of a state.
+    told.given = {}
+    assert summed_networks(told) == [network]
+
+
+def test_a_busy_run_of_the_network_does_not_brand_quiet_cells(
+    fake: Predictor, tmp_path: Path
+) -> None:
+    file = to_onnx(network_of(8), seed=1)
+    fake.predict(file)
+    busy = MachineLoad(9.7, 0.0, 2).environment()
+    with Store(tmp_path / "s.db") as opened:
+        for record in fake.store.measurements(TARGET):
+            is_cell = record.kind == "cell"
+            opened.add([record if is_cell else replace(record, environment=busy, visits=())])
+    with Predictor(FAKE, store=str(tmp_path / "s.db"), measure="never") as predictor:
+        estimate = predictor.predict(file)
+    assert estimate.source == "composed" and estimate.measured_share == 1
+    assert not estimate.busy
+    assert not any("busy" in warning for warning in map(str, estimate.warnings))
 
 
 def test_measuring_always_takes_the_network_too(store: str) -> None:

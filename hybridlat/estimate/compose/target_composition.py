@@ -111,7 +111,7 @@ def summed_networks(data: TargetData) -> list[machine.SummedNetwork]:
     each_us = {h: us for h, stats in cells.items() if (us := stats.latency_us) is not None}
     networks = []
     for breakdown in chosen:
-        whole = data.whole(breakdown.signature)
+        whole = data.recorded(breakdown.signature)
         if whole is None or not whole.is_exact or whole.noise_share > machine.MOST_NOISE_SHARE:
             continue
         if all(h in each_us for h, _ in breakdown.cells):

@@ -31,7 +31,7 @@ MAX_REMEMBERED = 200_000
 RecordSource = Store | PackLookup
 T = TypeVar("T")
 V = TypeVar("V")
-_CACHED_VERSION = 6
+_CACHED_VERSION = 7
 _OWN_CELLS = 50  # measured here, from which on they tell more than those of a pack
 
 
@@ -123,6 +123,10 @@ class TargetData:
             return whole_networks.WholeLatency(
                 one.latency_us, whole_networks.UNSTATED_NOISE_SHARE, True, "as given"
             )
+        return self.recorded(signature)
+
+    def recorded(self, signature: str) -> whole_networks.WholeLatency | None:
+        """The same by records alone, as whatever is cached must have it."""
         return self.at_this_state(
             ("network", signature),
             lambda: whole_networks.whole_latency(self.target, signature, self.store, self._packs),
