@@ -103,16 +103,17 @@ class Candidate:
             f"{dataset.target}: {len(dataset.cells) - len(forbidden & set(dataset.cells))} cells "
             f"to learn from, {len(held)} of {len(networks)} networks held out"
         )
+        folds = cross_fitting.even_folds((n.name for n in training), cross_fitting.FOLDS - 1)
         crossed: list[HeldOutNetwork] = []
-        if enough:
-            folds = cross_fitting.even_folds((n.name for n in training), cross_fitting.FOLDS - 1)
+        try:
             fit = cross_fitting.cross_fit(dataset, training, config, folds, forbidden, on_message)
             crossed = list(fit.held_out.values())
-            on_message(f"{dataset.target}: the model of all of them")
+        except InputError as error:
+            if enough:
+                raise
+            on_message(f"{dataset.target}: no network calibrates the intervals, {error}")
+        on_message(f"{dataset.target}: the model of all of them")
         self.model = cross_fitting.fit_without(dataset, forbidden, config)
-        if not enough:
-            known = [n for n in training if any(h not in forbidden for h, _ in n.cells)]
-            crossed = [cross_fitting.held_out(self.model, dataset, n) for n in known]
         self.composition = fit_composition(crossed, config.confidence)
         self.networks = held
         self.trained_networks = [n.name for n in training]

@@ -62,6 +62,19 @@ def test_what_a_training_leaves(trained: train.Trained) -> None:
     assert document["scores"]["unseen"]["rmspe"] == document["rmspe"] == trained.rmspe
 
 
+@pytest.mark.parametrize(("networks", "sweep", "calibrating"), [(6, 40, 6), (2, 14, 0)])
+def test_few_networks_calibrate_by_models_that_have_not_seen_them(
+    tmp_path: Path, networks: int, sweep: int, calibrating: int
+) -> None:
+    with Store(made_store(tmp_path, networks=networks, sweep=sweep)) as store:
+        dataset = load(TARGET, [store])
+    messages: list[str] = []
+    made = candidate.Candidate(dataset, FitConfig(DEVICE, "fp32"), messages.append)
+    assert made.composition.networks == calibrating
+    assert any("that it has not seen" in message for message in messages)
+    assert any("no network calibrates" in message for message in messages) == (not calibrating)
+
+
 def test_poisoned_records_are_refused(trained: train.Trained, tmp_path: Path) -> None:
     poisoned = made_store(tmp_path, networks=14, sweep=30, poisoned=True)
     bad = _train(poisoned, tmp_path / "models")
