@@ -14,7 +14,7 @@ import click
 from hybridlat.cli import options
 from hybridlat.cli.options import Documents
 from hybridlat.cli.output import aside, console, on_message, print_json
-from hybridlat.cli.param_types import SHARE
+from hybridlat.cli.param_types import SHARE, whole
 from hybridlat.errors import MissingExtra
 from hybridlat.evaluation import evaluate as evaluation
 from hybridlat.evaluation import leaderboard, tracking
@@ -37,6 +37,9 @@ _LISTENING = re.compile(r"UVICORN_|MLFLOW_(HOST|STATIC_PREFIX|SERVER_\w+|\w+_OPT
                    "none.")  # fmt: skip
 @click.option("--all", "everything", is_flag=True,
               help="Show every regime, method and figure.")  # fmt: skip
+@click.option("--draws", type=whole(1), metavar="N", default=1, show_default=True,
+              help="Draw the folds of GPU families N times: figures are the mean, ± their standard "
+                   "deviation.")  # fmt: skip
 @options.as_markdown
 @options.device
 @options.store
@@ -49,6 +52,7 @@ def evaluate(
     nets: Path | None,
     tolerances: Sequence[float],
     baselines: Sequence[str],
+    draws: int,
     everything: bool,
     markdown: str | None,
     store: str | None,
@@ -62,8 +66,9 @@ def evaluate(
     Each regime says what is known of the networks that are tested: `measured` (all cells),
     `unseen` (none), `gated@T` (what the gate measures until the interval is within T). With fewer
     than ten whole networks, single cells are tested: `cells@N` (learned from N of them). Where only
-    whole networks are recorded, all targets of the engine's family are learned together: `unseen`,
-    `unseen_family` (nor any variant of the architecture), `zero_shot` (nothing of the device).
+    whole networks are recorded, all targets of the engine's family are learned together: `unseen`
+    (neither the architecture nor one of much the same kernels), `unseen_family` (nor any variant
+    of the architecture), `zero_shot` (nothing of the device).
     All figures are logged in MLflow, which `hybridlat mlflow` opens.
 
     \b
@@ -76,6 +81,7 @@ def evaluate(
         baselines=None if not baselines else [b for b in baselines if b != "no"],
         networks=None if nets is None else [path.stem for path in sorted(nets.glob("*.onnx"))],
         seed=seed,
+        draws=draws,
         track=not no_track,
     )
     rows: list[ResultRow] = []

@@ -48,8 +48,8 @@ OnEvaluated = Callable[[Sequence[ResultRow], TargetReport | None], None]
 class EvaluationOptions:
     """What is judged, and how.
 
-    ``baselines`` None means all there are; ``networks`` are the names of those judged; figures per
-    cell are the mean of ``trials`` random draws.
+    ``baselines`` None means all there are; ``networks`` are the names of those judged. Figures per
+    cell are the mean of ``trials`` random draws, those of an engine's family of ``draws`` of folds.
     """
 
     tolerances: Sequence[float] = (0.05,)
@@ -57,6 +57,7 @@ class EvaluationOptions:
     networks: Sequence[str] | None = None
     seed: int = 0
     trials: int = 3
+    draws: int = 1
     track: bool = True
 
     @property
@@ -204,7 +205,9 @@ class _Judge:
         if known is None or not any(row.target == target for row in known.records.rows):
             kin = {*self.order, *(s.target for s in self.store.stats() if s.networks)}
             records = family_records(target, kin, lambda t: sources_of(t, self.store))
-            known = self.families[family] = Regimes(records, self.on_message)
+            known = self.families[family] = Regimes(
+                records, self.on_message, self.options.draws, self.options.seed
+            )
         return known
 
 

@@ -29,11 +29,12 @@ _LEGEND = (
     "Errors are RMSPE in percent on what was held out; less is better. The best rival is the best "
     "method that is no part of hybridlat. nn-Meter stands for its method, a random forest for each "
     "kind of kernel; FLOPs for a line fitted to the number of operations. The noise floor is the "
-    "error of measuring the same networks again."
+    "error of measuring the same networks again. What follows a ± is the standard deviation of "
+    "draws that a figure is the mean of."
 )
 _MEANINGS = {
     "measured": "all cells of the network are known",
-    "unseen": "no cell of the network was learned from",
+    "unseen": "no cell of the network was learned from, or, of whole networks, no twin of it",
     "gated@": "as unseen, then cells are measured until the interval is this narrow",
     "cells@": "single cells, learned from so many others",
     "gated_cells@": "as before, and the least certain ones are measured",
@@ -107,7 +108,7 @@ def main_regimes(rows: Sequence[ResultRow]) -> list[str]:
     """The regimes of one target that matter: three, or one more for each further tolerance."""
     regimes = list(dict.fromkeys(row.regime for row in rows))
     sizes = [regime for regime in regimes if regime.startswith("cells@")]
-    left_out = {"unseen_cells", *sizes[1:-1]}
+    left_out = set(sizes[1:-1])
     if any(regime.startswith("gated@") for regime in regimes):
         left_out |= {regime for regime in regimes if regime.startswith("gated_cells@")}
     return [regime for regime in regimes if regime not in left_out]
@@ -125,8 +126,9 @@ def _line(rows: Sequence[ResultRow], regime: str) -> list[str]:
 def _error(row: ResultRow | None) -> str:
     if row is None or row.score.rmspe is None:
         return "–"
-    few = row.score.answered < row.asked
-    return number_text(row.score.rmspe, 1) + (f" (of {row.score.answered:,})" if few else "")
+    few = f" (of {row.score.answered:,})" if row.score.answered < row.asked else ""
+    spread = "" if row.rmspe_sd is None else f" ± {row.rmspe_sd:.1f}"
+    return number_text(row.score.rmspe, 1) + spread + few
 
 
 def markdown(rows: Sequence[ResultRow]) -> str:
@@ -197,7 +199,7 @@ def log(
             tags = {tracking.KIND: _EVALUATION, "call": call, **what}
             figures = {
                 **dataclasses.asdict(row.score), "answered_share": row.answered_share,
-                "noise_floor": row.noise_floor, "cells": row.cells,
+                "noise_floor": row.noise_floor, "cells": row.cells, "rmspe_sd": row.rmspe_sd,
                 "networks": row.networks or None,  # none in a regime of single cells
             }  # fmt: skip
             with tracker.run(" · ".join(what.values()), tags) as run:

@@ -167,7 +167,8 @@ def levels(predictions_at: Callable[[float], Sequence[Prediction]]) -> tuple[Con
 class ResultRow:
     """One line of the leaderboard: a target, a regime, a method and its figures.
 
-    ``asked`` is how many networks (in regimes per cell: cells) were wanted of the method.
+    ``asked`` is how many networks (in regimes per cell: cells) were wanted of the method. Figures
+    are means over ``draws``, of which the RMSPE has a standard deviation ``rmspe_sd``.
     ``reason`` says why a target has no figures; such a row is of no regime and no method.
     """
 
@@ -183,6 +184,8 @@ class ResultRow:
     calibration: tuple[ConfidenceLevel, ...] = ()
     asked: int = 0
     reason: str = ""
+    draws: int = 1
+    rmspe_sd: float | None = None
 
     @property
     def answered_share(self) -> float | None:
@@ -198,6 +201,8 @@ class ResultRow:
             "cells": self.cells,
             "answered": self.score.answered,
             "answered_share": _rounded(self.answered_share, 4),
+            "draws": self.draws,
+            "rmspe_sd": _rounded(self.rmspe_sd, 3),
         }
         figures = {n: _rounded(getattr(self.score, n), d) for n, d in _DIGITS.items()} | figures
         return {
@@ -229,6 +234,12 @@ class MethodResult:
     @cached_property
     def score(self) -> Score:
         return mean_score([score(one) for one in self.trials])
+
+    @property
+    def rmspe_sd(self) -> float | None:
+        """Standard deviation of the RMSPE over trials; None where there is one alone."""
+        errors = [each for one in self.trials if (each := score(one).rmspe) is not None]
+        return statistics.stdev(errors) if len(errors) > 1 else None
 
 
 @dataclass(frozen=True)
@@ -265,6 +276,8 @@ class TargetReport:
                 cells=j.score.answered if j.per_cell else sum(a.cells for a in j.predictions),
                 calibration=tuple(self.calibration.get(j.regime, ())) if j.method == OWN else (),
                 asked=asked[j.regime],
+                draws=len(j.trials),
+                rmspe_sd=j.rmspe_sd,
             )
             for j in sorted(self.results, key=lambda j: order.index(j.regime))
         ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -57,7 +57,6 @@ SIZES = (300, 3000)
 _GATED, _GATED_SHARE = "gated_cells@20%", 0.2
 LARGEST_SHARE = 0.8
 _MEASURED = "measured"
-_UNSEEN_CELLS = "unseen_cells"
 Known = Mapping[str, ErrorPosterior]
 """What is known of the cells of each network, by its name."""
 States = Mapping[str, Known]
@@ -84,14 +83,13 @@ def evaluate_networks(
         pairs += [(fitted.held_out[n.name], composition) for n in members]
     gates = {f"gated@{t * 100:g}%": t for t in tolerances}
     states = _states(pairs, gates)
-    answers: dict[str, Callable[[float], list[Prediction]]] = {
+    answers = {
         regime: partial(_predictions, pairs, given, gates.get(regime))
         for regime, given in states.items()
     }
-    answers[_UNSEEN_CELLS] = partial(cell_predictions, _cells(pairs))
     results = [
-        MethodResult(r, OWN, [given(config.confidence)], fitted.predict_ms, r == _UNSEEN_CELLS)
-        for r, given in answers.items()
+        MethodResult(regime, OWN, [given(config.confidence)], fitted.predict_ms)
+        for regime, given in answers.items()
     ]
     units: tuple[Unit, ...] = ("cell", "layer") if dataset.layers else ("cell",)
     tasks = {unit: _task(dataset, fitted, unit, states, config) for unit in units}
@@ -159,15 +157,6 @@ def _task(
     everything = np.arange(len(hashes))
     splits.insert(0, Split(everything, range(len(networks)), {_MEASURED: None}, config.seed))
     return Task(problem, np.array([records[h].cost_s for h in hashes]), networks, splits)
-
-
-def _cells(pairs: Pairs) -> Sequence[tuple[CellPrior, float]]:
-    """Every distinct cell once, as the first network that has it saw it predicted; its truth."""
-    seen: dict[str, tuple[CellPrior, float]] = {}
-    for network, _ in pairs:
-        for cell, (true_us, _) in zip(network.cells, network.measured, strict=True):
-            seen.setdefault(cell.signature, (cell, true_us))
-    return list(seen.values())
 
 
 def _predictions(

@@ -38,6 +38,15 @@ def networks(count: int, seed: int = 0) -> dict[str, list[tuple[str, int]]]:
     return result
 
 
+def with_twins(nets: Mapping[str, list[tuple[str, int]]]) -> dict[str, list[tuple[str, int]]]:
+    """The networks, and deeper ones of the same cells under other names."""
+    deeper = {
+        f"{name}_deeper": [(text, count + 1) for text, count in cells]
+        for name, cells in nets.items()
+    }
+    return {**nets, **deeper}
+
+
 def fill(
     store: Store,
     targets: Sequence[Target],

@@ -79,7 +79,7 @@ def test_figures_make_sense(judged: evaluate.Evaluation, store_url: str) -> None
 
 def test_calibration_says_what_each_confidence_holds(judged: evaluate.Evaluation) -> None:
     rows = {(r.regime, r.method): r for r in judged.rows}
-    for regime in ("measured", "unseen", "gated@5%", "gated_cells@20%", "unseen_cells"):
+    for regime in ("measured", "unseen", "gated@5%", "gated_cells@20%"):
         row = rows[regime, "hybridlat"]
         levels = row.calibration
         assert [level.confidence for level in levels] == [0.5, 0.8, 0.9, 0.95, 0.99]

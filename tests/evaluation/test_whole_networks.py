@@ -13,11 +13,18 @@ import pytest
 from hybridlat.cli.main import run
 from hybridlat.evaluation import evaluate
 from hybridlat.evaluation.families import FamilyRecords, family_records
+from hybridlat.evaluation.family_regimes import Regimes
+from hybridlat.evaluation.leaderboard import tables
+from hybridlat.evaluation.metrics import score
 from hybridlat.model import baselines
+from hybridlat.model.family.calibration import ELSEWHERE
+from hybridlat.model.family.model import interval_us
 from hybridlat.model.family.observations import architecture_of, family_of
+from hybridlat.model.training_problem import FitConfig
+from hybridlat.schema.progress import silent
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
-from tests.evaluation.made_networks import HERE, THERE, fill, networks
+from tests.evaluation.made_networks import HERE, THERE, fill, networks, with_twins
 
 COUNT = 24
 FAST = ("flops_linear", "roofline")
@@ -26,7 +33,7 @@ FAST = ("flops_linear", "roofline")
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     with Store(tmp_path_factory.mktemp("networks") / "s.db") as store:
-        fill(store, [HERE, THERE], networks(COUNT))
+        fill(store, [HERE, THERE], with_twins(networks(COUNT // 2)))
     return store.url
 
 
@@ -87,21 +94,50 @@ def test_a_law_that_holds_is_learned_and_what_is_suspect_does_not_count(
     assert by_regime["unseen"].width is not None and 0 < by_regime["unseen"].width < 1
     (floor,) = {r.noise_floor for r in judged.rows if r.target == str(HERE)}
     assert floor is not None and 0 < floor < 10
-    assert all("1 of 25 networks are noted as suspect" in r.notes[-1] for r in judged.reports)
+    assert all("1 of 25 networks are noted as suspect" in " ".join(r.notes) for r in judged.reports)
 
 
 @pytest.mark.usefixtures("judged")
 def test_what_is_judged_was_not_learned_from(url: str) -> None:
-    """The rows that a law is asked for are none of those that it learned, nor of their group."""
+    """The rows that a law is asked for are none of those that it learned, nor twins of theirs."""
     with Store(url) as store:
         rows = family_records(HERE, [THERE], lambda _: [store]).rows
     assert len(fits) == 5 + 5 + 2  # shared by both targets: folds twice, each device left out
     for fit in fits:
-        known = {rows[i].architecture for i in fit.learned}
+        known = {frozenset(text for text, _ in rows[i].cells) for i in fit.learned}
         devices = {rows[i].target.device for i in fit.learned}
         assert fit.asked
         for i in fit.asked:
-            assert rows[i].architecture not in known or rows[i].target.device not in devices
+            cells = frozenset(text for text, _ in rows[i].cells)
+            assert cells not in known or rows[i].target.device not in devices
+
+
+def test_figures_are_means_over_draws_and_intervals_are_as_served(tmp_path: Path) -> None:
+    """Of folds by networks held out, of a new device by devices left out: each from one place."""
+    with Store(tmp_path / "s.db") as store:
+        fill(store, [HERE, THERE], networks(12))
+        records = family_records(HERE, [THERE], lambda _: [store])
+    regimes = Regimes(records, silent, draws=2)
+    config = FitConfig(records.devices["t4"], "fp16", 0)
+    report = regimes.evaluate(HERE, config, ["flops_linear"])
+    for result in report.results:
+        errors = [score(one).rmspe or 0.0 for one in result.trials]
+        assert len(errors) == 1 + (result.regime != "zero_shot")
+        assert result.score.rmspe == pytest.approx(np.mean(errors))
+    unseen = {row.method: row for row in report.rows() if row.regime == "unseen"}
+    assert all(row.draws == 2 and row.rmspe_sd for row in unseen.values())
+    assert "folds are of 2 draws" in " ".join(report.notes)
+    assert f" ± {unseen['hybridlat'].rmspe_sd:.1f}" in tables(report.rows())[0].markdown()
+    first = regimes.held_out["unseen"][0]
+    assert all(ELSEWHERE in one.spreads for one in first.calibrations.values())
+    served = regimes.calibration(records.counted, first.answers)
+    outside = np.array([row.target == THERE for row in records.rows])
+    there = regimes.calibration(outside, first.answers)
+    assert len(there.pooled) < len(served.pooled) and not set(there.by_task) & {str(HERE)}
+    for i, own in zip(regimes.places(HERE), report.predictions("zero_shot"), strict=True):
+        prediction = regimes.foretold[i]
+        assert prediction is not None
+        assert own.interval_us == interval_us(there, prediction, records.rows[i].task)
 
 
 def test_every_baseline_answers_and_layers_that_nobody_kept_are_said(tmp_path: Path) -> None:
