@@ -1,12 +1,13 @@
 """What whole networks teach: every table of experiments/gpus.md, its picture and its runs.
 
     python experiments/13_whole_networks.py --write [--mlflow URI] [--models DIR [--models-alone]]
-        [--data DIR ...] [--cache DIR] [--family NAME ...] [--targets REGEX]
+        [--data DIR ...] [--cache DIR] [--family NAME ...] [--targets REGEX] [--draws 5]
 
 ``--data`` holds networks.parquet and nets.tar.gz (``../shared/data/whole_networks`` and
 ``gpu_networks``). Lowered networks are kept in ``--cache``; everything else is computed anew, and
-is the same every time. ``--targets`` judges some tables alone (all teach); ``--write`` leaves those
-that were not judged as they are, and with ``--draw`` nothing is judged anew.
+is the same every time. Published are means of five ``--draws`` of folds. ``--targets`` judges some
+tables alone (all teach); ``--write`` leaves those that were not judged as they are, and with
+``--draw`` nothing is judged anew.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ import sys
 import tarfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -33,26 +35,24 @@ sys.path.insert(0, str(ROOT))
 from experiments.public_data.kernel_tables import at_batch
 from experiments.whole_networks_data import FAMILIES, Lowerer, family_of, read_rows
 from experiments.whole_networks_few_shot import few_shot, one_known
-from experiments.whole_networks_lines import FIGURES, Line, line, noise, read, write
+from experiments.whole_networks_lines import FIGURES, Line, line, mean, noise, read, write
 from experiments.whole_networks_page import LARGE, log, write_page
 from hybridlat.engines import device_sheets
 from hybridlat.evaluation.families import FamilyRecords
+from hybridlat.evaluation.family_laws import Answers, Fold, interval
 from hybridlat.evaluation.family_regimes import LAYERWISE, Regimes
 from hybridlat.evaluation.metrics import OWN
 from hybridlat.model.baselines import Problem, Sums
 from hybridlat.model.baselines import load as baseline_of
 from hybridlat.model.family import files
-from hybridlat.model.family.calibration import ELSEWHERE, Calibration, calibrate
-from hybridlat.model.family.model import FamilyModel, NetworkPrediction, interval_us
+from hybridlat.model.family.calibration import Calibration
 from hybridlat.model.family.observations import Observation
-from hybridlat.model.family.tasks import label_of
 from hybridlat.schema.progress import OnMessage
 
 Array = NDArray[np.float64]
 LEAST = 3
 """Latencies of a table that is judged."""
 BASELINES = ("flops_linear", "roofline", "per_kind_linear", "kernel_forest", "layerwise_learned")
-_ROWS_EACH = 40  # of a table, for the intervals on other devices
 _OLD = ("1.12", "1.13")  # the same networks on the same card as under 2.1: time, not knowledge
 
 
@@ -63,6 +63,8 @@ class World(FamilyRecords):
     lowerer: Lowerer
     on_message: OnMessage
     judged: re.Pattern[str] = re.compile("")
+    draws: int = 1
+    processes: int = 1
 
     @cached_property
     def observations(self) -> list[Observation]:
@@ -87,65 +89,32 @@ class World(FamilyRecords):
 
     @cached_property
     def regimes(self) -> Regimes:
-        """Five folds of each regime, fitted once."""
-        return Regimes(self, self.on_message)
+        """Folds of each regime in every draw, and each device left out: fitted once."""
+        return Regimes(self, self.on_message, self.draws, each=self.in_processes)
 
-    @cached_property
-    def without(self) -> dict[str, FamilyModel]:
-        """The law of all other devices, for each device; none where there is one alone."""
-        found = {}
-        for device in sorted({row.target.device for row in self.rows}):
-            others = self.others(device)
-            if others.any() and (self.counted & ~others).any():
-                self.on_message(f"{self.family}, zero_shot: the law without {device}")
-                found[device] = self.learn(others, with_trees=False)
-        return found
+    def in_processes(
+        self, fold: Callable[[Fold], Answers], jobs: Sequence[Fold]
+    ) -> Iterator[Answers]:
+        """By processes that are forked once the kernels are embedded, so that all share them."""
+        global _fold
+        self.on_message(f"{self.family}: {len(self.clouds)} sets of kernels are embedded")
+        _fold = fold
+        forked = get_context("fork")
+        with ProcessPoolExecutor(max(1, self.processes), forked, one_thread) as pool:
+            yield from pool.map(_answers, jobs)
 
     def others(self, device: str) -> NDArray[np.bool_]:
         """Rows that count, of other devices."""
         return self.counted & np.array([row.target.device != device for row in self.rows])
 
-    @cached_property
-    def foretold(self) -> list[NetworkPrediction | None]:
-        """What the laws without its device say of every row; None without such a law."""
-        each: list[NetworkPrediction | None] = [None] * len(self.rows)
-        for device, model in self.without.items():
-            rows = [i for i, row in enumerate(self.rows) if row.target.device == device]
-            for i, one in zip(rows, self.predict(model, rows), strict=True):
-                each[i] = one
-        return each
-
-    def calibration(self, known: NDArray[np.bool_], kin: Path | None = None) -> Calibration | None:
+    def calibration(self, known: NDArray[np.bool_], kin: Path | None = None) -> Calibration:
         """Intervals by known networks that were held out, of other devices by those left out.
 
-        Each table counts alike for the latter: what is foretold is a table of its own. Where no
-        device was left out they are those of the model in ``kin``, if that is given.
+        Where no device was left out they are those of the model in ``kin``, if that is given.
         """
-        errors, spreads = self._errors(self.foretold)
-        labels, chosen = np.array(self.labels), []
-        left_out = known & np.array([row.target.device in self.without for row in self.rows])
-        for label in np.unique(labels[left_out]):
-            mine = np.flatnonzero(left_out & (labels == label))
-            ordered = mine[np.argsort(np.abs(errors[mine]) / spreads[mine], kind="stable")]
-            places = np.linspace(0, len(ordered) - 1, _ROWS_EACH).round().astype(int)
-            chosen += ordered[places].tolist()
-        if chosen:
-            found = calibrate(errors[chosen], spreads[chosen], [ELSEWHERE] * len(chosen))
-        elif kin is None or (found := files.load(kin).calibration) is None:
-            return None
-        errors, spreads = self._errors(self.regimes.held_out["unseen"].predictions)
-        names = np.array([label_of(row.task) for row in self.rows])
-        own = calibrate(errors[known], spreads[known], names[known].tolist())
-        spread = {name: one for name, one in found.spreads.items() if name == ELSEWHERE}
-        return replace(own, pooled=found.pooled, spreads=own.spreads | spread)
-
-    def _errors(self, each: Sequence[NetworkPrediction | None]) -> tuple[Array, Array]:
-        """(log-errors, standard deviations) of every row; 0 and 1 where none was predicted."""
-        ratios = [
-            1.0 if one is None else us / one.median_us
-            for us, one in zip(self.truth, each, strict=True)
-        ]
-        return np.log(ratios), np.array([1.0 if one is None else one.log_sd for one in each])
+        theirs = files.load(kin).calibration if kin else None
+        unseen = self.regimes.held_out["unseen"][0].answers
+        return self.regimes.calibration(known, unseen, theirs)
 
     def line(
         self, label: str, regime: str, method: str, predicted: Array, bounds: Sequence[Array] = ()
@@ -156,14 +125,24 @@ class World(FamilyRecords):
         return line((label, regime, method), predicted, self.truth[rows], networks, bounds)
 
 
+_fold: Callable[[Fold], Answers]
+
+
+def _answers(job: Fold) -> Answers:
+    return _fold(job)
+
+
 def cross_validate(world: World) -> Iterator[Line]:
-    """Five folds of each regime; intervals by the errors of the other folds."""
-    for regime in world.regimes.held_out:
+    """Five folds of each regime, in every draw; intervals by the errors of the other folds."""
+    regimes = world.regimes
+    for regime in regimes.held_out:
         for label, rows in world.tables.items():
-            answers = world.regimes.unseen(regime, rows, 0.9)
-            bounds = np.array([answer.interval_us for answer in answers]).T
-            points = np.array([answer.predicted_us for answer in answers])
-            yield world.line(label, regime, OWN, points, bounds)
+            lines = []
+            for answers in regimes.unseen(regime, rows, 0.9):
+                bounds = np.array([answer.interval_us for answer in answers]).T
+                points = np.array([answer.predicted_us for answer in answers])
+                lines.append(world.line(label, regime, OWN, points, bounds))
+            yield mean(lines, 100 * regimes.held_share(regime, rows))
 
 
 def baselines(world: World, processes: int) -> Iterator[Line]:
@@ -171,16 +150,18 @@ def baselines(world: World, processes: int) -> Iterator[Line]:
     lowerer, jobs = world.lowerer, []
     for label, places in world.tables.items():
         rows = [world.rows[i] for i in places] if len(places) >= LARGE else []
-        for regime, held_out in world.regimes.held_out.items() if rows else ():
+        for regime, drawn in world.regimes.folds.items() if rows else ():
             for name in BASELINES:
                 table = lowerer.layers if name == LAYERWISE else lowerer.table
-                folds = held_out.folds[places]
-                jobs.append(((label, regime, name), rows, [table(row) for row in rows], folds))
+                tables = [table(row) for row in rows]
+                jobs += [((label, regime, name), rows, tables, folds[places]) for folds in drawn]
+    lines: dict[tuple[str, str, str], list[Line]] = defaultdict(list)
     with ProcessPoolExecutor(processes, initializer=one_thread) as pool:
         for (names, *_), predicted in zip(jobs, pool.map(fitted, jobs), strict=True):
             world.on_message(f"{world.family}, baselines: {' '.join(names)}")
             if np.isfinite(predicted).all():
-                yield world.line(*names, predicted)
+                lines[names].append(world.line(*names, predicted))
+    yield from map(mean, lines.values())
 
 
 def fitted(job: Any) -> Array:
@@ -204,28 +185,26 @@ def other_devices(world: World) -> Iterator[Line]:
     """A device left out: nothing of it, one latency, then a few."""
     for label, rows in world.tables.items():
         device = world.rows[rows[0]].target.device
-        model = world.without.get(device)
+        model = world.regimes.without(device)
         if model is None:
             continue
         world.on_message(f"{world.family}, few known: {label}")
-        each = [one for i in rows if (one := world.foretold[i]) is not None]
-        medians = np.array([one.median_us for one in each])
+        medians = np.array([o.median_us for i in rows if (o := world.regimes.foretold[i])])
         constant = np.median(world.truth[rows] / medians)  # by the table itself
         yield world.line(label, "one_constant", OWN, medians * constant)
         calibration = world.calibration(world.others(device))
-        if calibration is None:
-            yield world.line(label, "zero_shot", OWN, medians)
-            continue
-        tasks = [world.rows[i].task for i in rows]
-        bounds = [interval_us(calibration, one, t) for one, t in zip(each, tasks, strict=True)]
-        yield world.line(label, "zero_shot", OWN, medians, np.array(bounds).T)
+        answers = [
+            interval(world.rows[i], world.regimes.foretold[i], calibration, 0.9) for i in rows
+        ]
+        bounds = np.array([answer.interval_us for answer in answers]).T
+        yield world.line(label, "zero_shot", OWN, medians, bounds)
         every = one_known(world, model, calibration, rows)
         judged = np.isfinite(every[0])
         if judged.any():
             predicted, truth, half = (each[judged] for each in every)
-            bounds = predicted * np.exp(-half), predicted * np.exp(half)
-            told = line((label, "known@1", OWN), predicted, truth, bounds=bounds)
-            yield replace(told, latencies=len(rows))
+            bounds = np.array([predicted * np.exp(-half), predicted * np.exp(half)])
+            known = line((label, "known@1", OWN), predicted, truth, bounds=bounds)
+            yield replace(known, latencies=len(rows))
         yield from few_shot(world, model, label, rows)
 
 
@@ -235,9 +214,8 @@ def save(world: World, folder: Path, kin: Path) -> None:
     A family with one device alone has the latter from the model in ``kin``, of another family.
     """
     known = world.counted
-    calibration = world.calibration(known, kin)
-    if calibration is None:
-        raise SystemExit(f"{kin} has no calibration: train that family first")
+    alone = len({row.target.device for row in world.rows}) == 1
+    calibration = world.calibration(known, kin if alone else None)
     folder.mkdir(parents=True, exist_ok=True)
     sizes = defaultdict(list)
     for i in np.flatnonzero(known):
@@ -246,7 +224,9 @@ def save(world: World, folder: Path, kin: Path) -> None:
     files.save(replace(world.learn(known), calibration=calibration, batches=batches), folder)
 
 
-def load(name: str, folders: Sequence[Path], cache: Path, judged: str, say: OnMessage) -> World:
+def load(
+    name: str, folders: Sequence[Path], cache: Path, judged: str, say: OnMessage, **more: int
+) -> World:
     """The rows of an engine family; the networks are unpacked into the cache once."""
     for folder in folders:
         if not (cache / folder.name / "nets").is_dir():
@@ -255,8 +235,9 @@ def load(name: str, folders: Sequence[Path], cache: Path, judged: str, say: OnMe
     rows = [r for r in read_rows(folders, FAMILIES[name]) if r.target.version not in _OLD]
     rows.sort(key=lambda r: (r.onnx, str(r.task), r.batch, r.folder))
     return World(
-        name, tuple(rows), {}, lowerer=Lowerer(cache), on_message=say, judged=re.compile(judged)
-    )
+        name, tuple(rows), {}, lowerer=Lowerer(cache), on_message=say, judged=re.compile(judged),
+        **more,
+    )  # fmt: skip
 
 
 def one_thread() -> None:
@@ -273,9 +254,9 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache/whole_networks")
     parser.add_argument("--family", nargs="*", default=list(FAMILIES), choices=list(FAMILIES))
     parser.add_argument("--targets", default="", metavar="REGEX", help="judge these tables alone")
-    parser.add_argument(
-        "--processes", type=int, default=2, help="for baselines; 0: they stay as they are"
-    )
+    parser.add_argument("--draws", type=int, default=1, help="of folds: figures are their mean")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--no-baselines", action="store_true", help="they stay as they are")
     parser.add_argument("--models", type=Path, help="a folder to write the models to")
     parser.add_argument("--models-alone", action="store_true", help="no tables")
     parser.add_argument("--write", action="store_true", help="figures, page and picture")
@@ -290,20 +271,21 @@ def main() -> None:
         print(f"{time.perf_counter() - began:4.0f} s  {text}", file=sys.stderr, flush=True)
 
     for name in [] if given.draw else given.family:
-        world = load(name, given.data, given.cache, given.targets, say)
+        world = load(name, given.data, given.cache, given.targets, say, draws=given.draws,
+                     processes=given.processes)  # fmt: skip
         say(f"{name}: {len(world.rows)} rows")
         if given.models:
             save(world, given.models / f"family_{name}", given.models / "family_torch")
         if not given.models_alone:
             anew = [
                 o for o in lines if family_of(o.target) == name and world.judged.search(o.target)
-                and (given.processes or o.method not in BASELINES)
+                and not (given.no_baselines and o.method in BASELINES)
             ]  # fmt: skip
             lines = [one for one in lines if one not in anew]
             lines += [*cross_validate(world), *other_devices(world)]
             for label, rows in world.tables.items():
                 lines += noise(label, [world.rows[i].repeats_us for i in rows])
-            lines += baselines(world, given.processes) if given.processes else ()
+            lines += () if given.no_baselines else baselines(world, given.processes)
         if given.write:
             write(lines, FIGURES)
     if given.write:

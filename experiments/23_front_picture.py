@@ -6,8 +6,8 @@ Judges every network of the CPU's committed pack as ``hybridlat evaluate`` does:
 five folds by its name, no cell of it and no kernel of its cells among what was learned from. The
 answers and every method's score are kept in ``figures/predicted_measured.json``. From those and
 from what other scripts wrote (``SOURCES``) come ``docs/figures.json`` and ``figures/rivals.svg``:
-errors of hybridlat beside those of other methods, trained and tested on the same data. ``--draw``
-judges nothing anew.
+errors of hybridlat beside those of other methods on the same networks; and the tables of README
+and of the page about accuracy. ``--draw`` judges nothing anew.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
+from experiments import front_pages
 from experiments.pictures import picture as drawn
 from experiments.pictures import text
 from hybridlat.model.family.shipped import head_of
@@ -136,11 +137,12 @@ def figures() -> dict[str, float]:
         rows = list(csv.DictReader(file))
     for gpu, target in GPUS.items():
         for row in rows:
-            if (row["target"], row["regime"]) == (target, "unseen"):
-                key = f"{gpu}/unseen/{row['method']}"
+            if row["target"] == target and row["regime"] in front_pages.REGIMES:
+                key = f"{gpu}/{row['regime']}/{row['method']}"
                 found[f"{key}/tested"] = int(row["latencies"])
-                found[f"{key}/rmspe"] = float(row["rmspe_percent"])
-                found[f"{key}/median"] = float(row["median_percent"])
+                for name in ("rmspe", "median", "rmspe_sd"):
+                    if row.get(f"{name}_percent"):
+                        found[f"{key}/{name}"] = float(row[f"{name}_percent"])
                 if row["coverage_percent"]:
                     found[f"{key}/holds"] = int(row["coverage_percent"])
     left_out = [row for row in rows if row["regime"] == "zero_shot"]
@@ -206,13 +208,16 @@ def picture(found: dict[str, float]) -> str:
             parts.append(text(end, y + 13, f"{error} %", "bold" if ours else "small"))
             y += ROW
         y += 16
-    title = "Error on networks that were held out: every method learned from the same data"
-    note = "Bar: root mean square of the relative error. Dot: its median."
+    title = "Error on networks that were held out"
+    note = (
+        "Bar: root mean square of the relative error. Dot: its median. On GPUs others learn from "
+        "the table, hybridlat from its whole family."
+    )
     return drawn(title, note, y + 2, parts)
 
 
 def main() -> None:
-    """Judge, unless that was done before, and write both files."""
+    """Judge, unless that was done before, and write both files and the tables of the pages."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--draw", action="store_true", help="judge nothing anew")
     if not parser.parse_args().draw:
@@ -230,6 +235,8 @@ def main() -> None:
     }
     FIGURES.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     PICTURE.write_text(picture(found), encoding="utf-8")
+    for page, body in front_pages.written(found).items():
+        (HERE.parent / page).write_text(body, encoding="utf-8")
     print(f"{len(found)} figures in {FIGURES.name}, {len(PLACES)} targets in {PICTURE.name}")
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
+import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import msgspec
@@ -22,6 +23,9 @@ class Line:
     """Errors, coverage and half-width of intervals of 90 %: percent, of the latencies judged.
 
     ``half_width`` is how far the farther end of an interval is from the latency, in the median.
+    Figures are means over ``draws`` of folds, ``_sd`` their standard deviations.
+    ``known_kernels`` is the part of rows with over 90 % of their base time in kernels that training
+    held.
     """
 
     target: str
@@ -34,6 +38,10 @@ class Line:
     coverage: float | None = None
     half_width: float | None = None
     networks: int = 0
+    draws: int = 1
+    rmspe_sd: float | None = None
+    median_sd: float | None = None
+    known_kernels: float | None = None
 
 
 def line(
@@ -53,6 +61,18 @@ def line(
     return Line(*names, len(off), *map(float, figures), networks=len(set(networks)))
 
 
+def mean(lines: Sequence[Line], known_kernels: float | None = None) -> Line:
+    """The line of all draws; without standard deviations where there is one alone."""
+    figures: dict[str, float] = {}
+    for name in ("rmspe", "median", "bias", "coverage", "half_width"):
+        values = [getattr(one, name) for one in lines]
+        if None not in values:
+            figures[name] = statistics.fmean(values)
+            if len(values) > 1 and f"{name}_sd" in _DIGITS:
+                figures[f"{name}_sd"] = statistics.stdev(values)
+    return replace(lines[0], **figures, draws=len(lines), known_kernels=known_kernels)  # type: ignore[arg-type]
+
+
 def noise(target: str, figures: Iterable[tuple[float, ...]]) -> list[Line]:
     """Figures of a network against the median of its others: what no method can beat."""
     pairs = [
@@ -63,7 +83,10 @@ def noise(target: str, figures: Iterable[tuple[float, ...]]) -> list[Line]:
     return [line((target, "repeated", "noise"), *np.array(pairs).T)] if pairs else []
 
 
-_DIGITS = {"rmspe": 1, "median": 1, "bias": 1, "coverage": 0, "half_width": 0}
+_DIGITS = {
+    "rmspe": 1, "median": 1, "bias": 1, "coverage": 0, "half_width": 0, "rmspe_sd": 1,
+    "median_sd": 1, "known_kernels": 0,
+}  # fmt: skip
 
 
 def write(lines: Iterable[Line], file: Path) -> None:

@@ -13,7 +13,7 @@ from experiments.pictures import picture, text
 from experiments.whole_networks_data import FAMILIES, family_of
 from experiments.whole_networks_lines import Line
 from hybridlat.evaluation import tracking
-from hybridlat.evaluation.family_regimes import HELD_OUT
+from hybridlat.evaluation.family_laws import HELD_OUT
 from hybridlat.evaluation.leaderboard import number_text
 from hybridlat.evaluation.metrics import OWN
 from hybridlat.report.table import Table, titled
@@ -81,8 +81,40 @@ def write_page(lines: Sequence[Line]) -> None:
     large = table([one for one in targets if one.latencies >= LARGE]).without(
         dict.fromkeys(_IN_FILE, True)
     )
-    tables = f"{goals(targets).markdown()}\n\n{large.markdown()}\n"
+    tables = f"{about(lines)}\n\n{goals(targets).markdown()}\n\n{large.markdown()}\n"
     PAGE.write_text(f"{head}{mark}\n{tables}", encoding="utf-8")
+
+
+def about(lines: Sequence[Line]) -> str:
+    """How the folds of these figures were made, and what each method has learned from."""
+    counts = {
+        name: (sum(one.latencies for one in own), len(own))
+        for name in FAMILIES
+        if (own := [one for one in judged(lines) if family_of(one.target) == name])
+    }
+    learned = ", ".join(f"{n:,} of {many} tables ({name})" for name, (n, many) in counts.items())
+    return (
+        f"{folds_text(lines)} Other methods learn from the table that they are judged on, each "
+        f"without the fold in question; hybridlat from all latencies of its family: {learned}."
+    )
+
+
+def folds_text(lines: Sequence[Line]) -> str:
+    """What was held out, and how often: of all lines, the fewest draws."""
+    own = [one for one in lines if one.regime in HELD_OUT and one.method == OWN]
+    draws = min((one.draws for one in own), default=1)
+    if any(one.known_kernels is None for one in own):
+        return (
+            "Folds are one draw by architectures' names alone: networks of the same kernels "
+            "under other names may have been learned from."
+        )
+    known = statistics.fmean(one.known_kernels or 0 for one in own if one.regime == "unseen")
+    drawn = f"means of {draws} draws, ± their standard deviation" if draws > 1 else "of one draw"
+    return (
+        f"Figures of folds are {drawn}. Twins, of which one has over nine tenths of its time in "
+        f"kernels of the other, are held out together; in the mean {known:.0f} % of a table's rows "
+        "have that in kernels of several others."
+    )
 
 
 def table(targets: Sequence[Judged]) -> Table:
@@ -92,7 +124,7 @@ def table(targets: Sequence[Judged]) -> Table:
     for one in targets:
         lines = {regime: one.own(regime) for regime in (*REGIMES, "repeated")}
         unseen = lines["unseen"]
-        errors = [f"{o.rmspe:.1f}/{o.median:.1f}" if o else "–" for o in lines.values()]
+        errors = [f"{rmspe_text(o)}/{o.median:.1f}" if o else "–" for o in lines.values()]
         held = [
             "/".join(number_text(getattr(lines[r], name, None), 0) for r in with_bounds)
             for name in ("coverage", "half_width")
@@ -105,6 +137,11 @@ def table(targets: Sequence[Judged]) -> Table:
         rows.append([marked, size, *errors[:-1], *held, errors[-1], *others])
     titles = titled("rows/networks", *REGIMES, *_IN_FILE[:3], "best others", right=True)
     return Table([*titled("target"), *titles, *titled(*_IN_FILE[3:])], rows)
+
+
+def rmspe_text(one: Line) -> str:
+    """In percent, with its standard deviation over draws where there are several."""
+    return f"{one.rmspe:.1f}" + ("" if one.rmspe_sd is None else f"±{one.rmspe_sd:.1f}")
 
 
 def goals(targets: Sequence[Judged]) -> Table:

@@ -32,6 +32,8 @@ def test_the_file_and_the_picture_are_what_the_script_makes_of_the_records() -> 
     script = load("23_front_picture")
     assert script.figures() == VALUES
     assert script.PICTURE.read_text(encoding="utf-8") == script.picture(VALUES)
+    for page, text in script.front_pages.written(VALUES).items():
+        assert (ROOT / page).read_text(encoding="utf-8") == text
     assert {figure["source"] for figure in DOCUMENT["figures"].values()} == set(script.SOURCES)
     for source in DOCUMENT["sources"].values():
         name = source["command"].removeprefix("python experiments/").split()[0]

@@ -40,6 +40,22 @@ def test_a_line_has_errors_and_what_intervals_hold(tmp_path: Path) -> None:
     assert (kept[1].coverage, kept[1].networks) == (None, 0)
 
 
+def test_figures_of_several_draws_are_their_mean_with_its_spread(tmp_path: Path) -> None:
+    drawn = [lines.Line("t4/tensorrt-10/fp16", "unseen", "hybridlat", 30, error, 3.0, 0.0, 90, 40)
+             for error in (7.0, 8.0, 9.0)]  # fmt: skip
+    one, alone = lines.mean(drawn, 25.0), lines.mean(drawn[:1])
+    assert (one.rmspe, one.rmspe_sd, one.median_sd, one.draws) == (8.0, 1.0, 0.0, 3)
+    assert (alone.rmspe, alone.rmspe_sd, alone.draws) == (7.0, None, 1)
+    lines.write([one], tmp_path / "lines.csv")
+    assert lines.read(tmp_path / "lines.csv") == [one]
+    assert page.table(page.judged([one])).rows[0][2] == "8.0±1.0/3.0"
+    assert "means of 3 draws" in page.about([one]) and "25 % of a table's rows" in page.about([one])
+    assert "one draw by architectures' names alone" in page.about(drawn)
+    assert "hybridlat from all latencies of its family: 30 of 1 tables (tensorrt)" in page.about(
+        [one]
+    )
+
+
 def test_one_known_latency_is_near_what_the_product_makes_of_it() -> None:
     model = fit(observations(60, 1), Embedding(Hyper(), size=40))
     told = [replace(o, network=str(i)) for i, o in enumerate(observations(6, 2, THERE, slower=0.4))]
