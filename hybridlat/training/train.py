@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from hybridlat.errors import InputError
-from hybridlat.estimate.lookup import models
+from hybridlat.estimate.lookup import models, whole_networks
 from hybridlat.estimate.predict import family
 from hybridlat.evaluation import tracking
 from hybridlat.evaluation.cross_fitting import FOLDS, device_of
@@ -137,7 +137,7 @@ def _dataset(target: Target, store: Store) -> Dataset:
         return dataset
     except OnlyNetworks:
         model = family.model_of(target, models.known_device(target, store))
-        count = 0 if model is None else len(family.measured_networks(store, target))
+        count = 0 if model is None else len(whole_networks.measured_networks(store, target))
         if not count:
             raise
         raise NothingToTrain(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from hybridlat import Predictor
 from hybridlat.engines import registry
 from hybridlat.estimate.compose.composition import normal_quantile
 from hybridlat.estimate.lookup.target_data import TargetData, relatives_of
-from hybridlat.estimate.predict.family import measured_networks
+from hybridlat.estimate.lookup.whole_networks import measured_networks
 from hybridlat.estimate.predict.ratios import RATIOS
 from hybridlat.graph.cells import cut
 from hybridlat.graph.network import Network
@@ -197,3 +198,30 @@ def test_the_surest_comes_first_and_another_device_or_engine_is_not_near(
         store.add([Measurement(replace(cpu, precision="int8"), "0" * 32, "cell", 1.0, 0.01)])
         assert relatives_of(TargetData(cpu, store)) == ()
     assert list(map(str, near)) == [names[1], names[2], names[0]]
+
+
+def test_networks_measured_here_tell_how_the_machine_of_a_pack_compares(tmp_path: Path) -> None:
+    store, here = str(tmp_path / "s.db"), Target.parse("epyc-26-2/onnxruntime-1.32/fp32/1t")
+
+    def predicted(*names: str) -> list[Estimate]:
+        with Predictor(here, store=store, measure="never") as predictor:
+            return [predictor.predict(NETS / f"{name}.onnx") for name in names]
+
+    names = ("mnasnet_100", "fbnetc_100", "efficientnet_lite0", "resnet18")
+    (before,), others = predicted("mobilenetv2_100"), predicted(*names)
+    with Store(store) as opened:
+        for number, (name, other) in enumerate(zip(names, others, strict=True)):
+            signatures = signed(read_network(NETS / f"{name}.onnx"), here)
+            cells = tuple(Counter(one.hash for one in signatures).items())
+            opened.add_signatures({one.hash: one.text for one in signatures})
+            opened.add_breakdowns([Breakdown(here, name, f"{number:032x}", cells)])
+            quicker_us = 0.75 * (other.latency_us or math.nan)
+            opened.add([Measurement(here, f"{number:032x}", "network", quicker_us, 0.01)])
+    (after,) = predicted("mobilenetv2_100")
+    assert before.latency_us is not None and after.latency_us is not None
+    assert after.latency_us == pytest.approx(0.75 * before.latency_us, rel=0.06)
+    assert before.interval_us is not None and after.interval_us is not None
+    ends = before.interval_us, after.interval_us
+    wide, narrow = (math.log(high / low) for low, high in ends)
+    assert narrow < 0.7 * wide
+    assert any("4 networks compared" in warning.text for warning in after.warnings)

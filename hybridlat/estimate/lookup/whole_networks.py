@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from hybridlat.graph.network import Network
@@ -22,6 +23,10 @@ UNSTATED_NOISE_SHARE = 0.05
 Outline = frozenset[tuple[tuple[str, tuple[int, ...]], int]]
 _NODE = re.compile(r"^node (?:\S+::)?(\S+)@\d+ .*?\) -> \((?:\d+:\w+:([\dx]*)|-)", re.MULTILINE)
 _VERSION = re.compile(r"(\d+(?:\.\d+)*)\S*\s*$")
+
+
+MOST_NETWORKS = 300
+"""Measured networks that others are predicted by: more cost seconds and add little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,8 @@ class WholeLatency:
 class MeasuredNetwork:
     """A whole network that was measured: where, its cells' texts, their counts, its latency.
 
-    ``signature`` is its hash; ``is_given`` where the user gave the latency.
+    ``signature`` is its hash; ``is_given`` where the user gave the latency. ``cells`` are the
+    hashes of its cells, where a store keeps them.
     """
 
     target: Target
@@ -55,6 +61,7 @@ class MeasuredNetwork:
     latency_us: float
     signature: str
     is_given: bool = False
+    cells: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -68,6 +75,7 @@ class MeasuredNetwork:
             float(breakdown.labels.get("copied_bytes", "0")),
             latency_us,
             breakdown.signature,
+            cells=tuple([signature for signature, _ in breakdown.cells]),
         )
 
 
@@ -113,6 +121,23 @@ def tells_latency(record: Measurement) -> bool:
     if record.latency_us is None or record.suspect:
         return False
     return _same_version(record.target.version, record.environment.get("engine", ""))
+
+
+def measured_networks(store: Store, target: Target) -> list[MeasuredNetwork]:
+    """Whole networks of a target whose cells the store can name, 300 at most."""
+    records = filter(tells_latency, store.measurements(target, "network"))
+    latest = {r.signature: r for r in records if not was_busy(r.environment)}
+    measured: list[MeasuredNetwork] = []
+    breakdowns = store.breakdowns(target) if latest else ()
+    # A network imported again has two: the older one does not tell what it copies.
+    for breakdown in sorted(breakdowns, key=lambda b: "copied_bytes" not in b.labels):
+        record_of = latest.pop(breakdown.signature, None)
+        if record_of is None or record_of.latency_us is None or len(measured) >= MOST_NETWORKS:
+            continue
+        texts = store.signature_texts([signature for signature, _ in breakdown.cells])
+        with suppress(KeyError):  # the store has lost a text
+            measured.append(MeasuredNetwork.of(breakdown, texts, record_of.latency_us))
+    return measured
 
 
 def from_records(records: Iterable[Measurement]) -> WholeLatency | None:

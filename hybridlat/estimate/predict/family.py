@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,7 +17,11 @@ import numpy as np
 from hybridlat.estimate.compose.composition import normal_quantile
 from hybridlat.estimate.lookup.models import all_readable, user_models_folder
 from hybridlat.estimate.lookup.target_data import TargetData
-from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork, tells_latency
+from hybridlat.estimate.lookup.whole_networks import (
+    MOST_NETWORKS,
+    MeasuredNetwork,
+    measured_networks,
+)
 from hybridlat.estimate.predict.source import (
     CellLatency,
     CellSource,
@@ -36,10 +39,6 @@ from hybridlat.model.family.tasks import Task, label_of
 from hybridlat.schema.device import STRICT, Device
 from hybridlat.schema.estimate import OriginCode
 from hybridlat.schema.target import Target
-from hybridlat.store import Store
-
-MOST_NETWORKS = 300
-"""Measured networks that a family is conditioned on: more cost seconds and add little."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,20 +182,3 @@ def family_of(
         networks.setdefault((one.target, one.signature), one)
     chosen = list(networks.values())[:MOST_NETWORKS]
     return Family(model, device, data.target).after(chosen)
-
-
-def measured_networks(store: Store, target: Target) -> list[MeasuredNetwork]:
-    """Whole networks of a target whose cells the store can name, 300 at most."""
-    records = filter(tells_latency, store.measurements(target, "network"))
-    latest = {record.signature: record for record in records}
-    measured: list[MeasuredNetwork] = []
-    breakdowns = store.breakdowns(target) if latest else ()
-    # A network imported again has two: the older one does not tell what it copies.
-    for breakdown in sorted(breakdowns, key=lambda b: "copied_bytes" not in b.labels):
-        record_of = latest.pop(breakdown.signature, None)
-        if record_of is None or record_of.latency_us is None or len(measured) >= MOST_NETWORKS:
-            continue
-        texts = store.signature_texts([signature for signature, _ in breakdown.cells])
-        with suppress(KeyError):  # the store has lost a text
-            measured.append(MeasuredNetwork.of(breakdown, texts, record_of.latency_us))
-    return measured

@@ -10,6 +10,7 @@ A network measured whole there also tells what it takes beside its cells, which 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,7 +22,11 @@ from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE
 from hybridlat.estimate.compose.target_composition import composition_of
 from hybridlat.estimate.lookup.models import all_readable, model_folders, read_target
 from hybridlat.estimate.lookup.target_data import TargetData, per_state, version_gap
-from hybridlat.estimate.lookup.whole_networks import LEAST_NOISE_SHARE, WholeLatency
+from hybridlat.estimate.lookup.whole_networks import (
+    LEAST_NOISE_SHARE,
+    WholeLatency,
+    measured_networks,
+)
 from hybridlat.estimate.predict.ratios import RATIOS, Pair, RatioPrior, Ratios
 from hybridlat.estimate.predict.source import (
     CellLatency,
@@ -38,6 +43,7 @@ from hybridlat.store import LatencyStats
 LEAST_US = 20.0
 """Cells below that tell more of clocks than of ratios."""
 MOST_PAIRS = 1000
+MOST_NETWORK_PAIRS = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,17 +74,30 @@ class OtherTarget(CellSource):
         return seen.and_also(RATIOS["machine", ""]) if self.there.is_of_another_machine else seen
 
     @property
+    def _pairs(self) -> tuple[list[Pair], list[Pair]]:
+        """Cells, and whole networks, that both know."""
+        here, there = self.here, self.there
+        return here.at_this_state(
+            ("pairs", there.target), lambda: (pairs_of(here, there), network_pairs_of(here, there))
+        )
+
+    @property
     def ratios(self) -> Ratios:
-        """What is believed of the ratios, by the cells that both know."""
+        """What is believed of the ratios, by what both know."""
         return self.here.at_this_state(
             ("ratios", self.there.target),
-            lambda: Ratios(self.prior, pairs_of(self.here, self.there)),
+            lambda: Ratios(self.prior, [*self._pairs[0], *self._pairs[1]]),
         )
 
     @property
     def _compared(self) -> str:
-        count = len(self.ratios.pairs)
-        return f", {count} cell{'' if count == 1 else 's'} compared" if count else ""
+        cells, networks = map(len, self._pairs)
+        counts = [
+            f"{n} {name}{'' if n == 1 else 's'}"
+            for n, name in ((cells, "cell"), (networks, "network"))
+            if n
+        ]
+        return f", {' and '.join(counts)} compared" if counts else ""
 
     @property
     def origin(self) -> Origin:
@@ -203,6 +222,28 @@ def pairs_of(here: TargetData, there: TargetData) -> list[Pair]:
             us, spread = measured[h]
             noise = math.hypot(spread, other.spread_share, LEAST_NOISE_SHARE)
             pairs.append(Pair(describe(texts[h])[0], math.log(us / other.latency_us), noise))
+    return pairs
+
+
+def network_pairs_of(here: TargetData, there: TargetData) -> list[Pair]:
+    """Networks in the store that were measured whole here, against what is known of them there.
+
+    Each tells of its kinds of kernel by their shares of its time.
+    """
+    pairs, composition = [], composition_of(there)
+    noise = math.hypot(composition.residual_share, LEAST_NOISE_SHARE)
+    for network in measured_networks(here.store, here.target)[:MOST_NETWORK_PAIRS]:
+        known = latencies_of(there, dict(zip(network.cells, network.texts, strict=True)))
+        each_us = [us for h in network.cells if h in known and (us := known[h].latency_us)]
+        if len(each_us) < len(network.cells):
+            continue
+        uses_us = [count * us for count, us in zip(network.counts, each_us, strict=True)]
+        shares: dict[str, float] = defaultdict(float)
+        for text, us in zip(network.texts, uses_us, strict=True):
+            for kind, share in describe(text)[0]:
+                shares[kind] += share * us / math.fsum(uses_us)
+        ratio = network.latency_us / composition.latency_us(math.fsum(uses_us))
+        pairs.append(Pair(tuple(sorted(shares.items())), math.log(ratio), noise))
     return pairs
 
 
