@@ -30,6 +30,11 @@ class StorePlace:
     """
 
     def __init__(self, url: str | Path) -> None:
+        if not isinstance(url, str | Path):
+            raise StoreError(
+                f"a store is given by its path or URL, as text, not as a {type(url).__name__}: "
+                "leave it out for the file in the user's data folder"
+            )
         text = str(url)
         if "\0" in text or not text.strip():
             problem = "it holds a NUL" if text.strip() else "it is empty"

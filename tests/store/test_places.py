@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -177,3 +178,9 @@ def test_a_cut_file_is_a_sentence_or_says_the_same(tmp_path: Path) -> None:
             known = store.latencies(TARGET, HASHES)
             assert {known[h].latency_us for h in known} <= {10.5, 20.0, None}, size
             store.check()
+
+
+@pytest.mark.parametrize("store", [Store("sqlite://"), 7, b"s.db", ["s.db"]])
+def test_what_is_no_path_is_no_store(store: Any) -> None:
+    with pytest.raises(StoreError, match=f"not as a {type(store).__name__}: leave it out"):
+        Predictor(store=store)
