@@ -39,10 +39,10 @@ BASELINES = ("kernel_forest", "roofline", "flops_linear", "layerwise_learned", "
 REGIMES = ("measured", "unseen", "gated@5%")
 VM = "two cores of a virtual AMD EPYC"
 SOURCES = {
-    "cpu": ("23_front_picture.py", "2026-11-23", f"{VM}; records of another, epyc-26-2"),
-    "networks": ("13_whole_networks.py", "2026-11-24", f"a virtual Intel Xeon; TensorRT's on {VM}"),
+    "cpu": ("23_front_picture.py", "2026-11-26", f"{VM}; records of another, epyc-26-2"),
+    "networks": ("13_whole_networks.py", "2026-11-26", VM),
     "few-shot": ("20_few_shot_nas.py", "2026-11-22", "not noted"),
-    "sheet": ("13_whole_networks.py --models models", "2026-11-24", VM),
+    "sheet": ("13_whole_networks.py --models models", "2026-11-26", VM),
     "cells": ("09_replay_gpus.py", "2026-11-21", VM),
     "sum": ("01_sum_of_cells.py report", "2026-11-21", VM),
     "onboarding": ("21_onboarding_here.py judge", "2026-11-23", "two cores of a virtual Xeon"),
