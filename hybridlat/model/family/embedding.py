@@ -142,9 +142,9 @@ class Embedding:
             own.total * (equations[:, places].astype(np.float64) ** 2).sum(axis=1)
             for own, places in self._shared
         )
-        return np.asarray(sum(terms, self.hosts(equations) ** 2))
+        return np.asarray(sum(terms, self.host_sds(equations) ** 2))
 
-    def hosts(self, equations: Float32) -> Array:
+    def host_sds(self, equations: Float32) -> Array:
         """Standard deviation that each network's own host has of its log-latency."""
         share = equations[:, self.terms["host"].start].astype(np.float64) / self.hyper.by_class
         return np.asarray(share * self.hyper.host)

@@ -40,7 +40,7 @@ def save(model: FamilyModel, folder: Path) -> None:
     laws = np.array([[*one.factors, one.weight, one.reach] for one in own])
     np.savez(
         arrays, laws=laws, law_task=np.array([model.tasks.index(t) for t in model.trees], int),
-        **trees, sums=model.sums, beside=model.beside.astype(np.float16),
+        **trees, sums=model.sums, beside=model.own_shifts.astype(np.float16),
         anchors=model.anchors.equations.astype(np.float16),
         anchor_task=np.array([model.tasks.index(t) for t in model.anchors.tasks], np.int32),
         anchor_factor=model.anchors.factor,

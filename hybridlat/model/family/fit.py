@@ -1,9 +1,9 @@
 """Fits a family's model to the latencies of whole networks.
 
-Gauss-Newton steps renew the linearisation (4) of every network, and Student-t weights (6) reduce
-the influence of outliers (Lange et al. 1989). Tasks with twenty rows or more also get a law of
-their own rows (11) and, where the family has them, boosted trees (12). Equation numbers are those
-of ``docs/background/family.md``.
+Damped Gauss-Newton steps renew the linearisation (4) of every network, and weights of Student's
+distribution (6) reduce the influence of outliers (Lange et al. 1989). Tasks with twenty rows or
+more also move towards what their own rows give (11) and, where the family has them, get boosted
+trees (12). Equation numbers are those of ``docs/background/family.md``.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from numpy.typing import NDArray
 
 from hybridlat.model.family import trees
 from hybridlat.model.family.embedding import Embedding
-from hybridlat.model.family.linearise import log_sum
+from hybridlat.model.family.linearise import linearise
 from hybridlat.model.family.model import FamilyModel
-from hybridlat.model.family.observations import Observation, family_of, own_covariance, task_base
+from hybridlat.model.family.observations import Observation, family_of, shared_noise, task_base
 from hybridlat.model.family.task_gp import TaskGP
-from hybridlat.model.family.tasks import Array, Float32, Task
+from hybridlat.model.family.tasks import Float32, Task
 
 _STEPS = 7
 _DAMPING = 0.7
 _FREEDOM = 4.0
 _LEAST_WEIGHT = 0.02
+_LEAST_NOISE = 0.03  # that errors are standardised by
 _LEFT_OUT = 1e-9
 _MOST_ANCHORS = 900
 _REACH = 0.9
@@ -58,42 +59,44 @@ def fit(
     tasks = tuple(sorted({one.task for one in observations}))
     task_of = np.array([tasks.index(one.task) for one in observations], np.intp)
     mode = _mode(observations, embedding, points_of, tasks)
-    chosen = _spread_out(observations, task_of)
+    anchored = _spread_out(observations, task_of)
     model = FamilyModel(
         embedding,
         tasks,
-        sums=_summed(mode.gp, task_of, len(tasks)),
-        beside=np.zeros((len(tasks), embedding.columns), np.float32),
-        anchors=_anchors(mode, chosen),
+        sums=mode.gp.sums(tasks),
+        own_shifts=np.zeros((len(tasks), embedding.columns), np.float32),
+        anchors=_anchors(mode, anchored),
         seen=np.bincount(task_of, minlength=len(tasks)),
     )
     means = [model.coefficients(task) for task in tasks]
     names = np.array([one.network for one in observations])
     families = np.array([family_of(name) for name in names])
-    groups = (names, families) if embedding.hyper.boosted and with_trees else ()
-    errors = [mode.gp.left_out(each) for each in groups]
-    believed = np.array([one.weight > _LEFT_OUT for one in observations])
+    groupings = (names, families) if embedding.hyper.boosted and with_trees else ()
+    shared_errors = [mode.gp.left_out(groups) for groups in groupings]
+    is_learned = np.array([one.weight > _LEFT_OUT for one in observations])
+    share = embedding.hyper.alone
     for place, task in enumerate(tasks):
-        mine = np.flatnonzero((task_of == place) & believed)
-        if len(mine) < trees.LEAST:
+        rows = np.flatnonzero((task_of == place) & is_learned)
+        if len(rows) < trees.LEAST:
             continue
-        own = mode.of_rows(mine)
-        model.beside[place] = embedding.hyper.alone * (own.coefficients([task])[0] - means[place])
+        own = mode.of_rows(rows)
+        model.own_shifts[place] = share * (own.coefficients([task])[0] - means[place])
         held_out = []
-        for each, shared in zip(groups, errors, strict=True):
-            apart = own.left_out(each[mine]) - shared[mine]
-            held_out.append((each[mine], shared[mine] + embedding.hyper.alone * apart))
-        made = trees.weighed([observations[int(i)] for i in mine], held_out) if held_out else None
-        if made is not None:
-            theirs = mode.gp.equations[mine]
+        for groups, errors in zip(groupings, shared_errors, strict=True):
+            own_errors = own.left_out(groups[rows])
+            mixed = errors[rows] + share * (own_errors - errors[rows])
+            held_out.append((groups[rows], mixed))
+        law = trees.weighed([observations[i] for i in rows.tolist()], held_out)
+        if law is not None:
+            of_family = [rows[families[rows] == name] for name in np.unique(families[rows])]
             spreads = [
-                model.of_task(task, families[chosen] != name).spreads(
-                    theirs[families[mine] == name], [task] * int((families[mine] == name).sum())
+                model.of_task(task, families[anchored] != families[group[0]]).spreads(
+                    mode.gp.equations[group], [task] * len(group)
                 )
-                for name in np.unique(families[mine])
+                for group in of_family
             ]
             reach = float(np.quantile(np.concatenate(spreads), _REACH))
-            model.trees[task] = replace(made, reach=reach)
+            model.trees[task] = replace(law, reach=reach)
     return model
 
 
@@ -102,9 +105,9 @@ class _Mode:
     """The process at the mode: rows, their residuals (4), noise (6) and Student-t weights."""
 
     gp: TaskGP
-    residuals: Array
-    noise: Array
-    robust: Array
+    residuals: NDArray[np.float64]
+    noise: NDArray[np.float64]
+    weights: NDArray[np.float64]
 
     def of_rows(self, rows: NDArray[np.intp]) -> TaskGP:
         """The process given these rows alone."""
@@ -122,10 +125,10 @@ def _mode(
     hyper, count = embedding.hyper, len(observations)
     log_us = np.log([one.latency_us for one in observations])
     bases_us = [task_base(one.kernels, one.task) for one in observations]
-    ratios = [np.zeros(len(base)) for base in bases_us]
-    trust = np.maximum([one.weight for one in observations], _LEFT_OUT)
+    ratios = [np.zeros(len(base_us)) for base_us in bases_us]
+    stated = np.maximum([one.weight for one in observations], _LEFT_OUT)
     equations = np.empty((count, embedding.columns), np.float32)
-    residuals, robust, noise = np.zeros(count), np.ones(count), np.zeros((count, count))
+    residuals, weights, noise = np.zeros(count), np.ones(count), np.zeros((count, count))
     gp: TaskGP | None = None
     for step in range(_STEPS):
         means = dict(zip(tasks, gp.coefficients(tasks), strict=True)) if gp is not None else {}
@@ -134,35 +137,25 @@ def _mode(
             points = points_of[id(one.kernels)]
             if means:
                 ratios[i] = ratios[i] + damping * (points @ means[one.task] - ratios[i])
-            logarithm, share = log_sum(one.kernels, bases_us[i], ratios[i], hyper)
-            equations[i] = share.astype(np.float32) @ points
-            residuals[i] = log_us[i] - logarithm + share @ ratios[i]
-        own = own_covariance(observations, hyper, embedding.hosts(equations))
-        each = hyper.noise**2 / (robust * trust)
-        noise = own + np.diag(each)
+            linear = linearise(one.kernels, bases_us[i], ratios[i], hyper)
+            equations[i] = linear.equation(points)
+            residuals[i] = linear.residual(log_us[i], ratios[i])
+        shared = shared_noise(observations, hyper, embedding.host_sds(equations))
+        noise = shared + np.diag(hyper.noise**2 / (weights * stated))
         gp = TaskGP.of(embedding, equations, [one.task for one in observations], noise, residuals)
-        unexplained = (each * gp.dual + own @ gp.dual) / max(hyper.noise, 0.03)
-        robust = np.maximum((_FREEDOM + 1) / (_FREEDOM + unexplained**2), _LEAST_WEIGHT)
+        errors = (noise @ gp.dual) / max(hyper.noise, _LEAST_NOISE)
+        weights = np.maximum((_FREEDOM + 1) / (_FREEDOM + errors**2), _LEAST_WEIGHT)
     assert gp is not None
-    return _Mode(gp, residuals, noise, robust)
+    return _Mode(gp, residuals, noise, weights)
 
 
-def _summed(gp: TaskGP, task_of: NDArray[np.intp], count: int) -> Float32:
-    """The dual-weighted sum of the equations of each task (7)."""
-    sums = np.zeros((count, gp.embedding.columns), np.float32)
-    for task in range(count):
-        mine = task_of == task
-        sums[task] = gp.dual[mine].astype(np.float32) @ gp.equations[mine]
-    return sums
-
-
-def _anchors(mode: _Mode, chosen: NDArray[np.intp]) -> TaskGP:
+def _anchors(mode: _Mode, rows: NDArray[np.intp]) -> TaskGP:
     """The process given some rows, as they are saved: for spreads, not for the mean."""
     embedding = mode.gp.embedding
-    equations = mode.gp.equations[chosen].astype(np.float16).astype(np.float32)
-    hosts = embedding.hosts(mode.gp.equations[chosen])
-    noise = np.diag(embedding.hyper.own_variance / mode.robust[chosen] + hosts**2 + 1e-6)
-    gp = TaskGP.of(embedding, equations, [mode.gp.tasks[i] for i in chosen], noise)
+    equations = mode.gp.equations[rows].astype(np.float16).astype(np.float32)
+    hosts = embedding.host_sds(mode.gp.equations[rows])
+    noise = np.diag(embedding.hyper.own_variance / mode.weights[rows] + hosts**2 + 1e-6)
+    gp = TaskGP.of(embedding, equations, [mode.gp.tasks[i] for i in rows], noise)
     return replace(gp, factor=gp.factor.astype(np.float32))
 
 

@@ -9,14 +9,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.model.family.calibration import Calibration
 from hybridlat.model.family.embedding import Embedding
-from hybridlat.model.family.linearise import each_us, log_sum
-from hybridlat.model.family.observations import KernelSet, Observation, own_covariance, task_base
+from hybridlat.model.family.linearise import LinearNetwork, linearise
+from hybridlat.model.family.observations import KernelSet, Observation, shared_noise, task_base
 from hybridlat.model.family.physics import within_reach
 from hybridlat.model.family.task_gp import TaskGP
 from hybridlat.model.family.tasks import Array, Float32, Task, label_of
@@ -48,23 +49,24 @@ class NetworkPrediction:
 class FamilyModel:
     """One law for all targets of an engine family.
 
-    ``sums[t]`` is the dual-weighted sum of the equations of task ``t`` (7); a task's coefficients
-    mix them by what tasks share, and ``beside[t]`` is what its own rows add (11). ``anchors`` are
-    the rows that tell how far the knowledge reaches (8). ``seen`` counts the observations of each
-    task, ``trees`` are of some of them, ``batches`` the least and the largest by target.
-    ``measured`` is the process given networks that were measured since (10).
+    ``sums[t]`` is the sum of α z over the rows of task ``t`` (7); a task's coefficients mix them by
+    what tasks share, and ``own_shifts[t]`` is a (w_own - w), what its own rows add (11).
+    ``anchors`` is the process given the 900 rows that standard deviations rest on (8). ``seen``
+    counts the observations of each task, ``trees`` are of some of them, ``batches`` the least and
+    the largest by target. ``measured`` is the process given the ``observations`` made since (10).
     """
 
     embedding: Embedding
     tasks: tuple[Task, ...]
     sums: Float32
-    beside: Float32
+    own_shifts: Float32
     anchors: TaskGP
     seen: NDArray[np.intp]
     trees: dict[Task, TaskTrees] = field(default_factory=dict)
     calibration: Calibration | None = None
     batches: dict[str, tuple[int, int]] = field(default_factory=dict)
     measured: TaskGP | None = None
+    observations: tuple[Observation, ...] = ()
 
     def seen_of(self, task: Task) -> int:
         """How many observations of a task were learned from."""
@@ -79,7 +81,7 @@ class FamilyModel:
         """The mean of a task's coefficients as the family was fitted, of a new task too."""
         shared = self.embedding.mixed([task], self.tasks, self.sums)[0]
         if task in self.tasks:
-            shared += self.beside[self.tasks.index(task)]
+            shared += self.own_shifts[self.tasks.index(task)]
         return np.asarray(shared)
 
     def predict(
@@ -95,79 +97,72 @@ class FamilyModel:
         points: Sequence[Float32] | None = None,
     ) -> list[NetworkPrediction]:
         """The networks, each on its task: what estimates serve and evaluation judges."""
-        if points is None:
-            points = [self.embedding(one.descriptors, one.classes) for one in networks]
+        rows = self._rows(networks, tasks, points)
         means = {task: self.coefficients(task) for task in dict.fromkeys(tasks)}
-        corrections = [
-            self._correction(kernels, task, cloud, means[task])
-            for kernels, task, cloud in zip(networks, tasks, points, strict=True)
-        ]
+        linear = [self._linearised(row, means[row.task]) for row in rows]
+        corrections = [self._correction(row, one) for row, one in zip(rows, linear, strict=True)]
         if self.measured is not None:
-            moved = self.measured.coefficients(list(means))
-            means = {
-                task: mean + more for (task, mean), more in zip(means.items(), moved, strict=True)
-            }
-        rows = [
-            self._linear(kernels, task, cloud, means[task])
-            for kernels, task, cloud in zip(networks, tasks, points, strict=True)
-        ]
-        equations = np.stack([equation for _, equation in rows])
+            moved = dict(zip(means, self.measured.coefficients(list(means)), strict=True))
+            linear = [self._linearised(row, means[row.task] + moved[row.task]) for row in rows]
+        equations = np.stack([one.equation(r.points) for one, r in zip(linear, rows, strict=True)])
         spreads = self.gp.spreads(equations, tasks)
-        before = None if self.measured is None else self.anchors.spreads(equations, tasks)
+        priors = [None] * len(rows)
+        if self.measured is not None:
+            priors = self.anchors.spreads(equations, tasks).tolist()
         result = []
-        for i, (kernels, (uses_us, equation)) in enumerate(zip(networks, rows, strict=True)):
-            kernel_us = uses_us / kernels.counts * math.exp(corrections[i])
-            kernel_us = within_reach(kernel_us, kernels.counts, kernels.least_us)
+        for i, row in enumerate(rows):
+            kernel_us = _kernel_us(row.kernels, linear[i], corrections[i])
             result.append(
                 NetworkPrediction(
-                    median_us=float(kernels.counts @ kernel_us),
+                    median_us=float(row.kernels.counts @ kernel_us),
                     log_sd=float(spreads[i]),
                     kernel_us=kernel_us,
-                    equation=equation,
-                    prior_log_sd=None if before is None else float(before[i]),
-                    least_us=float(kernels.counts @ kernels.least_us),
+                    equation=equations[i],
+                    prior_log_sd=priors[i],
+                    least_us=float(row.kernels.counts @ row.kernels.least_us),
                 )
             )
         return result
 
     def condition(self, observations: Sequence[Observation]) -> FamilyModel:
-        """The model given measured networks, of a task or of others that share with it (10).
+        """The model given more measured networks, of a task or of others that share with it (10).
 
-        Another version of the engine tells of this one as far as tasks share. A row that the others
+        Another version of the engine informs this one as far as tasks share. A row that the others
         and the family contradict by more than 2.5 standard deviations is believed only as far as it
         is off. Raises ValueError for a latency that is not above zero.
         """
         if any(not one.latency_us > 0 for one in observations):
             raise ValueError("a measured latency is not above zero")
-        if not observations:
+        known = (*self.observations, *(one for one in observations if one.weight > 0))
+        if len(known) == len(self.observations):
             return self
-        hyper, tasks = self.embedding.hyper, [one.task for one in observations]
-        points = [
-            self.embedding(one.kernels.descriptors, one.kernels.classes) for one in observations
-        ]
+        hyper, tasks = self.embedding.hyper, [one.task for one in known]
+        rows = self._rows([one.kernels for one in known], tasks)
         means = {task: self.coefficients(task) for task in dict.fromkeys(tasks)}
-        rows = list(zip(observations, points, strict=True))
-        targets = np.log([one.latency_us for one in observations])
-        targets -= [self._correction(one.kernels, one.task, p, means[one.task]) for one, p in rows]
-        start = [p @ means[one.task] for one, p in rows]
+        log_us = np.zeros(len(rows))  # as the coefficients alone are to give it
+        for i, row in enumerate(rows):
+            linear = self._linearised(row, means[row.task])
+            kernel_us = _kernel_us(row.kernels, linear, self._correction(row, linear))
+            beyond = math.log(known[i].latency_us / float(row.kernels.counts @ kernel_us))
+            log_us[i] = linear.log_us + beyond
+        start = [row.points @ means[row.task] for row in rows]
         moved = dict.fromkeys(means, np.zeros(self.embedding.columns, np.float32))
-        weights, measured = np.ones(len(rows)), self.anchors
+        noise_of = hyper.noise**2 / np.array([one.weight for one in known])
+        beliefs, measured = np.ones(len(rows)), self.anchors
+        equations = np.zeros((len(rows), self.embedding.columns), np.float32)
+        residuals = np.zeros(len(rows))
         for _ in range(_CONDITIONING_STEPS):
-            equations = np.zeros((len(rows), self.embedding.columns), np.float32)
-            residuals = targets.copy()
-            for i, (one, cloud) in enumerate(rows):
-                more = (cloud @ moved[one.task]).astype(np.float64)
-                base_us = task_base(one.kernels, one.task)
-                logarithm, share = log_sum(one.kernels, base_us, start[i] + more, hyper)
-                equations[i] = share.astype(np.float32) @ cloud
-                residuals[i] += share @ more - logarithm
-            own = own_covariance(observations, hyper, self.embedding.hosts(equations))
-            extra = hyper.own_variance * (1 / weights - 1) + hyper.noise**2
-            noise = own + np.diag(extra)
+            for i, row in enumerate(rows):
+                more = (row.points @ moved[row.task]).astype(np.float64)
+                linear = linearise(row.kernels, row.base_us, start[i] + more, hyper)
+                equations[i] = linear.equation(row.points)
+                residuals[i] = linear.residual(log_us[i], more)
+            shared = shared_noise(known, hyper, self.embedding.host_sds(equations))
+            noise = shared + np.diag(noise_of + hyper.own_variance * (1 / beliefs - 1))
             measured = self.anchors.condition(equations, tasks, noise, residuals)
             moved = dict(zip(means, measured.coefficients(list(means)), strict=True))
-            weights = _believed(weights, measured, len(rows), hyper.own_variance)
-        return replace(self, measured=measured)
+            beliefs = _believed(beliefs, measured, hyper.own_variance)
+        return replace(self, measured=measured, observations=known)
 
     def of_task(self, task: Task, kept: NDArray[np.bool_] | None = None) -> TaskGP:
         """The process given a task's own anchors alone, of those that are ``kept``."""
@@ -176,34 +171,55 @@ class FamilyModel:
         noise = self.embedding.hyper.own_variance * np.eye(len(equations))
         return TaskGP.of(self.embedding, equations, [task] * len(equations), noise)
 
-    def _linear(
-        self, kernels: KernelSet, task: Task, points: Float32, mean: Float32
-    ) -> tuple[Array, Float32]:
-        """(all uses of every row in us, equation (4)) of a network at these coefficients."""
-        hyper = self.embedding.hyper
-        ratios, base_us = (points @ mean).astype(np.float64), task_base(kernels, task)
-        _, share = log_sum(kernels, base_us, ratios, hyper)
-        return each_us(kernels, base_us, ratios, hyper), share.astype(np.float32) @ points
+    def _rows(
+        self,
+        networks: Sequence[KernelSet],
+        tasks: Sequence[Task],
+        points: Sequence[Float32] | None = None,
+    ) -> list[_Row]:
+        if points is None:
+            points = [self.embedding(one.descriptors, one.classes) for one in networks]
+        bases_us = map(task_base, networks, tasks)
+        return [_Row(*row) for row in zip(networks, tasks, bases_us, points, strict=True)]
 
-    def _correction(self, kernels: KernelSet, task: Task, points: Float32, mean: Float32) -> float:
-        """What a task's trees add to ln(latency) (12), whatever was measured since."""
-        if task not in self.trees:
+    def _linearised(self, row: _Row, mean: Float32) -> LinearNetwork:
+        ratios = (row.points @ mean).astype(np.float64)
+        return linearise(row.kernels, row.base_us, ratios, self.embedding.hyper)
+
+    def _correction(self, row: _Row, linear: LinearNetwork) -> float:
+        """What a task's trees add to ln(latency) as the family was fitted (12)."""
+        if (task := row.task) not in self.trees:
             return 0.0
-        each, equation = self._linear(kernels, task, points, mean)
-        spread = float(self.of_task(task).spreads(equation[None], [task])[0])
-        return self.trees[task].correction(kernels, task, math.log(each.sum()), spread)
+        own_log_sd = self.of_task(task).spreads(linear.equation(row.points)[None], [task])
+        return self.trees[task].correction(row.kernels, task, linear.log_us, float(own_log_sd[0]))
 
 
-def _believed(weights: Array, gp: TaskGP, count: int, noise: float) -> Array:
-    """Weights where, of the last ``count`` rows, the one most out of line gets less."""
-    own = gp.factor[-count:, -count:]
-    precision = own.T @ own
-    off = gp.dual[-count:] / np.diag(precision)  # of each, against what the others predict for it
-    lines = np.abs(off) * np.sqrt(np.diag(precision))
-    worst = int(np.argmax(lines))
-    result = weights.copy()
-    if count > 2 and lines[worst] > _OUT_OF_LINE:
-        result[worst] = min(result[worst], noise / off[worst] ** 2)
+class _Row(NamedTuple):
+    """A network on a task: its kernels, their bases there, and their points."""
+
+    kernels: KernelSet
+    task: Task
+    base_us: Array
+    points: Float32
+
+
+def _kernel_us(kernels: KernelSet, linear: LinearNetwork, correction: float) -> Array:
+    """One use of every row, with the trees' correction, none below what the device allows."""
+    kernel_us = linear.uses_us / kernels.counts * math.exp(correction)
+    return within_reach(kernel_us, kernels.counts, kernels.least_us)
+
+
+def _believed(beliefs: Array, gp: TaskGP, variance: float) -> Array:
+    """Beliefs where, of the last rows of a process, the one most out of line gets less."""
+    count = len(beliefs)
+    factor = gp.factor[-count:, -count:]
+    precision = np.diag(factor.T @ factor)
+    errors = gp.dual[-count:] / precision  # (9) of each row alone
+    scores = np.abs(errors) * np.sqrt(precision)
+    worst = int(np.argmax(scores))
+    result = beliefs.copy()
+    if count > 2 and scores[worst] > _OUT_OF_LINE:
+        result[worst] = min(result[worst], variance / errors[worst] ** 2)
     return result
 
 

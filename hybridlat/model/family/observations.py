@@ -71,7 +71,7 @@ class Observation:
     weight: float = 1.0
 
 
-def own_covariance(observations: Sequence[Observation], hyper: Hyper, hosts: Array) -> Array:
+def shared_noise(observations: Sequence[Observation], hyper: Hyper, hosts: Array) -> Array:
     """Covariance of what networks have of their own, noise apart (6).
 
     One network on one task, one architecture on all tasks, and its host: ``hosts`` are the hosts'

@@ -49,21 +49,26 @@ class TaskGP:
         dual = factor.T @ (factor @ observed)
         return cls(embedding, equations, tuple(tasks), factor, dual)
 
+    def sums(self, tasks: Sequence[Task]) -> Float32:
+        """The sum of α z over the rows of each task (tasks x columns), of (7)."""
+        result = np.zeros((len(tasks), self.embedding.columns), np.float32)
+        number = {task: i for i, task in enumerate(tasks)}
+        owner = np.array([number[task] for task in self.tasks], np.intp)
+        for i in range(len(tasks)):
+            rows = np.flatnonzero(owner == i)
+            result[i] = self.dual[rows].astype(np.float32) @ self.equations[rows]
+        return result
+
     def coefficients(self, tasks: Sequence[Task]) -> Float32:
         """The mean of the coefficients (tasks x columns), by equation (7)."""
         distinct = tuple(dict.fromkeys(self.tasks))
-        sums = np.zeros((len(distinct), self.embedding.columns), np.float32)
-        owner = np.array([distinct.index(task) for task in self.tasks], np.intp)
-        for place in np.unique(owner[self.dual != 0]):
-            rows = np.flatnonzero(owner == place)
-            sums[place] = self.dual[rows].astype(np.float32) @ self.equations[rows]
-        return self.embedding.mixed(tasks, distinct, sums)
+        return self.embedding.mixed(tasks, distinct, self.sums(distinct))
 
     def covariance(self, equations: Float32, tasks: Sequence[Task]) -> Array:
         """Covariance of networks' log-latencies given the rows (8), each host's own included."""
         half = self._explained(equations, tasks)
         left = self.embedding.covariance(equations, tasks, equations, tasks) - half @ half.T
-        own = self.embedding.hosts(equations) ** 2
+        own = self.embedding.host_sds(equations) ** 2
         left[np.diag_indices(len(left))] = np.maximum(np.diag(left) + own, _LEAST_VARIANCE)
         return np.asarray(left, np.float64)
 

@@ -1,0 +1,133 @@
+"""What must hold of the process and its intervals, whatever was measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hybridlat.model.family.calibration import calibrate
+from hybridlat.model.family.embedding import Embedding, Hyper
+from hybridlat.model.family.fit import fit
+from hybridlat.model.family.model import FamilyModel, NetworkPrediction, half_width, interval_us
+from hybridlat.model.family.observations import Observation
+from hybridlat.model.family.task_gp import TaskGP
+from hybridlat.model.family.tasks import Sharing, Task
+from tests.model.family.worlds import HERE, THERE, observations
+
+EAGER = Task("other", "torch-2.4", "fp32")
+STIFF = Hyper(smooth=0.02, rough=0.02, by_class=0.02, offset=0.02, boosted=True)
+WAITING = Hyper(overlap=3.0, host=0.2, apart={"host": Sharing(1.0, device=6.0)})
+CALIBRATION = calibrate(np.linspace(-0.5, 0.5, 200), np.full(200, 0.1), ["gpu/engine-1/fp32"] * 200)
+MODELS = {
+    name: replace(fit(observations(40, 1), Embedding(hyper, size=30)), calibration=CALIBRATION)
+    for name, hyper in {"plain": Hyper(), "trees": STIFF, "host": WAITING}.items()
+}
+BOOSTED = replace(MODELS["trees"].trees[HERE], weight=1.0)
+MODELS["trees"] = replace(MODELS["trees"], trees={HERE: BOOSTED})
+EACH = st.sampled_from(sorted(MODELS))
+TASKS = st.sampled_from([HERE, THERE, EAGER])
+SEEDS = st.integers(10, 10**6)
+few = settings(max_examples=15, deadline=None)
+
+
+def predicted(model: FamilyModel, rows: list[Observation]) -> list[NetworkPrediction]:
+    return model.predict_all([one.kernels for one in rows], [one.task for one in rows])
+
+
+def same(model: FamilyModel, other: FamilyModel, rows: list[Observation]) -> None:
+    """Equal but for the rounding of single precision."""
+    for one, two in zip(predicted(model, rows), predicted(other, rows), strict=True):
+        assert two.median_us == pytest.approx(one.median_us, rel=2e-5)
+        assert two.log_sd == pytest.approx(one.log_sd, rel=2e-4)
+
+
+def measured(seed: int, task: Task, count: int = 4, least: float = 0.0) -> list[Observation]:
+    """Networks whose kernels are never quicker than a share of their bases."""
+    slower = np.random.default_rng(seed).uniform(-0.5, 0.8)
+    rows = observations(count, seed, replace(task, engine="engine-1"), slower=slower)
+    sets = [replace(one.kernels, least_us=least * one.kernels.base_us) for one in rows]
+    return [replace(one, task=task, kernels=k) for one, k in zip(rows, sets, strict=True)]
+
+
+@few
+@given(seed=SEEDS, known=st.integers(1, 30), scale=st.floats(1e-3, 30))
+def test_a_covariance_has_no_negative_variance(seed: int, known: int, scale: float) -> None:
+    draw, embedding = np.random.default_rng(seed), Embedding(Hyper(host=0.2), size=6)
+    rows = (scale * draw.standard_normal((known + 12, embedding.columns))).astype(np.float32)
+    tasks = [(HERE, THERE, EAGER)[i] for i in draw.integers(0, 3, len(rows))]
+    gp = TaskGP.of(embedding, rows[:known], tasks[:known], 0.01 * np.eye(known))
+    left = gp.covariance(rows[known:], tasks[known:])
+    assert left == pytest.approx(left.T, rel=1e-4, abs=1e-6 * left.max())
+    assert np.linalg.eigvalsh(left)[0] > -1e-5 * left.max()
+    later = gp.condition(rows[known:], tasks[known:], 0.1 * np.eye(12), np.zeros(12))
+    before, after = (one.spreads(rows[known:], tasks[known:]) for one in (gp, later))
+    assert (after <= before * (1 + 1e-5)).all()
+
+
+@few
+@given(name=EACH, task=TASKS, seed=SEEDS, least=st.sampled_from([0.0, 1.5, 9.0]))
+def test_a_confirmed_prediction_moves_nothing_and_widens_nothing(
+    name: str, task: Task, seed: int, least: float
+) -> None:
+    model, rows = MODELS[name], measured(seed, task, least=least)
+    before = predicted(model, rows)
+    confirmed = model.condition([
+        replace(one, latency_us=p.median_us) for one, p in zip(rows[:3], before, strict=False)
+    ])  # fmt: skip
+    for one, old in zip(predicted(confirmed, rows), before, strict=True):
+        assert one.median_us == pytest.approx(old.median_us, rel=1e-6)
+        assert one.log_sd <= old.log_sd * (1 + 1e-6) and one.prior_log_sd is not None
+        assert half_width(CALIBRATION, one, task) <= half_width(CALIBRATION, old, task) + 1e-6
+
+
+@few
+@given(name=EACH, task=TASKS, seed=SEEDS)
+def test_only_what_is_measured_counts_not_in_which_order_or_steps(
+    name: str, task: Task, seed: int
+) -> None:
+    model, rows, others = MODELS[name], measured(seed, task), observations(3, 7)
+    whole = model.condition(rows)
+    same(whole, model.condition(rows[::-1]), others)
+    same(whole, model.condition(rows[:2]).condition(rows[2:]), others)
+    unsure = [replace(rows[0], latency_us=9.0 * rows[0].latency_us, weight=w) for w in (1e-9, 0)]
+    same(whole, model.condition([*rows, unsure[0]]), [*rows, *others])
+    assert model.condition(unsure[1:]) is model
+    assert all(one.prior_log_sd and one.log_sd <= one.prior_log_sd * (1 + 1e-6)
+               for one in predicted(whole, rows))  # fmt: skip
+
+
+@few
+@given(name=EACH, task=TASKS, seed=SEEDS, times=st.integers(2, 50))
+def test_a_network_so_many_times_over_takes_so_much_longer(
+    name: str, task: Task, seed: int, times: int
+) -> None:
+    (row,) = measured(seed, task, 1)
+    counts = row.kernels.counts * times
+    if task == EAGER:  # its host dispatches each kernel
+        counts[-2:] = 1.0
+    model = MODELS[name]
+    once, often = (
+        model.predict(replace(row.kernels, counts=c), task) for c in (row.kernels.counts, counts)
+    )
+    assert often.median_us == pytest.approx(
+        times * once.median_us, rel=1e-4 if task == EAGER else 1e-9
+    )
+
+
+@few
+@given(name=EACH, task=TASKS, seed=SEEDS, is_conditioned=st.booleans())
+def test_the_surer_an_interval_the_wider(
+    name: str, task: Task, seed: int, is_conditioned: bool
+) -> None:
+    rows = measured(seed, task)
+    model = MODELS[name].condition(rows[1:]) if is_conditioned else MODELS[name]
+    one = model.predict(rows[0].kernels, task)
+    for calibration in (CALIBRATION, None):
+        half, more, most = (half_width(calibration, one, task, c) for c in (0.5, 0.9, 0.99))
+        assert 0 < half < more < most
+        ends = [interval_us(calibration, one, task, c) for c in (0.5, 0.9, 0.99)]
+        assert ends[2][0] <= ends[1][0] <= ends[0][0] <= one.median_us < ends[0][1] < ends[1][1]
