@@ -195,7 +195,8 @@ class Session:
         uses = tuple([use.count for use in partition.uses])
         copies = self.law is not None and self.law.task.copies
         copied = copied_bytes(opened.network()) if copies else 0.0
-        return MeasuredNetwork(self.target, cells, uses, copied, latency_us, partition.whole, True)
+        of, name = partition.whole, opened.file.label
+        return MeasuredNetwork(self.target, cells, uses, copied, latency_us, of, name, True)
 
 
 class Sessions:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat import Predictor
+from hybridlat import Predictor, predict
 from hybridlat.engines import device_sheets
 from hybridlat.engines.registry import lower
 from hybridlat.estimate.predict.source import copied_bytes
@@ -14,7 +14,7 @@ from hybridlat.graph.cells import cut
 from hybridlat.graph.signature import sign
 from hybridlat.model.family import shipped
 from hybridlat.model.family.model import interval_us
-from hybridlat.model.family.observations import kernel_set
+from hybridlat.model.family.observations import KernelSet, Observation, kernel_set
 from hybridlat.model.family.physics import table_of_texts
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target
@@ -30,21 +30,40 @@ TARGETS = (
 )
 
 
+def kernels_of(net: str, target: Target, copies: bool, batch: int = 1) -> KernelSet:
+    network = read_network(NETS / f"{net}.onnx", batch)
+    texts = [sign(cell.network).text for cell in cut(lower(network, target))]
+    copied = copied_bytes(network) if copies else 0.0
+    table = table_of_texts(texts, [1.0] * len(texts), copied)
+    return kernel_set(table, device_sheets.of_target(target), target.precision)
+
+
 @pytest.mark.parametrize("batch", [1, 8, 64])
 @pytest.mark.parametrize("text", TARGETS)
 def test_the_interval_served_is_the_calibrated_one(text: str, batch: int, tmp_path: Path) -> None:
     target = Target.parse(text)
     (folder,) = shipped.folders(shipped.FAMILY_OF[target.engine], tmp_path)
-    model, device = shipped.load(folder), device_sheets.of_target(target)
+    model = shipped.load(folder)
     task = shipped.task_of(target, model.tasks)
     predictor = Predictor(target, store=f"sqlite:///{tmp_path}/s.db", measure="never")
     for net in ("mobilenetv2_100", "resnet18"):
-        network = read_network(NETS / f"{net}.onnx", batch)
-        texts = [sign(cell.network).text for cell in cut(lower(network, target))]
-        copied = copied_bytes(network) if task.copies else 0.0
-        table = table_of_texts(texts, [1.0] * len(texts), copied)
-        one = model.predict(kernel_set(table, device, target.precision), task)
+        one = model.predict(kernels_of(net, target, task.copies, batch), task)
         estimate = predictor.predict(NETS / f"{net}.onnx", batch=batch)
         assert estimate.latency_us == pytest.approx(one.median_us, rel=1e-3)
         expected = interval_us(model.calibration, one, task)
         assert estimate.interval_us == pytest.approx(expected, rel=1e-3)
+
+
+def test_known_networks_count_each_as_one_architecture_as_they_are_judged(tmp_path: Path) -> None:
+    target, known = Target.parse("a2/torch/fp32"), {"mobilenetv2_100": 2e4, "resnet34": 3e4}
+    (folder,) = shipped.folders("torch", tmp_path)
+    model = shipped.load(folder)
+    task = shipped.task_of(target, model.tasks)
+    sets = {net: kernels_of(net, target, task.copies) for net in (*known, "resnet18")}
+    rows = [Observation(sets[net], task, us, net) for net, us in known.items()]
+    one = model.condition(rows).predict(sets["resnet18"], task)
+    given = {NETS / f"{net}.onnx": us for net, us in known.items()}
+    estimate = predict(NETS / "resnet18.onnx", target, known=given, store="sqlite://")
+    assert estimate.latency_us == pytest.approx(one.median_us, rel=1e-3)
+    expected = interval_us(model.calibration, one, task)
+    assert estimate.interval_us == pytest.approx(expected, rel=1e-3)

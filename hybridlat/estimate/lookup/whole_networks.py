@@ -50,8 +50,9 @@ class WholeLatency:
 class MeasuredNetwork:
     """A whole network that was measured: where, its cells' texts, their counts, its latency.
 
-    ``signature`` is its hash; ``is_given`` where the user gave the latency. ``cells`` are the
-    hashes of its cells, where a store keeps them.
+    ``signature`` is its hash, ``name`` that of its file or of the table that it comes from;
+    ``is_given`` where the user gave the latency. ``cells`` are the hashes of its cells, where a
+    store keeps them.
     """
 
     target: Target
@@ -60,6 +61,7 @@ class MeasuredNetwork:
     copied_bytes: float
     latency_us: float
     signature: str
+    name: str = ""
     is_given: bool = False
     cells: tuple[str, ...] = ()
 
@@ -75,6 +77,7 @@ class MeasuredNetwork:
             float(breakdown.labels.get("copied_bytes", "0")),
             latency_us,
             breakdown.signature,
+            breakdown.network,
             cells=tuple([signature for signature, _ in breakdown.cells]),
         )
 

@@ -33,7 +33,12 @@ from hybridlat.model.arrays import reading
 from hybridlat.model.family import shipped
 from hybridlat.model.family.files import unreadable
 from hybridlat.model.family.model import FamilyModel, half_width
-from hybridlat.model.family.observations import KernelSet, Observation, kernel_set
+from hybridlat.model.family.observations import (
+    KernelSet,
+    Observation,
+    architecture_of,
+    kernel_set,
+)
 from hybridlat.model.family.physics import every_kernel
 from hybridlat.model.family.tasks import Task, label_of
 from hybridlat.schema.device import STRICT, Device
@@ -69,7 +74,8 @@ class Family(CellSource):
         rows, counts = [], Counter[str]()
         for one in measured:
             task = replace(self, target=one.target).task
-            rows.append(Observation(self._set(one), task, one.latency_us))
+            name = architecture_of(one.name) or one.signature
+            rows.append(Observation(self._set(one), task, one.latency_us, name))
             at = "it" if one.target == self.target else one.target
             counts["whose latency was given" if one.is_given else f"measured on {at}"] += 1
         return replace(self, model=self.model.condition(rows), measured=counts)
