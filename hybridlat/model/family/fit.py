@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from hybridlat.model.family import trees
 from hybridlat.model.family.embedding import Embedding
-from hybridlat.model.family.linearise import linearise
+from hybridlat.model.family.linearise import TaskNetwork
 from hybridlat.model.family.model import FamilyModel
-from hybridlat.model.family.observations import Observation, family_of, shared_noise, task_base
+from hybridlat.model.family.observations import Observation, family_of, shared_noise
 from hybridlat.model.family.task_gp import TaskGP
 from hybridlat.model.family.tasks import Float32, Task
 
@@ -124,8 +124,11 @@ def _mode(
 ) -> _Mode:
     hyper, count = embedding.hyper, len(observations)
     log_us = np.log([one.latency_us for one in observations])
-    bases_us = [task_base(one.kernels, one.task) for one in observations]
-    ratios = [np.zeros(len(base_us)) for base_us in bases_us]
+    rows = [
+        TaskNetwork.of(one.kernels, one.task, embedding, points_of[id(one.kernels)])
+        for one in observations
+    ]
+    ratios = [np.zeros(len(row.base_us)) for row in rows]
     stated = np.maximum([one.weight for one in observations], _LEFT_OUT)
     equations = np.empty((count, embedding.columns), np.float32)
     residuals, weights, noise = np.zeros(count), np.ones(count), np.zeros((count, count))
@@ -133,16 +136,14 @@ def _mode(
     for step in range(_STEPS):
         means = dict(zip(tasks, gp.coefficients(tasks), strict=True)) if gp is not None else {}
         damping = 1.0 if step == _STEPS - 1 else _DAMPING
-        for i, one in enumerate(observations):
-            points = points_of[id(one.kernels)]
+        for i, row in enumerate(rows):
             if means:
-                ratios[i] = ratios[i] + damping * (points @ means[one.task] - ratios[i])
-            linear = linearise(one.kernels, bases_us[i], ratios[i], hyper)
-            equations[i] = linear.equation(points)
-            residuals[i] = linear.residual(log_us[i], ratios[i])
+                ratios[i] += damping * (row.points @ means[row.task] - ratios[i])
+            linear = row.linearise(ratios[i], hyper)
+            equations[i], residuals[i] = linear.equation, linear.residual(log_us[i], ratios[i])
         shared = shared_noise(observations, hyper, embedding.host_sds(equations))
         noise = shared + np.diag(hyper.noise**2 / (weights * stated))
-        gp = TaskGP.of(embedding, equations, [one.task for one in observations], noise, residuals)
+        gp = TaskGP.of(embedding, equations, [row.task for row in rows], noise, residuals)
         errors = (noise @ gp.dual) / max(hyper.noise, _LEAST_NOISE)
         weights = np.maximum((_FREEDOM + 1) / (_FREEDOM + errors**2), _LEAST_WEIGHT)
     assert gp is not None

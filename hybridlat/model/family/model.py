@@ -9,15 +9,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.model.family.calibration import Calibration
 from hybridlat.model.family.embedding import Embedding
-from hybridlat.model.family.linearise import LinearNetwork, linearise
-from hybridlat.model.family.observations import KernelSet, Observation, shared_noise, task_base
+from hybridlat.model.family.linearise import LinearNetwork, TaskNetwork
+from hybridlat.model.family.observations import KernelSet, Observation, shared_noise
 from hybridlat.model.family.physics import within_reach
 from hybridlat.model.family.task_gp import TaskGP
 from hybridlat.model.family.tasks import Array, Float32, Task, label_of
@@ -84,42 +83,43 @@ class FamilyModel:
             shared += self.own_shifts[self.tasks.index(task)]
         return np.asarray(shared)
 
-    def predict(
-        self, kernels: KernelSet, task: Task, points: Float32 | None = None
-    ) -> NetworkPrediction:
-        """One network; ``points`` are its kernels in the embedding, where they are at hand."""
-        return self.predict_all([kernels], [task], None if points is None else [points])[0]
+    def predict(self, kernels: KernelSet, task: Task) -> NetworkPrediction:
+        """One network on a task."""
+        return self.predict_all([kernels], [task])[0]
 
     def predict_all(
         self,
         networks: Sequence[KernelSet],
         tasks: Sequence[Task],
-        points: Sequence[Float32] | None = None,
+        points: Sequence[Float32 | None] | None = None,
     ) -> list[NetworkPrediction]:
-        """The networks, each on its task: what estimates serve and evaluation judges."""
-        rows = self._rows(networks, tasks, points)
+        """The networks, each on its task: what estimates serve and evaluation judges.
+
+        ``points`` are their kernels in the embedding, where they are at hand.
+        """
         means = {task: self.coefficients(task) for task in dict.fromkeys(tasks)}
+        each = zip(networks, tasks, points or [None] * len(networks), strict=True)
+        rows = [TaskNetwork.of(kernels, task, self.embedding, own) for kernels, task, own in each]
         linear = [self._linearised(row, means[row.task]) for row in rows]
         corrections = [self._correction(row, one) for row, one in zip(rows, linear, strict=True)]
         if self.measured is not None:
-            moved = dict(zip(means, self.measured.coefficients(list(means)), strict=True))
-            linear = [self._linearised(row, means[row.task] + moved[row.task]) for row in rows]
-        equations = np.stack([one.equation(r.points) for one, r in zip(linear, rows, strict=True)])
+            moves = dict(zip(means, self.measured.coefficients(list(means)), strict=True))
+            linear = [self._linearised(row, means[row.task] + moves[row.task]) for row in rows]
+        equations = np.stack([one.equation for one in linear])
         spreads = self.gp.spreads(equations, tasks)
-        priors = [None] * len(rows)
-        if self.measured is not None:
-            priors = self.anchors.spreads(equations, tasks).tolist()
+        before = None if self.measured is None else self.anchors.spreads(equations, tasks)
         result = []
         for i, row in enumerate(rows):
+            counts, least_us = row.kernels.counts, row.kernels.least_us
             kernel_us = _kernel_us(row.kernels, linear[i], corrections[i])
             result.append(
                 NetworkPrediction(
-                    median_us=float(row.kernels.counts @ kernel_us),
+                    median_us=float(counts @ kernel_us),
                     log_sd=float(spreads[i]),
                     kernel_us=kernel_us,
                     equation=equations[i],
-                    prior_log_sd=priors[i],
-                    least_us=float(row.kernels.counts @ row.kernels.least_us),
+                    prior_log_sd=None if before is None else float(before[i]),
+                    least_us=float(counts @ least_us),
                 )
             )
         return result
@@ -137,7 +137,7 @@ class FamilyModel:
         if len(known) == len(self.observations):
             return self
         hyper, tasks = self.embedding.hyper, [one.task for one in known]
-        rows = self._rows([one.kernels for one in known], tasks)
+        rows = [TaskNetwork.of(one.kernels, one.task, self.embedding) for one in known]
         means = {task: self.coefficients(task) for task in dict.fromkeys(tasks)}
         log_us = np.zeros(len(rows))  # as the coefficients alone are to give it
         for i, row in enumerate(rows):
@@ -146,21 +146,20 @@ class FamilyModel:
             beyond = math.log(known[i].latency_us / float(row.kernels.counts @ kernel_us))
             log_us[i] = linear.log_us + beyond
         start = [row.points @ means[row.task] for row in rows]
-        moved = dict.fromkeys(means, np.zeros(self.embedding.columns, np.float32))
-        noise_of = hyper.noise**2 / np.array([one.weight for one in known])
+        moves = dict.fromkeys(means, np.zeros(self.embedding.columns, np.float32))
+        single = hyper.noise**2 / np.array([one.weight for one in known])
         beliefs, measured = np.ones(len(rows)), self.anchors
         equations = np.zeros((len(rows), self.embedding.columns), np.float32)
         residuals = np.zeros(len(rows))
         for _ in range(_CONDITIONING_STEPS):
             for i, row in enumerate(rows):
-                more = (row.points @ moved[row.task]).astype(np.float64)
-                linear = linearise(row.kernels, row.base_us, start[i] + more, hyper)
-                equations[i] = linear.equation(row.points)
-                residuals[i] = linear.residual(log_us[i], more)
+                more = (row.points @ moves[row.task]).astype(np.float64)
+                linear = row.linearise(start[i] + more, hyper)
+                equations[i], residuals[i] = linear.equation, linear.residual(log_us[i], more)
             shared = shared_noise(known, hyper, self.embedding.host_sds(equations))
-            noise = shared + np.diag(noise_of + hyper.own_variance * (1 / beliefs - 1))
+            noise = shared + np.diag(single + hyper.own_variance * (1 / beliefs - 1))
             measured = self.anchors.condition(equations, tasks, noise, residuals)
-            moved = dict(zip(means, measured.coefficients(list(means)), strict=True))
+            moves = dict(zip(means, measured.coefficients(list(means)), strict=True))
             beliefs = _believed(beliefs, measured, hyper.own_variance)
         return replace(self, measured=measured, observations=known)
 
@@ -171,36 +170,15 @@ class FamilyModel:
         noise = self.embedding.hyper.own_variance * np.eye(len(equations))
         return TaskGP.of(self.embedding, equations, [task] * len(equations), noise)
 
-    def _rows(
-        self,
-        networks: Sequence[KernelSet],
-        tasks: Sequence[Task],
-        points: Sequence[Float32] | None = None,
-    ) -> list[_Row]:
-        if points is None:
-            points = [self.embedding(one.descriptors, one.classes) for one in networks]
-        bases_us = map(task_base, networks, tasks)
-        return [_Row(*row) for row in zip(networks, tasks, bases_us, points, strict=True)]
+    def _linearised(self, row: TaskNetwork, mean: Float32) -> LinearNetwork:
+        return row.linearise((row.points @ mean).astype(np.float64), self.embedding.hyper)
 
-    def _linearised(self, row: _Row, mean: Float32) -> LinearNetwork:
-        ratios = (row.points @ mean).astype(np.float64)
-        return linearise(row.kernels, row.base_us, ratios, self.embedding.hyper)
-
-    def _correction(self, row: _Row, linear: LinearNetwork) -> float:
+    def _correction(self, row: TaskNetwork, linear: LinearNetwork) -> float:
         """What a task's trees add to ln(latency) as the family was fitted (12)."""
         if (task := row.task) not in self.trees:
             return 0.0
-        own_log_sd = self.of_task(task).spreads(linear.equation(row.points)[None], [task])
-        return self.trees[task].correction(row.kernels, task, linear.log_us, float(own_log_sd[0]))
-
-
-class _Row(NamedTuple):
-    """A network on a task: its kernels, their bases there, and their points."""
-
-    kernels: KernelSet
-    task: Task
-    base_us: Array
-    points: Float32
+        own_log_sd = float(self.of_task(task).spreads(linear.equation[None], [task])[0])
+        return self.trees[task].correction(row.kernels, task, linear.log_us, own_log_sd)
 
 
 def _kernel_us(kernels: KernelSet, linear: LinearNetwork, correction: float) -> Array:

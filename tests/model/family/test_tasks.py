@@ -9,7 +9,7 @@ import pytest
 
 from hybridlat.model.family.descriptors import DESCRIPTORS, LAUNCH
 from hybridlat.model.family.embedding import Hyper
-from hybridlat.model.family.linearise import linearise
+from hybridlat.model.family.linearise import TaskNetwork
 from hybridlat.model.family.observations import (
     DISPATCH_US,
     GROUPED,
@@ -69,14 +69,15 @@ def test_eager_pytorch_waits_for_whoever_is_slower_host_or_device() -> None:
     hyper, nothing = Hyper(overlap=3.0), np.zeros(len(base))
     for slower in (1e-3, 1.0, 1e3):
         scaled = np.append(base[:HOST_ROW] * slower, base[HOST_ROW:])
-        logarithm, share, _ = linearise(kernels, scaled, nothing, hyper)
+        network = TaskNetwork(kernels, eager, scaled, np.zeros((len(base), 1), np.float32))
+        logarithm, share, *_ = network.linearise(nothing, hyper)
         device = float(kernels.counts[:HOST_ROW] @ scaled[:HOST_ROW])
         longer = max(device, base[HOST_ROW])
         assert longer <= np.exp(logarithm) <= min(device + base[HOST_ROW], 1.27 * longer)
         for row in (0, HOST_ROW):
             moved = nothing.copy()
             moved[row] = 1e-6
-            change = linearise(kernels, scaled, moved, hyper).log_us - logarithm
+            change = network.linearise(moved, hyper).log_us - logarithm
             assert change / 1e-6 == pytest.approx(share[row], rel=1e-3, abs=1e-8)
 
 
