@@ -88,7 +88,7 @@ def one_known(
     predicted = np.exp(mode + gain * (np.log(truth) - mode)[:, None])
     spread = np.sqrt(np.maximum(variance - gain * covariance, 1e-6))
     # The served rule is a multiple of a hypotenuse, up to what is said without a known latency.
-    learned = calibration.half_width(0.0, "", before=np.inf) / calibration.floor
+    learned = calibration.half_width(0.0, "", prior_spread=np.inf) / calibration.floor
     widest = [calibration.half_width(float(one), "") for one in np.sqrt(variance)]
     half = np.minimum(learned * np.hypot(spread, calibration.floor), widest)
     names = np.array([one.network for one in observed])

@@ -21,11 +21,10 @@ _PRIOR_SCORES = 20.0
 
 @dataclass(frozen=True)
 class Calibration:
-    """Intervals from out-of-fold errors: normalised split conformal (Papadopoulos et al. 2002).
+    """The scores that quantiles q are taken of.
 
-    ``scores`` of held-out networks, ascending, of all tasks and by task: absolute log-errors over
-    ``sqrt(spread² + floor²)``, the spread being what the model itself says of the network.
-    ``spreads`` are the medians of those of each task.
+    Scores (13) of held-out networks, ascending: ``pooled`` are those of devices that were left out
+    (of all tasks, where none was), ``by_task`` those of each task. ``spreads`` are medians of σ.
     """
 
     floor: Number
@@ -34,19 +33,19 @@ class Calibration:
     spreads: dict[str, Number] = field(default_factory=dict)
 
     def half_width(
-        self, spread: float, task: str, confidence: float = 0.9, before: float | None = None
+        self, spread: float, task: str, confidence: float = 0.9, prior_spread: float | None = None
     ) -> float:
-        """Half the width of the interval of the logarithm; wider for a higher confidence.
+        """Half the width (14) of the interval of the logarithm; wider for a higher confidence.
 
-        A task's own quantile counts by its scores against ``20`` of the pool's, so that a task
-        without any has the pool's. ``before`` is the spread before networks of the task were
-        measured: what they leave is missed as on learned tasks, by no more than without them.
+        A task's own quantile counts by its scores against 20 of the pool's, so that a task without
+        any has the pool's. With ``prior_spread``, σ before networks were measured (10), such a task
+        has the quantile of all learned tasks, but is no wider than before.
         """
         own = self.by_task.get(task, np.zeros(0))
         factor = conformal_quantile(self.pooled, confidence)
-        if before is not None and not len(own) and self.by_task:
+        if prior_spread is not None and not len(own) and self.by_task:
             learned = conformal_quantile(np.concatenate(list(self.by_task.values())), confidence)
-            widest = factor * np.hypot(before, self.floor)
+            widest = factor * np.hypot(prior_spread, self.floor)
             return float(min(learned * np.hypot(spread, self.floor), widest))
         if len(own):
             weight = len(own) / (len(own) + _PRIOR_SCORES)
@@ -60,7 +59,7 @@ class Calibration:
 
 
 def calibrate(errors: Array, spreads: Array, tasks: Sequence[str]) -> Calibration:
-    """Learn from log-errors of networks that were held out, and the spreads stated for them.
+    """Learn scores (13) from log-errors of held-out networks, and the spreads σ stated for them.
 
     Raises ValueError where there are none.
     """
@@ -69,8 +68,8 @@ def calibrate(errors: Array, spreads: Array, tasks: Sequence[str]) -> Calibratio
     scores = np.abs(errors) / np.hypot(spreads, _FLOOR)
     names = np.array(list(tasks))
     places = {str(name): names == name for name in np.unique(names)}
-    by_task = {name: np.sort(scores[mine]) for name, mine in places.items()}
-    medians = {name: float(np.median(spreads[mine])) for name, mine in places.items()}
+    by_task = {name: np.sort(scores[rows]) for name, rows in places.items()}
+    medians = {name: float(np.median(spreads[rows])) for name, rows in places.items()}
     return Calibration(_FLOOR, np.sort(scores), by_task, medians)
 
 

@@ -1,9 +1,9 @@
-"""The embedding of kernels, and what is assumed of a family's law before data.
+"""The points φ of kernels, and what is assumed of a family's law before data: (1) and (2).
 
 The covariance of two kernels' log-ratios is a sum of two Gaussian kernels over the descriptors (a
 smooth one and a rough one), one term for kernels of the same class and a constant, and linear terms
 in the shares that compute, memory and launch have of a kernel's base. Random Fourier features
-(Rahimi and Recht 2007) make it an inner product of points phi, one for each kernel (2).
+(Rahimi and Recht 2007) make it an inner product of points, one for each kernel.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.model.family.descriptors import DESCRIPTORS, LAYOUT
-from hybridlat.model.family.physics import CLASSES, COPY, HOST, PARTS
+from hybridlat.model.family.physics import CLASSES, HOST, PARTS
 from hybridlat.model.family.tasks import Array, Float32, Number, Relations, Sharing, Task
 from hybridlat.schema.plugins import shipped_table
 
@@ -32,13 +32,12 @@ class Hyper:
     class's own level, ``offset`` of a level of all. ``by_part`` is that of how much longer than its
     base each part (compute, memory, launch) takes in kernels of one class, ``parts`` in all
     kernels. ``layout_distance`` is how far apart the same kernel is with channels first and last, 0
-    where they are taken for one. ``noise`` is of one observation, ``network`` of what one network
-    has of its own on one task, ``architecture`` on all tasks. No kernel's log-ratio to its base is
-    believed to be above ``highest``. ``sharing`` is between tasks; ``apart`` has that of single
-    terms (``Embedding.terms``) which share otherwise. ``alone`` is the weight (0..1) of what a
-    task's own rows say where no other task teaches; ``boosted`` gives tasks trees of their own.
-    ``overlap`` is the power of the norm that joins the device's time and the host's: 1 adds them,
-    infinity takes the longer. ``host`` is what a network's host has of its own on one task.
+    where they are taken for one. Of (6), ``noise`` is of one observation, ``network`` of what one
+    architecture has of its own on one task, ``architecture`` on all tasks, and ``host`` of what its
+    host has on one task. No f is believed to be above ``highest``. ``sharing`` is S of (2);
+    ``apart`` has that of single terms (``Embedding.terms``) which share otherwise. ``alone`` is the
+    share a (0..1) of (11); ``boosted`` gives tasks trees (12). ``overlap`` is the power of the norm
+    that joins the device's time and the host's (3): 1 adds them, infinity takes the longer.
     """
 
     lengths: Array = field(default_factory=lambda: np.full(len(DESCRIPTORS), 0.35))
@@ -100,66 +99,60 @@ class Embedding:
                 (over_descriptors.astype(np.float32), over_classes.astype(np.float32))
             )
         # By a draw of their own, so that laws that know no layouts are what they are without.
-        apart = np.random.default_rng([seed, 1]).standard_normal((2, size))
-        self._over_layout = (apart * hyper.layout_distance).astype(np.float32)
+        layouts = np.random.default_rng([seed, 1]).standard_normal((2, size))
+        self._over_layout = (layouts * hyper.layout_distance).astype(np.float32)
 
-        self._knows_parts = hyper.by_part > 0 or hyper.parts > 0
-        at, terms = 0, {}
-        for name, width in self._widths():
-            terms[name] = slice(at, at + width)
-            at += width
-        self.terms: dict[str, slice] = terms
-        """The columns of each term of the covariance."""
-        self.columns = at
+        # Host and copy are the last classes, their coordinates behind those of kernels.
+        widths = {"smooth": 2 * size, "rough": 2 * size, "class": HOST, "host": 1, "copy": 1}
+        widths["offset"] = 1
+        self._parts = PARTS if hyper.by_part > 0 or hyper.parts > 0 else ()
+        for part in self._parts:
+            widths |= {f"by_{part}": len(CLASSES), part: 1}
+        self.terms: dict[str, slice] = {}
+        """The columns of each term τ of the covariance."""
+        self.columns = 0
         by_sharing: dict[Sharing, list[NDArray[np.intp]]] = {}
-        for name, places in terms.items():
-            own = hyper.apart.get(name, hyper.sharing)
-            by_sharing.setdefault(own, []).append(np.arange(places.start, places.stop))
-        self._shared = [(own, np.concatenate(places)) for own, places in by_sharing.items()]
-
-    def _widths(self) -> list[tuple[str, int]]:
-        beside = {HOST: "host", COPY: "copy"}
-        each = [("smooth", 2 * self.size), ("rough", 2 * self.size), ("class", len(CLASSES) - 2)]
-        each += [*((beside[i], 1) for i in sorted(beside)), ("offset", 1)]
-        if self._knows_parts:
-            for part in PARTS:
-                each += [(f"by_{part}", len(CLASSES)), (part, 1)]
-        return each
+        for name, width in widths.items():
+            columns = np.arange(self.columns, self.columns + width)
+            self.terms[name] = slice(self.columns, self.columns + width)
+            self.columns += width
+            by_sharing.setdefault(hyper.apart.get(name, hyper.sharing), []).append(columns)
+        self._shared = [(own, np.concatenate(each)) for own, each in by_sharing.items()]
 
     def covariance(
         self, left: Float32, left_tasks: Sequence[Task], right: Float32, right_tasks: Sequence[Task]
     ) -> Array:
-        """Prior covariance of what equations say, each (rows x columns) with a task a row."""
+        """K (5) of two lists of equations z, each (rows x columns) with a task a row."""
         result = np.zeros((len(left), len(right)))
         relations = Relations(left_tasks, right_tasks)
-        for own, places in self._shared:
-            result += (left[:, places] @ right[:, places].T) * own.between(relations)
+        for sharing, columns in self._shared:
+            result += (left[:, columns] @ right[:, columns].T) * sharing.between(relations)
         return result
 
     def variances(self, equations: Float32) -> Array:
-        """Of each equation alone, whatever its task: its prior variance and its host's own."""
+        """Before data, of each network (whatever its task): its own K (5) and its host's h²."""
         terms = (
-            own.total * (equations[:, places].astype(np.float64) ** 2).sum(axis=1)
-            for own, places in self._shared
+            sharing.total * (equations[:, columns].astype(np.float64) ** 2).sum(axis=1)
+            for sharing, columns in self._shared
         )
         return np.asarray(sum(terms, self.host_sds(equations) ** 2))
 
     def host_sds(self, equations: Float32) -> Array:
-        """Standard deviation that each network's own host has of its log-latency."""
-        share = equations[:, self.terms["host"].start].astype(np.float64) / self.hyper.by_class
-        return np.asarray(share * self.hyper.host)
+        """h of each network: the host's standard deviation by its share s of the time (6)."""
+        shares = equations[:, self.terms["host"].start].astype(np.float64) / self.hyper.by_class
+        return np.asarray(self.hyper.host * shares)
 
-    def mixed(self, tasks: Sequence[Task], known: Sequence[Task], weighted: Float32) -> Float32:
-        """Coefficients (tasks x columns) by ``weighted`` rows of the tasks ``known``."""
+    def mixed(self, tasks: Sequence[Task], known: Sequence[Task], sums: Float32) -> Float32:
+        """w (7) of tasks (tasks x columns), by Σ α z of the tasks ``known``."""
         result = np.zeros((len(tasks), self.columns), np.float32)
         relations = Relations(tasks, known)
-        for own, places in self._shared:
-            between = own.between(relations).astype(np.float32)
-            result[:, places] = between @ weighted[:, places]
+        for sharing, columns in self._shared:
+            between = sharing.between(relations).astype(np.float32)
+            result[:, columns] = between @ sums[:, columns]
         return result
 
     def __call__(self, descriptors: Float32, classes: NDArray[np.intp]) -> Float32:
-        """Points (kernels x columns) whose inner products are prior covariances."""
+        """φ of kernels (kernels x columns), whose inner products are prior covariances of f."""
         hyper, size = self.hyper, self.size
         points = np.zeros((len(classes), self.columns), np.float32)
         for i, deviation in enumerate((hyper.smooth, hyper.rough)):
@@ -175,7 +168,7 @@ class Embedding:
         rows = np.arange(len(classes))
         points[rows, self.terms["class"].start + classes] = hyper.by_class
         points[:, self.terms["offset"]] = hyper.offset
-        for i, part in enumerate(PARTS if self._knows_parts else ()):
+        for i, part in enumerate(self._parts):
             # To first order the logarithm of a sum of parts moves by the shares of them.
             share = descriptors[:, len(DESCRIPTORS) + i]
             points[rows, self.terms[f"by_{part}"].start + classes] = hyper.by_part * share

@@ -27,7 +27,6 @@ _DAMPING = 0.7
 _FREEDOM = 4.0
 _LEAST_WEIGHT = 0.02
 _LEAST_NOISE = 0.03  # that errors are standardised by
-_LEFT_OUT = 1e-9
 _MOST_ANCHORS = 900
 _REACH = 0.9
 
@@ -52,6 +51,7 @@ def fit(
     Deterministic. Cost grows with the cube of the observations. Raises ValueError for a latency
     not above zero.
     """
+    observations = [one for one in observations if one.weight > 0]
     for one in observations:
         if not one.latency_us > 0:
             raise ValueError(f"{one.network} on {one.task}: a latency of {one.latency_us} us")
@@ -73,10 +73,9 @@ def fit(
     families = np.array([family_of(name) for name in names])
     groupings = (names, families) if embedding.hyper.boosted and with_trees else ()
     shared_errors = [mode.gp.left_out(groups) for groups in groupings]
-    is_learned = np.array([one.weight > _LEFT_OUT for one in observations])
     share = embedding.hyper.alone
     for place, task in enumerate(tasks):
-        rows = np.flatnonzero((task_of == place) & is_learned)
+        rows = np.flatnonzero(task_of == place)
         if len(rows) < trees.LEAST:
             continue
         own = mode.of_rows(rows)
@@ -88,13 +87,11 @@ def fit(
             held_out.append((groups[rows], mixed))
         law = trees.weighed([observations[i] for i in rows.tolist()], held_out)
         if law is not None:
-            of_family = [rows[families[rows] == name] for name in np.unique(families[rows])]
-            spreads = [
-                model.of_task(task, families[anchored] != families[group[0]]).spreads(
-                    mode.gp.equations[group], [task] * len(group)
-                )
-                for group in of_family
-            ]
+            spreads = []
+            for name in np.unique(families[rows]):
+                others = model.of_task(task, families[anchored] != name)
+                equations = mode.gp.equations[rows[families[rows] == name]]
+                spreads.append(others.spreads(equations, [task] * len(equations)))
             reach = float(np.quantile(np.concatenate(spreads), _REACH))
             model.trees[task] = replace(law, reach=reach)
     return model
@@ -129,7 +126,7 @@ def _mode(
         for one in observations
     ]
     ratios = [np.zeros(len(row.base_us)) for row in rows]
-    stated = np.maximum([one.weight for one in observations], _LEFT_OUT)
+    stated = np.array([one.weight for one in observations])
     equations = np.empty((count, embedding.columns), np.float32)
     residuals, weights, noise = np.zeros(count), np.ones(count), np.zeros((count, count))
     gp: TaskGP | None = None
@@ -161,9 +158,9 @@ def _anchors(mode: _Mode, rows: NDArray[np.intp]) -> TaskGP:
 
 
 def _spread_out(observations: Sequence[Observation], task_of: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Every so-many-th observation that was believed, tasks by turns, in a fixed order."""
-    believed = [i for i, one in enumerate(observations) if one.weight > 0]
-    order = sorted(believed, key=lambda i: (observations[i].network, int(task_of[i]), i))
+    """Every so-many-th observation, tasks by turns, in a fixed order."""
+    numbers = range(len(observations))
+    order = sorted(numbers, key=lambda i: (observations[i].network, int(task_of[i]), i))
     if len(order) > _MOST_ANCHORS:
         order = [order[int(i)] for i in np.linspace(0, len(order) - 1, _MOST_ANCHORS)]
     return np.array(order, np.intp)

@@ -20,11 +20,10 @@ _LEAST_VARIANCE = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class TaskGP:
-    """The process, given ``equations`` (rows x columns) of coefficients, each of one of ``tasks``.
+    """The process, given ``equations`` z (rows x columns) of coefficients, each of a task.
 
-    ``factor`` is the inverse of the Cholesky factor of C, the covariance of what the rows observe
-    (6); ``dual`` is C⁻¹ times what they observed beyond the mean (7), zeros where a model holds the
-    coefficients that came of it.
+    ``factor`` is the inverse F of the Cholesky factor of C (6), so that C⁻¹ = FᵀF; ``dual`` is α
+    (7), zeros where a model holds the coefficients that came of it.
     """
 
     embedding: Embedding
@@ -42,11 +41,12 @@ class TaskGP:
         noise: Array,
         residuals: Array | None = None,
     ) -> TaskGP:
-        """The process given ``equations`` = ``residuals``, whose ``noise`` is a covariance (6)."""
+        """The process given ``equations`` z, their ``residuals`` r and ``noise`` N: (4) to (7)."""
         covariance = embedding.covariance(equations, tasks, equations, tasks) + noise
         factor = _inverse_factor(covariance)
-        observed = np.zeros(len(equations)) if residuals is None else residuals
-        dual = factor.T @ (factor @ observed)
+        dual = np.zeros(len(equations))
+        if residuals is not None:
+            dual = factor.T @ (factor @ residuals)
         return cls(embedding, equations, tuple(tasks), factor, dual)
 
     def sums(self, tasks: Sequence[Task]) -> Float32:
@@ -65,7 +65,7 @@ class TaskGP:
         return self.embedding.mixed(tasks, distinct, self.sums(distinct))
 
     def covariance(self, equations: Float32, tasks: Sequence[Task]) -> Array:
-        """Covariance of networks' log-latencies given the rows (8), each host's own included."""
+        """Covariance of networks' log-latencies given the rows (8), with h² of each host."""
         half = self._explained(equations, tasks)
         left = self.embedding.covariance(equations, tasks, equations, tasks) - half @ half.T
         own = self.embedding.host_sds(equations) ** 2
@@ -79,7 +79,7 @@ class TaskGP:
         return np.asarray(np.sqrt(np.maximum(left, _LEAST_VARIANCE)), np.float64)
 
     def left_out(self, groups: NDArray[np.str_]) -> Array:
-        """What each row is off from the mean given the rows of all other groups, by (9)."""
+        """Observed less predicted of each row given the rows of all other groups, by (9)."""
         inverse, errors = self.factor.T @ self.factor, np.zeros(len(self.dual))
         for name in np.unique(groups):
             own = np.flatnonzero(groups == name)
@@ -91,18 +91,14 @@ class TaskGP:
     ) -> TaskGP:
         """The process given more equations, ``residuals`` beyond the mean that it has now, by (10).
 
-        ``noise`` is their own covariance, beside what the process leaves of them.
+        ``noise`` is their N, which they share with none of the rows known before.
         """
         half = self._explained(equations, tasks)
         left = self.embedding.covariance(equations, tasks, equations, tasks) - half @ half.T + noise
         own = _inverse_factor(left)
-        known, more = len(self.factor), len(equations)
-        factor = np.zeros((known + more, known + more))
-        factor[:known, :known] = self.factor
-        factor[known:, known:] = own
-        factor[known:, :known] = -own @ half @ self._factor
-        dual = factor.T @ np.concatenate([np.zeros(known), own @ residuals])
-        dual[:known] += self.dual
+        rows = np.hstack([-own @ half @ self._factor, own])
+        factor = np.vstack([np.pad(self.factor, ((0, 0), (0, len(own)))), rows])
+        dual = np.pad(self.dual, (0, len(own))) + rows.T @ (own @ residuals)
         both = np.vstack([self.equations, equations])
         return TaskGP(self.embedding, both, (*self.tasks, *tasks), factor, dual)
 
@@ -112,7 +108,7 @@ class TaskGP:
         return self.factor.astype(np.float64)
 
     def _explained(self, equations: Float32, tasks: Sequence[Task]) -> Array:
-        """A row for each equation; their products are the covariance that the rows explain."""
+        """k(z)ᵀFᵀ, a row for each equation: products of rows are what (8) takes off."""
         across = self.embedding.covariance(equations, tasks, self.equations, self.tasks)
         return np.asarray(across @ self._factor.T)
 

@@ -1,8 +1,4 @@
-"""Tasks, and what two of them have in common.
-
-A task is a slice of the data with coefficients of its own: a device, an engine version, a
-precision.
-"""
+"""Tasks, and what two of them have in common: S of equation (2)."""
 
 from __future__ import annotations
 
@@ -24,7 +20,7 @@ Number = Annotated[float, msgspec.Meta(ge=0, le=1e4)]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Task:
-    """One slice of the data with a law of its own.
+    """A device, an engine's version and a precision: what has coefficients w of its own.
 
     ``engine`` is the engine with its version (``paddle-tensorrt-8.0``), ``layout`` that of the
     activations where a source tells several apart (``nchw``, ``nhwc``), else empty. ``copies`` says
@@ -69,7 +65,7 @@ class Sharing:
         return float(sum(astuple(self)))
 
     def between(self, relations: Relations) -> Array:
-        """Covariance factor of every pair, (left x right)."""
+        """S(t, t') of every pair (left x right), by (2)."""
         each = [getattr(self, name) * same for name, same in relations.alike.items()]
         return np.asarray(sum(each, float(self.all)))[relations.pairs]
 

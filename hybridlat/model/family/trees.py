@@ -1,8 +1,8 @@
-"""A second law of one task, from its own networks alone: boosted trees on what physics leaves.
+"""A second law of one task, from its own networks alone: boosted trees, for equation (12).
 
 Every part of the base takes a factor of its own (ten for each task: few, so that they hold for
-networks of another kind), and trees learn from descriptors what kernels take beside. The Gaussian
-process errs otherwise; how much the trees count is told by networks that both have not seen.
+networks of another kind), and trees learn from descriptors by what each kernel departs from that.
+Their errors are not those of the Gaussian process; networks that both have not seen weigh them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +21,8 @@ from hybridlat.model.family.physics import CLASSES, COPY, HOST, PARTS
 from hybridlat.model.family.tasks import Array, Float32, Task
 from hybridlat.model.xgboost_runtime import Booster
 
-APART = 0.15
-"""How far the logarithm of a latency by trees counts from that of the Gaussian process, at most."""
+LARGEST_CORRECTION = 0.15
+"""The clip of (12), of ln(latency)."""
 LEAST = 20
 """Networks of a task that has trees of its own."""
 _DENSE = ("conv 1x1", "conv kxk", "conv transposed", "matmul")
@@ -45,8 +44,8 @@ _DOUBT = 3e-4  # squared log-error of a row below which two laws are taken for o
 class TaskTrees:
     """``factors`` of the base's parts, trees over ``_inputs`` (UBJ) and their weight (0..1).
 
-    ``reach`` is how unsure the Gaussian process is, by the task's own networks alone, of nine in
-    ten of them with their family left out: where it is surer than that, trees count in full.
+    ``reach`` is the standard deviation that the Gaussian process, by the task's own anchors alone,
+    stays below for nine in ten of the task's networks with their family left out.
     """
 
     factors: Array
@@ -62,16 +61,17 @@ class TaskTrees:
     def log_us(self, kernels: KernelSet, task: Task) -> float:
         """The logarithm of a network's latency in us."""
         each_us = _columns(kernels, task) @ self.factors
-        left = np.where(kernels.classes < HOST, self.booster.predict(_inputs(kernels)), 0.0)
-        return float(np.log(kernels.counts @ (each_us * np.exp(left))))
+        logs = np.where(kernels.classes < HOST, self.booster.predict(_inputs(kernels)), 0.0)
+        return float(np.log(kernels.counts @ (each_us * np.exp(logs))))
 
     def correction(
         self, kernels: KernelSet, task: Task, log_us: float, spread: float = 0.0
     ) -> float:
-        """What trees add to a logarithm; little where ``spread`` (as ``reach``) says they guess."""
-        apart = self.log_us(kernels, task) - log_us
-        near = min(1.0, (self.reach / max(spread, 1e-6)) ** _FADING)
-        return self.weight * near * float(np.clip(apart, -APART, APART))
+        """What trees add to ``log_us`` (12), the less the farther ``spread`` is above ``reach``."""
+        nearness = min(1.0, (self.reach / max(spread, 1e-6)) ** _FADING)
+        difference = self.log_us(kernels, task) - log_us
+        clipped = float(np.clip(difference, -LARGEST_CORRECTION, LARGEST_CORRECTION))
+        return self.weight * nearness * clipped
 
 
 def _columns(kernels: KernelSet, task: Task) -> Array:
@@ -84,8 +84,8 @@ def _columns(kernels: KernelSet, task: Task) -> Array:
     others = kinds == _OTHERS
     columns[rows, 6 + others] = parts[:, 1]
     columns[rows, 8 + others] = parts[:, 2]
-    for column, beside in enumerate((HOST, COPY)):
-        columns[:, column] = np.where(kernels.classes == beside, base, 0.0)
+    for column, number in enumerate((HOST, COPY)):
+        columns[:, column] = np.where(kernels.classes == number, base, 0.0)
     return columns
 
 
@@ -112,28 +112,21 @@ def _factors(sums_us: Array, log_us: Array, names: Sequence[str]) -> Array:
     return np.exp(logs)
 
 
-class _Network(NamedTuple):
-    """A network as trees are taught by it."""
-
-    seen: Observation
-    columns: Array
-    inputs: Float32
-
-
-def _fit(networks: Sequence[_Network]) -> TaskTrees:
+def _fit(observations: Sequence[Observation]) -> TaskTrees:
     """Factors first, then trees on what they leave of the sums."""
-    log_us = np.log([one.seen.latency_us for one in networks])
-    sums_us = np.array([one.seen.kernels.counts @ one.columns for one in networks])
-    factors = _factors(np.maximum(sums_us, 1e-9), log_us, [one.seen.network for one in networks])
-    each_us = np.concatenate(
-        [one.seen.kernels.counts * (one.columns @ factors) for one in networks]
-    )
-    owner = np.repeat(np.arange(len(networks)), [len(one.columns) for one in networks])
-    taught = np.concatenate([one.seen.kernels.classes < HOST for one in networks])
-    beside_us = np.bincount(owner, np.where(taught, 0.0, each_us))
-    inputs = np.vstack([one.inputs for one in networks])[taught]
-    made = trees.fit_sums(inputs, each_us[taught], owner[taught], beside_us, log_us, seed=0)
-    return TaskTrees(factors, trees.served(made).ubj, 1.0)
+    log_us = np.log([one.latency_us for one in observations])
+    columns = [_columns(one.kernels, one.task) for one in observations]
+    counts = [one.kernels.counts for one in observations]
+    sums_us = np.array([c @ each for c, each in zip(counts, columns, strict=True)])
+    factors = _factors(np.maximum(sums_us, 1e-9), log_us, [one.network for one in observations])
+    uses_us = np.concatenate([c * (x @ factors) for c, x in zip(counts, columns, strict=True)])
+    owner = np.repeat(np.arange(len(columns)), [len(each) for each in columns])
+    is_kernel = np.concatenate([one.kernels.classes < HOST for one in observations])
+    rest_us = np.bincount(owner, np.where(is_kernel, 0.0, uses_us))
+    inputs = np.vstack([_inputs(one.kernels) for one in observations])[is_kernel]
+    owner = owner[is_kernel]
+    law = trees.fit_sums(inputs, uses_us[is_kernel], owner, rest_us, log_us, seed=0)
+    return TaskTrees(factors, trees.served(law).ubj, 1.0)
 
 
 def weighed(
@@ -142,31 +135,28 @@ def weighed(
     """Trees of one task, weighed by networks that were held out; None where they count nothing.
 
     ``held_out`` are ways to group the rows, and what the Gaussian process without a row's group is
-    off, in logarithms (true less predicted). None where there is no such way.
+    off, in logarithms (true less predicted), by (9). None where there is no such way.
     """
-    networks = [
-        _Network(one, _columns(one.kernels, one.task), _inputs(one.kernels)) for one in observations
-    ]
     gain = need = 0.0
     for groups, errors in held_out:
-        moved = np.full(len(networks), np.nan)
+        moves = np.full(len(observations), np.nan)
         folds = np.unique(groups, return_inverse=True)[1] % _FOLDS
         for fold in np.unique(folds):
-            known = [one for one, own in zip(networks, folds, strict=True) if own != fold]
-            if len(known) < LEAST // 2:
+            learned = [one for one, own in zip(observations, folds, strict=True) if own != fold]
+            if len(learned) < LEAST // 2:
                 continue
-            law = _fit(known)
+            law = _fit(learned)
             for i in np.flatnonzero(folds == fold).tolist():
                 one = observations[i]
-                said = float(np.log(one.latency_us) - errors[i])
-                moved[i] = law.correction(one.kernels, one.task, said)
-        judged = np.isfinite(moved)
-        error, moved = errors[judged], moved[judged]
-        trust = 1 / (1 + (np.minimum(abs(error), abs(error - moved)) / _OUT_OF_LINE) ** 2)
-        # Each way to hold out counts alike, as near as the process alone comes there.
+                log_us = float(np.log(one.latency_us) - errors[i])
+                moves[i] = law.correction(one.kernels, one.task, log_us)
+        is_judged = np.isfinite(moves)
+        error, moves = errors[is_judged], moves[is_judged]
+        trust = 1 / (1 + (np.minimum(abs(error), abs(error - moves)) / _OUT_OF_LINE) ** 2)
+        # Each way to hold out counts alike, as near as the process alone comes to the truth.
         scale = max(float(trust @ error**2), 1e-9)
-        gain += float((trust * error) @ moved) / scale
-        need += (float(trust @ moved**2) + _DOUBT * len(error)) / scale
+        gain += float((trust * error) @ moves) / scale
+        need += (float(trust @ moves**2) + _DOUBT * len(error)) / scale
     if gain <= 0:
         return None
-    return replace(_fit(networks), weight=min(gain / need, 1.0))
+    return replace(_fit(observations), weight=min(gain / need, 1.0))

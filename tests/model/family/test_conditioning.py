@@ -113,7 +113,7 @@ def test_surer_is_wider_and_an_unknown_task_has_the_pool() -> None:
     assert widths == sorted(widths)
     assert widths[0] < widths[-1]
     assert calibration.half_width(0.1, "new") == pytest.approx(calibration.half_width(0.1, "a"))
-    after = [calibration.half_width(s, "new", before=1.0) for s in (0.1, 0.2, 9.0)]
+    after = [calibration.half_width(s, "new", prior_spread=1.0) for s in (0.1, 0.2, 9.0)]
     assert after[0] < after[1] < after[2] == calibration.half_width(1.0, "new")
     with pytest.raises(ValueError, match="no held-out error"):
         calibrate(np.zeros(0), np.zeros(0), [])
