@@ -67,7 +67,7 @@ def main() -> None:
     nothing = dict.fromkeys((one.name for one in fields(Sharing)), 0.0)
     pairs = Relations(tasks, tasks)
     alike = [Sharing(**nothing | {r: 1.0}).between(pairs) > 0 for r in RELATIONS]
-    network = np.unique([one.network for one in rows], return_inverse=True)[1]
+    network = np.unique([one.architecture for one in rows], return_inverse=True)[1]
     same = network[:, None] == network[None, :]
     own = [np.eye(len(rows), dtype=bool), same & alike[-1], same]
     terms = {n: points[:, c].astype(float) @ points[:, c].T for n, c in embedding.terms.items()}

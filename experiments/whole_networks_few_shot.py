@@ -91,6 +91,6 @@ def one_known(
     learned = calibration.half_width(0.0, "", prior_spread=np.inf) / calibration.floor
     widest = [calibration.half_width(float(one), "") for one in np.sqrt(variance)]
     half = np.minimum(learned * np.hypot(spread, calibration.floor), widest)
-    names = np.array([one.network for one in observed])
+    names = np.array([one.architecture for one in observed])
     predicted[names[:, None] == names] = np.nan
     return predicted, np.broadcast_to(truth, half.shape), half

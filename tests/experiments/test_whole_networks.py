@@ -58,8 +58,9 @@ def test_figures_of_several_draws_are_their_mean_with_its_spread(tmp_path: Path)
 
 def test_one_known_latency_is_near_what_the_product_makes_of_it() -> None:
     model = fit(observations(60, 1), Embedding(Hyper(), size=40))
-    told = [replace(o, network=str(i)) for i, o in enumerate(observations(6, 2, THERE, slower=0.4))]
-    told[1] = replace(told[1], network="0")
+    rows = observations(6, 2, THERE, slower=0.4)
+    told = [replace(row, architecture=str(i)) for i, row in enumerate(rows)]
+    told[1] = replace(told[1], architecture="0")
 
     class Records(FamilyRecords):
         observations = told

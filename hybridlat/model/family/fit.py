@@ -54,7 +54,7 @@ def fit(
     observations = [one for one in observations if one.weight > 0]
     for one in observations:
         if not one.latency_us > 0:
-            raise ValueError(f"{one.network} on {one.task}: a latency of {one.latency_us} us")
+            raise ValueError(f"{one.architecture} on {one.task}: a latency of {one.latency_us} us")
     points_of = embedded(observations, embedding) if points_of is None else points_of
     tasks = tuple(sorted({one.task for one in observations}))
     task_of = np.array([tasks.index(one.task) for one in observations], np.intp)
@@ -69,7 +69,7 @@ def fit(
         seen=np.bincount(task_of, minlength=len(tasks)),
     )
     means = [model.coefficients(task) for task in tasks]
-    names = np.array([one.network for one in observations])
+    names = np.array([one.architecture for one in observations])
     families = np.array([family_of(name) for name in names])
     groupings = (names, families) if embedding.hyper.boosted and with_trees else ()
     shared_errors = [mode.gp.left_out(groups) for groups in groupings]
@@ -160,7 +160,7 @@ def _anchors(mode: _Mode, rows: NDArray[np.intp]) -> TaskGP:
 def _spread_out(observations: Sequence[Observation], task_of: NDArray[np.intp]) -> NDArray[np.intp]:
     """Every so-many-th observation, tasks by turns, in a fixed order."""
     numbers = range(len(observations))
-    order = sorted(numbers, key=lambda i: (observations[i].network, int(task_of[i]), i))
+    order = sorted(numbers, key=lambda i: (observations[i].architecture, int(task_of[i]), i))
     if len(order) > _MOST_ANCHORS:
         order = [order[int(i)] for i in np.linspace(0, len(order) - 1, _MOST_ANCHORS)]
     return np.array(order, np.intp)

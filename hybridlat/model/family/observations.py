@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hybridlat.model.family.descriptors import DESCRIPTORS, LAUNCH, describe, groups_of
 from hybridlat.model.family.embedding import Hyper
 from hybridlat.model.family.physics import CLASSES, COPY, HOST, KernelTable, least_us, view_of
-from hybridlat.model.family.tasks import Array, Task
+from hybridlat.model.family.tasks import Array, Relations, Task
 from hybridlat.schema.device import Device
 from hybridlat.schema.plugins import shipped_table
 
@@ -60,35 +60,29 @@ def kernel_set(table: KernelTable, device: Device, precision: str) -> KernelSet:
 class Observation:
     """The measured latency of a whole network.
 
-    ``network`` groups what must be held out together: all sizes and forms of one architecture.
-    ``weight`` divides the variance of its noise; 0 leaves it out of learning.
+    ``architecture`` groups what must be held out together: all sizes and forms of it, which share
+    errors by (6). ``weight`` divides the variance of its noise; 0 leaves it out of learning.
     """
 
     kernels: KernelSet
     task: Task
     latency_us: float
-    network: str = ""
+    architecture: str
     weight: float = 1.0
 
 
 def shared_noise(observations: Sequence[Observation], hyper: Hyper, hosts: Array) -> Array:
-    """Covariance of what networks have of their own, noise apart (6).
-
-    One network on one task, one architecture on all tasks, and its host: ``hosts`` are the hosts'
-    standard deviations.
-    """
-    names = np.unique([one.network for one in observations], return_inverse=True)[1]
+    """N of (6) but for its last term; ``hosts`` are h, the standard deviations of the hosts."""
+    names = np.array([one.architecture for one in observations])
     tasks = [one.task for one in observations]
-    number = {task: i for i, task in enumerate(dict.fromkeys(tasks))}
-    task_of = np.array([number[task] for task in tasks], np.intp)
-    same = names[:, None] == names[None, :]
-    alike = same & (task_of[:, None] == task_of[None, :])
+    same, relations = names[:, None] == names, Relations(tasks, tasks)
+    on_task = same & relations.alike["task"][relations.pairs]
     network = hyper.network**2 + np.outer(hosts, hosts)
-    return np.asarray(network * alike + hyper.architecture**2 * same)
+    return np.asarray(network * on_task + hyper.architecture**2 * same)
 
 
 def task_base(kernels: KernelSet, task: Task) -> Array:
-    """Base latencies of a set's kernels under a task; what does not happen there costs nothing.
+    """b of a set's rows under a task; what does not happen there costs nothing.
 
     An engine that starts a grouped convolution once for each group launches as often. Eager
     PyTorch's host enqueues kernel by kernel.
@@ -119,7 +113,7 @@ def architecture_of(network: str) -> str:
 
 
 def family_of(architecture: str) -> str:
-    """What an architecture is a variant of, by its name."""
+    """The family of architectures that one is a variant of, by its name: ``resnet`` (12)."""
     name = re.sub(r"^(tf_|dm_|legacy_|gc_|test_)", "", architecture)
     groups: list[str] = shipped_table("names")["architectures"]["groups"]
     return next((group for group in groups if name.startswith(group)), name.split("_")[0])

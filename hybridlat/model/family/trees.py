@@ -118,7 +118,9 @@ def _fit(observations: Sequence[Observation]) -> TaskTrees:
     columns = [_columns(one.kernels, one.task) for one in observations]
     counts = [one.kernels.counts for one in observations]
     sums_us = np.array([c @ each for c, each in zip(counts, columns, strict=True)])
-    factors = _factors(np.maximum(sums_us, 1e-9), log_us, [one.network for one in observations])
+    factors = _factors(
+        np.maximum(sums_us, 1e-9), log_us, [one.architecture for one in observations]
+    )
     uses_us = np.concatenate([c * (x @ factors) for c, x in zip(counts, columns, strict=True)])
     owner = np.repeat(np.arange(len(columns)), [len(each) for each in columns])
     is_kernel = np.concatenate([one.kernels.classes < HOST for one in observations])

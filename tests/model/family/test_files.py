@@ -55,7 +55,8 @@ def test_what_is_saved_answers_alike(model: FamilyModel, tmp_path: Path) -> None
 def test_saved_trees_answer_alike_where_their_task_is_asked(
     model: FamilyModel, tmp_path: Path
 ) -> None:
-    own = weighed(rows := observations(40, 1), [(np.array([one.network for one in rows]), OFF)])
+    rows = observations(40, 1)
+    own = weighed(rows, [(np.array([one.architecture for one in rows]), OFF)])
     assert own is not None
     with_trees = replace(model, trees={HERE: own})
     files.save(with_trees, tmp_path)

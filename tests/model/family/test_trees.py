@@ -19,8 +19,8 @@ ROWS = observations(40, 1)
 
 
 def weighed(rows: list[Observation], errors: Array) -> TaskTrees | None:
-    names = np.array([one.network for one in rows])
-    families = np.array([family_of(one.network) for one in rows])
+    names = np.array([one.architecture for one in rows])
+    families = np.array([family_of(one.architecture) for one in rows])
     return trees.weighed(rows, [(names, errors), (families, errors)])
 
 
