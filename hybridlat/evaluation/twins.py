@@ -52,7 +52,7 @@ class SharedKernels:
             if id(kernels) in place:
                 continue
             place[id(kernels)] = len(self.networks)
-            self.networks.append(row.network)
+            self.networks.append(row.architecture)
             own = kernels.classes < HOST  # what all networks have says nothing
             texts = np.column_stack([kernels.descriptors[own][:, _GEOMETRY], kernels.classes[own]])
             base_us = (kernels.counts * kernels.base_us)[own]

@@ -149,7 +149,9 @@ def test_what_a_user_gives_leaves_no_trace_in_the_store(fake: Predictor) -> None
     assert record.latency_us is not None
     fake.store.add([Measurement(TARGET, "0" * 32, "cell", 1.0)])  # nothing of now is cached
     told, plain = TargetData(TARGET, fake.store), TargetData(TARGET, fake.store)
-    of_user = MeasuredNetwork(TARGET, (), (), 0.0, 1.1 * record.latency_us, record.signature, True)
+    of_user = MeasuredNetwork(
+        TARGET, (), (), 0.0, 1.1 * record.latency_us, record.signature, "", True
+    )
     told.given = {record.signature: of_user}
     assert composition_of(told) == composition_of(plain)
     [network] = summed_networks(plain)
