@@ -124,30 +124,30 @@ class Family(CellSource):
     @cached_property
     def origin(self) -> Origin:
         """Whose measurements the law rests on, the nearest first."""
-        task, known, head = self.task, self.model.tasks, self.model
+        task, model, known = self.task, self.model, self.model.tasks
         title = (self.device.title or self.device.name).removeprefix("NVIDIA ")
         label = label_of(task)
-        count = sum(head.seen_of(t) for t in known if label_of(t) == label)
-        here = [t for t in known if t.device == task.device]
+        count = sum(model.seen_of(t) for t in known if label_of(t) == label)
+        of_device = [t for t in known if t.device == task.device]
         code: OriginCode = "device-unmeasured"
         if task in known:
             code, text = "public-timings", f"learned from {count} public timings of this GPU"
-        elif any(t.engine == task.engine for t in here):
-            precisions = sorted({t.precision for t in here if t.engine == task.engine})
+        elif any(t.engine == task.engine for t in of_device):
+            precisions = sorted({t.precision for t in of_device if t.engine == task.engine})
             text = f"learned from this GPU at {' and '.join(precisions)}"
             code, text = "other-precision", f"{text}, none known at {task.precision}"
-        elif here:
-            engines = ", ".join(sorted({t.engine for t in here}))
+        elif of_device:
+            engines = ", ".join(sorted({t.engine for t in of_device}))
             code, text = "other-version", f"no data for {task.engine}, learned from {engines}"
         else:
             text = f"learned from other GPUs, no {title} measured"
         own = [f"{n} network{'' if n == 1 else 's'} {where}" for where, n in self.measured.items()]
         text = ", and ".join([text, *own])
-        batches = head.batches.get(label.partition(" ")[0])
-        if batches is None and head.batches:
-            lows, highs = zip(*head.batches.values(), strict=True)
+        batches = model.batches.get(label.partition(" ")[0])
+        if batches is None and model.batches:
+            lows, highs = zip(*model.batches.values(), strict=True)
             batches = min(lows), max(highs)
-        stated = shipped.FamilyHead("", known, head.calibration, dict(head.batches))
+        stated = shipped.FamilyHead("", known, model.calibration, dict(model.batches))
         typical = stated.half_width_share(self.target if task in known else None)
         return Origin(code, f"{text[:1].upper()}{text[1:]}.", batches, typical)
 
@@ -181,8 +181,8 @@ def family_of(
 
     Those are other versions and precisions of the target.
     """
-    there = (data.target, *others)
-    stored = [one for target in there for one in measured_networks(data.store, target)]
+    targets = (data.target, *others)
+    stored = [one for target in targets for one in measured_networks(data.store, target)]
     networks: dict[tuple[Target, str], MeasuredNetwork] = {}
     for one in (*data.given.values(), *stored):
         networks.setdefault((one.target, one.signature), one)

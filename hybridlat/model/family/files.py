@@ -64,10 +64,9 @@ def load(folder: Path) -> FamilyModel:
             raise ValueError(f"{_ARRAYS} is not the one that was saved")
         arrays, embedding = Arrays(data), Embedding(head.hyper, head.size, head.seed)
         count, columns = len(head.tasks), embedding.columns
-        arrays["laws"] = np.nan_to_num(arrays["laws"], nan=-1.0)  # a reach has no end
-        trees: dict[Task, TaskTrees] = {}
-        shape = (-1, len(WIDTHS) + 2) if arrays["laws"].size else (0,)
-        laws = arrays.take("laws", *shape, low=0)
+        # A reach may have no end; without trees there is not even a row.
+        arrays["laws"] = np.nan_to_num(arrays["laws"], nan=-1.0).reshape(-1, len(WIDTHS) + 2)
+        laws, trees = arrays.take("laws", -1, len(WIDTHS) + 2, low=0), dict[Task, TaskTrees]()
         law_task = arrays.take("law_task", len(laws), kind="iu", low=0, high=count - 1)
         for i, task in enumerate(law_task):
             packed = arrays.take(f"trees_{i}", -1, kind="u").tobytes()
