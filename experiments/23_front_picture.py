@@ -70,8 +70,6 @@ TABLES = (
 
 
 SENTENCES = (
-    (r"V100's 8.0 ([\d.]+) and ([\d.]+) %, the T4's FP32 ([\d.]+) and ([\d.]+)\.",
-     "draws/v100/1", "draws/v100/2", "draws/t4/1", "draws/t4/2"),
     (r"Two versions of TensorRT on one V100 differ by (\d+) to (\d+) %",
      "versions/1", "versions/2"),
 )  # fmt: skip
