@@ -260,6 +260,13 @@ def test_a_strange_cell_never_raises(data: st.DataObject) -> None:
     assert strange.latency_us is None or strange.latency_us > 0
 
 
+def test_a_cell_whose_result_holds_nothing_is_answered(model: CellModel) -> None:
+    for text in TEST[:5]:
+        shapes = set(re.findall(r"\d+(?:x\d+)+", text))
+        for empty in (text.replace(shape, "0x4x4") for shape in sorted(shapes)):
+            assert model.predict([empty, TEST[0]])[1].latency_us is not None
+
+
 def test_a_cell_that_cannot_be_read_says_so(model: CellModel) -> None:
     foreign = TEST[0].replace("float32", "float4")
     made = model.predict([foreign, TEST[1], foreign])
