@@ -187,9 +187,8 @@ def _collected(data: TargetData, cells: NetworkCells, can_measure: bool) -> _Ans
         if answered and not isinstance(source, Records | OwnModel):
             answers.elsewhere |= answered
             answers.learns |= source.learns
-            answers.origins |= {
-                i: origin for i in answered if (origin := source.origin) is not None
-            }
+            if (origin := source.origin) is not None:
+                answers.origins |= dict.fromkeys(answered, origin)
             law = source.law(cells)
             answers.law = answers.law or law
             if law is not None and law is answers.law:
