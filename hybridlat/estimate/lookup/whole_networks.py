@@ -126,8 +126,10 @@ def tells_latency(record: Measurement) -> bool:
     return _same_version(record.target.version, record.environment.get("engine", ""))
 
 
-def measured_networks(store: Store, target: Target) -> list[MeasuredNetwork]:
-    """Whole networks of a target whose cells the store can name, 300 at most."""
+def measured_networks(
+    store: Store, target: Target, most: int = MOST_NETWORKS
+) -> list[MeasuredNetwork]:
+    """Whole networks of a target whose cells the store can name, so many at ``most``."""
     records = filter(tells_latency, store.measurements(target, "network"))
     latest = {r.signature: r for r in records if not was_busy(r.environment)}
     measured: list[MeasuredNetwork] = []
@@ -135,7 +137,7 @@ def measured_networks(store: Store, target: Target) -> list[MeasuredNetwork]:
     # A network imported again has two: the older one does not tell what it copies.
     for breakdown in sorted(breakdowns, key=lambda b: "copied_bytes" not in b.labels):
         record_of = latest.pop(breakdown.signature, None)
-        if record_of is None or record_of.latency_us is None or len(measured) >= MOST_NETWORKS:
+        if record_of is None or record_of.latency_us is None or len(measured) >= most:
             continue
         texts = store.signature_texts([signature for signature, _ in breakdown.cells])
         with suppress(KeyError):  # the store has lost a text

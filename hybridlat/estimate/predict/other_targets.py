@@ -230,19 +230,21 @@ def network_pairs_of(here: TargetData, there: TargetData) -> list[Pair]:
 
     Each tells of its kinds of kernel by their shares of its time.
     """
+    networks = measured_networks(here.store, here.target, MOST_NETWORK_PAIRS)
+    texts = {h: text for one in networks for h, text in zip(one.cells, one.texts, strict=True)}
+    each_us = {h: us for h, cell in latencies_of(there, texts).items() if (us := cell.latency_us)}
     pairs, composition = [], composition_of(there)
     noise = math.hypot(composition.residual_share, LEAST_NOISE_SHARE)
-    for network in measured_networks(here.store, here.target)[:MOST_NETWORK_PAIRS]:
-        known = latencies_of(there, dict(zip(network.cells, network.texts, strict=True)))
-        each_us = [us for h in network.cells if h in known and (us := known[h].latency_us)]
-        if len(each_us) < len(network.cells):
+    for network in networks:
+        if not each_us.keys() >= set(network.cells):
             continue
-        uses_us = [count * us for count, us in zip(network.counts, each_us, strict=True)]
-        shares: dict[str, float] = defaultdict(float)
+        cells = zip(network.cells, network.counts, strict=True)
+        uses_us = [count * each_us[h] for h, count in cells]
+        sum_us, shares = math.fsum(uses_us), defaultdict[str, float](float)
         for text, us in zip(network.texts, uses_us, strict=True):
             for kind, share in describe(text)[0]:
-                shares[kind] += share * us / math.fsum(uses_us)
-        ratio = network.latency_us / composition.latency_us(math.fsum(uses_us))
+                shares[kind] += share * us / sum_us
+        ratio = network.latency_us / composition.latency_us(sum_us)
         pairs.append(Pair(tuple(sorted(shares.items())), math.log(ratio), noise))
     return pairs
 
