@@ -83,7 +83,7 @@ RATIOS: Mapping[tuple[str, str], RatioPrior] = {
 interval reaches 2.1 of these errors, Student's quantile, so nine of ten CPUs that were compared lie
 in theirs. ``machine`` is another one of the same CPU: one ran plain convolutions 4 to 7 % and
 depthwise ones 30 % quicker than the shipped pack says, so that of 32 networks 14 lay within
-intervals that knew of versions alone. Half of them chose these errors, which held 14 of the others'
+intervals that knew of versions alone. Half of them chose these errors, which held 13 of the others'
 16; one such machine says so, no more."""
 
 
