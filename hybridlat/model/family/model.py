@@ -101,7 +101,7 @@ class FamilyModel:
         each = zip(networks, tasks, points or [None] * len(networks), strict=True)
         rows = [TaskNetwork.of(kernels, task, self.embedding, own) for kernels, task, own in each]
         linear = [self._linearised(row, means[row.task]) for row in rows]
-        corrections = [self._correction(row, one) for row, one in zip(rows, linear, strict=True)]
+        corrections = self._corrections(rows, linear)
         if self.measured is not None:
             moves = dict(zip(means, self.measured.coefficients(list(means)), strict=True))
             linear = [self._linearised(row, means[row.task] + moves[row.task]) for row in rows]
@@ -140,11 +140,12 @@ class FamilyModel:
         rows = [TaskNetwork.of(one.kernels, one.task, self.embedding) for one in known]
         means = {task: self.coefficients(task) for task in dict.fromkeys(tasks)}
         log_us = np.zeros(len(rows))  # as the coefficients alone are to give it
-        for i, row in enumerate(rows):
-            linear = self._linearised(row, means[row.task])
-            kernel_us = _kernel_us(row.kernels, linear, self._correction(row, linear))
-            beyond = math.log(known[i].latency_us / float(row.kernels.counts @ kernel_us))
-            log_us[i] = linear.log_us + beyond
+        fitted = [self._linearised(row, means[row.task]) for row in rows]
+        for i, correction in enumerate(self._corrections(rows, fitted)):
+            kernels = rows[i].kernels
+            kernel_us = _kernel_us(kernels, fitted[i], correction)
+            beyond = math.log(known[i].latency_us / float(kernels.counts @ kernel_us))
+            log_us[i] = fitted[i].log_us + beyond
         start = [row.points @ means[row.task] for row in rows]
         moves = dict.fromkeys(means, np.zeros(self.embedding.columns, np.float32))
         single = hyper.noise**2 / np.array([one.weight for one in known])
@@ -173,12 +174,19 @@ class FamilyModel:
     def _linearised(self, row: TaskNetwork, mean: Float32) -> LinearNetwork:
         return row.linearise((row.points @ mean).astype(np.float64), self.embedding.hyper)
 
-    def _correction(self, row: TaskNetwork, linear: LinearNetwork) -> float:
-        """What a task's trees add to ln(latency) as the family was fitted (12)."""
-        if (task := row.task) not in self.trees:
-            return 0.0
-        own_log_sd = float(self.of_task(task).spreads(linear.equation[None], [task])[0])
-        return self.trees[task].correction(row.kernels, task, linear.log_us, own_log_sd)
+    def _corrections(
+        self, rows: Sequence[TaskNetwork], linear: Sequence[LinearNetwork]
+    ) -> list[float]:
+        """What tasks' trees add to ln(latency) as the family was fitted (12)."""
+        own = {task: self.of_task(task) for task in {row.task for row in rows} & self.trees.keys()}
+        corrections = []
+        for (kernels, task, _, _), one in zip(rows, linear, strict=True):
+            added = 0.0
+            if task in own:
+                own_log_sd = float(own[task].spreads(one.equation[None], [task])[0])
+                added = self.trees[task].correction(kernels, task, one.log_us, own_log_sd)
+            corrections.append(added)
+        return corrections
 
 
 def _kernel_us(kernels: KernelSet, linear: LinearNetwork, correction: float) -> Array:
