@@ -9,7 +9,6 @@ use. Whatever MLflow raises is a TrackingError, which costs a command its tracki
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import re
@@ -21,6 +20,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from hybridlat.board import BoardError
+from hybridlat.board.lock import held
 from hybridlat.errors import HybridlatError
 from hybridlat.estimate.lookup.models import user_models_folder
 from hybridlat.schema.target import Target
@@ -222,8 +223,8 @@ def _alone(folder: Path | None) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-            with contextlib.suppress(OSError):  # a file system without locks
-                fcntl.flock(stack.enter_context((folder / ".mlflow.lock").open("w")), fcntl.LOCK_EX)
+            with contextlib.suppress(BoardError):  # a file system without locks
+                stack.enter_context(held(str(folder / ".mlflow.lock"), lambda _: None))
         yield
 
 
