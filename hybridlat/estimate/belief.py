@@ -12,13 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hybridlat.estimate.compose.composition import Composition, normal_quantile
+from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE, SURE
 from hybridlat.estimate.compose.posterior import ErrorPosterior
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
 from hybridlat.estimate.partition import Partition
 from hybridlat.estimate.predict.chain import CellPriors
 from hybridlat.graph.network import Network
+from hybridlat.model.conformal import normal_quantile
 
 if TYPE_CHECKING:
     from hybridlat.onnx_io import OnnxFile

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from msgspec import structs
 
-from hybridlat.estimate.compose.composition import CALIBRATED_AT, Composition, normal_quantile
+from hybridlat.estimate.compose.composition import CALIBRATED_AT, Composition
 from hybridlat.estimate.compose.fitting import (
     fit_constants,
     fit_correlation,
@@ -19,7 +19,7 @@ from hybridlat.estimate.compose.fitting import (
 )
 from hybridlat.estimate.compose.posterior import CellPrior, Correlation, ErrorPosterior
 from hybridlat.estimate.gate import Projection
-from hybridlat.model.conformal import conformal_quantile, rank_of
+from hybridlat.model.conformal import conformal_quantile, normal_quantile, rank_of
 
 STAGES = (0.0, 0.1, 0.3, 1.0)
 """Shares of a network's cells, the most worthwhile measured, at which intervals are calibrated."""

@@ -14,7 +14,7 @@ from hybridlat.engines import registry
 from hybridlat.errors import StoreError
 from hybridlat.estimate import gate
 from hybridlat.estimate.belief import Belief, MeasureNow, Request
-from hybridlat.estimate.compose.composition import Composition, NetworkInterval, normal_quantile
+from hybridlat.estimate.compose.composition import Composition, NetworkInterval
 from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE
 from hybridlat.estimate.compose.posterior import ErrorPosterior
 from hybridlat.estimate.compose.sums import sums_of_runs
@@ -31,6 +31,7 @@ from hybridlat.estimate.predict.chain import CellPriors, cell_priors
 from hybridlat.estimate.predict.source import NetworkCells, copied_bytes, network_cost_s
 from hybridlat.estimate.structure import network_structure
 from hybridlat.estimate.warnings import warnings_of
+from hybridlat.model.conformal import normal_quantile
 from hybridlat.schema.estimate import CellEstimate, Estimate, LatencySource
 from hybridlat.schema.measurement import BUSY_SPREAD_SHARE, MachineLoad, busiest
 from hybridlat.schema.structure import Structure

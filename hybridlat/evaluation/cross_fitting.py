@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from hybridlat.engines import device_sheets
 from hybridlat.estimate import gate
 from hybridlat.estimate.calibration import HeldOutNetwork
-from hybridlat.estimate.compose.composition import Composition, normal_quantile
+from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.posterior import CellPrior, ErrorPosterior
 from hybridlat.estimate.lookup.models import keep_device, known_device
 from hybridlat.estimate.predict.source import prior_of, stated
@@ -27,6 +27,7 @@ from hybridlat.evaluation.dataset import Dataset, WholeNetwork
 from hybridlat.evaluation.metrics import Prediction
 from hybridlat.model import fit
 from hybridlat.model.cell_model import CellModel
+from hybridlat.model.conformal import normal_quantile
 from hybridlat.model.steady_sums import steady_fits
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema import workers

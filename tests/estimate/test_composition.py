@@ -20,11 +20,7 @@ from hybridlat.estimate.calibration import (
     measure_greedily,
     tune_network_correlation,
 )
-from hybridlat.estimate.compose.composition import (
-    Composition,
-    normal_quantile,
-    student_quantile,
-)
+from hybridlat.estimate.compose.composition import Composition, student_quantile
 from hybridlat.estimate.compose.fitting import fit_constants
 from hybridlat.estimate.compose.machine import (
     BORROWING_SHARE,
@@ -32,6 +28,7 @@ from hybridlat.estimate.compose.machine import (
     machine_composition,
 )
 from hybridlat.estimate.compose.posterior import CellPrior, Correlation
+from hybridlat.model.conformal import normal_quantile
 from tests.graph.made_networks import make_network
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)

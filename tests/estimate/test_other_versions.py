@@ -12,13 +12,13 @@ import pytest
 
 from hybridlat import Predictor
 from hybridlat.engines import registry
-from hybridlat.estimate.compose.composition import normal_quantile
 from hybridlat.estimate.lookup.target_data import TargetData, relatives_of
 from hybridlat.estimate.lookup.whole_networks import measured_networks
 from hybridlat.estimate.predict.ratios import RATIOS
 from hybridlat.graph.cells import cut
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import Signature, sign
+from hybridlat.model.conformal import normal_quantile
 from hybridlat.onnx_io import read_network, to_onnx
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.measurement import Breakdown, Measurement

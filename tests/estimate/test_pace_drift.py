@@ -10,12 +10,13 @@ import pytest
 from msgspec.structs import replace
 
 from hybridlat import Predictor
-from hybridlat.estimate.compose.composition import Composition, normal_quantile
+from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.machine import LARGE_SHARE, PaceDrift, Paces
 from hybridlat.estimate.compose.posterior import CellPrior
 from hybridlat.estimate.compose.target_composition import pace_drift
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.graph.signature import sign
+from hybridlat.model.conformal import normal_quantile
 from hybridlat.onnx_io import load, to_onnx
 from hybridlat.schema.measurement import Kind, MachineLoad, Measurement, Visit
 from hybridlat.store import Store

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 
 from hybridlat.errors import InputError
 from hybridlat.estimate.compose.posterior import Block, CellPrior, Correlation, ErrorPosterior
+from hybridlat.model.conformal import normal_quantile
 
 COMPOSITION_FORMAT = 2
 CALIBRATED_AT = (0.5, 0.8, 0.9, 0.95, 0.99)
@@ -217,12 +217,6 @@ class Composition:
         except (KeyError, ValueError) as error:
             raise InputError(f"the composition is damaged: {error!r}") from error
         return composition
-
-
-@lru_cache(maxsize=256)
-def normal_quantile(confidence: float) -> float:
-    """Two-sided quantile of the normal distribution: 1.645 at 0.9."""
-    return statistics.NormalDist().inv_cdf(0.5 + confidence / 2)
 
 
 @lru_cache(maxsize=256)

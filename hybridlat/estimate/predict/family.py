@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 
-from hybridlat.estimate.compose.composition import normal_quantile
 from hybridlat.estimate.lookup.models import all_readable, user_models_folder
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import (
@@ -30,6 +29,7 @@ from hybridlat.estimate.predict.source import (
     Origin,
 )
 from hybridlat.model.arrays import reading
+from hybridlat.model.conformal import normal_quantile
 from hybridlat.model.family import shipped
 from hybridlat.model.family.files import unreadable
 from hybridlat.model.family.model import FamilyModel, half_width

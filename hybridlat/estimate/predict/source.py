@@ -10,10 +10,11 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.estimate.compose.composition import Composition, normal_quantile
+from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.posterior import CellPrior, Correlation
 from hybridlat.graph.network import Network
 from hybridlat.graph.operators import KINDS
+from hybridlat.model.conformal import normal_quantile
 from hybridlat.model.geometry import Geometry, View, geometry, start_us
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import CellPrediction, LatencySource, OriginCode

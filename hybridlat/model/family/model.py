@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hybridlat.model.conformal import normal_quantile
 from hybridlat.model.family.calibration import Calibration
 from hybridlat.model.family.embedding import Embedding
 from hybridlat.model.family.linearise import LinearNetwork, TaskNetwork
@@ -214,8 +214,7 @@ def half_width(
 ) -> float:
     """Half the width of the interval of ln(latency) (14); wide where nothing calibrated it."""
     if calibration is None:
-        quantile = NormalDist().inv_cdf(0.5 + confidence / 2)
-        return quantile * math.hypot(one.log_sd, _FIRST_GUESS_SD)
+        return normal_quantile(confidence) * math.hypot(one.log_sd, _FIRST_GUESS_SD)
     return calibration.half_width(one.log_sd, label_of(task), confidence, one.prior_log_sd)
 
 
