@@ -179,12 +179,13 @@ PLACES = {
     "cpu": ("EPYC core", "ONNX Runtime, FP32"), "v100": ("V100", "Paddle-TensorRT 8.0, FP32"),
     "t4": ("T4", "Paddle-TensorRT, FP32"), "rtx-4090": ("RTX 4090", "torch.compile, AMP"),
 }  # fmt: skip
-LEFT, TOP, ROW, SCALE = 340, 64, 19, 13.0
+LEFT, TOP, ROW, LONGEST = 340, 64, 19, 480
 
 
 def picture(found: dict[str, float]) -> str:
     """Bars of the mean-square error with a dot at the median, by target and method."""
-    parts, y = [], TOP
+    shown = [found[f"{place}/unseen/{method}/rmspe"] for place in PLACES for method in METHODS]
+    parts, y, scale = [], TOP, LONGEST / max(shown)
     for place, (device, engine) in PLACES.items():
         tested = found[f"{place}/unseen/hybridlat/tested"]
         what = "networks" if place == "cpu" else "latencies"
@@ -198,11 +199,11 @@ def picture(found: dict[str, float]) -> str:
             error, ours = found[f"{key}/rmspe"], "hybridlat" in key
             parts.append(text(LEFT - 10, y + 13, words, "bold" if ours else "", "end"))
             kind = "ours" if ours else "bar"
-            parts.append(f'<rect class="{kind}" x="{LEFT}" y="{y + 2}" width="{error * SCALE:.1f}" '
+            parts.append(f'<rect class="{kind}" x="{LEFT}" y="{y + 2}" width="{error * scale:.1f}" '
                          f'height="{ROW - 5}" rx="2"/>')  # fmt: skip
-            middle = LEFT + found[f"{key}/median"] * SCALE
+            middle = LEFT + found[f"{key}/median"] * scale
             parts.append(f'<circle class="dot" cx="{middle:.1f}" cy="{y + 9}" r="3"/>')
-            end = LEFT + error * SCALE + 6
+            end = LEFT + error * scale + 6
             parts.append(text(end, y + 13, f"{error} %", "bold" if ours else "small"))
             y += ROW
         y += 16
