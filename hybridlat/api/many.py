@@ -52,7 +52,6 @@ class Spec:
 
     @classmethod
     def of(cls, session: Session, token: bytes) -> Spec:
-        """The spec of a session; ``token`` names its predictor."""
         store, stamp = session.store, session.store.stamp
         engine = ResolvedEngine(session.target, why_not=session.why_not)
         options = replace(session.options, measure="auto", settings=None, progress=None)

@@ -119,7 +119,6 @@ class Session:
         return SWITCHED_OFF if self.options.measure == "never" else self.engine.why_not
 
     def device_sheet(self) -> AbstractContextManager[object]:
-        """Puts the given data sheet in force for the target's device."""
         device = self.options.device
         if device is None:
             return nullcontext()
@@ -136,7 +135,6 @@ class Session:
         return MeasureService(measurer, self.data, self.options.settings, self.options.progress)
 
     def partition(self, opened: Opened) -> Partition:
-        """The cells of a network on this target."""
         with self.device_sheet():  # the device decides what is fused
             return self._partitioner.partition(opened.file, opened.batch, opened.shapes)
 
@@ -188,7 +186,6 @@ class Session:
             return None if self.may_measure or self.data.model else family_law(self.data)
 
     def given(self, opened: Opened, latency_us: float) -> MeasuredNetwork:
-        """A network as one that the user knows the latency of."""
         partition = self.partition(opened)
         texts = self.data.texts(partition, [use.signature for use in partition.uses])
         cells = tuple([texts[use.signature] for use in partition.uses])
@@ -225,7 +222,6 @@ class Sessions:
         return self._by_target[target]
 
     def close(self) -> None:
-        """Close the store, and stop what the backends have started."""
         self.first.store.close()
         for session in {self.first, *self._by_target.values()}:
             if session.backend is not None:

@@ -33,7 +33,6 @@ class Opened:
     shapes: Shapes | None = None
 
     def network(self) -> Network:
-        """The network with every size bound; see ``OnnxFile.network``."""
         return self.file.network(self.batch, self.shapes)
 
 

@@ -71,7 +71,6 @@ class Worker(object):
         return self._wait(seconds, do)
 
     def close(self) -> None:
-        """Let the worker end by itself."""
         with suppress(OSError, ValueError, subprocess.TimeoutExpired):
             self._process.stdin.write('{"do": "quit"}\n')
             self._process.stdin.close()
@@ -79,7 +78,6 @@ class Worker(object):
         self.kill()
 
     def kill(self) -> None:
-        """End the process now, if it still runs, and let go of its pipes."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()

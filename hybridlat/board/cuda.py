@@ -91,7 +91,6 @@ class CtypesCuda(object):
         return self._memory[-1]
 
     def upload(self, address: int, data: bytes) -> None:
-        """Copy ``data`` to the device, and wait for it."""
         source, size = ctypes.c_char_p(data), ctypes.c_size_t(len(data))
         self._call("cuMemcpyHtoD_v2", ctypes.c_void_p(address), source, size)
         self._call("cuCtxSynchronize")
@@ -148,7 +147,6 @@ class CtypesCuda(object):
         self._graphs, self._memory, self._events = [], [], []
 
     def describe(self) -> Dict[str, str]:
-        """Name, bus and driver of the device, where known."""
         name = ctypes.create_string_buffer(128)
         self._call("cuDeviceGetName", name, ctypes.c_int(128), self._device)
         bus = ctypes.create_string_buffer(32)

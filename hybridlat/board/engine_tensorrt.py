@@ -47,7 +47,6 @@ class Loaded(object):
                 raise EngineError("TensorRT refused a buffer for %r" % name)
 
     def enqueue(self) -> None:
-        """Put one inference on the stream."""
         if not self._context.execute_async_v3(self._cuda.stream):
             raise EngineError("TensorRT could not run the engine")
 

@@ -98,7 +98,6 @@ class Plan(object):
             raise BoardError("%s is not as it was written: copy the plan again" % path)
 
     def file(self, name: str) -> str:
-        """Absolute path of a file in the plan."""
         return os.path.join(self.folder, name) if name else ""
 
 

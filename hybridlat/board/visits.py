@@ -86,7 +86,6 @@ def visit(
 
 
 def _summary(readings: List[Reading]) -> Dict[str, float]:
-    """Mean, least and most of each sensor."""
     means: Dict[str, float] = {}
     for key in sorted(set().union(*readings)):
         values = [reading[key] for reading in readings if key in reading]

@@ -52,7 +52,6 @@ class Grouped(click.Command):
     """A command whose help has its options in groups."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write each group that has options."""
         options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
         for group in _GROUPS:
             own = [one for one in options if getattr(one, "group", OTHER) == group]
@@ -97,7 +96,6 @@ class Documents:
 
     @property
     def fill_standard_output(self) -> bool:
-        """Whether nothing else belongs on standard output."""
         return self.as_json or "-" in (self.markdown, self.csv)
 
     def write_tables(self, markdown: Callable[[], str], csv: Callable[[], str] = str) -> None:

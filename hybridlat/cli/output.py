@@ -133,7 +133,6 @@ class ProgressShown(AbstractContextManager["ProgressShown"]):
                 self._live.start()
 
     def close(self) -> None:
-        """Take the line off the terminal."""
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()

@@ -148,7 +148,6 @@ class OutputFile(click.Path):
         super().__init__(dir_okay=False, allow_dash=allow_dash)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path as it was given."""
         text = os.fspath(value)
         if not text:
             self.fail("an empty name is no file to write", param, ctx)

@@ -65,7 +65,6 @@ class Task:
     per_cell: bool = False
 
     def sums_of(self, split: Split) -> Places:
-        """The sums that make up the split's networks."""
         parts = {part for i in split.judged for part, _ in self.networks[i].parts}
         return np.array(sorted(parts), np.intp)
 

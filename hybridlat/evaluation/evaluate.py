@@ -62,7 +62,6 @@ class EvaluationOptions:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Names of the baselines."""
         return tuple(all_baselines.names() if self.baselines is None else self.baselines)
 
 
@@ -74,7 +73,6 @@ class Evaluation:
     reports: tuple[TargetReport, ...]
 
     def to_json(self) -> list[dict[str, object]]:
-        """The list that ``evaluate --json`` prints."""
         return [row.to_json() for row in self.rows]
 
 

@@ -72,7 +72,6 @@ class MeasuredRow:
         return f"{self.network} batch {self.batch} {self.task.layout}".rstrip()
 
     def table(self, parts: Parts) -> KernelTable:
-        """The kernels of its cells or layers."""
         texts, counts = zip(*parts, strict=True)
         return table_of_texts(texts, counts, self.copied_bytes)
 
@@ -204,11 +203,9 @@ class FamilyRecords:
 
     @cached_property
     def clouds(self) -> dict[int, Float32]:
-        """The kernels of every set in the family's embedding."""
         return embedded(self.observations, embedding_of(self.family))
 
     def points(self, row: int) -> Float32:
-        """The kernels of a row in the family's embedding."""
         return self.clouds[id(self.observations[row].kernels)]
 
     def learn(self, places: NDArray[np.bool_], *, with_trees: bool = True) -> FamilyModel:
@@ -220,7 +217,6 @@ class FamilyRecords:
         return fit(chosen, embedding_of(self.family), self.clouds, with_trees=with_trees)
 
     def predict(self, model: FamilyModel, places: Sequence[int]) -> list[NetworkPrediction]:
-        """What a model predicts of the rows at these places."""
         rows = [self.observations[i] for i in places]
         points = [self.points(i) for i in places]
         return model.predict_all([one.kernels for one in rows], [one.task for one in rows], points)

@@ -86,7 +86,6 @@ class HeldOutLaws:
 
     @cached_property
     def kernels(self) -> SharedKernels:
-        """Which kernels the rows have in common."""
         return SharedKernels(self.records.observations)
 
     @cached_property
@@ -111,7 +110,6 @@ class HeldOutLaws:
 
     @cached_property
     def held_out(self) -> dict[str, list[HeldOut]]:
-        """The draws of each regime of folds."""
         jobs = [
             (regime, draw, int(number))
             for regime, drawn in self.folds.items()

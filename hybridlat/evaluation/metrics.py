@@ -146,7 +146,6 @@ class ConfidenceLevel:
     device_s: float = 0.0
 
     def to_json(self) -> dict[str, float]:
-        """The object in ``calibration`` of ``evaluate --json``."""
         values = asdict(self).items()
         return {name: round(v, _DIGITS[name]) if name in _DIGITS else v for name, v in values}
 
@@ -259,7 +258,6 @@ class TargetReport:
     notes: tuple[str, ...] = ()
 
     def rows(self) -> list[ResultRow]:
-        """One row per result, in the order of regimes."""
         asked: dict[str, int] = {}
         for j in self.results:
             asked[j.regime] = max(asked.get(j.regime, 0), len(j.predictions))
@@ -283,7 +281,6 @@ class TargetReport:
         ]
 
     def predictions(self, regime: str) -> Sequence[Prediction]:
-        """Our own answers in a regime."""
         own = (j.predictions for j in self.results if (j.regime, j.method) == (regime, OWN))
         return next(own, ())
 

@@ -191,7 +191,6 @@ class Tracker:
             return str(self._client.create_model_version(name, f"{root}/model", run.id).version)
 
     def promote(self, target: Target, version: str) -> None:
-        """Move the alias ``champion`` of the target's model to this version."""
         with _calling("move the alias champion"):
             self._client.set_registered_model_alias(model_name(target), CHAMPION, version)
 

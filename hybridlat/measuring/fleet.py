@@ -182,7 +182,6 @@ class Fleet:
         self._total += size
 
     def end(self, requests: Sequence[MeasureRequest]) -> None:
-        """Count what is done."""
         self._done += size_of(requests)
         if self._on_progress is not None:
             left_s = (time.monotonic() - self._began) / self._done * (self._total - self._done)
@@ -229,7 +228,6 @@ class FleetMeasurer:
         return answer
 
     def lower(self, network: Network) -> Lowered:
-        """See Backend."""
         return cast("Lowered", self.ask(registry.lower, network, self.target))
 
     def measure(

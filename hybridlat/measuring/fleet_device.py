@@ -69,7 +69,6 @@ class FleetDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def name(self) -> str:
-        """What its worker is called."""
         return self.host or " ".join(["local", *(f"{k}={v}" for k, v in self.env.items())])
 
     @property
@@ -146,7 +145,6 @@ class DeviceReport:
     busy_s: float = 0.0
 
     def add(self, outcome: Outcome) -> None:
-        """Count what it measured."""
         self.busy_s += outcome.seconds
         for record in outcome.found.measurements:
             self.failures += record.failure is not None

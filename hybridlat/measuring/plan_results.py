@@ -54,7 +54,6 @@ class _Board:
 
     @property
     def runtime(self) -> str:
-        """The engine with its version, as in a target."""
         return f"{self.facts['engine']}-{self.facts['engine_version']}"
 
 

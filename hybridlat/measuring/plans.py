@@ -129,7 +129,6 @@ class Draft:
         self, name: str, network: Network, precision: str, *, stage: int = 0, title: str = "",
         again: int = 0, labels: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
-        """A whole network, optimised by the engine as it always does."""
         task = self.time(
             (self.item(network, precision, "network"),),
             stage=stage, title=title or f"networks {precision}", label=name, again=again,
@@ -158,7 +157,6 @@ class Draft:
             self.record(job.signature, "cell", precision, task, "differential", labels)
 
     def has(self, signature: str, precision: str, method: str) -> bool:
-        """Whether a record is planned already."""
         return (signature, precision, method) in self._met
 
     def add_breakdown(self, name: str, network: Network, lowered: Lowered, precision: str) -> None:

@@ -136,7 +136,6 @@ class MeasuringProcess(contextlib.AbstractContextManager["MeasuringProcess"]):
         return f"the measuring process {end}" + (f", its last words: {output}" if output else "")
 
     def kill(self) -> None:
-        """End it now."""
         self._process.kill()
         self._process.wait()
         self._connection.close()

@@ -104,7 +104,6 @@ class _Run:
     done: int = 0
 
     def visit(self) -> None:
-        """Make the visits, by one process after the other."""
         for process in range(self.settings.max_processes):
             reference_us, overhead_us = self._constants_us()
             wanted = [
@@ -119,7 +118,6 @@ class _Run:
             self._visit_in(process, wanted)
 
     def is_late(self) -> bool:
-        """Whether the budget is over."""
         budget_s = self.settings.budget_s
         return budget_s is not None and time.monotonic() - self.started > budget_s
 

@@ -141,7 +141,6 @@ def precision_of(model: ModelProto) -> FilePrecision:
 
 
 def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
-    """The operators of a graph and of the branches in it."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:

@@ -49,7 +49,6 @@ class OnnxFile:
 
     @cached_property
     def parsed(self) -> Parsed:
-        """The operators and constants."""
         return self.parse()
 
     @property

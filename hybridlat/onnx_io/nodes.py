@@ -62,7 +62,6 @@ class FileNode:
     data: bytes
 
     def proto(self) -> NodeProto:
-        """The operator as protobuf again."""
         proto: NodeProto = NodeProto.FromString(self.data)
         proto.name, proto.domain = self.name, self.domain
         return proto

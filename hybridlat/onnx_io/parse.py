@@ -58,7 +58,6 @@ class Parsed:
 
     @cached_property
     def model(self) -> ModelProto:
-        """All of it as protobuf again."""
         model = ModelProto()
         model.CopyFrom(self.frame)
         model.graph.initializer.extend([v.tensor(name) for name, v in self.tensors.items()])

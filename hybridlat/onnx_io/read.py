@@ -215,7 +215,6 @@ def _inferred_types(way: Walk, frame: Frame) -> dict[str, TensorType]:
 
 
 def _again(way: Walk, frame: Frame, types: Mapping[str, TensorType]) -> Walk:
-    """The same operators, with types of what was unknown."""
     made = {out for node in way.kept for out in node.outputs}
     known = {name: value for name, value in way.known.items() if name not in made}
     again = walk(way.kept, known, frame, types)

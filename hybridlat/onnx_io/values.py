@@ -94,7 +94,6 @@ class Value(NamedTuple):
         return numpy_helper.to_array(tensor)
 
     def tensor(self, name: str) -> TensorProto:
-        """As protobuf again."""
         tensor: TensorProto = TensorProto.FromString(self.data)
         if name:
             tensor.name = name

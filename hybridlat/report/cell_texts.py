@@ -179,7 +179,6 @@ class Row:
         return where_text(self.paths, width) or first_and_more(nodes) or "by the engine"
 
     def label(self, width: int) -> str:
-        """Its kernels."""
         return chain(self.ops, width) or self.cells[0].signature[:8]
 
     @property

@@ -43,7 +43,6 @@ class CellDifference:
         return max(known) - min(known) if known else 0.0
 
     def cells(self, scale: Scale) -> list[Cell]:
-        """The total of each network, for a table."""
         return [
             Cell("–", "hint") if count == 0
             else Cell("unknown", "unsupported") if total is None

@@ -52,7 +52,6 @@ class PredictionTable:
         return len(self.networks) * len(self.batches) * len(self.targets)
 
     def estimates(self) -> list[Estimate]:
-        """All of them, by network, batch and target."""
         return [answer for _, answer in self.rows() if isinstance(answer, Estimate)]
 
     def rows(self) -> list[tuple[Place, Estimate | HybridlatError]]:
@@ -79,7 +78,6 @@ class PredictionTable:
             console.print(Text(note, "dim"))
 
     def markdown(self) -> str:
-        """A table of GitHub's Markdown, one row for each network, batch and target."""
         note = _note(self)
         return _whole(self).markdown() + "\n" + (f"\n{note}\n" if note else "")
 

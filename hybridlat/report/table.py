@@ -129,7 +129,6 @@ class Table:
         )
 
     def markdown(self) -> str:
-        """A table of GitHub's Markdown, without a line break at its end."""
         rows = [
             [column.title for column in self.columns],
             ["---:" if column.right else "---" for column in self.columns],

@@ -138,7 +138,6 @@ def _drop(
     *,
     dry_run: bool = False,
 ) -> CacheSweep:
-    """Drop what ``drops`` says, and the oldest over ``max_bytes``."""
     dropped: list[dict[str, object]] = []
     dropped_bytes = kept = kept_bytes = 0
     for key, scope, made_at_s, size in connection.rows(_NEWEST_FIRST, {}):

@@ -123,7 +123,6 @@ class Connection:
         return self._number, version, self._raw.total_changes
 
     def rows(self, sql: str, values: Values) -> list[Row]:
-        """The rows of a question."""
         sql, single = _with_lists(sql, values)
         rows: list[Row] = self._raw.execute(self._translated(sql), single).fetchall()
         return rows
@@ -137,7 +136,6 @@ class Connection:
         return int(cursor.rowcount)
 
     def define(self, sql: str) -> None:
-        """Run a statement that makes a table or an index."""
         self._raw.execute(sql)
 
     @contextmanager
@@ -163,7 +161,6 @@ class Connection:
             self._raw.execute("VACUUM")
 
     def close(self) -> None:
-        """End the connection."""
         if self._raw is not None:
             self._raw.close()
 
@@ -224,7 +221,6 @@ class PostgresConnection(Connection):
     @staticmethod
     @cache
     def _translated(sql: str) -> str:
-        """The statement with psycopg's names of parameters."""
         return re.sub(r":([a-z_][a-z_0-9]*)", r"%(\1)s", sql)
 
 

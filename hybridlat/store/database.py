@@ -94,7 +94,6 @@ class Database:
             ) from error
 
     def keys(self, sql: str, values: Values | None = None) -> list[bytes]:
-        """The one column of a question."""
         return [key for (key,) in self.read(tuple[bytes], sql, values)]
 
     def paged(self, form: type[R], sql: str, keys: list[bytes]) -> Iterator[R]:

@@ -48,7 +48,6 @@ class Moves:
         return made
 
     def measurement(self, record: Measurement) -> Measurement:
-        """A record under the hash of today."""
         return replace(record, signature=self.hashes.get(record.signature, record.signature))
 
     def breakdown(self, item: Breakdown) -> Breakdown:
@@ -56,7 +55,6 @@ class Moves:
         return Breakdown.from_json(self.body(item.to_json())) if self.hashes else item
 
     def body(self, body: dict[str, Any]) -> dict[str, Any]:
-        """A record or breakdown as JSON, under the hashes of today."""
         hashes = self.hashes
         body = {**body, "signature": hashes.get(body["signature"], body["signature"])}
         for name in ("cells", "layers"):

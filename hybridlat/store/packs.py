@@ -123,7 +123,6 @@ class PackLookup:
             raise self.damaged(INFO_FILE, "it lists files outside the pack")
 
     def damaged(self, name: str, problem: object) -> StoreError:
-        """The error that says which file of the pack is wrong, and in what way."""
         words = (getattr(problem, "strerror", None) or str(problem)).strip()
         return StoreError(f"the pack {self.folder} is damaged: {name}: {words}")
 
@@ -170,12 +169,10 @@ class PackLookup:
                     yield record
 
     def breakdowns(self, target: Target | None = None) -> Iterator[Breakdown]:
-        """The breakdowns, in a stable order."""
         if target in (None, self.target):
             yield from self._read("breakdowns", Breakdown.from_json)
 
     def all_signature_texts(self) -> Iterator[tuple[str, str]]:
-        """(hash, text) of every signature of the pack."""
         for item in self._read("signatures", partial(msgspec.convert, type=_Text)):
             yield item.hash, item.text
 
@@ -205,7 +202,6 @@ class PackLookup:
             yield part
 
     def signature_texts(self, hashes: Iterable[str]) -> dict[str, str]:
-        """The texts of those hashes that the pack has."""
         wanted = set(hashes)
         return {h: text for h, text in self.all_signature_texts() if h in wanted}
 

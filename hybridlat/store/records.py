@@ -191,13 +191,11 @@ class Records:
         return list(self._decoded(Measurement.from_json, BODIES, keys))
 
     def breakdowns(self, target: Target | None = None) -> Iterator[Breakdown]:
-        """The breakdowns, by target and content."""
         for one in self.targets() if target is None else [target]:
             keys = self._database.keys(_BREAKDOWNS, {"target": str(one)})
             yield from self._decoded(Breakdown.from_json, BREAKDOWN_BODIES, keys)
 
     def signature_texts(self, hashes: Iterable[str]) -> dict[str, str]:
-        """The texts of those hashes that have one."""
         texts = self._database.paged(tuple[bytes, str], TEXTS, [key_of(h) for h in hashes])
         return {key.hex(): text for key, text in texts}
 
@@ -229,7 +227,6 @@ class Records:
         return [TargetStats(t, *found[str(t)]) for t in self.targets() if str(t) in found]
 
     def _decoded(self, read: Callable[[object], T], sql: str, keys: list[bytes]) -> Iterator[T]:
-        """The stored records of these keys; StoreError where one is damaged."""
         for _, body in self._database.paged(tuple[bytes, bytes], sql, keys):
             try:
                 yield read(unpacked(body))

@@ -182,7 +182,6 @@ class Candidate:
         return Verdict(accepted, f"{'accepted' if accepted else word}: {reason}", error, old)
 
     def save(self, folder: Path) -> None:
-        """Write model, composition and card."""
         folder.mkdir(parents=True)
         kept = ("rmspe", "mape", "coverage")
         metrics = {r: {key: getattr(s, key) for key in kept} for r, s in self.scores.items()}

@@ -47,7 +47,6 @@ class KernelBuilder(NetworkBuilder):
         return max(round(value / step) * step, low if step < low else step)
 
     def width(self, tensor: str) -> int:
-        """Channels of a tensor."""
         return self.shape(tensor)[1]
 
     def side(self, tensor: str) -> int:
@@ -55,12 +54,10 @@ class KernelBuilder(NetworkBuilder):
         return self.shape(tensor)[2]
 
     def like(self, tensor: str, channels: int = 0, side: int = 0) -> Shape:
-        """The shape of a tensor with other channels or another side."""
         side = side or self.side(tensor)
         return (1, channels or self.width(tensor), side, side)
 
     def image(self, channels: int, side: int) -> str:
-        """The network's input."""
         return self.input((1, channels, side, side), "x")
 
     def node(
@@ -84,13 +81,11 @@ class KernelBuilder(NetworkBuilder):
         return self.aside(self.conv(tensor, channels, 1))
 
     def windowed(self, op: str, inputs: Sequence[str], shape: Shape, window: Sequence[int]) -> str:
-        """An operator with a window: its size, stride and padding."""
         size, stride, pad = window
         return self.node(op, inputs, shape, kernel_shape=(size, size), pads=(pad,) * 4,
                          strides=(stride, stride))  # fmt: skip
 
     def pooled(self, tensor: str, op: str, window: Sequence[int]) -> str:
-        """A pool."""
         size, stride, pad = window
         after = (self.side(tensor) + 2 * pad - size) // stride + 1
         return self.windowed(op, (tensor,), self.like(tensor, side=after), window)
@@ -100,11 +95,9 @@ class KernelBuilder(NetworkBuilder):
         return self.aside(self.pooled(tensor, "MaxPool", (3, 1, 1)))
 
     def means(self, tensor: str) -> str:
-        """The means of all channels."""
         return self.node("GlobalAveragePool", (tensor,), self.like(tensor, side=1))
 
     def reshaped(self, tensor: str, shape: Shape) -> str:
-        """The tensor in another shape."""
         return self.node("Reshape", (tensor, self.numbers(*shape)), shape)
 
     def vectors(self, count: int, size: int) -> list[str]:

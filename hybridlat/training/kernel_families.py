@@ -31,7 +31,6 @@ class Family:
     end: float = 1.0
 
     def draw(self, k: KernelBuilder) -> str:
-        """The tensor that the network gives."""
         result = self.body(k, self.start(k), *map(k.choose, self.choices))
         return k.edge(result) if k.rng.random() < self.end else result
 

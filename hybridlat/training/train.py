@@ -165,7 +165,6 @@ def _priors(target: Target, dataset: Dataset) -> tuple[CellModel, ...]:
 
 
 def _record(run: tracking.TrackedRun, candidate: Candidate, verdict: Verdict, store: str) -> None:
-    """Parameters, metrics and held-out predictions of a training, into the tracker's run."""
     dataset, config = candidate.dataset, candidate.config
     run.log(
         {

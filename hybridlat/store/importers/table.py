@@ -160,7 +160,6 @@ class _Row:
     columns: Columns
 
     def network(self, where: str, default: Target | None) -> NetworkRow:
-        """The row as a network's latency; raises Refusal."""
         columns = self.columns
         if (count := len(self.cells)) != (width := len(columns.header)):
             raise Refusal(
