@@ -6,7 +6,7 @@ latencies; out go records with their raw samples, and a report.
     measurer            requests by the protocol of their engine, on this machine
     replicas, pairs     one run in measuring processes: copies of cells, or cells with predecessors
     statistics          the one analysis, from samples to a latency and its spread
-    process, worker     the measuring process, from both of its sides
+    process             the measuring process, from both of its sides
     plans, plan_*, ssh  the same pairs by a plan, measured here or on boards, and read back
     fleet               several devices at once
     tables              whole networks that others measured

@@ -1,8 +1,12 @@
-"""The measuring process from its parent's side: start it, ask it, notice its death, stop it.
+"""The measuring process: it builds networks, times them between reference runs, and reports.
 
-A plain subprocess in a session of its own, not one of ``multiprocessing``: that would run the
-caller's main module again (a script without a guard, a notebook and standard input have none that
-can be run twice), may not be started by daemonic processes, and gets the terminal's Ctrl-C.
+    python -m hybridlat.measuring.process FD PARENT     FD: a socket to the parent, PARENT its id
+
+A process of its own, so that a crash or a hang costs one job, and so that addresses and cores,
+which a process keeps for its whole life, differ between visits of the same thing. It is a plain
+subprocess in a session of its own, not one of ``multiprocessing``: that would run the caller's main
+module again (a script without a guard, a notebook and standard input have none that can be run
+twice), may not be started by daemonic processes, and gets the terminal's Ctrl-C.
 """
 
 from __future__ import annotations
@@ -20,11 +24,13 @@ from multiprocessing.connection import Connection
 
 from hybridlat.board import BoardError
 from hybridlat.board.lock import held, machine_lock
-from hybridlat.errors import BackendUnavailable
-from hybridlat.measuring.visiting import VisitResult, VisitTask
+from hybridlat.engines import registry
+from hybridlat.engines.host import pin, usable_cores
+from hybridlat.errors import BackendUnavailable, HybridlatError
+from hybridlat.measuring.visiting import References, VisitResult, VisitTask, visit
+from hybridlat.schema.workers import end_with
 
 JOB_TIMEOUT_S = 240.0
-_WORKER = "hybridlat.measuring.worker"
 _LAST_WORDS_BYTES = 2000
 _LAST_WORDS_SHOWN = 300
 _log = logging.getLogger(__name__)
@@ -79,8 +85,9 @@ class MeasuringProcess(contextlib.AbstractContextManager["MeasuringProcess"]):
         self._words = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the process
         with there:
             descriptor = there.fileno()
+            command = [sys.executable, "-P", "-m", "hybridlat.measuring.process"]
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", _WORKER, str(descriptor), str(os.getpid())],
+                [*command, str(descriptor), str(os.getpid())],
                 stdin=subprocess.DEVNULL, stdout=self._words, stderr=self._words,
                 pass_fds=(descriptor,), start_new_session=True,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(module_path)},
@@ -163,3 +170,36 @@ def _refuse_what_cannot_start(backend: str) -> None:
             f"the measuring process cannot import the backend {name!r} of {module}: define it at "
             "the top of a module of its own"
         )
+
+
+def main(arguments: list[str]) -> None:
+    """In the process: serve the parent until it closes the socket or dies."""
+    # Ctrl-C is the parent's to answer: it ends this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    descriptor, parent = map(int, arguments)
+    end_with(parent)
+    with Connection(descriptor) as parent_side, contextlib.suppress(EOFError, ConnectionError):
+        _serve(parent_side)
+
+
+def _serve(parent_side: Connection) -> None:
+    """Answer tasks; EOFError or ConnectionError when the parent is gone."""
+    place, options, sys.path[:], pythonpath = parent_side.recv()
+    os.environ.pop("PYTHONPATH", None)
+    if pythonpath is not None:
+        os.environ["PYTHONPATH"] = pythonpath
+    try:
+        backend = registry.backend_at(place)(**options)
+        cores = usable_cores()
+        pin(backend.target.threads or 1)
+        references = References(backend)
+    except HybridlatError as error:
+        parent_side.send(str(error))
+        return
+    parent_side.send("")
+    while isinstance(task := parent_side.recv(), VisitTask):
+        parent_side.send(visit(backend, references, task, cores))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -168,7 +168,7 @@ def workers_of(parent: int) -> list[int]:
             words = (place / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"hybridlat.measuring.worker" in words and str(parent).encode() in words:
+        if b"hybridlat.measuring.process" in words and str(parent).encode() in words:
             result.append(int(place.name))
     return result
 
