@@ -15,7 +15,7 @@ import sys
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from importlib import metadata
 
 from hybridlat.errors import HybridlatError, InputError
@@ -103,7 +103,7 @@ def evaluate_targets(
 
         @cache
         def tracker() -> tracking.Tracker:
-            """Opened once there is something to judge: loading MLflow takes seconds."""
+            """Opened once there are figures to keep: loading MLflow takes seconds."""
             if not chosen.track:
                 return tracking.Tracker()
             on_message("opening MLflow")
@@ -118,9 +118,7 @@ def evaluate_targets(
                     on_message(f"target {index + 1} of {len(order)}: {target}{after}")
                 report = None
                 try:
-                    config, ready = judge.prepare(target)
-                    tracker()
-                    report = ready()
+                    config, report = judge.report(target)
                 except HybridlatError as error:
                     if len(order) == 1:
                         raise
@@ -159,23 +157,24 @@ class _Judge:
     on_message: OnMessage
     families: dict[str | None, Regimes] = field(default_factory=dict)
 
-    def prepare(self, target: Target) -> tuple[FitConfig, Callable[[], TargetReport]]:
-        """All regimes of a target, cell by cell or beside its kin where it has no cells; the call
-        takes minutes. InputError where too little is recorded of it."""
+    def report(self, target: Target) -> tuple[FitConfig, TargetReport]:
+        """All regimes of a target, cell by cell or beside its kin where it has no cells.
+
+        InputError where too little is recorded of it.
+        """
         options = self.options
         try:
             dataset = load(target, sources_of(target, self.store))
         except OnlyNetworks:
             self.on_message(f"{target}: reading the whole networks of its family")
             regimes = self._regimes(target)  # says why not, before a device is looked for
-            regimes.places(target, options.networks)
-            config, names = self._config(target), options.networks
-            return config, partial(regimes.evaluate, target, config, options.methods, names)
+            config = self._config(target)
+            return config, regimes.evaluate(target, config, options.methods, options.networks)
         if options.networks is not None:
             dataset = dataset.only(options.networks)
         refuse_few(dataset)
         config = self._config(target)
-        return config, partial(self._judge, dataset, config)
+        return config, self._judge(dataset, config)
 
     def _judge(self, dataset: Dataset, config: FitConfig) -> TargetReport:
         """In all regimes: as first met too, where ten of the networks are of another version."""
