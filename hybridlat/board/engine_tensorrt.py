@@ -9,9 +9,9 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from . import DeviceLost, EngineError
 from .cuda import Cuda, Work, open_cuda
-from .engines import Engine
 from .nvml import Reading, Sensors
 from .trt_builder import EngineBuilder
+from .visits import Engine
 
 _SHORT_US = 100.0  # a graph shorter than this is timed by how fast the CPU launches it
 _SHORT_NETWORK_US = 50.0

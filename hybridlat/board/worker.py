@@ -71,7 +71,7 @@ def main(arguments: List[str]) -> int:
             if signal.getsignal(number) == signal.SIG_DFL:
                 signal.signal(number, lambda at, _: sys.exit(128 + at))  # ends the worker as well
         launcher = os.path.abspath(__file__)
-        start = functools.partial(_load(".client").Worker, launcher, command.engine, options)
+        start = functools.partial(_load(".runner").Worker, launcher, command.engine, options)
         if command.what == "check":
             worker = start()
             for key, value in sorted(worker.hello.items()):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hybridlat import Predictor
-from hybridlat.board.client import Worker
+from hybridlat.board.runner import Worker
 from hybridlat.cli import main as cli
 from hybridlat.engines.tensorrt import session as tensorrt
 from hybridlat.onnx_io import to_onnx

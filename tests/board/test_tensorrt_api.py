@@ -13,7 +13,7 @@ import pytest
 
 from hybridlat.board import DeviceLost, EngineError, NoDevice
 from hybridlat.board.cuda import PyCuda
-from hybridlat.board.engines import open_engine
+from hybridlat.board.visits import open_engine
 from tests.board import fake_tensorrt
 
 VERSIONS = ("8.5", "8.6", "10.0", "10.16", "11.4")

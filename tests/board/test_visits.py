@@ -7,9 +7,8 @@ from functools import partial
 
 import pytest
 
-from hybridlat.board.engines import Engine
 from hybridlat.board.nvml import Reading
-from hybridlat.board.visits import take_turns, visit
+from hybridlat.board.visits import Engine, take_turns, visit
 
 
 class Steady(Engine):

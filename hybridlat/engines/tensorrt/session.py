@@ -14,11 +14,10 @@ from typing import ClassVar
 
 from hybridlat import board
 from hybridlat.board import BoardError, EngineError, NoDevice, WorkerLost
-from hybridlat.board.client import Worker
 from hybridlat.board.cuda import find_driver
 from hybridlat.board.journal import board_model
 from hybridlat.board.plan import Plan
-from hybridlat.board.runner import Runner
+from hybridlat.board.runner import Runner, Worker
 from hybridlat.engines import registry, tensorrt
 from hybridlat.engines.base import Backend, Method
 from hybridlat.errors import BackendUnavailable, MeasurementError

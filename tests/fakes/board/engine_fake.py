@@ -12,8 +12,8 @@ import time
 from typing import Any, Callable, Dict, List, Optional
 
 from . import DeviceLost, EngineError, NoDevice
-from .engines import Engine
 from .nvml import Reading
+from .visits import Engine
 
 _OVERHEAD_US = 4.0
 # An operator's name as ONNX writes it: field 4 of a node, its length, a word with a capital.
