@@ -24,7 +24,7 @@ from hybridlat.schema.names import target_named
 from hybridlat.schema.target import Target
 from hybridlat.store import Store, exchange, importers
 from hybridlat.store.importers import ImportedRecords, table, trtexec_log
-from hybridlat.store.importers.columns import ColumnMap, read_column_map
+from hybridlat.store.importers.sheets import ColumnMap, read_column_map
 from hybridlat.store.importers.table import Refusal, Rows, read_networks
 from hybridlat.store.importers.trtexec_log import read_logs
 from hybridlat.store.importers.trtexec_options import CONTRADICTION

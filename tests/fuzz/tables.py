@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hybridlat.errors import StoreError
-from hybridlat.store.importers.columns import ColumnMap, read_column_map
+from hybridlat.store.importers.sheets import ColumnMap, read_column_map
 from hybridlat.store.importers.table import read_networks
 from tests.fuzz.networks import BYTES
 

@@ -8,7 +8,7 @@ import pytest
 
 from hybridlat.errors import InputError, StoreError
 from hybridlat.schema.target import Target
-from hybridlat.store.importers.columns import ColumnMap, read_column_map
+from hybridlat.store.importers.sheets import ColumnMap, read_column_map
 from hybridlat.store.importers.table import NetworkRow, Rows, read_networks
 
 T4 = Target("t4", "tensorrt-8.6", "fp16")

@@ -1,4 +1,7 @@
-"""Tables as files: CSV in the ways that spreadsheets write it, and Parquet."""
+"""Tables as files, CSV in the ways that spreadsheets write it and Parquet, and their columns.
+
+Which column is which field a TOML file says, or the columns' names.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,31 @@ import codecs
 import csv
 import io
 import re
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from hybridlat.errors import MissingExtra, StoreError
+import msgspec
+from msgspec import Struct, field
+
+from hybridlat.errors import InputError, MissingExtra, StoreError
 from hybridlat.schema.files import read_bytes
-from hybridlat.store.importers.cells import as_text, plain
+from hybridlat.schema.plugins import shipped_table
+from hybridlat.schema.wire import phrase_of
+from hybridlat.store.importers.cells import US_OF_UNIT, Roles, as_text, plain, roles_of
 
 MOST_ROWS = 1_000_000
 """What a table of networks stays far below."""
+FIELDS: Mapping[str, Sequence[str]] = shipped_table("names")["columns"]
+"""Fields, and the names by which their columns are known without a mapping."""
+STATED_ONCE = ("device", "precision", "threads", "batch", "size", "height", "width")
+"""Fields that have one column or constant, whatever it is called; of others the first counts."""
+_UNIT_IN_NAME = re.compile(
+    rf"(.+?)[ _]?[ _(\[]({'|'.join(sorted(US_OF_UNIT, key=len, reverse=True))})[)\]]?",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -124,3 +142,125 @@ def _parquet(file: Path) -> Sheet:
             f"{file} cannot be read as Parquet: {plain(str(error).partition(chr(10))[0])}"
         ) from None
     return Sheet(header, list(zip(*columns, strict=True)))
+
+
+class Units(Struct, frozen=True, forbid_unknown_fields=True):
+    """The unit of the latency; empty where the column's name says it."""
+
+    latency: Literal["ns", "us", "ms", "s", ""] = ""
+
+
+class ColumnMap(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a mapping file says.
+
+    ``columns`` field → column; ``constants`` field → value for rows that state none; ``units``
+    of the latency; ``values`` field → the table's word → hybridlat's; ``labels`` further columns
+    that records keep.
+    """
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    constants: Mapping[str, str | int | float] = field(default_factory=dict)
+    units: Units = Units()
+    values: Mapping[str, Mapping[str, str | int | float]] = field(default_factory=dict)
+    labels: tuple[str, ...] = ()
+
+
+def read_column_map(path: Path) -> ColumnMap:
+    """The mapping in a TOML file; InputError names what it cannot say, and the choices."""
+    try:
+        read = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), ColumnMap)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    except msgspec.ValidationError as error:
+        raise InputError(
+            f"{path} is no mapping: {plain(phrase_of(error))} (it may hold tables of texts, "
+            "[columns], [constants], [units] with latency = ns, us, ms or s and [values.FIELD], "
+            "and a list of texts, labels)"
+        ) from None
+    except (RecursionError, ValueError) as error:  # also of UTF-8, or of thousands of digits
+        raise InputError(f"{path} is not TOML: {plain(error)}") from None
+    choices = ", ".join(FIELDS)
+    for name in ("columns", "constants", "values"):
+        known = FIELDS.keys() - ({"latency", "throughput"} if name == "constants" else ())
+        for unknown in getattr(read, name).keys() - known:
+            raise InputError(
+                f"{path}: {name} knows no field {unknown!r:.60}: choose from {choices}"
+            )
+    return read
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Where a table has its fields: the position of the column of each.
+
+    ``roles`` are those of the marks in the numbers of each field, ``unit`` that of the latency.
+    """
+
+    places: Mapping[str, int]
+    header: tuple[str, ...]
+    roles: Mapping[str, Roles]
+    unit: str
+    column_map: ColumnMap
+
+
+def columns_of(column_map: ColumnMap, path: Path, sheet: Sheet) -> Columns:
+    """The columns of a mapping, and those that a table's header names by itself.
+
+    StoreError for what is missing in the table at ``path``, or stands there twice.
+    """
+    header, mapped = sheet.header, column_map.columns
+    for column in (*mapped.values(), *column_map.labels):
+        if (times := header.count(column)) != 1:
+            raise StoreError(
+                f"{path} has {'no column' if not times else f'{times} columns'} {column!r:.60}, "
+                f"which the mapping names: it has {plain(', '.join(header))}"
+            )
+    places = {name: header.index(column) for name, column in mapped.items()}
+    free = [i for i, column in enumerate(header) if column not in mapped.values()]
+    timed = {i: title for i in free for title, unit in [_unit_of(header[i])] if unit}
+    titles = {i: _plain(header[i]) for i in free}
+    for name in FIELDS.keys() - mapped.keys():
+        named = timed if name == "latency" else titles
+        known = [i for alias in FIELDS[name] for i, title in named.items() if title == alias]
+        stated = [header[i] for i in known if name in STATED_ONCE or named[i] == named[known[0]]]
+        if known and name in column_map.constants:
+            stated = [*stated, "the constant"] if name in STATED_ONCE else []
+        if len(stated) > 1:
+            raise StoreError(
+                f"{path} states the {name} twice, by {plain(' and '.join(stated))}: name the "
+                "column that counts with --columns, or leave the others out"
+            )
+        if stated:
+            places[name] = known[0]
+    if not {"latency", "throughput"} & places.keys():
+        raise StoreError(
+            f"{path} has no column of latencies with a unit in its name (latency_us, latency_ms, "
+            f"latency_s) and none of images_per_second: it has {plain(', '.join(header))}; rename "
+            "one, or name it and its unit with --columns"
+        )
+    column = header[places["latency"]] if "latency" in places else "latency_us"
+    unit = column_map.units.latency or _unit_of(column)[1]
+    if not unit:
+        raise StoreError(
+            f"{path}: the unit of {column!r:.60} is not stated: add "
+            '[units] latency = "ms" to the mapping'
+        )
+    if not {"network", "onnx"} & {*places, *column_map.constants}:
+        raise StoreError(
+            f"{path} has no column network, model or onnx: rename it, or name it with --columns"
+        )
+    roles = {
+        name: roles_of((row[i] for row in sheet.rows if i < len(row)), sheet.decimal)
+        for name, i in places.items()
+    }
+    return Columns(places, header, roles, unit, column_map)
+
+
+def _unit_of(column: str) -> tuple[str, str]:
+    """``latency_ms`` or ``Latency (ms)`` as (latency, ms); no unit, no second."""
+    match = _UNIT_IN_NAME.fullmatch(column.strip())
+    return (_plain(match[1]), match[2].lower()) if match else (_plain(column), "")
+
+
+def _plain(column: str) -> str:
+    return re.sub(r"[\s_-]+", "_", column.strip().lower())

@@ -14,8 +14,7 @@ from hybridlat.store.importers import cells
 from hybridlat.store.importers.cells import Refusal as Refusal
 from hybridlat.store.importers.cells import Size as Size
 from hybridlat.store.importers.cells import as_text
-from hybridlat.store.importers.columns import ColumnMap, Columns, columns_of
-from hybridlat.store.importers.sheets import read_sheet
+from hybridlat.store.importers.sheets import ColumnMap, Columns, columns_of, read_sheet
 
 ENDINGS = (".csv", ".tsv", ".parquet")
 _PARTS = ("device", "engine", "precision")
