@@ -13,7 +13,6 @@ import click
 
 from hybridlat.cli import options
 from hybridlat.cli.output import ProgressShown, aside, print_json
-from hybridlat.engines.boards import board_of
 from hybridlat.errors import InputError
 from hybridlat.estimate.surprise import contradictions, surprises
 from hybridlat.measuring import tables
@@ -90,7 +89,7 @@ def import_(
             results = [import_results(path, opened, board_id) for path in paths]
         elif kind == "trtexec":
             document, asides = _import_rows(
-                opened, read_logs(paths, default, board_of), nets, default, shown
+                opened, read_logs(paths, default, tables.board_of), nets, default, shown
             )
         elif kind == "networks":
             column_map = ColumnMap() if columns is None else read_column_map(columns)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hybridlat.engines.boards import board_of
 from hybridlat.measuring import tables
+from hybridlat.measuring.tables import board_of
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.target import PRECISIONS
 from hybridlat.store import Store

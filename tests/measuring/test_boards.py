@@ -2,7 +2,7 @@
 
 import pytest
 
-from hybridlat.engines.boards import board_of
+from hybridlat.measuring.tables import board_of
 from hybridlat.store.importers.table import Refusal
 
 GIB = 2**30
