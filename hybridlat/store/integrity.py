@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from hybridlat.errors import StoreError
-from hybridlat.graph.format_1 import read_any
 from hybridlat.graph.signature import hash_of
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.shown import visible
 from hybridlat.store import cache
 from hybridlat.store.database import Database
+from hybridlat.store.moving import read_any
 from hybridlat.store.packs import LOOKUP_FILE, PackLookup
 from hybridlat.store.records import BODIES, BREAKDOWN_BODIES, TEXTS, LatencyRow, entry_of, row_of
 from hybridlat.store.rows import unpacked

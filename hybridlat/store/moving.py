@@ -1,7 +1,9 @@
-"""Records of older signature formats, moved to the present one by reading their texts again.
+"""Records of signature format 1, moved to the present one by reading their texts again.
 
-Nothing is measured anew: a signature's text says all that its hash stands for. A record's id is a
-hash of its content, so it changes with the signature, and a record that is moved twice is one.
+Its texts had a line for each constant, with all values of small ones, and operators as their file
+wrote them: read here, they are networks in their normal form, to be signed anew. Nothing is
+measured anew. A record's id is a hash of its content, so it changes with the signature, and a
+record that is moved twice is one.
 """
 
 from __future__ import annotations
@@ -14,13 +16,17 @@ import msgspec
 from msgspec.structs import replace
 
 from hybridlat.errors import StoreError
-from hybridlat.graph.format_1 import moved
+from hybridlat.graph import signature_reading
+from hybridlat.graph.network import Network
+from hybridlat.graph.normal import normal_form, with_onnx_names
+from hybridlat.graph.signature import HEADER, Signature, sign
 from hybridlat.schema import wire
 from hybridlat.schema.measurement import Breakdown, Measurement, id_of
 from hybridlat.store.connection import Connection
 from hybridlat.store.rows import KIND_CODES, batches, key_of, packed, unpacked
 
 BATCH = 500
+_HEADER_1 = "hybridlat-signature 1"
 _DELETE_TEXT = "DELETE FROM signature WHERE hash = :hash"
 _ADD_TEXT = "INSERT INTO signature (hash, text) VALUES (:hash, :text) ON CONFLICT DO NOTHING"
 _KEYS, _BODIES = "SELECT id FROM {}", "SELECT id, body FROM {} WHERE id IN :keys"
@@ -29,6 +35,50 @@ _MOVE_ROW = """
 UPDATE measurement SET id = :id, signature = :signature
 WHERE target_id = (SELECT id FROM target WHERE name = :target) AND kind = :kind
 AND signature = :before AND id = :old"""
+
+
+def read_any(text: str) -> Network:
+    """The network of a text of either format; ValueError for one of none."""
+    if not text.startswith(f"{_HEADER_1}\n"):
+        return signature_reading.read(text)
+    return with_onnx_names(normal_form(signature_reading.read(_rewritten(text))))
+
+
+def moved(hash_: str, text: str) -> Signature:
+    """The signature in the present format of what a text stands for; itself where it has that.
+
+    What cannot be read stays as it is.
+    """
+    if not text.startswith(f"{_HEADER_1}\n"):
+        return Signature(hash_, text)
+    try:
+        return sign(read_any(text))
+    except (ValueError, LookupError, TypeError, ArithmeticError):
+        return Signature(hash_, text)
+
+
+def _rewritten(text: str) -> str:
+    """The lines of the present format: constants where they are read."""
+    constants: dict[str, str] = {}
+    lines = [HEADER]
+    for line in text.strip().split("\n")[1:]:
+        word, _, rest = line.partition(" ")
+        if word == "constant":
+            head, has_values, values = rest.partition(" =")
+            number, dtype, shape = (*head.split(" "), "")[:3]
+            written = ",".join(values.split())
+            constants[number] = f"{dtype}:{shape}{'=' * bool(has_values)}{written}"
+        elif word == "input":
+            number, dtype, shape = (*rest.split(" "), "")[:3]
+            lines.append(f"input {number} {dtype}:{shape}")
+        elif word == "node":
+            head, _, wiring = rest.partition(" (")
+            sources, _, results = wiring.partition(") -> (")
+            read = " ".join(constants.get(number, number) for number in sources.split(" "))
+            lines.append(f"node {head} ({read}) -> ({results}")
+        else:
+            lines.append(line)
+    return "\n".join([*lines, ""])
 
 
 @dataclass

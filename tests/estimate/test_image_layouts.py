@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from hybridlat.estimate.structure import _kernels
-from hybridlat.graph.format_1 import moved
 from hybridlat.model.geometry import geometry
 from hybridlat.report.cell_texts import what_text
 from hybridlat.schema.structure import CellStructure
+from hybridlat.store.moving import moved
 
 # Turned round for an operator that has no quantised kernel, and back.
 OLD_TEXT = """hybridlat-signature 1
