@@ -12,6 +12,7 @@ import argparse
 import functools
 import importlib
 import os
+import re
 import signal
 import sys
 from typing import Any, Dict, List
@@ -32,15 +33,11 @@ def _load(name: str) -> Any:
 
 def _seconds(text: str) -> float:
     """``90``, ``90s``, ``8m`` or ``2h`` in seconds."""
-    unit = {"s": 1.0, "m": 60.0, "h": 3600.0}.get(text[-1:], 0.0)
-    number = text[:-1] if unit else text
-    try:
-        value = float(number) * (unit or 1.0)
-    except ValueError:
-        value = 0.0
-    if value <= 0:
+    parts = re.match(r"([0-9]*[.]?[0-9]+)([smh]?)\Z", text)
+    value = float(parts.group(1)) if parts else 0.0
+    if not parts or not value:
         raise argparse.ArgumentTypeError("%r is no time: write 90s, 8m or 2h" % text)
-    return value
+    return value * {"m": 60.0, "h": 3600.0}.get(parts.group(2), 1.0)
 
 
 def _arguments(arguments: List[str]) -> argparse.Namespace:

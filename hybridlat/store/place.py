@@ -30,23 +30,17 @@ class StorePlace:
     """
 
     def __init__(self, url: str | Path) -> None:
-        if not isinstance(url, str | Path):
-            raise StoreError(
-                f"a store is given by its path or URL, as text, not as a {type(url).__name__}: "
-                "leave it out for the file in the user's data folder"
-            )
-        text = str(url)
-        if "\0" in text or not text.strip():
-            problem = "it holds a NUL" if text.strip() else "it is empty"
-            raise StoreError(f"{text[:100]!r} is no address of a store: {problem}")
+        text = str(url) if isinstance(url, str | Path) else ""
         self.url = text if "://" in text else f"sqlite:///{Path(text).expanduser()}"
         self.address = without_password(self.url)
         scheme, _, rest = self.url.partition("://")
         self.is_server = scheme in _SERVERS
-        if not self.is_server and (scheme != "sqlite" or (rest and not rest.startswith("/"))):
+        is_file = scheme == "sqlite" and (not rest or rest.startswith("/"))
+        if not text.strip() or "\0" in text or not (self.is_server or is_file):
+            shown = self.address if text else url
             raise StoreError(
-                f"{self.address!r} is no address of a store: write a path, or a URL "
-                "like sqlite:////data/latency.db or postgresql://user@host/name"
+                f"{shown!r:.100} is no address of a store: write a path, or a URL like "
+                "sqlite:////data/latency.db or postgresql://user@host/name"
             )
         path = "" if self.is_server else rest[1:]
         self.is_in_memory = not self.is_server and path in ("", ":memory:")
