@@ -1,10 +1,7 @@
 """Judge predictions on held-out networks: per target, every regime, ours and every baseline.
 
-Targets with whole networks are judged by network, held out by name in five folds. Targets without
-(a public data set of cells) are judged per cell. Targets of which only whole networks are recorded
-are learned together with all others of their engine's family. A target that cannot be judged is a
-row with its reason, and costs the others nothing. Every other row is a flat MLflow run, and one
-more compares the targets.
+A target that cannot be judged is a row with its reason, and costs the others nothing. Every other
+row is a flat MLflow run, and one more compares the targets.
 """
 
 from __future__ import annotations

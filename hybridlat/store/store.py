@@ -1,9 +1,8 @@
 """The store: append-only measurements in a SQLite file, or on a PostgreSQL server.
 
-Records are never edited, and removed only by ``forget``; the same record added twice is stored
-once. Several processes may write at once; each call of an ``add`` is one short transaction, so a
-process that is killed loses at most the call it was in. A SQLite file that does not exist yet reads
-as an empty store and is made by the first write.
+The same record added twice is stored once. Several processes may write at once; each call of an
+``add`` is one short transaction, so a process that is killed loses at most the call it was in. A
+SQLite file that does not exist yet reads as an empty store and is made by the first write.
 
 Rows are inserted in the order of their keys: writers of the same rows then wait for each other in
 one order, and neighbours in an index are written together.

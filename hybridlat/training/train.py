@@ -1,10 +1,8 @@
 """Train one target: fit, calibrate, judge on held-out networks, promote only what is not worse.
 
-Held out are the networks of one fold, decided by their names; the champion is judged on those of
-them that it was not trained on either. The rest give the model, and by cross-fitting the
-composition and its interval. A model whose error is not larger and whose intervals hold
-(``candidate.holds``) takes the champion's place; otherwise only MLflow has it, with the reason. The
-same records give the same files, and what is in use already is not installed again.
+Of the networks that ``candidate`` does not hold out come the model, and by cross-fitting the
+composition and its interval. A model that is refused only MLflow has, with the reason. The same
+records give the same files, and what is in use already is not installed again.
 """
 
 from __future__ import annotations
