@@ -95,11 +95,7 @@ def flicker_share(*processes_us: Sequence[float]) -> float:
     return 1.4826 * statistics.median(steps) / math.sqrt(2) if steps else 0.0
 
 
-def combine(
-    visits: Sequence[Visit],
-    overhead_us: float = 0.0,
-    flicker: float = 0.0,
-) -> Result:
+def combine(visits: Sequence[Visit], overhead_us: float = 0.0, flicker: float = 0.0) -> Result:
     """The median over visits of their levels, drift divided out, less the dispatch overhead.
 
     The spread is the standard error of a median over the processes, pooled with how their visits

@@ -29,13 +29,7 @@ from hybridlat.onnx_io.nodes import (
     uniquely_named,
 )
 from hybridlat.onnx_io.shapes import written_sizes
-from hybridlat.onnx_io.values import (
-    INFERENCE_ERRORS,
-    SIZES,
-    Value,
-    data_type,
-    schema_of,
-)
+from hybridlat.onnx_io.values import INFERENCE_ERRORS, SIZES, Value, data_type, schema_of
 
 OLDEST_OPSET = 7
 MAX_INLINED_OPERATORS = 200_000
