@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from onnx import GraphProto, NodeProto, TensorProto
@@ -141,22 +141,13 @@ def _renamed(node: FileNode, name: str) -> FileNode:
     return replace(node, name=name)
 
 
-def in_order(
-    nodes: Sequence[FileNode], given: Mapping[str, object], outputs: Sequence[str]
-) -> list[FileNode]:
-    """In topological order; NetworkError for cycles, unknown and repeated tensors."""
+def in_order(nodes: Sequence[FileNode], given: Container[str]) -> list[FileNode]:
+    """In topological order, by the first maker of each tensor; NetworkError for a cycle."""
     made: dict[str, int] = {}
     for position, node in enumerate(nodes):
         for out in node.outputs:
-            if out and (out in made or out in given):
-                raise NetworkError(f"the tensor {out!r} is made by two operators")
-            made[out] = position
-    made.pop("", None)
-    for node in nodes:
-        for source in node.inputs:
-            if source and source not in made and source not in given:
-                where = f"{node.op} {node.name!r}"
-                raise NetworkError(f"{where} reads the tensor {source!r}, which nothing makes")
+            if out and out not in given:
+                made.setdefault(out, position)
     needs = [{made[source] for source in node.reads if source in made} for node in nodes]
     order = topological_order(needs)
     if len(order) < len(nodes):  # the way back from what is not free ends on the cycle
@@ -166,9 +157,6 @@ def in_order(
             tensor = next(s for s in nodes[position].reads if s in made and made[s] not in free)
             position = made[tensor]
         raise NetworkError(f"the graph has a cycle through {tensor!r}")
-    for name in outputs:
-        if name not in made and name not in given:
-            raise NetworkError(f"the output {name!r} is made by no operator")
     return [nodes[i] for i in order]
 
 

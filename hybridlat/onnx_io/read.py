@@ -163,11 +163,11 @@ def _way(parsed: Parsed, frame: Frame, rebinding: Rebinding | None = None) -> Wa
     try:
         return walk(parsed.nodes, dict(start), frame, rebinding=rebinding)
     except OutOfOrder:
-        nodes = in_order(parsed.nodes, start, frame.outputs)
+        nodes = in_order(parsed.nodes, start)
     try:
         return walk(nodes, dict(start), frame, rebinding=rebinding)
     except OutOfOrder as error:
-        raise NetworkError(str(error)) from error  # in a branch
+        raise NetworkError(str(error)) from error
 
 
 def _network(
