@@ -16,6 +16,7 @@ import click
 
 from hybridlat.cli.param_types import (
     BATCHES,
+    BUDGET,
     DURATION,
     KNOWN,
     SHAPE,
@@ -238,6 +239,9 @@ trust = _all_of(
 known = option("--known", "latencies", group=SURE, type=KNOWN, multiple=True, callback=_by_name,
                metavar="NET.onnx[@N]=1.21ms", help="What another network takes on the target (at "
                "batch N), to correct a prediction for a GPU; may be repeated.")  # fmt: skip
+max_latency = option("--max-latency", "budget", group=SURE, type=BUDGET, metavar="8ms|30fps",
+                     help="The budget of one batch: its time, or images a second (batch over "
+                          "latency). Exit code 1 if not kept, 3 if that is open.")  # fmt: skip
 
 untracked = option("--no-track", is_flag=True, help="Do not record this in MLflow.")
 models_folder = option("--out", type=click.Path(path_type=Path), metavar="DIR",

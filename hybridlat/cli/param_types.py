@@ -98,6 +98,16 @@ def _latency(text: str) -> float:
     return value
 
 
+def _budget(text: str) -> tuple[str, float]:
+    fps = re.fullmatch(rf"({_NUMBER})\s*fps", text.strip().lower())
+    if fps and 0 < float(fps[1]) < _LONGEST:
+        return "fps", float(fps[1])
+    try:
+        return "max_latency_us", _latency(text)
+    except ValueError as error:
+        raise ValueError(f"{error}, or as images a second: 30fps") from None
+
+
 def _known(text: str) -> tuple[str, float]:
     path, _, latency = text.rpartition("=")
     if not path:
@@ -133,6 +143,8 @@ SECONDS = Value("duration", lambda text: _duration(text, plain=True))
 """The same, and a plain number for seconds, 0 included."""
 LATENCY = Value("latency", _latency)
 """``8ms``, ``800us``, ``0.01s``, in microseconds."""
+BUDGET = Value("budget", _budget)
+"""``8ms`` or ``30fps``, as an argument of ``Estimate.against`` and its value."""
 KNOWN = Value("network=latency", _known)
 """``net.onnx=1.21ms``, or ``net.onnx@8=4.1ms`` at batch 8: the path and the microseconds."""
 SHAPE = Value("name:shape", _shape)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,14 +12,13 @@ import click
 
 import hybridlat
 from hybridlat.cli import options
-from hybridlat.cli.options import SURE, Documents, Grouped, option
+from hybridlat.cli.options import Documents, Grouped
 from hybridlat.cli.output import ProgressShown, aside, console, echo, print_json, write_page
-from hybridlat.cli.param_types import LATENCY
 from hybridlat.errors import HybridlatError
 from hybridlat.report.compare import comparison, print_comparison
 from hybridlat.report.prediction_table import Place, PredictionTable
 from hybridlat.report.terminal import print_estimate
-from hybridlat.report.units import interval_text, latency_text, part_text, why_untrusted
+from hybridlat.report.units import against_text, part_text, why_untrusted
 from hybridlat.schema.estimate import Estimate, EstimateWarning
 from hybridlat.schema.target import Target
 
@@ -50,8 +48,7 @@ def opened(
 @options.shape
 @options.trust
 @options.known
-@option("--max-latency", group=SURE, type=LATENCY, metavar="8ms",
-        help="End with exit code 1 if the latency is over this.")  # fmt: skip
+@options.max_latency
 @options.jobs
 @options.as_json
 @options.as_page
@@ -67,7 +64,7 @@ def predict(
     batches: Sequence[int] | None,
     shapes: options.Shapes,
     latencies: Mapping[str, float],
-    max_latency: float | None,
+    budget: tuple[str, float] | None,
     jobs: int,
     as_json: bool,
     html: str | None,
@@ -111,7 +108,8 @@ def predict(
                         result = next(results)
                         if shows_cells or not isinstance(result, Estimate):
                             shown.close()
-                        _keep(table, (i, j, k), result)
+                        _keep(table, (i, j, k), result, budget)
+                        result = table.answers[i, j, k]
                         if isinstance(result, Estimate) and shows_cells and not quiet:
                             if len(table.estimates()) > 1:
                                 click.echo()
@@ -122,7 +120,7 @@ def predict(
             if len(wanted) == 1:
                 raise
             for i, j in itertools.product(range(len(networks)), range(len(table.batches))):
-                _keep(table, (i, j, k), error)
+                _keep(table, (i, j, k), error, None)
     estimates = table.estimates()
     if failed := table.size - len(estimates):
         aside(f"{failed} of {table.size} predictions failed, the others are complete")
@@ -134,14 +132,18 @@ def predict(
     if html is not None and estimates:
         write_page(html, estimates)
     documents.write_tables(table.markdown, table.csv)
-    ctx.exit(_exit_code(table, max_latency, shown=shows_cells and not quiet))
+    ctx.exit(_exit_code(table, shown=shows_cells and not quiet))
 
 
-def _keep(table: PredictionTable, place: Place, result: Estimate | HybridlatError) -> None:
-    """One more answer; an error of one of several is printed once."""
+def _keep(
+    table: PredictionTable, place: Place, result: Estimate | HybridlatError,
+    budget: tuple[str, float] | None,
+) -> None:  # fmt: skip
+    """One more answer, held against the budget; an error of one of several is printed once."""
     said = {str(one) for one in table.answers.values() if isinstance(one, HybridlatError)}
     if isinstance(result, Estimate):
         table.targets[place[2]] = result.target
+        result = result.against(**dict([budget])) if budget else result
     elif table.size == 1:  # it is the command's
         raise result
     elif str(result) not in said:
@@ -170,10 +172,10 @@ def _advise(predictor: hybridlat.Predictor, table: PredictionTable, shapes: opti
     return text
 
 
-def _exit_code(table: PredictionTable, limit_us: float | None, *, shown: bool) -> int:
+def _exit_code(table: PredictionTable, *, shown: bool) -> int:
     """The exit code of all answers; doubts are said on standard error, those of a kind counted.
 
-    ``shown``: standard output says of each estimate whether it is to be trusted.
+    ``shown``: standard output says of each estimate whether it keeps the budget and is trusted.
     """
     codes = {0}
     doubts: dict[str, list[str]] = {}
@@ -181,9 +183,9 @@ def _exit_code(table: PredictionTable, limit_us: float | None, *, shown: bool) -
         if isinstance(answer, HybridlatError):
             codes.add(answer.exit_code)
             continue
-        code, kind, why = verdict_of(answer, limit_us)
+        code, kind, why = verdict_of(answer)
         codes.add(code)
-        if code and not (shown and kind == UNSURE):
+        if code and not shown:
             label = answer.network if table.size > 1 else ""
             label += f" at batch {answer.batch}" if len(table.batches) > 1 else ""
             label += f" on {answer.target}" if len(table.targets) > 1 else ""
@@ -201,20 +203,14 @@ def worst(codes: set[int]) -> int:
     return next(code for code in (BAD_INPUT, UNTRUSTED, OVER, 0) if code in codes)
 
 
-def verdict_of(estimate: Estimate, limit_us: float | None) -> tuple[int, str, str]:
-    """Whether an estimate is sure enough for what was asked: exit code, what is wrong, and why.
-
-    With a budget of ``limit_us`` the interval decides: all of it above is over for sure, and a
-    budget within it leaves the answer open.
-    """
-    low_us, high_us = estimate.interval_us or (0.0, 0.0)
-    most_us = math.inf if limit_us is None else limit_us
-    against = f"{interval_text(estimate.interval_us)} against {latency_text(limit_us)}"
-    if low_us > most_us:
-        return OVER, "over", against
+def verdict_of(estimate: Estimate) -> tuple[int, str, str]:
+    """Whether an estimate is sure enough for what was asked: exit code, what is wrong, and why."""
+    if estimate.verdict == "over":
+        return OVER, "over", against_text(estimate)
     if not estimate.trusted:
         return UNTRUSTED, UNSURE, why_untrusted(estimate)
-    return (UNTRUSTED, "may be over", against) if high_us > most_us else (0, "", "")
+    unsure = estimate.verdict == "unsure"
+    return (UNTRUSTED, "may be over", against_text(estimate)) if unsure else (0, "", "")
 
 
 @click.command(cls=Grouped)

@@ -14,7 +14,7 @@ from hybridlat.engines import registry
 from hybridlat.errors import StoreError
 from hybridlat.estimate import gate
 from hybridlat.estimate.belief import Belief, MeasureNow, Request
-from hybridlat.estimate.compose.composition import Composition, NetworkInterval
+from hybridlat.estimate.compose.composition import CALIBRATED_AT, Composition, NetworkInterval
 from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE
 from hybridlat.estimate.compose.posterior import ErrorPosterior
 from hybridlat.estimate.compose.sums import sums_of_runs
@@ -202,9 +202,21 @@ def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate
         pace_share=belief.composition.measured_half_width_share(0.0),
         contradicted=belief.contradicted,
         busy=load is not None,
+        reaches=_reaches(belief, interval, request.confidence),
     )
     warnings = warnings_of(request, data, belief, estimate, load, plan if wanted else None)
     return replace(estimate, warnings=warnings)
+
+
+def _reaches(
+    belief: Belief, interval: NetworkInterval, confidence: float
+) -> tuple[tuple[float, float], ...]:
+    """``Estimate.reaches``: at the confidences that intervals are calibrated at, and at its own."""
+    shares = {confidence: interval.half_width_share}
+    for level in CALIBRATED_AT:
+        at_level = replace(belief, composition=belief.composition.at(level))
+        shares.setdefault(level, interval_of(at_level).half_width_share)
+    return tuple(sorted(shares.items()))
 
 
 def interval_of(belief: Belief) -> NetworkInterval:

@@ -129,7 +129,7 @@ def _network(estimate: Estimate) -> dict[str, Any]:
     structure, body = estimate.structure, estimate.to_json()
     return {name: body[name] for name in ("network", "batch", "latency_us", "interval_us")} | {
         "latency": units.answer_text(estimate)[0],
-        "throughput": units.throughput_text(estimate.throughput_per_s),
+        "throughput": units.fps_text(estimate.throughput_per_s),
         "cells": [_cell(estimate, i, cell) for i, cell in enumerate(body["cells"])],
         "places": [asdict(place) for place in structure.places] if structure else [],
         "roofs": asdict(structure.roofs) if structure and structure.roofs else None,

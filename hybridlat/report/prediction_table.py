@@ -12,18 +12,19 @@ from rich.text import Text
 
 from hybridlat.errors import HybridlatError
 from hybridlat.report.table import Cell, Column, Table, titled
-from hybridlat.report.units import NOTHING, answer_text, throughput_text
+from hybridlat.report.units import NOTHING, answer_text, fps_text, latency_text, sureness_text
 from hybridlat.schema.estimate import Estimate
 
 COLUMNS = (
     "network", "target", "batch", "latency_us", "low_us", "high_us", "confidence",
     "throughput_per_s", "throughput_low_per_s", "throughput_high_per_s", "measured_share",
-    "trusted", "grade", "error",
+    "trusted", "grade", "max_latency_us", "verdict", "probability_within", "error",
 )  # fmt: skip
 """Of the CSV: one row for each network, target and batch, empty where there is nothing to say."""
 _COLUMNS = [
     Column("network"), Column("batch", right=True), Column("target"),
     *titled("latency", "interval", "throughput", right=True), Column("grade", wraps=True),
+    Column("verdict"),
 ]  # fmt: skip
 DOUBT = "?"
 _DOUBTFUL = (
@@ -74,12 +75,16 @@ class PredictionTable:
         if len(self.targets) == 1:
             console.print(Text(f"on {self.targets[0]}", "bold"))
         console.print(_brief(self).terminal())
+        budgets = dict.fromkeys(latency_text(e.max_latency_us) for e in self.estimates())
+        if budgets.keys() - {NOTHING}:
+            console.print(Text(f"against {', '.join(budgets)}", "dim"))
         if note := _note(self):
             console.print(Text(note, "dim"))
 
     def markdown(self) -> str:
         note = _note(self)
-        return _whole(self).markdown() + "\n" + (f"\n{note}\n" if note else "")
+        shown = _whole(self).without(_without_budget(self.estimates()))
+        return shown.markdown() + "\n" + (f"\n{note}\n" if note else "")
 
     def csv(self) -> str:
         """CSV with ``COLUMNS``; numbers as they are, times in microseconds."""
@@ -95,7 +100,8 @@ class PredictionTable:
 
 def curve_table(estimates: Sequence[Estimate]) -> Table:
     """One network on one target over batches: latency and throughput of each."""
-    return Table([_COLUMNS[1], *_COLUMNS[3:]], [[f"{e.batch:,}", *_figures(e)] for e in estimates])
+    rows = [[f"{e.batch:,}", *_figures(e)] for e in estimates]
+    return Table([_COLUMNS[1], *_COLUMNS[3:]], rows).without(_without_budget(estimates))
 
 
 def values_of(estimate: Estimate) -> list[object]:
@@ -104,7 +110,8 @@ def values_of(estimate: Estimate) -> list[object]:
         estimate.network, estimate.target, estimate.batch, estimate.latency_us,
         estimate.low_us, estimate.finite_high_us, estimate.confidence, estimate.throughput_per_s,
         *(estimate.throughput_interval_per_s or (None, None)),
-        estimate.measured_share, estimate.trusted, estimate.grade,
+        estimate.measured_share, estimate.trusted, estimate.grade, estimate.max_latency_us,
+        estimate.verdict, estimate.probability_within,
     ]  # fmt: skip
 
 
@@ -114,6 +121,10 @@ def _whole(table: PredictionTable) -> Table:
         for (i, j, k), answer in table.rows()
     ]
     return Table(_COLUMNS, rows)
+
+
+def _without_budget(estimates: Sequence[Estimate]) -> dict[str, object]:
+    return {"verdict": all(estimate.verdict is None for estimate in estimates)}
 
 
 def _brief(table: PredictionTable) -> Table:
@@ -126,18 +137,20 @@ def _brief(table: PredictionTable) -> Table:
     ]
     alone = len(table.targets) == 1
     left_out = {"target": alone, "throughput": not alone, "batch": len(table.batches) == 1}
-    return Table(_COLUMNS, rows).without(left_out)
+    return Table(_COLUMNS, rows).without(left_out | _without_budget(table.estimates()))
 
 
 def _figures(estimate: Estimate | HybridlatError) -> list[str | Cell]:
     if isinstance(estimate, HybridlatError):
-        return [Cell(NOTHING, "bad"), *[NOTHING] * 3]
+        return [Cell(NOTHING, "bad"), *[NOTHING] * 4]
     answer, interval = answer_text(estimate)
     latency = Cell(answer, "latency" if answer != NOTHING else "bad")
     if answer != NOTHING and not estimate.trusted:
         latency = Cell(f"{answer} {DOUBT}", "warn")
-    throughput = throughput_text(estimate.throughput_per_s)
-    return [latency, interval, throughput, estimate.grade or NOTHING]
+    sure = sureness_text(estimate).partition(" %")
+    verdict = f"{estimate.verdict or ''} {sure[0] + sure[1] if sure[1] else ''}".strip()
+    throughput = fps_text(estimate.throughput_per_s)
+    return [latency, interval, throughput, estimate.grade or NOTHING, verdict]
 
 
 def _note(table: PredictionTable) -> str:

@@ -23,6 +23,7 @@ _SOURCE_FROM = 100  # narrower terminals have a mark for what is predicted
 _AT_LEAST = 12  # for the last column of a narrow terminal
 _BARS_FROM, _BAR_WIDTH = 96, 6
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
+_VERDICTS = {"within": "bold green", "over": "bold red", "unsure": "yellow"}
 
 
 def print_estimate(console: Console, estimate: Estimate, *, every_cell: bool = False) -> None:
@@ -37,7 +38,7 @@ def print_estimate(console: Console, estimate: Estimate, *, every_cell: bool = F
 
 
 def headline(estimate: Estimate, *, everything: bool = False) -> RenderableType:
-    """Name and target; latency, interval and what the answer is worth in one line."""
+    """Name and target; latency, throughput and interval; what the answer is worth; the budget."""
     place = f"  on {estimate.target}, batch {estimate.batch}"
     first = Text.assemble((visible(estimate.network), "bold"), visible(place))
     answer, interval = units.answer_text(estimate)
@@ -45,9 +46,13 @@ def headline(estimate: Estimate, *, everything: bool = False) -> RenderableType:
     others = [] if width in (answer, interval) else [width]
     if interval != units.NOTHING:
         others.append(f"{interval} ({units.confidence_text(estimate.confidence)})")
-    verdict = (visible(units.verdict_text(estimate)), "" if estimate.trusted else "bold red")
-    second = Text.assemble((answer, "bold cyan"), "   ", "   ".join([*others, ""]), verdict)
-    lines = [first, second]
+    if estimate.throughput_per_s and estimate.finite_high_us is not None:
+        others.insert(0, units.fps_text(estimate.throughput_per_s))
+    worth = Text(visible(units.verdict_text(estimate)), "" if estimate.trusted else "bold red")
+    lines = [first, Text("   ".join([answer, *others])), worth]
+    lines[1].stylize("bold cyan", 0, len(answer))
+    if budget := units.budget_text(estimate):
+        lines.append(Text(budget, _VERDICTS[estimate.verdict or "unsure"]))
     if everything:
         facts = [f"answered in {units.latency_text(estimate.elapsed_s * 1e6)}"]
         if estimate.latency_us is not None:

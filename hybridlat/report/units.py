@@ -137,9 +137,34 @@ def _decimals(value: float) -> int:
     return 0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2
 
 
-def throughput_text(per_s: float | None) -> str:
-    """``123 a second``; a dash where there is none."""
-    return NOTHING if per_s is None else f"{per_s:,.{_decimals(per_s)}f} a second"
+def fps_text(per_s: float | None) -> str:
+    """``123 fps``; a dash where there is none."""
+    return NOTHING if per_s is None else f"{per_s:,.{_decimals(per_s)}f} fps"
+
+
+def budget_text(estimate: Estimate) -> str:
+    """``within: 7.16 – 8.22 ms against 33.3 ms, surely``; empty without a budget."""
+    names = {"within": "within", "over": "over", "unsure": "may be over"}
+    name = names[estimate.verdict] if estimate.verdict else ""
+    return name and f"{name}: {against_text(estimate)}"
+
+
+def against_text(estimate: Estimate) -> str:
+    """``7.16 – 8.22 ms against 8.00 ms, 83 % within``: the interval and the budget."""
+    limit = latency_text(estimate.max_latency_us)
+    sure = sureness_text(estimate)
+    return f"{interval_text(estimate.interval_us)} against {limit}{', ' if sure else ''}{sure}"
+
+
+def sureness_text(estimate: Estimate) -> str:
+    """How sure a verdict is: ``surely``, ``97 % sure``; of an open one ``62 % within``."""
+    probability = estimate.probability_within
+    if probability is None:
+        return ""
+    if estimate.verdict == "unsure":
+        return f"{part_text(probability)} within"
+    sure = probability if estimate.verdict == "within" else 1 - probability
+    return "surely" if sure >= _ALL else f"{part_text(sure)} sure"
 
 
 def basis_text(estimate: Estimate) -> str:

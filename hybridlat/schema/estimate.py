@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from dataclasses import asdict, dataclass, field, fields
+import statistics
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
+from hybridlat.errors import InputError
 from hybridlat.schema.shown import Shown
 from hybridlat.schema.structure import Structure
 
@@ -13,6 +16,7 @@ ESTIMATE_FORMAT = 1
 LatencySource = Literal["measured", "predicted", "unsupported"]
 NetworkSource = Literal["measured", "composed"]
 Grade = Literal["measured", "good", "rough", "order of magnitude"]
+Verdict = Literal["within", "over", "unsure"]
 OriginCode = Literal[
     "public-timings", "other-precision", "other-version", "other-device", "device-unmeasured",
     "data-sheet-only",
@@ -26,6 +30,7 @@ WarningCode = Literal[
 ]  # fmt: skip
 """What a warning is about; docs/reference/troubleshooting.md says what to do about each."""
 _GOOD_SHARE, _ROUGH_FACTOR = 0.2, 2.0
+_NORMAL = statistics.NormalDist()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +118,8 @@ class Estimate(Shown):
             since its pace is unsure, as a share of the latency; it tells no two networks apart.
         contradicted: whether network and cells were measured and cannot both be right.
         busy: whether the machine had other work while it measured.
+        reaches: the half width, as a share of the latency, of the interval at each confidence.
+        max_latency_us: the budget that the latency is held against; see ``against``.
     """
 
     network: str
@@ -140,6 +147,8 @@ class Estimate(Shown):
     pace_share: float = 0.0
     contradicted: bool = False
     busy: bool = False
+    reaches: tuple[tuple[float, float], ...] = ()
+    max_latency_us: float | None = None
 
     @property
     def supported(self) -> bool:
@@ -188,6 +197,62 @@ class Estimate(Shown):
         """The upper end of the interval, infinite where a cell has no latency."""
         return None if self.interval_us is None else self.interval_us[1]
 
+    def against(self, max_latency_us: float | None = None, *, fps: float | None = None) -> Estimate:
+        """The estimate with a budget: microseconds for one batch, or images a second.
+
+        InputError unless one of the two is given, and positive.
+        """
+        budget = max_latency_us if fps is None else fps
+        if (max_latency_us is None) == (fps is None) or not 0 < (budget or 0.0) < math.inf:
+            raise InputError(
+                f"max_latency_us={max_latency_us!r}, fps={fps!r} is no budget: give one of the "
+                "two, above 0"
+            )
+        budget_us = max_latency_us if fps is None else self.batch * 1e6 / fps
+        return replace(self, max_latency_us=budget_us)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Whether the whole interval is ``within`` the budget, or ``over`` it; None without one.
+
+        ``unsure`` where the interval holds the budget, or where the estimate is not trusted.
+        """
+        if self.max_latency_us is None:
+            return None
+        low_us, high_us = self.interval_us or (0.0, math.inf)
+        if low_us > self.max_latency_us:
+            return "over"
+        return "within" if self.trusted and high_us <= self.max_latency_us else "unsure"
+
+    @property
+    def probability_within(self) -> float | None:
+        """The probability that the budget is kept; None without one, see ``probability_below``."""
+        return None if self.max_latency_us is None else self.probability_below(self.max_latency_us)
+
+    def probability_below(self, latency_us: float) -> float | None:
+        """The probability (0..1) that the true latency is no more than ``latency_us``.
+
+        It rises with ``latency_us``, by the confidences whose intervals end there (``reaches``), as
+        a normal distribution does between and beyond them. None where a cell has no latency.
+        """
+        if not self.latency_us or self.interval_us is None or self.finite_high_us is None:
+            return None
+        low_us, high_us = self.interval_us
+        reaches = self.reaches or ((self.confidence, high_us / self.latency_us - 1),)
+        ends = [(math.log1p(reach), _NORMAL.inv_cdf(0.5 + c / 2)) for c, reach in reaches]
+        log_ratio = math.log(max(latency_us, 1e-9) / self.latency_us)
+        distance, (last, z_last) = abs(log_ratio), ends[-1]
+        z = z_last * max(distance / max(last, 1e-9), 1.0)
+        for (near, z_near), (far, z_far) in itertools.pairwise([(0.0, 0.0), *ends]):
+            if distance < far:
+                z = z_near + (z_far - z_near) * (distance - near) / (far - near)
+                break
+        probability, tail = _NORMAL.cdf(math.copysign(z, log_ratio)), (1 - self.confidence) / 2
+        # An end of the interval may be nearer, or farther, than its confidence alone has it.
+        if latency_us < low_us:
+            return min(probability, tail)
+        return max(probability, 1 - tail) if latency_us >= high_us else probability
+
     @property
     def throughput_per_s(self) -> float | None:
         """Items a second, one batch after another; None where there is no latency."""
@@ -208,10 +273,11 @@ class Estimate(Shown):
         body["interval_us"] = self.interval_us and [self.low_us, self.finite_high_us]
         body["warnings"] = [warning.text for warning in self.warnings]
         body["cells"] = [self._cell_json(position) for position in range(len(self.cells))]
-        body["throughput_per_s"] = self.throughput_per_s
+        body["throughput_per_s"] = body["fps"] = self.throughput_per_s
         body["throughput_interval_per_s"] = self.throughput_interval_per_s
         body |= {"trusted": self.trusted, "grade": self.grade, "supported": self.supported}
         body |= {"low_us": self.low_us, "high_us": self.finite_high_us}
+        body |= {"verdict": self.verdict, "probability_within": self.probability_within}
         body["remarks"] = [asdict(warning) for warning in self.warnings]
         return body
 

@@ -23,7 +23,7 @@ def test_predicting_a_known_network_prints_a_table(nets: Path) -> None:
     done = known(nets, "predict", "a.onnx")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    assert re.search(r"(?m)^[0-9.]+ [µm]s   ±.*   measured \(1 run, ", done.stdout)
+    assert re.search(r"(?m)^[0-9.]+ [µm]s   .* fps   ±.*\nmeasured \(1 run, ", done.stdout)
     assert done.stdout.count("Conv") >= 1
     assert "\x1b" not in done.stdout  # no colours beside a terminal
 

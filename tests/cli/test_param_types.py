@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from hybridlat.cli.param_types import (
     BATCHES,
+    BUDGET,
     DURATION,
     LATENCY,
     SHAPE,
@@ -25,7 +26,8 @@ from hybridlat.cli.param_types import (
     [
         (SHARE, "5%", 0.05), (SHARE, "0.05", 0.05), (SHARE, " 12 % ", 0.12),
         (LATENCY, "8ms", 8000.0), (LATENCY, " .5 S ", 5e5), (LATENCY, "800us", 800.0),
-        (LATENCY, "800µs", 800.0),
+        (LATENCY, "800µs", 800.0), (BUDGET, "8ms", ("max_latency_us", 8000.0)),
+        (BUDGET, "29.97 FPS", ("fps", 29.97)),
         (DURATION, "90s", 90.0), (DURATION, "1h30m 5s", 5405.0), (DURATION, "10min", 600.0),
         (SHAPE, "in:0:1x3x224×224", ("in:0", (1, 3, 224, 224))), (SHAPE, "µ:1,3", ("µ", (1, 3))),
         (BATCHES, "8", (8,)), (BATCHES, "4, 1,4,2", (4, 1, 2)),
@@ -46,6 +48,7 @@ def test_values_are_read_as_people_write_them(
         (SHARE, "100%", "below 100%"),
         (SHARE, "5", "write 5% (or 0.05)"),
         *((LATENCY, text, "8ms") for text in ("8", "8 parsecs", "0ms", "-3ms", "9" * 400 + "ms")),
+        *((BUDGET, text, "30fps") for text in ("30", "0fps", "fps", "30 ips")),
         *((DURATION, text, "90s") for text in ("90", "10m10m", "1w", "0s", "")),
         *((SHAPE, text, "NAME:1x3x224x224") for text in ("1x3x224x224", ":1x3", "in:", "in:1x-3")),
         (SHAPE, "in:1x0x3", "at least 1"),

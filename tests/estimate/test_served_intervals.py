@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from hybridlat.estimate.predict.source import copied_bytes
 from hybridlat.graph.cells import cut
 from hybridlat.graph.signature import sign
 from hybridlat.model.family import shipped
-from hybridlat.model.family.model import interval_us
+from hybridlat.model.family.model import half_width, interval_us
 from hybridlat.model.family.observations import KernelSet, Observation, kernel_set
 from hybridlat.model.family.physics import table_of_texts
 from hybridlat.onnx_io import read_network
@@ -52,6 +53,11 @@ def test_the_interval_served_is_the_calibrated_one(text: str, batch: int, tmp_pa
         assert estimate.latency_us == pytest.approx(one.median_us, rel=1e-3)
         expected = interval_us(model.calibration, one, task)
         assert estimate.interval_us == pytest.approx(expected, rel=1e-3)
+        for confidence, _ in estimate.reaches:  # the budget's probability is the calibrated one too
+            end_us = one.median_us * math.exp(half_width(model.calibration, one, task, confidence))
+            assert estimate.probability_below(end_us * 1.001) == pytest.approx(
+                0.5 + confidence / 2, abs=0.01
+            )
 
 
 def test_known_networks_count_each_as_one_architecture_as_they_are_judged(tmp_path: Path) -> None:

@@ -188,10 +188,9 @@ GUESS = dataclasses.replace(
 
 
 def test_a_guess_says_what_it_is_worth_in_a_line_and_then_what_to_do() -> None:
-    _, answer, *table, advice, command = printed(GUESS, 80).splitlines()
-    assert answer == (
-        "547 µs   369 – 810 µs (90 %)   rough: learned from other GPUs, no L4 measured"
-    )
+    _, answer, worth, *table, advice, command = printed(GUESS, 80).splitlines()
+    assert answer == "547 µs   1,828 fps   369 – 810 µs (90 %)"
+    assert worth == "rough: learned from other GPUs, no L4 measured"
     assert "±" not in "".join(table) and "≈" not in "".join(table)  # all rows alike
     assert advice.startswith("Measuring 4 cells") and command.strip() == GUESS.warnings[1].fix
     narrow = printed(GUESS, 40).splitlines()

@@ -41,7 +41,7 @@ from tests.report.estimates import kernel
         (partial(units.each_text, units.MICROSECONDS), {None: "–", 0.4: "< 1", 1.0: "1.0"}),
         (partial(units.each_text, units.MILLISECONDS), {0.4: "< 0.001", 1500.0: "1.500"}),
         (partial(units.each_text, units.SECONDS), {2e6: "2.000000"}),
-        (units.throughput_text, {1234.4: "1,234 a second", 9.87: "9.87 a second", None: "–"}),
+        (units.fps_text, {1234.4: "1,234 fps", 9.87: "9.87 fps", None: "–"}),
     ],
 )  # fmt: skip
 def test_quantities_in_words(text_of: Callable[[Any], str], values: dict[Any, str]) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hybridlat.estimate.compose.composition import CALIBRATED_AT
 from hybridlat.estimate.lookup.models import all_readable, user_models_folder
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import (
@@ -95,12 +96,13 @@ class Family(CellSource):
         table, cell = every_kernel(cells.texts, cells.counts, copied_bytes)
         kernels = kernel_set(table, self.device, self.target.precision)
         one = self.model.predict(kernels, self.task)
+        reach = partial(half_width, self.model.calibration, one, self.task)
         count = len(cell)
         return NetworkLaw(
             np.bincount(cell, one.kernel_us[:count], len(cells.texts)).tolist(),
             float(one.kernel_us[count:].sum()),
-            half_width(self.model.calibration, one, self.task, cells.confidence)
-            / normal_quantile(cells.confidence),
+            reach(cells.confidence) / normal_quantile(cells.confidence),
+            reaches=tuple(map(reach, CALIBRATED_AT)),
         )
 
     def most_telling(self, networks: Sequence[MeasuredNetwork]) -> tuple[int, float]:

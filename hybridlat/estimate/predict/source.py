@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.estimate.compose.composition import Composition
+from hybridlat.estimate.compose.composition import CALIBRATED_AT, Composition
 from hybridlat.estimate.compose.posterior import CellPrior, Correlation
 from hybridlat.graph.network import Network
 from hybridlat.graph.operators import KINDS
@@ -108,6 +108,7 @@ class NetworkLaw:
     run costs beside them, ``spread_share`` the standard error of ln(latency of the network). Some
     know more: the constants that it is ``composed`` by, the ``covariance`` of the cells' errors,
     what is ``known`` of each; ``knows_whole``: with the network as it was measured elsewhere.
+    ``reaches`` are half widths of intervals of ln(latency) at ``CALIBRATED_AT``.
     """
 
     cells_us: Sequence[float]
@@ -117,6 +118,7 @@ class NetworkLaw:
     covariance: NDArray[np.float64] | None = None
     known: Sequence[CellLatency | None] = ()
     knows_whole: bool = False
+    reaches: tuple[float, ...] = ()
 
     def composition(self, cells: NetworkCells, elsewhere: Mapping[int, CellLatency]) -> Composition:
         """Constants and width by which the cells make the network.
@@ -141,6 +143,8 @@ class NetworkLaw:
             confidence=cells.confidence,
             residual_share=math.sqrt(max(whole**2 - cells_variance, 0.0)),
             correlation=Correlation(network=SHARED, kind=0.0, near=0.0),
+            quantiles=((0.0, normal_quantile(cells.confidence)),),
+            levels=tuple(zip(CALIBRATED_AT, self.reaches, strict=bool(self.reaches))),
         )
 
 

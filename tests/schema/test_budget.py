@@ -1,0 +1,61 @@
+"""The probability that an estimate keeps a budget."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybridlat.errors import InputError
+from hybridlat.schema.estimate import Estimate
+from tests.report.estimates import residual
+
+shares = st.floats(0.0, 3.0)
+
+
+@st.composite
+def estimates(draw: st.DrawFn) -> Estimate:
+    """Estimates with intervals at some confidences, the ends moved by what a device allows."""
+    rising = sorted(draw(st.lists(shares, min_size=3, max_size=3)))
+    reach, lifted = rising[1], draw(st.floats(0.0, 1.0))
+    low_us = 1e3 / (1 + reach) ** lifted
+    return replace(
+        residual(), latency_us=1e3, interval_us=(low_us, 1e3 * (1 + reach)),
+        reaches=tuple(zip((0.5, 0.9, 0.99), rising, strict=True)),
+    )  # fmt: skip
+
+
+@given(estimates(), st.floats(1.0, 1e5), st.floats(1.0, 1e5))
+def test_a_wider_budget_is_kept_more_probably_and_the_verdict_agrees(
+    estimate: Estimate, one_us: float, other_us: float
+) -> None:
+    low, high = (estimate.against(us) for us in sorted((one_us, other_us)))
+    assert low.probability_within is not None and high.probability_within is not None
+    assert 0 <= low.probability_within <= high.probability_within <= 1
+    for held in (low, high):
+        tail = (1 - held.confidence) / 2 + 1e-9
+        assert held.probability_within is not None
+        assert held.verdict != "within" or held.probability_within >= 1 - tail
+        assert held.verdict != "over" or held.probability_within <= tail
+
+
+def test_images_a_second_count_the_batch() -> None:
+    estimate = replace(residual(), batch=8)
+    assert estimate.against(fps=400).max_latency_us == pytest.approx(20_000)
+    assert estimate.to_json()["fps"] == pytest.approx(8e6 / 8123.4)
+    assert estimate.verdict is None and estimate.probability_within is None
+
+
+def test_nothing_is_known_of_what_has_no_upper_end() -> None:
+    open_end = replace(residual(), interval_us=(500.0, math.inf))
+    assert open_end.against(1e9).probability_within is None
+    assert open_end.against(1e9).verdict == "unsure" and open_end.against(400.0).verdict == "over"
+
+
+@pytest.mark.parametrize("budget", [{}, {"fps": 0.0}, {"max_latency_us": -1.0, "fps": 30.0}])
+def test_a_budget_that_makes_no_sense_is_refused(budget: dict[str, float]) -> None:
+    with pytest.raises(InputError, match="above 0"):
+        residual().against(**budget)
