@@ -61,6 +61,7 @@ class _Sheet(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     sustained_tflops: dict[str, float] = {}
     cache_kib: tuple[float, ...] = ()
     memory_gb: float | None = None
+    shares_memory: bool = False
     launch_us: float | None = None
     enqueue_us: float | None = None
     source: str = "not stated"
@@ -158,7 +159,7 @@ def read(file: Path | str, name: str | None = None) -> Device:
         source=sheet.source, title=sheet.title or device, architecture=sheet.architecture,
         compute_capability=sheet.compute_capability,
         memory_bytes=None if sheet.memory_gb is None else int(sheet.memory_gb * 2**30),
-        launch_us=sheet.launch_us, enqueue_us=sheet.enqueue_us,
+        launch_us=sheet.launch_us, enqueue_us=sheet.enqueue_us, shares_memory=sheet.shares_memory,
     )  # fmt: skip
 
 

@@ -27,6 +27,7 @@ from hybridlat.estimate.compose.target_composition import (
 from hybridlat.estimate.lookup.models import known_device
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
+from hybridlat.estimate.memory import memory_of
 from hybridlat.estimate.predict.chain import CellPriors, cell_priors
 from hybridlat.estimate.predict.source import NetworkCells, copied_bytes, network_cost_s
 from hybridlat.estimate.structure import network_structure
@@ -203,6 +204,7 @@ def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate
         contradicted=belief.contradicted,
         busy=load is not None,
         reaches=_reaches(belief, interval, request.confidence),
+        memory=memory_of(partition.footprint, data.target, known_device(data.target, data.store)),
     )
     warnings = warnings_of(request, data, belief, estimate, load, plan if wanted else None)
     return replace(estimate, warnings=warnings)

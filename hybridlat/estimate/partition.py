@@ -18,6 +18,7 @@ import msgspec
 
 from hybridlat.engines import registry
 from hybridlat.errors import HybridlatError, StoreError
+from hybridlat.estimate.memory import footprint
 from hybridlat.graph.cells import cells_of_run, file_rank, labels, run_positions
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import sign, sign_part
@@ -29,7 +30,7 @@ from hybridlat.store import Store
 if TYPE_CHECKING:
     from hybridlat.onnx_io import OnnxFile, Shapes
 
-PARTITION_FORMAT = 5
+PARTITION_FORMAT = 6
 MAX_REMEMBERED = 2048
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -76,7 +77,8 @@ class Partition:
     ``runs`` are the signatures of runs that were cut on, each with those of its cells: such a run
     was one cell once, and may be on record. ``texts`` are the signature texts of the cells, where
     they are at hand. ``hash`` is that of the network itself where it has been signed, else
-    ``network`` is there to be signed: see ``whole``.
+    ``network`` is there to be signed: see ``whole``. ``footprint`` are the bytes of its weights and
+    of the activations that live at once on the target.
     """
 
     uses: tuple[CellUse, ...]
@@ -87,6 +89,7 @@ class Partition:
     runs: Runs = ()
     texts: Mapping[str, str] = field(default_factory=dict)
     hash: str = ""
+    footprint: tuple[int, int] = (0, 0)
     network: Network | None = field(default=None, repr=False, compare=False)
 
     @cached_property
@@ -103,21 +106,22 @@ class Partition:
 
     def to_text(self) -> str:
         """JSON for the store's cache; the store itself holds the signature texts."""
-        about = (self.batch, self.by, self.warnings, self.runs, self.whole)
+        about = (self.batch, self.by, self.warnings, self.runs, self.whole, self.footprint)
         return msgspec.json.encode((PARTITION_FORMAT, self.uses, self.removed, *about)).decode()
 
     @classmethod
     def from_text(cls, text: str) -> Partition | None:
         """Read ``to_text``; None for another format, and for what is damaged."""
-        # Format, fields, and the hash of the network.
+        # Format, fields, the hash of the network and its footprint.
         body = wire.decode_or_none(
             text,
-            tuple[int, tuple[CellUse, ...], tuple[int, ...], int, str, tuple[str, ...], Runs, str],
-        )
+            tuple[int, tuple[CellUse, ...], tuple[int, ...], int, str, tuple[str, ...], Runs, str,
+                  tuple[int, int]],
+        )  # fmt: skip
         if body is None or body[0] != PARTITION_FORMAT:
             return None
-        _, uses, removed, batch, by, warnings, runs, whole = body
-        return cls(uses, removed, batch, by, warnings, runs, hash=whole)
+        _, uses, removed, batch, by, warnings, runs, whole, sizes = body
+        return cls(uses, removed, batch, by, warnings, runs, hash=whole, footprint=sizes)
 
 
 def partition_network(network: Network, lowered: Lowered, file_names: tuple[str, ...]) -> Partition:
@@ -212,6 +216,7 @@ class Partitioner:
         # a search's candidates, which are none, would fill the store.
         keeps = not lowered.is_quick and bool(file.digest or not lowered.is_by_rules)
         partition = partition_network(network, lowered, file.facts.node_names)
+        partition = replace(partition, footprint=footprint(lowered, self._target))
         _log.debug("%s: %d distinct cells, by %s", file.label, len(partition.uses), partition.by)
         if keeps:
             partition = partition.signed()

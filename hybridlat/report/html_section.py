@@ -53,6 +53,7 @@ def _header(estimate: Estimate, heading: str) -> str:
         "batch": str(estimate.batch),
         "throughput": units.fps_text(estimate.throughput_per_s),
         "budget": units.budget_text(estimate),
+        "memory": units.memory_text(estimate),
         "rests on": units.basis_text(estimate),
         "measured just now": units.measured_now_text(estimate),
         "sum of cells": units.latency_text(estimate.sum_of_cells_us),

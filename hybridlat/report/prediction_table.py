@@ -18,13 +18,14 @@ from hybridlat.schema.estimate import Estimate
 COLUMNS = (
     "network", "target", "batch", "latency_us", "low_us", "high_us", "confidence",
     "throughput_per_s", "throughput_low_per_s", "throughput_high_per_s", "measured_share",
-    "trusted", "grade", "max_latency_us", "verdict", "probability_within", "error",
+    "trusted", "grade", "max_latency_us", "verdict", "probability_within",
+    "memory_low_bytes", "memory_high_bytes", "memory_verdict", "error",
 )  # fmt: skip
 """Of the CSV: one row for each network, target and batch, empty where there is nothing to say."""
 _COLUMNS = [
     Column("network"), Column("batch", right=True), Column("target"),
     *titled("latency", "interval", "throughput", right=True), Column("grade", wraps=True),
-    Column("verdict"),
+    *titled("verdict", "memory"),
 ]  # fmt: skip
 DOUBT = "?"
 _DOUBTFUL = (
@@ -83,7 +84,7 @@ class PredictionTable:
 
     def markdown(self) -> str:
         note = _note(self)
-        shown = _whole(self).without(_without_budget(self.estimates()))
+        shown = _whole(self).without(_without(self.estimates()))
         return shown.markdown() + "\n" + (f"\n{note}\n" if note else "")
 
     def csv(self) -> str:
@@ -101,17 +102,19 @@ class PredictionTable:
 def curve_table(estimates: Sequence[Estimate]) -> Table:
     """One network on one target over batches: latency and throughput of each."""
     rows = [[f"{e.batch:,}", *_figures(e)] for e in estimates]
-    return Table([_COLUMNS[1], *_COLUMNS[3:]], rows).without(_without_budget(estimates))
+    return Table([_COLUMNS[1], *_COLUMNS[3:]], rows).without(_without(estimates))
 
 
 def values_of(estimate: Estimate) -> list[object]:
     """The row of an estimate in the CSV, all but the error."""
+    memory = estimate.memory
     return [
         estimate.network, estimate.target, estimate.batch, estimate.latency_us,
         estimate.low_us, estimate.finite_high_us, estimate.confidence, estimate.throughput_per_s,
         *(estimate.throughput_interval_per_s or (None, None)),
         estimate.measured_share, estimate.trusted, estimate.grade, estimate.max_latency_us,
         estimate.verdict, estimate.probability_within,
+        *((memory and memory.total_bytes) or (None, None)), memory and memory.verdict,
     ]  # fmt: skip
 
 
@@ -123,8 +126,11 @@ def _whole(table: PredictionTable) -> Table:
     return Table(_COLUMNS, rows)
 
 
-def _without_budget(estimates: Sequence[Estimate]) -> dict[str, object]:
-    return {"verdict": all(estimate.verdict is None for estimate in estimates)}
+def _without(estimates: Sequence[Estimate]) -> dict[str, object]:
+    """The columns that say nothing: no budget, and memory that suffices everywhere."""
+    memory = {estimate.memory and estimate.memory.verdict for estimate in estimates}
+    no_budget = all(estimate.verdict is None for estimate in estimates)
+    return {"verdict": no_budget, "memory": memory <= {None, "fits"}}
 
 
 def _brief(table: PredictionTable) -> Table:
@@ -137,12 +143,12 @@ def _brief(table: PredictionTable) -> Table:
     ]
     alone = len(table.targets) == 1
     left_out = {"target": alone, "throughput": not alone, "batch": len(table.batches) == 1}
-    return Table(_COLUMNS, rows).without(left_out | _without_budget(table.estimates()))
+    return Table(_COLUMNS, rows).without(left_out | _without(table.estimates()))
 
 
 def _figures(estimate: Estimate | HybridlatError) -> list[str | Cell]:
     if isinstance(estimate, HybridlatError):
-        return [Cell(NOTHING, "bad"), *[NOTHING] * 4]
+        return [Cell(NOTHING, "bad"), *[NOTHING] * 5]
     answer, interval = answer_text(estimate)
     latency = Cell(answer, "latency" if answer != NOTHING else "bad")
     if answer != NOTHING and not estimate.trusted:
@@ -150,7 +156,8 @@ def _figures(estimate: Estimate | HybridlatError) -> list[str | Cell]:
     sure = sureness_text(estimate).partition(" %")
     verdict = f"{estimate.verdict or ''} {sure[0] + sure[1] if sure[1] else ''}".strip()
     throughput = fps_text(estimate.throughput_per_s)
-    return [latency, interval, throughput, estimate.grade or NOTHING, verdict]
+    memory = (estimate.memory and estimate.memory.verdict) or NOTHING
+    return [latency, interval, throughput, estimate.grade or NOTHING, verdict, memory]
 
 
 def _note(table: PredictionTable) -> str:

@@ -53,6 +53,9 @@ def headline(estimate: Estimate, *, everything: bool = False) -> RenderableType:
     lines[1].stylize("bold cyan", 0, len(answer))
     if budget := units.budget_text(estimate):
         lines.append(Text(budget, _VERDICTS[estimate.verdict or "unsure"]))
+    tight = estimate.memory is not None and estimate.memory.verdict in ("tight", "too large")
+    if (everything and estimate.memory) or tight:
+        lines.append(Text(f"memory {units.memory_text(estimate)}", "yellow" if tight else "dim"))
     if everything:
         facts = [f"answered in {units.latency_text(estimate.elapsed_s * 1e6)}"]
         if estimate.latency_us is not None:

@@ -149,6 +149,17 @@ def budget_text(estimate: Estimate) -> str:
     return name and f"{name}: {against_text(estimate)}"
 
 
+def memory_text(estimate: Estimate) -> str:
+    """``0.29 – 0.81 of 8.59 GB: fits``; without what the engine adds where that is unknown."""
+    memory = estimate.memory
+    if memory is None:
+        return ""
+    own = memory.weights_bytes + memory.activations_bytes
+    ends = [f"{size / 1e9:.2f}" for size in memory.total_bytes or (own,)]
+    of = "" if memory.device_bytes is None else f" of {memory.device_bytes / 1e9:.3g}"
+    return f"{' – '.join(ends)}{of} GB{': ' if memory.verdict else ''}{memory.verdict or ''}"
+
+
 def against_text(estimate: Estimate) -> str:
     """``7.16 – 8.22 ms against 8.00 ms, 83 % within``: the interval and the budget."""
     limit = latency_text(estimate.max_latency_us)

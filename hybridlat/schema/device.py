@@ -50,8 +50,8 @@ class Device:
     the host enqueue it. ``sustained_flops`` is what large matrix products reach by precision, where
     it was measured: less than the peak where the power limit lowers the clock. ``name`` is
     that of targets, ``title`` the maker's; ``kind`` is ``gpu`` or ``cpu``. ``architecture``,
-    ``compute_capability`` and ``memory_bytes`` are stated where they are known; ``source`` says
-    where the numbers come from.
+    ``compute_capability`` and ``memory_bytes`` are stated where they are known; ``shares_memory``
+    with its host, as Jetsons do. ``source`` says where the numbers come from.
     """
 
     name: str
@@ -70,6 +70,7 @@ class Device:
     launch_us: float | None = None
     enqueue_us: float | None = None
     sustained_flops: Mapping[str, float] = field(default_factory=dict)
+    shares_memory: bool = False
 
     @classmethod
     def from_mapping(cls, stated: Mapping[str, Any]) -> Device:

@@ -17,6 +17,7 @@ LatencySource = Literal["measured", "predicted", "unsupported"]
 NetworkSource = Literal["measured", "composed"]
 Grade = Literal["measured", "good", "rough", "order of magnitude"]
 Verdict = Literal["within", "over", "unsure"]
+MemoryVerdict = Literal["fits", "tight", "too large"]
 OriginCode = Literal[
     "public-timings", "other-precision", "other-version", "other-device", "device-unmeasured",
     "data-sheet-only",
@@ -85,6 +86,35 @@ class CellEstimate:
         return None if self.latency_us is None else self.uses * self.latency_us
 
 
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a network takes of a device's memory, in bytes.
+
+    Attributes:
+        weights_bytes: of its weights, at the precision that the engine keeps them in.
+        activations_bytes: the most that live at once, inputs and outputs among them.
+        total_bytes: both with what the engine adds, at least and at most; None where that is
+            unknown.
+        device_bytes: of the device; None where it is unknown.
+        system_bytes: what of that the system and other programs usually take.
+    """
+
+    weights_bytes: int
+    activations_bytes: int
+    total_bytes: tuple[int, int] | None = None
+    device_bytes: int | None = None
+    system_bytes: int = 0
+
+    @property
+    def verdict(self) -> MemoryVerdict | None:
+        """``fits`` beside the system at most, ``too large`` alone at least; else ``tight``."""
+        if self.total_bytes is None or self.device_bytes is None:
+            return None
+        if self.total_bytes[1] + self.system_bytes <= self.device_bytes:
+            return "fits"
+        return "too large" if self.total_bytes[0] > self.device_bytes else "tight"
+
+
 @dataclass(frozen=True, repr=False)
 class Estimate(Shown):
     """The answer for one network on one target; see the JSON of ``predict --json``.
@@ -120,6 +150,7 @@ class Estimate(Shown):
         busy: whether the machine had other work while it measured.
         reaches: the half width, as a share of the latency, of the interval at each confidence.
         max_latency_us: the budget that the latency is held against; see ``against``.
+        memory: what it takes of the device's memory.
     """
 
     network: str
@@ -149,6 +180,7 @@ class Estimate(Shown):
     busy: bool = False
     reaches: tuple[tuple[float, float], ...] = ()
     max_latency_us: float | None = None
+    memory: Memory | None = None
 
     @property
     def supported(self) -> bool:
@@ -271,6 +303,7 @@ class Estimate(Shown):
         body: dict[str, Any] = {"format": ESTIMATE_FORMAT}
         body |= {f.name: getattr(self, f.name) for f in fields(self) if f.name != "structure"}
         body["interval_us"] = self.interval_us and [self.low_us, self.finite_high_us]
+        body["memory"] = self.memory and asdict(self.memory) | {"verdict": self.memory.verdict}
         body["warnings"] = [warning.text for warning in self.warnings]
         body["cells"] = [self._cell_json(position) for position in range(len(self.cells))]
         body["throughput_per_s"] = body["fps"] = self.throughput_per_s

@@ -1,0 +1,157 @@
+"""What a network needs of a device's memory: weights, activations, and what the engine adds.
+
+A tensor lives from the kernel that makes it to the last that reads it, in the order of the file,
+since engines list branches anew in every session; the network's inputs and outputs are the caller's
+and live throughout. A view is its source,
+and a kernel that changes elements one by one, or adds to an operand, writes over it where nobody
+else reads that. A concatenation that the engine eliminates is no kernel of the lowered graph: its
+parts are all there is. Held against ONNX Runtime in experiments/memory.md.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
+
+from hybridlat.engines import registry
+from hybridlat.graph.cells import file_rank
+from hybridlat.graph.network import Lowered, Network, TensorType
+from hybridlat.graph.operators import KINDS, kind_of
+from hybridlat.model.family.shipped import FAMILY_OF
+from hybridlat.schema.device import Device
+from hybridlat.schema.estimate import Memory
+from hybridlat.schema.target import Target
+
+_VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"})
+_ELSEWHERE = frozenset({  # pointwise, and never written over an operand by ONNX Runtime
+    "BatchNormalization", "PRelu", "Gelu", "QuickGelu", "FastGelu", "BiasGelu",
+})  # fmt: skip
+_FLOATS = ("float32", "float16", "bfloat16")
+_ITEM_BYTES = {"fp16": 2, "bf16": 2, "amp": 2, "int8": 1}
+_MOST_BLOCKS = 3000
+_MIB = 1 << 20
+_ADDED = {"tensorrt": (200, 700), "torch": (400, 1000), "torch-compile": (400, 1000),
+          "onnxruntime": (20, 100)}  # fmt: skip
+"""MiB that a family of engines takes besides: its context, kernels and libraries. Whole processes
+of TensorRT 8.6 took 283 MiB on a T4 (github.com/NVIDIA/TensorRT/issues/3743); cuBLAS and cuDNN took
+423 MiB of 8.4 (issues/2217). A PyTorch process with one number in it took 723 MiB
+(discuss.pytorch.org/t/73021). ONNX Runtime: measured here (experiments/memory.md)."""
+_SYSTEM = (0.05, 0.2)
+"""Shares of a device's memory that are not the network's: of its own, and of a Jetson's, where the
+system has 0.3 to 1.5 of 4 GB (github.com/microsoft/onnxruntime/issues/4259)."""
+
+
+@dataclass
+class _Block:
+    """Memory that tensors stand in, from one kernel to another; ``left`` are reads to come."""
+
+    bytes: int
+    begin: int
+    end: int = 0
+    left: int = 0
+
+
+def footprint(lowered: Lowered, target: Target) -> tuple[int, int]:
+    """Bytes of a lowered network's weights, and of the activations that live at once.
+
+    Floats count as in the target's precision, unless its engine keeps that of the file; automatic
+    mixed precision holds weights twice. Under ONNX Runtime it is what that plans: a tensor takes
+    the block of a dead one of its shape, and blocks lie in one arena, each in the smallest gap that
+    holds it (its allocation_planner.cc and mem_pattern_planner.h).
+    """
+    rank, network = file_rank(lowered), lowered.network
+    order = network.order_by(lambda i: (rank[i], i))
+    network = replace(network, nodes=tuple([network.nodes[i] for i in order]))
+    keeps = registry.entry(target.engine).keeps_precision
+    item_bytes = None if keeps else _ITEM_BYTES.get(target.precision, 4)
+
+    def size(type_: TensorType) -> int:
+        is_float = item_bytes is not None and type_.dtype in _FLOATS
+        return type_.elements * (item_bytes or 0) if is_float else type_.bytes
+
+    plans = target.engine == "onnxruntime" and len(network.nodes) <= _MOST_BLOCKS
+    blocks = _blocks(network, size, plans)
+    callers = sum(size(network.type_of(name)) for name in {*network.inputs, *network.outputs})
+    weights = sum(size(constant.type) for constant in network.constants.values())
+    if item_bytes and target.precision == "amp":
+        weights *= 3  # of two bytes: in FP32, and a copy in FP16
+    return weights, callers + (_arena(blocks) if plans else _most_alive(blocks))
+
+
+def memory_of(sizes: tuple[int, int], target: Target, device: Device | None) -> Memory:
+    """The memory of a network under a target's engine, held against that of its device."""
+    weights, activations = sizes
+    added = _ADDED.get(FAMILY_OF.get(target.engine, target.engine))
+    total = None
+    if added is not None:
+        low, high = (weights + activations + mib * _MIB for mib in added)
+        total = low, high + weights  # kernels may keep weights in a form of their own as well
+    of_device = None if device is None else device.memory_bytes
+    share = _SYSTEM[1 if device is not None and device.shares_memory else 0]
+    return Memory(weights, activations, total, of_device, round((of_device or 0) * share))
+
+
+def _blocks(network: Network, size: Callable[[TensorType], int], reuses: bool) -> list[_Block]:
+    """The blocks of memory that tensors stand in, by their beginning."""
+    blocks: list[_Block] = []
+    place: dict[str, _Block] = {}
+    dead: defaultdict[TensorType | None, list[_Block]] = defaultdict(list)
+    outputs, types = set(network.outputs), network.types
+    for i, node in enumerate(network.nodes):
+        read = [place[name] for name in dict.fromkeys(node.inputs) if name in place]
+        for block in read:
+            block.left -= 1
+        is_pointwise = kind_of(node.qualified_op) == KINDS["pointwise"]
+        over = read if is_pointwise and node.op not in _ELSEWHERE else read[1:]
+        for name in node.outputs:
+            if name not in types or name in outputs:
+                continue
+            type_, own = types[name], size(types[name])
+            if node.op in _VIEWS:
+                if not read:  # of what is the caller's
+                    continue
+                block = read[0]
+            elif free := [b for b in over if not b.left and b.bytes == own]:
+                block = free[0]
+            elif reuses and dead[type_]:
+                block = dead[type_].pop()
+            else:
+                block = _Block(own, i)
+                blocks.append(block)
+            place[name] = block
+            block.left += len(network.consumers.get(name, ()))
+        for name in dict.fromkeys((*node.inputs, *node.outputs)):
+            if name in place:
+                block = place[name]
+                block.end = i
+                if not block.left and block not in dead[types[name]]:
+                    dead[types[name]].append(block)
+    return blocks
+
+
+def _most_alive(blocks: Sequence[_Block]) -> int:
+    """The greatest sum of blocks that are needed at one time."""
+    change: Counter[int] = Counter()
+    for block in blocks:
+        change[block.begin] += block.bytes
+        change[block.end + 1] -= block.bytes
+    return max(itertools.accumulate(change[i] for i in sorted(change)), default=0)
+
+
+def _arena(blocks: Sequence[_Block]) -> int:
+    """The size of an arena in which each block lies in the smallest gap that holds it."""
+    arena = 0
+    placed: list[tuple[int, _Block]] = []
+    for block in blocks:
+        placed = sorted((p for p in placed if p[1].end >= block.begin), key=itemgetter(0))
+        gaps, end = [], 0
+        for offset, other in placed:
+            gaps.append((offset - end, end))
+            end = max(end, offset + other.bytes)
+        offset = min((gap for gap in gaps if gap[0] >= block.bytes), default=(0, end))[1]
+        placed.append((offset, block))
+        arena = max(arena, offset + block.bytes)
+    return arena

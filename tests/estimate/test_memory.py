@@ -1,0 +1,109 @@
+"""What a network needs of a device's memory, by hand and by what must always hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+
+from hybridlat import Predictor
+from hybridlat.engines import device_sheets
+from hybridlat.estimate import memory
+from hybridlat.estimate.memory import memory_of
+from hybridlat.graph.builder import NetworkBuilder
+from hybridlat.graph.network import Lowered, Network
+from hybridlat.schema.target import Target
+from tests.networks import ROOT
+from tests.strategies import networks
+
+ORT, TRT = Target("here", "onnxruntime", "fp32", 1), Target("l4", "tensorrt", "fp32")
+MAP = 4 * 8 * 16 * 16  # bytes of a map of 8 channels
+GB = 1 << 30
+
+
+def footprint(network: Network, target: Target) -> tuple[int, int]:
+    """Of a network that is its own lowering."""
+    origins = tuple((i,) for i in range(len(network.nodes)))
+    return memory.footprint(Lowered(network, origins, (), "itself"), target)
+
+
+def chain() -> Network:
+    """Input, three convolutions with a shortcut around the last, a view: 2, then 3 maps live."""
+    b = NetworkBuilder()
+    shape = (1, 8, 16, 16)
+    first = b.conv(b.conv(b.input(shape), 8), 8)
+    last = b.op("Relu", [b.op("Add", [b.conv(first, 8), first], shape, 14)], shape, 14)
+    flat = b.op("Reshape", [last, b.numbers(1, -1)], (1, 2048), 14)
+    return b.network(b.op("Gemm", [flat, b.constant((2048, 10))], (1, 10), 13))
+
+
+def test_tensors_live_from_their_maker_to_their_last_reader() -> None:
+    weights, activations = footprint(chain(), TRT)
+    assert weights == 4 * (3 * 8 * 8 * 9 + 2048 * 10) + 2 * 8  # two int64 of the shape
+    assert activations == MAP + 4 * 10 + 2 * MAP  # the caller's, and two: all else is in place
+    assert footprint(chain(), ORT) == (weights, activations)
+
+
+@pytest.mark.parametrize(
+    ("precision", "weights", "activations"),
+    [("fp16", 0.5, 0.5), ("int8", 0.25, 0.25), ("tf32", 1, 1), ("amp", 1.5, 0.5)],
+)
+def test_floats_count_as_in_the_precision(
+    precision: str, weights: float, activations: float
+) -> None:
+    whole = footprint(chain(), TRT)
+    found = footprint(chain(), Target("l4", "tensorrt", precision))
+    assert found[0] == pytest.approx(weights * whole[0], rel=2e-3)
+    assert found[1] == activations * whole[1]
+    assert footprint(chain(), Target("here", "onnxruntime", precision, 1)) == footprint(
+        chain(), ORT
+    )
+
+
+def test_a_block_of_the_shape_is_taken_again_and_gaps_are_filled() -> None:
+    """Small, large, small: the third takes the first's block; the fourth fits no gap of one map."""
+    b = NetworkBuilder()
+    small, large = (1, 8, 16, 16), (1, 16, 16, 16)
+    x = b.conv(b.conv(b.conv(b.input(small), 8), 16), 8)
+    y = b.conv(x, 16)
+    network = b.network(b.op("Sigmoid", [b.op("Concat", [x, y], (1, 24, 16, 16), 13)],
+                             (1, 24, 16, 16), 13))  # fmt: skip
+    assert large == b.shape(y)
+    callers = MAP + 3 * MAP
+    assert footprint(network, TRT)[1] == callers + 6 * MAP
+    assert footprint(network, ORT)[1] == callers + 6 * MAP
+
+
+@given(networks())
+def test_no_plan_is_below_what_lives_or_above_all_tensors(network: Network) -> None:
+    live, planned = (footprint(network, target)[1] for target in (TRT, ORT))
+    each = [network.type_of(name).bytes for name in network.types]
+    assert max(each) <= live <= planned <= sum(each)
+
+
+@pytest.mark.parametrize(
+    ("device", "megabytes", "verdict"),
+    [("l4", 100, "fits"), ("jetson-nano", 100, "fits"), ("jetson-nano", 3500, "tight"),
+     ("jetson-nano", 4500, "too large"), ("l4", 23_000, "tight"), ("epyc-26-2", 100, None)],
+)  # fmt: skip
+def test_what_is_too_large_says_so(device: str, megabytes: int, verdict: str | None) -> None:
+    sheet = device_sheets.load(device) if device in device_sheets.names() else None
+    target = Target(device, "tensorrt", "fp16")
+    assert memory_of((0, megabytes << 20), target, sheet).verdict == verdict
+
+
+def test_jetsons_share_their_memory_and_only_they() -> None:
+    for sheet in map(device_sheets.load, device_sheets.names()):
+        assert sheet.shares_memory == ("Jetson" in sheet.title or sheet.name == "gb10"), sheet.name
+
+
+def test_an_estimate_has_it_also_where_the_partition_is_cached(tmp_path: Path) -> None:
+    found = []
+    for _ in range(2):
+        with Predictor("epyc-26-2/onnxruntime-1.31/fp32/1t", store=f"sqlite:///{tmp_path}/s.db",
+                       measure="never") as predictor:  # fmt: skip
+            found.append(predictor.predict(ROOT / "data/nets/squeezenet.onnx").memory)
+    assert found[0] == found[1] and found[0] is not None
+    assert found[0].weights_bytes == pytest.approx(4_958_400, rel=0.02)
+    assert found[0].activations_bytes > 3_928_576  # planned by ONNX Runtime, without the caller's
