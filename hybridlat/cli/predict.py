@@ -18,8 +18,9 @@ from hybridlat.errors import HybridlatError
 from hybridlat.report.compare import comparison, print_comparison
 from hybridlat.report.prediction_table import Place, PredictionTable
 from hybridlat.report.terminal import print_estimate
-from hybridlat.report.units import against_text, part_text, why_untrusted
+from hybridlat.report.units import against_text, why_untrusted
 from hybridlat.schema.estimate import Estimate, EstimateWarning
+from hybridlat.schema.shown import part_text
 from hybridlat.schema.target import Target
 
 OVER, BAD_INPUT, UNTRUSTED = 1, 2, 3

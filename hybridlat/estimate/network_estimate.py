@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from hybridlat.engines import registry
+from hybridlat.engines.checks import check_of
 from hybridlat.errors import StoreError
 from hybridlat.estimate import gate
 from hybridlat.estimate.belief import Belief, MeasureNow, Request
@@ -28,7 +29,7 @@ from hybridlat.estimate.lookup.models import known_device
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
 from hybridlat.estimate.memory import memory_of
-from hybridlat.estimate.predict.chain import CellPriors, cell_priors
+from hybridlat.estimate.predict.chain import CellPriors, cell_priors, family_law
 from hybridlat.estimate.predict.source import NetworkCells, copied_bytes, network_cost_s
 from hybridlat.estimate.structure import network_structure
 from hybridlat.estimate.warnings import warnings_of
@@ -174,10 +175,11 @@ def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate
         if not posterior.complete:
             high_us = math.inf
     cells, names = _rows(request, belief), request.file.facts.node_names
+    check, check_field = _check(request, data, belief)
     constants = request.file.facts.constant_nodes.intersection(partition.removed)
     estimate = Estimate(
         network=request.file.name,
-        target=str(data.target),
+        target=str(replace(data.target, runtime=request.runtime or data.target.runtime)),
         batch=partition.batch,
         latency_us=interval.latency_us if any_latency else None,
         interval_us=(low_us, high_us) if any_latency else None,
@@ -204,10 +206,25 @@ def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate
         contradicted=belief.contradicted,
         busy=load is not None,
         reaches=_reaches(belief, interval, request.confidence),
+        answered_as=str(data.target),
+        check=check,
+        check_field=check_field,
         memory=memory_of(partition.footprint, data.target, known_device(data.target, data.store)),
     )
     warnings = warnings_of(request, data, belief, estimate, load, plan if wanted else None)
     return replace(estimate, warnings=warnings)
+
+
+def _check(request: Request, data: TargetData, belief: Belief) -> tuple[str, str]:
+    """How to measure the same with the engine's own tool; see ``checks.check_of``."""
+    shapes = {}
+    if request.sizes:
+        network = request.network()
+        shapes = {name: network.types[name].shape for name in network.inputs}
+    origins = belief.priors.origins and data.target.engine == "tensorrt"
+    law = family_law(data) if origins else None
+    graphs = law is None or law.task.graphs  # what is measured by a plan is replayed
+    return check_of(data.target, request.file.name, shapes, graphs)
 
 
 def _reaches(

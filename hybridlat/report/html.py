@@ -20,7 +20,7 @@ from hybridlat.report import units
 from hybridlat.report.cell_texts import abbreviated, chain, kernel_sizes, row_of, where_text
 from hybridlat.report.compare import differences_table, letter_of, networks_table
 from hybridlat.report.html_section import asset, network_section
-from hybridlat.report.prediction_table import curve_table
+from hybridlat.report.prediction_table import basis_note, curve_table
 from hybridlat.report.table import escape
 from hybridlat.schema.estimate import Estimate
 
@@ -89,7 +89,8 @@ def _comparison(estimates: Sequence[Estimate]) -> str:
     if len({(e.target, e.batch) for e in estimates}) == 1:
         cells = differences_table(estimates, _DIFFERENCES)
         apart = f"<h2>Cells that make the difference</h2>\n{cells.page()}" if cells.rows else ""
-    where = f'<p class="hint">{escape(str(table.caption))}</p>\n' if table.caption else ""
+    hints = filter(None, [str(table.caption), basis_note(estimates)])
+    where = "".join(f'<p class="hint">{escape(hint)}</p>\n' for hint in hints)
     return (
         f"<section>\n<h1>{len(estimates)} estimates side by side</h1>\n{where}"
         '<figure class="comparison" hidden><div class="plot"></div></figure>\n'

@@ -54,12 +54,15 @@ def _header(estimate: Estimate, heading: str) -> str:
         "throughput": units.fps_text(estimate.throughput_per_s),
         "budget": units.budget_text(estimate),
         "memory": units.memory_text(estimate),
-        "rests on": units.basis_text(estimate),
+        "rests on": estimate.rests_on,
+        "answered as": estimate.answered_as if estimate.answered_as != estimate.target else "",
         "measured just now": units.measured_now_text(estimate),
         "sum of cells": units.latency_text(estimate.sum_of_cells_us),
         "answered in": units.latency_text(estimate.elapsed_s * 1e6),
     }
     shown = [(escape(name), escape(value)) for name, value in facts.items() if value]
+    check = f"{escape(estimate.check)}</code> ({escape(estimate.check_field)})"
+    shown += [("check it", f"<code>{check}")] if estimate.check else []
     items = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in shown)
     spans = "".join(f'<span class="{kind}">{text}</span>' for kind, text in said.items())
     return (

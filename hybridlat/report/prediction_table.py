@@ -19,7 +19,7 @@ COLUMNS = (
     "network", "target", "batch", "latency_us", "low_us", "high_us", "confidence",
     "throughput_per_s", "throughput_low_per_s", "throughput_high_per_s", "measured_share",
     "trusted", "grade", "max_latency_us", "verdict", "probability_within",
-    "memory_low_bytes", "memory_high_bytes", "memory_verdict", "error",
+    "memory_low_bytes", "memory_high_bytes", "memory_verdict", "rests_on", "answered_as", "error",
 )  # fmt: skip
 """Of the CSV: one row for each network, target and batch, empty where there is nothing to say."""
 _COLUMNS = [
@@ -115,6 +115,7 @@ def values_of(estimate: Estimate) -> list[object]:
         estimate.measured_share, estimate.trusted, estimate.grade, estimate.max_latency_us,
         estimate.verdict, estimate.probability_within,
         *((memory and memory.total_bytes) or (None, None)), memory and memory.verdict,
+        estimate.rests_on, estimate.answered_as,
     ]  # fmt: skip
 
 
@@ -162,4 +163,13 @@ def _figures(estimate: Estimate | HybridlatError) -> list[str | Cell]:
 
 def _note(table: PredictionTable) -> str:
     doubtful = any(not e.trusted and e.latency_us is not None for e in table.estimates())
-    return _DOUBTFUL if doubtful else ""
+    return "\n\n".join(filter(None, [_DOUBTFUL if doubtful else "", basis_note(table.estimates())]))
+
+
+def basis_note(estimates: Sequence[Estimate]) -> str:
+    """A line where targets rest on different things, which do not compare; else nothing."""
+    rests = {estimate.target: estimate.rests_on for estimate in estimates}
+    if len(rests) < 2 or len({estimate.basis for estimate in estimates}) < 2:
+        return ""
+    listed = "; ".join(f"{target}: {text}" for target, text in rests.items())
+    return f"These rows rest on different things and do not compare closely. {listed}."

@@ -86,6 +86,9 @@ def notes(estimate: Estimate, *, everything: bool = False) -> list[Text]:
         if len(text) > _NOTE_LENGTH and not everything and remark.kind != "command":
             text = f"{text[:_NOTE_LENGTH].rpartition(' ')[0]} … (--all shows all of it)"
         lines.append(Text(visible(text), STYLES[remark.kind]))
+    if everything and estimate.check:
+        lines.append(Text(f"To check it, compare {estimate.check_field} of", STYLES["hint"]))
+        lines.append(Text(f"  {visible(estimate.check)}", STYLES["command"]))
     if everything and estimate.removed:
         lines.append(Text(visible(f"Not run: {', '.join(estimate.removed)}"), "dim"))
     return lines

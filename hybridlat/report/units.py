@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, get_args
 
 from hybridlat.report.table import Cell
-from hybridlat.schema.estimate import Estimate, EstimateWarning, OriginCode, half_width_share
+from hybridlat.schema.estimate import Estimate, half_width_share
+from hybridlat.schema.shown import ALL, part_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,6 @@ RESOLUTION_US = 1.0
 """No clock resolves cells below this; their intervals mean nothing."""
 
 NOTHING = "–"
-_ALL = 0.995  # from here on whole percents would read 100
-_ALMOST = 1e-9  # what summing up leaves of nothing
-
-ORIGIN_CODES: Final = get_args(OriginCode)
 _BAD = ("missing-cells", "busy", "contradicted", "beyond-physics", "surprising")
 _LOPSIDED = 1.2  # sides that differ by more are shown as a range
 _NARROW = 0.02  # below it nobody minds
@@ -92,13 +88,6 @@ def answer_text(estimate: Estimate) -> tuple[str, str]:
 def percent_text(share: float | None, decimals: int = 1) -> str:
     """``7.0 %`` for 0.07; a dash where there is none."""
     return "–" if share is None else f"{100 * share:.{decimals}f} %"
-
-
-def part_text(share: float) -> str:
-    """``82 %``; never all or nothing where it is not: ``> 99 %``, ``< 1 %``."""
-    if _ALL <= share < 1 - _ALMOST:
-        return "> 99 %"
-    return "< 1 %" if _ALMOST < share <= 1 - _ALL else percent_text(share, 0)
 
 
 def confidence_text(confidence: float) -> str:
@@ -175,15 +164,7 @@ def sureness_text(estimate: Estimate) -> str:
     if estimate.verdict == "unsure":
         return f"{part_text(probability)} within"
     sure = probability if estimate.verdict == "within" else 1 - probability
-    return "surely" if sure >= _ALL else f"{part_text(sure)} sure"
-
-
-def basis_text(estimate: Estimate) -> str:
-    """``measured (2 runs, shipped data)``, ``82 % of the time measured``, ``predicted``."""
-    if estimate.source == "measured":
-        return f"measured ({estimate.reason})" if estimate.reason else "measured"
-    share = estimate.measured_share
-    return f"{part_text(share)} of the time measured" if share > _ALMOST else "predicted"
+    return "surely" if sure >= ALL else f"{part_text(sure)} sure"
 
 
 def verdict_text(estimate: Estimate) -> str:
@@ -197,15 +178,7 @@ def verdict_text(estimate: Estimate) -> str:
     now = f"{now} just now" if now else ""
     if estimate.grade == "measured":
         return f"measured ({', '.join(filter(None, [estimate.reason or 'cell by cell', now]))})"
-    basis = basis_text(estimate)
-    if basis == "predicted" and (origin := _origin(estimate)):
-        basis = f"{origin.text[:1].lower()}{origin.text[1:].rstrip('.')}"
-    return f"{estimate.grade}: {', '.join(filter(None, [basis, now]))}"
-
-
-def _origin(estimate: Estimate) -> EstimateWarning | None:
-    """The warning that the verdict tells: where all predictions come from, or most of them."""
-    return next((w for w in estimate.warnings if w.code in ORIGIN_CODES), None)
+    return f"{estimate.grade}: {', '.join(filter(None, [estimate.rests_on, now]))}"
 
 
 def measured_now_text(estimate: Estimate) -> str:
@@ -228,10 +201,10 @@ def not_run_text(estimate: Estimate) -> str:
 
 def remarks(estimate: Estimate) -> list[Cell]:
     """What the reader must know or can do, the worst first: texts, and commands to copy."""
-    told = _origin(estimate) if estimate.trusted and basis_text(estimate) == "predicted" else None
+    told = f"{estimate.rests_on}." if estimate.trusted else ""  # it stands in the verdict
     cells = []
     for warning in estimate.warnings:
-        if warning is told:
+        if warning.text.lower() == told.lower():
             continue
         kind = "bad" if warning.code in _BAD else "warn"
         cells.append(Cell(warning.text, "hint" if warning.fix and kind == "warn" else kind))

@@ -19,7 +19,7 @@ from hybridlat.report.prediction_table import COLUMNS, values_of
 from hybridlat.report.table import Table, escape
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.files import write_text
-from hybridlat.schema.shown import visible
+from hybridlat.schema.shown import part_text, visible
 
 if TYPE_CHECKING:
     from _typeshed import StrPath
@@ -38,7 +38,7 @@ def line(estimate: Estimate) -> str:
     if estimate.grade is not None:
         said.append(estimate.grade)
     if estimate.grade != "measured":
-        said.append(f"{units.part_text(estimate.measured_share)} measured")
+        said.append(f"{part_text(estimate.measured_share)} measured")
     said.append(units.count_text(len(estimate.cells), "cell"))
     of = f"{estimate.network} on {estimate.target}, batch {estimate.batch}"
     return visible(f"Estimate({of}: {', '.join(said)})")

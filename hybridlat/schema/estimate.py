@@ -6,10 +6,10 @@ import itertools
 import math
 import statistics
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from hybridlat.errors import InputError
-from hybridlat.schema.shown import Shown
+from hybridlat.schema.shown import NOTHING, Shown, part_text
 from hybridlat.schema.structure import Structure
 
 ESTIMATE_FORMAT = 1
@@ -23,6 +23,7 @@ OriginCode = Literal[
     "data-sheet-only",
 ]  # fmt: skip
 """Where predictions come from that are not the target's own model's."""
+_ORIGINS = get_args(OriginCode)
 WarningCode = Literal[
     OriginCode, "missing-cells", "no-data-sheet", "busy", "contradicted", "beyond-physics",
     "precision", "file", "model-unreadable", "tolerance-out-of-reach", "batch-outside",
@@ -121,7 +122,7 @@ class Estimate(Shown):
 
     Attributes:
         network: the name of the file or the class.
-        target: device, engine and precision.
+        target: device, engine and precision, as the user wrote them.
         batch: items that are computed at once.
         latency_us: of one batch, in microseconds; None where no cell has a latency.
         interval_us: the ends of the interval in microseconds; the upper one is infinite where a
@@ -151,6 +152,9 @@ class Estimate(Shown):
         reaches: the half width, as a share of the latency, of the interval at each confidence.
         max_latency_us: the budget that the latency is held against; see ``against``.
         memory: what it takes of the device's memory.
+        answered_as: the target whose data answered, with the version that the user left open.
+        check: the command that measures the same with the engine's own tool, or empty.
+        check_field: the figure in its output that the latency compares with.
     """
 
     network: str
@@ -181,6 +185,9 @@ class Estimate(Shown):
     reaches: tuple[tuple[float, float], ...] = ()
     max_latency_us: float | None = None
     memory: Memory | None = None
+    answered_as: str = ""
+    check: str = ""
+    check_field: str = ""
 
     @property
     def supported(self) -> bool:
@@ -218,6 +225,32 @@ class Estimate(Shown):
             return "good"
         rough = low >= 1 / _ROUGH_FACTOR and high <= _ROUGH_FACTOR
         return "rough" if rough else "order of magnitude"
+
+    @property
+    def rests_on(self) -> str:
+        """What the answer rests on: ``learned from 120 public timings of this GPU (trtutils)``."""
+        if self.source == "measured":
+            return f"measured ({self.reason})" if self.reason else "measured"
+        if self.measured_share > NOTHING:
+            by_cell = "measured (cell by cell)"
+            part = f"{part_text(self.measured_share)} of the time measured"
+            return by_cell if self.grade == "measured" else part
+        text = self._origin.text if self._origin else "predicted"
+        return f"{text[:1].lower()}{text[1:].rstrip('.')}"
+
+    @property
+    def basis(self) -> tuple[str, str]:
+        """Whether it was measured or where it comes from, and under which version of the engine.
+
+        Estimates of two targets compare closely where these are the same.
+        """
+        kind = self._origin.code if self._origin else "predicted"
+        runtime = (self.answered_as or self.target).split("/")[1]
+        return "measured" if self.grade == "measured" else kind, runtime
+
+    @property
+    def _origin(self) -> EstimateWarning | None:
+        return next((warning for warning in self.warnings if warning.code in _ORIGINS), None)
 
     @property
     def low_us(self) -> float | None:
@@ -310,7 +343,8 @@ class Estimate(Shown):
         body["throughput_interval_per_s"] = self.throughput_interval_per_s
         body |= {"trusted": self.trusted, "grade": self.grade, "supported": self.supported}
         body |= {"low_us": self.low_us, "high_us": self.finite_high_us}
-        body |= {"verdict": self.verdict, "probability_within": self.probability_within}
+        body |= {"rests_on": self.rests_on, "verdict": self.verdict}
+        body["probability_within"] = self.probability_within
         body["remarks"] = [asdict(warning) for warning in self.warnings]
         return body
 

@@ -44,6 +44,8 @@ class Shown:
         return page
 
 
+ALL, NOTHING = 0.995, 1e-9
+"""From the first on whole percents would read 100; the second is what summing up leaves of none."""
 _UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 """Unicode's categories of what steers a terminal, turns the direction of a text or breaks lines."""
 
@@ -59,6 +61,13 @@ def visible(text: str, *, breaks: bool = False) -> str:
     kept = "\n" if breaks else ""
     unseen = (c not in kept and unicodedata.category(c) in _UNSEEN for c in text)
     return "".join("\ufffd" if is_unseen else c for c, is_unseen in zip(text, unseen, strict=True))
+
+
+def part_text(share: float) -> str:
+    """``82 %``; never all or nothing where it is not: ``> 99 %``, ``< 1 %``."""
+    if ALL <= share < 1 - NOTHING:
+        return "> 99 %"
+    return "< 1 %" if NOTHING < share <= 1 - ALL else f"{100 * share:.0f} %"
 
 
 def _views() -> Any:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridlat.report import cell_texts, units
+from hybridlat.schema import shown
 from hybridlat.schema.estimate import WarningCode
 from hybridlat.schema.structure import CellStructure, Work
 from tests.pages import ROOT
@@ -30,7 +31,7 @@ from tests.report.estimates import kernel
         (units.interval_text, {(990.0, 1010.0): "0.99 – 1.01 ms", None: "–",
                                (3990.0, math.inf): "at least 3.99 ms"}),
         (units.plus_minus_text, {None: "–", 0.013: "±1.3 %", 0.0996: "±10 %", 0.25: "±25 %"}),
-        (units.part_text, {  # never rounded to all or nothing
+        (shown.part_text, {  # never rounded to all or nothing
             0.0: "0 %", 1e-6: "< 1 %", 0.0049: "< 1 %", 0.006: "1 %", 0.725: "72 %",
             0.994: "99 %", 0.996: "> 99 %", 0.999: "> 99 %", 1 - 1e-12: "100 %", 1.0: "100 %",
         }),

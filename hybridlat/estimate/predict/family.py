@@ -134,6 +134,7 @@ class Family(CellSource):
         code: OriginCode = "device-unmeasured"
         if task in known:
             code, text = "public-timings", f"learned from {count} public timings of this GPU"
+            text += f" ({task.engine})" if task.engine != task.runtime else ""
         elif any(t.engine == task.engine for t in of_device):
             precisions = sorted({t.precision for t in of_device if t.engine == task.engine})
             text = f"learned from this GPU at {' and '.join(precisions)}"
