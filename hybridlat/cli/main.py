@@ -34,6 +34,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
     "Ask": {
         "predict": ("predict", "predict", "Predict latencies, and where the time goes."),
         "compare": ("predict", "compare", "Compare networks, cell by cell."),
+        "recommend": ("recommend", "recommend", "Rank the GPUs that keep a budget."),
         "targets": ("targets", "targets", "List the targets, and what is known of each."),
     },
     "Measure": {
@@ -94,7 +95,7 @@ class Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, group in GROUPS.items():
             with formatter.section(title):
-                formatter.write_dl([(name.ljust(8), entry[-1]) for name, entry in group.items()])
+                formatter.write_dl([(name.ljust(9), entry[-1]) for name, entry in group.items()])
 
 
 class _Messages(logging.Handler):

@@ -183,6 +183,8 @@ as_csv = option("--csv", group=OUTPUT, type=OutputFile(allow_dash=True), metavar
 every_cell = option("--all", "every_cell", group=OUTPUT, is_flag=True,
                     help="Show every cell, and every operator that is not run.")  # fmt: skip
 
+every_row = option("--all", "every_row", group=OUTPUT, is_flag=True, help="Show every row.")
+
 far = _all_of(
     option("--host", group=WHERE, metavar="USER@BOARD", help="Measure there, over ssh. The board "
            "needs TensorRT and trtexec or Python 3.6, nothing else."),

@@ -31,7 +31,7 @@ _FIELDS = {
     "bandwidth_gb_per_s": ("bandwidth_bytes_per_s", 1e9), "peak_tflops": ("peak_flops", 1e12),
     "sustained_tflops": ("sustained_flops", 1e12), "cache_kib": ("cache_bytes", 2**10),
     "launch_us": ("launch_us", 1), "enqueue_us": ("enqueue_us", 1),
-    "tensor_clock_mhz": ("clock_hz", 1e6),
+    "tensor_clock_mhz": ("clock_hz", 1e6), "power_w": ("power_w", 1),
 }  # fmt: skip
 _BOUNDS = {key: (BOUNDS[name][0] / x, BOUNDS[name][1] / x) for key, (name, x) in _FIELDS.items()}
 _BOUNDS |= {
@@ -62,6 +62,7 @@ class _Sheet(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     cache_kib: tuple[float, ...] = ()
     memory_gb: float | None = None
     shares_memory: bool = False
+    power_w: float | None = None
     launch_us: float | None = None
     enqueue_us: float | None = None
     source: str = "not stated"
@@ -160,6 +161,7 @@ def read(file: Path | str, name: str | None = None) -> Device:
         compute_capability=sheet.compute_capability,
         memory_bytes=None if sheet.memory_gb is None else int(sheet.memory_gb * 2**30),
         launch_us=sheet.launch_us, enqueue_us=sheet.enqueue_us, shares_memory=sheet.shares_memory,
+        power_w=sheet.power_w,
     )  # fmt: skip
 
 

@@ -64,14 +64,7 @@ def _first_belief(request: Request, data: TargetData) -> Belief:
         request.measure(request.signatures, True)
         measured_now = frozenset(request.signatures)
     partition, whole = request.partition, _whole_network(request, data)
-    cells = NetworkCells(
-        request.signatures,
-        tuple([use.count for use in partition.uses]),
-        request.confidence,
-        lambda: data.texts(partition, request.signatures),
-        lambda: copied_bytes(request.network()),
-        lambda: partition.whole,
-    )
+    cells = cells_of(request, data)
     priors = cell_priors(data, cells, request.measure is not None, whole)
     composition = composition_for(data, priors, request.confidence)
     known = data.known([run for run, _ in partition.runs])
@@ -86,6 +79,19 @@ def _first_belief(request: Request, data: TargetData) -> Belief:
         network_runs=1 if measured_now and whole is not None else 0,
     )
     return belief.given_whole(priors.whole)
+
+
+def cells_of(request: Request, data: TargetData) -> NetworkCells:
+    """The network as its cells, which sources of latencies answer for."""
+    partition = request.partition
+    return NetworkCells(
+        request.signatures,
+        tuple([use.count for use in partition.uses]),
+        request.confidence,
+        lambda: data.texts(partition, request.signatures),
+        lambda: copied_bytes(request.network()),
+        lambda: partition.whole,
+    )
 
 
 def _whole_network(request: Request, data: TargetData) -> WholeLatency | None:
@@ -219,7 +225,7 @@ def _check(request: Request, data: TargetData, belief: Belief) -> tuple[str, str
     """How to measure the same with the engine's own tool; see ``checks.check_of``."""
     shapes = {}
     if request.sizes:
-        network = request.network()
+        network = request.partition.network or request.network()
         shapes = {name: network.types[name].shape for name in network.inputs}
     origins = belief.priors.origins and data.target.engine == "tensorrt"
     law = family_law(data) if origins else None

@@ -99,6 +99,12 @@ class PredictionTable:
         return Table(titled(*COLUMNS), rows).csv()
 
 
+def verdict_cell(estimate: Estimate) -> str:
+    """``within``, ``within 97 %``, ``unsure 62 %``: with its probability where that is below 1."""
+    sure = sureness_text(estimate).partition(" %")
+    return f"{estimate.verdict or ''} {sure[0] + sure[1] if sure[1] else ''}".strip()
+
+
 def curve_table(estimates: Sequence[Estimate]) -> Table:
     """One network on one target over batches: latency and throughput of each."""
     rows = [[f"{e.batch:,}", *_figures(e)] for e in estimates]
@@ -154,11 +160,16 @@ def _figures(estimate: Estimate | HybridlatError) -> list[str | Cell]:
     latency = Cell(answer, "latency" if answer != NOTHING else "bad")
     if answer != NOTHING and not estimate.trusted:
         latency = Cell(f"{answer} {DOUBT}", "warn")
-    sure = sureness_text(estimate).partition(" %")
-    verdict = f"{estimate.verdict or ''} {sure[0] + sure[1] if sure[1] else ''}".strip()
     throughput = fps_text(estimate.throughput_per_s)
     memory = (estimate.memory and estimate.memory.verdict) or NOTHING
-    return [latency, interval, throughput, estimate.grade or NOTHING, verdict, memory]
+    return [
+        latency,
+        interval,
+        throughput,
+        estimate.grade or NOTHING,
+        verdict_cell(estimate),
+        memory,
+    ]
 
 
 def _note(table: PredictionTable) -> str:

@@ -17,7 +17,7 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     "peak_flops": _FLOPS, "sustained_flops": _FLOPS, "bandwidth_bytes_per_s": (1e8, 1e15),
     "units": (1, 100_000), "clock_hz": (1e6, 2e10), "cache_bytes": (2.0**10, 2.0**40),
     "kept_share": (0, 1), "memory_bytes": (2.0**20, 2.0**50), "launch_us": _LAUNCH_US,
-    "enqueue_us": _LAUNCH_US,
+    "enqueue_us": _LAUNCH_US, "power_w": (0.01, 1e5),
 }  # fmt: skip
 """What any device has, from a microcontroller to a machine room; beyond it a number is damaged."""
 
@@ -51,7 +51,8 @@ class Device:
     it was measured: less than the peak where the power limit lowers the clock. ``name`` is
     that of targets, ``title`` the maker's; ``kind`` is ``gpu`` or ``cpu``. ``architecture``,
     ``compute_capability`` and ``memory_bytes`` are stated where they are known; ``shares_memory``
-    with its host, as Jetsons do. ``source`` says where the numbers come from.
+    with its host, as Jetsons do; ``power_w`` is the most that the board takes. ``source`` says
+    where the numbers come from.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Device:
     enqueue_us: float | None = None
     sustained_flops: Mapping[str, float] = field(default_factory=dict)
     shares_memory: bool = False
+    power_w: float | None = None
 
     @classmethod
     def from_mapping(cls, stated: Mapping[str, Any]) -> Device:

@@ -97,12 +97,15 @@ def known_target(text: str | Target, store: Store) -> Target:
     return target
 
 
-def newest_on_record(target: Target, store: Store, threads: int | None = None) -> Target:
+def newest_on_record(
+    target: Target, store: Store, threads: int | None = None, known: Collection[Target] = ()
+) -> Target:
     """The newest target on record that differs by what this one leaves open, if not on record.
 
-    A version may be open, and on a CPU the number of ``threads``: 1 unless given.
+    A version may be open, and on a CPU the number of ``threads``: 1 unless given. ``known`` are the
+    targets on record, where they are at hand.
     """
-    known = on_record(store)
+    known = known or on_record(store)
     likes = [
         like
         for like in known

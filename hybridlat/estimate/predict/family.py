@@ -6,13 +6,14 @@ network: the interval of the network is the family's own, calibrated on networks
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hybridlat.estimate.compose.composition import CALIBRATED_AT
 from hybridlat.estimate.lookup.models import all_readable, user_models_folder
@@ -33,14 +34,14 @@ from hybridlat.model.arrays import reading
 from hybridlat.model.conformal import normal_quantile
 from hybridlat.model.family import shipped
 from hybridlat.model.family.files import unreadable
-from hybridlat.model.family.model import FamilyModel, half_width
+from hybridlat.model.family.model import FamilyModel, NetworkPrediction, half_width
 from hybridlat.model.family.observations import (
     KernelSet,
     Observation,
     architecture_of,
     kernel_set,
 )
-from hybridlat.model.family.physics import every_kernel
+from hybridlat.model.family.physics import KernelTable, every_kernel
 from hybridlat.model.family.tasks import Task, label_of
 from hybridlat.schema.device import STRICT, Device
 from hybridlat.schema.estimate import OriginCode
@@ -52,13 +53,15 @@ class Family(CellSource):
     """A family's law applied to one target, conditioned on what was measured there.
 
     ``measured`` counts networks by where they were measured, in words: on the target itself, or on
-    another version or precision of it, or elsewhere.
+    another version or precision of it, or elsewhere. ``foreseen`` are predictions of networks, by
+    their cells; see ``foresee``.
     """
 
     model: FamilyModel
     device: Device
     target: Target
     measured: Mapping[str, int] = field(default_factory=dict)
+    foreseen: dict[object, NetworkPrediction] = field(default_factory=dict)
 
     @cached_property
     def task(self) -> Task:
@@ -79,7 +82,7 @@ class Family(CellSource):
             rows.append(Observation(self._set(one), task, one.latency_us, name))
             at = "it" if one.target == self.target else one.target
             counts["whose latency was given" if one.is_given else f"measured on {at}"] += 1
-        return replace(self, model=self.model.condition(rows), measured=counts)
+        return replace(self, model=self.model.condition(rows), measured=counts, foreseen={})
 
     def predict(self, cells: NetworkCells, positions: Sequence[int]) -> list[CellLatency | None]:
         """See ``CellSource``: the sums of their kernels, as sure as the whole network is."""
@@ -92,10 +95,11 @@ class Family(CellSource):
 
     def network(self, cells: NetworkCells) -> NetworkLaw:
         """The latencies of a network's cells, and its interval as the family states it."""
-        copied_bytes = cells.read_copied_bytes() if self.task.copies else 0.0
-        table, cell = every_kernel(cells.texts, cells.counts, copied_bytes)
-        kernels = kernel_set(table, self.device, self.target.precision)
-        one = self.model.predict(kernels, self.task)
+        table, cell = self.table(cells)
+        one = self.foreseen.get((cells.signatures, cells.counts))
+        if one is None:
+            kernels = kernel_set(table, self.device, self.target.precision)
+            one = self.model.predict(kernels, self.task)
         reach = partial(half_width, self.model.calibration, one, self.task)
         count = len(cell)
         return NetworkLaw(
@@ -104,6 +108,11 @@ class Family(CellSource):
             reach(cells.confidence) / normal_quantile(cells.confidence),
             reaches=tuple(map(reach, CALIBRATED_AT)),
         )
+
+    def table(self, cells: NetworkCells) -> tuple[KernelTable, NDArray[np.intp]]:
+        """The kernels of a network's cells, and the cell of each."""
+        copied_bytes = cells.read_copied_bytes() if self.task.copies else 0.0
+        return every_kernel(cells.texts, cells.counts, copied_bytes)
 
     def most_telling(self, networks: Sequence[MeasuredNetwork]) -> tuple[int, float]:
         """The position of the network whose latency, once known, would tell most of the others.
@@ -175,6 +184,22 @@ def model_of(
         return model
 
     return next(all_readable(read, shipped.folders(name, user_models_folder()), seen), None)
+
+
+def foresee(networks: Sequence[tuple[Family, NetworkCells]]) -> None:
+    """Predict networks, each in its cells under one law of a family, in one call for each model."""
+    by_model: defaultdict[int, list[tuple[Family, NetworkCells]]] = defaultdict(list)
+    for law, cells in networks:
+        by_model[id(law.model)].append((law, cells))
+    for pairs in by_model.values():
+        tables = [law.table(cells)[0] for law, cells in pairs]
+        sets = [
+            kernel_set(table, law.device, law.target.precision)
+            for table, (law, _) in zip(tables, pairs, strict=True)
+        ]
+        found = pairs[0][0].model.predict_all(sets, [law.task for law, _ in pairs])
+        for (law, cells), one in zip(pairs, found, strict=True):
+            law.foreseen[cells.signatures, cells.counts] = one
 
 
 def family_of(

@@ -1,0 +1,86 @@
+"""Which GPU keeps a budget: the same answers as `predict`, ranked by what people choose by."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hybridlat
+from hybridlat.api.recommend import device_of
+from hybridlat.cli import main as cli
+from hybridlat.errors import InputError
+from tests.networks import ROOT
+
+NET = str(ROOT / "data/nets/resnet18.onnx")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("recommend") / "s.db")
+
+
+@pytest.mark.parametrize("words", [{}, {"batch": 4}])
+def test_each_row_is_the_answer_of_predict(words: dict[str, Any], store: str) -> None:
+    rows = hybridlat.recommend(NET, "[ol][r4]*", fps=600, store=store, **words)
+    targets = [row.target for row in rows]
+    assert {"orin-nano/tensorrt/fp16", "orin-nano-7w/tensorrt/int8", "l4/tensorrt/fp32"} <= {
+        *targets
+    }
+    for row in [*rows[:3], rows[targets.index("orin-nano/tensorrt/fp16")], rows[-1]]:
+        one = hybridlat.predict(NET, row.target, measure="never", store=store, **words)
+        one = one.against(fps=600)
+        for name in ("latency_us", "high_us", "probability_within"):
+            assert getattr(row, name) == pytest.approx(getattr(one, name), rel=1e-4)
+        same = "target", "answered_as", "rests_on", "memory", "check", "verdict"
+        assert [getattr(row, n) for n in same] == [getattr(one, n) for n in same]
+
+
+def test_rows_are_ranked_by_verdict_power_and_memory(store: str) -> None:
+    rows = hybridlat.recommend(NET, "orin-*", max_latency_us=1500.0, precision="fp16", store=store)
+    verdicts = [row.verdict for row in rows]
+    assert len(set(verdicts)) == 3
+    assert verdicts == sorted(verdicts, key=["within", "unsure", "over"].index)
+    for verdict in set(verdicts):
+        each = [device_of(row) for row in rows if row.verdict == verdict]
+        ranks = [(device.power_w, device.memory_bytes) for device in each]
+        assert ranks == sorted(ranks)
+
+
+def test_a_pattern_names_devices_or_targets_and_what_fits_nothing_is_refused(store: str) -> None:
+    engines = {row.target.split("/")[1] for row in hybridlat.recommend(NET, "l4/*/fp32",
+                                                                       store=store)}  # fmt: skip
+    assert {"tensorrt", "torch"} <= engines
+    for pattern, precision in (("jetson-?", None), ("gtx-1080", "bf16")):
+        with pytest.raises(InputError, match="fits no target"):
+            hybridlat.recommend(NET, pattern, precision=precision, store=store)
+
+
+def test_every_gpu_states_its_power() -> None:
+    from hybridlat.engines import device_sheets
+
+    sheets = [device_sheets.load(name) for name in device_sheets.names()]
+    assert all(sheet.power_w for sheet in sheets if sheet.kind == "gpu")
+
+
+@pytest.mark.parametrize(("budget", "code"), [("5ms", 0), ("1.45ms", 3), ("1us", 1)])
+def test_the_command_prints_a_table_and_writes_csv_and_page(
+    budget: str, code: int, store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["recommend", NET, "orin-nano", "--precision", "fp16", "--store", store]
+    table, page = tmp_path / "t.csv", tmp_path / "p.html"
+    options = ["--max-latency", budget, "--csv", str(table), "--html", str(page)]
+    assert cli.run([*words, *options]) == code
+    out = capsys.readouterr().out
+    assert "orin-nano/tensorrt/fp16   15 W" in out and "1 " in out.splitlines()[-1]
+    (row,) = csv.DictReader(table.read_text().splitlines())
+    assert row["verdict"] == {0: "within", 1: "over", 3: "unsure"}[code]
+    assert float(row["power_w"]) == 15.0 and row["memory_verdict"] == "fits"
+    assert "orin-nano/tensorrt/fp16" in page.read_text()
+    assert cli.run([*words, "--json"]) == 0
+    (body,) = json.loads(capsys.readouterr().out)
+    assert body["power_w"] == 15.0 and body["verdict"] is None and "cells" not in body
+    assert cli.run([*words, "--fps", "30", "--max-latency", "1ms"]) == 2
