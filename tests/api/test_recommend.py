@@ -43,7 +43,8 @@ def test_rows_are_ranked_by_verdict_power_and_memory(store: str) -> None:
     rows = hybridlat.recommend(NET, "orin-*", max_latency_us=1500.0, precision="fp16", store=store)
     verdicts = [row.verdict for row in rows]
     assert len(set(verdicts)) == 3
-    assert verdicts == sorted(verdicts, key=["within", "unsure", "over"].index)
+    order = {"within": 0, "unsure": 1, "over": 2}
+    assert verdicts == sorted(verdicts, key=lambda verdict: order[verdict or ""])
     for verdict in set(verdicts):
         each = [device_of(row) for row in rows if row.verdict == verdict]
         ranks = [(device.power_w, device.memory_bytes) for device in each]
