@@ -39,7 +39,8 @@ def predict(
         predict(module, input=(1, 3, 224, 224))
 
     Args:
-        source: a path, the bytes of an ONNX file, a ModelProto or a ``torch.nn.Module``.
+        source: a path or the name of a shipped network (``"resnet18"``), the bytes of an ONNX
+            file, a ModelProto or a ``torch.nn.Module``.
         target: device, engine and precision, such as ``"l4/tensorrt/fp16"``; see
             ``list_targets()``. None is this machine's CPU under ONNX Runtime.
         input: what a module is exported for, without its weights: a tensor, a shape, or a tuple

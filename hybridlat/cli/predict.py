@@ -76,10 +76,12 @@ def predict(
 ) -> None:
     """Predict the latency of networks, and where the time goes.
 
-    Several batches give a curve of latency and throughput, several targets a table. Where intervals
-    are wide, the last line names the network to measure first.
+    The name of a shipped network stands for its file: `hybridlat examples` lists them. Several
+    batches give a curve of latency and throughput, several targets a table. Where intervals are
+    wide, the last line names the network to measure first.
 
     \b
+    hybridlat predict resnet18
     hybridlat predict a.onnx b.onnx --target l4/tensorrt/fp16 --target t4/tensorrt/fp16 --csv t.csv
     hybridlat predict a.onnx --batch 1,2,4,8
 

@@ -13,9 +13,9 @@ from hybridlat.cli.output import ProgressShown, console, echo, print_json
 from hybridlat.errors import InputError
 from hybridlat.estimate.lookup import target_list
 from hybridlat.estimate.lookup.models import family_heads
+from hybridlat.onnx_io.file import shipped_networks
 from hybridlat.report.table import Column, Table
 from hybridlat.report.units import count_text, plus_minus_text
-from hybridlat.schema.plugins import shipped
 
 NONE, _WIDTH = plus_minus_text(None), "typical interval"
 
@@ -108,22 +108,31 @@ def _interval_text(info: target_list.TargetInfo) -> str:
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("-o", "--output", type=click.Path(file_okay=False, path_type=Path), required=True,
-              metavar="DIR", help="Folder to write the ONNX files to.")  # fmt: skip
-def examples(names: Sequence[str], output: Path) -> None:
-    """Write the shipped networks as ONNX files: architectures, without weights.
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Folder to write the ONNX files to; their names are listed without.",
+)
+def examples(names: Sequence[str], output: Path | None) -> None:
+    """List the shipped networks, or write them as ONNX files: architectures, without weights.
 
-    All of them unless names are given. Files of the same name are replaced.
+    A listed name stands wherever a NET.onnx may. All are written unless names are given, and files
+    of the same name are replaced.
 
     \b
-    hybridlat examples -o nets
+    hybridlat examples
+    hybridlat predict resnet18
     hybridlat examples resnet18 mobilenetv2_100 -o nets
     """
-    known = {path.stem: path for path in sorted(shipped("data", "nets").glob("*.onnx"))}
+    known = shipped_networks()
     unknown = [name for name in names if name not in known]
     if unknown:
         raise InputError(f"unknown example {unknown[0]!r}; choose from {', '.join(known)}")
-    output.mkdir(parents=True, exist_ok=True)
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
     for name in names or known:
-        (output / f"{name}.onnx").write_bytes(known[name].read_bytes())
-        echo(output / f"{name}.onnx")
+        if output is not None:
+            (output / f"{name}.onnx").write_bytes(known[name].read_bytes())
+        echo(name if output is None else output / f"{name}.onnx")

@@ -6,6 +6,7 @@ an answer, and loading onnx takes as long as all the rest of one.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import os
 import re
@@ -19,7 +20,7 @@ from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Network, Shapes
 from hybridlat.onnx_io.facts import MAX_INLINE_BYTES, FileFacts
 from hybridlat.schema.files import read_bytes
-from hybridlat.schema.plugins import shipped_table
+from hybridlat.schema.plugins import shipped, shipped_table
 
 if TYPE_CHECKING:
     import onnx
@@ -84,10 +85,16 @@ class OnnxFile:
             return read.network_of(parsed, self.name, batch, shapes or {})
 
 
+def shipped_networks() -> dict[str, Path]:
+    """The files of the networks that are shipped, by the names that stand for them."""
+    return {path.stem: path for path in sorted(shipped("data", "nets").glob("*.onnx"))}
+
+
 def load(source: ModelSource, name: str | None = None, recall: Recall | None = None) -> OnnxFile:
     """Parse a path, bytes or a ModelProto; weights are left behind, external ones never opened.
 
-    A ModelProto that is passed in is not changed. A path is not parsed yet where ``recall`` knows
+    The name of a shipped network stands for its file, unless a file has that name. A ModelProto
+    that is passed in is not changed. A path is not parsed yet where ``recall`` knows
     its bytes. Raises NetworkError for anything that is not a whole ONNX model.
     """
     digest = ""
@@ -166,7 +173,23 @@ def _parsed(model: bytes | onnx.ModelProto, label: str) -> Parsed:
             raise NetworkError(f"this is not an ONNX model but {kind}") from error
 
 
+def _missing(path: Path) -> str:
+    """What is wrong with the path of no file: names of shipped networks that are near."""
+    known = shipped_networks()
+    if path.name != str(path) or path.suffix:
+        name = f": the shipped network is called {path.stem}" if path.stem in known else ""
+        return f"{path} does not exist{name}"
+    near = difflib.get_close_matches(path.name.lower(), known, n=3)
+    hint = f": did you mean {' or '.join(near)}?" if near else ""
+    return (
+        f"{path} is no file, and no network that is shipped{hint} "
+        "(`hybridlat examples` lists those)"
+    )
+
+
 def _read_bytes(path: Path) -> bytes:
+    if not path.is_file() and path.name == str(path) and path.name in (known := shipped_networks()):
+        path = known[path.name]
     try:
         is_large = path.stat().st_size > MAX_INLINE_BYTES
         if kind := other_format(path.name, b"") if is_large or path.is_dir() else "":
@@ -182,7 +205,7 @@ def _read_bytes(path: Path) -> bytes:
             )
         return read_bytes(path, MAX_INLINE_BYTES)
     except FileNotFoundError:
-        raise NetworkError(f"{path} does not exist") from None
+        raise NetworkError(_missing(path)) from None
     except PermissionError:
         raise NetworkError(f"{path} may not be read: no permission") from None
     except (OSError, ValueError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from hybridlat.graph.network import TensorType
 from hybridlat.graph.signature import sign
 from hybridlat.onnx_io import load, read_network, to_onnx
 from tests.onnx_io.test_reading_shapes import model
+from tests.pages import ROOT
 
 
 def conv_model(batch: str = "1") -> onnx.ModelProto:
@@ -209,6 +211,32 @@ def test_files_that_are_no_models(tmp_path: Path) -> None:
         read_network(cut)
     with pytest.raises(NetworkError, match="does not exist"):
         read_network(tmp_path / "none.onnx")
+
+
+def test_the_name_of_a_shipped_network_stands_for_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shipped = read_network("resnet18")
+    assert shipped == replace(read_network(ROOT / "data/nets/resnet18.onnx"), name="resnet18")
+    (tmp_path / "resnet34").mkdir()  # a folder is no network
+    assert len(read_network("resnet34").nodes) > len(shipped.nodes)
+    Path("resnet18").write_bytes(to_onnx(read_network(conv_model()), seed=1))
+    assert len(read_network("resnet18").nodes) < len(shipped.nodes), "a file of the name wins"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("resnt18", "resnt18 is no file.* did you mean resnet18"),
+        ("resnet34.onnx", "the shipped network is called resnet34"),
+        ("none/a.onnx", "none/a.onnx does not exist$"),
+        ("qqq", r"no network that is shipped \(`hybridlat examples` lists those"),
+    ],
+)
+def test_a_name_that_is_no_network_is_answered_with_those_near(name: str, why: str) -> None:
+    with pytest.raises(NetworkError, match=why):
+        read_network(name)
 
 
 def test_opsets_out_of_range_control_flow_and_operators_without_results() -> None:
