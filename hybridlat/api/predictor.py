@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from hybridlat.measuring.schedule import MeasurementConfig
     from hybridlat.onnx_io import Shapes
     from hybridlat.onnx_io.torch_export import Example
+    from hybridlat.report.sweep import Over, Sweep
 
 
 class Predictor(AbstractContextManager["Predictor"]):
@@ -206,6 +207,21 @@ class Predictor(AbstractContextManager["Predictor"]):
 
         query = Query(one_batch(batch), checked_shapes(shapes), input)
         return space_of(self.sessions, blocks, query)
+
+    def sweep(
+        self, source: Source, over: Over, values: Sequence[float], input: Example | None = None,
+        *, batch: int | None = None, shapes: Shapes | None = None,
+    ) -> Sweep:  # fmt: skip
+        """The latency of one network at several values of its ``batch``, ``size`` or ``width``.
+
+        A size is the longer side of every input image. A width is a factor for all channels: those
+        that depend on each other are scaled together, to multiples of 8 where they were, and inputs
+        and outputs keep theirs. Values that the network cannot have are ``refused`` in the result;
+        raises what ``predict`` does where none is left.
+        """
+        from hybridlat.api.sweep import sweep_of
+
+        return sweep_of(self.predict, source, input, over, values, batch=batch, shapes=shapes)
 
     def measure(
         self,

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -53,14 +53,17 @@ def say(sentence: str) -> None:
     sys.stderr.flush()
 
 
-def write_page(file: str, estimates: Sequence[Estimate]) -> None:
-    """Write the page of ``--html``; its foot has the command, less passwords of databases."""
+def write_page(file: str, estimates: Sequence[Estimate], **more: Any) -> None:
+    """Write the page of ``--html``; its foot has the command, less passwords of databases.
+
+    ``more`` are other arguments of ``report.html.page``.
+    """
     from hybridlat.report.html import page  # few ask for a page
     from hybridlat.store.place import without_password
 
     words = click.get_current_context().meta.get(WORDS, ())
     command = shlex.join(["hybridlat", *map(without_password, words)])
-    write_text(file, page(estimates, command=command))
+    write_text(file, page(estimates, command=command, **more))
 
 
 def print_json(value: object) -> None:

@@ -17,6 +17,7 @@ from hybridlat.errors import HybridlatError
 _NUMBER = r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+"
 _DURATIONS_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _LATENCIES_US = {"us": 1.0, "µs": 1.0, "μs": 1.0, "ms": 1e3, "s": 1e6}
+_MOST_VALUES = 200  # of a curve
 _LONGEST = 1e15  # of any time: more is a slip of the finger
 
 
@@ -133,6 +134,20 @@ def _batches(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(map(int, words)))
 
 
+def _curve(text: str) -> tuple[float, ...]:
+    words = re.split("[:,]", text.strip())
+    if not all(re.fullmatch(_NUMBER, word) and float(word) for word in words):
+        raise ValueError(f"{text!r} is no range: write it as 320:640:64 or 320,416,640")
+    numbers = [float(word) for word in words]
+    if ":" not in text:
+        return tuple(numbers)
+    first, last, step = numbers if len(numbers) == 3 else (*numbers[:2], 0.0)
+    count = 1 + math.floor((last - first) / step + 1e-9) if step else 0
+    if not 1 < count <= _MOST_VALUES or "," in text:
+        raise ValueError(f"{text!r} is no range of 2 to {_MOST_VALUES} values: FROM:TO:STEP")
+    return tuple(round(first + i * step, 9) for i in range(count))
+
+
 MOMENT = Value("time", _moment)
 """``2026-11-21`` or ``2026-11-21T14:30``, in UTC unless it names another zone."""
 SHARE = Value("share", _share)
@@ -149,6 +164,8 @@ KNOWN = Value("network=latency", _known)
 """``net.onnx=1.21ms``, or ``net.onnx@8=4.1ms`` at batch 8: the path and the microseconds."""
 SHAPE = Value("name:shape", _shape)
 """``input:1x3x224x224``."""
+CURVE = Value("range", _curve)
+"""``320:640:64``, both ends included, or ``320,416,640``."""
 BATCHES = Value("batches", _batches)
 """``8``, or ``1,2,4,8``: each once, in the order that they are given."""
 

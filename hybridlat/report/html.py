@@ -14,6 +14,7 @@ from datetime import date
 from functools import cache
 from importlib.metadata import version
 from itertools import compress
+from operator import attrgetter
 from typing import Any
 
 from hybridlat.report import units
@@ -21,7 +22,7 @@ from hybridlat.report.cell_texts import abbreviated, chain, kernel_sizes, row_of
 from hybridlat.report.compare import differences_table, letter_of, networks_table
 from hybridlat.report.html_section import asset, network_section
 from hybridlat.report.prediction_table import basis_note, curve_table
-from hybridlat.report.table import escape
+from hybridlat.report.table import Table, escape
 from hybridlat.schema.estimate import Estimate
 
 _LIBRARIES = ("d3", "dagre")
@@ -31,11 +32,15 @@ _STEERING = re.compile("[<\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-
 _LABEL = 40  # letters of a chain of kernels; its whole is beside it
 
 
-def page(estimates: Sequence[Estimate], *, command: str = "") -> str:
+def page(
+    estimates: Sequence[Estimate], *, command: str = "", over: str = "",
+    values: Sequence[float] = (), table: Table | None = None,
+) -> str:  # fmt: skip
     """The whole HTML document for one or several estimates; ``command`` made it, says its foot.
 
     Estimates of one network on one target at several batches are drawn as a curve of latency and
-    throughput, estimates of several networks or targets are compared.
+    throughput, estimates of several networks or targets are compared. Those of a sweep are one
+    curve ``over`` its ``values``, with its own ``table``.
     """
     names = list(dict.fromkeys(estimate.network for estimate in estimates))
     title = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
@@ -44,9 +49,12 @@ def page(estimates: Sequence[Estimate], *, command: str = "") -> str:
     if len(named) > 1:
         links = "".join(f'<li><a href="#n{i}">{escape(n)}</a></li>' for i, n in enumerate(named))
         parts.append(f'<nav aria-label="Networks on this page"><ol>{links}</ol></nav>')
-    if len({(e.network, e.target) for e in estimates}) > 1:
+    if table is not None:
+        parts.append(_curve(estimates, range(len(estimates)), over, values, table))
+    elif len({(e.network, e.target) for e in estimates}) > 1:
         parts.append(_comparison(estimates))
-    parts += [_curve([estimates[i] for i in curve], curve) for curve in curves_of(estimates)]
+    for curve in curves_of(estimates) if table is None else ():
+        parts.append(_curve([estimates[i] for i in curve], curve))
     parts += [network_section(estimate, i, named[i]) for i, estimate in enumerate(estimates)]
     networks = [
         {"letter": letter_of(i), "heading": named[i], **_network(estimate)}
@@ -110,13 +118,20 @@ def curves_of(estimates: Sequence[Estimate]) -> list[list[int]]:
     return [[i for _, i in curve] for curve in batches if len(curve) > 1]
 
 
-def _curve(curve: Sequence[Estimate], positions: Sequence[int]) -> str:
-    points = " ".join(map(str, positions))
+_batch = attrgetter("batch")
+
+
+def _curve(
+    curve: Sequence[Estimate], positions: Sequence[int], over: str = "batch",
+    values: Sequence[float] = (), table: Table | None = None,
+) -> str:  # fmt: skip
+    points, at = (" ".join(map(str, each)) for each in (positions, values or map(_batch, curve)))
+    name = curve[0].network.removesuffix(f" at {over} {at.split()[0]}")
     return (
-        f"<section>\n<h1>{escape(curve[0].network)} over batches</h1>\n"
+        f"<section>\n<h1>{escape(name)} over {over}</h1>\n"
         f'<p class="hint">on {escape(curve[0].target)}</p>\n'
-        f'<figure data-curve="{points}" hidden><div class="plot"></div></figure>\n'
-        f"{curve_table(curve).page()}</section>"
+        f'<figure data-curve="{points}" data-over="{over}" data-values="{at}" hidden>'
+        f'<div class="plot"></div></figure>\n{(table or curve_table(curve)).page()}</section>'
     )
 
 

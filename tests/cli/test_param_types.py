@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hybridlat.cli.param_types import (
     BATCHES,
     BUDGET,
+    CURVE,
     DURATION,
     LATENCY,
     SHAPE,
@@ -31,6 +32,8 @@ from hybridlat.cli.param_types import (
         (DURATION, "90s", 90.0), (DURATION, "1h30m 5s", 5405.0), (DURATION, "10min", 600.0),
         (SHAPE, "in:0:1x3x224×224", ("in:0", (1, 3, 224, 224))), (SHAPE, "µ:1,3", ("µ", (1, 3))),
         (BATCHES, "8", (8,)), (BATCHES, "4, 1,4,2", (4, 1, 2)),
+        (CURVE, "320:448:64", (320, 384, 448)), (CURVE, "0.25:1:0.3", (0.25, 0.55, 0.85)),
+        (CURVE, "1,4", (1, 4)), (CURVE, "8", (8,)),
     ],
 )  # fmt: skip
 def test_values_are_read_as_people_write_them(
@@ -52,6 +55,8 @@ def test_values_are_read_as_people_write_them(
         *((DURATION, text, "90s") for text in ("90", "10m10m", "1w", "0s", "")),
         *((SHAPE, text, "NAME:1x3x224x224") for text in ("1x3x224x224", ":1x3", "in:", "in:1x-3")),
         (SHAPE, "in:1x0x3", "at least 1"),
+        (CURVE, "1:x:2", "320:640:64"),
+        *((CURVE, text, "FROM:TO:STEP") for text in ("1:2", "4:2:1", "1:9:.001")),
         *((BATCHES, text, "8 or 1,2,4,8") for text in ("0", "1,,2", "two", "1,-2", "")),
     ],
 )

@@ -85,7 +85,8 @@ const drawOthers = () => {
   document.querySelectorAll("figure[data-curve]").forEach((figure) => {
     figure.hidden = false;
     drawCurve(figure.querySelector(".plot"),
-      figure.dataset.curve.split(" ").map((i) => data.networks[i]));
+      figure.dataset.curve.split(" ").map((i) => data.networks[i]),
+      figure.dataset.over, figure.dataset.values.split(" ").map(Number));
   });
   const comparison = document.querySelector("figure.comparison");
   if (comparison) {

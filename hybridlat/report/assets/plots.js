@@ -88,36 +88,36 @@ const nameSome = (frame, points, place) => {
   }
 };
 
-const drawCurve = (panel, networks) => {
+const drawCurve = (panel, networks, over, values) => {
   const wide = panel.clientWidth || 700;
   panel.replaceChildren();
-  const points = networks.filter((p) => p.latency_us);
+  const points = networks.map((p, i) => ({ ...p, at: values[i] })).filter((p) => p.latency_us);
   const name = networks[0].network;
   const holders = [0, 1].map(() => html("div", { class: wide > 640 ? "half" : "" }));
   panel.append(...holders);
   const part = (holder, title, label, value, ends, format) => {
     const frame = frameOf(holder, label, 260, { left: 58, right: 18, top: 34, bottom: 44 });
-    const batches = points.map((p) => p.batch);
-    const x = d3.scaleLog(d3.extent(batches).map((b, i) => (i ? b * 1.15 : b / 1.15)), frame.x);
+    const at = points.map((p) => p.at);
+    const x = d3.scaleLog(d3.extent(at).map((v, i) => (i ? v * 1.15 : v / 1.15)), frame.x);
     const top = d3.max(points, (p) => Math.max(...[value(p), ...ends(p)].filter(Number.isFinite)));
     const y = d3.scaleLinear([0, top * 1.05], frame.y).nice(5).clamp(true);
-    axisBelow(frame, x, "batch", (axis) => axis.tickValues(batches).tickFormat(d3.format("d")));
+    axisBelow(frame, x, over, (axis) => axis.tickValues(at).tickFormat(d3.format("~g")));
     axisLeft(frame, y, title, (axis) => axis.ticks(5).tickFormat(format));
     const band = points.filter((p) => ends(p).length);
-    frame.svg.append("path").attr("class", "band").attr("d", d3.area().x((p) => x(p.batch))
+    frame.svg.append("path").attr("class", "band").attr("d", d3.area().x((p) => x(p.at))
       .y0((p) => y(Math.min(...ends(p)))).y1((p) => y(Math.max(...ends(p))))(band));
     frame.svg.append("path").attr("class", "curve")
-      .attr("d", d3.line().x((p) => x(p.batch)).y((p) => y(value(p)))(points));
+      .attr("d", d3.line().x((p) => x(p.at)).y((p) => y(value(p)))(points));
     frame.svg.append("g").selectAll("circle").data(points).join("circle").attr("class", "point")
-      .attr("cx", (p) => x(p.batch)).attr("cy", (p) => y(value(p))).attr("r", 4)
-      .append("title").text((p) => `batch ${p.batch}: ${p.latency}, ${p.throughput}`);
+      .attr("cx", (p) => x(p.at)).attr("cy", (p) => y(value(p))).attr("r", 4)
+      .append("title").text((p) => `${over} ${p.at}: ${p.latency}, ${p.throughput}`);
   };
   const endsOf = (p) => (p.interval_us || []).map((us) => us ?? Infinity);
   const scale = d3.max(points, (p) => p.latency_us) >= 1000 ? [1e3, "ms"] : [1, "µs"];
-  part(holders[0], `latency, ${scale[1]}`, `Latency over batch of ${name}`, (p) => p.latency_us,
+  part(holders[0], `latency, ${scale[1]}`, `Latency over ${over} of ${name}`, (p) => p.latency_us,
     endsOf, (us) => d3.format("~g")(us / scale[0]));
   const rate = (p, us) => p.batch / (us * 1e-6);
-  part(holders[1], "inputs a second", `Throughput over batch of ${name}`,
+  part(holders[1], "inputs a second", `Throughput over ${over} of ${name}`,
     (p) => rate(p, p.latency_us), (p) => endsOf(p).map((us) => rate(p, us)),
     d3.format("~s"));
 };

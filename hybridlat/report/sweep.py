@@ -1,0 +1,115 @@
+"""One network over its batches, input sizes or widths: the curve, its flat parts and its steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Literal
+
+from hybridlat.report.prediction_table import COLUMNS, values_of
+from hybridlat.report.table import Cell, Column, Table, titled
+from hybridlat.report.units import answer_text, percent_text, throughput_text
+from hybridlat.report.views import printed
+from hybridlat.schema.estimate import Estimate
+
+Over = Literal["batch", "size", "width"]
+SWEEP_FORMAT = 1
+_FLAT, _STEEP = 0.02, 1.5
+_KNEE = 0.9  # of the best throughput
+_WIDE_TERMINAL = 100
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The estimates of one network at rising values of what it is swept ``over``.
+
+    ``refused`` are the values that the network cannot have, each with the reason.
+    """
+
+    over: Over
+    estimates: Mapping[float, Estimate]
+    refused: Mapping[float, str] = field(default_factory=dict)
+
+    @cached_property
+    def steps(self) -> tuple[str, ...]:
+        """What each value costs more than the one before it; the first is ``start``.
+
+        ``flat``: less than 2 %, so that the lower value saves nothing. ``reverse``: it is faster.
+        ``step``: half as much again as the whole curve rises, for so much more. ``knee``, over
+        batches: the first with nine tenths of the best throughput. Else ``slope``. Most of an
+        interval is common to all values, so that steps are surer than it is wide.
+        """
+        points = [(x, one.latency_us or math.nan) for x, one in self.estimates.items()]
+        (low, low_us), (high, high_us) = points[0], points[-1]
+        whole = math.log(high_us / low_us) / math.log(high / low) if high > low else 0.0
+        kinds = ["start"]
+        for (a, a_us), (b, b_us) in pairwise(points):
+            rise, power = b_us / a_us - 1, math.log(b_us / a_us) / math.log(b / a)
+            steep = power > _STEEP * max(whole, 0.1)
+            kind = "reverse" if rise < -_FLAT else "flat" if rise < _FLAT else "slope"
+            kinds.append("step" if kind == "slope" and steep else kind)
+        if self.over == "batch":
+            rates = [one.throughput_per_s or 0.0 for one in self.estimates.values()]
+            kinds[next(i for i, rate in enumerate(rates) if rate >= _KNEE * max(rates))] = "knee"
+        return tuple(kinds)
+
+    def cheaper(self, value: float) -> float | None:
+        """The next lower value that saves 2 % or more; None where none does."""
+        each_us = {x: one.latency_us or 0.0 for x, one in self.estimates.items()}
+        saving = [x for x, us in each_us.items() if x < value and us < each_us[value] * (1 - _FLAT)]
+        return max(saving, default=None)
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object of ``hybridlat sweep --json``."""
+        points = [
+            {self.over: x, **dict(zip(COLUMNS, values_of(one), strict=False)),
+             "step": step, "cheaper": self.cheaper(x)}
+            for (x, one), step in zip(self.estimates.items(), self.steps, strict=True)
+        ]  # fmt: skip
+        refused = [{self.over: x, "reason": reason} for x, reason in self.refused.items()]
+        return {"format": SWEEP_FORMAT, "over": self.over, "points": points, "refused": refused}
+
+    def to_csv(self) -> str:
+        """The points as rows, in the columns of ``predict --csv`` behind value and step."""
+        rows = [
+            [x, step, *values_of(one)]
+            for (x, one), step in zip(self.estimates.items(), self.steps, strict=True)
+        ]
+        return Table(titled(self.over, "step", *COLUMNS[:-1]), rows).csv()
+
+    def table(self) -> Table:
+        """For a terminal or a notebook."""
+        points, rows = list(self.estimates.items()), []
+        for i, ((x, one), step) in enumerate(zip(points, self.steps, strict=True)):
+            latency, interval = answer_text(one)
+            before = points[i - 1][1].latency_us if i else None
+            more = (one.latency_us or math.nan) / before - 1 if before else None
+            lower = self.cheaper(x)
+            saves = "" if lower is None or i == 0 or lower == points[i - 1][0] else f"{lower:g}"
+            kind = {"flat": "slower", "reverse": "slower", "step": "warn"}.get(step, "")
+            rows.append([
+                f"{x:g}", Cell(latency, "latency"), interval, percent_text(more),
+                Cell({"start": "", "slope": ""}.get(step, step), kind), saves,
+                throughput_text(one.throughput_per_s), one.grade or "–",
+            ])  # fmt: skip
+        first = points[0][1]
+        titles = [self.over, "latency", "interval", "more", "step", "next that saves", "throughput"]
+        columns = [*titled(*titles, right=True), Column("grade")]
+        names = {"throughput": self.over != "batch", "next that saves": self.over == "batch"}
+        batch = "" if self.over == "batch" else f", batch {first.batch}"
+        return Table(columns, rows, f"on {first.target}{batch}").without(names)
+
+    def __str__(self) -> str:
+        shown = printed(lambda console: console.print(self.table().terminal()))
+        return "\n".join(filter(None, [shown, self.left_out]))
+
+    @property
+    def left_out(self) -> str:
+        """A sentence on the values that the network cannot have, with the first of the reasons."""
+        if not self.refused:
+            return ""
+        values = ", ".join(f"{x:g}" for x in self.refused)
+        return f"left out is {self.over} {values}: {next(iter(self.refused.values()))}"

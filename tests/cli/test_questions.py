@@ -1,0 +1,78 @@
+"""What users ask besides the latency: `sweep`, in this process, on shipped networks."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from hybridlat import Predictor
+from hybridlat.cli.sweep import sweep
+from hybridlat.errors import InputError
+
+L4, ORIN = "l4/tensorrt/fp16", "orin-nano/tensorrt/fp16"
+
+
+@pytest.fixture(autouse=True)
+def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HYBRIDLAT_STORE", str(tmp_path / "s.db"))
+    monkeypatch.chdir(tmp_path)
+
+
+def run(command: Any, *words: str, code: int = 0) -> Result:
+    result = CliRunner().invoke(command, words)
+    assert result.exit_code == code, result.output + repr(result.exception)
+    return result
+
+
+def test_a_sweep_over_widths_is_a_curve_in_every_form(tmp_path: Path) -> None:
+    words = ("resnet18", "--target", L4, "--width", "0.5:1:0.25", "--html", "w.html")
+    body = json.loads(run(sweep, *words, "--json").stdout)
+    assert [p["width"] for p in body["points"]] == [0.5, 0.75, 1.0] and body["over"] == "width"
+    assert body["points"][0]["step"] == "start" and body["refused"] == []
+    latencies = [p["latency_us"] for p in body["points"]]
+    assert latencies == sorted(latencies)
+    assert [p["cheaper"] for p in body["points"]] == [None, 0.5, 0.75]
+    page = Path("w.html").read_text()
+    assert 'data-over="width" data-values="0.5 0.75 1.0"' in page and "resnet18 over width" in page
+    rows = list(csv.DictReader(io.StringIO(run(sweep, *words[:5], "--csv", "-").stdout)))
+    assert [float(row["latency_us"]) for row in rows] == latencies
+    whole = Predictor(L4).predict("resnet18")
+    assert latencies[-1] == pytest.approx(whole.latency_us)
+
+
+def test_a_sweep_over_batches_finds_the_knee_of_the_throughput() -> None:
+    curve = Predictor(L4).sweep("mobilenetv2_100", "batch", [1, 2, 4, 8, 16, 32])
+    rates = [one.throughput_per_s or 0.0 for one in curve.estimates.values()]
+    knee = curve.steps.index("knee")
+    assert rates[knee] >= 0.9 * max(rates) > max(rates[:knee]) and curve.steps.count("knee") == 1
+    assert "knee" in str(curve) and [e.batch for e in curve.estimates.values()] == [
+        1, 2, 4, 8, 16, 32,
+    ]  # fmt: skip
+
+
+def test_sizes_that_a_file_cannot_have_are_left_out_with_the_reason() -> None:
+    done = run(sweep, "vgg19", "--target", ORIN, "--size", "192,224", code=3)
+    assert "224" in done.stdout and "left out is size 192: vgg19 at size 192" in done.stderr
+    assert "export it again with these sizes or dynamic axes" in done.stderr
+    both = Predictor(ORIN).sweep("resnet18", "size", [224, 448])
+    assert [e.batch for e in both.estimates.values()] == [1, 1] and not both.refused
+
+
+@pytest.mark.parametrize(
+    ("over", "values"), [("batch", [1]), ("size", [0, 8]), ("batch", [1.5, 2]), ("depth", [1, 2])]
+)
+def test_values_that_make_no_curve_are_refused(over: Any, values: list[float]) -> None:
+    with pytest.raises(InputError, match="no curve"):
+        Predictor(L4).sweep("resnet18", over, values)
+
+
+def test_a_sweep_is_over_one_thing() -> None:
+    for words in ((), ("--width", "0.5,1", "--size", "224,256"), ("--batch", "2")):
+        done = run(sweep, "resnet18", "--target", L4, *words, code=2)
+        assert "Give one of --size, --width and --batch" in done.stderr

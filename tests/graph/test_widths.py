@@ -1,0 +1,65 @@
+"""Channels that depend on each other are scaled together, and the file still fits together."""
+
+from __future__ import annotations
+
+import pytest
+
+from hybridlat.errors import NetworkError
+from hybridlat.graph.builder import NetworkBuilder
+from hybridlat.graph.network import Network
+from hybridlat.graph.widths import scaled
+from hybridlat.onnx_io import read_network, to_onnx
+
+NETS = (
+    "resnet18", "densenet121", "shufflenet_v2", "resnext50_32x4d", "mixnet_s", "skresnet18",
+    "super_resolution", "unet", "res2net50_26w_4s", "yolo_cross_stage", "convnext_tiny",
+)  # fmt: skip
+
+
+def channels(network: Network) -> list[int]:
+    return [network.types[n.outputs[0]].shape[1] for n in network.nodes if n.op == "Conv"]
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_a_scaled_network_is_one_that_the_reader_works_out_alike(name: str) -> None:
+    network = read_network(name)
+    assert scaled(network, 1.0) == network
+    half = scaled(network, 0.5)
+    assert 0.2 < half.weight_bytes / network.weight_bytes < 0.45
+    again = read_network(to_onnx(half, seed=None))
+    assert [again.types[o] for n in again.nodes for o in n.outputs if o] == [
+        half.types[o] for n in half.nodes for o in n.outputs if o
+    ]
+    for side in ("inputs", "outputs"):
+        assert [half.types[t] for t in getattr(half, side)] == [
+            network.types[t] for t in getattr(network, side)
+        ]
+
+
+def test_channels_that_depend_on_each_other_stay_equal_and_are_rounded() -> None:
+    b = NetworkBuilder()
+    stem = b.conv(b.input((1, 3, 8, 8)), 40)
+    deep = b.conv(stem, 40, group=40)  # depthwise: as many filters as channels
+    total = b.op("Add", [stem, deep], (1, 40, 8, 8), 14)
+    wide = b.op("Concat", [total, b.conv(total, 20)], (1, 60, 8, 8), 13, {"axis": 1})
+    grouped = b.conv(wide, 30, group=5)
+    network = b.network(b.conv(grouped, 10, bias=True))
+    made = scaled(network, 0.7)
+    stem_width, depthwise, branch, by_group, out = channels(made)
+    assert out == 10 and stem_width == depthwise and stem_width % 8 == 0
+    assert made.nodes[1].attribute("group") == stem_width
+    assert (stem_width + branch) % 5 == 0 and by_group % 5 == 0
+    assert read_network(to_onnx(made, seed=None)).types[made.outputs[0]].shape == (1, 10, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("op", "why"), [("TopK", "the channels that TopK"), ("Conv", "no channels to scale")]
+)
+def test_what_cannot_be_followed_is_refused(op: str, why: str) -> None:
+    b = NetworkBuilder()
+    x = b.conv(b.input((1, 3, 8, 8)), 16)
+    if op == "TopK":
+        attributes = {"axis": 1}
+        x = b.op_of_many(op, [x, b.numbers(4)], [(1, 4, 8, 8)] * 2, 11, attributes)[0]
+    with pytest.raises(NetworkError, match=why):
+        scaled(b.network(x), 0.5)
