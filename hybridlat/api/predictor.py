@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from hybridlat.measuring.schedule import MeasurementConfig
     from hybridlat.onnx_io import Shapes
     from hybridlat.onnx_io.torch_export import Example
+    from hybridlat.report.explain import Explanation
     from hybridlat.report.sweep import Over, Sweep
 
 
@@ -222,6 +223,21 @@ class Predictor(AbstractContextManager["Predictor"]):
         from hybridlat.api.sweep import sweep_of
 
         return sweep_of(self.predict, source, input, over, values, batch=batch, shapes=shapes)
+
+    def explain(
+        self, source: Source, measured_us: float, *, batch: int | None = None,
+        shapes: Shapes | None = None,
+    ) -> Explanation:  # fmt: skip
+        """Whether ``measured_us`` is normal for a network here, and what explains it best.
+
+        Suspects are another precision, power mode, batch, size or number of threads, copies,
+        launches, a lower clock and other programs, each predicted as the network is. Raises what
+        ``predict`` raises, and InputError where the network has no latency.
+        """
+        from hybridlat.api.explain import explain
+
+        query = Query(one_batch(batch), checked_shapes(shapes))
+        return explain(self, source, measured_us, query)
 
     def measure(
         self,

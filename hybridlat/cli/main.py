@@ -35,6 +35,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
         "predict": ("predict", "predict", "Predict latencies, and where the time goes."),
         "compare": ("predict", "compare", "Compare networks, cell by cell."),
         "recommend": ("recommend", "recommend", "Rank the GPUs that keep a budget."),
+        "explain": ("explain", "explain", "Say whether a measured latency is normal, or why not."),
         "sweep": ("sweep", "sweep", "Sweep a network over batches, input sizes or widths."),
         "targets": ("targets", "targets", "List the targets, and what is known of each."),
     },

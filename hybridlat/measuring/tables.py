@@ -36,7 +36,8 @@ from hybridlat.store.importers.trtexec_options import CONTRADICTION, MIXED
 # CUDA calls a Jetson by its chip alone: the names of the boards that have it begin so.
 _CHIPS = {"orin": "orin-", "xavier": "xavier-", "thor": "thor-", "x1": "jetson-", "x2": "tx2"}
 _CHIP = re.compile(r"(?:nvidia )?(?:jetson |tegra )?(orin|xavier|thor|x1|x2)(?: \(?nvgpu\)?)?")
-_MODE = re.compile(r"-(?:[0-9]+w|max-[npq]|super)$")
+MODE = re.compile(r"-(?:[0-9]+w|max-[npq]|super)$")
+"""The power mode at the end of a board's name."""
 _VARIANT = re.compile(r"(?:-(?:[0-9]+gb|pcie|maxwell|laptop|max-q|mig-.*|[0-9]+w|super))*")
 
 
@@ -267,7 +268,7 @@ def board_of(name: str, units: int | None, memory_bytes: int | None, word: str) 
     if not fitting and plain in sheets and not chip:
         remark = f"{plain} has {sheets[plain].units} multiprocessors, this device {units}"
     left = list(fitting) or (alike if chip else [plain])
-    usual = [one for one in left if not _MODE.search(one)] or left
+    usual = [one for one in left if not MODE.search(one)] or left
     facts = f"{name!a} with {units or 'unknown'} multiprocessors is {' or '.join(usual)}"
     if word:
         if word in left or (chip and word not in known):

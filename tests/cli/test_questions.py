@@ -12,10 +12,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hybridlat import Predictor
+from hybridlat.cli.explain import explain
 from hybridlat.cli.sweep import sweep
 from hybridlat.errors import InputError
 
 L4, ORIN = "l4/tensorrt/fp16", "orin-nano/tensorrt/fp16"
+CPU, SMALL = "epyc-26-2/onnxruntime-1.31/fp32/1t", {"input": (1, 3, 160, 160)}
 
 
 @pytest.fixture(autouse=True)
@@ -76,3 +78,60 @@ def test_a_sweep_is_over_one_thing() -> None:
     for words in ((), ("--width", "0.5,1", "--size", "224,256"), ("--batch", "2")):
         done = run(sweep, "resnet18", "--target", L4, *words, code=2)
         assert "Give one of --size, --width and --batch" in done.stderr
+
+
+def explained(network: str, target: str, measured_us: float) -> Any:
+    with Predictor(target) as predictor:
+        return predictor.explain(network, measured_us)
+
+
+def test_a_normal_latency_and_two_that_nothing_explains() -> None:
+    expected = Predictor(L4).predict("resnet50").latency_us or 0.0
+    normal = explained("resnet50", L4, expected)
+    assert normal.verdict == "normal" and normal.suspects[0].kind == "as predicted"
+    assert sum(one.probability for one in normal.suspects) + normal.nothing == pytest.approx(1)
+    for far_us in (expected / 50, expected * 500):
+        far = explained("resnet50", L4, far_us)
+        assert far.verdict == "not explained" and far.nothing > 0.9
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "planted"),
+    [
+        ("precision", L4, lambda: Predictor("l4/tensorrt/fp32").predict("resnet50")),
+        ("power mode", ORIN, lambda: Predictor("orin-nano-7w/tensorrt/fp16").predict("vgg19")),
+        ("size", CPU, lambda: Predictor(CPU).predict("resnet18", shapes=SMALL)),
+    ],
+)
+def test_a_circumstance_that_the_predictor_knows_is_among_the_suspects(
+    kind: str, target: str, planted: Any
+) -> None:
+    """Which of them comes first, is no matter of a test: the guide says how often it is right."""
+    network = {"precision": "resnet50", "power mode": "vgg19"}.get(kind, "resnet18")
+    latency_us = planted().latency_us
+    suspects = {one.kind: one for one in explained(network, target, latency_us).suspects}
+    low_us, high_us = suspects[kind].interval_us
+    assert low_us < latency_us < high_us and suspects[kind].check
+
+
+def test_layers_of_a_profile_stand_beside_the_cells(tmp_path: Path) -> None:
+    estimate = Predictor(L4).predict("resnet18", describe=True)
+    first, second = (cell.nodes[0] for cell in estimate.cells[:2])
+    layers = [
+        {"count": 200},
+        {"name": f"{first} + PWN({second}_x)", "averageMs": 0.25, "timeMs": 50.0},
+        {"name": f"Reformatting CopyNode for Input Tensor 0 to {first}", "averageMs": 0.125},
+        {"name": "{ForeignNode[unknown]}", "averageMs": 0.5},
+    ]
+    Path("p.json").write_text(json.dumps(layers))
+    words = ("resnet18", "--target", L4, "--measured", "1ms", "--layers", "p.json")
+    body = json.loads(run(explain, *words, "--json").stdout)
+    assert body["layers"]["cells"][0]["profiled_us"] == 250.0
+    assert body["layers"]["cells"][1]["profiled_us"] is None
+    assert body["layers"]["others_us"] == {"{ForeignNode[unknown]}": 500.0}
+    (moved,) = body["layers"]["moved_us"].values()
+    assert moved == 125.0
+    shown = run(explain, *words).stdout
+    assert "reformats and copies" in shown and "no layer" in shown and "are expected" in shown
+    Path("p.json").write_text('{"a": 1}')
+    assert "holds no layers" in str(CliRunner().invoke(explain, words).exception)

@@ -1,0 +1,195 @@
+"""Is a measured latency normal, and what explains it best; a trtexec profile beside our cells."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hybridlat.errors import InputError
+from hybridlat.report.cell_texts import chain, what_text, where_text
+from hybridlat.report.table import Cell, Column, Table, titled
+from hybridlat.report.units import first_upper, interval_text, latency_text, part_text, scale_for
+from hybridlat.report.views import printed
+from hybridlat.schema.estimate import Estimate
+from hybridlat.schema.files import read_bytes
+
+EXPLANATION_FORMAT = 1
+_LIKELY = 0.05
+CHECKS: Mapping[str, str] = {
+    "precision": "trtexec --onnx=NET.onnx --fp16 --exportLayerInfo=layers.json "
+    "--profilingVerbosity=detailed: which layers say Float?",
+    "power mode": "sudo nvpmodel -q; sudo jetson_clocks --show",
+    "host copies": "trtexec: compare the medians of 'GPU Compute Time' and 'Latency'",
+    "launches": "trtexec --useCudaGraph: is it quicker?",
+    "clock": "nvidia-smi --query-gpu=clocks.sm,clocks.max.sm --format=csv -l 1 (on a Jetson: "
+    "sudo tegrastats) while it runs",
+    "busy": "nvidia-smi, or uptime, while it does not run: what else does?",
+    "batch": "the first dimension that trtexec prints for the input bindings",
+    "size": "the last dimensions that trtexec prints for the input bindings",
+    "threads": "the session's intra_op_num_threads, and the cores that the process may use",
+}
+"""How to tell each suspect from the others."""
+_SPLIT = re.compile(r" \+ |\|\||\.\.\.|[\[\](){},]")
+_MOVES = ("reformat", "copynode", "memcpy", "cast")
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A kind of circumstance, the likeliest of it in words, and what the network takes under that.
+
+    ``probability`` (0..1) is that of the kind.
+    """
+
+    kind: str
+    text: str
+    interval_us: tuple[float, float]
+    probability: float
+
+    @property
+    def check(self) -> str:
+        """What tells it from the others; empty for the plain prediction."""
+        return CHECKS.get(self.kind, "")
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A measured latency beside its prediction: suspects, the likeliest first.
+
+    ``nothing`` is the probability that none of them is it. ``verdict`` is ``normal`` (within the
+    interval), ``explained`` or ``not explained``.
+    """
+
+    estimate: Estimate
+    measured_us: float
+    suspects: tuple[Suspect, ...]
+    nothing: float
+
+    @property
+    def verdict(self) -> str:
+        low_us, high_us = self.estimate.interval_us or (0.0, 0.0)
+        if low_us <= self.measured_us <= high_us:
+            return "normal"
+        return "explained" if self.suspects[0].probability > self.nothing else "not explained"
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object of ``hybridlat explain --json``, but for the layers."""
+        suspects = [asdict(one) | {"check": one.check} for one in self.suspects]
+        return {
+            "format": EXPLANATION_FORMAT, "network": self.estimate.network,
+            "target": self.estimate.target, "batch": self.estimate.batch,
+            "measured_us": self.measured_us, "latency_us": self.estimate.latency_us,
+            "interval_us": self.estimate.interval_us, "verdict": self.verdict,
+            "nothing": self.nothing, "suspects": suspects,
+        }  # fmt: skip
+
+    def shown(self) -> list[Suspect]:
+        """The suspects that matter to people."""
+        return [one for one in self.suspects if one.probability >= _LIKELY] or [self.suspects[0]]
+
+    def table(self) -> Table:
+        """What each would take, and how probable it is."""
+        rows = [
+            [part_text(one.probability), Cell(first_upper(one.text), "name"),
+             interval_text(one.interval_us)]
+            for one in self.shown()
+        ]  # fmt: skip
+        rows.append([part_text(self.nothing), "Nothing of these", ""])
+        titles = Column("probability", right=True), Column("circumstance", wraps=True)
+        return Table([*titles, Column("would take", right=True)], rows)
+
+    def checks(self) -> list[str]:
+        """What tells the suspects apart, a line each."""
+        return [f"{one.kind}: {one.check}" for one in self.shown() if one.check]
+
+    def headline(self) -> str:
+        """``10.0 ms where 7.12 ms (5.0 – 10.1 ms) is expected: 1.40 times as long, normal``."""
+        expected = self.estimate.latency_us or 1.0
+        words = {"normal": "within the interval", "explained": self.suspects[0].text,
+                 "not explained": "not explained"}  # fmt: skip
+        return (
+            f"{latency_text(self.measured_us)} where {latency_text(expected)} "
+            f"({interval_text(self.estimate.interval_us)}) are expected: "
+            f"{self.measured_us / expected:.2f} times that, {words[self.verdict]}"
+        )
+
+    def __str__(self) -> str:
+        table = printed(lambda console: console.print(self.table().terminal()))
+        return "\n".join([self.headline(), table, *self.checks()])
+
+
+@dataclass(frozen=True)
+class Layers:
+    """The layers of a profile beside our cells: the time of each cell there, by its position.
+
+    ``moved`` are layers that only move or convert data, ``others`` those of no operator.
+    """
+
+    estimate: Estimate
+    cells_us: Mapping[int, float]
+    moved: Mapping[str, float]
+    others: Mapping[str, float]
+
+    def to_json(self) -> dict[str, Any]:
+        """The cells with their latency there, and what belongs to none."""
+        cells = [
+            {"signature": cell.signature, "ops": cell.ops, "nodes": cell.nodes,
+             "predicted_us": cell.total_us, "profiled_us": self.cells_us.get(i)}
+            for i, cell in enumerate(self.estimate.cells)
+        ]  # fmt: skip
+        return {"cells": cells, "moved_us": dict(self.moved), "others_us": dict(self.others)}
+
+    def table(self, most: int = 12) -> Table:
+        """The cells that are farthest from what is predicted, and what fell out."""
+        cells, structure = self.estimate.cells, self.estimate.structure
+        pairs = [(i, c.total_us or 0.0, self.cells_us.get(i)) for i, c in enumerate(cells)]
+        pairs.sort(key=lambda pair: -abs((pair[2] or 0.0) - pair[1]))
+        scale = scale_for([us for _, us, _ in pairs])
+        rows: list[list[str | Cell]] = []
+        for i, us, there in pairs[:most]:
+            where = where_text(structure.paths(i)) if structure else ""
+            what = what_text(structure.cells[i]) if structure else chain(cells[i].ops, 30)
+            apart = "" if there is None else f"{(there - us) / scale.unit_us:+,.1f}"
+            profiled = "no layer" if there is None else scale.number(there)
+            rows.append([scale.number(us), profiled, apart, where, what])
+        for name, layers in (("reformats and copies", self.moved), ("of no operator", self.others)):
+            if layers:
+                total = sum(layers.values())
+                rows.append(["", scale.number(total), f"+{scale.number(total)}",
+                             f"{len(layers)} layers", name])  # fmt: skip
+        titles = (f"predicted [{scale.name}]", "profiled", "apart")
+        return Table([*titled(*titles, right=True), *titled("where", "what", wraps=True)], rows)
+
+
+def layers_of(estimate: Estimate, file: str) -> Layers:
+    """The layers that ``trtexec --exportProfile`` wrote to ``file``, by the estimate's cells.
+
+    A layer belongs to the cell that has the first operator that its name holds. InputError for a
+    file without layers.
+    """
+    try:
+        read = json.loads(read_bytes(Path(file)))
+        each = {one["name"]: 1e3 * one["averageMs"] for one in read if "averageMs" in one}
+        layers = {str(name): float(us) for name, us in each.items()}
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise InputError(f"{file} holds no layers of trtexec --exportProfile: {error}") from error
+    if not layers:
+        raise InputError(f"{file} holds no layers with times: give what --exportProfile wrote")
+    owner = {name: i for i, cell in enumerate(estimate.cells) for name in cell.nodes}
+    cells: dict[int, float] = {}
+    moved, others = dict[str, float](), dict[str, float]()
+    for name, us in layers.items():
+        if any(word in name.lower() for word in _MOVES):
+            moved[name] = us
+            continue
+        at = next(
+            (owner[part.strip()] for part in _SPLIT.split(name) if part.strip() in owner), None
+        )
+        if at is None:
+            others[name] = us
+        else:
+            cells[at] = cells.get(at, 0.0) + us
+    return Layers(estimate, cells, moved, others)
