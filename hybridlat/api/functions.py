@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybridlat.api.predictor import Predictor, check_many
+from hybridlat.api.sources import Query, checked_shapes, one_batch
 from hybridlat.errors import InputError
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
@@ -78,31 +80,36 @@ def predict(
 
 
 def compare(
-    sources: Iterable[ManySource], target: str | Target | None = None,
+    sources: Iterable[ManySource], target: str | Target | Sequence[str | Target] | None = None,
     input: Example | None = None, *, batch: int | None = None, shapes: Shapes | None = None,
     store: str | None = None, threads: int | None = None, measure: MeasureMode = "auto",
     tolerance: float | None = None, confidence: float = 0.9, progress: OnProgress | None = None,
     settings: MeasurementConfig | None = None, device: str | Path | Device | None = None,
     known: Mapping[Any, float] | None = None,
 ) -> Comparison:  # fmt: skip
-    """Two networks or more side by side; the first is what the others are compared with.
+    """Networks side by side, or one on several targets; the first is what others are compared with.
 
-    ``sources`` are networks as ``predict`` takes them, and so is everything else. InputError for
-    fewer than two.
+    ``sources`` are networks as ``predict`` takes them, and so is everything else; ``target`` may be
+    a list. InputError for fewer than two estimates.
     """
-    from hybridlat.report.views import Comparison  # loads the reports
+    from hybridlat.api.comparing import compared  # loads the reports
 
-    with Predictor(
-        target, store=store, threads=threads, measure=measure, tolerance=tolerance,
-        confidence=confidence, progress=progress, settings=settings, device=device,
-    ) as predictor:  # fmt: skip
-        predictor.give(known or {}, batch=batch, shapes=shapes)
-        check_many(sources, "compare")
-        found = predictor.predict_many(sources, input, batch=batch, shapes=shapes, describe=True)
-        estimates = tuple(found)
-    if len(estimates) < 2:
-        raise InputError("compare takes two networks or more")
-    return Comparison(estimates)
+    check_many(sources, "compare")
+    networks = list(sources)
+    targets: Any = target if isinstance(target, list | tuple) else [target]
+    query = Query(one_batch(batch), checked_shapes(shapes), input)
+    if len(networks) * len(targets) < 2:
+        raise InputError("compare takes two networks or more, or one on several targets")
+    with ExitStack() as stack:
+        predictors = []
+        for one in targets:
+            predictor = Predictor(
+                one, store=store, threads=threads, measure=measure, tolerance=tolerance,
+                confidence=confidence, progress=progress, settings=settings, device=device,
+            )  # fmt: skip
+            predictors.append(stack.enter_context(predictor))
+            predictor.give(known or {}, batch=batch, shapes=shapes)
+        return compared(predictors, networks, query)
 
 
 def measure(

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
 import click
 
 import hybridlat
+from hybridlat.api.comparing import compared
+from hybridlat.api.sources import Query
 from hybridlat.cli import options
-from hybridlat.cli.options import Documents, Grouped
+from hybridlat.cli.options import SURE, Documents, Grouped, option
 from hybridlat.cli.output import ProgressShown, aside, console, echo, print_json, write_page
+from hybridlat.cli.param_types import SHARE
 from hybridlat.errors import HybridlatError
-from hybridlat.report.compare import comparison, print_comparison
+from hybridlat.report.compare import print_comparison
 from hybridlat.report.prediction_table import Place, PredictionTable
 from hybridlat.report.terminal import print_estimate
-from hybridlat.report.units import against_text, why_untrusted
+from hybridlat.report.units import (
+    against_text,
+    percent_text,
+    why_untrusted,
+)
 from hybridlat.schema.estimate import Estimate, EstimateWarning
 from hybridlat.schema.shown import part_text
 from hybridlat.schema.target import Target
@@ -218,10 +225,12 @@ def verdict_of(estimate: Estimate) -> tuple[int, str, str]:
 
 @click.command(cls=Grouped)
 @options.networks
-@options.where
+@options.anywhere
 @options.sizes
 @options.trust
 @options.known
+@option("--max-slower", group=SURE, type=SHARE, metavar="SHARE", help="End with exit code 1 if a "
+        "network is slower than the first by more than this, 3 if that is not sure.")  # fmt: skip
 @options.as_json
 @options.as_page
 @options.every_cell
@@ -233,6 +242,8 @@ def compare(
     shapes: options.Shapes,
     latencies: Mapping[str, float],
     networks: Sequence[str],
+    targets: Sequence[str],
+    max_slower: float | None,
     as_json: bool,
     html: str | None,
     every_cell: bool,
@@ -240,27 +251,43 @@ def compare(
 ) -> None:
     """Compare networks: which is faster, by how much, and which cells make the difference.
 
-    The first network is what the others are compared with.
+    The first is what the others are compared with. Several targets compare each network on all of
+    them: which cells gain from another precision, and which lose.
 
     \b
     hybridlat compare a.onnx b.onnx
-    hybridlat compare a.onnx b.onnx --target l4/tensorrt/fp16 --html differences.html
+    hybridlat compare base.onnx new.onnx --target l4/tensorrt/fp16 --max-slower 5%
+    hybridlat compare a.onnx --target l4/tensorrt/fp16 --target l4/tensorrt/int8 --html why.html
+
+    Exit codes: 0 done, 1 over --max-slower (the whole interval of the ratio), 2 bad input, 3 not
+    sure enough.
     """
-    if len(networks) < 2:
-        raise click.UsageError("Comparing takes two networks or more.")
-    estimates = []
-    with opened(**chosen) as (predictor, shown):
-        predictor.give(latencies, batch=batch, shapes=shapes)
-        for path in networks:
-            shown.at(f"predicting {path}")
-            estimates.append(predictor.predict(path, batch=batch, shapes=shapes, describe=True))
+    wanted = tuple(dict.fromkeys(targets)) or (None,)
+    if len(networks) * len(wanted) < 2:
+        raise click.UsageError("Comparing takes two networks or more, or --target twice.")
+    with ExitStack() as stack:
+        predictors = []
+        for target in wanted:
+            predictor, shown = stack.enter_context(opened(target, **chosen))
+            predictor.give(latencies, batch=batch, shapes=shapes)
+            predictors.append(predictor)
+            shown.at(f"predicting {networks[0]} and others")
+        found = compared(predictors, networks, Query(batch, shapes))
     if as_json:
-        print_json(comparison(estimates))
+        print_json(found.to_json())
     else:
-        print_comparison(console(), estimates, every_cell=every_cell)
+        print_comparison(console(), found.estimates, found.ratios, every_cell=every_cell)
     if html is not None:
-        write_page(html, estimates)
-    doubtful = [estimate for estimate in estimates if not estimate.trusted]
+        write_page(html, found.estimates, ratios=found.ratios)
+    doubtful = [estimate for estimate in found.estimates if not estimate.trusted]
     for estimate in doubtful if as_json else ():  # people have read it beside the table
         aside(f"{estimate.network}: {why_untrusted(estimate)}")
-    ctx.exit(UNTRUSTED if doubtful else 0)
+    codes = {UNTRUSTED if doubtful else 0}
+    for estimate, ratio in zip(found.estimates, found.ratios, strict=True):
+        if max_slower is not None and ratio is not None and ratio.interval[1] > 1 + max_slower:
+            is_sure = ratio.interval[0] > 1 + max_slower
+            codes.add(OVER if is_sure else UNTRUSTED)
+            low, high = (percent_text(end - 1, 0) for end in ratio.interval)
+            verb = "is" if is_sure else "may be"
+            aside(f"{estimate.network} {verb} slower than the first: {low} to {high} more")
+    ctx.exit(worst(codes))

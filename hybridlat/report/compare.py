@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import TypeAlias
 
 from rich.console import Console
 from rich.text import Text
 
+from hybridlat.model.conformal import normal_quantile
 from hybridlat.report.cell_texts import chain, what_text
 from hybridlat.report.table import STYLES, Cell, Column, Table, titled
 from hybridlat.report.terminal import notes
-from hybridlat.report.units import RESOLUTION_US, Scale, answer_text, scale_for, verdict_text
+from hybridlat.report.units import (
+    RESOLUTION_US,
+    Scale,
+    answer_text,
+    percent_text,
+    scale_for,
+    verdict_text,
+)
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.shown import visible
 
 COMPARISON_FORMAT = 1
 ROWS = 12
-_OF_DIFFERENCE = ("signature", "ops", "count", "total_us", "difference_us")
+_LEAST_SD = 0.002  # of a ratio's logarithm: no two sessions are nearer
+_OF_DIFFERENCE = ("signature", "ops", "count", "total_us", "difference_us", "module")
 _PAGE_ROOM = 110  # characters for a cell on a page
 _AT_LEAST = 14  # characters for a chain of kernels beside what they do
 
@@ -27,7 +38,8 @@ _AT_LEAST = 14  # characters for a chain of kernels beside what they do
 class CellDifference:
     """One cell over all networks: ``count`` uses in each, taking ``total_us`` (None: unknown).
 
-    ``what`` is in few words what the cell does, where that is known.
+    ``what`` is in few words what the cell does, where that is known. ``module`` is its path
+    where cells of one module are a row: networks of the same modules, such as one at two sizes.
     """
 
     signature: str
@@ -35,6 +47,7 @@ class CellDifference:
     count: list[int]
     total_us: list[float | None]
     what: str = ""
+    module: str = ""
 
     @property
     def difference_us(self) -> float:
@@ -59,22 +72,49 @@ def cell_differences(estimates: Sequence[Estimate], *, alike: bool = False) -> l
     but shown as two one would seem to be gone and another to be new.
     """
     rows: dict[object, CellDifference] = {}
+    places = _places(estimates)
     for number, estimate in enumerate(estimates):
         for position, cell in enumerate(estimate.cells):
             structure = estimate.structure
             what = "" if structure is None else what_text(structure.cells[position])
-            key = (what, cell.ops) if alike and what else cell.signature
-            counts = [0 for _ in estimates]
-            new = CellDifference(cell.signature, cell.ops, counts, [0.0 for _ in estimates], what)
-            row = rows.setdefault(key, new)
-            if cell.latency_us is None:
-                row.total_us[number] = None
-            elif (before := row.total_us[number]) is not None:
-                row.total_us[number] = before + cell.uses * cell.latency_us
-            row.count[number] += cell.uses
+            usual = (what, cell.ops) if alike and what else cell.signature
+            keys: Sequence[object] = places[number][position] if places else [usual]
+            for key in keys:
+                module, uses = (key[0], 1) if isinstance(key, tuple) and places else ("", cell.uses)
+                counts = [0 for _ in estimates]
+                new = CellDifference(
+                    cell.signature, cell.ops, counts, [0.0 for _ in estimates], what, str(module)
+                )
+                row = rows.setdefault(key, new)
+                if cell.latency_us is None:
+                    row.total_us[number] = None
+                elif (before := row.total_us[number]) is not None:
+                    row.total_us[number] = before + uses * cell.latency_us
+                row.count[number] += uses
     least_us = RESOLUTION_US if alike else 0.0
     shown = [row for row in rows.values() if None in row.total_us or row.difference_us > least_us]
     return sorted(shown, key=lambda row: (None not in row.total_us, -row.difference_us))
+
+
+def _places(estimates: Sequence[Estimate]) -> list[list[list[tuple[str, int]]]]:
+    """Of each cell of each network its modules, numbered where one holds several cells.
+
+    Empty unless all networks have the same modules, of which some are other cells.
+    """
+    structures = [one.structure for one in estimates if one.structure is not None]
+    of_paths = {tuple(sorted(p.path for p in structure.places)) for structure in structures}
+    signatures = {frozenset(cell.signature for cell in one.cells) for one in estimates}
+    if len(structures) < len(estimates) or len(of_paths) != 1 or len(signatures) == 1:
+        return []
+    places: list[list[list[tuple[str, int]]]] = []
+    for estimate, structure in zip(estimates, structures, strict=True):
+        seen = Counter[str]()
+        own: list[list[tuple[str, int]]] = [[] for _ in estimate.cells]
+        for place in structure.places:
+            own[place.cell].append((place.path, seen[place.path]))
+            seen[place.path] += 1
+        places.append(own)
+    return places
 
 
 def speed_up(first: Estimate, other: Estimate) -> float | None:
@@ -89,35 +129,79 @@ def speed_up(first: Estimate, other: Estimate) -> float | None:
     return first.latency_us / other.latency_us
 
 
-def distinguishable(first: Estimate, other: Estimate) -> bool:
-    """True when the intervals of the two latencies do not overlap.
+@dataclass(frozen=True)
+class Ratio:
+    """A network's latency in that of the first: the ratio, its interval, and P(it is faster)."""
 
-    On one target the pace of the machine is the same for both: it is taken out of their width.
+    ratio: float
+    interval: tuple[float, float]
+    probability_faster: float
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the interval says which of the two is faster."""
+        return not self.interval[0] <= 1 <= self.interval[1]
+
+
+def ratio_to(first: Estimate, other: Estimate, correlation: float | None = None) -> Ratio | None:
+    """How ``other`` compares with ``first``; None where either lacks a cell.
+
+    The logarithm of a ratio has the variance a² + b² - 2ρab of those of two latencies. Without the
+    ``correlation`` ρ of their errors, it is that of cells that both hold, and of the machine's
+    pace, which is the same for all that runs there.
     """
-    shared = first.target == other.target
-    one, two = _interval_us(first, shared), _interval_us(other, shared)
-    return one is not None and two is not None and (one[1] < two[0] or two[1] < one[0])
+    up, z = speed_up(first, other), normal_quantile(first.confidence)
+    spreads = [_log_sd(first.interval_us, z), _log_sd(other.interval_us, z)]
+    if up is None or first is other:
+        return None if up is None else Ratio(1.0, (1.0, 1.0), 0.5)
+    common = correlation
+    if common is None:
+        common = _common(first, other, z) / max(math.prod(spreads), 1e-12)
+    a, b = spreads
+    sd = math.sqrt(max(a**2 + b**2 - 2 * min(common, 1.0) * a * b, _LEAST_SD**2))
+    reach = math.exp(z * sd)
+    faster = 0.5 * (1 + math.erf(math.log(up) / sd / math.sqrt(2)))
+    return Ratio(1 / up, (1 / up / reach, reach / up), faster)
 
 
-def _interval_us(estimate: Estimate, without_pace: bool) -> tuple[float, float] | None:
-    pace_share = estimate.pace_share if without_pace else 0.0
-    if estimate.low_us is None or estimate.finite_high_us is None or not pace_share:
-        return estimate.interval_us
-    # Both parts are added as squares of logarithms.
-    middle = math.sqrt(estimate.low_us * estimate.finite_high_us)
-    reach = math.log(estimate.finite_high_us / middle)
-    own = math.exp(math.sqrt(max(reach**2 - math.log1p(pace_share) ** 2, 0.0)))
-    return middle / own, middle * own
+Ratios: TypeAlias = "Sequence[Ratio | None]"
 
 
-def comparison(estimates: Sequence[Estimate]) -> dict[str, object]:
+def ratios_of(
+    estimates: Sequence[Estimate], correlations: Sequence[float] = ()
+) -> tuple[Ratio | None, ...]:
+    """Each against the first; ``correlations`` of their errors with the first's, where known."""
+    known: Sequence[float | None] = correlations or [None] * len(estimates)
+    pairs = zip(estimates, known, strict=True)
+    return tuple(ratio_to(estimates[0], other, correlation) for other, correlation in pairs)
+
+
+def _log_sd(interval_us: tuple[float, float] | None, z: float) -> float:
+    low, high = interval_us or (1.0, 1.0)
+    return math.log(high / low) / 2 / z if 0 < low < high < math.inf else 0.0
+
+
+def _common(first: Estimate, other: Estimate, z: float) -> float:
+    """The covariance of two estimates' errors, of their logarithms."""
+    if first.target != other.target:
+        return 0.0
+    shares = {cell.signature: cell.share for cell in other.cells}
+    cells = sum(
+        cell.share * shares.get(cell.signature, 0.0) * _log_sd(cell.interval_us, z) ** 2
+        for cell in first.cells
+    )
+    return cells + math.log1p(first.pace_share) * math.log1p(other.pace_share) / z**2
+
+
+def comparison(estimates: Sequence[Estimate], ratios: Ratios = ()) -> dict[str, object]:
     """``compare --json`` (format 1): the estimates, speed-ups over the first, the differences."""
-    first = estimates[0]
+    first, ratios = estimates[0], ratios or ratios_of(estimates)
     return {
         "format": COMPARISON_FORMAT,
         "networks": [estimate.to_json() for estimate in estimates],
         "speed_up": [speed_up(first, estimate) for estimate in estimates],
-        "distinguishable": [distinguishable(first, estimate) for estimate in estimates],
+        "ratios": [ratio and asdict(ratio) for ratio in ratios],
+        "distinguishable": [ratio is not None and ratio.is_sure for ratio in ratios],
         "differences": [
             {name: getattr(row, name) for name in _OF_DIFFERENCE}
             for row in cell_differences(estimates)
@@ -126,10 +210,11 @@ def comparison(estimates: Sequence[Estimate]) -> dict[str, object]:
 
 
 def print_comparison(
-    console: Console, estimates: Sequence[Estimate], *, every_cell: bool = False
-) -> None:
+    console: Console, estimates: Sequence[Estimate], ratios: Ratios = (), *,
+    every_cell: bool = False,
+) -> None:  # fmt: skip
     """The networks in a table, then the cells that set them apart, the largest first."""
-    console.print(networks_table(estimates).terminal())
+    console.print(networks_table(estimates, ratios).terminal())
     table = differences_table(estimates, None if every_cell else ROWS, console.width)
     if table.rows:
         console.print()
@@ -150,40 +235,50 @@ def letter_of(number: int) -> str:
     return chr(ord("A") + number) if number < 26 else str(number + 1)
 
 
-def networks_table(estimates: Sequence[Estimate]) -> Table:
+def networks_table(estimates: Sequence[Estimate], ratios: Ratios = ()) -> Table:
     """The networks, and how each compares with the first; at several batches they do not."""
-    first = estimates[0]
+    first, ratios = estimates[0], ratios or ratios_of(estimates)
     rows = [
         [
             Cell(letter_of(number), "name"),
             Cell(estimate.network, "name" if estimate.trusted else "doubtful"),
             estimate.target, str(estimate.batch), Cell(latency, "latency"), interval,
-            "" if estimate is first else against(first, estimate), estimate.grade or "–",
+            *against(first, estimate, ratio), estimate.grade or "–",
         ]
-        for number, estimate in enumerate(estimates)
+        for number, (estimate, ratio) in enumerate(zip(estimates, ratios, strict=True))
         for latency, interval in [answer_text(estimate)]
     ]  # fmt: skip
     columns = [
         Column(), *titled("network", "target", wraps=True),
-        *titled("batch", "latency", "interval", "against A", right=True), Column("grade"),
+        *titled("batch", "latency", "interval", "against A", "its interval", right=True),
+        Column("grade"),
     ]  # fmt: skip
     one_target = len({estimate.target for estimate in estimates}) == 1
     one_batch = len({estimate.batch for estimate in estimates}) == 1
-    left_out = {"target": one_target, "batch": one_batch, "against A": not one_batch}
+    left_out = {
+        "target": one_target, "batch": one_batch, "against A": not one_batch,
+        "its interval": not one_batch or not any(row[-2] for row in rows),
+    }  # fmt: skip
     caption = f"on {first.target}" if one_target else ""
     return Table(columns, rows, caption=caption).without(left_out)
 
 
-def against(first: Estimate, other: Estimate) -> Cell:
-    """``1.52× faster`` or ``slower``, where that is sure; no number where cells have no latency."""
-    factor = speed_up(first, other)
-    if not distinguishable(first, other):
-        return Cell("–") if factor is None else Cell("too close to tell", "sameness")
-    kind = "faster" if (other.latency_us or 0) <= (first.latency_us or 0) else "slower"
-    if factor is None:
-        return Cell(kind, kind)
-    times = factor if factor >= 1 else 1 / factor
-    return Cell(f"{times:.{2 if times < 10 else 0}f}× {kind}", kind)
+def against(first: Estimate, other: Estimate, ratio: Ratio | None) -> tuple[str | Cell, str]:
+    """``1.52× faster`` or ``slower`` with the interval of that; where unsure, how probable."""
+    if other is first:
+        return "", ""
+    if ratio is None:
+        ends = [each.interval_us or (0.0, math.inf) for each in (first, other)]
+        kind = "faster" if ends[1][1] < ends[0][0] else "slower" if ends[1][0] > ends[0][1] else "–"
+        return Cell(kind, kind if kind != "–" else ""), ""
+    kind = "faster" if ratio.ratio <= 1 else "slower"
+    low, high = sorted(1 / end if ratio.ratio <= 1 else end for end in ratio.interval)
+    times = max(ratio.ratio, 1 / ratio.ratio)
+    if not ratio.is_sure:
+        sure = percent_text(max(ratio.probability_faster, 1 - ratio.probability_faster), 0)
+        return Cell(f"{kind}? {sure} sure", "sameness"), f"{low:.2f} – {high:.2f}×"
+    text = f"{times:.{2 if times < 10 else 0}f}× {kind}"
+    return Cell(text, kind), f"{low:.2f} – {high:.2f}×"
 
 
 def differences_table(
@@ -208,6 +303,7 @@ def differences_table(
     lines: list[list[Cell | Text]] = []
     for row in shown:
         what = row.what if len(row.what) + _AT_LEAST <= room else ""
+        what = between.join(filter(None, [row.module, what]))
         ops = chain(row.ops, max(room, 12) - len(what + between if what else ""))
         # Beside what a cell does, a part of its kernels says nothing on a narrow terminal.
         if row.what.startswith(ops) or (what and width is not None and "…" in ops):

@@ -17,7 +17,6 @@ from hybridlat.report.views import printed
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.files import read_bytes
 
-EXPLANATION_FORMAT = 1
 _LIKELY = 0.05
 CHECKS: Mapping[str, str] = {
     "precision": "trtexec --onnx=NET.onnx --fp16 --exportLayerInfo=layers.json "
@@ -39,9 +38,9 @@ _MOVES = ("reformat", "copynode", "memcpy", "cast")
 
 @dataclass(frozen=True)
 class Suspect:
-    """A kind of circumstance, the likeliest of it in words, and what the network takes under that.
+    """A ``kind`` of circumstance and its ``probability`` (0..1).
 
-    ``probability`` (0..1) is that of the kind.
+    ``text`` is the likeliest of the kind in words, ``interval_us`` what the network takes then.
     """
 
     kind: str
@@ -57,7 +56,7 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A measured latency beside its prediction: suspects, the likeliest first.
+    """A latency, ``measured_us``, beside its ``estimate``; the likeliest of ``suspects`` is first.
 
     ``nothing`` is the probability that none of them is it. ``verdict`` is ``normal`` (within the
     interval), ``explained`` or ``not explained``.
@@ -79,7 +78,7 @@ class Explanation:
         """The JSON object of ``hybridlat explain --json``, but for the layers."""
         suspects = [asdict(one) | {"check": one.check} for one in self.suspects]
         return {
-            "format": EXPLANATION_FORMAT, "network": self.estimate.network,
+            "format": 1, "network": self.estimate.network,
             "target": self.estimate.target, "batch": self.estimate.batch,
             "measured_us": self.measured_us, "latency_us": self.estimate.latency_us,
             "interval_us": self.estimate.interval_us, "verdict": self.verdict,

@@ -19,7 +19,7 @@ from typing import Any
 
 from hybridlat.report import units
 from hybridlat.report.cell_texts import abbreviated, chain, kernel_sizes, row_of, where_text
-from hybridlat.report.compare import differences_table, letter_of, networks_table
+from hybridlat.report.compare import Ratios, differences_table, letter_of, networks_table
 from hybridlat.report.html_section import asset, network_section
 from hybridlat.report.prediction_table import basis_note, curve_table
 from hybridlat.report.table import Table, escape
@@ -34,7 +34,7 @@ _LABEL = 40  # letters of a chain of kernels; its whole is beside it
 
 def page(
     estimates: Sequence[Estimate], *, command: str = "", over: str = "",
-    values: Sequence[float] = (), table: Table | None = None,
+    values: Sequence[float] = (), table: Table | None = None, ratios: Ratios = (),
 ) -> str:  # fmt: skip
     """The whole HTML document for one or several estimates; ``command`` made it, says its foot.
 
@@ -52,7 +52,7 @@ def page(
     if table is not None:
         parts.append(_curve(estimates, range(len(estimates)), over, values, table))
     elif len({(e.network, e.target) for e in estimates}) > 1:
-        parts.append(_comparison(estimates))
+        parts.append(_comparison(estimates, ratios))
     for curve in curves_of(estimates) if table is None else ():
         parts.append(_curve([estimates[i] for i in curve], curve))
     parts += [network_section(estimate, i, named[i]) for i, estimate in enumerate(estimates)]
@@ -91,13 +91,11 @@ def headings(estimates: Sequence[Estimate]) -> list[str]:
     return [" · ".join(compress(each, [True, *others])) for each in words]
 
 
-def _comparison(estimates: Sequence[Estimate]) -> str:
-    table, apart = networks_table(estimates), ""
-    # Cells of other targets or batches are other cells: nothing to hold side by side.
-    if len({(e.target, e.batch) for e in estimates}) == 1:
-        cells = differences_table(estimates, _DIFFERENCES)
-        apart = f"<h2>Cells that make the difference</h2>\n{cells.page()}" if cells.rows else ""
-    hints = filter(None, [str(table.caption), basis_note(estimates)])
+def _comparison(estimates: Sequence[Estimate], ratios: Ratios) -> str:
+    table = networks_table(estimates, ratios)
+    cells = differences_table(estimates, _DIFFERENCES)
+    apart = f"<h2>Cells that make the difference</h2>\n{cells.page()}" if cells.rows else ""
+    hints = filter(None, [str(table.caption or ""), basis_note(estimates)])
     where = "".join(f'<p class="hint">{escape(hint)}</p>\n' for hint in hints)
     return (
         f"<section>\n<h1>{len(estimates)} estimates side by side</h1>\n{where}"
@@ -128,7 +126,7 @@ def _curve(
     points, at = (" ".join(map(str, each)) for each in (positions, values or map(_batch, curve)))
     name = curve[0].network.removesuffix(f" at {over} {at.split()[0]}")
     return (
-        f"<section>\n<h1>{escape(name)} over {over}</h1>\n"
+        f"<section>\n<h1>{escape(name)} over {over}{'es' if over == 'batch' else 's'}</h1>\n"
         f'<p class="hint">on {escape(curve[0].target)}</p>\n'
         f'<figure data-curve="{points}" data-over="{over}" data-values="{at}" hidden>'
         f'<div class="plot"></div></figure>\n{(table or curve_table(curve)).page()}</section>'

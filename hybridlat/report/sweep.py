@@ -16,7 +16,6 @@ from hybridlat.report.views import printed
 from hybridlat.schema.estimate import Estimate
 
 Over = Literal["batch", "size", "width"]
-SWEEP_FORMAT = 1
 _FLAT, _STEEP = 0.02, 1.5
 _KNEE = 0.9  # of the best throughput
 _WIDE_TERMINAL = 100
@@ -24,7 +23,7 @@ _WIDE_TERMINAL = 100
 
 @dataclass(frozen=True)
 class Sweep:
-    """The estimates of one network at rising values of what it is swept ``over``.
+    """The ``estimates`` of one network by rising values of what it is swept ``over``.
 
     ``refused`` are the values that the network cannot have, each with the reason.
     """
@@ -70,7 +69,7 @@ class Sweep:
             for (x, one), step in zip(self.estimates.items(), self.steps, strict=True)
         ]  # fmt: skip
         refused = [{self.over: x, "reason": reason} for x, reason in self.refused.items()]
-        return {"format": SWEEP_FORMAT, "over": self.over, "points": points, "refused": refused}
+        return {"format": 1, "over": self.over, "points": points, "refused": refused}
 
     def to_csv(self) -> str:
         """The points as rows, in the columns of ``predict --csv`` behind value and step."""

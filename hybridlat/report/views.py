@@ -72,10 +72,20 @@ class Comparison:
     """Networks side by side; the first is what the others are compared with.
 
     ``str`` is the table of ``hybridlat compare``; ``estimates`` are in the order of the networks.
-    ``hybridlat.to_frame`` and ``to_html`` take them.
+    ``hybridlat.to_frame`` and ``to_html`` take them. ``correlations`` are
+    those of errors with the first's.
     """
 
     estimates: tuple[Estimate, ...]
+    correlations: tuple[float, ...] = ()
+
+    @property
+    def ratios(self) -> tuple[compare.Ratio | None, ...]:
+        """Each latency in that of the first: ratio, interval, ``probability_faster``.
+
+        Most of the error is common to all candidates: intervals of ratios are narrower.
+        """
+        return compare.ratios_of(self.estimates, self.correlations)
 
     @property
     def speed_up(self) -> tuple[float | None, ...]:
@@ -84,13 +94,14 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object of ``hybridlat compare --json``."""
-        return compare.comparison(self.estimates)
+        return compare.comparison(self.estimates, self.ratios)
 
     def __str__(self) -> str:
-        return printed(lambda console: compare.print_comparison(console, self.estimates))
+        show = compare.print_comparison
+        return printed(lambda console: show(console, self.estimates, self.ratios))
 
     def _repr_html_(self) -> str:
-        networks = compare.networks_table(self.estimates)
+        networks = compare.networks_table(self.estimates, self.ratios)
         apart = compare.differences_table(self.estimates, compare.ROWS)
         head = [str(networks.caption)] if networks.caption else []
         return _in_notebook(head, [networks, apart] if apart.rows else [networks], [])

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+import hybridlat
 from hybridlat import Predictor
 from hybridlat.cli.explain import explain
+from hybridlat.cli.predict import compare
 from hybridlat.cli.sweep import sweep
 from hybridlat.errors import InputError
 
@@ -41,7 +43,7 @@ def test_a_sweep_over_widths_is_a_curve_in_every_form(tmp_path: Path) -> None:
     assert latencies == sorted(latencies)
     assert [p["cheaper"] for p in body["points"]] == [None, 0.5, 0.75]
     page = Path("w.html").read_text()
-    assert 'data-over="width" data-values="0.5 0.75 1.0"' in page and "resnet18 over width" in page
+    assert 'data-over="width" data-values="0.5 0.75 1.0"' in page and "resnet18 over widths" in page
     rows = list(csv.DictReader(io.StringIO(run(sweep, *words[:5], "--csv", "-").stdout)))
     assert [float(row["latency_us"]) for row in rows] == latencies
     whole = Predictor(L4).predict("resnet18")
@@ -135,3 +137,38 @@ def test_layers_of_a_profile_stand_beside_the_cells(tmp_path: Path) -> None:
     assert "reformats and copies" in shown and "no layer" in shown and "are expected" in shown
     Path("p.json").write_text('{"a": 1}')
     assert "holds no layers" in str(CliRunner().invoke(explain, words).exception)
+
+
+def test_ratios_are_narrower_than_the_two_intervals() -> None:
+    found = hybridlat.compare(["resnet50", "resnet18"], L4)
+    assert found.correlations[0] == 1.0 and 0.2 < found.correlations[1] < 1.0
+    _, ratio = found.ratios
+    assert ratio is not None and ratio.is_sure and ratio.probability_faster > 0.95
+    first, other = found.estimates
+    assert (other.high_us or 0.0) > (first.low_us or 0.0)  # the intervals overlap
+    assert not hybridlat.compare(["resnet50", "resnet50"], L4).to_json()["distinguishable"][1]
+
+
+def test_one_network_is_compared_on_several_targets_and_sizes() -> None:
+    words = ("resnet18", "--target", L4, "--target", "l4/tensorrt/fp32")
+    body = json.loads(run(compare, *words, "--json", "--html", "c.html").stdout)
+    assert [one["target"] for one in body["networks"]] == [L4, "l4/tensorrt/fp32"]
+    assert all(min(row["count"]) > 0 for row in body["differences"][:5])
+    assert "Cells that make the difference" in Path("c.html").read_text()
+    with pytest.raises(InputError, match="or one on several targets"):
+        hybridlat.compare(["resnet18"], L4)
+
+
+@pytest.mark.parametrize(
+    ("networks", "limit", "code", "said"),
+    [
+        (("resnet18", "resnet50"), "5%", 1, "resnet50 is slower than the first: "),
+        (("resnet50", "resnet34"), "5%", 3, "resnet34 may be slower than the first: "),
+        (("resnet50", "resnet18"), "5%", 0, ""),
+    ],
+)
+def test_slower_than_the_base_is_an_exit_code(
+    networks: tuple[str, ...], limit: str, code: int, said: str
+) -> None:
+    done = run(compare, *networks, "--target", L4, "--max-slower", limit, code=code)
+    assert said in done.stderr and bool(said) == bool(done.stderr)

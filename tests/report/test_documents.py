@@ -14,9 +14,10 @@ import pytest
 import hybridlat
 from hybridlat.cli.output import print_json
 from hybridlat.report.compare import (
+    Ratio,
     cell_differences,
     comparison,
-    distinguishable,
+    ratio_to,
     speed_up,
 )
 from hybridlat.report.html import curves_of, headings, page
@@ -236,7 +237,10 @@ def test_cells_that_read_the_same_are_shown_as_one() -> None:
         dataclasses.replace(cell, signature=f"{i:032x}") for i, cell in enumerate(one.cells, 90)
     ]
     other_cells[2] = dataclasses.replace(other_cells[2], uses=1)
-    other = dataclasses.replace(one, cells=tuple(other_cells))
+    assert one.structure is not None
+    places = tuple(dataclasses.replace(p, path=f"new.{p.path}") for p in one.structure.places)
+    structure = dataclasses.replace(one.structure, places=places)
+    other = dataclasses.replace(one, cells=tuple(other_cells), structure=structure)
     assert len(cell_differences([one, other])) == 2 * len(one.cells)
     (row,) = cell_differences([one, other], alike=True)
     assert (row.count, row.total_us) == ([3, 1], [4500.0, 1500.0])
@@ -250,7 +254,8 @@ def test_the_comparison_says_who_is_faster_and_whether_that_is_sure() -> None:
     json.dumps(text, allow_nan=False)
     twice = dataclasses.replace(residual(), latency_us=2 * 8123.4)
     assert speed_up(residual(), twice) == pytest.approx(0.5)
-    assert not distinguishable(residual(), residual())
+    ratio = ratio_to(residual(), residual())
+    assert ratio is not None and not ratio.is_sure and ratio.probability_faster == 0.5
 
 
 def test_what_tells_estimates_apart_stands_in_their_headings() -> None:
@@ -267,13 +272,40 @@ def test_what_tells_estimates_apart_stands_in_their_headings() -> None:
 def test_what_all_latencies_of_a_machine_share_tells_no_two_apart() -> None:
     one = dataclasses.replace(residual(), latency_us=100.0, interval_us=(100 / 1.1, 110.0))
     other = dataclasses.replace(one, latency_us=112.0, interval_us=(112 / 1.1, 112 * 1.1))
-    assert not distinguishable(one, other)
-    # Nearly all of the width is the machine's own pace: the same for both.
+
+    def ratio(first: Estimate, second: Estimate, known: float | None = None) -> Ratio:
+        made = ratio_to(first, second, known)
+        assert made is not None and made.ratio == pytest.approx(1.12)
+        assert made.interval[0] < made.ratio < made.interval[1]
+        assert made.probability_faster < 0.5
+        return made
+
+    assert not ratio(one, other).is_sure
+    # Nearly all of the width is the machine's own pace, the same for both.
     paced = [dataclasses.replace(each, pace_share=0.095) for each in (one, other)]
-    assert distinguishable(*paced)
-    assert not distinguishable(
-        paced[0], dataclasses.replace(paced[1], target="another/onnxruntime/fp32/1t")
+    assert ratio(paced[0], paced[1]).is_sure
+    elsewhere = dataclasses.replace(paced[1], target="another/onnxruntime/fp32/1t")
+    assert not ratio(paced[0], elsewhere).is_sure
+    # As errors of one family are: the more they have in common, the narrower the ratio.
+    alone, close = ratio(one, other, 0.0), ratio(one, other, 0.95)
+    assert not alone.is_sure and close.is_sure
+    assert alone.interval[1] / 1.12 == pytest.approx(1.1 ** math.sqrt(2))
+
+
+def test_the_same_modules_of_other_sizes_are_one_row() -> None:
+    one = described()
+    other_cells = tuple(
+        dataclasses.replace(cell, signature=f"{i:032x}", latency_us=(cell.latency_us or 0.0) / 2)
+        for i, cell in enumerate(one.cells, 90)
     )
+    other = dataclasses.replace(one, cells=other_cells)
+    rows = cell_differences([one, other])
+    assert one.structure is not None
+    assert sorted(row.module for row in rows) == sorted(p.path for p in one.structure.places)
+    for row in rows:
+        first_us, second_us = row.total_us
+        assert row.count == [1, 1] and first_us == 2 * (second_us or 0.0)
+    assert rows[0].module in str(Comparison((one, other)))
 
 
 EVIL = "=\x1b[2J\x1b]0;owned\x07|<img src=x>\n\x9b\u202e\udcff.onnx"

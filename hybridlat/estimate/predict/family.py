@@ -114,6 +114,24 @@ class Family(CellSource):
         copied_bytes = cells.read_copied_bytes() if self.task.copies else 0.0
         return every_kernel(cells.texts, cells.counts, copied_bytes)
 
+    def correlations(self, networks: Sequence[tuple[Family, MeasuredNetwork]]) -> list[float]:
+        """How the errors of networks, each under its law, go together with the first's.
+
+        The posterior covariance of their log-latencies (8), and what they have of their own (6).
+        """
+        tasks = [law.task for law, _ in networks]
+        each = self.model.predict_all([law._set(one) for law, one in networks], tasks)
+        hyper = self.model.embedding.hyper
+        errors = self.model.gp.covariance(np.stack([one.equation for one in each]), tasks)
+        names = [architecture_of(one.name) for _, one in networks]
+        for i, (name, task) in enumerate(zip(names, tasks, strict=True)):
+            same = name == names[0]
+            own = hyper.architecture**2 * same + hyper.network**2 * (same and task == tasks[0])
+            errors[0, i] += own if i else 0.0
+            errors[i, i] += hyper.own_variance
+        spreads = np.sqrt(errors.diagonal())
+        return [1.0, *(errors[0, 1:] / spreads[0] / spreads[1:]).tolist()]
+
     def most_telling(self, networks: Sequence[MeasuredNetwork]) -> tuple[int, float]:
         """The position of the network whose latency, once known, would tell most of the others.
 
