@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from hybridlat.report.prediction_table import COLUMNS, values_of
 from hybridlat.report.table import Cell, Column, Table, titled
-from hybridlat.report.units import answer_text, percent_text, throughput_text
+from hybridlat.report.units import answer_text, percent_text, fps_text
 from hybridlat.report.views import printed
 from hybridlat.schema.estimate import Estimate
 
@@ -92,7 +92,7 @@ class Sweep:
             rows.append([
                 f"{x:g}", Cell(latency, "latency"), interval, percent_text(more),
                 Cell({"start": "", "slope": ""}.get(step, step), kind), saves,
-                throughput_text(one.throughput_per_s), one.grade or "–",
+                fps_text(one.throughput_per_s), one.grade or "–",
             ])  # fmt: skip
         first = points[0][1]
         titles = [self.over, "latency", "interval", "more", "step", "next that saves", "throughput"]
