@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from statistics import NormalDist
+from typing import Any
 
 from hybridlat.api.sources import Item, Opened, Query
 from hybridlat.api.sweep import image_shapes
@@ -26,9 +27,6 @@ from hybridlat.model.conformal import normal_quantile
 from hybridlat.report.explain import Explanation, Suspect
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.target import Target
-
-if TYPE_CHECKING:
-    from hybridlat.api.predictor import Predictor
 
 PRIORS = {
     "as predicted": 2.0, "precision": 1.0, "power mode": 1.0, "host copies": 0.8, "busy": 0.8,
@@ -57,13 +55,11 @@ class _Case:
     def density(self, measured_us: float) -> float:
         """Of ln(latency) at what was measured."""
         low, high = (math.log(measured_us / self.latency_us / f) for f in reversed(self.factor))
-        if low == high:
-            return math.exp(-((low / self.log_sd) ** 2) / 2) / self.log_sd / math.sqrt(math.tau)
-        ends = [math.erf(x / self.log_sd / math.sqrt(2)) / 2 for x in (low, high)]
-        return (ends[1] - ends[0]) / (high - low)
+        error = NormalDist(0, self.log_sd)
+        return (error.cdf(high) - error.cdf(low)) / (high - low) if low < high else error.pdf(low)
 
 
-def explain(predictor: Predictor, source: Any, measured_us: float, query: Query) -> Explanation:
+def explain(predictor: Any, source: Any, measured_us: float, query: Query) -> Explanation:
     """See ``Predictor.explain``."""
     if not 0 < measured_us < math.inf:
         raise InputError(f"measured_us={measured_us!r} is no latency: give microseconds")

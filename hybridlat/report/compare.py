@@ -6,12 +6,12 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from statistics import NormalDist
 from typing import TypeAlias
 
 from rich.console import Console
 from rich.text import Text
 
-from hybridlat.model.conformal import normal_quantile
 from hybridlat.report.cell_texts import chain, what_text
 from hybridlat.report.table import STYLES, Cell, Column, Table, titled
 from hybridlat.report.terminal import notes
@@ -150,7 +150,7 @@ def ratio_to(first: Estimate, other: Estimate, correlation: float | None = None)
     ``correlation`` ρ of their errors, it is that of cells that both hold, and of the machine's
     pace, which is the same for all that runs there.
     """
-    up, z = speed_up(first, other), normal_quantile(first.confidence)
+    up, z = speed_up(first, other), NormalDist().inv_cdf((1 + first.confidence) / 2)
     spreads = [_log_sd(first.interval_us, z), _log_sd(other.interval_us, z)]
     if up is None or first is other:
         return None if up is None else Ratio(1.0, (1.0, 1.0), 0.5)
@@ -160,8 +160,7 @@ def ratio_to(first: Estimate, other: Estimate, correlation: float | None = None)
     a, b = spreads
     sd = math.sqrt(max(a**2 + b**2 - 2 * min(common, 1.0) * a * b, _LEAST_SD**2))
     reach = math.exp(z * sd)
-    faster = 0.5 * (1 + math.erf(math.log(up) / sd / math.sqrt(2)))
-    return Ratio(1 / up, (1 / up / reach, reach / up), faster)
+    return Ratio(1 / up, (1 / up / reach, reach / up), NormalDist(0, sd).cdf(math.log(up)))
 
 
 Ratios: TypeAlias = "Sequence[Ratio | None]"
