@@ -66,12 +66,15 @@ def explain(predictor: Any, source: Any, measured_us: float, query: Query) -> Ex
     opened = Item(source).opened(query)
 
     def predict(target: Target | None = None, **sizes: Any) -> Estimate:
-        given = {"batch": query.batch, "shapes": query.shapes, **sizes}
+        chosen = {"batch": query.batch, "shapes": query.shapes, **sizes}
+        answer: Estimate
         if target is None:
-            return predictor.predict(source, describe=not sizes, **given)
+            answer = predictor.predict(source, describe=not sizes, **chosen)
+            return answer
         with type(predictor)(target, store=predictor.store.url, measure="never") as other:
             other.sessions.first.data.given = predictor.sessions.first.data.given
-            return other.predict(source, **given)
+            answer = other.predict(source, **chosen)
+            return answer
 
     estimate = predict()
     base, own = _case("as predicted", "as predicted", estimate), predictor.target

@@ -16,6 +16,7 @@ from hybridlat.report.units import first_upper, interval_text, latency_text, sca
 from hybridlat.report.views import printed
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.files import read_bytes
+from hybridlat.schema.shown import part_text
 
 _LIKELY = 0.05
 CHECKS: Mapping[str, str] = {

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from hybridlat.report.prediction_table import COLUMNS, values_of
 from hybridlat.report.table import Cell, Column, Table, titled
-from hybridlat.report.units import answer_text, percent_text, fps_text
+from hybridlat.report.units import answer_text, fps_text, percent_text
 from hybridlat.report.views import printed
 from hybridlat.schema.estimate import Estimate
 
