@@ -11,7 +11,6 @@ from typing import Any
 import click
 
 import hybridlat
-from hybridlat.api.comparing import compared
 from hybridlat.api.sources import Query
 from hybridlat.cli import options
 from hybridlat.cli.options import SURE, Documents, Grouped, option
@@ -262,6 +261,8 @@ def compare(
     Exit codes: 0 done, 1 over --max-slower (the whole interval of the ratio), 2 bad input, 3 not
     sure enough.
     """
+    from hybridlat.api.comparing import compared  # numpy
+
     wanted = tuple(dict.fromkeys(targets)) or (None,)
     if len(networks) * len(wanted) < 2:
         raise click.UsageError("Comparing takes two networks or more, or --target twice.")
