@@ -246,30 +246,9 @@ def estimate(
 
     ``describe`` adds what its cells are made of; ``partition`` are the cells, where they are known.
     """
-    may_measure = session.may_measure
-    request = request_of(session, opened, started, describe, partition)
-    with session.device_sheet(), steady_sums(alone=not may_measure):
-        result = estimate_network(request, session.data)
-    _log.info(
-        "%s on %s: %s µs from %d cells, %.0f %% of the time measured, %d cells now, in %.3f s",
-        result.network, result.target,
-        "no" if result.latency_us is None else f"{result.latency_us:.1f}", len(result.cells),
-        100 * result.measured_share, result.measured_now, time.perf_counter() - started,
-    )  # fmt: skip
-    precision = opened.file.facts.precision
-    notes = precision_notes(session.requested or session.target, precision.name, str(precision))
-    far = sentences("surprising", session.surprising)
-    return replace(result, warnings=(*far, *sentences("precision", notes), *result.warnings))
-
-
-def request_of(
-    session: Session, opened: Opened, started: float, describe: bool = False,
-    partition: Partition | None = None,
-) -> Request:  # fmt: skip
-    """What ``estimate`` asks of a session's target; see there."""
     file, options, may_measure = opened.file, session.options, session.may_measure
     partition = partition or session.partition(opened)
-    return Request(
+    request = Request(
         file,
         partition,
         tolerance=options.aim,
@@ -284,6 +263,18 @@ def request_of(
         sizes=_sizes(opened),
         runtime=options.runtime,
     )
+    with session.device_sheet(), steady_sums(alone=not may_measure):
+        result = estimate_network(request, session.data)
+    _log.info(
+        "%s on %s: %s µs from %d cells, %.0f %% of the time measured, %d cells now, in %.3f s",
+        result.network, result.target,
+        "no" if result.latency_us is None else f"{result.latency_us:.1f}", len(partition.uses),
+        100 * result.measured_share, result.measured_now, time.perf_counter() - started,
+    )  # fmt: skip
+    precision = file.facts.precision
+    notes = precision_notes(session.requested or session.target, precision.name, str(precision))
+    far = sentences("surprising", session.surprising)
+    return replace(result, warnings=(*far, *sentences("precision", notes), *result.warnings))
 
 
 def _sizes(opened: Opened) -> str:

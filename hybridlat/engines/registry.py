@@ -26,7 +26,6 @@ from hybridlat.schema.target import PRECISIONS, Target
 _ROOM = "hybridlat.engines"
 PLANNED = ("fp32", "fp32-strict", "tf32", "fp16", "bf16")
 """Precisions that a plan can ask another machine for."""
-_LARGE_BYTES = 16 << 30
 _log = logging.getLogger(__name__)
 
 
@@ -145,8 +144,7 @@ def about(network: Network) -> tuple[str, ...]:
     """Warnings about a network whatever the engine; none for most.
 
     Of operators behind a size that only data tell, of weights that come with each inference, which
-    is hardly ever what was meant, of a file that was made for another batch, and of tensors that
-    few devices hold.
+    is hardly ever what was meant, and of a file that was made for another batch.
     """
     warnings = []
     if network.rebound:
@@ -172,15 +170,6 @@ def about(network: Network) -> tuple[str, ...]:
             f"the weights of convolutions are inputs of the network ({names}), which is slower "
             "than constants: write them as initializers (name, dims and data_type will do)"
         )
-    if any(type_.elements > _LARGE_BYTES // 16 for type_ in network.types.values()):
-        ends = [{*each.inputs, *each.outputs} - {""} for each in network.nodes]
-        moved_bytes = [sum(network.type_of(tensor).bytes for tensor in each) for each in ends]
-        if (most := max(moved_bytes)) > _LARGE_BYTES:
-            where = network.nodes[moved_bytes.index(most)].name
-            warnings.append(
-                f"{where!r} alone reads and writes {most / 1e9:.3g} GB: a device with less memory "
-                "does not hold the network"
-            )
     return tuple(warnings)
 
 

@@ -1,11 +1,10 @@
 """What a network needs of a device's memory: weights, activations, and what the engine adds.
 
-A tensor lives from the kernel that makes it to the last that reads it, in the order of the file,
-since engines list branches anew in every session; the network's inputs and outputs are the caller's
-and live throughout. A view is its source,
-and a kernel that changes elements one by one, or adds to an operand, writes over it where nobody
-else reads that. A concatenation that the engine eliminates is no kernel of the lowered graph: its
-parts are all there is. Held against ONNX Runtime in experiments/memory.md.
+A tensor lives from the kernel that makes it to the last that reads it, in the order of the file
+(engines list branches anew in every session); the caller's inputs and outputs live throughout. A
+view is its source, and a kernel that changes elements one by one, or adds to an operand, writes
+over it where nobody else reads that. A concatenation that the engine eliminates is no kernel.
+Held against ONNX Runtime in experiments/memory.md.
 """
 
 from __future__ import annotations

@@ -29,10 +29,11 @@ from hybridlat.estimate.lookup.models import known_device
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
 from hybridlat.estimate.memory import memory_of
-from hybridlat.estimate.predict.chain import CellPriors, cell_priors, family_law
-from hybridlat.estimate.predict.source import NetworkCells, copied_bytes, network_cost_s
+from hybridlat.estimate.predict.chain import CellPriors, cell_priors, cells_of, family_law
+from hybridlat.estimate.predict.source import network_cost_s
 from hybridlat.estimate.structure import network_structure
 from hybridlat.estimate.warnings import warnings_of
+from hybridlat.graph.network import Shapes
 from hybridlat.model.conformal import normal_quantile
 from hybridlat.schema.estimate import CellEstimate, Estimate, LatencySource
 from hybridlat.schema.measurement import BUSY_SPREAD_SHARE, MachineLoad, busiest
@@ -64,7 +65,7 @@ def _first_belief(request: Request, data: TargetData) -> Belief:
         request.measure(request.signatures, True)
         measured_now = frozenset(request.signatures)
     partition, whole = request.partition, _whole_network(request, data)
-    cells = cells_of(request, data)
+    cells = cells_of(data, partition, request.confidence, request.network)
     priors = cell_priors(data, cells, request.measure is not None, whole)
     composition = composition_for(data, priors, request.confidence)
     known = data.known([run for run, _ in partition.runs])
@@ -79,19 +80,6 @@ def _first_belief(request: Request, data: TargetData) -> Belief:
         network_runs=1 if measured_now and whole is not None else 0,
     )
     return belief.given_whole(priors.whole)
-
-
-def cells_of(request: Request, data: TargetData) -> NetworkCells:
-    """The network as its cells, which sources of latencies answer for."""
-    partition = request.partition
-    return NetworkCells(
-        request.signatures,
-        tuple([use.count for use in partition.uses]),
-        request.confidence,
-        lambda: data.texts(partition, request.signatures),
-        lambda: copied_bytes(request.network()),
-        lambda: partition.whole,
-    )
 
 
 def _whole_network(request: Request, data: TargetData) -> WholeLatency | None:
@@ -181,7 +169,8 @@ def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate
         if not posterior.complete:
             high_us = math.inf
     cells, names = _rows(request, belief), request.file.facts.node_names
-    check, check_field = _check(request, data, belief)
+    device = known_device(data.target, data.store)
+    check, check_field = _check(request, data, bool(belief.priors.origins))
     constants = request.file.facts.constant_nodes.intersection(partition.removed)
     estimate = Estimate(
         network=request.file.name,
@@ -211,37 +200,34 @@ def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate
         pace_share=belief.composition.measured_half_width_share(0.0),
         contradicted=belief.contradicted,
         busy=load is not None,
-        reaches=_reaches(belief, interval, request.confidence),
+        reaches=_reaches(belief),
         answered_as=str(data.target),
         check=check,
         check_field=check_field,
-        memory=memory_of(partition.footprint, data.target, known_device(data.target, data.store)),
+        memory=memory_of(partition.footprint, data.target, device),
+        power_w=device.power_w if device else None,
     )
     warnings = warnings_of(request, data, belief, estimate, load, plan if wanted else None)
     return replace(estimate, warnings=warnings)
 
 
-def _check(request: Request, data: TargetData, belief: Belief) -> tuple[str, str]:
-    """How to measure the same with the engine's own tool; see ``checks.check_of``."""
-    shapes = {}
+def _check(request: Request, data: TargetData, is_predicted: bool) -> tuple[str, str]:
+    """How to measure the same with the engine's own tool; what a plan measured is replayed."""
+    shapes: Shapes = {}
     if request.sizes:
         network = request.partition.network or request.network()
         shapes = {name: network.types[name].shape for name in network.inputs}
-    origins = belief.priors.origins and data.target.engine == "tensorrt"
-    law = family_law(data) if origins else None
-    graphs = law is None or law.task.graphs  # what is measured by a plan is replayed
-    return check_of(data.target, request.file.name, shapes, graphs)
+    law = family_law(data) if is_predicted and data.target.engine == "tensorrt" else None
+    return check_of(data.target, request.file.name, shapes, law is None or law.task.graphs)
 
 
-def _reaches(
-    belief: Belief, interval: NetworkInterval, confidence: float
-) -> tuple[tuple[float, float], ...]:
+def _reaches(belief: Belief) -> tuple[tuple[float, float], ...]:
     """``Estimate.reaches``: at the confidences that intervals are calibrated at, and at its own."""
-    shares = {confidence: interval.half_width_share}
-    for level in CALIBRATED_AT:
-        at_level = replace(belief, composition=belief.composition.at(level))
-        shares.setdefault(level, interval_of(at_level).half_width_share)
-    return tuple(sorted(shares.items()))
+    own, shares = belief.composition, dict[float, float]()
+    for level in sorted({*CALIBRATED_AT, own.confidence}):
+        at_level = replace(belief, composition=own.at(level))
+        shares[level] = interval_of(at_level).half_width_share
+    return tuple(shares.items())
 
 
 def interval_of(belief: Belief) -> NetworkInterval:

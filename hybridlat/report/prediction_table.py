@@ -19,7 +19,8 @@ COLUMNS = (
     "network", "target", "batch", "latency_us", "low_us", "high_us", "confidence",
     "throughput_per_s", "throughput_low_per_s", "throughput_high_per_s", "measured_share",
     "trusted", "grade", "max_latency_us", "verdict", "probability_within",
-    "memory_low_bytes", "memory_high_bytes", "memory_verdict", "rests_on", "answered_as", "error",
+    "memory_low_bytes", "memory_high_bytes", "memory_verdict", "rests_on", "answered_as", "power_w",
+    "error",
 )  # fmt: skip
 """Of the CSV: one row for each network, target and batch, empty where there is nothing to say."""
 _COLUMNS = [
@@ -99,10 +100,16 @@ class PredictionTable:
         return Table(titled(*COLUMNS), rows).csv()
 
 
-def verdict_cell(estimate: Estimate) -> str:
-    """``within``, ``within 97 %``, ``unsure 62 %``: with its probability where that is below 1."""
-    sure = sureness_text(estimate).partition(" %")
-    return f"{estimate.verdict or ''} {sure[0] + sure[1] if sure[1] else ''}".strip()
+def choice_table(estimates: Sequence[Estimate], *, wide: bool) -> Table:
+    """Targets to choose from, in their order: power, answer, verdict and what each rests on."""
+    powers = [NOTHING if e.power_w is None else f"{e.power_w:g} W" for e in estimates]
+    rows = [
+        [e.target, power, *_figures(e), e.rests_on]
+        for e, power in zip(estimates, powers, strict=True)
+    ]
+    columns = [_COLUMNS[2], Column("power", True), *_COLUMNS[3:], Column("rests on")]
+    left_out = {} if wide else dict.fromkeys(("throughput", "grade", "rests on"), True)
+    return Table(columns, rows).without(left_out | _without(estimates))
 
 
 def curve_table(estimates: Sequence[Estimate]) -> Table:
@@ -121,7 +128,7 @@ def values_of(estimate: Estimate) -> list[object]:
         estimate.measured_share, estimate.trusted, estimate.grade, estimate.max_latency_us,
         estimate.verdict, estimate.probability_within,
         *((memory and memory.total_bytes) or (None, None)), memory and memory.verdict,
-        estimate.rests_on, estimate.answered_as,
+        estimate.rests_on, estimate.answered_as, estimate.power_w,
     ]  # fmt: skip
 
 
@@ -160,16 +167,11 @@ def _figures(estimate: Estimate | HybridlatError) -> list[str | Cell]:
     latency = Cell(answer, "latency" if answer != NOTHING else "bad")
     if answer != NOTHING and not estimate.trusted:
         latency = Cell(f"{answer} {DOUBT}", "warn")
-    throughput = fps_text(estimate.throughput_per_s)
+    sure = sureness_text(estimate).partition(" %")  # of a probability of 1 there is nothing to say
+    verdict = f"{estimate.verdict or ''} {sure[0] + sure[1] if sure[1] else ''}".strip()
     memory = (estimate.memory and estimate.memory.verdict) or NOTHING
-    return [
-        latency,
-        interval,
-        throughput,
-        estimate.grade or NOTHING,
-        verdict_cell(estimate),
-        memory,
-    ]
+    throughput, grade = fps_text(estimate.throughput_per_s), estimate.grade or NOTHING
+    return [latency, interval, throughput, grade, verdict, memory]
 
 
 def _note(table: PredictionTable) -> str:

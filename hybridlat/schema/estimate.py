@@ -89,15 +89,10 @@ class CellEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a network takes of a device's memory, in bytes.
+    """What a network takes of a device's memory: weights, and the activations that live at once.
 
-    Attributes:
-        weights_bytes: of its weights, at the precision that the engine keeps them in.
-        activations_bytes: the most that live at once, inputs and outputs among them.
-        total_bytes: both with what the engine adds, at least and at most; None where that is
-            unknown.
-        device_bytes: of the device; None where it is unknown.
-        system_bytes: what of that the system and other programs usually take.
+    ``total_bytes`` has what the engine adds, at least and at most; None where that is unknown, as
+    ``device_bytes`` may be. ``system_bytes`` of those the system and other programs usually take.
     """
 
     weights_bytes: int
@@ -152,6 +147,7 @@ class Estimate(Shown):
         reaches: the half width, as a share of the latency, of the interval at each confidence.
         max_latency_us: the budget that the latency is held against; see ``against``.
         memory: what it takes of the device's memory.
+        power_w: what the device takes at most.
         answered_as: the target whose data answered, with the version that the user left open.
         check: the command that measures the same with the engine's own tool, or empty.
         check_field: the figure in its output that the latency compares with.
@@ -185,6 +181,7 @@ class Estimate(Shown):
     reaches: tuple[tuple[float, float], ...] = ()
     max_latency_us: float | None = None
     memory: Memory | None = None
+    power_w: float | None = None
     answered_as: str = ""
     check: str = ""
     check_field: str = ""
@@ -265,16 +262,12 @@ class Estimate(Shown):
     def against(self, max_latency_us: float | None = None, *, fps: float | None = None) -> Estimate:
         """The estimate with a budget: microseconds for one batch, or images a second.
 
-        InputError unless one of the two is given, and positive.
+        InputError unless one of the two is given, and above 0.
         """
-        budget = max_latency_us if fps is None else fps
-        if (max_latency_us is None) == (fps is None) or not 0 < (budget or 0.0) < math.inf:
-            raise InputError(
-                f"max_latency_us={max_latency_us!r}, fps={fps!r} is no budget: give one of the "
-                "two, above 0"
-            )
-        budget_us = max_latency_us if fps is None else self.batch * 1e6 / fps
-        return replace(self, max_latency_us=budget_us)
+        budgets = [value for value in (max_latency_us, fps) if value is not None]
+        if len(budgets) != 1 or not 0 < budgets[0] < math.inf:
+            raise InputError(f"{max_latency_us=}, {fps=} is no budget: give one of them, above 0")
+        return replace(self, max_latency_us=max_latency_us or self.batch * 1e6 / budgets[0])
 
     @property
     def verdict(self) -> Verdict | None:

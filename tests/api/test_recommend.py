@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import hybridlat
-from hybridlat.api.recommend import device_of
 from hybridlat.cli import main as cli
 from hybridlat.errors import InputError
 from tests.networks import ROOT
@@ -46,8 +45,10 @@ def test_rows_are_ranked_by_verdict_power_and_memory(store: str) -> None:
     order = {"within": 0, "unsure": 1, "over": 2}
     assert verdicts == sorted(verdicts, key=lambda verdict: order[verdict or ""])
     for verdict in set(verdicts):
-        each = [device_of(row) for row in rows if row.verdict == verdict]
-        ranks = [(device.power_w, device.memory_bytes) for device in each]
+        each = [row for row in rows if row.verdict == verdict]
+        ranks = [
+            (row.power_w or 0.0, (row.memory and row.memory.device_bytes) or 0) for row in each
+        ]
         assert ranks == sorted(ranks)
 
 
