@@ -12,10 +12,11 @@ from hybridlat.api.session import Options, Session, estimate
 from hybridlat.api.sources import Item, Query, Source, checked_shapes, one_batch
 from hybridlat.engines import registry
 from hybridlat.errors import InputError, UnavailableError
+from hybridlat.estimate.belief import cells_of
 from hybridlat.estimate.lookup.asked_target import newest_on_record, on_record
 from hybridlat.estimate.lookup.target_list import by_data_sheet
 from hybridlat.estimate.partition import Partition, known_file
-from hybridlat.estimate.predict.chain import cells_of, family_law
+from hybridlat.estimate.predict.chain import family_law
 from hybridlat.estimate.predict.family import foresee
 from hybridlat.onnx_io import Shapes
 from hybridlat.schema.estimate import Estimate

@@ -12,12 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hybridlat.estimate.compose.composition import Composition
+from hybridlat.estimate.compose.composition import CALIBRATED_AT, Composition, NetworkInterval
 from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE, SURE
 from hybridlat.estimate.compose.posterior import ErrorPosterior
+from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
 from hybridlat.estimate.partition import Partition
 from hybridlat.estimate.predict.chain import CellPriors
+from hybridlat.estimate.predict.source import NetworkCells, copied_bytes
 from hybridlat.graph.network import Network
 from hybridlat.model.conformal import normal_quantile
 
@@ -87,6 +89,21 @@ def disagreement(
     return whole.latency_us / expected_us - 1
 
 
+def cells_of(
+    data: TargetData, partition: Partition, confidence: float, network: Callable[[], Network]
+) -> NetworkCells:
+    """A network as its cells, which sources of latencies answer for."""
+    signatures = tuple([use.signature for use in partition.uses])
+    return NetworkCells(
+        signatures,
+        tuple([use.count for use in partition.uses]),
+        confidence,
+        lambda: data.texts(partition, signatures),
+        lambda: copied_bytes(network()),
+        lambda: partition.whole,
+    )
+
+
 @dataclass(frozen=True)
 class Belief:
     """What is believed of a network and its cells.
@@ -115,6 +132,27 @@ class Belief:
     def contradicted(self) -> bool:
         """Whether the network and its cells, both measured, cannot both be right."""
         return self.exact is not None and self.disagreement is not None
+
+    @property
+    def interval(self) -> NetworkInterval:
+        """The network's own latency where it is known, else that which its cells make.
+
+        Where the two contradict each other either may be right: the interval covers both.
+        """
+        exact, composition = self.exact, self.composition
+        if exact is None:
+            return composition.interval(self.posterior)
+        half = composition.measured_half_width_share(exact.noise_share)
+        own = composition.around(exact.latency_us, half)
+        return own.covering(composition.interval(self.posterior)) if self.contradicted else own
+
+    @property
+    def reaches(self) -> tuple[tuple[float, float], ...]:
+        """Half widths of the interval at the confidences that it is calibrated at, and its own."""
+        own, shares = self.composition, dict[float, float]()
+        for level in sorted({*CALIBRATED_AT, own.confidence}):
+            shares[level] = replace(self, composition=own.at(level)).interval.half_width_share
+        return tuple(shares.items())
 
     def given_whole(self, whole: WholeLatency | None) -> Belief:
         """The belief after the network was measured whole: evidence on the sum of its cells.

@@ -14,8 +14,8 @@ from hybridlat.engines import registry
 from hybridlat.engines.checks import check_of
 from hybridlat.errors import StoreError
 from hybridlat.estimate import gate
-from hybridlat.estimate.belief import Belief, MeasureNow, Request
-from hybridlat.estimate.compose.composition import CALIBRATED_AT, Composition, NetworkInterval
+from hybridlat.estimate.belief import Belief, MeasureNow, Request, cells_of
+from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE
 from hybridlat.estimate.compose.posterior import ErrorPosterior
 from hybridlat.estimate.compose.sums import sums_of_runs
@@ -29,7 +29,7 @@ from hybridlat.estimate.lookup.models import known_device
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
 from hybridlat.estimate.memory import memory_of
-from hybridlat.estimate.predict.chain import CellPriors, cell_priors, cells_of, family_law
+from hybridlat.estimate.predict.chain import CellPriors, cell_priors, family_law
 from hybridlat.estimate.predict.source import network_cost_s
 from hybridlat.estimate.structure import network_structure
 from hybridlat.estimate.warnings import warnings_of
@@ -151,7 +151,7 @@ def _measured(
 
 def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate:
     posterior, partition, exact = belief.posterior, request.partition, belief.exact
-    interval = interval_of(belief)
+    interval = belief.interval
     load = _load_while_measured(data, request.signatures, posterior, belief.whole)
     tight = interval.half_width_share <= request.tolerance and not belief.contradicted
     known = exact is not None or (posterior.complete and not posterior.required)
@@ -200,7 +200,7 @@ def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate
         pace_share=belief.composition.measured_half_width_share(0.0),
         contradicted=belief.contradicted,
         busy=load is not None,
-        reaches=_reaches(belief),
+        reaches=belief.reaches,
         answered_as=str(data.target),
         check=check,
         check_field=check_field,
@@ -219,30 +219,6 @@ def _check(request: Request, data: TargetData, is_predicted: bool) -> tuple[str,
         shapes = {name: network.types[name].shape for name in network.inputs}
     law = family_law(data) if is_predicted and data.target.engine == "tensorrt" else None
     return check_of(data.target, request.file.name, shapes, law is None or law.task.graphs)
-
-
-def _reaches(belief: Belief) -> tuple[tuple[float, float], ...]:
-    """``Estimate.reaches``: at the confidences that intervals are calibrated at, and at its own."""
-    own, shares = belief.composition, dict[float, float]()
-    for level in sorted({*CALIBRATED_AT, own.confidence}):
-        at_level = replace(belief, composition=own.at(level))
-        shares[level] = interval_of(at_level).half_width_share
-    return tuple(shares.items())
-
-
-def interval_of(belief: Belief) -> NetworkInterval:
-    """The network's own latency where it is known, else that which its cells make.
-
-    Where the two contradict each other either may be right: the interval covers both.
-    """
-    exact, composition = belief.exact, belief.composition
-    if exact is None:
-        return composition.interval(belief.posterior)
-    half = composition.measured_half_width_share(exact.noise_share)
-    own = composition.around(exact.latency_us, half)
-    if belief.contradicted:
-        return own.covering(composition.interval(belief.posterior))
-    return own
 
 
 def _load_while_measured(

@@ -16,7 +16,7 @@ from msgspec import structs
 
 from hybridlat.estimate.belief import Request
 from hybridlat.estimate.lookup.target_data import RecordSource, TargetData
-from hybridlat.estimate.network_estimate import belief_of, interval_of
+from hybridlat.estimate.network_estimate import belief_of
 from hybridlat.estimate.partition import CellPlace, CellUse, Partition
 from hybridlat.estimate.predict.source import network_cost_s
 from hybridlat.evaluation.cross_fitting import even_folds
@@ -65,7 +65,7 @@ def first_met(
         partition = Partition(tuple(uses), (), 1, "records", hash=whole)
         measuring = None if tolerance is None else measure
         belief = belief_of(Request(none, partition, none, tolerance or 1, 0.9, measuring), data)
-        interval, shown = interval_of(belief), belief.composition.shown_ratio
+        interval, shown = belief.interval, belief.composition.shown_ratio
         low_us, high_us = interval.interval_us
         return Prediction(
             network.name, network.latency_us, interval.latency_us / shown,

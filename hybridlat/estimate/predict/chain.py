@@ -23,7 +23,7 @@ versions, whatever the distance, and a family are the whole chain.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -35,7 +35,6 @@ from hybridlat.estimate.compose.posterior import Block, CellPrior
 from hybridlat.estimate.lookup.models import known_device
 from hybridlat.estimate.lookup.target_data import TargetData, per_state, relatives_of
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
-from hybridlat.estimate.partition import Partition
 from hybridlat.estimate.predict.other_targets import of_record, other_cpu, versions_of
 from hybridlat.estimate.predict.source import (
     UNKNOWN_SPREAD,
@@ -45,13 +44,11 @@ from hybridlat.estimate.predict.source import (
     NetworkLaw,
     Origin,
     Roofline,
-    copied_bytes,
     prior_of,
     roofline_us,
     stated,
     work_bytes,
 )
-from hybridlat.graph.network import Network
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.family.physics import least_us
 from hybridlat.model.geometry import View, geometry
@@ -160,21 +157,6 @@ def family_law(data: TargetData) -> Family | None:
         return None
     law = partial(family.family_of, model, data, device, relatives_of(data))
     return data.at_this_state(("family", *data.given.values()), law)
-
-
-def cells_of(
-    data: TargetData, partition: Partition, confidence: float, network: Callable[[], Network]
-) -> NetworkCells:
-    """A network as its cells, which sources of latencies answer for."""
-    signatures = tuple([use.signature for use in partition.uses])
-    return NetworkCells(
-        signatures,
-        tuple([use.count for use in partition.uses]),
-        confidence,
-        lambda: data.texts(partition, signatures),
-        lambda: copied_bytes(network()),
-        lambda: partition.whole,
-    )
 
 
 @dataclass
