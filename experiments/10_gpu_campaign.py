@@ -317,7 +317,7 @@ def rehearse(arguments: argparse.Namespace) -> int:
         "--engine", arguments.backend, "--budget", arguments.budget,
     ]  # fmt: skip
     if fake:  # under TensorRT's name, so that its rules and its commands can be rehearsed too
-        command += ["--option", "name=tensorrt", "--option", "version=8.6"]
+        command += ["--option", "name=tensorrt", "--option", "version=10.3"]
     cut_off(command, plan_folder / "results.jsonl")
     status = subprocess.run(command, check=False).returncode
     if status not in (0, 4):

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from experiments import tensorrt_networks
-from hybridlat.engines.fusion import rewriter
-from hybridlat.engines.tensorrt import fusion_rules
+from hybridlat.engines import registry
 from hybridlat.graph.network import Network
+from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target
 
 _AROUND = ("Reformat", "reshape_", "copied_", "Quantize")
@@ -53,12 +52,10 @@ def table(folder: Path) -> Iterator[str]:
     for (name, model, onnx, _), rows in told.groupby(["target", "model", "onnx", "path"]):
         if not (onnx or model.startswith("mobilenet")):
             continue
-        target = Target.parse(name.replace("int8-qat", "fp32"))
+        target = Target.parse(name.replace("int8-qat", "int8"))
         file = folder / "nets" / f"{onnx or 'torchvision__mobilenet_v2'}.onnx"
-        network = tensorrt_networks.read(file, target.precision)
-        table = fusion_rules.rules_of(fusion_rules.CLASSIC)
-        groups = rewriter.apply(network, table, target.version.partition("-")[0])
-        rules = {i: kernel for kernel in groups.kernels for i in kernel}
+        network = read_network(file)
+        rules = {i: kernel for kernel in registry.lower(network, target).origins for i in kernel}
         us, equal = rows.avg_us.to_numpy(), []
         found = operators_of(list(rows.layer), network)
         for layer, nodes in found.items():

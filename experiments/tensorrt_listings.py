@@ -82,7 +82,7 @@ def verdict(network: Network, target: Target, rows: pd.DataFrame, left_out: list
     filled = [place[name] for name in rows.concat.dropna()]
     lowered = registry.lower(network, target)
     theirs = by_operator([*layers, *({concat} for concat in filled)])
-    copies = [k for k in lowered.network.nodes if k.op == "Concat" and len(k.inputs) == 1]
+    copies = [kernel for kernel in lowered.network.nodes if kernel.op == "Concat"]
     ours = by_operator([set(origins) for origins in lowered.origins])
     return Verdict(network, ours, theirs, (len(copies), len(filled)))
 

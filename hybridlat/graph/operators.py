@@ -61,9 +61,10 @@ def fusion(qualified_op: str) -> Fusion | None:
     """What a kernel of the domain ``fused`` (``fused::Conv+Add+Relu``) is; None for any other.
 
     Normalisation folds into the weights and counts nothing. A chain of pointwise operators is one
-    kind of kernel, whatever its links. A convolution or product that reads through a
-    transpose is that convolution, and so are several that run as one; two products with a softmax
-    between them are attention. Other operators that both cost are a kind of their own.
+    kind of kernel, whatever its links. A convolution or product that reads through a transpose, or
+    a convolution that pools its result, is that convolution, and so are several that run as one;
+    two products with a softmax between them are attention. Other operators that both cost are a
+    kind of their own.
     """
     domain, _, name = qualified_op.rpartition("::")
     if domain != "fused":
@@ -77,7 +78,7 @@ def fusion(qualified_op: str) -> Fusion | None:
     if len(contracting) == 2 and "Conv" not in heavy and "Softmax" in heavy:
         return Fusion("Attention", False, 0)
     reorders = heavy == ["Transpose", *contracting] and len(contracting) == 1
-    if reorders or set(heavy) == {"Conv"}:
+    if reorders or set(heavy) == {"Conv"} or heavy == ["Conv", "MaxPool"]:
         heavy = contracting[:1]
     main = "+".join(heavy + unknown) or "Pointwise"
     return Fusion(main, "Add" in members or "Sum" in members, cost)

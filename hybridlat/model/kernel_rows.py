@@ -76,6 +76,21 @@ def _parts(read: Sequence[Tensor | None], a: KernelAttributes) -> list[Part]:
     return parts
 
 
+def _skipped_bytes(read: Sequence[Tensor | None], a: KernelAttributes) -> float:
+    """Bytes of the inputs that a kernel does not touch: it reads a part of them in place."""
+    wires = a.given.get("wires")
+    lines = [json.loads(wire) for wire in wires] if isinstance(wires, list) else [[]]
+    uses = [name for line in lines[:-1] for name in line[2]] + lines[-1]
+    skipped = 0.0
+    for place, (op, _, (source, *_), types, _) in enumerate(lines[:-1]):
+        tensor = read[int(source[1:])] if op in ("Split", "Slice") and source[:1] == "i" else None
+        if tensor is not None and uses.count(source) == 1:
+            made = [tensor_of(t.replace("[", ":").removesuffix("]"), False)[1] for t in types]
+            kept = sum(size for i, size in enumerate(made) if f"{place}.{i}" in uses)
+            skipped += (tensor[1] - kept) * tensor[2]
+    return skipped
+
+
 def _convolution(
     op: str, weight: Shape, read: Tensor, made: Tensor, c_in: int, c_out: int, a: KernelAttributes
 ) -> Product:
@@ -118,7 +133,7 @@ def kernel_row(
     added = not is_quantised(op.rpartition("::")[2]) and len(read) > 3 and read[3] is not None
     fused = fusion(op)
     parts, products, beside = list[Part](), list[Part](), list[Part]()
-    seen, result = read, made
+    seen, result, skipped = read, made, _skipped_bytes(read, a)
     if fused is not None:
         op, activation = fused.op, fused.activation
         added = fused.adds and sum(not t[3] for t in present) > 1
@@ -145,7 +160,7 @@ def kernel_row(
     taps = a.kernel or (1, 1)
     groups, has_add, has_bias = 1, 0, 0
     product = Product(main[1], 1, 1, float(main[1]))
-    in_bytes = sum(t[1] * t[2] for t in present if not t[3])
+    in_bytes = sum(t[1] * t[2] for t in present if not t[3]) - skipped
     weight_bytes = sum(t[1] * t[2] for t in present if t[3])
     out_bytes = sum(t[1] * t[2] for t in made)
     known = all(is_known(one) for one in name.split("+"))

@@ -36,7 +36,7 @@ def test_a_rehearsal_survives_being_killed_and_its_records_predict(
     assert float(row[4]) < 1.0
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     net = SCRIPT.parents[1] / "data" / "nets" / "resnet18.onnx"
-    cli.run(["predict", str(net), "--target", "rehearsal/tensorrt-8.6/fp16", "--json", "--store",
+    cli.run(["predict", str(net), "--target", "rehearsal/tensorrt-10.3/fp16", "--json", "--store",
              str(tmp_path / "store.db"), "--measure", "never"])  # fmt: skip
     estimate = json.loads(capsys.readouterr().out)
     assert {cell["source"] for cell in estimate["cells"]} == {"measured"}

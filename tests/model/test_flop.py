@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from experiments.public_data.kernel_tables import kernel_rows, unfused
-from hybridlat.engines import registry
+from hybridlat.engines import registry, tensorrt
 from hybridlat.graph.network import Network
 from hybridlat.model.geometry import COLUMN
 from hybridlat.onnx_io import read_network
@@ -91,7 +91,7 @@ def test_a_convolution_behind_a_transpose_is_a_convolution() -> None:
         {"kernel_shape": (7, 7), "pads": (3, 3, 3, 3), "group": 96},
     )  # fmt: skip
     network = net.network(y)
-    kernels = kernel_rows(registry.lower(network, TARGETS[0]))
+    kernels = kernel_rows(tensorrt.lower(network, Target.parse("l4/tensorrt-rtx/fp16")))
     assert kernels.cells == 1
     row = kernels.values[0]
     assert row[COLUMN["flop"]] == 2 * 49 * 96 * 56 * 56
@@ -113,6 +113,6 @@ def test_a_scale_of_each_channel_is_no_second_convolution() -> None:
     made = b.conv(b.input((1, 64, 28, 28)), 64, 1)
     scaled = b.op("Mul", [made, b.weight((1, 64, 1, 1))], (1, 64, 28, 28), 14)
     net = b.network(b.conv(scaled, 32))
-    lowered = registry.lower(net, Target.parse("l4/tensorrt/int8"))
+    lowered = tensorrt.lower(net, Target.parse("l4/tensorrt-rtx/int8"))
     assert [node.op for node in lowered.network.nodes] == ["Conv+Mul", "Conv"]
     assert [kernel_rows(lowered).column(c)[0] for c in ("c_out", "n")] == [64, 64]

@@ -105,7 +105,7 @@ def test_a_fused_kernel_costs_what_its_convolution_costs_and_says_what_is_fused(
         ("fused::Conv+Add+Relu", "Conv", True, 1),
         ("fused::Sigmoid+Mul", "Pointwise", False, 3),
         ("fused::Conv+Clip", "Conv", False, 2),
-        ("fused::Conv+MaxPool", "Conv+MaxPool", False, 0),
+        ("fused::Conv+MaxPool", "Conv", False, 0),
         ("fused::Conv+Strange", "Conv+Strange", False, 0),
     ],
 )

@@ -59,10 +59,10 @@ fuse = Rule
 
 
 def eliminate(
-    name: str, ops: str, reason: str, when: Condition | None = None, since: str = ""
+    name: str, ops: str, reason: str, when: Condition | None = None, engine: str = ""
 ) -> Rule:
     """The operators cost nothing."""
-    return Rule(name, ops, "", reason, when, since=since)
+    return Rule(name, ops, "", reason, when, engine=engine)
 
 
 def in_force(rules: Sequence[Rule], version: str) -> str:

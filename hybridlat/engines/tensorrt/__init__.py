@@ -14,11 +14,13 @@ from hybridlat.engines import device_sheets
 from hybridlat.engines.fusion.forms import BUILT, one_form
 from hybridlat.engines.fusion.groups import lowered_of, traced
 from hybridlat.engines.fusion.rewriter import apply, in_force, unknown_operators
+from hybridlat.engines.fusion.rewriting import rewritten
+from hybridlat.engines.tensorrt.concats import PARTS
 from hybridlat.engines.tensorrt.fusion_rules import CLASSIC, RULES, rules_of
 from hybridlat.errors import TargetError
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
 from hybridlat.graph.operators import is_quantised
-from hybridlat.schema.target import Target
+from hybridlat.schema.target import Target, version_key
 
 _TENSORRT_OF_PADDLE = {"2020": "6.0", "2021": "8.0", "ngc": "8.0"}
 """The TensorRT that a version which is no TensorRT's stands for, by the releases of that time."""
@@ -27,6 +29,7 @@ _ALWAYS_FLOAT32: Mapping[str, tuple[int, ...]] = {"Resize": (1, 2), "Upsample": 
 _NEWEST = "10"
 """What a target means that names no version."""
 _HALF = ("fp16", "bf16", "int8")
+_NORMS = frozenset({"LayerNormalization", "RMSNormalization"})  # what a transformer is known by
 _BEFORE_TURING = ("kepler", "maxwell", "pascal", "volta")
 _LARGEST_HALF = 65504.0
 _FLOATS, _CODES = ("float32", "float16", "bfloat16"), (1, 10, 16)  # names of types, and ONNX's
@@ -43,11 +46,18 @@ def lower(network: Network, target: Target) -> Lowered:
     is_half, target = _is_half(target), _as_tensorrt(target)
     plain, kept = without_quantisation(network)
     places: tuple[tuple[int, ...], ...] = tuple([(place,) for place in kept])
+    compiles = _compiles(target)
     if target.engine == CLASSIC:
         plain, origins = one_form(plain, BUILT)
+        compiles = compiles and not _NORMS.isdisjoint(node.op for node in plain.nodes)
+        if not compiles:
+            plain, parts = rewritten(plain, PARTS)
+            origins = tuple([tuple([i for at in held for i in origins[at]]) for held in parts])
         places = tuple([tuple([kept[i] for i in held]) for held in origins])
-    typed = in_precision(plain, "float16" if is_half else "float32")
-    groups = apply(typed, rules_of(target.engine), _version(target), drops_dead=True)
+    whole = "int8" if target.precision == "int8" else "float16"
+    typed = in_precision(plain, whole if is_half else "float32")
+    rules = rules_of(target.engine, compiles=compiles)
+    groups = apply(typed, rules, _version(target), drops_dead=True)
     lowered = lowered_of(plain, groups, f"rules {target.runtime}", _unknown(plain))
     return traced(lowered, places, network)
 
@@ -55,8 +65,8 @@ def lower(network: Network, target: Target) -> Lowered:
 def identity(target: Target) -> str:
     """The rules and what they ask of a target."""
     is_half, target = _is_half(target), _as_tensorrt(target)
-    held = in_force(rules_of(target.engine), _version(target))
-    kernels = "half" if is_half else "single"
+    held = in_force(rules_of(target.engine, compiles=_compiles(target)), _version(target))
+    kernels = ("int8" if target.precision == "int8" else "half") if is_half else "single"
     return f"rules/{target.engine}/{held}/{kernels}"
 
 
@@ -75,7 +85,12 @@ def _is_half(target: Target) -> bool:
 
 def _version(target: Target) -> str:
     """The version of classic TensorRT whose rules hold; TensorRT-RTX counts its own from 1.0."""
-    return (target.engine == CLASSIC and target.version) or _NEWEST
+    return target.version if target.engine == CLASSIC and version_key(target.version) else _NEWEST
+
+
+def _compiles(target: Target) -> bool:
+    """Whether the engine gives what it can to Myelin: TensorRT-RTX all, classic from 10 on."""
+    return version_key(_version(target)) >= version_key(_NEWEST)
 
 
 def _as_tensorrt(target: Target) -> Target:
@@ -109,7 +124,7 @@ def in_precision(network: Network, dtype: str) -> Network:
 
     A constant that is out of range becomes the largest number.
     """
-    code = 10 if dtype == "float16" else 1
+    code = 1 if dtype == "float32" else 10
     keep = {
         name
         for node in network.nodes

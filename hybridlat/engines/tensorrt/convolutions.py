@@ -7,12 +7,13 @@ Each takes the state of a fusion, the producer and the consumer; see
 from __future__ import annotations
 
 from hybridlat.engines.fusion.rewriter import FusionState
-from hybridlat.engines.tensorrt.predicates import is_half, pixels
+from hybridlat.engines.tensorrt.predicates import is_half, is_int8, pixels
 from hybridlat.graph.network import Node
 
 _CHANNEL_MULTIPLE = 8
 _PRODUCT_CHANNELS = 256
 _PIXEL_CHANNELS = 4
+INT8_VECTOR = 4  # channels that lie together at least, in whole numbers
 
 
 def is_a_classifier(s: FusionState, producer: int, consumer: int) -> bool:
@@ -40,25 +41,37 @@ def reads_pixels(s: FusionState, producer: int, consumer: int) -> bool:
 
 
 def has_a_twin(s: FusionState, producer: int, consumer: int) -> bool:
-    """Another convolution that the consumer's kind follows reads as the producer does."""
-    followed = (g for g in s.beside(producer) if _read_alike(s, g, producer))
-    return any({s.kind[r] for r in s.consumers_of(g)} == {s.kind[consumer]} for g in followed)
+    """Another convolution without an epilogue reads as the producer does: both run as one."""
+    return any(s.ops(g) == ("Conv",) and _read_alike(s, g, producer) for g in s.beside(producer))
 
 
 def is_a_twin(s: FusionState, producer: int, consumer: int) -> bool:
     """The consumer convolves what the producer does, in the same way, and does the same to it.
 
-    What both make lies side by side: neither can write its part into a longer tensor.
+    In whole numbers other epilogues than a ReLU are made before convolutions are put together.
     """
     whole, part = s.op_counts[producer], s.op_counts[consumer]
-    # What has twins already has been looked at when it got them.
-    for group in (consumer, producer)[: 1 if whole["Conv"] > 1 else 2]:
-        for position in s.members[group]:
-            for out in s.network.nodes[position].outputs:
-                if any(s.network.nodes[i].op == "Concat" for i in s.consumers.get(out, ())):
-                    return False
+    takes = {"Conv", "Relu"} if is_int8(s, producer, consumer) else {"Conv", "Relu", "Clip"}
     is_alike = whole == {op: whole["Conv"] * n for op, n in part.items()}
-    return is_alike and _read_alike(s, producer, consumer)
+    return is_alike and takes.issuperset(part) and _read_alike(s, producer, consumer)
+
+
+def is_depthwise(s: FusionState, producer: int, consumer: int) -> bool:
+    """The producer convolves each channel by itself."""
+    conv = _conv(s, producer)
+    is_dense = conv is None or conv.attribute("group", 1) == 1
+    return not is_dense and not _is_grouped(s, producer)
+
+
+def makes_few_channels(s: FusionState, producer: int, consumer: int) -> bool:
+    """The producer makes fewer channels than lie together in whole numbers."""
+    return is_int8(s, producer, consumer) and s.output(producer).shape[1] < INT8_VECTOR
+
+
+def reads_a_fork(s: FusionState, producer: int, consumer: int) -> bool:
+    """Others read what the producer convolves: it is a shortcut."""
+    conv = _conv(s, producer)
+    return conv is not None and len(s.readers(conv.inputs[0])) > 1
 
 
 def made_by_grouped(s: FusionState, producer: int, consumer: int) -> bool:

@@ -1,16 +1,18 @@
 """What TensorRT fuses, as a table that is read from top to bottom.
 
-The table was shaped on TensorRT-RTX 1.7, whose compiler tells the layers it makes: on half of the
-project's networks, on two thirds of a larger folder of architectures, and on small made-up graphs
-of common patterns. Tests hold it against that compiler, on networks it was not shaped on too. Where the compiler is installed, :mod:`.tensorrt_rtx` asks it
-instead. Rules without a version are also in NVIDIA's list of fusions for TensorRT 8 and later;
-``since="10"`` marks what was seen with the newer compiler alone.
+``RTX`` is TensorRT-RTX 1.7, whose compiler tells the layers it makes: the table was shaped on half
+of the project's networks, on two thirds of a larger folder of architectures, and on small made-up
+graphs of common patterns. Tests hold it against that compiler, on networks it was not shaped on
+too. Where the compiler is installed, :mod:`.tensorrt_rtx` asks it instead. ``MYELIN`` is the part
+that classic TensorRT shares from version 10 on, for networks with layer normalisations.
 
-Classic TensorRT differs (``engine=CLASSIC``), as listings of engines of versions 8.4 to 10.7 show that
-others published: epilogues beyond ReLU are made in half precision alone, not for a convolution of
-the image, and convolutions of one tensor run as one.
+``CLASSIC`` is TensorRT itself, by NVIDIA's list of fusions and published listings of engines of 7.1
+to 10.7. First convolutions take a ReLU or a clip, and a sum that no such thing stands before. Those
+of one tensor with the same windows become one. Chains of element-wise operators become one kernel.
+In half precision a convolution takes that if it is quicker; in whole numbers before convolutions
+become one. Concats and Splits are no kernels, but some parts are copied: see :mod:`.concats`.
 
-How the compiler works, as far as it can be seen: convolutions and products are ready-made kernels
+How Myelin works, as far as it can be seen: convolutions and products are ready-made kernels
 with a small epilogue. Everything else that hangs together (element-wise operators, copies,
 reductions) becomes one generated kernel. An epilogue beyond ReLU costs a convolution its fastest
 kernels, so it moves into a generated kernel wherever one has to follow anyway. In half precision a
@@ -19,21 +21,23 @@ wide dense 1x1 convolution is a matrix product: it takes a scale, but no sum beh
 
 from __future__ import annotations
 
-from hybridlat.engines.fusion.rewriter import Condition, Rule, eliminate, fuse
+from hybridlat.engines.fusion.rewriter import Rule, eliminate, fuse
+from hybridlat.engines.tensorrt import concats
 from hybridlat.engines.tensorrt import convolutions as conv
 from hybridlat.engines.tensorrt import predicates as when
 from hybridlat.engines.tensorrt.predicates import all_of, any_of, unless
 
-CLASSIC, RTX = "tensorrt", "tensorrt-rtx"
+CLASSIC, RTX, MYELIN = "tensorrt", "tensorrt-rtx", "myelin"
 CONV = "Conv ConvTranspose"
 MEAN = "ReduceMean GlobalAveragePool"
 VIEW = "Reshape Flatten Squeeze Unsqueeze"
-ACTIVATION = "Clip Sigmoid Tanh PRelu Elu"  # cheap ones, next to Relu, that a conv always takes
-ELEMENTWISE = (
-    "Add Sub Mul Div Sum Pow Sqrt Exp Neg Abs Min Max Erf Cast Relu LeakyRelu HardSwish HardSigmoid "
-    "Gelu TanhGelu Softplus Mish Reciprocal BatchNormalization SiLU Swish Affine Gate Elementwise "
-    + ACTIVATION
+CHAINED = "SiLU Swish LeakyRelu HardSwish HardSigmoid Gelu TanhGelu Mish Sigmoid Tanh Elu"
+ACTIVATION = "Clip Sigmoid Tanh PRelu Elu"  # cheap ones, next to Relu, that Myelin's conv takes
+POINTWISE = (
+    "Add Sub Mul Div Sum Pow Sqrt Exp Neg Abs Min Max Erf Relu Softplus Reciprocal Clip Elementwise "
+    + CHAINED
 )
+ELEMENTWISE = f"{POINTWISE} PRelu Cast BatchNormalization Affine Gate"
 COPY = "Concat Split Slice Transpose Pad Expand DepthToSpace SpaceToDepth Gather Shuffle Written"
 GENERATED = f"{ELEMENTWISE} {COPY} Softmax ReduceSum ReduceMax Generated"
 
@@ -53,7 +57,14 @@ _sum_apart = any_of(
     all_of(when.holds("Add"), when.before_generated),
     all_of(when.holds("Mul"), when.before_odd_mean),
 )
-_activation_apart = any_of(unless(when.is_half), conv.reads_pixels, conv.has_a_twin)
+_takes_chain = all_of(
+    when.only_reader,
+    when.is_half,
+    unless(conv.makes_few_channels),
+    any_of(when.is_int8, unless(any_of(conv.reads_pixels, conv.has_a_twin))),
+)
+_takes_both = all_of(when.is_half, unless(when.is_int8), when.large_maps)
+_adds = all_of(when.only_reader, when.same_shape, unless(when.holds("Relu", "Clip", "Add", "Sum")))
 _silu_of_a_sum = any_of(
     all_of(when.only_reader, when.holds("Add", "Sum")),
     all_of(when.holds("Add"), when.holds("Mul"), unless(conv.is_fully_connected)),
@@ -74,21 +85,14 @@ _copied_for_a_norm = all_of(
 )
 
 
-def _epilogue(activation: str, *conditions: Condition) -> tuple[Rule, Rule]:
-    """A convolution takes the activation: under classic TensorRT, and by TensorRT-RTX's compiler."""
-    name, apart = f"conv, {activation}".lower(), unless(_activation_apart)
-    classic = fuse(name, CONV, activation, "epilogue", all_of(*conditions, apart), engine=CLASSIC)
-    return classic, fuse(name, CONV, activation, "epilogue", all_of(*conditions), engine=RTX)
-
-
 # fmt: off
 RULES: tuple[Rule, ...] = (
     # name, upper operators or kinds, lower ones, reason, condition, kind that it makes
     eliminate("inference", "Identity Dropout", "do nothing at inference"),
     eliminate("own type", "Cast", "changes nothing", when.keeps_type),
-    eliminate("single concat", "Concat", "nothing to put together", when.reads_one),
-    eliminate("padding", "Pad", "zeros around a convolution's input are its own padding", all_of(when.pads_zeros, when.only_convolutions_read), since="10"),
-    eliminate("single pool", "AveragePool MaxPool", "gives out what it reads", all_of(when.pools_one_by_one, when.keeps_all), since="10"),
+    eliminate("single concat", "Concat", "nothing to put together", when.reads_one, engine=RTX),
+    eliminate("padding", "Pad", "zeros around a convolution's input are its own padding", all_of(when.pads_zeros, when.only_convolutions_read)),
+    eliminate("single pool", "AveragePool MaxPool", "gives out what it reads", all_of(when.pools_one_by_one, when.keeps_all)),
     eliminate("whole slice", "Slice", "keeps everything", when.keeps_all),
 
     # Patterns that count as one operator below.
@@ -101,112 +105,131 @@ RULES: tuple[Rule, ...] = (
     fuse("gelu", "Gelu", "Mul", "the exact GELU, written out", when.by_scalar),
     fuse("tanh gelu", "Mul", "Mul", "the approximate GELU, written out", all_of(when.only_reader, when.squares), "TanhGelu"),
     fuse("tanh gelu", "TanhGelu", "Mul Add Tanh", "the approximate GELU, written out", when.only_reader),
+    fuse("mish", "Softplus", "Tanh", "x * tanh(softplus(x)) is one activation", when.only_reader, "SoftTanh", engine=CLASSIC),
+    fuse("mish", "SoftTanh", "Mul", "x * tanh(softplus(x)) is one activation", when.gates_itself, "Mish", engine=CLASSIC),
     fuse("shuffle", "Reshape", "Transpose", "one copy", when.only_reader, "Shuffle"),
 
     # What a following generated kernel takes before a convolution can.
-    fuse("concat, affine", "Concat", "BatchNormalization Affine", "the copy scales", when.other_readers_are_concats, "Written", since="10"),
-    fuse("concat, relu", "Concat", "Relu", "the copy applies the ReLU", when.only_reader, "Written", since="10"),
-    fuse("concat, relu", "Written", "Relu", "the copy applies the ReLU", when.only_reader, since="10"),
-    fuse("concat, silu", "Written", "SiLU Swish", "the copy applies the activation", since="10"),
+    fuse("concat, affine", "Concat", "BatchNormalization Affine", "the copy scales", when.other_readers_are_concats, "Written", engine=MYELIN),
+    fuse("concat, relu", "Concat", "Relu", "the copy applies the ReLU", when.only_reader, "Written", engine=MYELIN),
+    fuse("concat, relu", "Written", "Relu", "the copy applies the ReLU", when.only_reader, engine=MYELIN),
+    fuse("concat, silu", "Written", "SiLU Swish", "the copy applies the activation", engine=MYELIN),
     fuse("affine, relu", "BatchNormalization Affine", "Relu", "one element-wise kernel", when.only_reader, "Affine"),
-    fuse("affine, shuffle", "Affine", "Shuffle", "the copy scales, on small maps", all_of(when.only_reader, when.maps_smaller_than(197)), "Shuffle", since="10"),
-    fuse("group sum", "Relu", "Reshape", "a sum over split channels takes the activation", when.read_by("ReduceSum"), "Generated", since="10"),
-    fuse("silu, mean", "SiLU Swish Written", MEAN, "the reduction applies the activation", all_of(when.is_global, when.holds("Sigmoid", "Swish")), "Reduction", since="10"),
-    fuse("silu, resize", "SiLU Swish LeakyRelu", "Resize", "applied while resizing into its place", all_of(when.only_reader, when.read_by("Concat")), "Resize", since="10"),
-    fuse("concat, mean", "Concat Written", MEAN, "the reduction reads the parts", all_of(when.is_global, when.only_reader), "Reduction", since="10"),
-    fuse("activation, mean", "HardSwish BatchNormalization Affine", MEAN, "the reduction applies the activation, on small maps or those of an odd size", all_of(when.is_global, any_of(when.odd_maps, when.small_maps)), "Reduction", since="10"),
-    fuse("split convolution", "Relu", MEAN, "a grouped convolution is summed up where it is reduced", all_of(when.is_global, conv.made_by_grouped), "Reduction", since="10"),
-    fuse("gate in a product", CONV, "HardSigmoid", "epilogue of a matrix product", all_of(conv.is_fully_connected, when.only_reader), since="10"),
-    fuse("hard gate", "HardSigmoid", "Mul", "the gate is made where it is used", when.only_reader, "Gate", since="10"),
-    fuse("gate, mean", "Gate", MEAN, "the reduction applies the gate", when.only_reader, "Reduction", since="10"),
+    fuse("affine, shuffle", "Affine", "Shuffle", "the copy scales, on small maps", all_of(when.only_reader, when.maps_smaller_than(197)), "Shuffle", engine=MYELIN),
+    fuse("group sum", "Relu", "Reshape", "a sum over split channels takes the activation", when.read_by("ReduceSum"), "Generated", engine=MYELIN),
+    fuse("silu, mean", "SiLU Swish Written", MEAN, "the reduction applies the activation", all_of(when.is_global, when.holds("Sigmoid", "Swish")), "Reduction", engine=MYELIN),
+    fuse("silu, resize", "SiLU Swish LeakyRelu", "Resize", "applied while resizing into its place", all_of(when.only_reader, when.read_by("Concat")), "Resize", engine=MYELIN),
+    fuse("concat, mean", "Concat Written", MEAN, "the reduction reads the parts", all_of(when.is_global, when.only_reader), "Reduction", engine=MYELIN),
+    fuse("activation, mean", "HardSwish BatchNormalization Affine", MEAN, "the reduction applies the activation, on small maps or those of an odd size", all_of(when.is_global, any_of(when.odd_maps, when.small_maps)), "Reduction", engine=MYELIN),
+    fuse("split convolution", "Relu", MEAN, "a grouped convolution is summed up where it is reduced", all_of(when.is_global, conv.made_by_grouped), "Reduction", engine=MYELIN),
+    fuse("gate in a product", CONV, "HardSigmoid", "epilogue of a matrix product", all_of(conv.is_fully_connected, when.only_reader), engine=MYELIN),
+    fuse("hard gate", "HardSigmoid", "Mul", "the gate is made where it is used", when.only_reader, "Gate", engine=MYELIN),
+    fuse("gate, mean", "Gate", MEAN, "the reduction applies the gate", when.only_reader, "Reduction", engine=MYELIN),
 
     # Statistics of groups of channels: small groups in one pass, large ones in a pass for each mean.
-    fuse("group mean", VIEW, "ReduceMean", "read as groups", when.reduces_groups, "Moment", since="10"),
-    fuse("group deviation", "Moment", "Sub", "one pass over a small group", when.of_small_groups, since="10"),
-    fuse("group deviation", "Moment Sub", "Mul", "squared in the same pass", all_of(when.only_reader, when.feeds_a_group_mean), "Moment", since="10"),
-    fuse("group variance", "Moment", "ReduceMean", "the mean of squares", when.reduces_groups, since="10"),
-    fuse("group variance", "Moment", "Add", "its root in the same pass", all_of(when.of_small_groups, when.by_scalar), since="10"),
-    fuse("group variance", "Moment", "Sqrt", "its root in the same pass", when.of_small_groups, since="10"),
-    fuse("mean, root", "ReduceMean", "Add", "the root of a mean", all_of(when.is_global, when.by_scalar, when.read_by("Sqrt")), since="10"),
-    fuse("mean, root", "ReduceMean", "Sqrt", "the root of a mean", all_of(when.is_global, when.only_reader), since="10"),
-    fuse("mean, root", "ReduceMean", "Div", "the root of a mean", all_of(when.is_global, when.holds("Sqrt")), since="10"),
-    fuse("broadcast, view", "Expand", VIEW, "a number is repeated in any shape", when.only_reader, since="10"),
+    fuse("group mean", VIEW, "ReduceMean", "read as groups", when.reduces_groups, "Moment", engine=MYELIN),
+    fuse("group deviation", "Moment", "Sub", "one pass over a small group", when.of_small_groups, engine=MYELIN),
+    fuse("group deviation", "Moment Sub", "Mul", "squared in the same pass", all_of(when.only_reader, when.feeds_a_group_mean), "Moment", engine=MYELIN),
+    fuse("group variance", "Moment", "ReduceMean", "the mean of squares", when.reduces_groups, engine=MYELIN),
+    fuse("group variance", "Moment", "Add", "its root in the same pass", all_of(when.of_small_groups, when.by_scalar), engine=MYELIN),
+    fuse("group variance", "Moment", "Sqrt", "its root in the same pass", when.of_small_groups, engine=MYELIN),
+    fuse("mean, root", "ReduceMean", "Add", "the root of a mean", all_of(when.is_global, when.by_scalar, when.read_by("Sqrt")), engine=MYELIN),
+    fuse("mean, root", "ReduceMean", "Sqrt", "the root of a mean", all_of(when.is_global, when.only_reader), engine=MYELIN),
+    fuse("mean, root", "ReduceMean", "Div", "the root of a mean", all_of(when.is_global, when.holds("Sqrt")), engine=MYELIN),
+    fuse("broadcast, view", "Expand", VIEW, "a number is repeated in any shape", when.only_reader, engine=MYELIN),
 
     # Epilogues of convolutions.
-    fuse("silu, sum", "SiLU Swish", "Add", "one element-wise kernel: no epilogue has both", when.only_reader, "Elementwise", before="10"),
+    fuse("activation, sum", CHAINED, "Add Sum", "one element-wise kernel", when.only_reader, "Elementwise", before="8.6", engine=CLASSIC),
+    fuse("activation, sum", CHAINED, "Add Sum", "one element-wise kernel; a convolution is quicker with both on large maps", all_of(when.only_reader, unless(_takes_both)), "Elementwise", since="8.6", engine=CLASSIC),
     fuse("conv, affine", CONV, "BatchNormalization Affine", "scale and shift in the epilogue", all_of(any_of(when.only_reader, conv.is_fully_connected), unless(_scale_and_shift_apart))),
-    *_epilogue("HardSwish", when.only_reader, unless(conv.is_a_classifier), unless(when.before_generated)),
-    *_epilogue("LeakyRelu", when.only_reader, unless(when.before_generated)),
-    fuse("conv, activation", CONV, f"Relu {ACTIVATION}", "epilogue", any_of(when.only_reader, conv.is_fully_connected)),
-    *_epilogue("SiLU Swish"),
-    *_epilogue("Gelu TanhGelu", when.only_reader, unless(_gelu_apart)),
-    fuse("conv, activation, affine", CONV, "BatchNormalization Affine", "epilogue", all_of(when.only_reader, unless(when.before_generated)), since="10"),
-    fuse("conv, power", CONV, "Pow", "epilogue", when.by_scalar, since="10"),
-    fuse("conv, scale", CONV, "Mul", "epilogue", all_of(when.by_constant, unless(_scale_apart)), since="10"),
-    fuse("conv, shift", CONV, "Add", "epilogue", all_of(when.by_scalar, when.holds("Mul")), since="10"),
-    fuse("conv, product", CONV, "Mul", "the branch with the activation multiplies", all_of(when.only_reader, when.reads_two, when.same_shape, when.holds("Clip", "Relu", "Sigmoid", "Tanh")), match_policy="first", since="10"),
-    fuse("conv, grouped sum", CONV, "Add", "residual: a grouped 1x1 branch adds", all_of(when.only_reader, conv.adds_a_grouped_branch), match_policy="first", since="10"),
-    fuse("conv, bare sum", CONV, "Add Sum", "residual: a branch without epilogue adds", all_of(when.only_reader, when.same_shape, unless(when.holds("Mul")), conv.adds_a_scaled_branch), since="10"),
+    fuse("conv, hardswish", CONV, "HardSwish", "epilogue", all_of(when.only_reader, unless(conv.is_a_classifier), unless(when.before_generated)), engine=RTX),
+    fuse("conv, leakyrelu", CONV, "LeakyRelu", "epilogue", all_of(when.only_reader, unless(when.before_generated)), engine=RTX),
+    fuse("conv, activation", CONV, "Relu Clip", "epilogue", when.only_reader, engine=CLASSIC),
+    fuse("conv, activation", CONV, f"Relu {ACTIVATION}", "epilogue", any_of(when.only_reader, conv.is_fully_connected), engine=RTX),
+    fuse("conv, pool", "Conv", "MaxPool", "convolution of an image and its pooling", all_of(when.is_int8, when.only_reader, when.holds("Relu"), conv.reads_pixels), engine=CLASSIC),
+    fuse("conv, chain", CONV, CHAINED, "epilogue, if that is quicker", all_of(_takes_chain, unless(conv.is_depthwise)), engine=CLASSIC),
+    fuse("conv, chain", CONV, CHAINED, "epilogue, if that is quicker", _takes_chain, before="10", engine=CLASSIC),
+    fuse("conv, silu swish", CONV, "SiLU Swish", "epilogue", engine=RTX),
+    fuse("conv, gelu tanhgelu", CONV, "Gelu TanhGelu", "epilogue", all_of(when.only_reader, unless(_gelu_apart)), engine=RTX),
+    fuse("conv, activation, affine", CONV, "BatchNormalization Affine", "epilogue", all_of(when.only_reader, unless(when.before_generated)), engine=MYELIN),
+    fuse("conv, power", CONV, "Pow", "epilogue", when.by_scalar, engine=MYELIN),
+    fuse("conv, scale", CONV, "Mul", "epilogue", all_of(when.by_constant, unless(_scale_apart)), engine=MYELIN),
+    fuse("conv, shift", CONV, "Add", "epilogue", all_of(when.by_scalar, when.holds("Mul")), engine=MYELIN),
+    fuse("conv, product", CONV, "Mul", "the branch with the activation multiplies", all_of(when.only_reader, when.reads_two, when.same_shape, when.holds("Clip", "Relu", "Sigmoid", "Tanh")), match_policy="first", engine=MYELIN),
+    fuse("conv, grouped sum", CONV, "Add", "residual: a grouped 1x1 branch adds", all_of(when.only_reader, conv.adds_a_grouped_branch), match_policy="first", engine=MYELIN),
+    fuse("conv, bare sum", CONV, "Add Sum", "residual: a branch without epilogue adds", all_of(when.only_reader, when.same_shape, unless(when.holds("Mul")), conv.adds_a_scaled_branch), engine=MYELIN),
     fuse("conv, scaled sum", CONV, "Add Sum", "residual: the first branch adds when scales are not folded", all_of(when.only_reader, when.holds("BatchNormalization"), unless(conv.is_fully_connected)), match_policy="first"),
-    fuse("conv, sum", CONV, "Add Sum", "residual: the last branch adds; a matrix product with an epilogue does not", all_of(when.only_reader, when.same_shape, unless(_sum_apart))),
-    fuse("conv, sum, difference", CONV, "Sub", "epilogue", all_of(when.only_reader, when.holds("Add"), unless(when.is_half)), since="10"),
+    fuse("conv, main sum", CONV, "Add Sum", "residual: the main branch adds, in whole numbers", all_of(when.is_int8, _adds, unless(conv.reads_a_fork)), since="8.4", before="8.5", engine=CLASSIC),
+    fuse("conv, main sum", CONV, "Add Sum", "residual: the main branch adds", all_of(_adds, unless(conv.reads_a_fork)), since="8.5", before="9", engine=CLASSIC),
+    fuse("conv, sum", CONV, "Add Sum", "residual: the last branch adds; none with an activation", _adds, engine=CLASSIC),
+    fuse("conv, sum", CONV, "Add Sum", "residual: the last branch adds; a matrix product with an epilogue does not", all_of(when.only_reader, when.same_shape, unless(_sum_apart)), engine=RTX),
+    fuse("conv, sum, difference", CONV, "Sub", "epilogue", all_of(when.only_reader, when.holds("Add"), unless(when.is_half)), engine=MYELIN),
     fuse("conv, sum, activation", CONV, f"Relu {ACTIVATION}", "epilogue", all_of(when.only_reader, when.holds("Add", "Sum"))),
-    fuse("conv, sum, affine", CONV, "BatchNormalization Affine", "epilogue", all_of(when.only_reader, when.holds("Add", "Sum"), unless(when.before_generated)), since="10"),
+    fuse("conv, sum, affine", CONV, "BatchNormalization Affine", "epilogue", all_of(when.only_reader, when.holds("Add", "Sum"), unless(when.before_generated)), engine=MYELIN),
     fuse("conv, sum, silu", CONV, "SiLU Swish", "epilogue; with scales the sum is written as well", all_of(when.is_half, _silu_of_a_sum), since="10", engine=CLASSIC),
     fuse("conv, sum, silu", CONV, "SiLU Swish", "epilogue; with scales the sum is written as well", _silu_of_a_sum, engine=RTX),
-    fuse("conv, sum, scale", CONV, "Mul", "epilogue", all_of(when.by_constant, when.holds("Add"), unless(conv.is_fully_connected)), since="10"),
-    fuse("conv, sum, shift", CONV, "Add", "epilogue", all_of(when.only_reader, when.holds("Sub")), since="10"),
+    fuse("conv, sum, scale", CONV, "Mul", "epilogue", all_of(when.by_constant, when.holds("Add"), unless(conv.is_fully_connected)), engine=MYELIN),
+    fuse("conv, sum, shift", CONV, "Add", "epilogue", all_of(when.only_reader, when.holds("Sub")), engine=MYELIN),
     fuse("conv, sum, leaky relu", CONV, "LeakyRelu", "epilogue", all_of(when.only_reader, when.holds("Add", "Sum"), unless(when.before_generated))),
-    fuse("conv, branch", CONV, "BatchNormalization", "a residual epilogue writes a second, scaled result", all_of(conv.branches_together, conv.adds_twice), since="10"),
-    fuse("conv, branch", CONV, "Mul", "a residual epilogue writes a second, scaled result", all_of(when.by_one_constant, conv.branches_together, unless(conv.is_fully_connected), unless(when.of_producer(when.read_by("Reshape")))), since="10"),
+    fuse("conv, branch", CONV, "BatchNormalization", "a residual epilogue writes a second, scaled result", all_of(conv.branches_together, conv.adds_twice), engine=MYELIN),
+    fuse("conv, branch", CONV, "Mul", "a residual epilogue writes a second, scaled result", all_of(when.by_one_constant, conv.branches_together, unless(conv.is_fully_connected), unless(when.of_producer(when.read_by("Reshape")))), engine=MYELIN),
 
     # Epilogues of products.
     fuse("gemm, bias", "Gemm MatMul", "Add", "epilogue, unless a copy follows in half precision", all_of(when.by_constant, unless(all_of(when.is_half, when.read_by("Split"))))),
     fuse("gemm, activation", "Gemm MatMul", f"Relu {ACTIVATION}", "epilogue", when.only_reader),
-    fuse("gemm, scale", "Gemm MatMul", "Mul", "epilogue", when.by_constant, since="10"),
+    fuse("gemm, scale", "Gemm MatMul", "Mul", "epilogue", when.by_constant, engine=MYELIN),
     fuse("gemm, gelu", "Gemm MatMul", "Gelu TanhGelu", "epilogue", unless(when.read_by("LayerNormalization", "RMSNormalization"))),
 
     # Kernels of their own kind.
-    fuse("relu, resize", "Relu", "Resize", "applied while resizing", when.only_reader, "Resize", since="10"),
+    fuse("relu, resize", "Relu", "Resize", "applied while resizing", when.only_reader, "Resize", engine=MYELIN),
     fuse("instance norm, relu", "InstanceNormalization GroupNormalization", "Relu", "applied on the way out, unless FP32 maps are too large", all_of(when.only_reader, any_of(when.is_half, when.maps_smaller_than(6401)))),
     eliminate("layout", "Transpose", "moves axes of size 1 only", all_of(when.layout_unchanged, when.read_by("LayerNormalization", "RMSNormalization"), when.made_by(*CONV.split()))),
-    fuse("split, transpose", "Split", "Transpose", "one copy", since="10"),
-    fuse("gated product", "Gelu SiLU Swish", "Mul", "made where it is used", when.only_reader, since="10"),
-    fuse("layer norm, input", ELEMENTWISE, "Transpose", "read transposed, all in one pass", all_of(when.only_reader, when.read_by("LayerNormalization", "RMSNormalization")), "Transpose", since="10"),
-    fuse("layer norm, transpose", "Transpose", "LayerNormalization RMSNormalization", "read transposed", when.only_reader, "Norm", since="10"),
-    fuse("layer norm twice", "LayerNormalization RMSNormalization Norm", "LayerNormalization RMSNormalization", "one pass over the same rows", makes="Norm", since="10"),
-    fuse("layer norm, output", "Transpose", ELEMENTWISE, "written transposed", all_of(when.only_reader, when.of_producer(when.made_by("LayerNormalization", "RMSNormalization", "Norm"))), "Generated", since="10"),
+    fuse("split, transpose", "Split", "Transpose", "one copy", engine=MYELIN),
+    fuse("gated product", "Gelu SiLU Swish", "Mul", "made where it is used", when.only_reader, engine=MYELIN),
+    fuse("layer norm, input", ELEMENTWISE, "Transpose", "read transposed, all in one pass", all_of(when.only_reader, when.read_by("LayerNormalization", "RMSNormalization")), "Transpose", engine=MYELIN),
+    fuse("layer norm, transpose", "Transpose", "LayerNormalization RMSNormalization", "read transposed", when.only_reader, "Norm", engine=MYELIN),
+    fuse("layer norm twice", "LayerNormalization RMSNormalization Norm", "LayerNormalization RMSNormalization", "one pass over the same rows", makes="Norm", engine=MYELIN),
+    fuse("layer norm, output", "Transpose", ELEMENTWISE, "written transposed", all_of(when.only_reader, when.of_producer(when.made_by("LayerNormalization", "RMSNormalization", "Norm"))), "Generated", engine=MYELIN),
     eliminate("layout", "Transpose", "moves axes of size 1 only", when.layout_unchanged),
-    fuse("resize, product", "Resize", "Mul", "multiplied while resizing", when.only_reader, "Generated", since="10"),
-    fuse("resize, sum", "Resize", "Add", "added while resizing", when.only_reader, since="10"),
-    fuse("resize, sum, relu", "Resize", "Relu", "added while resizing", all_of(when.only_reader, when.holds("Add")), since="10"),
-    fuse("branch scale", "BatchNormalization", "Add Sub", "scaled where it is added", when.only_reader, "Affine", since="10"),
-    fuse("transpose, conv", "Transpose", "Conv", "a convolution that is no matrix product reads any layout", all_of(when.only_reader, unless(when.of_consumer(conv.is_fully_connected))), "Conv", since="10"),
-    fuse("resize, concat", "Resize", "Concat Pad", "resized into its place", when.only_reader, "Resize", since="10"),
+    fuse("resize, product", "Resize", "Mul", "multiplied while resizing", when.only_reader, "Generated", engine=MYELIN),
+    fuse("resize, sum", "Resize", "Add", "added while resizing", when.only_reader, engine=MYELIN),
+    fuse("resize, sum, relu", "Resize", "Relu", "added while resizing", all_of(when.only_reader, when.holds("Add")), engine=MYELIN),
+    fuse("branch scale", "BatchNormalization", "Add Sub", "scaled where it is added", when.only_reader, "Affine", engine=MYELIN),
+    fuse("transpose, conv", "Transpose", "Conv", "a convolution that is no matrix product reads any layout", all_of(when.only_reader, unless(when.of_consumer(conv.is_fully_connected))), "Conv", engine=MYELIN),
+    fuse("resize, concat", "Resize", "Concat Pad", "resized into its place", when.only_reader, "Resize", engine=MYELIN),
 
-    fuse("row mean", GENERATED, "ReduceMean", "one pass over the rows", when.reduces_rows, "Generated", match_policy="every", since="10"),
-    fuse("row mean", "ReduceMean", GENERATED, "one pass over the rows", when.of_producer(when.reduces_rows), "Generated", match_policy="every", since="10"),
+    fuse("row mean", GENERATED, "ReduceMean", "one pass over the rows", when.reduces_rows, "Generated", match_policy="every", engine=MYELIN),
+    fuse("row mean", "ReduceMean", GENERATED, "one pass over the rows", when.of_producer(when.reduces_rows), "Generated", match_policy="every", engine=MYELIN),
 
     # Everything else that hangs together is one generated kernel.
-    fuse("view, norm", ELEMENTWISE, VIEW, "written in the shape of the norm", when.read_by("InstanceNormalization", "GroupNormalization"), "Flattened", since="10"),
-    fuse("generated, view", VIEW, "Concat Split Slice Transpose Gather Shuffle Written", "a copy reads another shape", makes="Generated", match_policy="every", since="10"),
-    fuse("generated", GENERATED, GENERATED, "one generated kernel", unless(when.writes_in_place), "Generated", match_policy="every", since="10"),
-    fuse("generated, view", GENERATED, "Flattened", "one generated kernel", makes="Flattened", match_policy="every", since="10"),
-    fuse("generated, view", VIEW, "Generated", "a sum over parts reads them in place", when.of_consumer(when.holds("ReduceSum")), "Generated", match_policy="every", since="10"),
-    fuse("generated, reduction", GENERATED, "Reduction", "one generated kernel", when.only_reader, "Reduction", since="10"),
-    fuse("generated, norm", GENERATED, "Norm LayerNormalization RMSNormalization", "one generated kernel", unless(when.writes_in_place), "Generated", since="10"),
-    fuse("norm, view", VIEW, GENERATED, "scaled back in its shape", when.of_producer(when.made_by("InstanceNormalization", "GroupNormalization")), "Generated", match_policy="every", since="10"),
-    fuse("generated, sum, mean", GENERATED, MEAN, "the reduction of a sum", all_of(when.is_global, when.holds("ReduceSum")), "Generated", since="10"),
-    fuse("generated, mean", GENERATED, MEAN, "the reduction takes what it reads", all_of(when.is_global, _mean_takes), "Reduction", since="10"),
-    fuse("norm of maps", GENERATED, "ReduceL2", "the reduction takes what it reads", makes="Reduction", since="10"),
+    fuse("view, norm", ELEMENTWISE, VIEW, "written in the shape of the norm", when.read_by("InstanceNormalization", "GroupNormalization"), "Flattened", engine=MYELIN),
+    fuse("generated, view", VIEW, "Concat Split Slice Transpose Gather Shuffle Written", "a copy reads another shape", makes="Generated", match_policy="every", engine=MYELIN),
+    fuse("generated", GENERATED, GENERATED, "one generated kernel", unless(when.writes_in_place), "Generated", match_policy="every", engine=MYELIN),
+    fuse("generated, view", GENERATED, "Flattened", "one generated kernel", makes="Flattened", match_policy="every", engine=MYELIN),
+    fuse("generated, view", VIEW, "Generated", "a sum over parts reads them in place", when.of_consumer(when.holds("ReduceSum")), "Generated", match_policy="every", engine=MYELIN),
+    fuse("generated, reduction", GENERATED, "Reduction", "one generated kernel", when.only_reader, "Reduction", engine=MYELIN),
+    fuse("generated, norm", GENERATED, "Norm LayerNormalization RMSNormalization", "one generated kernel", unless(when.writes_in_place), "Generated", engine=MYELIN),
+    fuse("norm, view", VIEW, GENERATED, "scaled back in its shape", when.of_producer(when.made_by("InstanceNormalization", "GroupNormalization")), "Generated", match_policy="every", engine=MYELIN),
+    fuse("generated, sum, mean", GENERATED, MEAN, "the reduction of a sum", all_of(when.is_global, when.holds("ReduceSum")), "Generated", engine=MYELIN),
+    fuse("generated, mean", GENERATED, MEAN, "the reduction takes what it reads", all_of(when.is_global, _mean_takes), "Reduction", engine=MYELIN),
+    fuse("norm of maps", GENERATED, "ReduceL2", "the reduction takes what it reads", makes="Reduction", engine=MYELIN),
     eliminate("view", VIEW, "another shape of the same bytes", all_of(when.layout_unchanged, unless(_copied_for_a_norm))),
-    fuse("split attention", GENERATED, "Generated", "a sum over parts makes its weights", all_of(when.only_reader, when.holds("Softmax"), when.of_consumer(when.holds("ReduceSum"))), "Generated", since="10"),
-    eliminate("concat", "Concat", "the parts are written in place", when.writes_in_place),
+    fuse("split attention", GENERATED, "Generated", "a sum over parts makes its weights", all_of(when.only_reader, when.holds("Softmax"), when.of_consumer(when.holds("ReduceSum"))), "Generated", engine=MYELIN),
+
+    # Classic TensorRT: what is left of element-wise operators, Splits and Concats.
+    fuse("pointwise", POINTWISE, POINTWISE, "a chain is one kernel", all_of(when.only_reader, when.same_shape), "Elementwise", match_policy="every", engine=CLASSIC),
     fuse("twins", "Conv", "Conv", "convolutions of one tensor with the same windows", conv.is_a_twin, match_policy="beside", engine=CLASSIC),
+    eliminate("channels", "Split Slice", "read where they lie", concats.is_read_in_place, engine=CLASSIC),
+    eliminate("part", "Concat", "written in place", concats.is_in_place, engine=CLASSIC),
+    eliminate("concat", "Concat", "the parts are written in place", when.writes_in_place),
 )
 # fmt: on
 
 
-def rules_of(engine: str) -> tuple[Rule, ...]:
-    """The table of one engine, classic TensorRT's or TensorRT-RTX's."""
-    return tuple(rule for rule in RULES if rule.engine in ("", engine))
+def rules_of(engine: str, *, compiles: bool = True) -> tuple[Rule, ...]:
+    """The table of one engine, classic TensorRT's or TensorRT-RTX's.
+
+    ``compiles``: with what Myelin makes, which is never without it in TensorRT-RTX.
+    """
+    held = ("", engine, MYELIN) if compiles else ("", engine)
+    return tuple(rule for rule in RULES if rule.engine in held)

@@ -13,6 +13,7 @@ from hybridlat.graph.network import Node
 
 _CAN_WRITE_ANYWHERE = ("Split", "Slice")
 _SMALL_ELEMENTS = 16384
+_LARGE_PIXELS = 1024  # maps of 20x20 are small, those of 40x40 are large
 
 
 def all_of(*conditions: Condition) -> Condition:
@@ -73,6 +74,12 @@ def ends_in(op: str) -> Condition:
 def maps_smaller_than(pixels: int) -> Condition:
     """The consumer reads feature maps of fewer than so many pixels."""
     return lambda s, u, low: math.prod(_input_shape(s, low)[2:]) < pixels
+
+
+def large_maps(s: FusionState, producer: int, consumer: int) -> bool:
+    """What the consumer makes has many pixels, over the batch."""
+    shape = s.output(consumer).shape
+    return math.prod((*shape[:1], *shape[2:])) >= _LARGE_PIXELS
 
 
 def only_reader(s: FusionState, producer: int, consumer: int) -> bool:
@@ -169,8 +176,13 @@ def keeps_type(s: FusionState, producer: int, consumer: int) -> bool:
 
 
 def is_half(s: FusionState, producer: int, consumer: int) -> bool:
-    """The network computes in half precision."""
-    return s.output(producer).dtype == "float16"
+    """The network computes in half precision, or in whole numbers."""
+    return s.output(producer).dtype in ("float16", "int8")
+
+
+def is_int8(s: FusionState, producer: int, consumer: int) -> bool:
+    """The network computes in whole numbers."""
+    return s.output(producer).dtype == "int8"
 
 
 def other_readers_are_concats(s: FusionState, producer: int, consumer: int) -> bool:
@@ -191,7 +203,7 @@ def pools_one_by_one(s: FusionState, producer: int, consumer: int) -> bool:
 
 def writes_in_place(s: FusionState, producer: int, consumer: int) -> bool:
     """The lower Concat's parts come from kernels that can write at an offset."""
-    if s.kind[consumer] != "Concat":
+    if s.kind[consumer] != "Concat" or reads_one(s, producer, consumer):
         return False
     if any(_is_part_of_another(s, part, consumer) for part in s.only(consumer).inputs):
         return False
