@@ -16,7 +16,7 @@ import pandas as pd
 from experiments.public_data.kernel_tables import at_batch, kernel_table, unfused
 from hybridlat.engines import device_sheets, registry, torch
 from hybridlat.graph import operators
-from hybridlat.graph.network import Lowered, Network
+from hybridlat.graph.network import Lowered, Network, Node
 from hybridlat.model import kernel_rows
 from hybridlat.model.family.observations import KernelSet, Observation, architecture_of, kernel_set
 from hybridlat.model.family.physics import KernelTable
@@ -205,9 +205,29 @@ def lowering_of(row: Row) -> tuple[str, Callable[[Network], Lowered]]:
     key = registry.lowering_identity(target).replace("/", "-")
     if target.engine == "torch" and row.layout == "nhwc":
         return f"{key}-nhwc", lambda n: torch.lower(n, target, channels_last=True)
+    if target.engine == "paddle-tensorrt" and row.plain_relu:
+        return f"{key}-relu", lambda n: registry.lower(_chained(_with_relu(n)), target)
     if "tensorrt" in target.engine and row.plain_relu:
         return f"{key}-relu", lambda n: registry.lower(_with_relu(n), target)
+    if target.engine == "paddle-tensorrt":
+        return f"{key}-chained", lambda n: registry.lower(_chained(n), target)
     return key, lambda n: registry.lower(n, target)
+
+
+def _chained(network: Network) -> Network:
+    """Each Concat that starts with all parts of another one reads that, as PaddleClas writes it."""
+    made: dict[tuple[str, ...], str] = {}
+    nodes: list[Node] = []
+    for node in network.nodes:
+        inputs = node.inputs
+        if node.op == "Concat":
+            made[inputs] = node.outputs[0]
+            for stop in range(len(inputs) - 1, 1, -1):
+                if inputs[:stop] in made:
+                    node = replace(node, inputs=(made[inputs[:stop]], *inputs[stop:]))
+                    break
+        nodes.append(node)
+    return replace(network, nodes=tuple(nodes))
 
 
 def _with_relu(network: Network) -> Network:
