@@ -23,6 +23,7 @@ from hybridlat.model.family.physics import KernelTable
 from hybridlat.model.family.shipped import copies_of
 from hybridlat.model.family.tasks import Task
 from hybridlat.onnx_io import read_network
+from hybridlat.schema.names import device_name
 from hybridlat.schema.target import Target
 
 FAMILIES = {
@@ -45,6 +46,7 @@ RENAMED = {
     # PaddleX starts the same Paddle Inference, Triton the same engines as TensorRT alone.
     "t4/paddlex-tensorrt-8.5/fp16": "t4/paddle-tensorrt-8.5/fp16",
     "t4/paddlex-tensorrt-8.5/fp32": "t4/paddle-tensorrt-8.5/fp32",
+    "a100/ort-tensorrt-8.2/fp16": "a100/tensorrt-8.2/fp16",
     "v100/ort-tensorrt-8.2/fp16": "v100/tensorrt-8.2/fp16",
     "orin-agx-32gb/tensorrt-trtutils/fp16": "orin-agx/tensorrt-trtutils/fp16",
     # JetPack 6.2 has TensorRT 10.3; the same harness timed the T4.
@@ -109,6 +111,7 @@ def read_rows(folders: Iterable[Path], engines: Iterable[str]) -> list[Row]:
         if target.engine not in wanted or target.device.startswith(("i7", "cascade")):
             continue
         target = Target.parse(RENAMED.get(str(target), str(target)))
+        target = replace(target, device=device_name(target.device))
         layout = str(row.layout) if "torch" in target.engine and target.device[:3] == "rtx" else ""
         noted = [
             n["note"] for n in NOTES if all(getattr(row, c) in v for c, v in n["where"].items())
@@ -131,7 +134,8 @@ def read_rows(folders: Iterable[Path], engines: Iterable[str]) -> list[Row]:
 class Lowerer:
     """Kernel tables of the files, lowered once a rule set and kept in a folder.
 
-    The files lie in it too, under the name of the folder that their table is from.
+    The files lie in it too, under the name of the folder that their table is from; a later table
+    takes files that an earlier one holds from there.
     """
 
     def __init__(self, cache_folder: Path) -> None:
@@ -161,7 +165,9 @@ class Lowerer:
                 return KernelTable(
                     kept["values"], kept["classes"], kept["counts"], float(kept["copied"])
                 )
-        table = kernel_table(lower(_network(folder / "nets" / f"{row.onnx}.onnx")))
+        files = (folder / "nets", *sorted(self.cache_folder.glob("*/nets")))
+        network = next(one for f in files if (one := f / f"{row.onnx}.onnx").exists())
+        table = kernel_table(lower(_network(network)))
         file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_name(f"{row.onnx}.{os.getpid()}.npz")
         np.savez(
