@@ -55,6 +55,7 @@ DEEP = "Conv<kernel_shape=[3,3], pads=[1,1,1,1], group=64>"
         ("8.6/int8", f"a = {CONV}(x, s)", IMAGE, ["Conv+Sigmoid+Mul"]),
         ("8.6/fp16", f"a = {CONV}(x, s)", IMAGE, ["Conv", "Sigmoid+Mul"]),
         ("8.6/fp16", f"a = {DEEP}(x, d)", LARGE, ["Conv+Sigmoid+Mul"]),
+        ("10.3/fp16", f"a = {DEEP}(x, d)", LARGE, ["Conv+Sigmoid+Mul"]),
         ("10.7/fp16", f"a = {DEEP}(x, d)", LARGE, ["Conv", "Sigmoid+Mul"]),
     ],
 )
@@ -209,6 +210,22 @@ def test_a_split_is_a_kernel_only_for_a_sum_that_a_convolution_takes() -> None:
         (half_bytes, 32)
     ]
     assert whole == 2 * half_bytes
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("10.7", ["Conv", "Reshape+Transpose+Sigmoid+Exp"]),
+        ("8.6", ["Conv", "Reshape+Transpose", "Sigmoid+Exp"]),
+    ],
+)
+def test_from_10_on_myelin_compiles_what_computes_on_other_than_maps(
+    version: str, expected: list[str]
+) -> None:
+    shape = "r = Constant<value = int64[5] {1,2,32,28,28}>()"
+    head = "b = Reshape(a, r) c = Transpose<perm=[0,1,3,4,2]>(b) s = Sigmoid(c) y = Exp(s)"
+    net = network(f"{W3} {shape} a = {CONV}(x, w) {head}")
+    assert kernels_of(net, f"{version}/fp16") == expected
 
 
 def test_what_is_told_apart_has_an_identity_of_its_own() -> None:

@@ -16,6 +16,7 @@ from hybridlat.engines.fusion.groups import lowered_of, traced
 from hybridlat.engines.fusion.rewriter import apply, in_force, unknown_operators
 from hybridlat.engines.fusion.rewriting import rewritten
 from hybridlat.engines.tensorrt.concats import PARTS
+from hybridlat.engines.tensorrt.foreign import compiled
 from hybridlat.engines.tensorrt.fusion_rules import CLASSIC, RULES, rules_of
 from hybridlat.errors import TargetError
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
@@ -46,17 +47,18 @@ def lower(network: Network, target: Target) -> Lowered:
     is_half, target = _is_half(target), _as_tensorrt(target)
     plain, kept = without_quantisation(network)
     places: tuple[tuple[int, ...], ...] = tuple([(place,) for place in kept])
-    compiles = _compiles(target)
+    compiles, region = _compiles(target), frozenset[int]()
     if target.engine == CLASSIC:
         plain, origins = one_form(plain, BUILT)
         compiles = compiles and not _NORMS.isdisjoint(node.op for node in plain.nodes)
         if not compiles:
             plain, parts = rewritten(plain, PARTS)
             origins = tuple([tuple([i for at in held for i in origins[at]]) for held in parts])
+            region = compiled(plain) if _compiles(target) else region
         places = tuple([tuple([kept[i] for i in held]) for held in origins])
     whole = "int8" if target.precision == "int8" else "float16"
     typed = in_precision(plain, whole if is_half else "float32")
-    rules = rules_of(target.engine, compiles=compiles)
+    rules = rules_of(target.engine, compiles=compiles, region=region)
     groups = apply(typed, rules, _version(target), drops_dead=True)
     lowered = lowered_of(plain, groups, f"rules {target.runtime}", _unknown(plain))
     return traced(lowered, places, network)

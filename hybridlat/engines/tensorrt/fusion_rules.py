@@ -21,7 +21,9 @@ wide dense 1x1 convolution is a matrix product: it takes a scale, but no sum beh
 
 from __future__ import annotations
 
-from hybridlat.engines.fusion.rewriter import Rule, eliminate, fuse
+from dataclasses import replace
+
+from hybridlat.engines.fusion.rewriter import FusionState, Rule, eliminate, fuse
 from hybridlat.engines.tensorrt import concats
 from hybridlat.engines.tensorrt import convolutions as conv
 from hybridlat.engines.tensorrt import predicates as when
@@ -148,7 +150,7 @@ RULES: tuple[Rule, ...] = (
     fuse("conv, activation", CONV, f"Relu {ACTIVATION}", "epilogue", any_of(when.only_reader, conv.is_fully_connected), engine=RTX),
     fuse("conv, pool", "Conv", "MaxPool", "convolution of an image and its pooling", all_of(when.is_int8, when.only_reader, when.holds("Relu"), conv.reads_pixels), engine=CLASSIC),
     fuse("conv, chain", CONV, CHAINED, "epilogue, if that is quicker", all_of(_takes_chain, unless(conv.is_depthwise)), engine=CLASSIC),
-    fuse("conv, chain", CONV, CHAINED, "epilogue, if that is quicker", _takes_chain, before="10", engine=CLASSIC),
+    fuse("conv, chain", CONV, CHAINED, "epilogue, if that is quicker", _takes_chain, before="10.7", engine=CLASSIC),
     fuse("conv, silu swish", CONV, "SiLU Swish", "epilogue", engine=RTX),
     fuse("conv, gelu tanhgelu", CONV, "Gelu TanhGelu", "epilogue", all_of(when.only_reader, unless(_gelu_apart)), engine=RTX),
     fuse("conv, activation, affine", CONV, "BatchNormalization Affine", "epilogue", all_of(when.only_reader, unless(when.before_generated)), engine=MYELIN),
@@ -226,10 +228,26 @@ RULES: tuple[Rule, ...] = (
 # fmt: on
 
 
-def rules_of(engine: str, *, compiles: bool = True) -> tuple[Rule, ...]:
+def rules_of(
+    engine: str, *, compiles: bool = True, region: frozenset[int] = frozenset()
+) -> tuple[Rule, ...]:
     """The table of one engine, classic TensorRT's or TensorRT-RTX's.
 
-    ``compiles``: with what Myelin makes, which is never without it in TensorRT-RTX.
+    ``compiles``: with what Myelin makes, which is never without it in TensorRT-RTX; else it makes
+    that of the operators in ``region`` alone.
     """
-    held = ("", engine, MYELIN) if compiles else ("", engine)
-    return tuple(rule for rule in RULES if rule.engine in held)
+    held = ("", engine, MYELIN) if compiles or region else ("", engine)
+    return tuple(
+        _inside(rule, region) if rule.engine == MYELIN and not compiles else rule
+        for rule in RULES
+        if rule.engine in held
+    )
+
+
+def _inside(rule: Rule, region: frozenset[int]) -> Rule:
+    """The rule for operators of a region alone."""
+
+    def inside(s: FusionState, producer: int, consumer: int) -> bool:
+        return region.issuperset((*s.members[producer], *s.members[consumer]))
+
+    return replace(rule, when=all_of(inside, rule.when) if rule.when else inside)
