@@ -54,6 +54,8 @@ def is_in_place(s: FusionState, producer: int, consumer: int) -> bool:
     if kind in _CONVS:
         is_plain = _SUMS.isdisjoint(held) and held.count("Conv") < 2
         return is_plain and not (is_int8(s, producer, consumer) and shape[1] % INT8_VECTOR)
+    if kind == "Concat":
+        return True
     is_pointwise = all(kind_of(op) == KINDS["pointwise"] for op in held)
     return kind in _POOLS or (is_pointwise and len(shape) == 4 and not shape[1] % _VECTOR)
 
