@@ -10,7 +10,7 @@ from hybridlat.model.family.embedding import Embedding, Hyper
 from hybridlat.model.family.observations import HOST_ROW, KernelSet, task_base
 from hybridlat.model.family.tasks import Array, Float32, Task
 
-LOWEST = -1.3
+LOWEST = -3.0
 """Bound of a kernel's log-ratio f to its base: no kernel was seen below it."""
 
 
