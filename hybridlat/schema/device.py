@@ -12,6 +12,9 @@ TENSORRT = ("tensorrt", "tensorrt-rtx", "paddle-tensorrt", "onnxruntime-tensorrt
 """Engines whose kernels are TensorRT's."""
 STRICT, FP16_IN_FP16 = "fp32-strict", "fp16_in_fp16"
 """Names of peaks beside those of precisions that all engines know alike."""
+CACHE_BYTES_PER_CYCLE = 20
+"""What a multiprocessor reads from the last cache: 2,155 GB/s in a V100 of 1.38 GHz, 1,270 in a T4
+(Jia et al. 2018 and 2019, "Dissecting the NVIDIA Volta", "Turing T4")."""
 _FLOPS, _LAUNCH_US = (1e8, 1e18), (0.01, 1e4)
 BOUNDS: Mapping[str, tuple[float, float]] = {
     "peak_flops": _FLOPS, "sustained_flops": _FLOPS, "bandwidth_bytes_per_s": (1e8, 1e15),
@@ -44,15 +47,15 @@ class Device:
     differs; ``bandwidth_bytes_per_s`` that of the main memory; ``units`` the streaming
     multiprocessors of a GPU or the cores of a CPU that one inference may use; ``clock_hz`` the
     highest clock; ``cache_bytes`` from the nearest cache to the last (per unit, shared last).
-    ``kept_share`` is how much of what would fit into the last cache a kernel finds there of the one
-    before it (0..1). ``launch_us`` is what one small kernel of many enqueued ones takes, None where
-    it is unknown (a CPU launches nothing), ``enqueue_us`` that under TensorRT where slow cores of
-    the host enqueue it. ``sustained_flops`` is what large matrix products reach by precision, where
-    it was measured: less than the peak where the power limit lowers the clock. ``name`` is
-    that of targets, ``title`` the maker's; ``kind`` is ``gpu`` or ``cpu``. ``architecture``,
-    ``compute_capability`` and ``memory_bytes`` are stated where they are known; ``shares_memory``
-    with its host, as Jetsons do; ``power_w`` is the most that the board takes. ``source`` says
-    where the numbers come from.
+    ``kept_share`` is how much of a time in memory the last cache spares what would fit into it and
+    the kernel before left there (0..1). ``launch_us`` is what one small kernel of many enqueued
+    ones takes, None where it is unknown (a CPU launches nothing), ``enqueue_us`` that under
+    TensorRT where slow cores of the host enqueue it. ``sustained_flops`` is what large matrix
+    products reach by precision, where it was measured: less than the peak where the power limit
+    lowers the clock. ``name`` is that of targets, ``title`` the maker's; ``kind`` is ``gpu`` or
+    ``cpu``. ``architecture``, ``compute_capability`` and ``memory_bytes`` are stated where they are
+    known; ``shares_memory`` with its host, as Jetsons do; ``power_w`` is the most that the board
+    takes. ``source`` says where the numbers come from.
     """
 
     name: str
@@ -93,8 +96,8 @@ class Device:
 
         TensorRT multiplies FP32 in TF32 where tensor cores can (TensorRT developer guide, "TF32
         inference"), and its FP16 kernels accumulate in FP16, at twice the rate on GeForce boards.
-        What is sustained was measured with other arithmetic, and is not known then. Nothing kept in
-        the last cache between kernels tells networks under TensorRT apart, so nothing is assumed.
+        What is sustained was measured with other arithmetic, and is not known then. Tensors pass
+        from kernel to kernel through the last cache, at its speed (``CACHE_BYTES_PER_CYCLE``).
         """
         if engine not in TENSORRT:
             return self
@@ -104,12 +107,15 @@ class Device:
             if self.peak_flops.get(arithmetic, 0.0) > self.peak_flops.get(precision, 0.0)
         }
         launch_us = self.enqueue_us or self.launch_us
+        memory = self.bandwidth_bytes_per_s
+        cache = CACHE_BYTES_PER_CYCLE * self.units * self.clock_hz
         strict = {STRICT: self.peak_flops["fp32"]} if better else {}
         peaks = {**self.peak_flops, **strict, **better}
         sustained = {p: flops for p, flops in self.sustained_flops.items() if p not in better}
         return replace(
-            self, peak_flops=peaks, sustained_flops=sustained, launch_us=launch_us, kept_share=0.0
-        )
+            self, peak_flops=peaks, sustained_flops=sustained, launch_us=launch_us,
+            kept_share=1 - memory / max(memory, cache),
+        )  # fmt: skip
 
     def peak(self, precision: str) -> float:
         """FLOP per second at a precision; FP32's where the sheet has none of its own.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hybridlat.schema.device import Device
@@ -19,7 +21,14 @@ def test_tensorrt_multiplies_in_tf32_and_accumulates_in_fp16() -> None:
     assert card.peak("fp32-strict") == 20e12
     assert card.peak("fp16") == 160e12
     assert card.sustained_share("fp16") == 1.0
-    assert (CARD.kept_share, card.kept_share) == (0.5, 0.0)
+
+
+def test_tensors_pass_through_the_last_cache_at_its_speed() -> None:
+    quick, slow = (replace(CARD, units=units).under("tensorrt") for units in (160, 8))
+    assert CARD.kept_share == 0.5
+    assert quick.kept_share == pytest.approx(1 - 1e12 / (20 * 160 * 1.7e9))
+    assert slow.kept_share == 0  # memory is as quick
+    assert replace(CARD, clock_hz=0).under("tensorrt").kept_share == 0  # not known
 
 
 @pytest.mark.parametrize("engine", ["torch", "torch-compile"])
