@@ -32,7 +32,6 @@ from threadpoolctl import threadpool_limits
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from experiments.public_data.kernel_tables import at_batch
 from experiments.whole_networks_data import FAMILIES, Lowerer, family_of, read_rows
 from experiments.whole_networks_few_shot import few_shot, one_known
 from experiments.whole_networks_lines import FIGURES, Line, line, mean, noise, read, write
@@ -47,6 +46,7 @@ from hybridlat.model.baselines import load as baseline_of
 from hybridlat.model.family import files
 from hybridlat.model.family.calibration import Calibration
 from hybridlat.model.family.observations import Observation
+from hybridlat.model.family.physics import at_batch
 from hybridlat.schema.progress import OnMessage
 
 Array = NDArray[np.float64]

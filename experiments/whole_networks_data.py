@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from experiments.public_data.kernel_tables import at_batch, kernel_table, unfused
+from experiments.public_data.kernel_tables import kernel_table, unfused
 from hybridlat.engines import device_sheets, registry, torch
 from hybridlat.graph import operators
 from hybridlat.graph.network import Lowered, Network, Node
 from hybridlat.model import kernel_rows
 from hybridlat.model.family.observations import KernelSet, Observation, architecture_of, kernel_set
-from hybridlat.model.family.physics import KernelTable
+from hybridlat.model.family.physics import KernelTable, at_batch
 from hybridlat.model.family.shipped import copies_of
 from hybridlat.model.family.tasks import Task
 from hybridlat.onnx_io import read_network

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from hybridlat.graph.cells import kernels
 from hybridlat.graph.network import Lowered, Network
-from hybridlat.graph.operators import KINDS
 from hybridlat.graph.signature import sign
 from hybridlat.model.family.physics import KernelTable, table_of_texts
-from hybridlat.model.geometry import COLUMN, Geometry, geometry
-
-_SCALED = [COLUMN[name] for name in ("batch", "m", "flop", "in_bytes", "out_bytes")]
+from hybridlat.model.geometry import Geometry, geometry
 
 
 def unfused(network: Network) -> Lowered:
@@ -30,17 +25,3 @@ def kernel_table(lowered: Lowered) -> KernelTable:
     texts = [sign(cell.network).text for cell in kernels(lowered)]
     copied = sum(network.type_of(name).bytes for name in (*network.inputs, *network.outputs))
     return table_of_texts(texts, [1] * len(texts), float(copied))
-
-
-def at_batch(table: KernelTable, factor: int) -> KernelTable:
-    """The kernels of the same network on ``factor`` times as many inputs.
-
-    Sizes that hold the batch grow with it; a network's first axis is its batch in all of them.
-    """
-    values = table.values.copy()
-    made = values[:, COLUMN["out_bytes"]] / np.maximum(values[:, COLUMN["item_bytes"]], 1e-9)
-    pointwise = values[:, COLUMN["kind"]] == KINDS["pointwise"]
-    whole = pointwise & (values[:, COLUMN["run"]] >= made) & (made > 1)
-    values[:, _SCALED] *= factor
-    values[whole, COLUMN["run"]] *= factor
-    return KernelTable(values, table.classes, table.counts, table.copied_bytes * factor)

@@ -6,7 +6,7 @@ Equation numbers are those of ``docs/background/family.md``.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -24,6 +24,11 @@ from hybridlat.model.family.trees import TaskTrees
 
 _CONDITIONING_STEPS = 5
 _OUT_OF_LINE = 2.5
+_Coefficients = Mapping[Task, Float32]
+_APART = 0.3
+"""Of ln(latency): batches so far apart tell nothing of each other's order."""
+_LEAST_RISE = 1e-3  # of a doubling, so that what files at two batches differ by turns no order
+_MOST_DOUBLINGS = 8
 _FIRST_GUESS_SD = 0.5  # of ln(latency) where no held-out error has calibrated a family
 
 
@@ -100,11 +105,10 @@ class FamilyModel:
         means = {task: self.coefficients(task) for task in dict.fromkeys(tasks)}
         each = zip(networks, tasks, points or [None] * len(networks), strict=True)
         rows = [TaskNetwork.of(kernels, task, self.embedding, own) for kernels, task, own in each]
-        linear = [self._linearised(row, means[row.task]) for row in rows]
-        corrections = self._corrections(rows, linear)
+        moves = None
         if self.measured is not None:
             moves = dict(zip(means, self.measured.coefficients(list(means)), strict=True))
-            linear = [self._linearised(row, means[row.task] + moves[row.task]) for row in rows]
+        linear, corrections = self._laws(rows, means, moves)
         equations = np.stack([one.equation for one in linear])
         spreads = self.gp.spreads(equations, tasks)
         before = None if self.measured is None else self.anchors.spreads(equations, tasks)
@@ -140,8 +144,8 @@ class FamilyModel:
         rows = [TaskNetwork.of(one.kernels, one.task, self.embedding) for one in known]
         means = {task: self.coefficients(task) for task in dict.fromkeys(tasks)}
         log_us = np.zeros(len(rows))  # as the coefficients alone are to give it
-        fitted = [self._linearised(row, means[row.task]) for row in rows]
-        for i, correction in enumerate(self._corrections(rows, fitted)):
+        fitted, corrections = self._laws(rows, means, None)
+        for i, correction in enumerate(corrections):
             kernels = rows[i].kernels
             kernel_us = _kernel_us(kernels, fitted[i], correction)
             beyond = math.log(known[i].latency_us / float(kernels.counts @ kernel_us))
@@ -174,6 +178,29 @@ class FamilyModel:
     def _linearised(self, row: TaskNetwork, mean: Float32) -> LinearNetwork:
         return row.linearise((row.points @ mean).astype(np.float64), self.embedding.hyper)
 
+    def _laws(
+        self, rows: Sequence[TaskNetwork], means: _Coefficients, moves: _Coefficients | None,
+        is_ordered: bool = True,
+    ) -> tuple[list[LinearNetwork], list[float]]:  # fmt: skip
+        """Networks by the coefficients; what trees (12) and the order of batches (15) add to each.
+
+        ``moves`` are what measured networks add to the ``means``; trees know nothing of them.
+        """
+        linear = [self._linearised(row, means[row.task]) for row in rows]
+        corrections = self._corrections(rows, linear)
+        if moves is not None:
+            linear = [self._linearised(row, means[row.task] + moves[row.task]) for row in rows]
+        for i, row in enumerate(rows if is_ordered else ()):
+
+            def log_us_at(factor: float, row: TaskNetwork = row) -> float:
+                kernels = replace(row.kernels.times(factor), counts=row.kernels.counts)
+                other = TaskNetwork.of(kernels, row.task, self.embedding)
+                (one,), (added,) = self._laws([other], means, moves, is_ordered=False)
+                return one.log_us + added
+
+            corrections[i] += _rise(row.kernels.batch, linear[i].log_us + corrections[i], log_us_at)
+        return linear, corrections
+
     def _corrections(
         self, rows: Sequence[TaskNetwork], linear: Sequence[LinearNetwork]
     ) -> list[float]:
@@ -193,6 +220,19 @@ def _kernel_us(kernels: KernelSet, linear: LinearNetwork, correction: float) -> 
     """One use of every row, with the trees' correction, none below what the device allows."""
     kernel_us = linear.uses_us / kernels.counts * math.exp(correction)
     return within_reach(kernel_us, kernels.counts, kernels.least_us)
+
+
+def _rise(batch: float, log_us: float, other: Callable[[float], float]) -> float:
+    """What orders ln(latency) among those at ``other`` batches, halved and doubled (15)."""
+    below, above = list[float](), list[float]()
+    while batch >= 2 ** (len(below) + 1) and log_us - min([log_us, *below]) < _APART:
+        below.append(other(0.5 ** (len(below) + 1)))
+    while len(above) < _MOST_DOUBLINGS and max([log_us, *above]) - log_us < _APART:
+        above.append(other(2.0 ** (len(above) + 1)))
+    each = np.array([*below[::-1], log_us, *above])
+    sums = np.cumsum([0.0, *each - _LEAST_RISE * np.arange(-len(below), len(above) + 1)])
+    first, last = np.arange(len(below) + 1)[:, None], np.arange(len(below) + 1, len(sums))
+    return float(((sums[last] - sums[first]) / (last - first)).min(axis=1).max()) - log_us
 
 
 def _believed(beliefs: Array, gp: TaskGP, variance: float) -> Array:

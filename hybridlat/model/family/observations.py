@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.model.family.descriptors import DESCRIPTORS, LAUNCH, describe, groups_of
 from hybridlat.model.family.embedding import Hyper
-from hybridlat.model.family.physics import CLASSES, COPY, HOST, KernelTable, least_us, view_of
+from hybridlat.model.family.physics import (
+    CLASSES,
+    COPY,
+    HOST,
+    KernelTable,
+    at_batch,
+    least_us,
+    view_of,
+)
 from hybridlat.model.family.tasks import Array, Relations, Task
+from hybridlat.model.geometry import COLUMN
 from hybridlat.schema.device import Device
 from hybridlat.schema.plugins import shipped_table
 
@@ -39,6 +49,7 @@ class KernelSet:
 
     ``descriptors`` are rows of ``DESCRIPTORS`` and ``PARTS``, ``classes`` index ``CLASSES``,
     ``base_us`` is the latency that the model corrects, ``least_us`` what the device cannot beat.
+    ``batch`` is that of most kernels, ``times(factor)`` the same network at so many times as many.
     """
 
     descriptors: NDArray[np.float32]
@@ -46,6 +57,8 @@ class KernelSet:
     counts: Array
     base_us: Array
     least_us: Array
+    batch: float
+    times: Callable[[float], KernelSet] = field(repr=False)
 
 
 def kernel_set(table: KernelTable, device: Device, precision: str) -> KernelSet:
@@ -53,7 +66,13 @@ def kernel_set(table: KernelTable, device: Device, precision: str) -> KernelSet:
     descriptors, base_us = describe(table, device, precision)
     classes, counts = np.append(table.classes, [HOST, COPY]), np.append(table.counts, [1.0, 1.0])
     least = np.append(least_us(view_of(table, device, precision)), [0.0, 0.0])
-    return KernelSet(descriptors.astype(np.float32), classes, counts, base_us, least)
+    batch = float(np.median(table.values[:, COLUMN["batch"]])) if len(table.values) else 1.0
+    times = partial(_kernel_set_at, table, device, precision)
+    return KernelSet(descriptors.astype(np.float32), classes, counts, base_us, least, batch, times)
+
+
+def _kernel_set_at(table: KernelTable, device: Device, precision: str, factor: float) -> KernelSet:
+    return kernel_set(at_batch(table, factor), device, precision)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ CLASSES: tuple[str, ...] = (
 ``host`` is what a run costs beside its kernels, ``copy`` moving inputs and outputs between host and
 device: every network has one of each.
 """
+_SCALED = [COLUMN[name] for name in ("batch", "m", "flop", "in_bytes", "out_bytes")]
 HOST, COPY = CLASSES.index("host"), CLASSES.index("copy")
 _BY_OPERATOR = {
     "MaxPool": "max pool", "NhwcMaxPool": "max pool", "AveragePool": "average pool",
@@ -78,6 +79,20 @@ def table_of_texts(
     summed = np.bincount(inverse.reshape(-1), every.counts, len(distinct)).astype(np.float64)
     values, classes = distinct[:, : len(COLUMNS)], distinct[:, -1].astype(np.intp)
     return KernelTable(values, classes, summed, copied_bytes)
+
+
+def at_batch(table: KernelTable, factor: float) -> KernelTable:
+    """The kernels of the same network on ``factor`` times as many inputs.
+
+    Sizes that hold the batch grow with it; a network's first axis is its batch in all of them.
+    """
+    values = table.values.copy()
+    made = values[:, COLUMN["out_bytes"]] / np.maximum(values[:, COLUMN["item_bytes"]], 1e-9)
+    pointwise = values[:, COLUMN["kind"]] == KINDS["pointwise"]
+    whole = pointwise & (values[:, COLUMN["run"]] >= made) & (made > 1)
+    values[:, _SCALED] *= factor
+    values[whole, COLUMN["run"]] *= factor
+    return KernelTable(values, table.classes, table.counts, table.copied_bytes * factor)
 
 
 def view_of(table: KernelTable, device: Device, precision: str) -> View:

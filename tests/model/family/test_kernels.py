@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.public_data.kernel_tables import at_batch, kernel_table
+from experiments.public_data.kernel_tables import kernel_table
 from hybridlat.engines import registry
 from hybridlat.model.family.descriptors import describe
-from hybridlat.model.family.physics import CLASSES, KernelTable, power_slowdown
+from hybridlat.model.family.physics import CLASSES, KernelTable, at_batch, power_slowdown
 from hybridlat.model.geometry import COLUMN
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target
