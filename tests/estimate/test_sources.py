@@ -126,10 +126,8 @@ def test_the_order_of_the_sources(tmp_path: Path) -> None:
         return [type(source).__name__ for source, _ in chain.sources_of(data, can_measure)]
 
     with Store(tmp_path / "s.db") as store:
-        assert names("v100/tensorrt/fp16") == [
-            "Records", "OwnModel", "Family", "OwnModel", "Roofline"
-        ]  # fmt: skip
-        assert names("v100/tensorrt-8.6/fp16") == ["Records", "OtherTarget", "Family", "Roofline"]
+        assert names("v100/tensorrt/fp16") == ["Records", "Family"]
+        assert names("v100/tensorrt-8.6/fp16") == ["Records", "OtherTarget", "Family"]
         assert names("v100/tensorrt/fp16", True) == ["Records", "OwnModel", "Family"]
         assert names("abacus/tensorrt/fp16") == ["Records"]
         assert names("abacus/onnxruntime-1.31/fp32/1t") == ["Records", "OtherTarget", "Roofline"]

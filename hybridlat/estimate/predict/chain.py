@@ -14,10 +14,11 @@ other version       the same, by the model there        as above, and the model'
 roofline            devices with a data sheet           0.7
 ==================  ==================================  ==========================================
 
-Another version answers only where it is surer than the family. A cell far from the own model's
-training goes to the family first, because sums of cells come nearer to measured networks that way
-(experiments/tried_in_vain.md). Where cells can be measured, records, the own model and other
-versions, whatever the distance, and a family are the whole chain.
+Another version answers only where it is surer than the family. An own model goes before the family
+where whole networks taught how its cells sum up: cells that ran alone hold a start each, and the
+sum of those near its training was off by more than the family (experiments/tried_in_vain.md). A
+cell far from training goes to the family even then. Where cells can be measured, records, the own
+model and other versions, whatever the distance, and a family are the whole chain.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ import numpy as np
 
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.posterior import Block, CellPrior
+from hybridlat.estimate.compose.target_composition import own_composition
 from hybridlat.estimate.lookup.models import known_device
 from hybridlat.estimate.lookup.target_data import TargetData, per_state, relatives_of
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
@@ -121,27 +123,27 @@ def sources_of(data: TargetData, can_measure: bool) -> Iterator[tuple[CellSource
     """
     yield Records(data), True
     model, device = data.model, _device(data)
-    if model is not None:
+    sums_up = can_measure or own_composition(data) is not None
+    shared = None if sums_up else family_law(data)
+    if model is not None and shared is None:
         yield OwnModel(model), can_measure
-    versions, shared = versions_of(data, can_measure), family_law(data)
+    versions, shared = versions_of(data, can_measure), shared or family_law(data)
     if shared is not None:
-        versions = [replace(each, rival=shared) for each in versions]
+        yield from ((replace(each, rival=shared), False) for each in versions)
+        yield shared, True  # it answers for every cell
+        return
     yield from ((each, False) for each in versions)
-    if shared is not None:
-        yield shared, True
-    elif can_measure:
-        yield from ((each, True) for each in versions)
     if can_measure:
+        yield from ((each, True) for each in versions)
         return
     if model is not None:
         yield OwnModel(model), True
-    if shared is None:
-        is_cpu = model is None and (device is None or device.kind == "cpu")
-        nearest = other_cpu(data) if is_cpu else None
-        others = versions if nearest is None else [*versions, nearest]
-        yield from ((each, True) for each in others)
-        models = (each.there.model for each in others)
-        device = device or next((there.device for there in models if there is not None), None)
+    is_cpu = model is None and (device is None or device.kind == "cpu")
+    nearest = other_cpu(data) if is_cpu else None
+    others = versions if nearest is None else [*versions, nearest]
+    yield from ((each, True) for each in others)
+    models = (each.there.model for each in others)
+    device = device or next((there.device for there in models if there is not None), None)
     if device is not None:
         yield Roofline(device, data.target.precision), True
 
