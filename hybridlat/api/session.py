@@ -21,12 +21,14 @@ from hybridlat.engines.device_sheets import with_sheet
 from hybridlat.engines.registry import ResolvedEngine, precision_notes
 from hybridlat.errors import BackendUnavailable, HybridlatError, InputError
 from hybridlat.estimate.belief import SWITCHED_OFF, Request
+from hybridlat.estimate.compose.target_composition import own_composition
 from hybridlat.estimate.lookup.asked_target import described, on_record
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork
 from hybridlat.estimate.network_estimate import estimate_network
 from hybridlat.estimate.partition import Partition, Partitioner
 from hybridlat.estimate.predict.chain import family_law
+from hybridlat.estimate.predict.other_targets import is_alike
 from hybridlat.estimate.predict.source import copied_bytes
 from hybridlat.estimate.surprise import surprise
 from hybridlat.estimate.warnings import sentences
@@ -98,11 +100,21 @@ class Session:
             raise BackendUnavailable(engine.why_not)
         self.engine, self.requested, self.options, self.store = engine, requested, options, store
         self.target, self.backend = engine.target, engine.backend
-        self.data = TargetData(engine.target, store)
+        self._data = TargetData(engine.target, store)
+        self._doubted = self._data.doubted() if engine.backend is not None else None
         self.data.given = given or {}
         self.surprising = surprising
         """What of the given latencies is far from what is believed without them."""
         self._partitioner = Partitioner(engine.target, store)
+
+    @property
+    def data(self) -> TargetData:
+        """What is known of the target. A pack is no more than another machine's before this one has
+        measured cells that agree with it."""
+        if self._doubted is None:
+            return self._data
+        self._doubted.refresh()
+        return self._data if is_alike(self._doubted) else self._doubted
 
     @property
     def may_measure(self) -> bool:
@@ -183,7 +195,7 @@ class Session:
     def law(self) -> Family | None:
         """The family that predicts here; None where something nearer to the target does."""
         with self.device_sheet():
-            return None if self.may_measure or self.data.model else family_law(self.data)
+            return None if self.may_measure or own_composition(self.data) else family_law(self.data)
 
     def given(self, opened: Opened, latency_us: float) -> MeasuredNetwork:
         partition = self.partition(opened)

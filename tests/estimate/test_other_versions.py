@@ -24,6 +24,7 @@ from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
+from hybridlat.store.packs import packs_for
 from tests.networks import NETS, Builder, residual_block
 
 VERSIONED, PLAIN = "orin-agx/tensorrt-8.6/fp16", "orin-agx/tensorrt/fp16"
@@ -132,6 +133,37 @@ def test_what_this_machine_measured_itself_is_surer_than_a_pack(tmp_path: Path) 
     known = Target.parse("epyc-26-2/onnxruntime-1.31/fp32/1t")
     target = "epyc-26-2/onnxruntime-1.32/fp32/1t"
     assert half_width_share(60) < 0.7 * half_width_share(0)
+
+
+@pytest.mark.parametrize(
+    ("pace", "spread", "is_believed"), [(1.01, 0.01, True), (0.7, 0.01, False), (1.0, 0.5, False)]
+)
+def test_the_pack_of_this_very_version_is_exact_once_cells_measured_here_agree(
+    pace: float, spread: float, is_believed: bool, tmp_path: Path
+) -> None:
+    target = Target.parse("epyc-26-2/onnxruntime-1.31/fp32/1t")
+    with Predictor(target, store=str(tmp_path / "s.db"), measure="never") as predictor:
+        there = predictor.predict(NETS / "ghostnet_100.onnx")  # as on a machine elsewhere
+        assert there.source == "measured"
+        predictor.sessions.first._doubted = TargetData(target, predictor.store).doubted()
+        first = predictor.predict(NETS / "ghostnet_100.onnx")
+        assert first.source == "composed" and first.measured_share == 0
+        assert first.interval_us is not None and first.latency_us is not None
+        assert 1.12 < first.interval_us[1] / first.latency_us < 1.3
+        assert any("of this machine, taken from epyc-26-2" in w.text for w in first.warnings)
+
+        cells = sorted(there.cells, key=lambda cell: -(cell.latency_us or 0.0))[:30]
+        (pack,) = packs_for(target)
+        predictor.store.add_signatures(pack.signature_texts(cell.signature for cell in cells))
+        predictor.store.add(
+            Measurement(target, c.signature, "cell", pace * (c.latency_us or 0.0), spread)
+            for c in cells
+        )
+        after = predictor.predict(NETS / "ghostnet_100.onnx")
+    assert (after.source == "measured") == is_believed
+    assert after.latency_us is not None and there.latency_us is not None
+    expected = 1.0 if is_believed else pace
+    assert after.latency_us / there.latency_us == pytest.approx(expected, abs=0.08)
 
 
 def test_an_estimate_that_lacks_a_cell_has_no_upper_end(tmp_path: Path) -> None:

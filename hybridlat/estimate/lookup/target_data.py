@@ -16,7 +16,12 @@ from hybridlat.engines import registry
 from hybridlat.errors import StoreError
 from hybridlat.estimate.lookup import whole_networks
 from hybridlat.estimate.lookup.asked_target import recorded
-from hybridlat.estimate.lookup.models import all_readable, model_folders, read_model
+from hybridlat.estimate.lookup.models import (
+    all_readable,
+    model_folders,
+    read_model,
+    user_models_folder,
+)
 from hybridlat.estimate.partition import Partition
 from hybridlat.graph.builder import null_network
 from hybridlat.graph.signature import sign
@@ -41,15 +46,22 @@ class TargetData:
     All of them are remembered until ``refresh`` finds other records in the store.
     """
 
-    def __init__(self, target: Target, store: Store, models: Sequence[Path] | None = None) -> None:
+    def __init__(
+        self, target: Target, store: Store, models: Sequence[Path] | None = None,
+        elsewhere: TargetData | None = None,
+    ) -> None:  # fmt: skip
         """``models`` are folders to take the target's model from, where nothing that is installed
-        counts, packs neither."""
-        self.target, self.store = target, store
+        counts, packs neither. What is shipped of the target is no more than ``elsewhere`` where
+        another machine of this name may have measured it."""
+        self.target, self.store, self.elsewhere = target, store, elsewhere
         self.related = registry.same_cell_targets(target)
         """Targets that share this one's cells: the same machine and engine, files of another
         precision."""
-        self._is_installed = models is None
+        self._is_installed = models is None and elsewhere is None
         self.model_folders = model_folders(target) if models is None else models
+        if elsewhere is not None:
+            own = user_models_folder()
+            self.model_folders = [f for f in self.model_folders if f.is_relative_to(own)]
         """The folders of the target's own models, the user's before those shipped."""
         self.model_warnings: list[str] = []
         """What of the models cannot be used."""
@@ -166,7 +178,8 @@ class TargetData:
     def texts(self, partition: Partition, hashes: Sequence[str]) -> Mapping[str, str]:
         """Signature texts of cells; StoreError when one is nowhere to be found."""
         texts = {h: partition.texts[h] for h in hashes if h in partition.texts}
-        texts |= signature_texts([self.store, *self._packs], set(hashes).difference(texts))
+        packs = self._packs if self.elsewhere is None else self.elsewhere._packs
+        texts |= signature_texts([self.store, *packs], set(hashes).difference(texts))
         for hash_ in hashes:
             if hash_ not in texts:
                 raise StoreError(
@@ -191,6 +204,11 @@ class TargetData:
             self._at_state[name] = work_out()
         return cast(T, self._at_state[name])
 
+    def doubted(self) -> TargetData | None:
+        """The same where packs are another machine's; None where there are none."""
+        elsewhere = TargetData(self.target, Store("sqlite://")) if self._packs else None
+        return elsewhere and TargetData(self.target, self.store, elsewhere=elsewhere)
+
     def neighbour(self, target: Target) -> TargetData:
         """The look-ups of another target in the same store."""
         if target not in self._neighbours:
@@ -199,9 +217,12 @@ class TargetData:
 
     @property
     def other_versions(self) -> list[TargetData]:
-        """The look-ups of the engine's other versions on this device, the nearest first."""
-        others, precision = relatives_of(self), self.target.precision
-        return [self.neighbour(other) for other in others if other.precision == precision]
+        """The look-ups of the engine's other versions on this device, the nearest first.
+
+        What another machine of the same name measured comes before them.
+        """
+        others = [o for o in relatives_of(self) if o.precision == self.target.precision]
+        return [*filter(None, [self.elsewhere]), *map(self.neighbour, others)]
 
     def cached(
         self, what: str, form: type[V], work_out: Callable[[], V], besides: object = None

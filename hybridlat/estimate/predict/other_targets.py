@@ -43,6 +43,10 @@ from hybridlat.store import LatencyStats
 LEAST_US = 20.0
 """Cells below that tell more of clocks than of ratios."""
 MOST_PAIRS = 1000
+_ALIKE_PAIRS = 10
+"""So many cells that agree make two machines of one name one."""
+_ALIKE_SHARE, _MOST_NOISE_SHARE = 0.03, 0.1
+"""By how much one machine differs from itself on other days, and what is too noisy to tell."""
 MOST_NETWORK_PAIRS = 100
 
 
@@ -70,7 +74,8 @@ class OtherTarget(CellSource):
         if self.differs == "cpu":
             threads = math.log((here.threads or 1) / (there.threads or 1))
             return replace(seen, common=math.hypot(seen.common, threads))
-        seen = seen.over(version_gap(here, there))
+        none = RatioPrior(0.0, 0.0, 0.0, 0.0)
+        seen = none if here == there else seen.over(version_gap(here, there))
         return seen.and_also(RATIOS["machine", ""]) if self.there.is_of_another_machine else seen
 
     @property
@@ -104,8 +109,9 @@ class OtherTarget(CellSource):
         there = self.there.target
         if self.differs == "version":
             few = "Few" if self._compared else "No"
+            what = "of this machine" if there == self.here.target else "for this version"
             whose = ", as another machine measured it" if self.there.is_of_another_machine else ""
-            text = f"{few} data for this version, taken from {there}{whose}{self._compared}."
+            text = f"{few} data {what}, taken from {there}{whose}{self._compared}."
             return Origin("other-version", text)
         how = self._compared or ": how the two compare is a guess"
         return Origin("other-device", f"Learned from another CPU, {there.device}{how}.")
@@ -177,6 +183,7 @@ class OtherTarget(CellSource):
     ) -> CellLatency:
         """A cell here, with a reason that names the evidence."""
         kind = "another version of the engine" if self.differs == "version" else "another device"
+        kind = "another machine" if self.here.target == self.there.target else kind
         how = "measured as" if there.source == "measured" else "predicted as"
         doubt = "" if there.trusted else f", {there.reason}"
         doubt = ", and no kernel of its kind was compared yet" if asked else doubt
@@ -223,6 +230,16 @@ def pairs_of(here: TargetData, there: TargetData) -> list[Pair]:
             noise = math.hypot(spread, other.spread_share, LEAST_NOISE_SHARE)
             pairs.append(Pair(describe(texts[h])[0], math.log(us / other.latency_us), noise))
     return pairs
+
+
+@per_state
+def is_alike(here: TargetData) -> bool:
+    """Whether enough cells measured here agree with what is known of this target elsewhere."""
+    pairs = [] if here.elsewhere is None else pairs_of(here, here.elsewhere)
+    sound = [
+        (r, math.hypot(noise, _ALIKE_SHARE)) for _, r, noise in pairs if noise < _MOST_NOISE_SHARE
+    ]
+    return len(sound) >= _ALIKE_PAIRS and math.fsum((r / s) ** 2 for r, s in sound) <= len(sound)
 
 
 def network_pairs_of(here: TargetData, there: TargetData) -> list[Pair]:
