@@ -1,6 +1,6 @@
 """Does an answer fall where the work grows? Counts pairs of answers that do.
 
-    python experiments/29_batches.py [TARGET ...]
+    python experiments/growing_work.py [TARGET ...]
 
 All networks of ``data/nets``, nothing measured: at batches 1 to 32, each doubled; those that take
 several sizes at inputs of 192 to 320; and a residual block, one to sixteen times over. A row of the

@@ -1,6 +1,6 @@
 """How far off is a family's law on generations of GPUs, or on devices, that it has not seen?
 
-    python experiments/29_left_out.py [--by generation|device] [--judge NAME ...] [--waves 100]
+    python experiments/generations.py [--by generation|device] [--judge NAME ...] [--waves 100]
         [--family NAME] [--data DIR ...] [--cache DIR]
 
 Of every table of three rows or more: errors by the law without its group, intervals by the scores

@@ -1,6 +1,6 @@
 """Is the memory of a network what ONNX Runtime takes for it?
 
-    python experiments/29_memory.py [--batch 1,8] [NAME ...]
+    python experiments/network_memory.py [--batch 1,8] [NAME ...]
 
 Each network of ``data/nets`` runs in a process of its own, with random weights and one thread. What
 the engine reports: the initializers of the graph that it saves after optimising, and the extension
