@@ -237,3 +237,10 @@ def test_what_is_told_apart_has_an_identity_of_its_own() -> None:
     # A table's name says no version: the newest is meant.
     named = identity(Target.parse("t4/tensorrt-ultralytics/fp16"))
     assert named == identity(Target.parse("t4/tensorrt/fp16"))
+
+
+def test_a_transformer_is_announced_as_a_foreign_node() -> None:
+    net = network(f"{weights(b=(64,))} y = LayerNormalization(x, b)", "float[1,197,64] x")
+    (warning,) = lower(net, Target.parse("t4/tensorrt-10.3/fp16")).warnings
+    assert "ForeignNode" in warning
+    assert not lower(net, Target.parse("t4/tensorrt-8.2/fp16")).warnings

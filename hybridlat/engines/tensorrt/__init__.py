@@ -33,6 +33,10 @@ _HALF = ("fp16", "bf16", "int8")
 _NORMS = frozenset({"LayerNormalization", "RMSNormalization"})  # what a transformer is known by
 _BEFORE_TURING = ("kepler", "maxwell", "pascal", "volta")
 _LARGEST_HALF = 65504.0
+_FOREIGN = (
+    "TensorRT compiles a network with layer normalisations into a ForeignNode or a few: its "
+    "kernels are named nowhere, and stand here as TensorRT-RTX makes them"
+)
 _FLOATS, _CODES = ("float32", "float16", "bfloat16"), (1, 10, 16)  # names of types, and ONNX's
 _INTEGERS = ("int8", "uint8", "int16", "uint16")
 
@@ -60,7 +64,10 @@ def lower(network: Network, target: Target) -> Lowered:
     typed = in_precision(plain, whole if is_half else "float32")
     rules = rules_of(target.engine, compiles=compiles, region=region)
     groups = apply(typed, rules, _version(target), drops_dead=True)
-    lowered = lowered_of(plain, groups, f"rules {target.runtime}", _unknown(plain))
+    warnings = _unknown(plain)
+    if compiles and target.engine == CLASSIC:
+        warnings += (_FOREIGN,)
+    lowered = lowered_of(plain, groups, f"rules {target.runtime}", warnings)
     return traced(lowered, places, network)
 
 
