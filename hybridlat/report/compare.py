@@ -154,7 +154,8 @@ def ratio_to(first: Estimate, other: Estimate, correlation: float | None = None)
     spreads = [_log_sd(first.interval_us, z), _log_sd(other.interval_us, z)]
     if up is None or first is other:
         return None if up is None else Ratio(1.0, (1.0, 1.0), 0.5)
-    common = correlation
+    uses = [{(c.signature, c.uses) for c in each.cells} for each in (first, other)]
+    common = 1.0 if first.target == other.target and uses[0] == uses[1] else correlation
     if common is None:
         common = _common(first, other, z) / max(math.prod(spreads), 1e-12)
     a, b = spreads
@@ -254,11 +255,13 @@ def networks_table(estimates: Sequence[Estimate], ratios: Ratios = ()) -> Table:
     ]  # fmt: skip
     one_target = len({estimate.target for estimate in estimates}) == 1
     one_batch = len({estimate.batch for estimate in estimates}) == 1
+    one_network = len({estimate.network for estimate in estimates}) == 1 and not one_target
     left_out = {
-        "target": one_target, "batch": one_batch, "against A": not one_batch,
+        "network": one_network, "target": one_target, "batch": one_batch,
+        "against A": not one_batch,
         "its interval": not one_batch or not any(row[-2] for row in rows),
     }  # fmt: skip
-    caption = f"on {first.target}" if one_target else ""
+    caption = f"on {first.target}" if one_target else first.network if one_network else ""
     return Table(columns, rows, caption=caption).without(left_out)
 
 

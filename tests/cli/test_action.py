@@ -1,0 +1,68 @@
+"""The composite action, by running its steps as the runner of GitHub Actions does."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hybridlat.onnx_io.file import shipped_networks
+from tests.networks import ROOT
+
+yaml = pytest.importorskip("yaml", reason="the action is YAML")
+ACTION: Any = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+L4 = "l4/tensorrt/fp16"
+
+
+def run_step(name: str, folder: Path, **inputs: str) -> subprocess.CompletedProcess[str]:
+    (step,) = [one for one in ACTION["runs"]["steps"] if one["name"] == name]
+    known = {key: one.get("default", "") for key, one in ACTION["inputs"].items()}
+    known |= {key.replace("_", "-"): value for key, value in inputs.items()}
+    given = {
+        key: re.sub(r"\$\{\{ inputs\.([\w-]+) \}\}", lambda found: known[found[1]], value)
+        for key, value in step.get("env", {}).items()
+    }
+    (folder / "hybridlat").write_text(f'#!/bin/sh\nexec {sys.executable} -m hybridlat "$@"\n')
+    (folder / "hybridlat").chmod(0o755)
+    path = f"{folder}{os.pathsep}{os.environ['PATH']}"
+    home = {"GITHUB_STEP_SUMMARY": "summary.md", "HYBRIDLAT_STORE": str(folder / "s.db")}
+    return subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
+        cwd=folder, capture_output=True, text=True, check=False, timeout=120,
+        env={**os.environ, **home, **given, "PATH": path, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("budget", "code"), [("", 0), ("1s", 0), ("1us", 1), ("0.4ms", 3)])
+def test_the_budget_decides_and_the_table_stands_in_the_summary(
+    tmp_path: Path, budget: str, code: int
+) -> None:
+    done = run_step("Predict", tmp_path, network="resnet18", target=L4, max_latency=budget)
+    assert done.returncode == code, done.stderr
+    assert "| resnet18 |" in (tmp_path / "summary.md").read_text()
+    assert (tmp_path / "latency.html").exists()
+
+
+def test_the_base_branch_is_compared_with(tmp_path: Path) -> None:
+    def git(*words: str) -> None:
+        who = ("-c", "user.name=a", "-c", "user.email=a@b")
+        subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    git("init", "-q")
+    nets = shipped_networks()
+    (tmp_path / "net.onnx").write_bytes(nets["resnet18"].read_bytes())
+    git("add", "net.onnx")
+    git("commit", "-qm", "base")
+    asked = {"network": "net.onnx", "target": L4, "base": "HEAD"}
+    assert run_step("Compare", tmp_path, **asked).returncode == 0
+    (tmp_path / "net.onnx").write_bytes(nets["resnet50"].read_bytes())
+    done = run_step("Compare", tmp_path, **asked)
+    assert done.returncode == 1 and "net.onnx is slower than the first" in done.stderr
+    assert "× slower" in (tmp_path / "summary.md").read_text()
+    missing = run_step("Compare", tmp_path, **{**asked, "network": "new.onnx"})
+    assert missing.returncode == 0 and "nothing to compare" in missing.stdout
