@@ -87,7 +87,8 @@ def memory_of(sizes: tuple[int, int], target: Target, device: Device | None) -> 
     total = None
     if added is not None:
         low, high = (weights + activations + mib * _MIB for mib in added)
-        total = low, high + weights  # kernels may keep weights in a form of their own as well
+        # Kernels may keep weights in a form of their own as well; PyTorch writes over no operand.
+        total = low, high + (activations if "torch" in target.engine else weights)
     of_device = None if device is None else device.memory_bytes
     share = _SYSTEM[1 if device is not None and device.shares_memory else 0]
     return Memory(weights, activations, total, of_device, round((of_device or 0) * share))
