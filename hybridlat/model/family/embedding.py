@@ -34,7 +34,8 @@ class Hyper:
     kernels. ``layout_distance`` is how far apart the same kernel is with channels first and last, 0
     where they are taken for one. Of (6), ``noise`` is of one observation, ``network`` of what one
     architecture has of its own on one task, ``architecture`` on all tasks, and ``host`` of what its
-    host has on one task. No f is believed to be above ``highest``. ``sharing`` is S of (2);
+    host has on one task. No f is believed to be below ``lowest``
+    or above ``highest``. ``sharing`` is S of (2);
     ``apart`` has that of single terms (``Embedding.terms``) which share otherwise. ``alone`` is the
     share a (0..1) of (11); ``boosted`` gives tasks trees (12). ``overlap`` is the power of the norm
     that joins the device's time and the host's (3): 1 adds them, infinity takes the longer.
@@ -54,6 +55,7 @@ class Hyper:
     apart: dict[str, Sharing] = field(default_factory=dict)
     alone: Number = 0.0
     boosted: bool = False
+    lowest: Annotated[float, msgspec.Meta(ge=-10, le=0)] = -1.3
     highest: Number = 3.5
     by_part: Number = 0.0
     parts: Number = 0.0

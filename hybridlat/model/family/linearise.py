@@ -10,9 +10,6 @@ from hybridlat.model.family.embedding import Embedding, Hyper
 from hybridlat.model.family.observations import HOST_ROW, KernelSet, task_base
 from hybridlat.model.family.tasks import Array, Float32, Task
 
-LOWEST = -3.0
-"""Bound of a kernel's log-ratio f to its base: no kernel was seen below it."""
-
 
 class LinearNetwork(NamedTuple):
     """A network near a guess f⁰ of its rows' log-ratios, as a linear equation (4).
@@ -49,8 +46,8 @@ class TaskNetwork(NamedTuple):
         return cls(kernels, task, task_base(kernels, task), points)
 
     def linearise(self, ratios: Array, hyper: Hyper) -> LinearNetwork:
-        """Near f⁰ = ``ratios``, which count from ``LOWEST`` to ``hyper.highest`` alone."""
-        ratios = np.clip(ratios, LOWEST, hyper.highest)
+        """Near f⁰ = ``ratios``, which count from ``hyper.lowest`` to ``.highest`` alone."""
+        ratios = np.clip(ratios, hyper.lowest, hyper.highest)
         uses_us, power = self.kernels.counts * self.base_us * np.exp(ratios), hyper.overlap
         if power > 1:
             device_us = float(uses_us.sum() - uses_us[HOST_ROW])
