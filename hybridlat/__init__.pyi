@@ -25,8 +25,8 @@ from hybridlat.report.sweep import Sweep as Sweep
 from hybridlat.report.views import Comparison as Comparison
 from hybridlat.report.views import to_frame as to_frame
 from hybridlat.report.views import to_html as to_html
+from hybridlat.schema.cell_estimate import CellEstimate as CellEstimate
 from hybridlat.schema.device import Device as Device
-from hybridlat.schema.estimate import CellEstimate as CellEstimate
 from hybridlat.schema.estimate import Estimate as Estimate
 from hybridlat.schema.estimate import EstimateWarning as EstimateWarning
 from hybridlat.schema.measurement import Measurement as Measurement

@@ -21,7 +21,7 @@ from hybridlat.graph.network import Lowered, Network, TensorType
 from hybridlat.graph.operators import KINDS, kind_of
 from hybridlat.model.family.shipped import FAMILY_OF
 from hybridlat.schema.device import Device
-from hybridlat.schema.estimate import Memory
+from hybridlat.schema.memory import Memory
 from hybridlat.schema.target import Target
 
 _VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"})

@@ -25,7 +25,8 @@ from hybridlat.estimate.compose.target_composition import (
 from hybridlat.estimate.gate import MeasurementPlan
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.predict.source import Origin
-from hybridlat.schema.estimate import Estimate, EstimateWarning, WarningCode, half_width_share
+from hybridlat.schema.cell_estimate import half_width_share
+from hybridlat.schema.estimate import Estimate, EstimateWarning, WarningCode
 from hybridlat.schema.measurement import MachineLoad
 from hybridlat.schema.target import Target
 

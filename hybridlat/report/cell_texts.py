@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hybridlat.report.units import RESOLUTION_US, plus_minus_text, reach_text
-from hybridlat.schema.estimate import CellEstimate, Estimate, LatencySource, half_width_share
+from hybridlat.schema.cell_estimate import CellEstimate, LatencySource, half_width_share
+from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.structure import CellStructure, Kernel
 
 QUANTISING = ("QuantizeLinear", "DequantizeLinear")

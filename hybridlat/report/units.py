@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hybridlat.report.table import Cell
-from hybridlat.schema.estimate import Estimate, half_width_share
+from hybridlat.schema.cell_estimate import half_width_share
+from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.shown import ALL, part_text
 
 

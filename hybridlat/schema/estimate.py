@@ -9,15 +9,15 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
 from hybridlat.errors import InputError
+from hybridlat.schema.cell_estimate import CellEstimate
+from hybridlat.schema.memory import Memory
 from hybridlat.schema.shown import NOTHING, Shown, part_text
 from hybridlat.schema.structure import Structure
 
 ESTIMATE_FORMAT = 1
-LatencySource = Literal["measured", "predicted", "unsupported"]
 NetworkSource = Literal["measured", "composed"]
 Grade = Literal["measured", "good", "rough", "order of magnitude"]
 Verdict = Literal["within", "over", "unsure"]
-MemoryVerdict = Literal["fits", "tight", "too large"]
 OriginCode = Literal[
     "public-timings", "other-precision", "other-version", "other-device", "device-unmeasured",
     "data-sheet-only",
@@ -51,64 +51,6 @@ class EstimateWarning:
 
     def __str__(self) -> str:
         return self.text
-
-
-@dataclass(frozen=True, slots=True)
-class CellEstimate:
-    """One row of a report: all uses of one cell in the network.
-
-    Attributes:
-        signature: 32 hex digits of what the cell computes, without names and weights.
-        ops: its kernels in order, such as ``Conv+Relu``.
-        nodes: every operator of the file in any of the uses.
-        uses: how often the network runs it.
-        latency_us: of one use, in microseconds; None where it is unsupported.
-        interval_us: the ends of the interval of one use, in microseconds.
-        share: the part of the sum of cells that all uses take, 0..1.
-        source: ``measured``, ``predicted`` or ``unsupported``.
-        reason: what a prediction rests on, if not on the target's own model, or why it is doubtful.
-        trusted: False where the prediction is far from all that its model was trained on.
-    """
-
-    signature: str
-    ops: tuple[str, ...]
-    nodes: tuple[str, ...] = field(repr=False)
-    uses: int
-    latency_us: float | None
-    interval_us: tuple[float, float] | None
-    share: float
-    source: LatencySource
-    reason: str = ""
-    trusted: bool = True
-
-    @property
-    def total_us(self) -> float | None:
-        """The time of all uses in microseconds; None where there is no latency."""
-        return None if self.latency_us is None else self.uses * self.latency_us
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """What a network takes of a device's memory: weights, and the activations that live at once.
-
-    ``total_bytes`` has what the engine adds, at least and at most; None where that is unknown, as
-    ``device_bytes`` may be. ``system_bytes`` of those the system and other programs usually take.
-    """
-
-    weights_bytes: int
-    activations_bytes: int
-    total_bytes: tuple[int, int] | None = None
-    device_bytes: int | None = None
-    system_bytes: int = 0
-
-    @property
-    def verdict(self) -> MemoryVerdict | None:
-        """``fits`` beside the system at most, ``too large`` alone at least; else ``tight``."""
-        if self.total_bytes is None or self.device_bytes is None:
-            return None
-        if self.total_bytes[1] + self.system_bytes <= self.device_bytes:
-            return "fits"
-        return "too large" if self.total_bytes[0] > self.device_bytes else "tight"
 
 
 @dataclass(frozen=True, repr=False)
@@ -362,31 +304,3 @@ class Estimate(Shown):
                 "limit_share": limit[1] if limit else None,
             }
         return body
-
-
-@dataclass(frozen=True, slots=True)
-class CellPrediction:
-    """What the model says of one cell it has not seen measured.
-
-    ``interval_us`` is at the model's stated confidence. ``trusted`` is False outside what the model
-    was trained on, and ``reason`` then says why (``outside the training range: K=4608`` …);
-    ``latency_us`` None means the model cannot say anything (an operator it has never seen).
-    """
-
-    latency_us: float | None
-    interval_us: tuple[float, float] | None
-    trusted: bool
-    reason: str = ""
-
-
-def half_width_share(
-    latency_us: float | None, interval_us: tuple[float, float] | None
-) -> float | None:
-    """The farther end of the interval from the latency, over the latency (0..).
-
-    It is what a tolerance is held against. None where either is missing.
-    """
-    if not latency_us or interval_us is None or math.isinf(interval_us[1]):
-        return None
-    low_us, high_us = interval_us
-    return max(high_us - latency_us, latency_us - low_us) / latency_us

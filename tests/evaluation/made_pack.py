@@ -12,8 +12,8 @@ import numpy as np
 from experiments.public_data.convolutions import Convolution, conv_cell
 from hybridlat.graph.signature import Signature
 from hybridlat.model.geometry import Geometry
+from hybridlat.schema.cell_estimate import CellPrediction
 from hybridlat.schema.device import Device
-from hybridlat.schema.estimate import CellPrediction
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store

@@ -6,7 +6,8 @@ import dataclasses
 import math
 from typing import Any
 
-from hybridlat.schema.estimate import CellEstimate, Estimate, EstimateWarning, LatencySource
+from hybridlat.schema.cell_estimate import CellEstimate, LatencySource
+from hybridlat.schema.estimate import Estimate, EstimateWarning
 from hybridlat.schema.structure import (
     CellPosition,
     CellStructure,

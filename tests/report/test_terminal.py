@@ -18,7 +18,8 @@ from rich.console import Console
 
 from hybridlat.report import compare, terminal
 from hybridlat.report.units import why_untrusted
-from hybridlat.schema.estimate import Estimate, EstimateWarning, LatencySource
+from hybridlat.schema.cell_estimate import LatencySource
+from hybridlat.schema.estimate import Estimate, EstimateWarning
 from tests.report.estimates import described, long_tail, residual, untrusted
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "report"

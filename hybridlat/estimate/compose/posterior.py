@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.estimate.compose.sums import CellSum
-from hybridlat.schema.estimate import LatencySource
+from hybridlat.schema.cell_estimate import LatencySource
 
 Matrix = NDArray[np.float64]
 Block = tuple[list[int], Matrix]
