@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import helper, parser
 
+from hybridlat import Predictor
 from hybridlat.engines import onnxruntime as engine
 from hybridlat.engines import registry
 from hybridlat.errors import LONGEST_MESSAGE, InputError, NetworkError
@@ -119,10 +120,11 @@ def test_weights_are_not_filled_to_lower_a_network() -> None:
     assert large.origins == small.origins
 
 
-def test_tensors_that_few_devices_hold_are_named() -> None:
-    network = read_network(model("{ y = Relu(x) }"), shapes={"x": (1, 1, 100_000, 100_000)})
-    (warning,) = registry.lower(network, CPU).warnings
-    assert "reads and writes 80 GB" in warning
+def test_tensors_that_no_device_holds_are_named() -> None:
+    file = model("{ y = Relu(x) }")
+    with Predictor("l4/tensorrt/fp16", measure="never") as predictor:
+        memory = predictor.predict(file, shapes={"x": (1, 1, 100_000, 100_000)}).memory
+    assert memory is not None and memory.verdict == "too large"
 
 
 def test_an_operator_of_constants_that_stays_is_lowered() -> None:
