@@ -123,7 +123,7 @@ def show(rows: Sequence[ResultRow], report: TargetReport | None, everything: boo
 @click.command()
 @options.store
 def mlflow(store: str | None) -> None:
-    """Show in a browser what evaluate and train recorded, the newest comparison first.
+    """Show in a browser what evaluate and train recorded, the newest evaluation first.
 
     Becomes MLflow's server of the runs of MLFLOW_TRACKING_URI, else of those of the file beside the
     store, for this machine alone, and prints the address of the page to open; Ctrl-C stops it. A
@@ -136,9 +136,9 @@ def mlflow(store: str | None) -> None:
     tracker = tracking.open_tracker(store or default_url())
     if not tracker.uri:
         raise MissingExtra("mlflow", "track", "hybridlat mlflow")
-    run = tracker.newest_comparison()
+    run = tracker.newest_evaluation()
     if not run:
-        aside("there is no comparison yet: hybridlat evaluate --target T makes one")
+        aside("there is no evaluation yet: hybridlat evaluate --target T makes one")
     if address := tracker.address(run):
         click.echo(address)
         return

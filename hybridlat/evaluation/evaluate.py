@@ -1,7 +1,7 @@
 """Judge predictions on held-out networks: per target, every regime, ours and every baseline.
 
 A target that cannot be judged is a row with its reason, and costs the others nothing. Every other
-row is a flat MLflow run, and one more compares the targets.
+one is an MLflow run, with a run for each method below it.
 """
 
 from __future__ import annotations
@@ -9,11 +9,9 @@ from __future__ import annotations
 import math
 import shlex
 import sys
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from importlib import metadata
 
 from hybridlat.errors import HybridlatError, InputError
 from hybridlat.estimate.lookup.asked_target import known_target
@@ -96,7 +94,6 @@ def evaluate_targets(
         named = [known_target(target, opened) for target in targets]
         order = named or known_targets(opened)
         judge = _Judge(order, chosen, opened, on_message)
-        call = uuid.uuid4().hex[:8]
 
         @cache
         def tracker() -> tracking.Tracker:
@@ -108,6 +105,7 @@ def evaluate_targets(
 
         rows: list[ResultRow] = []
         reports: list[TargetReport] = []
+        logged: list[str] = []
         try:
             for index, target in enumerate(order):
                 if len(order) > 1:
@@ -123,21 +121,22 @@ def evaluate_targets(
                     new = [ResultRow(str(target), "", "", none, None, None, 0, 0, reason=why)]
                     on_message(f"{target} is left out: {why}")
                 else:
-                    about = _about(report, config, opened.place.address)
                     new = report.rows()
                     reports.append(report)
                 try:
                     if report is not None:
-                        new = leaderboard.log(tracker(), call, report, about)
+                        about = _about(report, config, opened.place.address)
+                        new, run = leaderboard.log(tracker(), report, about)
+                        logged += [run] if run else []
                 finally:  # an interruption of what MLflow takes costs no figures
                     rows += new
                     if on_evaluated is not None:
                         on_evaluated(new, report)
         finally:
-            if reports and tracker().uri:
-                with tracking.untracked():
-                    at = _compared(tracker(), call, rows, store)
-                    on_message(f"the figures are in MLflow:\n{at}")
+            if logged:
+                where = "" if store is None else f" --store {shlex.quote(without_password(store))}"
+                page = tracker().address(logged[0] if len(logged) == 1 else "")
+                on_message(f"the figures are in MLflow:\n{page or f'hybridlat mlflow{where}'}")
         if not reports:
             reasons = "; ".join(row.reason for row in rows[:3])
             raise InputError(f"none of the {len(rows)} targets can be judged: {reasons}")
@@ -249,22 +248,8 @@ def sources_of(target: Target, store: Store) -> list[RecordSource]:
     return [store, *packs.packs_for(target)]
 
 
-def _compared(
-    tracker: tracking.Tracker, call: str, rows: Sequence[ResultRow], store: str | None
-) -> str:
-    targets = list(dict.fromkeys(row.target for row in rows if not row.reason))
-    name = targets[0] if len(targets) == 1 else f"{len(targets)} targets"
-    text = leaderboard.summary(rows)
-    tags = {tracking.KIND: tracking.COMPARISON, "call": call, tracking.DESCRIPTION: text}
-    with tracker.run(f"{tracking.COMPARISON} · {name}", tags) as run:
-        run.artifact("leaderboard.md", leaderboard.markdown(rows))
-    where = "" if store is None else f" --store {shlex.quote(without_password(store))}"
-    return tracker.address(run.id) or f"hybridlat mlflow{where}"
-
-
 def _about(report: TargetReport, config: FitConfig, store: str) -> dict[str, object]:
     return {
-        "hybridlat": metadata.version("hybridlat"),
         "store": store,
         "data_hash": report.data_hash,
         "seed": config.seed,

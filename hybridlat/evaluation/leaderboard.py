@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from hybridlat.evaluation import tracking
-from hybridlat.evaluation.metrics import OWN, PARTS, ResultRow, TargetReport
+from hybridlat.evaluation.metrics import OWN, PARTS, MethodResult, ResultRow, TargetReport
+from hybridlat.evaluation.pictures import pictures
 from hybridlat.report.table import Column, Table, titled
 from hybridlat.report.units import percent_text
 
-_EVALUATION = "evaluation"
 _MOST_LINES = 2000
 _COLUMNS = (*titled("regime", "method"), *titled(
     "RMSPE %", "MAPE %", "answered", "coverage", "≤10 %", "width", "measured", "≤5 %", "device s",
@@ -186,39 +187,94 @@ def summary(rows: Sequence[ResultRow]) -> str:
 
 
 def log(
-    tracker: tracking.Tracker, call: str, report: TargetReport, about: Mapping[str, object]
-) -> list[ResultRow]:
-    """The rows of a report, each with the run that it is logged in, beside parameters ``about``.
+    tracker: tracking.Tracker, report: TargetReport, parameters: Mapping[str, object]
+) -> tuple[list[ResultRow], str]:
+    """The rows of a report, each with its method's run, and the run of all that is above those.
 
     Where MLflow fails, that is a warning, and the rows from there on have no run.
     """
-    rows = list(report.rows())
-    with tracking.untracked():
-        for place, row in enumerate(rows):
-            what = {"regime": row.regime, "method": row.method, "target": row.target}
-            tags = {tracking.KIND: _EVALUATION, "call": call, **what}
-            figures = {
-                **dataclasses.asdict(row.score), "answered_share": row.answered_share,
-                "noise_floor": row.noise_floor, "cells": row.cells, "rmspe_sd": row.rmspe_sd,
-                "networks": row.networks or None,  # none in a regime of single cells
-            }  # fmt: skip
-            with tracker.run(" · ".join(what.values()), tags) as run:
-                run.log({**what, **about}, figures)
-                if row.method == OWN and run.id:
-                    _log_behind(run, row, report)
-            rows[place] = dataclasses.replace(row, mlflow_run=run.id)
-    return rows
+    rows, page = report.rows(), ""
+    about = tracking.about(report.target, tracking.EVALUATION)
+    text = {tracking.DESCRIPTION: summary(rows)} if tracker.uri else {}
+    with tracking.untracked(), tracker.run(f"{report.target} · evaluate", about | text) as above:
+        page = above.id
+        above.log(parameters, _headline(report, rows))
+        for method in dict.fromkeys(row.method for row in rows):
+            tags = {**about, tracking.KIND: "method", "method": method}
+            with tracker.run(f"{method} · {report.target}", tags) as run:
+                results = [each for each in report.results if each.method == method]
+                run.log({"method": method, **parameters}, merged(map(figures, results)))
+                if method == OWN:
+                    run.log(metrics=_calibration(report))
+                    run.artifact("per_network.json", _answers(results))
+            rows = [replace(r, mlflow_run=run.id) if r.method == method else r for r in rows]
+        if page:
+            above.artifact("leaderboard.md", markdown(rows))
+            above.artifact("leaderboard.json", [_flat(row) for row in ordered(rows)])
+            for name, picture in pictures(report).items():
+                above.artifact(name, picture)
+    return rows, page
 
 
-def _log_behind(run: tracking.TrackedRun, row: ResultRow, report: TargetReport) -> None:
+def figures(result: MethodResult) -> tracking.Metrics:
+    """Metrics of a method in a regime: the main ones by themselves, so that charts begin there.
+
+    A regime ``cells@300`` is the point at step 300 of the learning curve ``cells``.
+    """
+    name, _, number = result.regime.partition("@")
+    regime, step = (name, int(number)) if number.isdigit() else (result.regime, 0)
+    others = {**dataclasses.asdict(result.score), "predict_ms": result.predict_ms}
+    main = {name: others.pop(name) for name in ("rmspe", "coverage")}
+    main["median"] = result.median
+    parts = {regime: main, f"{regime} more": {**others, "rmspe_sd": result.rmspe_sd}}
+    return {(f"{p}/{n}", step): value for p, part in parts.items() for n, value in part.items()}
+
+
+def _headline(report: TargetReport, rows: Sequence[ResultRow]) -> tracking.Metrics:
+    """Our main figures in each regime, beside those of the best rival and the noise floor."""
+    of = {(each.regime, each.method): figures(each) for each in report.results}
+    made = dict(_calibration(report))
+    for (_, method), metrics in of.items():
+        if method == OWN:
+            made |= {key: v for key, v in metrics.items() if " more/" not in key[0]}
+    for row in best(rows, but={OWN, *PARTS}):
+        for key, value in of[row.regime, row.method].items():
+            if key[0].endswith(("/rmspe", "/median")):
+                made[f"{key[0]}_of_rival", key[1]] = value
+    for row in rows:
+        if row.method == OWN and row.noise_floor is not None:
+            made[f"{row.regime}/rmspe_floor", 0] = row.noise_floor
+    return made
+
+
+def _calibration(report: TargetReport) -> tracking.Metrics:
+    """How often intervals hold the latency: a curve, whose step is what they state in percent."""
+    return {
+        (f"{regime}/calibration", round(100 * level.confidence)): level.coverage
+        for regime, levels in report.calibration.items()
+        for level in levels
+    }
+
+
+def merged(each: Iterable[tracking.Metrics]) -> tracking.Metrics:
+    """All of them in one mapping."""
+    return {key: value for metrics in each for key, value in metrics.items()}
+
+
+def _flat(row: ResultRow) -> dict[str, object]:
+    """A row for MLflow's tables, which have no columns of lists."""
+    return {name: value for name, value in row.to_json().items() if name != "calibration"}
+
+
+def _answers(results: Iterable[MethodResult]) -> list[dict[str, object]]:
     lines = []
-    for p in report.predictions(row.regime)[:_MOST_LINES]:
-        low_us, high_us = p.interval_us or (None, None)
-        lines.append({
-            "name": p.name, "true_us": p.true_us, "predicted_us": p.predicted_us,
-            "error_percent": 100 * p.error_share, "low_us": low_us, "high_us": high_us,
-            "measured_share": p.measured_share, "cells_measured": p.cells_measured,
-            "device_s": p.device_s,
-        })  # fmt: skip
-    run.artifact("per_network.json", lines)
-    run.artifact("calibration.json", [level.to_json() for level in row.calibration])
+    for result in results:
+        for p in result.predictions[:_MOST_LINES]:
+            low_us, high_us = p.interval_us or (None, None)
+            lines.append({
+                "regime": result.regime, "name": p.name, "true_us": p.true_us,
+                "predicted_us": p.predicted_us, "error_percent": 100 * p.error_share,
+                "low_us": low_us, "high_us": high_us, "measured_share": p.measured_share,
+                "cells_measured": p.cells_measured, "device_s": p.device_s,
+            })  # fmt: skip
+    return lines

@@ -235,6 +235,13 @@ class MethodResult:
         return mean_score([score(one) for one in self.trials])
 
     @property
+    def median(self) -> float | None:
+        """Median of the absolute errors of all trials, in percent."""
+        errors = [abs(p.error_share) for one in self.trials for p in one]
+        known = [100 * error for error in errors if math.isfinite(error)]
+        return statistics.median(known) if known else None
+
+    @property
     def rmspe_sd(self) -> float | None:
         """Standard deviation of the RMSPE over trials; None where there is one alone."""
         errors = [each for one in self.trials if (each := score(one).rmspe) is not None]

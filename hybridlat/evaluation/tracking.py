@@ -11,14 +11,16 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import platform
 import re
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hybridlat.board import BoardError
 from hybridlat.board.lock import held
@@ -27,11 +29,16 @@ from hybridlat.estimate.lookup.models import user_models_folder
 from hybridlat.schema.target import Target
 from hybridlat.store.place import StorePlace, without_password
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 EXPERIMENT = "hybridlat"
 CHAMPION = "champion"
 KIND = "kind"
-"""The tag that says whether a run is an evaluation, a comparison or a training."""
-COMPARISON = "comparison"
+"""The tag of a run: ``EVALUATION``, ``training``, or ``method`` for a part of an evaluation."""
+EVALUATION = "evaluation"
+Metrics = Mapping[tuple[str, int], float | None]
+"""Figures of merit by name and step, 0 but in curves. None is left out."""
 DESCRIPTION = "mlflow.note.content"
 _MOST_PARAMETER = 500
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
@@ -82,30 +89,34 @@ class TrackedRun:
     def log(
         self,
         parameters: Mapping[str, object] = {},
-        metrics: Mapping[str, float | None] = {},
+        metrics: Metrics | None = None,
         tags: Mapping[str, str] = {},
     ) -> None:
-        """Inputs of the run, figures of merit (None is left out), and what runs are found by."""
+        """Parameters of the run, figures of merit, and what runs are filtered by."""
         if self.client is not None:
             from mlflow.entities import Metric, Param, RunTag
 
             now = int(time.time() * 1000)
             given = [Param(name, str(v)[:_MOST_PARAMETER]) for name, v in parameters.items()]
-            known = {name: float(v) for name, v in metrics.items() if v is not None}
-            figures = [Metric(_metric_name(name), v, now, 0) for name, v in known.items()]
+            figures = []
+            for (name, step), value in (metrics or {}).items():
+                if value is not None:
+                    figures.append(Metric(_metric_name(name), float(value), now, step))
             marks = [RunTag(name, value) for name, value in tags.items()]
             with _calling("log a run"):
                 self.client.log_batch(self.id, figures, given, marks)
 
-    def artifact(self, name: str, content: str | Sequence[Mapping[str, object]]) -> None:
-        """A text, or the rows of a table (its name ending in ``.json``); nothing without any."""
+    def artifact(self, name: str, content: str | Figure | Sequence[Mapping[str, object]]) -> None:
+        """A text, a picture, or the rows of a table (``.json``); nothing where it is empty."""
         if self.client is not None and content:
             with _calling(f"keep {name}"):
                 if isinstance(content, str):
                     self.client.log_text(self.id, content, name)
-                else:
+                elif isinstance(content, Sequence):
                     columns = {key: [row[key] for row in content] for key in content[0]}
                     self.client.log_table(self.id, columns, name)
+                else:
+                    self.client.log_figure(self.id, content, name)
 
 
 class Tracker:
@@ -114,6 +125,7 @@ class Tracker:
     def __init__(self, uri: str = "") -> None:
         self.uri = uri
         self._client: Any = None
+        self._open: list[str] = []
         if not uri:
             return
         mlflow = _quiet_mlflow()
@@ -133,14 +145,22 @@ class Tracker:
 
     @contextlib.contextmanager
     def run(self, name: str, tags: Mapping[str, str] | None = None) -> Iterator[TrackedRun]:
-        """A run, failed or killed when its block is; TrackingError where it cannot be started."""
+        """A run, failed or killed when its block is; TrackingError where it cannot be started.
+
+        A run that is opened in the block of another one stands below it.
+        """
         if self._client is None:
             yield TrackedRun()
             return
-        given = {"mlflow.source.name": "hybridlat", "mlflow.source.type": "LOCAL", **(tags or {})}
         with _calling("start a run"):
+            from mlflow.tracking.context.registry import resolve_tags
+
+            given = {**resolve_tags(), "mlflow.source.name": "hybridlat", **(tags or {})}
+            if self._open:
+                given["mlflow.parentRunId"] = self._open[-1]
             made = self._client.create_run(self._experiment, run_name=name, tags=given)
         status = "FAILED"
+        self._open.append(made.info.run_id)
         try:
             yield TrackedRun(self._client, made.info.run_id)
             status = "FINISHED"
@@ -148,6 +168,7 @@ class Tracker:
             status = "KILLED"
             raise
         finally:
+            self._open.pop()
             with untracked(), _calling("end a run"):
                 self._client.set_terminated(made.info.run_id, status)
 
@@ -168,11 +189,11 @@ class Tracker:
         # Where MLflow knows the word, what stands beside the page is not for language models.
         return f"{page}?workflowType=machine_learning" if server else ""
 
-    def newest_comparison(self) -> str:
-        """The run that the last evaluation is compared in; empty where there is none."""
+    def newest_evaluation(self) -> str:
+        """The run of the last target that was judged; empty where there is none."""
         with _calling("look for a run"):
             found = self._client.search_runs(
-                [self._experiment], f"tags.{KIND} = '{COMPARISON}'", max_results=1,
+                [self._experiment], f"tags.{KIND} = '{EVALUATION}'", max_results=1,
                 order_by=["attributes.start_time DESC"],
             )  # fmt: skip
         return str(found[0].info.run_id) if found else ""
@@ -253,6 +274,17 @@ def tracker_or_none(store_url: str) -> Tracker:
     with untracked():
         tracker = open_tracker(store_url)
     return tracker
+
+
+def about(target: Target, kind: str) -> dict[str, str]:
+    """What the runs of a target are filtered by."""
+    return {
+        KIND: kind,
+        "target": str(target),
+        "engine": target.engine,
+        "hybridlat": metadata.version("hybridlat"),
+        "machine": platform.node(),
+    }
 
 
 def model_name(target: Target) -> str:

@@ -12,17 +12,17 @@ import shutil
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hybridlat.errors import InputError
 from hybridlat.estimate.lookup import models, whole_networks
 from hybridlat.estimate.predict import family
-from hybridlat.evaluation import tracking
+from hybridlat.evaluation import leaderboard, tracking
 from hybridlat.evaluation.cross_fitting import FOLDS, device_of
 from hybridlat.evaluation.dataset import Dataset, OnlyNetworks, load
 from hybridlat.evaluation.evaluate import refuse_few, sources_of
-from hybridlat.evaluation.metrics import Score
+from hybridlat.evaluation.metrics import OWN, MethodResult, Score
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.steady_sums import steady_fits
 from hybridlat.model.training_problem import FitConfig
@@ -94,8 +94,8 @@ def train_target(
         device = options.device or device_of(target, opened)
         config = FitConfig(device, target.precision, options.seed, _priors(target, dataset))
         tracker = tracking.tracker_or_none(opened.url) if options.track else tracking.Tracker()
-        about = {tracking.KIND: "training", "target": str(target)}
-        with tracker.run_or_none(f"train {target}", about) as run:
+        about = tracking.about(target, "training")
+        with tracker.run_or_none(f"{target} · train", about) as run:
             candidate = Candidate(dataset, config, on_message)
             folder, version = scratch / "new", ""
             candidate.save(folder)
@@ -177,13 +177,12 @@ def _record(run: tracking.TrackedRun, candidate: Candidate, verdict: Verdict, st
             "held_out": candidate.held_out,
         },
         {
-            "held_out_rmspe": verdict.rmspe,
-            "champion_rmspe": verdict.champion_rmspe,
-            **{
-                f"{regime}/{name}": value
-                for regime, score in candidate.scores.items()
-                for name, value in asdict(score).items()
-            },
+            ("rmspe", 0): verdict.rmspe,
+            ("rmspe_of_champion", 0): verdict.champion_rmspe,
+            **leaderboard.merged(
+                leaderboard.figures(MethodResult(regime, OWN, [predictions]))
+                for regime, predictions in candidate.predictions.items()
+            ),
         },
         {"accepted": str(verdict.accepted).lower(), "reason": verdict.reason},
     )

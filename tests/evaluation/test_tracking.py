@@ -13,7 +13,8 @@ from click.testing import CliRunner
 
 from hybridlat.cli import main as cli
 from hybridlat.estimate.lookup import models
-from hybridlat.evaluation import evaluate, tracking
+from hybridlat.evaluation import evaluate, leaderboard, tracking
+from hybridlat.evaluation.metrics import MethodResult, Prediction
 from tests.evaluation.made_pack import DEVICE, TARGET, FlatModel
 
 
@@ -46,7 +47,7 @@ def test_without_mlflow_nothing_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setattr(tracking, "find_spec", lambda _: None)
     tracker = tracking.open_tracker(f"sqlite:///{tmp_path / 's.db'}")
     with tracker.run("x") as run:
-        run.log(metrics={"a": 1.0})
+        run.log(metrics={("a", 0): 1.0})
         assert tracker.register(TARGET, run, tmp_path, "d") == ""
     assert not (tmp_path / "mlflow.db").exists()
 
@@ -66,44 +67,73 @@ def test_a_failing_run_is_marked_failed(tracked: str) -> None:
     assert run.info.status == "FAILED"
 
 
-def test_every_row_of_an_evaluation_is_a_run(tracked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def flat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Evaluations take no fits: where what is tested is not the model."""
     monkeypatch.setattr("hybridlat.model.fit.fit_model", lambda *_, **__: FlatModel())
     monkeypatch.setattr(evaluate, "device_of", lambda *_: DEVICE)
-    chosen = evaluate.EvaluationOptions(baselines=["roofline"])
-    said: list[str] = []
+
+
+@pytest.mark.usefixtures("flat")
+def test_an_evaluation_is_a_run_with_one_for_each_method(tracked: str) -> None:
+    chosen = evaluate.EvaluationOptions(baselines=["roofline", "flops_linear"])
+    messages: list[str] = []
     evaluation = evaluate.evaluate_targets(
-        [TARGET], chosen, store=tracked, on_message=lambda text: said.extend(text.split(":\n"))
+        [TARGET], chosen, store=tracked, on_message=lambda text: messages.extend(text.split(":\n"))
     )
-    client = client_of(tracked)
-    runs = {run.info.run_id: run for run in runs_kept(tracked)}
-    assert said[-2:] == ["the figures are in MLflow", f"hybridlat mlflow --store {tracked}"]
-    newest = tracking.open_tracker(tracked).newest_comparison()
-    assert runs[newest].info.run_name == f"comparison · {TARGET}"
-    table = runs[newest].data.tags["mlflow.note.content"]
-    assert f"| {TARGET} | unseen | 14 networks |" in table and "| noise floor |" in table
-    assert set(runs) == {newest, *(row.mlflow_run for row in evaluation.rows)}
-    for row in evaluation.rows:
-        run = runs[row.mlflow_run]
-        kept = {name: run.data.tags.get(name) for name in ("kind", "target", "regime", "method")}
-        assert list(kept.values()) == ["evaluation", row.target, row.regime, row.method]
-        assert run.info.run_name == f"{row.regime} · {row.method} · {row.target}"
-        assert run.info.status == "FINISHED"
-        assert "mlflow.parentRunId" not in run.data.tags
-        assert run.data.metrics["rmspe"] == pytest.approx(row.score.rmspe, rel=1e-3)
-        assert run.data.metrics["answered_share"] == pytest.approx(row.answered_share, rel=1e-3)
-        assert {"target", "regime", "method", "protocol"} <= set(run.data.params)
-        assert run.data.params["data_hash"] == evaluation.reports[0].data_hash
-        assert run.data.metrics.get("networks") in (14, None)  # None: single cells
-    own = next(r for r in evaluation.rows if (r.regime, r.method) == ("unseen", "hybridlat"))
-    names = {item.path for item in client.list_artifacts(own.mlflow_run)}
-    assert names == {"per_network.json", "calibration.json"}
-    baseline = next(r for r in evaluation.rows if r.method == "roofline")
-    assert not client.list_artifacts(baseline.mlflow_run)
+    assert messages[-2:] == ["the figures are in MLflow", f"hybridlat mlflow --store {tracked}"]
+    client, kept = client_of(tracked), runs_kept(tracked)
+    runs = {run.data.tags.get("method", "parent"): run for run in kept}
+    assert len(kept) == 4 and set(runs) == {"parent", "hybridlat", "roofline", "flops_linear"}
+    parent = runs.pop("parent")
+    above = parent.info.run_id
+    assert tracking.open_tracker(tracked).newest_evaluation() == above
+    assert parent.info.run_name == f"{TARGET} · evaluate"
+    assert "| unseen | 14 networks |" in parent.data.tags["mlflow.note.content"]
+    rows = {(row.regime, row.method): row for row in evaluation.rows}
+    own, floor = rows["unseen", "hybridlat"].score, rows["unseen", "hybridlat"].noise_floor
+    rival = min(rows["unseen", name].score.rmspe or 0 for name in chosen.methods)
+    seen = {name: parent.data.metrics[f"unseen/{name}"] for name in ("rmspe", "coverage")}
+    assert seen == pytest.approx({"rmspe": own.rmspe, "coverage": own.coverage})
+    assert parent.data.metrics["unseen/rmspe_of_rival"] == pytest.approx(rival)
+    assert parent.data.metrics.get("unseen/rmspe_floor") == floor
+    assert parent.data.metrics["unseen/median"] == pytest.approx(
+        next(r for r in evaluation.reports[0].results if r.regime == "unseen").median
+    )
+    for name, run in runs.items():
+        assert run.info.run_name == f"{name} · {TARGET}" and run.info.status == "FINISHED"
+        assert run.data.tags["mlflow.parentRunId"] == above
+        assert [run.data.tags[tag] for tag in ("kind", "target", "engine")] == [
+            "method", str(TARGET), TARGET.engine
+        ]  # fmt: skip
+        assert {row.mlflow_run for row in evaluation.rows if row.method == name} == {
+            run.info.run_id
+        }
+        rmspe = run.data.metrics["unseen/rmspe"]
+        assert rmspe == pytest.approx(rows["unseen", name].score.rmspe)
+    # Intervals at each confidence, and cells learned from ever more others, are curves.
+    curve = client.get_metric_history(above, "unseen/calibration")
+    assert {90, 50} <= {point.step for point in curve}
+    names = {item.path for item in client.list_artifacts(above)}
+    assert names == {
+        "leaderboard.json", "leaderboard.md", "predicted.png", "families.png", "calibration.png"
+    }  # fmt: skip
+    below = client.list_artifacts(runs["hybridlat"].info.run_id)
+    assert [item.path for item in below] == ["per_network.json"]
+
+
+def test_regimes_of_a_number_are_points_of_a_curve() -> None:
+    answers = [[Prediction("a", 100.0, 90.0), Prediction("b", 100.0, 130.0)]]
+    result = MethodResult("cells@300", "roofline", answers)
+    metrics = leaderboard.figures(result)
+    assert metrics["cells/median", 300] == pytest.approx(20.0)
+    assert metrics["cells more/answered", 300] == 2
+    assert ("gated@5%/rmspe", 0) in leaderboard.figures(MethodResult("gated@5%", "x", answers))
 
 
 def test_where_the_figures_are_seen(tracked: str) -> None:
     tracker = tracking.open_tracker(tracked)
-    assert tracker.address("") == "" == tracker.newest_comparison()
+    assert tracker.address("") == "" == tracker.newest_evaluation()
     assert tracker.address("7", "http://here:1").startswith("http://here:1/#/experiments/")
     tracker.uri = "https://user:secret@tracking.example/"
     assert "tracking.example/#/experiments/1/runs/7?" in tracker.address("7")
@@ -115,7 +145,7 @@ def test_tracking_is_quiet(tracked: str) -> None:
     code = (
         "import sys; from hybridlat.evaluation.tracking import open_tracker\n"
         "t = open_tracker(sys.argv[1])\n"
-        "with t.run('a') as r: r.log(metrics={'x': 1.0}); r.artifact('a.md', 'x')"
+        "with t.run('a') as r: r.log(metrics={('x', 0): 1.0}); r.artifact('a.md', 'x')"
     )
     root = Path(__file__).parents[2]
     done = subprocess.run(
@@ -131,7 +161,7 @@ def test_the_page_listens_on_this_machine_alone(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("MLFLOW_S3_ENDPOINT_URL", "kept")
     started: list[Any] = []
     monkeypatch.setattr(os, "execve", lambda *words: started.append(words))
-    monkeypatch.setattr(tracking.Tracker, "newest_comparison", lambda _: "7")
+    monkeypatch.setattr(tracking.Tracker, "newest_evaluation", lambda _: "7")
     with CliRunner().isolation() as (out, _, _):
         assert cli.run(["mlflow", "--store", "sqlite://"]) == 0
         address = out.getvalue().decode()
