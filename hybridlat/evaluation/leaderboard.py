@@ -199,6 +199,8 @@ def log(
     with tracking.untracked(), tracker.run(f"{report.target} · evaluate", about | text) as above:
         page = above.id
         above.log(parameters, _headline(report, rows))
+        counts = {"cells": report.cells, "networks": report.networks}
+        above.inputs(str(report.target), report.data_hash, str(parameters["store"]), counts)
         for method in dict.fromkeys(row.method for row in rows):
             tags = {**about, tracking.KIND: "method", "method": method}
             with tracker.run(f"{method} · {report.target}", tags) as run:

@@ -9,13 +9,14 @@ use. Whatever MLflow raises is a TrackingError, which costs a command its tracki
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import platform
 import re
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
@@ -41,7 +42,9 @@ Metrics = Mapping[tuple[str, int], float | None]
 """Figures of merit by name and step, 0 but in curves. None is left out."""
 DESCRIPTION = "mlflow.note.content"
 _MOST_PARAMETER = 500
+_MOST_DIGEST = 36
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
+_LOGGERS = ("mlflow", "alembic", "alembic.runtime.migration")
 _log = logging.getLogger(__name__)
 
 QUIET = {
@@ -60,9 +63,8 @@ class TrackingError(HybridlatError):
 
 @contextlib.contextmanager
 def _calling(what: str) -> Iterator[None]:
-    """MLflow's own failures as one sentence; its warnings are suppressed."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    """MLflow's own failures as one sentence; it prints nothing meanwhile."""
+    with _quiet():
         try:
             yield
         except Exception as error:  # of MLflow, its drivers and its migrations: any
@@ -106,17 +108,27 @@ class TrackedRun:
             with _calling("log a run"):
                 self.client.log_batch(self.id, figures, given, marks)
 
-    def artifact(self, name: str, content: str | Figure | Sequence[Mapping[str, object]]) -> None:
+    def artifact(self, name: str, content: str | Figure | list[dict[str, Any]]) -> None:
         """A text, a picture, or the rows of a table (``.json``); nothing where it is empty."""
         if self.client is not None and content:
             with _calling(f"keep {name}"):
                 if isinstance(content, str):
                     self.client.log_text(self.id, content, name)
-                elif isinstance(content, Sequence):
+                elif isinstance(content, list):
                     columns = {key: [row[key] for row in content] for key in content[0]}
                     self.client.log_table(self.id, columns, name)
                 else:
                     self.client.log_figure(self.id, content, name)
+
+    def inputs(self, name: str, digest: str, store: str, counts: Mapping[str, int]) -> None:
+        """The records that the run is about, as a data set."""
+        if self.client is not None:
+            from mlflow.entities import Dataset, DatasetInput
+
+            source, profile = json.dumps({"store": store}), json.dumps(dict(counts))
+            data = Dataset(name, digest[:_MOST_DIGEST], "hybridlat", source, profile=profile)
+            with _calling("log the records of a run"):
+                self.client.log_inputs(self.id, [DatasetInput(data)])
 
 
 class Tracker:
@@ -128,20 +140,23 @@ class Tracker:
         self._open: list[str] = []
         if not uri:
             return
-        mlflow = _quiet_mlflow()
         folder = _folder_of(uri)
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
+        registry = os.environ.get("MLFLOW_REGISTRY_URI") or uri
         with _calling(f"open {without_password(uri)}"), _alone(folder):
-            self._client = mlflow.MlflowClient(tracking_uri=uri, registry_uri=uri)
-            experiment = self._client.get_experiment_by_name(EXPERIMENT)
+            from mlflow import MlflowClient
+
+            self._client = MlflowClient(tracking_uri=uri, registry_uri=registry)
+            experiment = self._client.get_experiment_by_name(name)
             if experiment is None:
                 # MLflow would put artifacts below the folder it happens to be started in.
                 location = folder and (folder / "mlflow-artifacts").as_uri()
-                self._client.create_experiment(EXPERIMENT, artifact_location=location)
-                experiment = self._client.get_experiment_by_name(EXPERIMENT)
+                self._client.create_experiment(name, artifact_location=location)
+                experiment = self._client.get_experiment_by_name(name)
             self._experiment = str(experiment.experiment_id)
             if experiment.lifecycle_stage != "active":
                 self._client.restore_experiment(self._experiment)
-                _log.warning("MLflow's experiment %s was deleted: it is restored", EXPERIMENT)
+                _log.warning("MLflow's experiment %s was deleted: it is restored", name)
 
     @contextlib.contextmanager
     def run(self, name: str, tags: Mapping[str, str] | None = None) -> Iterator[TrackedRun]:
@@ -216,17 +231,27 @@ class Tracker:
             self._client.set_registered_model_alias(model_name(target), CHAMPION, version)
 
 
-def _quiet_mlflow() -> Any:
-    """Load MLflow so that it writes nothing to the terminal and makes no requests of its own."""
-    for name, value in QUIET.items():
-        os.environ.setdefault(name, value)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import mlflow
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """MLflow prints nothing and reports to nobody; then all is as the caller had it."""
+    added = {name: text for name, text in QUIET.items() if name not in os.environ}
+    os.environ.update(added)
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    levels: list[int] = []
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import mlflow  # noqa: F401  it sets the levels of its loggers
 
-    for name in ("mlflow", "alembic", "alembic.runtime.migration"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    return mlflow
+            levels += [logger.level for logger in loggers]
+            for logger in loggers:
+                logger.setLevel(logging.ERROR)
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=False):
+            logger.setLevel(level)
+        for name in added:
+            os.environ.pop(name, None)
 
 
 def _folder_of(uri: str) -> Path | None:

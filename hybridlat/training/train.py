@@ -186,6 +186,8 @@ def _record(run: tracking.TrackedRun, candidate: Candidate, verdict: Verdict, st
         },
         {"accepted": str(verdict.accepted).lower(), "reason": verdict.reason},
     )
+    counts = {"cells": len(dataset.cells), "networks": len(dataset.complete_networks)}
+    run.inputs(str(dataset.target), dataset.data_hash, store, counts)
     run.artifact("held_out.json", [
         {"regime": regime, "name": p.name, "true_us": p.true_us, "predicted_us": p.predicted_us,
          "error_percent": 100 * p.error_share}

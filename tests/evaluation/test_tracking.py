@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -114,12 +115,33 @@ def test_an_evaluation_is_a_run_with_one_for_each_method(tracked: str) -> None:
     # Intervals at each confidence, and cells learned from ever more others, are curves.
     curve = client.get_metric_history(above, "unseen/calibration")
     assert {90, 50} <= {point.step for point in curve}
+    [data] = parent.inputs.dataset_inputs
+    assert data.dataset.digest == evaluation.reports[0].data_hash
     names = {item.path for item in client.list_artifacts(above)}
     assert names == {
         "leaderboard.json", "leaderboard.md", "predicted.png", "families.png", "calibration.png"
     }  # fmt: skip
     below = client.list_artifacts(runs["hybridlat"].info.run_id)
     assert [item.path for item in below] == ["per_network.json"]
+
+
+@pytest.mark.parametrize("name", ["", "ours"])
+def test_the_callers_settings_count_and_stay(
+    name: str, tracked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", name)
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", f"sqlite:///{tmp_path / 'registry.db'}")
+    client = client_of(tracked)
+    loggers = [logging.getLogger(each) for each in ("mlflow", "alembic")]
+    before = dict(os.environ), [logger.level for logger in loggers]
+    with tracking.open_tracker(tracked).run("x") as run:
+        run.inputs("made", "abc", "store.db", {"cells": 7})
+    assert before == (dict(os.environ), [logger.level for logger in loggers])
+    kept = client.get_run(run.id)
+    assert client.get_experiment(kept.info.experiment_id).name == (name or "hybridlat")
+    [data] = kept.inputs.dataset_inputs
+    assert (data.dataset.name, data.dataset.digest) == ("made", "abc")
+    assert tracking.open_tracker(tracked)._client._registry_uri.endswith("registry.db")
 
 
 def test_regimes_of_a_number_are_points_of_a_curve() -> None:
