@@ -6,14 +6,17 @@ People see first the regimes that matter, hybridlat beside its rivals.
 from __future__ import annotations
 
 import dataclasses
+import platform
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from importlib import metadata
 
 from hybridlat.evaluation import tracking
 from hybridlat.evaluation.metrics import OWN, PARTS, MethodResult, ResultRow, TargetReport
 from hybridlat.evaluation.pictures import pictures
 from hybridlat.report.table import Column, Table, titled
 from hybridlat.report.units import percent_text
+from hybridlat.schema.target import Target
 
 _MOST_LINES = 2000
 _COLUMNS = (*titled("regime", "method"), *titled(
@@ -194,15 +197,15 @@ def log(
     Where MLflow fails, that is a warning, and the rows from there on have no run.
     """
     rows, page = report.rows(), ""
-    about = tracking.about(report.target, tracking.EVALUATION)
+    found_by = about(report.target, tracking.EVALUATION)
     text = {tracking.DESCRIPTION: summary(rows)} if tracker.uri else {}
-    with tracking.untracked(), tracker.run(f"{report.target} · evaluate", about | text) as above:
+    with tracking.untracked(), tracker.run(f"{report.target} · evaluate", found_by | text) as above:
         page = above.id
         above.log(parameters, _headline(report, rows))
         counts = {"cells": report.cells, "networks": report.networks}
         above.inputs(str(report.target), report.data_hash, str(parameters["store"]), counts)
         for method in dict.fromkeys(row.method for row in rows):
-            tags = {**about, tracking.KIND: "method", "method": method}
+            tags = {**found_by, tracking.KIND: "method", "method": method}
             with tracker.run(f"{method} · {report.target}", tags) as run:
                 results = [each for each in report.results if each.method == method]
                 run.log({"method": method, **parameters}, merged(map(figures, results)))
@@ -216,6 +219,17 @@ def log(
             for name, picture in pictures(report).items():
                 above.artifact(name, picture)
     return rows, page
+
+
+def about(target: Target, kind: str) -> dict[str, str]:
+    """What the runs of a target are filtered by."""
+    return {
+        tracking.KIND: kind,
+        "target": str(target),
+        "engine": target.engine,
+        "hybridlat": metadata.version("hybridlat"),
+        "machine": platform.node(),
+    }
 
 
 def figures(result: MethodResult) -> tracking.Metrics:

@@ -2,8 +2,9 @@
 
 Tracking goes to ``MLFLOW_TRACKING_URI``, else to a SQLite file beside the store. MLflow is loaded
 when a tracker is opened (it takes seconds) and silenced; without it ``Tracker()`` logs nothing.
-A target's models are versions of one registered model, whose alias ``champion`` marks the one in
-use. Whatever MLflow raises is a TrackingError, which costs a command its tracking and no more.
+A target's models are versions of one registered model: ``champion`` is the alias of the one in use,
+``challenger`` of the last that was refused. Whatever MLflow raises is a TrackingError, which costs
+a command its tracking and no more.
 """
 
 from __future__ import annotations
@@ -12,13 +13,11 @@ import contextlib
 import json
 import logging
 import os
-import platform
 import re
 import time
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 EXPERIMENT = "hybridlat"
-CHAMPION = "champion"
+CHAMPION, CHALLENGER = "champion", "challenger"
 KIND = "kind"
 """The tag of a run: ``EVALUATION``, ``training``, or ``method`` for a part of an evaluation."""
 EVALUATION = "evaluation"
@@ -42,7 +41,6 @@ Metrics = Mapping[tuple[str, int], float | None]
 """Figures of merit by name and step, 0 but in curves. None is left out."""
 DESCRIPTION = "mlflow.note.content"
 _MOST_PARAMETER = 500
-_MOST_DIGEST = 36
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 _LOGGERS = ("mlflow", "alembic", "alembic.runtime.migration")
 _log = logging.getLogger(__name__)
@@ -89,21 +87,17 @@ class TrackedRun:
     id: str = ""
 
     def log(
-        self,
-        parameters: Mapping[str, object] = {},
-        metrics: Metrics | None = None,
+        self, parameters: Mapping[str, object] = {}, metrics: Metrics | None = None,
         tags: Mapping[str, str] = {},
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Parameters of the run, figures of merit, and what runs are filtered by."""
         if self.client is not None:
             from mlflow.entities import Metric, Param, RunTag
 
             now = int(time.time() * 1000)
             given = [Param(name, str(v)[:_MOST_PARAMETER]) for name, v in parameters.items()]
-            figures = []
-            for (name, step), value in (metrics or {}).items():
-                if value is not None:
-                    figures.append(Metric(_metric_name(name), float(value), now, step))
+            known = ((key, v) for key, v in (metrics or {}).items() if v is not None)
+            figures = [Metric(_metric_name(n), float(v), now, step) for (n, step), v in known]
             marks = [RunTag(name, value) for name, value in tags.items()]
             with _calling("log a run"):
                 self.client.log_batch(self.id, figures, given, marks)
@@ -120,13 +114,13 @@ class TrackedRun:
                 else:
                     self.client.log_figure(self.id, content, name)
 
-    def inputs(self, name: str, digest: str, store: str, counts: Mapping[str, int]) -> None:
+    def inputs(self, name: str, digest: str, store: str, counts: dict[str, int]) -> None:
         """The records that the run is about, as a data set."""
         if self.client is not None:
             from mlflow.entities import Dataset, DatasetInput
 
-            source, profile = json.dumps({"store": store}), json.dumps(dict(counts))
-            data = Dataset(name, digest[:_MOST_DIGEST], "hybridlat", source, profile=profile)
+            source, profile = json.dumps({"store": store}), json.dumps(counts)
+            data = Dataset(name, digest[:36], "hybridlat", source, profile=profile)
             with _calling("log the records of a run"):
                 self.client.log_inputs(self.id, [DatasetInput(data)])
 
@@ -147,12 +141,11 @@ class Tracker:
             from mlflow import MlflowClient
 
             self._client = MlflowClient(tracking_uri=uri, registry_uri=registry)
-            experiment = self._client.get_experiment_by_name(name)
-            if experiment is None:
+            if self._client.get_experiment_by_name(name) is None:
                 # MLflow would put artifacts below the folder it happens to be started in.
                 location = folder and (folder / "mlflow-artifacts").as_uri()
                 self._client.create_experiment(name, artifact_location=location)
-                experiment = self._client.get_experiment_by_name(name)
+            experiment = self._client.get_experiment_by_name(name)
             self._experiment = str(experiment.experiment_id)
             if experiment.lifecycle_stage != "active":
                 self._client.restore_experiment(self._experiment)
@@ -160,10 +153,7 @@ class Tracker:
 
     @contextlib.contextmanager
     def run(self, name: str, tags: Mapping[str, str] | None = None) -> Iterator[TrackedRun]:
-        """A run, failed or killed when its block is; TrackingError where it cannot be started.
-
-        A run that is opened in the block of another one stands below it.
-        """
+        """A run below the one whose block it is in; it fails or is killed with its own block."""
         if self._client is None:
             yield TrackedRun()
             return
@@ -213,7 +203,10 @@ class Tracker:
             )  # fmt: skip
         return str(found[0].info.run_id) if found else ""
 
-    def register(self, target: Target, run: TrackedRun, folder: Path, device: str) -> str:
+    def register(
+        self, target: Target, run: TrackedRun, folder: Path, device: str, reason: str = "",
+        tags: Mapping[str, object] = {},
+    ) -> str:  # fmt: skip
         """Keep the model files of ``folder`` as a new version of the target's model; its number."""
         if self._client is None or run.client is None:
             return ""
@@ -224,11 +217,14 @@ class Tracker:
                 title = f"Latency of cells on {target} ({device})."
                 self._client.create_registered_model(name, description=title)
             root = self._client.get_run(run.id).info.artifact_uri
-            return str(self._client.create_model_version(name, f"{root}/model", run.id).version)
+            words = {key: str(value) for key, value in tags.items() if value is not None}
+            source = f"{root}/model", run.id, words
+            made = self._client.create_model_version(name, *source, description=reason)
+            return str(made.version)
 
-    def promote(self, target: Target, version: str) -> None:
-        with _calling("move the alias champion"):
-            self._client.set_registered_model_alias(model_name(target), CHAMPION, version)
+    def promote(self, target: Target, version: str, alias: str = CHAMPION) -> None:
+        with _calling(f"move the alias {alias}"):
+            self._client.set_registered_model_alias(model_name(target), alias, version)
 
 
 @contextlib.contextmanager
@@ -236,19 +232,18 @@ def _quiet() -> Iterator[None]:
     """MLflow prints nothing and reports to nobody; then all is as the caller had it."""
     added = {name: text for name, text in QUIET.items() if name not in os.environ}
     os.environ.update(added)
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
-    levels: list[int] = []
+    before: dict[logging.Logger, int] = {}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             import mlflow  # noqa: F401  it sets the levels of its loggers
 
-            levels += [logger.level for logger in loggers]
-            for logger in loggers:
+            for logger in map(logging.getLogger, _LOGGERS):
+                before[logger] = logger.level
                 logger.setLevel(logging.ERROR)
             yield
     finally:
-        for logger, level in zip(loggers, levels, strict=False):
+        for logger, level in before.items():
             logger.setLevel(level)
         for name in added:
             os.environ.pop(name, None)
@@ -280,8 +275,7 @@ def _metric_name(name: str) -> str:
 
 def tracking_uri(store_url: str) -> str:
     """``MLFLOW_TRACKING_URI``, else a SQLite file beside the store's, else in the data folder."""
-    given = os.environ.get("MLFLOW_TRACKING_URI", "").strip()
-    if given:
+    if given := os.environ.get("MLFLOW_TRACKING_URI", "").strip():
         return given
     file = StorePlace(store_url).file
     folder = user_models_folder().parent if file is None else file.resolve().parent
@@ -299,17 +293,6 @@ def tracker_or_none(store_url: str) -> Tracker:
     with untracked():
         tracker = open_tracker(store_url)
     return tracker
-
-
-def about(target: Target, kind: str) -> dict[str, str]:
-    """What the runs of a target are filtered by."""
-    return {
-        KIND: kind,
-        "target": str(target),
-        "engine": target.engine,
-        "hybridlat": metadata.version("hybridlat"),
-        "machine": platform.node(),
-    }
 
 
 def model_name(target: Target) -> str:

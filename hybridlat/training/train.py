@@ -94,7 +94,7 @@ def train_target(
         device = options.device or device_of(target, opened)
         config = FitConfig(device, target.precision, options.seed, _priors(target, dataset))
         tracker = tracking.tracker_or_none(opened.url) if options.track else tracking.Tracker()
-        about = tracking.about(target, "training")
+        about = leaderboard.about(target, "training")
         with tracker.run_or_none(f"{target} · train", about) as run:
             candidate = Candidate(dataset, config, on_message)
             folder, version = scratch / "new", ""
@@ -108,7 +108,16 @@ def train_target(
             with tracking.untracked():
                 _record(run, candidate, verdict, opened.place.address)
                 if installed is None or verdict.accepted:
-                    version = tracker.register(target, run, folder, device.title)
+                    tags = {
+                        "accepted": verdict.accepted, "rmspe": round(verdict.rmspe, 3),
+                        "rmspe_of_champion": verdict.champion_rmspe, "model_hash": made,
+                        "data_hash": dataset.data_hash,
+                    }  # fmt: skip
+                    version = tracker.register(
+                        target, run, folder, device.title, verdict.reason, tags
+                    )
+                    if version and not verdict.accepted:
+                        tracker.promote(target, version, tracking.CHALLENGER)
             if verdict.accepted and version:
                 try:
                     tracker.promote(target, version)

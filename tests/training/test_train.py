@@ -115,6 +115,8 @@ def made(trained: train.Trained, monkeypatch: pytest.MonkeyPatch) -> dict[str, C
 def test_the_alias_moves_only_to_what_is_not_worse(
     made: dict[str, CellModel], tracked: str, tmp_path: Path
 ) -> None:
+    from mlflow import MlflowClient
+
     out = tmp_path / "models"
     good = made["model"]
     assert _champion(tracked) is None
@@ -128,6 +130,12 @@ def test_the_alias_moves_only_to_what_is_not_worse(
     assert second.rmspe > first.rmspe
     assert f"{second.champion_rmspe:.2f}" in second.reason
     assert second.version not in ("", first.version) and _champion(tracked) == first.version
+    kept = MlflowClient(tracking.tracking_uri(tracked))
+    refused = kept.get_model_version_by_alias(tracking.model_name(TARGET), tracking.CHALLENGER)
+    assert (str(refused.version), refused.description) == (second.version, second.reason)
+    assert refused.tags["accepted"] == "False"
+    assert refused.tags["model_hash"] == second.model_hash
+    assert float(refused.tags["rmspe_of_champion"]) == pytest.approx(first.rmspe)
     assert _installed(out) == first.model_hash
 
     made["model"] = good
