@@ -237,12 +237,12 @@ def log(lines: Sequence[Line], place: str) -> None:
         chosen_on = CHOSEN.match(one.target) is not None
         about = {"target": one.target, "family": family_of(one.target), "chosen_on": chosen_on}
         figures = {
-            f"{line.regime}/{line.method}/{name}": getattr(line, name)
+            (f"{line.regime}/{line.method}/{name}", 0): getattr(line, name)
             for line in one.lines
             for name in ("latencies", "rmspe", "median", "bias", "coverage", "half_width")
         }
         with tracker.run(one.target, {tracking.KIND: "gpus", "target": one.target}) as run:
             run.log(about | {"rows": one.latencies}, figures)
-    tags = {tracking.KIND: tracking.COMPARISON, tracking.DESCRIPTION: goals(targets).markdown()}
-    with tracker.run(f"{tracking.COMPARISON} · {len(targets)} GPU targets", tags) as run:
+    tags = {tracking.KIND: "comparison", tracking.DESCRIPTION: goals(targets).markdown()}
+    with tracker.run(f"{len(targets)} GPU targets · comparison", tags) as run:
         run.artifact("gpus.md", table(targets).markdown())
