@@ -97,7 +97,7 @@ def test_latencies_shown_are_near_what_is_said(here: Place) -> None:
     (block,) = [block for block in blocks(ROOT / "README.md") if block.shown]
     (here.folder / "data").symlink_to(ROOT / "data")
     command = next(line for line in block.text.splitlines() if line.startswith("hybridlat"))
-    latency = r"(?m)^([0-9.]+) ms   ±([0-9.]+) %"
+    latency = r"(?m)^([0-9.]+) ms   [0-9.,]+ fps   ±([0-9.]+) %"
     found = re.search(latency, here.run("sh", "-c", command).stdout)
     printed = re.search(latency, block.shown)
     assert found and printed

@@ -98,7 +98,7 @@ def test_a_shipped_pack_says_how_much_it_knows(tmp_path: Path) -> None:
         ("epyc-26-2/onnxruntime-1.31/fp32/1t", ""),
         ("epyc-26-2/onnxruntime-1.30/fp32/1t", "another version"),
         ("v100/tensorrt-8.6/fp16", "No data for tensorrt-8.6"),
-        ("l4/tensorrt-10.0/fp16", "no L4 measured"),
+        ("l40/tensorrt-10.0/fp16", "no L40 measured"),
     ],
 )
 def test_an_estimate_holds_plain_values(tmp_path: Path, target: str, origin: str) -> None:

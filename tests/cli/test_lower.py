@@ -32,12 +32,13 @@ def ops(result: Any) -> list[str]:
 def test_precision_and_version_of_the_target_decide() -> None:
     half = answer("mobilenetv3_small_100", "h100/tensorrt-8.6/fp16")
     full = answer("mobilenetv3_small_100", "h100/tensorrt-8.6/fp32")
-    newer = answer("mobilenetv3_small_100", "h100/tensorrt-10.0/fp32")
+    older, newer = (answer("efficientnet_b0", f"h100/tensorrt-{v}/fp16") for v in ("8.6", "10.7"))
     assert half["by"] == full["by"] == "rules tensorrt-8.6"
-    assert newer["by"] == "rules tensorrt-10.0"
+    assert newer["by"] == "rules tensorrt-10.7"
     assert ops(half)[-2:] == ["Conv+HardSwish", "Gemm"]  # a matrix product has this epilogue
     assert ops(full)[-3:] == ["Conv", "HardSwish", "Gemm"]
-    assert "HardSigmoid+Mul" in ops(newer) and "HardSigmoid+Mul" not in ops(full)
+    depthwise = 16  # take their activation until 10.7
+    assert ops(newer).count("Sigmoid+Mul") == ops(older).count("Sigmoid+Mul") + depthwise
 
 
 @pytest.mark.skipif(not tensorrt_rtx.installed(), reason="the extra rtx is not installed")

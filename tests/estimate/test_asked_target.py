@@ -29,7 +29,7 @@ MEANT = {
     "4090/torch.compile 2.9/AMP FP16": "rtx-4090/torch-compile-2.9/amp",
     "NVIDIA GeForce RTX 4090/trt8.6/half": "rtx-4090/tensorrt-8.6/fp16",
     "Tesla T4/TensorRT 8.6/fp16": "t4/tensorrt-8.6/fp16",
-    "jetson-orin-nx/trt/fp16": "orin-nx/tensorrt/fp16",
+    "jetson-orin-nx-8gb/trt/fp16": "orin-nx-8gb/tensorrt/fp16",
     "orin-nx@10W/trt/fp16": "orin-nx-10w/tensorrt/fp16",
     "a100 80gb/TensorRT 10.3.0/int8": "a100-80gb/tensorrt-10.3/int8",
     "EPYC 26-2/ORT 1.31/fp32/1T": "epyc-26-2/onnxruntime-1.31/fp32/1t",

@@ -85,5 +85,5 @@ def test_a_damaged_model_is_named(model: FamilyModel, tmp_path: Path) -> None:
     for number in (1, 2, 3, 4, 99):
         changed = {**json.loads(head.read_text()), "format": number}
         head.write_text(json.dumps(changed))
-        with pytest.raises(StoreError, match=f"format {number}, this version reads 6"):
+        with pytest.raises(StoreError, match=f"format {number}, this version reads 7"):
             files.load(tmp_path)
