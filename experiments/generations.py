@@ -23,7 +23,6 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from experiments.public_data.kernel_tables import at_batch
 from experiments.whole_networks_lines import Line, line
 from hybridlat.engines import device_sheets
 from hybridlat.evaluation.family_laws import ROWS_EACH
@@ -32,7 +31,7 @@ from hybridlat.model.family.descriptors import LAUNCH
 from hybridlat.model.family.embedding import Embedding, embedding_of
 from hybridlat.model.family.fit import embedded, fit
 from hybridlat.model.family.model import interval_us
-from hybridlat.model.family.physics import view_of
+from hybridlat.model.family.physics import at_batch, view_of
 from hybridlat.schema.progress import silent
 
 BY = {
