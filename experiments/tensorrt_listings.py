@@ -28,11 +28,11 @@ sys.path.insert(0, str(ROOT))
 
 from hybridlat.engines import registry
 from hybridlat.graph.network import Network
+from hybridlat.graph.operators import VIEWS
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target
 
 DATA = ROOT.parent / "shared/data/trt_listings"
-VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"})
 Group = frozenset[int]
 
 

@@ -23,10 +23,9 @@ from hybridlat.engines.fusion.groups import Groups, lowered_of, numbered, taken_
 from hybridlat.engines.host import CpuBackend, CpuSession, one_line
 from hybridlat.errors import HybridlatError, MeasurementError, MissingExtra
 from hybridlat.graph.network import Lowered, Network
+from hybridlat.graph.operators import VIEWS
 from hybridlat.schema.target import Target
 
-# Operators that leave no trace when they are gone: another shape of the same bytes, or nothing.
-_FREE = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"})
 _NOT_KERNELS = frozenset({"Input", "Const", "Output", "Reorder", "Parameter", "Result"})
 _OPTIONS = {"NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32", "ENABLE_CPU_PINNING": False}
 # An operator that the engine splits up leaves its name on the parts: n12/WithoutBiases, n12.0
@@ -100,7 +99,7 @@ def groups_of(network: Network, claims: Sequence[tuple[int, ...]]) -> Groups:
     by_layer = [*enumerate(claims)]
     taken = {node: index for index, claim in reversed(by_layer) for node in claim}
     producers, consumers = network.producers, network.consumers
-    lost = [i for i, node in enumerate(network.nodes) if i not in taken and node.op not in _FREE]
+    lost = [i for i, node in enumerate(network.nodes) if i not in taken and node.op not in VIEWS]
     for position in reversed(lost):
         outputs = network.nodes[position].outputs
         readers = [r for out in outputs for r in consumers.get(out, ()) if r in taken]

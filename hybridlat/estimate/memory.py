@@ -18,13 +18,12 @@ from operator import itemgetter
 from hybridlat.engines import registry
 from hybridlat.graph.cells import file_rank
 from hybridlat.graph.network import Lowered, Network, TensorType
-from hybridlat.graph.operators import KINDS, kind_of
+from hybridlat.graph.operators import KINDS, VIEWS, kind_of
 from hybridlat.model.family.shipped import FAMILY_OF
 from hybridlat.schema.device import Device
 from hybridlat.schema.memory import Memory
 from hybridlat.schema.target import Target
 
-_VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"})
 _ELSEWHERE = frozenset({  # pointwise, and never written over an operand by ONNX Runtime
     "BatchNormalization", "PRelu", "Gelu", "QuickGelu", "FastGelu", "BiasGelu",
 })  # fmt: skip
@@ -110,7 +109,7 @@ def _blocks(network: Network, size: Callable[[TensorType], int], reuses: bool) -
             if name not in types or name in outputs:
                 continue
             type_, own = types[name], size(types[name])
-            if node.op in _VIEWS:
+            if node.op in VIEWS:
                 if not read:  # of what is the caller's
                     continue
                 block = read[0]

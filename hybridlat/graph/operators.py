@@ -24,6 +24,8 @@ _WHOLE_NUMBERS = frozenset({
     "NhwcMaxPool",
 })  # fmt: skip
 _FREE = frozenset({"BatchNormalization", "Add", "Sum", "Identity", "Dropout", "Cast"})
+VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"})
+"""Operators that give out the bytes that they read, in another shape at most."""
 _CHEAP = frozenset({"LeakyRelu", "Clip", "PRelu", "ThresholdedRelu"})
 
 
