@@ -25,7 +25,7 @@ def compiled(network: Network) -> frozenset[int]:
     def computes_apart(position: int) -> bool:
         node = nodes[position]
         ranks = [len(types[name].shape) for name in node.inputs if name in types]
-        return kind_of(node.op) in _COMPUTES and bool(ranks) and max(ranks) != _MAP > 2
+        return kind_of(node.op) in _COMPUTES and bool(ranks) and max(ranks) != _MAP
 
     waiting = [i for i in free if computes_apart(i)]
     region = set(waiting)
