@@ -42,7 +42,7 @@ _SYSTEM = (0.05, 0.2)
 system has 0.3 to 1.5 of 4 GB (github.com/microsoft/onnxruntime/issues/4259)."""
 
 
-@dataclass
+@dataclass(eq=False)
 class _Block:
     """Memory that tensors stand in, from one kernel to another; ``left`` are reads to come."""
 
