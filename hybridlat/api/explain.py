@@ -95,11 +95,11 @@ def explain(predictor: Any, source: Any, measured_us: float, query: Query) -> Ex
     cases += _beside(base, estimate, opened, own.threads is None)
     nothing = PRIORS["nothing"] / _ANY
     suspects, z = [], normal_quantile(estimate.confidence)
-    written = [own for own in opened.file.parsed.input_sizes.values() if len(own) > 2]
+    images = [sizes for sizes in opened.file.parsed.input_sizes.values() if len(sizes) > 2]
     for kind, prior in PRIORS.items():
         alike = [case for case in cases if case.kind == kind]
         axes = {"batch": slice(1), "size": slice(2, None)}.get(kind)
-        if axes is not None and not any(None in own[axes] for own in written):
+        if axes is not None and not any(None in sizes[axes] for sizes in images):
             prior *= _FIXED
         weights = [prior / len(alike) * case.density(measured_us) for case in alike]
         if alike:

@@ -38,16 +38,16 @@ def sweep_of(
     network = opened.network() if over == "width" else None
     estimates, refused = {}, dict[float, HybridlatError]()
     for value in values:
-        given: dict[str, Any] = {"name": f"{opened.file.label} at {over} {value:g}"}
+        chosen: dict[str, Any] = {"name": f"{opened.file.label} at {over} {value:g}"}
         file: Any = source
         try:
             if network is not None:
                 file = onnx_io.to_onnx(scaled(network, value), seed=None)
             elif over == "size":
-                given |= {"batch": batch, "shapes": image_shapes(opened, int(value))}
+                chosen |= {"batch": batch, "shapes": image_shapes(opened, int(value))}
             else:
-                given = {"input": input, **sizes, "batch": int(value)}
-            estimates[value] = predict(file, describe=True, **given)
+                chosen = {"input": input, **sizes, "batch": int(value)}
+            estimates[value] = predict(file, describe=True, **chosen)
         except HybridlatError as error:
             refused[value] = error
     if not estimates:
