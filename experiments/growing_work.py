@@ -9,6 +9,7 @@ page ``batches.md`` for each target.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -73,12 +74,15 @@ def row(target: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def main(targets: Sequence[str]) -> None:
+def main() -> None:
     """A row for each target."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("targets", nargs="*", default=TARGETS, metavar="TARGET")
+    targets: Sequence[str] = parser.parse_args().targets
     print("| target | batches | sizes | blocks |\n|---|---|---|---|")
-    for target in targets or TARGETS:
+    for target in targets:
         print(row(target), flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()
