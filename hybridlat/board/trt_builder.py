@@ -7,7 +7,7 @@ import ctypes
 import importlib
 import os
 import sys
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterable, List, Optional
 
 from . import EngineError, NoDevice
 from .cuda import load_driver
@@ -33,20 +33,25 @@ def has_member(trt: Any, enum: str, member: str) -> bool:
     return hasattr(getattr(trt, enum, None), member)
 
 
-def _answers(library: str, function: str, least: int) -> bool:
-    """Whether a real library is there: a stub that only satisfies the loader says 1."""
-    try:
-        call = getattr(ctypes.CDLL(library), function)
+def _answers(stem: str, versions: Iterable[int], function: str, least: int) -> bool:
+    """Whether the first version that loads is a real library: a stub for the loader says 1."""
+    for version in versions:
+        try:
+            library = ctypes.CDLL("%s.so.%d" % (stem, version))
+        except OSError:
+            continue
+        call = getattr(library, function, None)
+        if call is None:
+            return False
         call.restype = ctypes.c_size_t
         return bool(call() >= least)
-    except (OSError, AttributeError):
-        return False
+    return False
 
 
 def external_libraries() -> Dict[str, bool]:
     """Which of the libraries that TensorRT 8 and 10 may take kernels from are really there."""
-    cudnn = any(_answers("libcudnn.so.%d" % n, "cudnnGetVersion", 7000) for n in (8, 9))
-    cublas = any(_answers("libcublasLt.so.%d" % n, "cublasLtGetVersion", 10000) for n in (11, 12))
+    cudnn = _answers("libcudnn", (8, 9), "cudnnGetVersion", 7000)
+    cublas = _answers("libcublasLt", (11, 12), "cublasLtGetVersion", 10000)
     return {"CUDNN": cudnn, "CUBLAS": cublas, "CUBLAS_LT": cublas}
 
 
