@@ -68,10 +68,9 @@ def makes_few_channels(s: FusionState, producer: int, consumer: int) -> bool:
     return is_int8(s, producer, consumer) and s.output(producer).shape[1] < INT8_VECTOR
 
 
-def reads_a_fork(s: FusionState, producer: int, consumer: int) -> bool:
-    """Others read what the producer convolves: it is a shortcut."""
-    conv = _conv(s, producer)
-    return conv is not None and len(s.readers(conv.inputs[0])) > 1
+def is_added_first(s: FusionState, producer: int, consumer: int) -> bool:
+    """The consuming sum names the producer's result before the others."""
+    return s.producers_of(consumer)[:1] == [producer]
 
 
 def made_by_grouped(s: FusionState, producer: int, consumer: int) -> bool:
