@@ -161,7 +161,10 @@ class Runner(object):
                 if time.time() > self._end:
                     counts["left"] += len(todo) - done
                     break
-                counts[self._do(task, number)] += 1
+                outcome = self._do(task, number)
+                counts[outcome] += 1
+                if outcome == "left":
+                    continue
                 label = "%s %s" % (task.get("title", ""), task.get("label", ""))
                 self._progress(done + 1, len(todo), label.strip())
         except BaseException as error:
