@@ -171,7 +171,7 @@ def test_damaged_breakdowns_are_refused(cells: object) -> None:
 def test_the_records_of_the_shipped_pack_are_written_as_they_were(
     table: str, read: Callable[[object], Measurement | Breakdown]
 ) -> None:
-    (pack,) = shipped_packs()
+    pack = next(p for p in shipped_packs() if p.target.threads)
     with gzip.open(pack.folder / f"{table}.jsonl.gz", "rb") as lines:
         for line in lines:
             body = read(json.loads(line)).to_json()
