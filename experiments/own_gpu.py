@@ -37,7 +37,7 @@ from hybridlat.model.family import shipped
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.target import Target
-from hybridlat.store import Store
+from hybridlat.store import Store, packs
 from hybridlat.store.importers import ImportedRecords
 
 TARGET = "h200/tensorrt-8.6/fp16"
@@ -91,7 +91,7 @@ class Records:
         return ImportedRecords(manifest["signatures"] | texts, measured, breakdowns)
 
     def predicted(self, known: Sequence[str]) -> dict[str, Estimate]:
-        """Every network by the shipped family model, where only some are known.
+        """Every network by the shipped family model, where only some are known and no pack is.
 
         As measured: kernels replayed from a CUDA graph. The family takes that for the target's way
         where all known networks ran so; here it does with nothing known as well.
@@ -110,13 +110,14 @@ def _pairs(uses: Sequence[Sequence[Any]]) -> tuple[tuple[str, int], ...]:
 
 @contextmanager
 def replayed() -> Iterator[None]:
-    """While it lasts, a family answers for kernels replayed from a CUDA graph."""
-    usual = shipped.task_of
+    """While it lasts, families answer for kernels replayed from a CUDA graph, without packs."""
+    usual, there = shipped.task_of, packs.shipped_packs
     shipped.task_of = lambda target, tasks: replace(usual(target, tasks), graphs=True)
+    packs.shipped_packs = lambda *_: []
     try:
         yield
     finally:
-        shipped.task_of = usual
+        shipped.task_of, packs.shipped_packs = usual, there
 
 
 def sums(records: Records) -> Iterator[str]:

@@ -37,7 +37,7 @@ from hybridlat.onnx_io import load, to_onnx
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.measurement import Breakdown, MachineLoad, Measurement, Visit
 from hybridlat.schema.target import Target
-from hybridlat.store import Store
+from hybridlat.store import Store, packs
 from tests.estimate.known import make_known
 from tests.fakes.fake_backend import FAKE, QUICK
 from tests.networks import NETS, Builder, encoder_decoder, residual_block
@@ -218,6 +218,21 @@ def test_on_a_gpu_a_table_of_networks_answers_and_moves_the_cells(tmp_path: Path
     for old, new in zip(before.cells, after.cells, strict=True):
         assert old.latency_us is not None and new.latency_us is not None
         assert new.latency_us >= old.latency_us and new.interval_us is not None
+
+
+@pytest.mark.parametrize("target", ["h200/tensorrt-8.6/fp16", "h200/tensorrt-8.6/fp32"])
+def test_networks_of_a_shipped_pack_tell_of_others_as_those_of_a_store(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were replayed from a CUDA graph, and so is what the answers are about."""
+    path, empty = NETS / "resnet34.onnx", str(tmp_path / "none.db")
+    told = asked(empty, path, target=target)
+    assert "5 networks" in told.rests_on and "--useCudaGraph" in told.check
+    monkeypatch.setattr(packs, "shipped_packs", lambda *_: [])
+    alone = asked(empty, path, target=target)
+    assert "5 networks" not in alone.rests_on and "--useCudaGraph" not in alone.check
+    assert told.latency_us is not None and alone.latency_us is not None
+    assert told.latency_us < alone.latency_us
 
 
 def test_a_store_that_takes_nothing_answers_all_the_same(

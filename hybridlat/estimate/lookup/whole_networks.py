@@ -52,7 +52,7 @@ class MeasuredNetwork:
 
     ``signature`` is its hash, ``name`` that of its file or of the table that it comes from;
     ``is_given`` where the user gave the latency. ``cells`` are the hashes of its cells, where a
-    store keeps them.
+    store keeps them. ``is_replayed``: a CUDA graph launched its kernels.
     """
 
     target: Target
@@ -64,10 +64,11 @@ class MeasuredNetwork:
     name: str = ""
     is_given: bool = False
     cells: tuple[str, ...] = ()
+    is_replayed: bool = False
 
     @classmethod
     def of(
-        cls, breakdown: Breakdown, texts: Mapping[str, str], latency_us: float
+        cls, breakdown: Breakdown, texts: Mapping[str, str], us: float, is_replayed: bool = False
     ) -> MeasuredNetwork:
         """The network of a breakdown; KeyError where the text of a cell is missing."""
         return cls(
@@ -75,10 +76,11 @@ class MeasuredNetwork:
             tuple([texts[signature] for signature, _ in breakdown.cells]),
             tuple([count for _, count in breakdown.cells]),
             float(breakdown.labels.get("copied_bytes", "0")),
-            latency_us,
+            us,
             breakdown.signature,
             breakdown.network,
             cells=tuple([signature for signature, _ in breakdown.cells]),
+            is_replayed=is_replayed,
         )
 
 
@@ -127,9 +129,9 @@ def tells_latency(record: Measurement) -> bool:
 
 
 def measured_networks(
-    store: Store, target: Target, most: int = MOST_NETWORKS
+    store: Store | PackLookup, target: Target, most: int = MOST_NETWORKS
 ) -> list[MeasuredNetwork]:
-    """Whole networks of a target whose cells the store can name, so many at ``most``."""
+    """Whole networks of a target whose cells the store or pack can name, so many at ``most``."""
     records = filter(tells_latency, store.measurements(target, "network"))
     latest = {r.signature: r for r in records if not was_busy(r.environment)}
     measured: list[MeasuredNetwork] = []
@@ -140,8 +142,9 @@ def measured_networks(
         if record_of is None or record_of.latency_us is None or len(measured) >= most:
             continue
         texts = store.signature_texts([signature for signature, _ in breakdown.cells])
+        replayed = record_of.launch == "graph"
         with suppress(KeyError):  # the store has lost a text
-            measured.append(MeasuredNetwork.of(breakdown, texts, record_of.latency_us))
+            measured.append(MeasuredNetwork.of(breakdown, texts, record_of.latency_us, replayed))
     return measured
 
 

@@ -46,6 +46,7 @@ from hybridlat.model.family.tasks import Task, label_of
 from hybridlat.schema.device import STRICT, Device
 from hybridlat.schema.estimate import OriginCode
 from hybridlat.schema.target import Target
+from hybridlat.store.packs import packs_for
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +55,7 @@ class Family(CellSource):
 
     ``measured`` counts networks by where they were measured, in words: on the target itself, or on
     another version or precision of it, or elsewhere. ``foreseen`` are predictions of networks, by
-    their cells; see ``foresee``.
+    their cells; see ``foresee``. ``is_replayed``: kernels are launched by a CUDA graph.
     """
 
     model: FamilyModel
@@ -62,6 +63,7 @@ class Family(CellSource):
     target: Target
     measured: Mapping[str, int] = field(default_factory=dict)
     foreseen: dict[object, NetworkPrediction] = field(default_factory=dict)
+    is_replayed: bool = False
 
     @cached_property
     def task(self) -> Task:
@@ -69,20 +71,25 @@ class Family(CellSource):
         target = self.target
         if target.precision == STRICT and STRICT not in self.device.peak_flops:
             target = replace(target, precision="fp32")  # there is no TF32 to switch off
-        return shipped.task_of(target, self.model.tasks)
+        task = shipped.task_of(target, self.model.tasks)
+        return replace(task, graphs=task.graphs or self.is_replayed)
 
     def after(self, measured: Sequence[MeasuredNetwork]) -> Family:
-        """The law corrected by networks of the target or of its relatives."""
+        """The law corrected by networks of the target or of its relatives.
+
+        Where all were replayed from a CUDA graph, so is what it answers for.
+        """
         if not measured:
             return self
         rows, counts = [], Counter[str]()
         for one in measured:
-            task = replace(self, target=one.target).task
+            task = replace(self, target=one.target, is_replayed=one.is_replayed).task
             name = architecture_of(one.name) or one.signature
             rows.append(Observation(self._set(one), task, one.latency_us, name))
             at = "it" if one.target == self.target else one.target
             counts["whose latency was given" if one.is_given else f"measured on {at}"] += 1
-        return replace(self, model=self.model.condition(rows), measured=counts, foreseen={})
+        law, by_graph = self.model.condition(rows), all(one.is_replayed for one in measured)
+        return replace(self, model=law, measured=counts, foreseen={}, is_replayed=by_graph)
 
     def predict(self, cells: NetworkCells, positions: Sequence[int]) -> list[CellLatency | None]:
         """See ``CellSource``: the sums of their kernels, as sure as the whole network is."""
@@ -225,12 +232,15 @@ def family_of(
 ) -> Family:
     """The law of a target's family, corrected by whole networks of it and of ``others``.
 
-    Those are other versions and precisions of the target.
+    Those are other versions and precisions of the target, in the store and in shipped packs.
     """
-    targets = (data.target, *others)
-    stored = [one for target in targets for one in measured_networks(data.store, target)]
+    known: list[MeasuredNetwork] = []
+    for target in (data.target, *others):
+        known += measured_networks(data.store, target)
+        for pack in packs_for(target):
+            known += measured_networks(pack, target)
     networks: dict[tuple[Target, str], MeasuredNetwork] = {}
-    for one in (*data.given.values(), *stored):
+    for one in (*data.given.values(), *known):
         networks.setdefault((one.target, one.signature), one)
     chosen = list(networks.values())[:MOST_NETWORKS]
     return Family(model, device, data.target).after(chosen)
