@@ -19,6 +19,7 @@ GOLDEN = ROOT / "tests" / "golden" / "tensorrt_api.json"
 ENUMS = (
     "BuilderFlag", "NetworkDefinitionCreationFlag", "MemoryPoolType", "DataType", "TensorIOMode",
     "ProfilingVerbosity", "TacticSource", "PreviewFeature", "LayerInformationFormat",
+    "TensorFormat",
 )  # fmt: skip
 
 
@@ -149,7 +150,20 @@ def make_module(version: str) -> Any:
 
     def network(flags: int) -> object:
         recorded["network"] = flags
-        return object()
+        ends = [
+            _Strict(api, "ITensor", {"dtype": dtype, "shape": shape, "allowed_formats": None})
+            for dtype, shape in (
+                (trt.DataType.FLOAT, (1, 3, 8, 8)),
+                (trt.DataType.INT32, (1, 3, 8, 8)),
+                (trt.DataType.FLOAT, (1, 10)),
+            )
+        ]
+        recorded["ends"] = ends
+        return _Strict(
+            api, "INetworkDefinition",
+            {"num_inputs": 2, "num_outputs": 1, "get_input": lambda i: ends[i],
+             "get_output": lambda i: ends[2 + i]},
+        )  # fmt: skip
 
     def build(network: Any, made: Any) -> bytes | None:
         return None if "unbuildable" in recorded["parsed"][-1] else b"plan"
@@ -174,6 +188,8 @@ def make_module(version: str) -> Any:
                 "get_tensor_name": lambda i: list(shapes)[i],
                 "get_tensor_dtype": lambda name: trt.DataType.FLOAT,
                 "get_tensor_shape": shapes.get,
+                "get_tensor_vectorized_dim": lambda name: 1 if name == "x" else -1,
+                "get_tensor_components_per_element": lambda name: 8,
                 "get_tensor_mode": lambda name: trt.TensorIOMode.INPUT if name == "x" else 99,
                 "create_execution_context": context,
                 "create_engine_inspector": lambda: inspector,
