@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import sqlite3
@@ -11,6 +12,7 @@ import pytest
 
 from hybridlat.errors import StoreError
 from hybridlat.estimate.compose.composition import Composition
+from hybridlat.graph.signature import hash_of
 from hybridlat.measuring import plan_results
 from hybridlat.model.model_files import load_model
 from hybridlat.schema.target import Target
@@ -23,9 +25,9 @@ from tests.store.records import HASHES, OTHER, TARGET, TEXTS, filled
 GOLDEN = Path(__file__).parent / "golden"
 
 
-def test_a_store_of_schema_1(tmp_path: Path) -> None:
+def test_a_store_of_schema_2(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    shutil.copyfile(GOLDEN / "store_schema_1.db", path)
+    shutil.copyfile(GOLDEN / "store_schema_2.db", path)
     with Store(path) as store, filled(Store("sqlite://")) as made:
         assert store.check() == []
         assert store.targets() == [TARGET, OTHER]
@@ -33,7 +35,6 @@ def test_a_store_of_schema_1(tmp_path: Path) -> None:
         assert list(store.breakdowns()) == list(made.breakdowns())
         assert store.latencies(TARGET, HASHES) == made.latencies(TARGET, HASHES)
         assert store.signature_texts(HASHES) == TEXTS
-        assert store.cache_read("split/1/key", str) is None  # it was made of older signatures
         assert store.add(made.measurements()) == 0  # the same records have the same ids
         store.cache_put("new/1", "1")
         assert store.cache_sweep(max_bytes=0).dropped == 1
@@ -71,12 +72,24 @@ def test_a_plan_of_format_2_and_its_results() -> None:
     assert sum(count for _, count in breakdown.cells) == 4
 
 
-def test_a_store_of_schema_1_that_cannot_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is read as it would be moved, and stays as it was."""
+def test_a_plan_with_signatures_of_another_format_is_refused(tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN / "plan_format_2", tmp_path, dirs_exist_ok=True)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    text = "hybridlat-signature 1\n"
+    manifest["signatures"] = {hash_of(text): text}
+    body = json.dumps({k: v for k, v in manifest.items() if k != "plan"}, sort_keys=True)
+    plan = hashlib.sha256(body.encode()).hexdigest()[:16]
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest | {"plan": plan}))
+    results = tmp_path / "results.jsonl"
+    results.write_text(results.read_text().replace(manifest["plan"], plan))
+    with pytest.raises(StoreError, match="another version of hybridlat: plan again"):
+        plan_results.read_results(tmp_path)
+
+
+def test_a_store_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is read, and stays as it was."""
     path = tmp_path / "store.db"
-    shutil.copyfile(GOLDEN / "store_schema_1.db", path)
+    shutil.copyfile(GOLDEN / "store_schema_2.db", path)
     before, errors = path.read_bytes(), (sqlite3.OperationalError("attempt to write"),)
     errors[0].sqlite_errorcode = sqlite3.SQLITE_READONLY
     opened = Connection.__init__

@@ -15,7 +15,7 @@ from hybridlat.board import BoardError
 from hybridlat.board.journal import MAX_LOST, read_lines
 from hybridlat.board.plan import Plan
 from hybridlat.errors import StoreError
-from hybridlat.graph.signature import hash_of
+from hybridlat.graph.signature import HEADER, hash_of
 from hybridlat.measuring.statistics import (
     Subject,
     difference,
@@ -27,7 +27,6 @@ from hybridlat.measuring.statistics import (
 from hybridlat.schema.measurement import Breakdown, Launch, Measurement, Visit
 from hybridlat.schema.target import Target
 from hybridlat.store.importers import ImportedRecords
-from hybridlat.store.moving import Moves
 
 _PROTOCOL = "board-2"
 _FEWEST_SAMPLES = 5
@@ -148,6 +147,8 @@ def read_results(
     for key, text in texts.items():
         if hash_of(text) != key:
             raise StoreError(f"the signature {key} in {folder} is not the hash of its text")
+        if not text.startswith(f"{HEADER}\n"):
+            raise StoreError(f"{folder} has signatures of another version of hybridlat: plan again")
     for id_ in {board.id for board in boards}:
         _set_drift(manifest["reference"], [board.visits for board in boards if board.id == id_])
     records = [m for board in boards for m in _measurements(manifest, board, methods)]
@@ -165,10 +166,7 @@ def read_results(
     if left := sum(MISSING in record.environment for record in records):
         _log.warning("%s: %d of %d records lack visits: run the plan again, it goes on from there",
                      folder, left, len(records))  # fmt: skip
-    moves = Moves()  # a plan may be older than the present signatures
-    texts = moves.texts(texts)
-    measurements = list(map(moves.measurement, records))
-    return ImportedRecords(texts, measurements, list(map(moves.breakdown, breakdowns)))
+    return ImportedRecords(texts, records, breakdowns)
 
 
 def _measurements(

@@ -86,14 +86,6 @@ class Connection:
                 "machines write: use a PostgreSQL server for those", place.shown,
             )  # fmt: skip
 
-    def copied(self) -> Connection:
-        """A copy in memory of a file that can only be read, which is closed."""
-        copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        self._raw.backup(copy)
-        self._raw.close()
-        self._raw = copy
-        return self
-
     @staticmethod
     def ways_to_read(place: StorePlace, error: Exception) -> tuple[str, ...]:
         """SQLite's options that may open a file all the same of which ``error`` came."""

@@ -20,7 +20,6 @@ import msgspec
 from hybridlat.errors import StoreError
 from hybridlat.schema import wire
 from hybridlat.store.connection import IMMUTABLE, Connection, PostgresConnection, Values
-from hybridlat.store.moving import move_store
 from hybridlat.store.place import StorePlace
 from hybridlat.store.rows import batches
 
@@ -32,7 +31,6 @@ BUSY_S = 60
 PAGE = 500
 """Keys of one question: every database takes so many as the values of one ``IN``."""
 SCHEMA = 2
-"""That of format 2 of signatures; a store of schema 1 differs in these alone."""
 TABLES: Final = (
     "hybridlat_meta", "target", "signature", "measurement", "payload", "breakdown", "cache",
 )  # fmt: skip
@@ -186,22 +184,9 @@ class Database:
         self._was_reached = True
         try:
             _make_tables(connection, self.place.shown)
-            if _schema(connection, self.place.shown) < SCHEMA:
-                connection = self._moved(connection)
         except BaseException:
             connection.close()
             raise
-        return connection
-
-    def _moved(self, connection: Connection) -> Connection:
-        """The store in the present schema; where it cannot be written, a copy in memory."""
-        _log.warning("the store %s is brought to the present format, once", self.place.shown)
-        if connection.is_read_only:
-            connection = connection.copied()
-        with connection.transaction():
-            connection.rows(connection.lock, {})
-            if _schema(connection, self.place.shown) < SCHEMA:  # no other process was faster
-                move_store(connection)
         return connection
 
     def _readable(self, error: Exception) -> Connection:
@@ -222,19 +207,19 @@ class Database:
 def _make_tables(connection: Connection, store: str) -> None:
     """Make the tables where there are none.
 
-    StoreError, which names ``store``, where the database holds something else or a newer schema.
+    StoreError, which names ``store``, where the database holds something else or another schema.
     """
-    if _schema(connection, store):
+    if _has_tables(connection, store):
         return
     with connection.transaction():
         connection.rows(connection.lock, {})
-        if not _schema(connection, store):  # another process may have been faster
+        if not _has_tables(connection, store):  # another process may have been faster
             for statement in _DEFINITIONS.format(**connection.types, schema=SCHEMA).split(";"):
                 connection.define(statement)
 
 
-def _schema(connection: Connection, store: str) -> int:
-    """The schema of the tables; 0 where there are none."""
+def _has_tables(connection: Connection, store: str) -> bool:
+    """Whether a store's tables are there; StoreError for those of something else."""
     names = [str(name) for (name,) in connection.rows(connection.tables, {})]
     if TABLES[0] not in names:
         if names:
@@ -242,7 +227,7 @@ def _schema(connection: Connection, store: str) -> int:
                 f"{store} is a database of something else (it holds "
                 f"{', '.join(sorted(names)[:5])}): give a store of its own"
             )
-        return 0
+        return False
     rows = connection.rows("SELECT value FROM hybridlat_meta WHERE name = 'schema'", {})
     value = str(rows[0][0]) if rows else ""
     if not value.isdecimal() or int(value) < 1:
@@ -252,4 +237,9 @@ def _schema(connection: Connection, store: str) -> int:
             f"the store {store} has schema {value}, newer than schema {SCHEMA} that this "
             "version of hybridlat knows: upgrade hybridlat"
         )
-    return int(value)
+    if int(value) < SCHEMA:
+        raise StoreError(
+            f"the store {store} has schema {value} of a development version, which is not read: "
+            "give another one with --store, and measure anew"
+        )
+    return True

@@ -15,7 +15,6 @@ from hybridlat.schema.target import Target
 from hybridlat.store import packs
 from hybridlat.store.importers import ImportedRecords
 from hybridlat.store.integrity import check_pack
-from hybridlat.store.moving import Moves
 from hybridlat.store.records import LatencyRow, Records, row_of
 from hybridlat.store.rows import batches
 
@@ -108,10 +107,9 @@ def read(path: Path) -> Iterator[ImportedRecords]:
         for problem in check_pack(pack.folder):
             raise StoreError(f"the pack {pack.folder} is not imported: {problem}")
     for pack in lookups:
-        moves = Moves()
         for texts in batches(pack.all_signature_texts(), BATCH):
-            yield ImportedRecords(signatures=moves.texts(dict(texts)))
+            yield ImportedRecords(signatures=dict(texts))
         for records in pack.parts("measurements", Measurement.from_json):
-            yield ImportedRecords(measurements=list(map(moves.measurement, records)))
+            yield ImportedRecords(measurements=records)
         for items in pack.parts("breakdowns", Breakdown.from_json):
-            yield ImportedRecords(breakdowns=list(map(moves.breakdown, items)))
+            yield ImportedRecords(breakdowns=items)

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from hybridlat.errors import StoreError
+from hybridlat.graph import signature_reading
 from hybridlat.graph.signature import hash_of
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.shown import visible
 from hybridlat.store import cache
 from hybridlat.store.database import Database
-from hybridlat.store.moving import read_any
 from hybridlat.store.packs import LOOKUP_FILE, PackLookup
 from hybridlat.store.records import BODIES, BREAKDOWN_BODIES, TEXTS, LatencyRow, entry_of, row_of
 from hybridlat.store.rows import unpacked
@@ -57,7 +57,7 @@ class _Check:
         if hash_of(text) != hash_:
             self.note(f"signature {hash_}", f"the text hashes to {hash_of(text)}")
         try:
-            read_any(text)
+            signature_reading.read(text)
         except ValueError as error:
             self.note(f"signature {hash_}", f"the text cannot be read: {error}")
 

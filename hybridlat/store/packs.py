@@ -94,7 +94,7 @@ class PackLookup:
     """A pack's records, looked up the same way as in a Store.
 
     Opening reads ``pack.json`` alone. Raises StoreError for what is not a pack, is damaged or has
-    a newer format.
+    another format.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -108,10 +108,12 @@ class PackLookup:
         except ValueError as error:
             raise self.damaged(INFO_FILE, error) from error
         version = info.get("format")
-        if isinstance(version, int) and version > PACK_FORMAT:
+        if isinstance(version, int) and version != PACK_FORMAT:
+            is_newer = version > PACK_FORMAT
             raise StoreError(
-                f"the pack {self.folder} has format {str(version)[:20]}, newer than format "
-                f"{PACK_FORMAT} that this version of hybridlat knows: upgrade hybridlat"
+                f"the pack {self.folder} has format {str(version)[:20]}, "
+                f"{'newer' if is_newer else 'older'} than format {PACK_FORMAT} that this version "
+                f"of hybridlat knows: {'upgrade hybridlat' if is_newer else 'export it again'}"
             )
         self.info = info
         try:

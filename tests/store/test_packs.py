@@ -18,7 +18,7 @@ from hybridlat.store.integrity import check_pack
 from hybridlat.store.packs import PackLookup, file_digest, packs_for, shipped_packs
 from tests.store.records import HASHES, OTHER, TARGET, TEXTS, filled, measured
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "pack_format_1"
+GOLDEN = Path(__file__).parents[1] / "golden" / "pack_format_2"
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_shipped_packs_are_sound() -> None:
         assert check_pack(pack.folder) == []
 
 
-def test_the_frozen_pack_of_format_1_reads_for_ever() -> None:
+def test_the_frozen_pack_of_format_2_reads_for_ever() -> None:
     assert check_pack(GOLDEN) == []
     lookup = PackLookup(GOLDEN)
     assert lookup.target == TARGET
@@ -103,7 +103,7 @@ def test_the_frozen_pack_of_format_1_reads_for_ever() -> None:
     assert store.import_(GOLDEN) == ImportCounts(4, 6, 1, 7)
     assert store.latencies(TARGET, HASHES)[HASHES[0]].latency_us == 10.5
     assert store.signature_texts(HASHES) == TEXTS
-    assert ids(store) == json.loads((GOLDEN.parent / "pack_format_1_ids.json").read_text())
+    assert ids(store) == json.loads((GOLDEN.parent / "pack_format_2_ids.json").read_text())
 
 
 def test_what_is_no_pack_is_not_imported(store: Store, pack: Path, tmp_path: Path) -> None:
@@ -126,6 +126,7 @@ def test_texts_of_another_hash_are_not_imported(pack: Path) -> None:
     ("key", "value", "named"),
     [
         ("format", 3, "upgrade hybridlat"),
+        ("format", 1, "export it again"),
         ("format", "1", "format: expected int, got str"),
         ("target", "nothing", "nothing"),
         ("files", [], "files: expected object"),

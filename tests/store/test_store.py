@@ -164,10 +164,14 @@ def test_what_is_no_store_is_one_sentence(tmp_path: Path, url: str, named: str) 
     assert "\n" not in str(caught.value)
 
 
-def test_a_newer_schema_is_refused(url: str, execute: Execute) -> None:
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [(7, r"newer than schema 2 .* upgrade"), (1, "development .* measure anew")],
+)
+def test_another_schema_is_refused(url: str, execute: Execute, schema: int, words: str) -> None:
     filled(Store(url)).close()
-    execute("UPDATE hybridlat_meta SET value = '7' WHERE name = 'schema'")
-    with pytest.raises(StoreError, match=r"schema 7, newer than schema 2 .* upgrade"):
+    execute(f"UPDATE hybridlat_meta SET value = '{schema}' WHERE name = 'schema'")
+    with pytest.raises(StoreError, match=f"schema {schema}.*{words}"):
         Store(url).latencies(TARGET, HASHES)
 
 
