@@ -122,17 +122,11 @@ def _is_as_ordered(runtime: str, board: _Board, path: Path) -> bool:
     return False
 
 
-def read_results(
-    folder: str | Path,
-    *,
-    board_id: str | None = None,
-    methods: Sequence[str] = ("whole", "differential"),
-) -> ImportedRecords:
+def read_results(folder: str | Path, *, board_id: str | None = None) -> ImportedRecords:
     """The records in a plan's folder, and how its networks fall into cells.
 
-    Every ``results*.jsonl`` is read, each of one board (``board_id`` where given). ``methods`` may
-    also name ``isolated``: cells timed alone. Raises StoreError for a damaged plan or result, mixed
-    boards, or values that cannot be latencies.
+    Every ``results*.jsonl`` is read, each of one board (``board_id`` where given). Raises
+    StoreError for a damaged plan or result, mixed boards, or values that cannot be latencies.
     """
     folder = Path(folder)
     try:
@@ -151,7 +145,7 @@ def read_results(
             raise StoreError(f"{folder} has signatures of another version of hybridlat: plan again")
     for id_ in {board.id for board in boards}:
         _set_drift(manifest["reference"], [board.visits for board in boards if board.id == id_])
-    records = [m for board in boards for m in _measurements(manifest, board, methods)]
+    records = [m for board in boards for m in _measurements(manifest, board)]
     breakdowns = [
         Breakdown(
             Target(manifest["device"], board.runtime, item["precision"]),
@@ -169,9 +163,7 @@ def read_results(
     return ImportedRecords(texts, records, breakdowns)
 
 
-def _measurements(
-    manifest: Mapping[str, Any], board: _Board, methods: Sequence[str]
-) -> Iterator[Measurement]:
+def _measurements(manifest: Mapping[str, Any], board: _Board) -> Iterator[Measurement]:
     rounds = {line["round"] for line in board.visits}
     flicker = flicker_share(
         *([line["drift"] for line in board.visits if line["round"] == one] for one in rounds)
@@ -183,8 +175,6 @@ def _measurements(
             launches.setdefault(item, str(about.get("launch") or ""))
     facts = {**board.facts, "plan": manifest["plan"], "board_id": board.id}
     for record in manifest["records"]:
-        if record["method"] not in methods:
-            continue
         task = record["task"]
         items = tasks[task]["items"]
         # worker.py names the task, run.sh each of its items.

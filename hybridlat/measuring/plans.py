@@ -11,7 +11,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,9 @@ from hybridlat.errors import InputError
 from hybridlat.graph.builder import gpu_reference_network
 from hybridlat.graph.cells import cut_positions
 from hybridlat.graph.network import Lowered, Network
-from hybridlat.graph.signature import Signature, sign, sign_part
+from hybridlat.graph.signature import sign, sign_part
 from hybridlat.measuring.pairs import pairs_of
+from hybridlat.measuring.schedule import Job
 from hybridlat.onnx_io import tensorrt
 from hybridlat.schema.measurement import Kind
 from hybridlat.schema.target import Target
@@ -36,23 +37,16 @@ Wanted = Callable[[Kind, str], bool]
 """Whether a cell or a network, by kind and signature hash, is to be measured."""
 _COPIES_OF_CELLS = 4
 _LARGE_WEIGHTS_BYTES = 24e6  # beyond this one copy's weights are cold anyway
+_SETTINGS = {"samples": 200, "warm_s": 0.3, "limit_s": 2.0, "build_s": 600.0}
+"""Of a visit: samples, sustained warm-up and the most sampling. A longer build is given up."""
 
 
 @dataclass
 class Draft:
-    """A plan for one device and engine; ``runtime`` may lack its version, which the board knows.
+    """A plan for a target, whose version the board may know; each task has ``rounds`` visits."""
 
-    A visit has ``warm_s`` of sustained warm-up, ``samples`` and at most ``limit_s`` of sampling;
-    every model or pair has ``rounds`` of them. A build longer than ``build_s`` is given up.
-    """
-
-    device: str
-    runtime: str
-    samples: int = 200
-    rounds: int = 3
-    warm_s: float = 0.3
-    limit_s: float = 2.0
-    build_s: float = 600.0
+    target: Target
+    rounds: int
     _models: dict[str, bytes] = field(default_factory=dict)
     _items: dict[str, dict[str, Any]] = field(default_factory=dict)
     _tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -60,15 +54,19 @@ class Draft:
     _texts: dict[str, str] = field(default_factory=dict)
     _breakdowns: list[dict[str, Any]] = field(default_factory=list)
     _noise: Counter[str] = field(default_factory=Counter)
-    _met: set[tuple[str, str, str]] = field(default_factory=set)
-    _reference: str = ""
 
-    def item(self, network: Network, precision: str, kind: Kind) -> str:
-        """A model to build in one precision; the same model twice is one item."""
-        if precision not in registry.PLANNED:
+    def __post_init__(self) -> None:
+        if self.target.precision not in registry.PLANNED:
             raise InputError(
-                f"a plan cannot ask for {precision!r}: choose one of {', '.join(registry.PLANNED)}"
+                f"a plan cannot ask for {self.target.precision!r}: choose one of "
+                f"{', '.join(registry.PLANNED)}"
             )
+        # What is timed beside everything else, so that the board's drift is seen.
+        self._reference = self._item(gpu_reference_network(), "cell")
+
+    def _item(self, network: Network, kind: Kind) -> str:
+        """A model to build; the same model twice is one item."""
+        precision = self.target.precision
         is_large = network.weight_bytes > _LARGE_WEIGHTS_BYTES
         copies = 1 if is_large or kind == "network" else _COPIES_OF_CELLS
         content, sizes = tensorrt.prepare(network)
@@ -92,77 +90,31 @@ class Draft:
         self._noise |= Counter(sizes)  # of each file the largest use
         return name, digest
 
-    def time(
-        self, items: tuple[str, ...], *, stage: int = 0, title: str = "", label: str = "",
-        again: int = 0,
-    ) -> str:  # fmt: skip
-        """Time an item, or a pair in turn; the same items again are the same task. Its name.
+    def add(self, name: str, job: Job) -> None:
+        """Time a network of that name, or a cell of it and in turn its predecessor, for a record.
 
-        Tasks run in the order of ``stage``, then as they were added; ``again`` sets a repetition
-        in a later stage apart.
+        The same models again are the same task.
         """
-        key = "-".join(items) + (f"-again{again}" if again else "")
-        if key not in self._tasks:
-            self._tasks[key] = {
-                "task": key, "items": list(items), "stage": stage, "title": title,
-                "label": label, "rounds": self.rounds,
-            }  # fmt: skip
-        return key
-
-    def record(
-        self, signature: Signature, kind: Kind, precision: str, task: str, method: str,
-        labels: Mapping[str, str],
-    ) -> None:  # fmt: skip
-        """What a task's result is the latency of: its first item less its second, if it has one."""
-        self._texts[signature.hash] = signature.text
-        self._met.add((signature.hash, precision, method))
+        items = [self._item(each, job.kind) for each in job.networks]
+        task, precision = "-".join(items), self.target.precision
+        title, label, method = f"networks {precision}", name, "whole"
+        if job.kind == "cell":
+            title, label = f"cells differential {precision}", f"{name}: {job.network.name}"
+            method = "differential"
+        self._tasks.setdefault(task, {
+            "task": task, "items": items, "stage": int(job.kind == "cell"), "title": title,
+            "label": label, "rounds": self.rounds,
+        })  # fmt: skip
+        self._texts[job.signature.hash] = job.signature.text
         self._records.append({
-            "signature": signature.hash, "kind": kind, "precision": precision, "task": task,
-            "method": method, "labels": dict(labels),
+            "signature": job.signature.hash, "kind": job.kind, "precision": precision,
+            "task": task, "method": method, "labels": dict(job.labels),
         })  # fmt: skip
 
-    def add_reference(self, network: Network, precision: str) -> None:
-        """The kernel that is timed beside everything else, so that the board's drift is seen."""
-        self._reference = self.item(network, precision, "cell")
-
-    def add_network(
-        self, name: str, network: Network, precision: str, *, stage: int = 0, title: str = "",
-        again: int = 0, labels: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
-        task = self.time(
-            (self.item(network, precision, "network"),),
-            stage=stage, title=title or f"networks {precision}", label=name, again=again,
-        )  # fmt: skip
-        labels = {"network": name, **(labels or {})}
-        self.record(sign(network), "network", precision, task, "whole", labels)
-
-    def add_cells(
-        self, name: str, network: Network, lowered: Lowered, precision: str, *, stage: int = 1,
-        title: str = "", wanted: Callable[[str], bool] = lambda signature: True,
-    ) -> None:  # fmt: skip
-        """The wanted cells of a lowered network, each with its predecessor, which is taken off.
-
-        A cell that was met before is not added again.
-        """
-        for job in pairs_of(name, network, lowered):
-            hash_ = job.signature.hash
-            if self.has(hash_, precision, "differential") or not wanted(hash_):
-                continue
-            task = self.time(
-                tuple(self.item(each, precision, "cell") for each in job.networks),
-                stage=stage, title=title or f"cells differential {precision}",
-                label=f"{name}: {job.network.name}",
-            )  # fmt: skip
-            labels = {"network": name, "method": "differential"}
-            self.record(job.signature, "cell", precision, task, "differential", labels)
-
-    def has(self, signature: str, precision: str, method: str) -> bool:
-        return (signature, precision, method) in self._met
-
-    def add_breakdown(self, name: str, network: Network, lowered: Lowered, precision: str) -> None:
+    def add_breakdown(self, name: str, network: Network, lowered: Lowered) -> None:
         """The cells and unfused layers of a network, beside its measurement."""
         self._breakdowns.append({
-            "network": name, "signature": sign(network).hash, "precision": precision,
+            "network": name, "signature": sign(network).hash, "precision": self.target.precision,
             "cells": self._count(lowered.network, cut_positions(lowered.network)),
             "layers": self._count(network, [(i,) for i in range(len(network.nodes))]),
         })  # fmt: skip
@@ -176,12 +128,9 @@ class Draft:
         """All of the plan but the models' bytes, with the hash ``plan`` that names it."""
         body: dict[str, Any] = {
             "format": PLAN_FORMAT,
-            "device": self.device,
-            "runtime": self.runtime,
-            "settings": {
-                "samples": self.samples, "rounds": self.rounds,
-                "warm_s": self.warm_s, "limit_s": self.limit_s, "build_s": self.build_s,
-            },
+            "device": self.target.device,
+            "runtime": self.target.runtime,
+            "settings": {**_SETTINGS, "rounds": self.rounds},
             "items": self._items,
             "tasks": sorted(self._tasks.values(), key=lambda task: int(task["stage"])),
             "records": self._records,
@@ -189,7 +138,7 @@ class Draft:
             "reference": self._reference,
             "breakdowns": self._breakdowns,
             "signatures": self._texts,
-        }  # fmt: skip
+        }
         return {**body, "plan": _digest(json.dumps(body, sort_keys=True).encode())[:16]}
 
     def write(self, folder: Path) -> None:
@@ -270,13 +219,17 @@ def draft_for(
     for, TargetError for an engine without fusion rules.
     """
     lower = lower or partial(registry.lower, target=target)
-    draft = Draft(target.device, target.runtime, rounds=rounds)
-    draft.add_reference(gpu_reference_network(), target.precision)
+    draft, planned = Draft(target, rounds), set[str]()
     for name, network in networks:
-        if wanted("network", sign(network).hash):
-            draft.add_network(name, network, target.precision)
+        whole = Job(sign(network), network, "network", {"network": name})
+        if wanted("network", whole.signature.hash):
+            draft.add(name, whole)
     for name, network in networks:
         lowered = lower(network)
-        draft.add_cells(name, network, lowered, target.precision, wanted=partial(wanted, "cell"))
-        draft.add_breakdown(name, network, lowered, target.precision)
+        for job in pairs_of(name, network, lowered):
+            if job.signature.hash not in planned and wanted("cell", job.signature.hash):
+                planned.add(job.signature.hash)
+                labels = {**job.labels, "method": "differential"}
+                draft.add(name, replace(job, labels=labels))
+        draft.add_breakdown(name, network, lowered)
     return draft
