@@ -1,6 +1,6 @@
 """The normal form of a network: one spelling for what exporters and operator sets write otherwise.
 
-Operators are in the words of operator set 17 (``opsets``), axes count from the front, sizes that
+Operators are in the words of operator set 17 (``operators``), axes count from the front, sizes that
 follow from shapes are written out, and what does nothing at inference is gone (``forms``). Every
 engine runs a network and its normal form alike; what only some engines do alike is theirs to say.
 Each constant has one reader, since sharing is an exporter's choice.
@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from hybridlat.graph.forms import FORMS
 from hybridlat.graph.network import AttributeValue, Network, Node
-from hybridlat.graph.opsets import plain_version
+from hybridlat.graph.operators import plain_version
 from hybridlat.graph.writing import Writing
 
 _USUAL = {"output_padding": 0, "dilations": 1, "strides": 1, "pads": 0}

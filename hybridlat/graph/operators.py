@@ -1,10 +1,12 @@
-"""Families of operators, over all engines: what decides which formula a kernel's work follows."""
+"""What is known of operators over all engines: families, versions, and which constants decide."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from hybridlat.graph.network import TensorType
 from hybridlat.graph.work import FAMILY_OF
 
 KINDS = {name: i for i, name in enumerate(
@@ -93,3 +95,126 @@ def activation_class(name: str) -> int:
     pass of its own over the output, 3 one that costs more.
     """
     return 0 if not name else 1 if name == "Relu" else 2 if name in _CHEAP else 3
+
+
+# ---- which constants decide what is computed, and which are weights, whatever their values ----
+
+# No engine's kernel depends on a weight's value: not on that of a filter, a learned scale of one
+# number, the scales, zero points and biases of quantisation.
+SMALL_ELEMENTS = 16
+WHOLE = frozenset({
+    "int64", "int32", "bool", "uint8", "int8", "int16", "uint16", "uint32", "uint64", "int4",
+    "uint4", "int2", "uint2",
+})  # fmt: skip
+"""Types of whole numbers."""
+COMMUTES = frozenset({"Add", "Mul", "Sum", "Min", "Max"})
+"""Operators that read their operands in any order."""
+_SIZES = frozenset({"int64", "int32", "bool"})
+# Float operands that say what is computed: bounds, scales, an exponent.
+STRUCTURAL = frozenset({"Resize", "Upsample", "Pad", "Clip", "Pow", "Range", "Expand"})
+_BOUNDS = frozenset({"Min", "Max"})
+"""A bound where they have one number."""
+# A single float given to these is a parameter that was learned, not part of the computation.
+LEARNED = frozenset({
+    "Conv", "ConvTranspose", "Gemm", "MatMul", "PRelu", "BatchNormalization",
+    "InstanceNormalization", "LayerNormalization", "GroupNormalization", "Einsum",
+})  # fmt: skip
+_STORED = frozenset({"QuantizeLinear", "DequantizeLinear", "MatMulNBits"})
+
+
+def decides(op: str, place: int, type_: TensorType) -> bool:
+    """Whether the values of an operator's constant input say what is computed.
+
+    ``op`` is without its domain; ``place`` counts its inputs from 0. Indices and sizes do, and so
+    do the few floats that are bounds, scales or exponents.
+    """
+    if type_.dtype in WHOLE:
+        return type_.dtype in _SIZES and not (op in _STORED or is_quantised(op))
+    return is_number(op, type_) and (op in _BOUNDS or (op in STRUCTURAL and place > 0))
+
+
+@lru_cache(maxsize=16_384)
+def is_number(op: str, type_: TensorType) -> bool:
+    """Whether floats that an operator reads may be numbers of the computation, no weights.
+
+    Those of files are kept: ONNX Runtime's optimiser looks at each, such as the half of a Gelu.
+    """
+    if op in STRUCTURAL:
+        return type_.elements <= SMALL_ELEMENTS
+    return type_.elements == 1 and op not in LEARNED
+
+
+# ---- operator sets: in which one an operator's present meaning began, as far as networks tell ----
+
+# Networks are written in the words of set 17, the newest that all of TensorRT reads; sets after it
+# changed the meaning of few operators, and what they added is kept where a file uses it. Held
+# against ``onnx.defs`` by a test.
+SET = 17
+_WORDS = {
+    1: "GlobalAveragePool GlobalMaxPool LpNormalization MaxRoiPool Not RandomNormal "
+    "RandomNormalLike RandomUniform RandomUniformLike Softplus Softsign",
+    2: "GlobalLpPool",
+    6: "Elu HardSigmoid InstanceNormalization Selu",
+    7: "Acos And Asin Atan Cos Multinomial Or Sin Tan Xor",
+    9: "Acosh Asinh Atanh ConstantOfShape Cosh EyeLike Shrink Sinh TfIdfVectorizer",
+    10: "ConvInteger IsInf MatMulInteger QLinearConv QLinearMatMul ReverseSequence "
+    "StringNormalizer ThresholdedRelu",
+    11: "AveragePool BitShift Compress ConcatFromSequence Conv ConvTranspose Det "
+    "DynamicQuantizeLinear LpPool MaxUnpool NonMaxSuppression OneHot Range Round SequenceAt "
+    "SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength SplitToSequence "
+    "TopK Unique",
+    12: "Celu Einsum MaxPool",
+    14: "Add CumSum Div GRU HardSwish LSTM Mul RNN Relu Reshape Sub Trilu",
+    15: "BatchNormalization Bernoulli CastLike Optional OptionalGetElement OptionalHasElement Pow "
+    "Shape",
+    16: "GreaterOrEqual GridSample Identity If LeakyRelu LessOrEqual Loop PRelu RoiAlign Scan "
+    "ScatterElements ScatterND Where",
+    17: "BlackmanWindow DFT HammingWindow HannWindow LayerNormalization MelWeightMatrix STFT "
+    "SequenceMap",
+    18: "BitwiseAnd BitwiseNot BitwiseOr BitwiseXor CenterCropPad Col2Im Mish",
+    19: "DeformConv",
+    20: "AffineGrid Gelu ImageDecoder RegexFullMatch StringConcat StringSplit",
+    23: "Attention RMSNormalization RotaryEmbedding",
+    24: "Swish TensorScatter",
+    26: "BitCast CumProd",
+    27: "CausalConvWithState LinearAttention",
+    28: "SwiGLU",
+}
+_SINCE = {op: version for version, ops in _WORDS.items() for op in ops.split()}
+_USUAL = 13
+"""The set in which all other operators last changed their words up to 17."""
+_MEANINGS: Mapping[str, tuple[int, ...]] = {
+    "GroupNormalization": (18, 21), "Upsample": (7, 9), "Resize": (10, 13), "RoiAlign": (10, 16),
+    "Softmax": (1, 13), "LogSoftmax": (1, 13), "Hardmax": (1, 13), "DFT": (17, 20),
+}  # fmt: skip
+"""The sets in which each meaning of an operator with several began."""
+_FIRST_OF_SECOND = {"Resize": 11}
+_ADDED = {
+    "AveragePool": ("dilations",), "LpPool": ("dilations", "ceil_mode"),
+    "Cast": ("round_mode", "saturate"), "CastLike": ("round_mode", "saturate"),
+    "QuantizeLinear": ("block_size", "output_dtype", "precision", "saturate"),
+    "DequantizeLinear": ("block_size", "output_dtype"), "Range": ("stash_type",),
+    "Resize": ("antialias", "axes", "keep_aspect_ratio_policy"), "SpaceToDepth": ("mode",),
+}  # fmt: skip
+"""Attributes that came after set 17; what they say by default is what set 17 does."""
+_ADDED_VALUES = {
+    "Pad": {"wrap"}, "Resize": {"half_pixel_symmetric"}, "ScatterElements": {"max", "min"},
+    "ScatterND": {"max", "min"},
+}  # fmt: skip
+
+
+def plain_version(op: str, version: int, attributes: Mapping[str, object]) -> int:
+    """The version by which networks name an operator of ONNX's own: equal for equal meanings.
+
+    ``version`` is the set in which the file's form of it began, ``attributes`` are those that are
+    not at their defaults. What set 17 cannot say keeps its version.
+    """
+    if version > SET:
+        values = {value for value in attributes.values() if isinstance(value, str)}
+        is_new = not set(_ADDED.get(op, ())).isdisjoint(attributes)
+        if is_new or not values.isdisjoint(_ADDED_VALUES.get(op, ())):
+            return version
+    if op in _MEANINGS:
+        first, second = _MEANINGS[op]
+        return second if version >= _FIRST_OF_SECOND.get(op, second) else first
+    return _SINCE.get(op, _USUAL)

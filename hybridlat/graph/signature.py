@@ -12,9 +12,9 @@ from its signature alone. One line a fact::
 
 Tensors are numbered, inputs first, then outputs of nodes. A constant stands where it is read, as
 its type, so that it does not count whether two nodes share it; its values stand behind ``=`` where
-they decide what is computed (``roles``). ``-`` is an input left out; a scalar's shape is empty; the
-last line is there only where a cell's context says what kind of network it stands in. Nodes stand
-in a canonical topological order.
+they decide what is computed (``operators``). ``-`` is an input left out; a scalar's shape is empty;
+the last line is there only where a cell's context says what kind of network it stands in. Nodes
+stand in a canonical topological order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from hybridlat.graph.network import Constant, Network, Node, TensorType
-from hybridlat.graph.roles import decides
+from hybridlat.graph.operators import decides
 from hybridlat.graph.symmetry import digest, digest_of, tell_apart
 
 SIGNATURE_FORMAT = 2

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
-from hybridlat.graph.roles import WHOLE
+from hybridlat.graph.operators import WHOLE
 from hybridlat.graph.signature import HEADER, SIGNATURE_FORMAT
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
-from hybridlat.graph.roles import WHOLE
+from hybridlat.graph.operators import WHOLE
 
 Sizes = tuple[int, ...]
 

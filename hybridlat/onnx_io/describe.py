@@ -19,8 +19,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
-from hybridlat.graph.operators import KINDS, is_quantised, kind_of
-from hybridlat.graph.roles import is_number
+from hybridlat.graph.operators import KINDS, is_number, is_quantised, kind_of
 from hybridlat.onnx_io.facts import FilePrecision, bias_origin
 from hybridlat.onnx_io.infer import inferred
 from hybridlat.onnx_io.nodes import FileNode

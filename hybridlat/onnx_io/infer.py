@@ -21,8 +21,7 @@ from onnx.reference import ReferenceEvaluator
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import TensorType
-from hybridlat.graph.operators import KINDS, kind_of
-from hybridlat.graph.roles import SMALL_ELEMENTS, WHOLE
+from hybridlat.graph.operators import KINDS, SMALL_ELEMENTS, WHOLE, kind_of
 from hybridlat.onnx_io.isolation import UNANSWERED, ask
 from hybridlat.onnx_io.nodes import FileNode
 from hybridlat.onnx_io.shapes import MAX_TENSOR_ELEMENTS, info_of, types_of

@@ -12,7 +12,7 @@ from onnx import ModelProto, NodeProto, SparseTensorProto, TensorProto, ValueInf
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import topological_order
-from hybridlat.graph.roles import LEARNED
+from hybridlat.graph.operators import LEARNED
 from hybridlat.onnx_io.describe import module_paths, precision_of, structure_digest
 from hybridlat.onnx_io.facts import FilePrecision
 from hybridlat.onnx_io.infer import last_line

@@ -24,7 +24,7 @@ from onnx import TensorProto
 
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.network import Constant, Network, Node, TensorType
-from hybridlat.graph.opsets import SET
+from hybridlat.graph.operators import SET
 from hybridlat.onnx_io.values import since_version
 from hybridlat.onnx_io.write import build, external_weight
 

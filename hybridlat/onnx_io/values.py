@@ -14,7 +14,7 @@ from onnx import AttributeProto, NodeProto, TensorProto, numpy_helper
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import AttributeValue, Constant, TensorType
-from hybridlat.graph.roles import SMALL_ELEMENTS, WHOLE
+from hybridlat.graph.operators import SMALL_ELEMENTS, WHOLE
 
 INFERENCE_ERRORS = (
     onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, RuntimeError,

@@ -14,7 +14,7 @@ import numpy as np
 from onnx import ModelProto, helper
 
 from hybridlat.graph.network import TensorType
-from hybridlat.graph.roles import SMALL_ELEMENTS
+from hybridlat.graph.operators import SMALL_ELEMENTS
 from hybridlat.onnx_io.infer import Opsets, alone, results_of
 from hybridlat.onnx_io.isolation import ask
 from hybridlat.onnx_io.nodes import FileNode, taken

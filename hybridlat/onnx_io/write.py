@@ -27,9 +27,7 @@ from onnx import (
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Constant, Network, Node, TensorType
-from hybridlat.graph.operators import is_quantised
-from hybridlat.graph.opsets import SET
-from hybridlat.graph.roles import SMALL_ELEMENTS, WHOLE
+from hybridlat.graph.operators import SET, SMALL_ELEMENTS, WHOLE, is_quantised
 from hybridlat.onnx_io.facts import MAX_INLINE_BYTES
 from hybridlat.onnx_io.shapes import info_of
 from hybridlat.onnx_io.values import attribute_proto, data_type, since_version

@@ -11,7 +11,7 @@ from hybridlat.errors import NetworkError
 from hybridlat.graph.forms import FORMS
 from hybridlat.graph.network import Network
 from hybridlat.graph.normal import normal_form
-from hybridlat.graph.opsets import SET, plain_version
+from hybridlat.graph.operators import SET, plain_version
 from hybridlat.graph.signature import sign
 from hybridlat.graph.signature_reading import read
 from hybridlat.onnx_io import load, nodes, read_network, to_onnx

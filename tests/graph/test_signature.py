@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import hybridlat.graph.symmetry as symmetry
 from hybridlat.graph.network import Constant, Network, Node, TensorType
-from hybridlat.graph.roles import LEARNED, STRUCTURAL, decides, is_number
+from hybridlat.graph.operators import LEARNED, STRUCTURAL, decides, is_number
 from hybridlat.graph.signature import hash_of, sign, sign_in_order, sign_part
 from hybridlat.graph.signature_reading import read
 from tests.networks import SMALL, Builder, renamed

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.network import AttributeValue, Network, Node, TensorType
-from hybridlat.graph.roles import COMMUTES
+from hybridlat.graph.operators import COMMUTES
 
 DOMAIN = "fused"
 # Which operator of a kernel decides what it costs: the first of these that it holds.

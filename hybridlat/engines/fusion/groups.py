@@ -19,7 +19,7 @@ from hybridlat.graph.network import (
     Node,
     topological_order,
 )
-from hybridlat.graph.roles import COMMUTES
+from hybridlat.graph.operators import COMMUTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
-from hybridlat.graph.opsets import SET, plain_version
+from hybridlat.graph.operators import SET, plain_version
 
 
 class Rewritten(NamedTuple):
