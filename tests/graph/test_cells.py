@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridlat.engines.tensorrt import lower
-from hybridlat.graph.blocks import MOST_KERNELS
-from hybridlat.graph.cells import Cell, cut, cut_positions, kernels, run_positions
+from hybridlat.graph.cells import MOST_KERNELS, Cell, cut, cut_positions, kernels, run_positions
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import hash_of, sign
 from hybridlat.onnx_io import load
