@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.network import AttributeValue, Network, Node, TensorType
-from hybridlat.graph.operators import COMMUTES
+from hybridlat.graph.operators import COMMUTES, SET, plain_version
 
 DOMAIN = "fused"
 # Which operator of a kernel decides what it costs: the first of these that it holds.
@@ -36,11 +36,6 @@ _SAME_TYPE = frozenset({
 _BINARY = frozenset({"Add", "Sub", "Mul", "Div", "Sum", "Pow", "Min", "Max"})
 _PARAMETERS = {"BatchNormalization": 4, "PRelu": 1, "LayerNormalization": 2,
                "InstanceNormalization": 2, "Clip": 2}  # fmt: skip
-_VERSIONS = {  # where it is not 13
-    "Conv": 11, "ConvTranspose": 11, "Relu": 14, "Add": 14, "Mul": 14, "Sub": 14, "Div": 14,
-    "HardSwish": 14, "HardSigmoid": 6, "LeakyRelu": 16, "PRelu": 16, "Elu": 6, "Pow": 15,
-    "BatchNormalization": 15, "LayerNormalization": 17, "InstanceNormalization": 6, "Gelu": 20,
-}  # fmt: skip
 
 
 def unfuse(network: Network) -> Network:
@@ -132,7 +127,7 @@ def implied(network: Network, kernel: Node, types: dict[str, TensorType]) -> lis
         nodes.append(
             Node(
                 f"{kernel.name}__{index}", op, tuple(inputs), (out,),
-                _attributes(kernel, op, index), version=_VERSIONS.get(op, 13),
+                _attributes(kernel, op, index), version=plain_version(op, SET, {}),
             )
         )  # fmt: skip
     if left:
