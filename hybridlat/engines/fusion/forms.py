@@ -241,3 +241,18 @@ BUILT: tuple[Pass, ...] = (_PADS, (_CONTRACTING, _folded_norms), (_CONTRACTING, 
 """What TensorRT's builder does besides."""
 GENERATED: tuple[Pass, ...] = (_PADS, (_CONTRACTING, _normed_biases))
 """What costs nothing where PyTorch runs code of its own for it, or one kernel takes it along."""
+
+
+def _parts(v: View, places: Sequence[int]) -> Iterator[Match]:
+    """Each part of a Concat is a Concat of its own; those that stay are copies of one part."""
+    for position in places:
+        node, types = v.nodes[position], {}
+        for place, name in enumerate(node.inputs):
+            types[f"{node.outputs[0]}/part{place}"] = v.network.type_of(name)
+        pairs = zip(node.inputs, types, strict=True)
+        copies = [replace(node, name=made, inputs=(i,), outputs=(made,)) for i, made in pairs]
+        yield Match((position,), (*copies, replace(node, inputs=tuple(types))), types)
+
+
+PARTS: tuple[Pass, ...] = ((frozenset({"Concat"}), _parts),)
+"""What classic TensorRT may copy: parts of Concats, one operator each."""

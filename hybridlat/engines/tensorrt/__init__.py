@@ -11,13 +11,11 @@ from contextlib import suppress
 from dataclasses import replace
 
 from hybridlat.engines import device_sheets
-from hybridlat.engines.fusion.forms import BUILT, one_form
+from hybridlat.engines.fusion.forms import BUILT, PARTS, one_form
 from hybridlat.engines.fusion.groups import lowered_of, traced
 from hybridlat.engines.fusion.rewriter import apply, in_force, unknown_operators
 from hybridlat.engines.fusion.rewriting import rewritten
-from hybridlat.engines.tensorrt.concats import PARTS
-from hybridlat.engines.tensorrt.foreign import compiled
-from hybridlat.engines.tensorrt.fusion_rules import CLASSIC, RULES, rules_of
+from hybridlat.engines.tensorrt.fusion_rules import CLASSIC, RULES, compiled, rules_of
 from hybridlat.errors import TargetError
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
 from hybridlat.graph.operators import is_quantised

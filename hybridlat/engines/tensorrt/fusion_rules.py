@@ -10,7 +10,7 @@ that classic TensorRT shares from version 10 on, for networks with layer normali
 to 10.7. First convolutions take a ReLU or a clip, and a sum that no such thing stands before. Those
 of one tensor with the same windows become one. Chains of element-wise operators become one kernel.
 In half precision a convolution takes that if it is quicker; in whole numbers before convolutions
-become one. Concats and Splits are no kernels, but some parts are copied: see :mod:`.concats`.
+become one. Concats and Splits are no kernels, but some parts are copied: see :mod:`.conditions`.
 
 How Myelin works, as far as it can be seen: convolutions and products are ready-made kernels
 with a small epilogue. Everything else that hangs together (element-wise operators, copies,
@@ -23,11 +23,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hybridlat.engines.fusion import conditions as when
+from hybridlat.engines.fusion.conditions import all_of, any_of, unless
 from hybridlat.engines.fusion.rewriter import FusionState, Rule, eliminate, fuse
-from hybridlat.engines.tensorrt import concats
-from hybridlat.engines.tensorrt import convolutions as conv
-from hybridlat.engines.tensorrt import predicates as when
-from hybridlat.engines.tensorrt.predicates import all_of, any_of, unless
+from hybridlat.engines.tensorrt import conditions as trt
+from hybridlat.graph.network import Network
+from hybridlat.graph.operators import KINDS, kind_of
 
 CLASSIC, RTX, MYELIN = "tensorrt", "tensorrt-rtx", "myelin"
 CONV = "Conv ConvTranspose"
@@ -42,18 +43,24 @@ POINTWISE = (
 ELEMENTWISE = f"{POINTWISE} PRelu Cast BatchNormalization Affine Gate"
 COPY = "Concat Split Slice Transpose Pad Expand DepthToSpace SpaceToDepth Gather Shuffle Written"
 GENERATED = f"{ELEMENTWISE} {COPY} Softmax ReduceSum ReduceMax Generated"
+_BUILT_IN = frozenset({
+    "Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "Resize", "Upsample",
+    "Gemm",
+})  # fmt: skip
+_MAP = 4  # dimensions of feature maps
+_COMPUTES = frozenset({KINDS["pointwise"], KINDS["matmul"], KINDS["reduce"]})
 
 # What keeps an operator out of a convolution that reaches it.
 _scale_and_shift_apart = all_of(when.before_generated, unless(when.ends_in("Relu")))
 _scale_apart = any_of(
-    conv.is_winograd,  # fast 3x3 kernels have no epilogue but ReLU
-    conv.is_a_classifier,
-    conv.before_scaled_branches,
-    all_of(when.before_generated, any_of(when.by_scalar, unless(conv.is_fully_connected))),
+    trt.is_winograd,  # fast 3x3 kernels have no epilogue but ReLU
+    trt.is_a_classifier,
+    trt.before_scaled_branches,
+    all_of(when.before_generated, any_of(when.by_scalar, unless(trt.is_fully_connected))),
 )
 _sum_apart = any_of(
     all_of(
-        conv.is_fully_connected,
+        trt.is_fully_connected,
         when.holds("Add", "BatchNormalization", "Mul", "Relu", "LeakyRelu", "Sigmoid", "Clip"),
     ),
     all_of(when.holds("Add"), when.before_generated),
@@ -62,16 +69,16 @@ _sum_apart = any_of(
 _takes_chain = all_of(
     when.only_reader,
     when.is_half,
-    unless(conv.makes_few_channels),
-    any_of(when.is_int8, unless(any_of(conv.reads_pixels, conv.has_a_twin))),
+    unless(trt.makes_few_channels),
+    any_of(when.is_int8, unless(any_of(trt.reads_pixels, trt.has_a_twin))),
 )
 _takes_both = all_of(when.is_half, unless(when.is_int8), when.large_maps)
 _adds = all_of(when.only_reader, when.same_shape, unless(when.holds("Relu", "Clip", "Add", "Sum")))
 _silu_of_a_sum = any_of(
     all_of(when.only_reader, when.holds("Add", "Sum")),
-    all_of(when.holds("Add"), when.holds("Mul"), unless(conv.is_fully_connected)),
+    all_of(when.holds("Add"), when.holds("Mul"), unless(trt.is_fully_connected)),
 )
-_gelu_apart = all_of(when.read_by("ReduceL2"), unless(conv.is_fully_connected))
+_gelu_apart = all_of(when.read_by("ReduceL2"), unless(trt.is_fully_connected))
 _mean_takes = any_of(
     when.odd_maps,
     when.holds("Sigmoid"),
@@ -123,8 +130,8 @@ RULES: tuple[Rule, ...] = (
     fuse("silu, resize", "SiLU Swish LeakyRelu", "Resize", "applied while resizing into its place", all_of(when.only_reader, when.read_by("Concat")), "Resize", engine=MYELIN),
     fuse("concat, mean", "Concat Written", MEAN, "the reduction reads the parts", all_of(when.is_global, when.only_reader), "Reduction", engine=MYELIN),
     fuse("activation, mean", "HardSwish BatchNormalization Affine", MEAN, "the reduction applies the activation, on small maps or those of an odd size", all_of(when.is_global, any_of(when.odd_maps, when.small_maps)), "Reduction", engine=MYELIN),
-    fuse("split convolution", "Relu", MEAN, "a grouped convolution is summed up where it is reduced", all_of(when.is_global, conv.made_by_grouped), "Reduction", engine=MYELIN),
-    fuse("gate in a product", CONV, "HardSigmoid", "epilogue of a matrix product", all_of(conv.is_fully_connected, when.only_reader), engine=MYELIN),
+    fuse("split convolution", "Relu", MEAN, "a grouped convolution is summed up where it is reduced", all_of(when.is_global, trt.made_by_grouped), "Reduction", engine=MYELIN),
+    fuse("gate in a product", CONV, "HardSigmoid", "epilogue of a matrix product", all_of(trt.is_fully_connected, when.only_reader), engine=MYELIN),
     fuse("hard gate", "HardSigmoid", "Mul", "the gate is made where it is used", when.only_reader, "Gate", engine=MYELIN),
     fuse("gate, mean", "Gate", MEAN, "the reduction applies the gate", when.only_reader, "Reduction", engine=MYELIN),
 
@@ -143,13 +150,13 @@ RULES: tuple[Rule, ...] = (
     # Epilogues of convolutions.
     fuse("activation, sum", CHAINED, "Add Sum", "one element-wise kernel", when.only_reader, "Elementwise", before="8.6", engine=CLASSIC),
     fuse("activation, sum", CHAINED, "Add Sum", "one element-wise kernel; a convolution is quicker with both on large maps", all_of(when.only_reader, unless(_takes_both)), "Elementwise", since="8.6", engine=CLASSIC),
-    fuse("conv, affine", CONV, "BatchNormalization Affine", "scale and shift in the epilogue", all_of(any_of(when.only_reader, conv.is_fully_connected), unless(_scale_and_shift_apart))),
-    fuse("conv, hardswish", CONV, "HardSwish", "epilogue", all_of(when.only_reader, unless(conv.is_a_classifier), unless(when.before_generated)), engine=RTX),
+    fuse("conv, affine", CONV, "BatchNormalization Affine", "scale and shift in the epilogue", all_of(any_of(when.only_reader, trt.is_fully_connected), unless(_scale_and_shift_apart))),
+    fuse("conv, hardswish", CONV, "HardSwish", "epilogue", all_of(when.only_reader, unless(trt.is_a_classifier), unless(when.before_generated)), engine=RTX),
     fuse("conv, leakyrelu", CONV, "LeakyRelu", "epilogue", all_of(when.only_reader, unless(when.before_generated)), engine=RTX),
     fuse("conv, activation", CONV, "Relu Clip", "epilogue", when.only_reader, engine=CLASSIC),
-    fuse("conv, activation", CONV, f"Relu {ACTIVATION}", "epilogue", any_of(when.only_reader, conv.is_fully_connected), engine=RTX),
-    fuse("conv, pool", "Conv", "MaxPool", "convolution of an image and its pooling", all_of(when.is_int8, when.only_reader, when.holds("Relu"), conv.reads_pixels), engine=CLASSIC),
-    fuse("conv, chain", CONV, CHAINED, "epilogue, if that is quicker", all_of(_takes_chain, unless(conv.is_depthwise)), engine=CLASSIC),
+    fuse("conv, activation", CONV, f"Relu {ACTIVATION}", "epilogue", any_of(when.only_reader, trt.is_fully_connected), engine=RTX),
+    fuse("conv, pool", "Conv", "MaxPool", "convolution of an image and its pooling", all_of(when.is_int8, when.only_reader, when.holds("Relu"), trt.reads_pixels), engine=CLASSIC),
+    fuse("conv, chain", CONV, CHAINED, "epilogue, if that is quicker", all_of(_takes_chain, unless(trt.is_depthwise)), engine=CLASSIC),
     fuse("conv, chain", CONV, CHAINED, "epilogue, if that is quicker", _takes_chain, before="10.7", engine=CLASSIC),
     fuse("conv, silu swish", CONV, "SiLU Swish", "epilogue", engine=RTX),
     fuse("conv, gelu tanhgelu", CONV, "Gelu TanhGelu", "epilogue", all_of(when.only_reader, unless(_gelu_apart)), engine=RTX),
@@ -158,11 +165,11 @@ RULES: tuple[Rule, ...] = (
     fuse("conv, scale", CONV, "Mul", "epilogue", all_of(when.by_constant, unless(_scale_apart)), engine=MYELIN),
     fuse("conv, shift", CONV, "Add", "epilogue", all_of(when.by_scalar, when.holds("Mul")), engine=MYELIN),
     fuse("conv, product", CONV, "Mul", "the branch with the activation multiplies", all_of(when.only_reader, when.reads_two, when.same_shape, when.holds("Clip", "Relu", "Sigmoid", "Tanh")), match_policy="first", engine=MYELIN),
-    fuse("conv, grouped sum", CONV, "Add", "residual: a grouped 1x1 branch adds", all_of(when.only_reader, conv.adds_a_grouped_branch), match_policy="first", engine=MYELIN),
-    fuse("conv, bare sum", CONV, "Add Sum", "residual: a branch without epilogue adds", all_of(when.only_reader, when.same_shape, unless(when.holds("Mul")), conv.adds_a_scaled_branch), engine=MYELIN),
-    fuse("conv, scaled sum", CONV, "Add Sum", "residual: the first branch adds when scales are not folded", all_of(when.only_reader, when.holds("BatchNormalization"), unless(conv.is_fully_connected)), match_policy="first"),
-    fuse("conv, first sum", CONV, "Add Sum", "residual: the branch that the sum names first adds, in whole numbers", all_of(when.is_int8, _adds, conv.is_added_first), since="8.4", before="8.5", engine=CLASSIC),
-    fuse("conv, first sum", CONV, "Add Sum", "residual: the branch that the sum names first adds", all_of(_adds, conv.is_added_first), since="8.5", before="9", engine=CLASSIC),
+    fuse("conv, grouped sum", CONV, "Add", "residual: a grouped 1x1 branch adds", all_of(when.only_reader, trt.adds_a_grouped_branch), match_policy="first", engine=MYELIN),
+    fuse("conv, bare sum", CONV, "Add Sum", "residual: a branch without epilogue adds", all_of(when.only_reader, when.same_shape, unless(when.holds("Mul")), trt.adds_a_scaled_branch), engine=MYELIN),
+    fuse("conv, scaled sum", CONV, "Add Sum", "residual: the first branch adds when scales are not folded", all_of(when.only_reader, when.holds("BatchNormalization"), unless(trt.is_fully_connected)), match_policy="first"),
+    fuse("conv, first sum", CONV, "Add Sum", "residual: the branch that the sum names first adds, in whole numbers", all_of(when.is_int8, _adds, trt.is_added_first), since="8.4", before="8.5", engine=CLASSIC),
+    fuse("conv, first sum", CONV, "Add Sum", "residual: the branch that the sum names first adds", all_of(_adds, trt.is_added_first), since="8.5", before="9", engine=CLASSIC),
     fuse("conv, sum", CONV, "Add Sum", "residual: the last branch adds; none with an activation", _adds, engine=CLASSIC),
     fuse("conv, sum", CONV, "Add Sum", "residual: the last branch adds; a matrix product with an epilogue does not", all_of(when.only_reader, when.same_shape, unless(_sum_apart)), engine=RTX),
     fuse("conv, sum, difference", CONV, "Sub", "epilogue", all_of(when.only_reader, when.holds("Add"), unless(when.is_half)), engine=MYELIN),
@@ -170,11 +177,11 @@ RULES: tuple[Rule, ...] = (
     fuse("conv, sum, affine", CONV, "BatchNormalization Affine", "epilogue", all_of(when.only_reader, when.holds("Add", "Sum"), unless(when.before_generated)), engine=MYELIN),
     fuse("conv, sum, silu", CONV, "SiLU Swish", "epilogue; with scales the sum is written as well", all_of(when.is_half, _silu_of_a_sum), since="10", engine=CLASSIC),
     fuse("conv, sum, silu", CONV, "SiLU Swish", "epilogue; with scales the sum is written as well", _silu_of_a_sum, engine=RTX),
-    fuse("conv, sum, scale", CONV, "Mul", "epilogue", all_of(when.by_constant, when.holds("Add"), unless(conv.is_fully_connected)), engine=MYELIN),
+    fuse("conv, sum, scale", CONV, "Mul", "epilogue", all_of(when.by_constant, when.holds("Add"), unless(trt.is_fully_connected)), engine=MYELIN),
     fuse("conv, sum, shift", CONV, "Add", "epilogue", all_of(when.only_reader, when.holds("Sub")), engine=MYELIN),
     fuse("conv, sum, leaky relu", CONV, "LeakyRelu", "epilogue", all_of(when.only_reader, when.holds("Add", "Sum"), unless(when.before_generated))),
-    fuse("conv, branch", CONV, "BatchNormalization", "a residual epilogue writes a second, scaled result", all_of(conv.branches_together, conv.adds_twice), engine=MYELIN),
-    fuse("conv, branch", CONV, "Mul", "a residual epilogue writes a second, scaled result", all_of(when.by_one_constant, conv.branches_together, unless(conv.is_fully_connected), unless(when.of_producer(when.read_by("Reshape")))), engine=MYELIN),
+    fuse("conv, branch", CONV, "BatchNormalization", "a residual epilogue writes a second, scaled result", all_of(trt.branches_together, trt.adds_twice), engine=MYELIN),
+    fuse("conv, branch", CONV, "Mul", "a residual epilogue writes a second, scaled result", all_of(when.by_one_constant, trt.branches_together, unless(trt.is_fully_connected), unless(when.of_producer(when.read_by("Reshape")))), engine=MYELIN),
 
     # Epilogues of products.
     fuse("gemm, bias", "Gemm MatMul", "Add", "epilogue, unless a copy follows in half precision", all_of(when.by_constant, unless(all_of(when.is_half, when.read_by("Split"))))),
@@ -197,7 +204,7 @@ RULES: tuple[Rule, ...] = (
     fuse("resize, sum", "Resize", "Add", "added while resizing", when.only_reader, engine=MYELIN),
     fuse("resize, sum, relu", "Resize", "Relu", "added while resizing", all_of(when.only_reader, when.holds("Add")), engine=MYELIN),
     fuse("branch scale", "BatchNormalization", "Add Sub", "scaled where it is added", when.only_reader, "Affine", engine=MYELIN),
-    fuse("transpose, conv", "Transpose", "Conv", "a convolution that is no matrix product reads any layout", all_of(when.only_reader, unless(when.of_consumer(conv.is_fully_connected))), "Conv", engine=MYELIN),
+    fuse("transpose, conv", "Transpose", "Conv", "a convolution that is no matrix product reads any layout", all_of(when.only_reader, unless(when.of_consumer(trt.is_fully_connected))), "Conv", engine=MYELIN),
     fuse("resize, concat", "Resize", "Concat Pad", "resized into its place", when.only_reader, "Resize", engine=MYELIN),
 
     fuse("row mean", GENERATED, "ReduceMean", "one pass over the rows", when.reduces_rows, "Generated", match_policy="every", engine=MYELIN),
@@ -220,9 +227,9 @@ RULES: tuple[Rule, ...] = (
 
     # Classic TensorRT: what is left of element-wise operators, Splits and Concats.
     fuse("pointwise", POINTWISE, POINTWISE, "a chain is one kernel", all_of(when.only_reader, when.same_shape), "Elementwise", match_policy="every", engine=CLASSIC),
-    fuse("twins", "Conv", "Conv", "convolutions of one tensor with the same windows", conv.is_a_twin, match_policy="beside", engine=CLASSIC),
-    eliminate("channels", "Split Slice", "read where they lie", concats.is_read_in_place, engine=CLASSIC),
-    eliminate("part", "Concat", "written in place", concats.is_in_place, engine=CLASSIC),
+    fuse("twins", "Conv", "Conv", "convolutions of one tensor with the same windows", trt.is_a_twin, match_policy="beside", engine=CLASSIC),
+    eliminate("channels", "Split Slice", "read where they lie", trt.is_read_in_place, engine=CLASSIC),
+    eliminate("part", "Concat", "written in place", trt.is_in_place, engine=CLASSIC),
     eliminate("concat", "Concat", "the parts are written in place", when.writes_in_place),
 )
 # fmt: on
@@ -251,3 +258,28 @@ def _inside(rule: Rule, region: frozenset[int]) -> Rule:
         return region.issuperset((*s.members[producer], *s.members[consumer]))
 
     return replace(rule, when=all_of(inside, rule.when) if rule.when else inside)
+
+
+def compiled(network: Network) -> frozenset[int]:
+    """Positions of operators that Myelin compiles in a network without layer normalisations.
+
+    A published engine of 10.7 has them around what computes on anything but feature maps: products
+    of activations, softmaxes and element-wise heads, with the copies and views that hang on them.
+    """
+    nodes, types = network.nodes, network.types
+    free = {i for i, node in enumerate(nodes) if node.op not in _BUILT_IN}
+
+    def computes_apart(position: int) -> bool:
+        node = nodes[position]
+        ranks = [len(types[name].shape) for name in node.inputs if name in types]
+        return kind_of(node.op) in _COMPUTES and bool(ranks) and max(ranks) != _MAP
+
+    waiting = [i for i in free if computes_apart(i)]
+    region = set(waiting)
+    while waiting:
+        node = nodes[waiting.pop()]
+        beside = {network.producers[name] for name in node.inputs if name in network.producers}
+        beside.update(i for out in node.outputs for i in network.consumers.get(out, ()))
+        waiting += (beside & free) - region
+        region |= beside & free
+    return frozenset(region)

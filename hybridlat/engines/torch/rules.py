@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hybridlat.engines.fusion import conditions as when
+from hybridlat.engines.fusion.conditions import all_of, any_of
 from hybridlat.engines.fusion.rewriter import FusionState, Rule, eliminate, fuse
-from hybridlat.engines.tensorrt import predicates as when
-from hybridlat.engines.tensorrt.predicates import all_of, any_of
 from hybridlat.graph.network import Network, Node
 
 VIEW = "Reshape Transpose Slice Split Expand"

@@ -1,19 +1,20 @@
-"""The conditions in the table of TensorRT's fusion rules that ask about convolutions.
-
-Each takes the state of a fusion, the producer and the consumer; see
-:mod:`hybridlat.engines.fusion.rewriter`.
-"""
+"""The conditions in TensorRT's table of fusion rules that ask about convolutions and Concats."""
 
 from __future__ import annotations
 
+from hybridlat.engines.fusion.conditions import is_half, is_int8, pixels, reads_one
 from hybridlat.engines.fusion.rewriter import FusionState
-from hybridlat.engines.tensorrt.predicates import is_half, is_int8, pixels
 from hybridlat.graph.network import Node
+from hybridlat.graph.operators import KINDS, kind_of
 
 _CHANNEL_MULTIPLE = 8
 _PRODUCT_CHANNELS = 256
 _PIXEL_CHANNELS = 4
-INT8_VECTOR = 4  # channels that lie together at least, in whole numbers
+_INT8_VECTOR = 4  # channels that lie together at least, in whole numbers
+_HALF_VECTOR = 8  # those in half precision: a part of a Concat begins at a multiple
+_CONVS, _POOLS = ("Conv", "ConvTranspose"), ("MaxPool", "AveragePool")
+_SUMS = frozenset({"Add", "Sum"})
+_READ_DENSE = frozenset({"Resize", "Upsample", "Slice", "Split", *_POOLS})  # no part of another
 
 
 def is_a_classifier(s: FusionState, producer: int, consumer: int) -> bool:
@@ -65,7 +66,7 @@ def is_depthwise(s: FusionState, producer: int, consumer: int) -> bool:
 
 def makes_few_channels(s: FusionState, producer: int, consumer: int) -> bool:
     """The producer makes fewer channels than lie together in whole numbers."""
-    return is_int8(s, producer, consumer) and s.output(producer).shape[1] < INT8_VECTOR
+    return is_int8(s, producer, consumer) and s.output(producer).shape[1] < _INT8_VECTOR
 
 
 def is_added_first(s: FusionState, producer: int, consumer: int) -> bool:
@@ -105,6 +106,50 @@ def branches_together(s: FusionState, producer: int, consumer: int) -> bool:
     """The producer already adds a residual, and the consuming scale feeds the next addition."""
     readers = s.consumers_of(consumer)
     return "Add" in s.ops(producer) and bool(readers) and all("Add" in s.ops(r) for r in readers)
+
+
+# ---- parts of Concats and of Splits: read or written in place, or copied ----
+
+
+def is_in_place(s: FusionState, producer: int, consumer: int) -> bool:
+    """The consumer copies a part of a Concat that its maker can write where it belongs.
+
+    Convolutions can that neither add nor run as one with others, poolings, and element-wise
+    kernels in front of convolutions. Nothing may read the part that needs it dense.
+    """
+    if not reads_one(s, producer, consumer):
+        return False
+    copy = s.only(consumer)
+    (name,), own = copy.inputs, s.members[consumer][0]
+    maker, readers = s.producers.get(name), s.consumers[name]
+    if maker is None or maker in s.removed or name in s.network.outputs:
+        return False
+    ops = {reader: s.network.nodes[reader].op for reader in readers}
+    if copy.attribute("axis") != 1 or not _READ_DENSE.isdisjoint(ops.values()):
+        return False
+    if any(op == "Concat" and reader < own for reader, op in ops.items()):
+        return False  # it has its place in another one
+    shape, held = s.network.type_of(name).shape, s.ops(s.group[maker])
+    kind = s.kind[s.group[maker]]
+    if kind in _CONVS:
+        is_plain = _SUMS.isdisjoint(held) and held.count("Conv") < 2
+        return is_plain and not (is_int8(s, producer, consumer) and shape[1] % _INT8_VECTOR)
+    if kind == "Concat":
+        return True
+    is_pointwise = all(kind_of(op) == KINDS["pointwise"] for op in held)
+    return kind in _POOLS or (is_pointwise and len(shape) == 4 and not shape[1] % _HALF_VECTOR)
+
+
+def is_read_in_place(s: FusionState, producer: int, consumer: int) -> bool:
+    """The consumer takes channels of maps, which are read where they lie, unless in a sum."""
+    node = s.only(consumer)
+    shape = s.network.type_of(node.inputs[0]).shape
+    made = [s.network.types[out].shape for out in node.outputs if out]
+    if len(shape) != 4 or any((m[0], *m[2:]) != (shape[0], *shape[2:]) for m in made):
+        return False
+    readers = [r for out in node.outputs for r in s.consumers.get(out, ())]
+    sums = [s.group[r] for r in readers if s.network.nodes[r].op in _SUMS]
+    return not any(s.kind.get(group) in _CONVS for group in sums)
 
 
 # ---- what they ask ----

@@ -1,4 +1,4 @@
-"""The conditions in the table of TensorRT's fusion rules.
+"""The conditions that tables of fusion rules share.
 
 Each takes the state of a fusion, the producer and the consumer; see
 :mod:`hybridlat.engines.fusion.rewriter`.
