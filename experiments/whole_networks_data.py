@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.public_data.kernel_tables import kernel_table, unfused
-from hybridlat.engines import device_sheets, registry, torch
+from hybridlat.engines import device_sheets, pytorch, registry
 from hybridlat.graph import operators
 from hybridlat.graph.network import Lowered, Network, Node
 from hybridlat.model import kernel_rows
@@ -210,7 +210,7 @@ def lowering_of(row: Row) -> tuple[str, Callable[[Network], Lowered]]:
         target = replace(target, runtime="tensorrt-8")  # of 2023 and before
     key = registry.lowering_identity(target).replace("/", "-")
     if target.engine == "torch" and row.layout == "nhwc":
-        return f"{key}-nhwc", lambda n: torch.lower(n, target, channels_last=True)
+        return f"{key}-nhwc", lambda n: pytorch.lower(n, target, channels_last=True)
     if target.engine == "paddle-tensorrt" and row.plain_relu:
         return f"{key}-relu", lambda n: registry.lower(_chained(_with_relu(n)), target)
     if "tensorrt" in target.engine and row.plain_relu:

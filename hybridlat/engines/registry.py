@@ -49,7 +49,7 @@ class EngineEntry:
     precisions: tuple[str, ...] = PRECISIONS
 
 
-_TORCH = EngineEntry(f"{_ROOM}.torch")
+_TORCH = EngineEntry(f"{_ROOM}.pytorch")
 OWN: Mapping[str, EngineEntry] = {
     "onnxruntime": EngineEntry(f"{_ROOM}.onnxruntime",
                                f"{_ROOM}.onnxruntime.session:OnnxRuntimeBackend", True),

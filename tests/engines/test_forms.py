@@ -10,7 +10,7 @@ import pytest
 
 from hybridlat.engines import registry
 from hybridlat.engines.fusion.forms import one_form
-from hybridlat.engines.torch import lacks_biases
+from hybridlat.engines.pytorch import lacks_biases
 from hybridlat.graph.network import Network, Node, TensorType
 from hybridlat.graph.signature import sign
 from hybridlat.graph.signature_reading import read

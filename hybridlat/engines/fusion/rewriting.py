@@ -16,6 +16,16 @@ class Rewritten(NamedTuple):
     network: Network
     origins: tuple[tuple[int, ...], ...]
 
+    def then(self, passes: Sequence[Pass]) -> Rewritten:
+        """What each pass finds is replaced, one after the other."""
+        result = _in_order(self)
+        for anchors, find in passes:
+            nodes = enumerate(result.network.nodes)
+            places = [i for i, node in nodes if node.op in anchors and not node.domain]
+            if places:
+                result = _replaced(result, find(View(result.network), places))
+        return _in_order(result)
+
 
 @dataclass(frozen=True, slots=True)
 class Match:
@@ -209,11 +219,5 @@ Pass = tuple[frozenset[str], Callable[[View, Sequence[int]], Iterator[Match]]]
 
 
 def rewritten(network: Network, passes: Sequence[Pass]) -> Rewritten:
-    """The network with what each pass finds replaced, one after the other."""
-    result = _in_order(Rewritten(network, tuple([(i,) for i in range(len(network.nodes))])))
-    for anchors, find in passes:
-        nodes = enumerate(result.network.nodes)
-        places = [i for i, node in nodes if node.op in anchors and not node.domain]
-        if places:
-            result = _replaced(result, find(View(result.network), places))
-    return _in_order(result)
+    """The network of a file with what each pass finds replaced."""
+    return Rewritten(network, tuple([(i,) for i in range(len(network.nodes))])).then(passes)

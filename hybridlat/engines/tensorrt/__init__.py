@@ -14,7 +14,6 @@ from hybridlat.engines import device_sheets
 from hybridlat.engines.fusion.forms import BUILT, PARTS, one_form
 from hybridlat.engines.fusion.groups import lowered_of, traced
 from hybridlat.engines.fusion.rewriter import apply, in_force, unknown_operators
-from hybridlat.engines.fusion.rewriting import rewritten
 from hybridlat.engines.tensorrt.fusion_rules import CLASSIC, RULES, compiled, rules_of
 from hybridlat.errors import TargetError
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
@@ -51,13 +50,13 @@ def lower(network: Network, target: Target) -> Lowered:
     places: tuple[tuple[int, ...], ...] = tuple([(place,) for place in kept])
     compiles, region = _compiles(target), frozenset[int]()
     if target.engine == CLASSIC:
-        plain, origins = one_form(plain, BUILT)
-        compiles = compiles and not _NORMS.isdisjoint(node.op for node in plain.nodes)
+        written = one_form(plain, BUILT)
+        compiles = compiles and not _NORMS.isdisjoint(node.op for node in written.network.nodes)
         if not compiles:
-            plain, parts = rewritten(plain, PARTS)
-            origins = tuple([tuple([i for at in held for i in origins[at]]) for held in parts])
-            region = compiled(plain) if _compiles(target) else region
-        places = tuple([tuple([kept[i] for i in held]) for held in origins])
+            written = written.then(PARTS)
+            region = compiled(written.network) if _compiles(target) else region
+        plain = written.network
+        places = tuple([tuple([kept[i] for i in held]) for held in written.origins])
     whole = "int8" if target.precision == "int8" else "float16"
     typed = in_precision(plain, whole if is_half else "float32")
     rules = rules_of(target.engine, compiles=compiles, region=region)

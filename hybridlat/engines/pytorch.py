@@ -11,8 +11,8 @@ batch normalisation is one more point-wise operator.
 
 An exported file is not the module: the exporter folds a batch normalisation into the convolution
 in front of it, which neither does, and writes one ATen call as several operators.
-:func:`as_module` puts the normalisations and the separate bias additions back; :mod:`.rules` joins
-what was one call and says which views copy.
+:func:`as_module` puts the normalisations and the separate bias additions back;
+:mod:`.pytorch_rules` joins what was one call and says which views copy.
 
 Under automatic mixed precision (:func:`with_autocast`) the weights stay FP32 and are cast for every
 inference: a kernel's weights are left FP32 here, which says that their FP32 bytes are read.
@@ -23,19 +23,19 @@ the way (compiled). The lists of operators are those of PyTorch's page on mixed 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+from hybridlat.engines import pytorch_rules as rules
 from hybridlat.engines.fusion.forms import GENERATED, one_form
 from hybridlat.engines.fusion.groups import Groups, lowered_of, traced
 from hybridlat.engines.fusion.rewriter import apply, fuse, in_force, unknown_operators
-from hybridlat.engines.torch.rules import COMPOSITES, INDUCTOR, LIBRARY, follow, free_views
+from hybridlat.engines.fusion.rewriting import Match, Rewritten, View
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
 from hybridlat.onnx_io.facts import bias_origin
 from hybridlat.schema.target import Target
 
 _CPU = re.compile(r"(xeon|epyc|ryzen|core|i[3579]|cascade-lake)\b")
-MARK = ("memory_format", "channels_last")
-"""Of an operator that runs with channels innermost, as PyTorch calls it. Shapes stay as written."""
 _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 HALF, FULL = "float16", "float32"
 _HALF_OPS = frozenset({
@@ -51,7 +51,8 @@ _UNTRAINED = (
 )
 _IMAGE_NORMS = ("BatchNormalization", "InstanceNormalization", "GroupNormalization")
 _OTHER_NORMS = ("LayerNormalization", "InstanceNormalization", "GroupNormalization")
-ZEROS = "__zeros"
+_ZEROS, _APART = "__zeros", "__apart"
+"""How constants end that were put in: left-out biases, and those that are added apart."""
 _SEVERAL = 7
 """Convolutions that may all be meant to have no bias."""
 _OWN_PARAMETERS = frozenset({"BatchNormalization", "PRelu"})
@@ -66,29 +67,28 @@ def lower(network: Network, target: Target, *, channels_last: bool = False) -> L
     kernel, which is a warning where the network is compiled.
     """
     compiled = target.engine == "torch-compile"
-    plain, places = one_form(network, GENERATED if compiled or _is_cpu(target) else ())
+    plain = one_form(network, GENERATED if compiled or _is_cpu(target) else ())
     module = as_module(plain, bias_apart=not _is_cpu(target))
-    copying, in_channels_last = follow(module.network, channels_last)
-    table = (free_views(copying), *COMPOSITES)
+    copying, in_channels_last = rules.follow(module.network, channels_last)
+    table = (rules.free_views(copying), *rules.COMPOSITES)
     unknown: tuple[str, ...] = ()
     if compiled:
-        table = (*table, *INDUCTOR)
-        named = (*table, fuse("library", LIBRARY, LIBRARY, "a call"))
+        table = (*table, *rules.INDUCTOR)
+        named = (*table, fuse("library", rules.LIBRARY, rules.LIBRARY, "a call"))
         unknown = unknown_operators(module.network, named)
     else:
-        module = with_channels_last(module, in_channels_last)
+        module = module._replace(network=rules.with_channels_last(module.network, in_channels_last))
     groups = apply(module.network, table, target.version, drops_dead=compiled)
     if target.precision == "amp":
         module, groups = with_autocast(module, groups, casts_apart=not compiled)
-    warnings = (*unknown, _UNTRAINED) if lacks_biases(plain) else unknown
+    warnings = (*unknown, _UNTRAINED) if lacks_biases(plain.network) else unknown
     lowered = lowered_of(module.network, groups, f"rules {target.runtime}", warnings)
-    origins = [() if place is None else places[place] for place in module.origins]
-    return traced(lowered, origins, network)
+    return traced(lowered, module.origins, network)
 
 
 def identity(target: Target) -> str:
     """The rules and what they ask of a target."""
-    held = in_force(COMPOSITES, target.version)
+    held = in_force(rules.COMPOSITES, target.version)
     return f"rules/{target.engine}/{held}/{target.precision}/{_is_cpu(target)}"
 
 
@@ -97,18 +97,7 @@ def _is_cpu(target: Target) -> bool:
     return target.threads is not None or _CPU.match(target.device) is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Module:
-    """The network as a module runs it, and where each of its operators stands in the file.
-
-    ``origins[i]`` is the file's position of ``network.nodes[i]``, None for one that was put in.
-    """
-
-    network: Network
-    origins: tuple[int | None, ...]
-
-
-def as_module(network: Network, bias_apart: bool = True) -> Module:
+def as_module(plain: Rewritten, bias_apart: bool = True) -> Rewritten:
     """Put back what the exporter folded into convolutions.
 
     A ``BatchNormalization`` goes behind those whose bias was folded (:func:`folded_norms`), also
@@ -118,27 +107,18 @@ def as_module(network: Network, bias_apart: bool = True) -> Module:
     ``Convolution.cpp``), and so does the code that inductor makes for a GPU. On a CPU the
     convolution adds it.
     """
-    constants = dict(network.constants)
-    network = _with_biases(network, constants)
-    normed = folded_norms(network)
-    nodes: list[Node] = []
-    origins: list[int | None] = []
-    types = dict(network.types)
-    for position, node in enumerate(network.nodes):
-        bias = _bias(network, node)
-        if bias and (position in normed or bias_apart):
-            raw = f"{node.outputs[0]}__conv"
-            types[raw] = types[node.outputs[0]]
-            nodes.append(replace(node, inputs=node.inputs[:2], outputs=(raw,)))
-            nodes.append(_behind(node, raw, bias, position in normed, constants))
-            origins += [position, None]
-        else:
-            nodes.append(node)
-            origins.append(position)
-    read = {name for node in nodes for name in node.inputs}
-    kept = {name: c for name, c in constants.items() if name in read}
-    made = replace(network, nodes=tuple(nodes), types=types, constants=kept)
-    return Module(made, tuple(origins))
+
+    def find(v: View, places: Sequence[int]) -> Iterator[Match]:
+        biases, normed = _biases(v.network), folded_norms(v.network)
+        for position in biases.keys() & set(places):
+            node, bias, is_normed = v.nodes[position], biases[position], position in normed
+            if is_normed or bias_apart:
+                yield _taken_apart(v, position, bias, is_normed)
+            elif bias not in node.inputs:
+                whole = replace(node, inputs=(*node.inputs, bias))
+                yield Match((position,), (whole,), constants={bias: _vector(v, node)})
+
+    return plain.then(((_CONVOLUTIONS, find),))
 
 
 def lacks_biases(network: Network) -> bool:
@@ -146,36 +126,31 @@ def lacks_biases(network: Network) -> bool:
 
     Exporters leave zeros out, and untrained modules are full of them.
     """
-    convs = [
-        node
-        for node in network.nodes
-        if node.op in _CONVOLUTIONS and not node.domain and _pixels(network, node) > 1
-    ]
+    every = [n for n in network.nodes if n.op in _CONVOLUTIONS and not n.domain]
+    convs = [node for node in every if _pixels(network, node) > 1]
     normalises = any(node.op in _IMAGE_NORMS for node in network.nodes)
     biases = [node for node in convs if len(node.inputs) > 2]
     is_folded = any(bias_origin(node.inputs, node.outputs) == "folded" for node in convs)
     return len(convs) > max(_SEVERAL, 5 * len(biases)) and not normalises and not is_folded
 
 
-def _with_biases(network: Network, constants: dict[str, Constant]) -> Network:
-    """The biases that an untrained module has, whose zeros are put into the ``constants``.
+def _biases(network: Network) -> dict[int, str]:
+    """The bias of each convolution that has one, or had: zeros of an untrained module.
 
     Names tell which were folded; where one of these is not there, those of single pixels
     (squeeze-and-excite) are not there either.
     """
-    nodes = list(network.nodes)
+    nodes = network.nodes
     convs = [i for i, n in enumerate(nodes) if n.op in _CONVOLUTIONS and not n.domain]
     bare = [i for i in convs if len(nodes[i].inputs) < 3]
     folded = [i for i in bare if bias_origin(nodes[i].inputs, nodes[i].outputs)]
     if folded:
         bare = [i for i in bare if i in folded or _pixels(network, nodes[i]) == 1]
     elif not lacks_biases(network):
-        return network
-    for i in bare:
-        type_, bias = network.types[nodes[i].outputs[0]], f"{nodes[i].outputs[0]}{ZEROS}"
-        constants[bias] = Constant(TensorType(type_.dtype, (type_.shape[1],)))
-        nodes[i] = replace(nodes[i], inputs=(*nodes[i].inputs, bias))
-    return replace(network, nodes=tuple(nodes), constants=constants)
+        bare = []
+    named = {i: nodes[i].inputs[2] for i in convs if len(nodes[i].inputs) > 2}
+    stored = {i: name for i, name in named.items() if name in network.constants}
+    return stored | {i: f"{nodes[i].outputs[0]}{_ZEROS}" for i in bare}
 
 
 def folded_norms(network: Network) -> frozenset[int]:
@@ -185,10 +160,10 @@ def folded_norms(network: Network) -> frozenset[int]:
     way, the kind of network does: one that adds residuals or holds depthwise convolutions was not
     trained without normalisation, unless it normalises otherwise; AlexNet, VGG, SqueezeNet were.
     """
-    biased = {i: b for i, node in enumerate(network.nodes) if (b := _bias(network, node))}
+    biased = _biases(network)
     convs = {i: network.nodes[i] for i in biased}
     origins = {i: bias_origin(node.inputs, node.outputs) for i, node in convs.items()}
-    is_named = not any(name.endswith(ZEROS) for name in biased.values())
+    is_named = not any(name.endswith(_ZEROS) for name in biased.values())
     if "folded" in origins.values() or (any(origins.values()) and is_named):
         return frozenset(i for i, origin in origins.items() if origin == "folded")
     normalises_otherwise = any(node.op in _OTHER_NORMS for node in network.nodes)
@@ -197,33 +172,26 @@ def folded_norms(network: Network) -> frozenset[int]:
     return frozenset(i for i in biased if _pixels(network, network.nodes[i]) > 1)
 
 
-def with_channels_last(module: Module, positions: frozenset[int]) -> Module:
-    """The module with a mark on the operators at these positions: other kernels run them."""
-    nodes = list(module.network.nodes)
-    for i in positions:
-        nodes[i] = replace(nodes[i], attributes=tuple(sorted((*nodes[i].attributes, MARK))))
-    return replace(module, network=replace(module.network, nodes=tuple(nodes)))
+def _vector(v: View, node: Node) -> Constant:
+    """A number for each channel that a convolution makes."""
+    type_ = v.types[node.outputs[0]]
+    return Constant(type_._replace(shape=type_.shape[1:2]))
 
 
-def _bias(network: Network, node: Node) -> str:
-    if node.op not in _CONVOLUTIONS or node.domain or len(node.inputs) < 3:
-        return ""
-    return node.inputs[2] if node.inputs[2] in network.constants else ""
-
-
-def _behind(node: Node, raw: str, bias: str, normed: bool, constants: dict[str, Constant]) -> Node:
-    """The operator behind a convolution without its bias: a normalisation, or the bias alone."""
-    dtype, (channels,) = constants[bias].type.dtype, constants[bias].type.shape
+def _taken_apart(v: View, position: int, bias: str, normed: bool) -> Match:
+    """A convolution without its bias, and behind it a normalisation, or the bias alone."""
+    node = v.nodes[position]
+    raw, type_, vector = f"{node.outputs[0]}__conv", v.types[node.outputs[0]], _vector(v, node)
     if normed:
-        names = tuple(f"{bias}__{part}" for part in ("scale", "shift", "mean", "variance"))
-        constants.update((name, Constant(TensorType(dtype, (channels,)))) for name in names)
-        return Node(
-            f"{node.name}__norm", "BatchNormalization", (raw, *names), node.outputs, version=15
-        )
-    rank = len(constants[node.inputs[1]].type.shape) if node.inputs[1] in constants else 4
-    name = f"{bias}__apart"
-    constants[name] = Constant(TensorType(dtype, (channels, *[1] * (rank - 2))))
-    return Node(f"{node.name}__bias", "Add", (raw, name), node.outputs, version=14)
+        names = [f"{bias}__{part}" for part in ("scale", "shift", "mean", "variance")]
+        name, op, version = f"{node.name}__norm", "BatchNormalization", 15
+    else:
+        sizes = (*vector.type.shape, *[1] * (len(type_.shape) - 2))
+        names, vector = [f"{bias}{_APART}"], Constant(type_._replace(shape=sizes))
+        name, op, version = f"{node.name}__bias", "Add", 14
+    bare = replace(node, inputs=node.inputs[:2], outputs=(raw,))
+    behind = Node(name, op, (raw, *names), node.outputs, version=version)
+    return Match((position,), (bare, behind), {raw: type_}, dict.fromkeys(names, vector))
 
 
 def _is_modern(network: Network, node: Node) -> bool:
@@ -237,7 +205,7 @@ def _pixels(network: Network, node: Node) -> int:
     return shape[-1] * (shape[-2] if len(shape) > 3 else 1)
 
 
-def with_autocast(module: Module, groups: Groups, casts_apart: bool) -> tuple[Module, Groups]:
+def with_autocast(module: Rewritten, groups: Groups, casts_apart: bool) -> tuple[Rewritten, Groups]:
     """The module with the types that it computes in under autocast, and the same kernels.
 
     With ``casts_apart`` a cast of an activation is a kernel.
@@ -247,13 +215,14 @@ def with_autocast(module: Module, groups: Groups, casts_apart: bool) -> tuple[Mo
     for position, node in enumerate(network.nodes):
         for out in node.outputs:
             if out and types[out].dtype == FULL:
-                is_own = node.op in _OWN_PARAMETERS or module.origins[position] is None
+                is_put_in = any(name.endswith(_APART) for name in node.inputs)
+                is_own = node.op in _OWN_PARAMETERS or is_put_in
                 element_type = wanted.get(position) or _widest(network, node, types, is_own)
                 types[out] = types[out]._replace(dtype=element_type)
     if casts_apart:
         return _with_casts(module, groups, wanted, types)
     _narrow(network, groups, wanted, types)
-    return replace(module, network=replace(network, types=types)), groups
+    return module._replace(network=replace(network, types=types)), groups
 
 
 def _wanted(network: Network, groups: Groups) -> dict[int, str]:
@@ -296,13 +265,13 @@ def _narrow(
 
 
 def _with_casts(
-    module: Module, groups: Groups, wanted: dict[int, str], types: dict[str, TensorType]
-) -> tuple[Module, Groups]:
+    module: Rewritten, groups: Groups, wanted: dict[int, str], types: dict[str, TensorType]
+) -> tuple[Rewritten, Groups]:
     """Put a kernel where an activation is cast for an operator; autocast keeps none for later."""
     network, producers = module.network, module.network.producers
     kernel_of = {i: k for k, kernel in enumerate(groups.kernels) for i in kernel}
     nodes: list[Node] = []
-    origins: list[int | None] = []
+    origins: list[tuple[int, ...]] = []
     position_of: list[int] = []
     casts: list[tuple[int, ...]] = []
     for position, node in enumerate(network.nodes):
@@ -322,11 +291,11 @@ def _with_casts(
             nodes.append(
                 Node(f"{node.name}__cast{k}", "Cast", (name,), (inputs[k],), to, version=13)
             )
-            origins.append(None)
+            origins.append(())
         position_of.append(len(nodes))
         nodes.append(replace(node, inputs=tuple(inputs)))
         origins.append(module.origins[position])
     kernels = [tuple(position_of[i] for i in kernel) for kernel in groups.kernels]
     removed = tuple(position_of[i] for i in groups.removed)
     made = replace(network, nodes=tuple(nodes), types=types)
-    return Module(made, tuple(origins)), Groups((*kernels, *casts), removed)
+    return Rewritten(made, tuple(origins)), Groups((*kernels, *casts), removed)

@@ -12,6 +12,7 @@ and poolings keep the layout of what they read, element-wise operators that of t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hybridlat.engines.fusion import conditions as when
 from hybridlat.engines.fusion.conditions import all_of, any_of
@@ -24,6 +25,8 @@ Strides = tuple[int, ...]
 _CHANNELS_LAST = ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "Resize")
 _BY_LAYOUT = frozenset(_CHANNELS_LAST) | {"BatchNormalization"}
 """What has other kernels where channels are innermost."""
+MARK = ("memory_format", "channels_last")
+"""Of an operator that runs with channels innermost, as PyTorch calls it. Shapes stay as written."""
 _WANT_DENSE = frozenset(_CHANNELS_LAST) | {
     "LayerNormalization", "InstanceNormalization", "GroupNormalization", "RMSNormalization",
 }  # fmt: skip
@@ -226,6 +229,14 @@ def follow(network: Network, channels_last: bool = False) -> tuple[frozenset[int
             if out:
                 strides[out] = _made(network, node, out, strides)
     return frozenset(copies), frozenset(last)
+
+
+def with_channels_last(network: Network, positions: frozenset[int]) -> Network:
+    """The network with a mark on the operators at these positions: other kernels run them."""
+    nodes = list(network.nodes)
+    for i in positions:
+        nodes[i] = replace(nodes[i], attributes=tuple(sorted((*nodes[i].attributes, MARK))))
+    return replace(network, nodes=tuple(nodes))
 
 
 def _densify(
