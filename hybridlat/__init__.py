@@ -18,8 +18,10 @@ from __future__ import annotations
 
 import logging
 import os
+from typing import Any
 
 from hybridlat.schema.plugins import lazy
+from hybridlat.schema.shown import Shown
 
 __version__ = "0.2.0"
 
@@ -27,6 +29,14 @@ __version__ = "0.2.0"
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
+
+def _reports() -> Any:
+    from hybridlat.report import views
+
+    return views
+
+
+Shown.reports = _reports
 __getattr__, _HOMES = lazy(__name__)
 __all__ = ["__version__", *_HOMES]
 

@@ -7,6 +7,7 @@ package: one import that it forbids is added, and exactly that contract must be 
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
@@ -18,7 +19,7 @@ from typing import Any
 import pytest
 
 from tests.networks import ROOT
-from tests.size import circle, foreign_privates, imports, modules
+from tests.size import circle, foreign_privates, imports, modules, tree_of
 
 CONTRACTS: list[dict[str, Any]] = tomllib.loads(
     (ROOT / "pyproject.toml").read_text(encoding="utf-8")
@@ -94,6 +95,21 @@ def test_no_import_circle_and_no_private_name_of_another_module() -> None:
     assert circle(imports(files)) == []
     privates = {name: foreign_privates(path, files) for name, path in files.items()}
     assert {name: taken for name, taken in privates.items() if taken} == {}
+
+
+def test_no_room_names_a_module_above_it() -> None:
+    """An import by name is one that the contracts cannot see."""
+    layers = next(contract for contract in CONTRACTS if contract["name"] == LAYERS)["layers"]
+    height = {room: -n for n, line in enumerate(layers) for room in line.split(" | ")}
+    upwards = [
+        f"{name} -> {node.value}"
+        for name, path in modules(ROOT / "hybridlat").items()
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if (match := re.fullmatch(r"hybridlat\.(\w+)[\w.:]*", node.value))
+        if height.get(match[1], -99) > height.get(f"{name}.".split(".")[1], 0)
+    ]
+    assert upwards == []
 
 
 def test_the_count_of_sizes_runs() -> None:

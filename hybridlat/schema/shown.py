@@ -1,46 +1,47 @@
-"""How an estimate shows itself in Python, and what of a text is shown.
-
-``Shown`` is the one door from values to reports. It finds ``hybridlat.report.views`` by name and
-only when it is used: values need neither rich nor pandas, and who shows nothing loads neither.
-"""
+"""How an estimate shows itself in Python, and what of a text is shown."""
 
 from __future__ import annotations
 
 import unicodedata
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from _typeshed import StrPath
 
 
 class Shown:
-    """``repr`` is one line, ``str`` the table of a terminal, a notebook shows the top cells."""
+    """``repr`` is one line, ``str`` the table of a terminal, a notebook shows the top cells.
+
+    Values know no report: the package itself says which module makes these. It is loaded when it is
+    first used, since values need neither rich nor pandas.
+    """
 
     __slots__ = ()
+    reports: ClassVar[Callable[[], Any]]
 
     def __repr__(self) -> str:
-        return str(_views().line(self))
+        return str(Shown.reports().line(self))
 
     def __str__(self) -> str:
-        return str(_views().text(self))
+        return str(Shown.reports().text(self))
 
     def _repr_html_(self) -> str:
-        return str(_views().notebook(self))
+        return str(Shown.reports().notebook(self))
 
     def to_frame(self) -> Any:
         """A pandas data frame with one row for each cell, times in microseconds.
 
         Raises MissingExtra where pandas is not installed.
         """
-        return _views().frame_of_cells(self)
+        return Shown.reports().frame_of_cells(self)
 
     def to_html(self, path: StrPath | None = None) -> str | None:
         """The page of ``predict --html``: its text, or None where it was written to ``path``.
 
         The graph of cells and the roofline need ``predict(..., describe=True)``.
         """
-        page: str | None = _views().to_html((self,), path)
+        page: str | None = Shown.reports().to_html((self,), path)
         return page
 
 
@@ -68,7 +69,3 @@ def part_text(share: float) -> str:
     if ALL <= share < 1 - NOTHING:
         return "> 99 %"
     return "< 1 %" if NOTHING < share <= 1 - ALL else f"{100 * share:.0f} %"
-
-
-def _views() -> Any:
-    return import_module("hybridlat.report.views")
