@@ -50,6 +50,19 @@ def _imported(tree: ast.Module, files: Mapping[str, Path]) -> Iterator[tuple[str
                 yield (inner, "") if inner in files else (str(node.module), alias.name)
 
 
+def names_bound(path: Path) -> Iterator[str]:
+    """The names that a file gives: variables, parameters, fields, functions and classes."""
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
+
+
 def circle(graph: Graph) -> list[str]:
     """Modules that import each other in a circle; empty where there is none."""
     try:

@@ -19,12 +19,16 @@ from typing import Any
 import pytest
 
 from tests.networks import ROOT
-from tests.size import circle, foreign_privates, imports, modules, tree_of
+from tests.size import circle, foreign_privates, imports, modules, names_bound, tree_of
 
 CONTRACTS: list[dict[str, Any]] = tomllib.loads(
     (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 )["tool"]["importlinter"]["contracts"]
 LAYERS = "Rooms: each may use those below it; siblings do not know each other"
+
+PARTICIPLES = frozenset({"told", "asked", "found", "said", "given", "wanted"})
+MOST_PARTICIPLES = 102
+"""Names that hold one of them today: none comes to them, and those that go lower it."""
 
 # Contract -> the module that gets a forbidden import, and that import.
 OFFENCES = {
@@ -110,6 +114,19 @@ def test_no_room_names_a_module_above_it() -> None:
         if height.get(match[1], -99) > height.get(f"{name}.".split(".")[1], 0)
     ]
     assert upwards == []
+
+
+def test_names_are_nouns_and_no_participles() -> None:
+    """CONTRIBUTING, style 3; ``tolerance_given`` is a field of documents."""
+    counts = {
+        name: sum(not PARTICIPLES.isdisjoint(_words(bound)) for bound in names_bound(path))
+        for name, path in modules(ROOT / "hybridlat").items()
+    }
+    assert sum(counts.values()) <= MOST_PARTICIPLES, {n: c for n, c in counts.items() if c}
+
+
+def _words(name: str) -> list[str]:
+    return re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower().split("_")
 
 
 def test_the_count_of_sizes_runs() -> None:

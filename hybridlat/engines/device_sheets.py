@@ -73,7 +73,9 @@ class _Sheet(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     cores_per_unit: int | None = None
 
 
-_given: ContextVar[Mapping[str, Device]] = ContextVar("_given", default=MappingProxyType({}))
+_substitutes: ContextVar[Mapping[str, Device]] = ContextVar(
+    "_substitutes", default=MappingProxyType({})
+)
 
 
 def user_folder() -> Path:
@@ -85,7 +87,7 @@ def user_folder() -> Path:
 
 def names() -> tuple[str, ...]:
     """Devices that have a data sheet, in alphabetical order: given, the user's own, shipped."""
-    return tuple(sorted({*_files(user_folder()), *_shipped_files(), *_given.get()}))
+    return tuple(sorted({*_files(user_folder()), *_shipped_files(), *_substitutes.get()}))
 
 
 def _files(folder: Path) -> dict[str, Path]:
@@ -112,8 +114,8 @@ def load(name: str) -> Device:
     A sheet given by ``with_sheet`` comes before one of the user's own folder, and that before one
     that is shipped. TargetError names the choices.
     """
-    if name in (given := _given.get()):
-        return given[name]
+    if name in (substitutes := _substitutes.get()):
+        return substitutes[name]
     own = _files(user_folder())
     if name in own:
         return read(own[name])
@@ -200,11 +202,11 @@ def with_sheet(device: Device) -> Iterator[None]:
     The block's ``load``, ``names`` and ``of_target`` know it, in this thread and in what it starts
     with a copied context; nothing is kept afterwards.
     """
-    token = _given.set({**_given.get(), device.name: device})
+    token = _substitutes.set({**_substitutes.get(), device.name: device})
     try:
         yield
     finally:
-        _given.reset(token)
+        _substitutes.reset(token)
 
 
 def of_target(target: Target) -> Device:

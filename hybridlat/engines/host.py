@@ -148,8 +148,8 @@ class CpuBackend(Backend):
 
     @classmethod
     def options_for(cls, target: Target | None, threads: int | None) -> Mapping[str, int | str]:
-        asked = threads or (target.threads if target else None)
-        options: dict[str, int | str] = {"threads": asked or 1}
+        count = threads or (target.threads if target else None)
+        options: dict[str, int | str] = {"threads": count or 1}
         if target is not None and target.precision != "fp32":
             options["precision"] = target.precision
         return options

@@ -211,30 +211,30 @@ def with_autocast(module: Rewritten, groups: Groups, casts_apart: bool) -> tuple
     With ``casts_apart`` a cast of an activation is a kernel.
     """
     network = module.network
-    wanted, types = _wanted(network, groups), dict(network.types)
+    demanded, types = _demanded_types(network, groups), dict(network.types)
     for position, node in enumerate(network.nodes):
         for out in node.outputs:
             if out and types[out].dtype == FULL:
                 is_put_in = any(name.endswith(_APART) for name in node.inputs)
                 is_own = node.op in _OWN_PARAMETERS or is_put_in
-                element_type = wanted.get(position) or _widest(network, node, types, is_own)
+                element_type = demanded.get(position) or _widest(network, node, types, is_own)
                 types[out] = types[out]._replace(dtype=element_type)
     if casts_apart:
-        return _with_casts(module, groups, wanted, types)
-    _narrow(network, groups, wanted, types)
+        return _with_casts(module, groups, demanded, types)
+    _narrow(network, groups, demanded, types)
     return module._replace(network=replace(network, types=types)), groups
 
 
-def _wanted(network: Network, groups: Groups) -> dict[int, str]:
+def _demanded_types(network: Network, groups: Groups) -> dict[int, str]:
     """The type that autocast demands of an operator, by what its kernel stands for."""
-    wanted: dict[int, str] = {}
+    demanded: dict[int, str] = {}
     for kernel in groups.kernels:
         ops = {network.nodes[i].qualified_op for i in kernel}
         if ops & _HALF_OPS:
-            wanted.update(dict.fromkeys(kernel, HALF))
+            demanded.update(dict.fromkeys(kernel, HALF))
         elif ops & _FULL_OPS or ops == {"Sqrt", "Div"}:
-            wanted.update(dict.fromkeys(kernel, FULL))
-    return wanted
+            demanded.update(dict.fromkeys(kernel, FULL))
+    return demanded
 
 
 def _widest(network: Network, node: Node, types: dict[str, TensorType], is_own: bool) -> str:
@@ -247,14 +247,14 @@ def _widest(network: Network, node: Node, types: dict[str, TensorType], is_own: 
 
 
 def _narrow(
-    network: Network, groups: Groups, wanted: dict[int, str], types: dict[str, TensorType]
+    network: Network, groups: Groups, demanded: dict[int, str], types: dict[str, TensorType]
 ) -> None:
     """A tensor that only FP16 operators read is stored so: the cast is done on the way out."""
     removed, readers = set(groups.removed), network.consumers
     half: dict[int, bool] = {}
     for position in range(len(network.nodes) - 1, -1, -1):
         node = network.nodes[position]
-        half[position] = wanted.get(position) == HALF
+        half[position] = demanded.get(position) == HALF
         for out in node.outputs:
             consumers = readers.get(out, []) if out not in network.outputs else []
             narrow = bool(consumers) and all(half[r] for r in consumers)
@@ -265,7 +265,7 @@ def _narrow(
 
 
 def _with_casts(
-    module: Rewritten, groups: Groups, wanted: dict[int, str], types: dict[str, TensorType]
+    module: Rewritten, groups: Groups, demanded: dict[int, str], types: dict[str, TensorType]
 ) -> tuple[Rewritten, Groups]:
     """Put a kernel where an activation is cast for an operator; autocast keeps none for later."""
     network, producers = module.network, module.network.producers
@@ -276,7 +276,7 @@ def _with_casts(
     casts: list[tuple[int, ...]] = []
     for position, node in enumerate(network.nodes):
         inputs = list(node.inputs)
-        dtype = wanted.get(position)
+        dtype = demanded.get(position)
         for k, name in enumerate(inputs):
             if dtype is None or name not in types or types[name].dtype not in (HALF, FULL):
                 continue

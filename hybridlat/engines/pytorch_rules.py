@@ -162,8 +162,8 @@ def is_channels_last(shape: tuple[int, ...], strides: Strides) -> bool:
     """Whether channels are innermost, as ATen asks it before it chooses a kernel's layout."""
     if len(shape) != 4 or shape[1] == 1 or shape[2] * shape[3] == 1:
         return False
-    wanted = dense(shape, channels_last=True)
-    return all(s == w or n == 1 for n, s, w in zip(shape, strides, wanted, strict=True))
+    expected = dense(shape, channels_last=True)
+    return all(s == w or n == 1 for n, s, w in zip(shape, strides, expected, strict=True))
 
 
 def reshaped(shape: tuple[int, ...], strides: Strides, to: tuple[int, ...]) -> Strides | None:

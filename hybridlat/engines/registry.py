@@ -241,30 +241,30 @@ def resolve(target: str | Target | None, threads: int | None = None) -> Resolved
     TargetError for a target that makes no sense, UnavailableError where not even the default
     engine starts.
     """
-    wanted = Target.parse(target) if isinstance(target, str) else target
-    if wanted is not None and threads is not None and wanted.threads not in (None, threads):
-        raise TargetError(f"--threads {threads} does not go with the target {wanted}")
-    name = wanted.engine if wanted else "onnxruntime"
+    requested = Target.parse(target) if isinstance(target, str) else target
+    if requested is not None and threads is not None and requested.threads not in (None, threads):
+        raise TargetError(f"--threads {threads} does not go with the target {requested}")
+    name = requested.engine if requested else "onnxruntime"
     why_not = f"there is no backend {name!r}"
-    if wanted is None or entry(name).backend is not None:
+    if requested is None or entry(name).backend is not None:
         try:
-            options = load_backend(name).options_for(wanted, threads)
+            options = load_backend(name).options_for(requested, threads)
             backend = open_backend(name, options)
         except UnavailableError as error:
-            if wanted is None:
+            if requested is None:
                 raise
             why_not = str(error)
         else:
-            here, meant = backend.target, wanted or backend.target
+            here, meant = backend.target, requested or backend.target
             runtime = meant.runtime if meant.version else here.runtime
             if replace(meant, runtime=runtime, threads=meant.threads or here.threads) == here:
                 return ResolvedEngine(here, backend, options)
             backend.close()
             why_not = f"this machine is {here}"
-    assert wanted is not None
-    why_not = f"{wanted} cannot be measured here: {why_not}"
+    assert requested is not None
+    why_not = f"{requested} cannot be measured here: {why_not}"
     _log.info("%s", why_not)
-    return ResolvedEngine(wanted, why_not=why_not)
+    return ResolvedEngine(requested, why_not=why_not)
 
 
 def precision_notes(requested: Target, precision: str, stated: str) -> list[str]:

@@ -276,8 +276,10 @@ def _eliminated_concats(kernel: Node) -> list[list[str]]:
     wires, fused = kernel.attribute("wires"), kernel.attribute("fused", ())
     if not isinstance(wires, tuple) or not isinstance(fused, tuple) or "Concat" in fused:
         return []
-    found = {f"i{index}": [name] for index, name in enumerate(kernel.inputs)}
+    tensors = {f"i{index}": [name] for index, name in enumerate(kernel.inputs)}
     for place, wire in enumerate(wires):
         if str(wire).startswith('["Concat"'):
-            found[f"{place}.0"] = [n for i in json.loads(str(wire))[2] for n in found.get(i, ())]
-    return [parts for name, parts in found.items() if parts and not name.startswith("i")]
+            tensors[f"{place}.0"] = [
+                n for i in json.loads(str(wire))[2] for n in tensors.get(i, ())
+            ]
+    return [parts for name, parts in tensors.items() if parts and not name.startswith("i")]

@@ -113,8 +113,8 @@ def _pad(w: Writing, node: Node) -> None:
         full[axis % rank + rank] = sizes[place + len(axes)]
     fill = node.attribute("value", 0)
     if inputs[1]:
-        given = w.source.constants.get(inputs[1])
-        fill = given.values[0] if given is not None and given.values else None
+        constant = w.source.constants.get(inputs[1])
+        fill = constant.values[0] if constant is not None and constant.values else None
     if fill is None:
         return w.keep(node)
     node = with_attributes(node, ("pads", "value"))

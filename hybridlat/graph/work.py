@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 Shape = tuple[int, ...]
-Given = Mapping[str, object]
+Attributes = Mapping[str, object]
 
 FAMILIES: Mapping[str, str] = {
     "conv": """
@@ -81,28 +81,28 @@ class Product(NamedTuple):
     again: int = 0
 
 
-def number(given: Given, name: str, default: int = 0) -> int:
+def number(attributes: Attributes, name: str, default: int = 0) -> int:
     """An attribute that is a whole number; the default where it is none."""
-    value = given.get(name)
+    value = attributes.get(name)
     return value if type(value) is int else default
 
 
-def _packed(read: Sequence[Shape], made: Sequence[Shape], given: Given) -> Product:
+def _packed(read: Sequence[Shape], made: Sequence[Shape], attributes: Attributes) -> Product:
     """Weights of a few bits, packed in blocks: 2·M·N·K of the result and what is read first."""
     k, n = read[0][-1], made[0][-1]
     m = math.prod(made[0]) // n
     return Product(m, n, k, 2.0 * m * n * k)
 
 
-def _attention(read: Sequence[Shape], made: Sequence[Shape], given: Given) -> Product:
+def _attention(read: Sequence[Shape], made: Sequence[Shape], attributes: Attributes) -> Product:
     """2·B·heads·L·(L of keys)·(D + D of values), masked or not: both products of attention.
 
     Queries are B x heads x L x D or B x L x heads·D. ONNX Runtime's operators also pack them with
     keys and values (B x L x heads x 3 x D, or along the last axis), or project them first.
     """
     query, key, value = (*read, (), ())[:3]
-    heads = number(given, "q_num_heads") or number(given, "num_heads", 1)
-    shared = number(given, "kv_num_heads", heads)
+    heads = number(attributes, "q_num_heads") or number(attributes, "num_heads", 1)
+    shared = number(attributes, "kv_num_heads", heads)
     projected = 0.0
     if len(key) == 2:
         projected = 2.0 * math.prod(query) * key[1]
@@ -134,23 +134,23 @@ def _recurrent(gates: int) -> Formula:
     The inputs' product is one for all steps; each step reads the recurrent weights.
     """
 
-    def formula(read: Sequence[Shape], made: Sequence[Shape], given: Given) -> Product:
+    def formula(read: Sequence[Shape], made: Sequence[Shape], attributes: Attributes) -> Product:
         first, second, width = read[0]
-        steps, batch = (second, first) if number(given, "layout") else (first, second)
-        hidden = number(given, "hidden_size", read[2][-1])
+        steps, batch = (second, first) if number(attributes, "layout") else (first, second)
+        hidden = number(attributes, "hidden_size", read[2][-1])
         n, k = gates * hidden * read[2][0], width + hidden
         return Product(batch, n, k, 2.0 * steps * batch * n * k, steps, math.prod(read[2]))
 
     return formula
 
 
-def _einsum(read: Sequence[Shape], made: Sequence[Shape], given: Given) -> Product:
+def _einsum(read: Sequence[Shape], made: Sequence[Shape], attributes: Attributes) -> Product:
     """Operands taken together from the left, as engines do: two times all sizes of each pair.
 
     What no later operand and not the result names is summed at once. M, N and K are the largest
     pair's: what only the left names (or both, kept), what only the right names, what is summed.
     """
-    equation = str(given["equation"]).replace(" ", "")
+    equation = str(attributes["equation"]).replace(" ", "")
     left, has_result, result = equation.partition("->")
     terms = left.split(",")
     dots = [len(s) - len(t.replace("...", "")) for t, s in zip(terms, read, strict=False)]
@@ -187,7 +187,7 @@ def _letters(term: str, dots: int) -> list[str]:
     return [*before, *map(str, range(dots if has_dots else 0, 0, -1)), *behind]
 
 
-Formula = Callable[[Sequence[Shape], Sequence[Shape], Given], Product]
+Formula = Callable[[Sequence[Shape], Sequence[Shape], Attributes], Product]
 PRODUCTS: Mapping[str, Formula] = {
     **dict.fromkeys(
         ("MatMulNBits", "MatMulBnb4", "MatMulFpQ4", "MatMulBlockQuantizedFp4Weight",
@@ -201,43 +201,43 @@ PRODUCTS: Mapping[str, Formula] = {
 }  # fmt: skip
 
 
-def _fourier(read: Sequence[Shape], made: Sequence[Shape], given: Given) -> float:
+def _fourier(read: Sequence[Shape], made: Sequence[Shape], attributes: Attributes) -> float:
     """5·N·log2 N for each transform of N points (Cooley and Tukey 1965, as FFTW counts it)."""
-    axis = number(given, "axis", -2)
+    axis = number(attributes, "axis", -2)
     points = max(math.prod(read[0][:-1]), math.prod(made[0][:-1]))
     return 5.0 * points * math.log2(max(read[0][axis], 2))
 
 
-def _short_fourier(read: Sequence[Shape], made: Sequence[Shape], given: Given) -> float:
+def _short_fourier(read: Sequence[Shape], made: Sequence[Shape], attributes: Attributes) -> float:
     """The same of each frame, as long as the window or as its bins tell."""
     batch, frames, bins, _ = made[0]
     window = read[2][0] if len(read) > 2 and len(read[2]) == 1 else 0
-    length = window or (2 * (bins - 1) if number(given, "onesided", 1) else bins)
+    length = window or (2 * (bins - 1) if number(attributes, "onesided", 1) else bins)
     return 5.0 * batch * frames * length * math.log2(max(length, 2))
 
 
 def _of_square(per_matrix: float) -> Callable[..., float]:
     """So many times n³ for each matrix of n x n: LAPACK's counts (Working Note 41)."""
-    return lambda read, made, given: per_matrix * math.prod(read[0]) * read[0][-1]
+    return lambda read, made, attributes: per_matrix * math.prod(read[0]) * read[0][-1]
 
 
 def _each(per_output: float) -> Callable[..., float]:
-    return lambda read, made, given: per_output * math.prod(made[0])
+    return lambda read, made, attributes: per_output * math.prod(made[0])
 
 
-PER_RESULT: Mapping[str, Callable[[Sequence[Shape], Sequence[Shape], Given], float]] = {
+PER_RESULT: Mapping[str, Callable[[Sequence[Shape], Sequence[Shape], Attributes], float]] = {
     "DFT": _fourier,
     "STFT": _short_fourier,
     "Det": _of_square(2 / 3),
     "Inverse": _of_square(2.0),
     # Linear interpolation: two FLOP for each corner of a cell, and each sample's mean.
-    "GridSample": lambda read, made, given: 2.0 ** (len(read[0]) - 1) * math.prod(made[0]),
+    "GridSample": lambda read, made, attributes: 2.0 ** (len(read[0]) - 1) * math.prod(made[0]),
     "CropAndResize": _each(8.0),
     # Without a ratio the number of samples depends on the regions: two each way, as is usual.
-    "RoiAlign": lambda read, made, given:
-        9.0 * (number(given, "sampling_ratio") or 2) ** 2 * math.prod(made[0]),
-    "Col2Im": lambda read, made, given: float(math.prod(read[0])),
-    "CDist": lambda read, made, given: 3.0 * math.prod(made[0]) * read[0][-1],
+    "RoiAlign": lambda read, made, attributes:
+        9.0 * (number(attributes, "sampling_ratio") or 2) ** 2 * math.prod(made[0]),
+    "Col2Im": lambda read, made, attributes: float(math.prod(read[0])),
+    "CDist": lambda read, made, attributes: 3.0 * math.prod(made[0]) * read[0][-1],
     "MelWeightMatrix": _each(4.0),
     **dict.fromkeys(
         ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",

@@ -249,10 +249,10 @@ class FleetMeasurer:
         for place, answer in self.fleet.answers(self.resource, calls):
             error = answer
             if isinstance(answer, Outcome):
-                store.add_all(answer.found)
+                store.add_all(answer.imported)
                 report = DeviceReport(answer.device, (self.resource,))
                 self.fleet.reports.setdefault(answer.device, report).add(answer)
-                records += answer.found.measurements
+                records += answer.imported.measurements
                 error = answer.error
             if error is not None:
                 problems.append(error)

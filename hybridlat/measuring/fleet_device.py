@@ -128,7 +128,7 @@ class Outcome:
     """What came of a part on ``device``, and the error that ended it."""
 
     device: str
-    found: ImportedRecords
+    imported: ImportedRecords
     seconds: float
     error: HybridlatError | None
 
@@ -146,7 +146,7 @@ class DeviceReport:
 
     def add(self, outcome: Outcome) -> None:
         self.busy_s += outcome.seconds
-        for record in outcome.found.measurements:
+        for record in outcome.imported.measurements:
             self.failures += record.failure is not None
             self.cells += record.kind == "cell" and not record.labels.get("role")
             self.networks += record.kind == "network"
@@ -222,8 +222,8 @@ def measure_part(
         known = {record.id for record in constants}
         records = [record for record in store.measurements() if record.id not in known]
         texts = store.signature_texts({record.signature for record in records})
-        found = ImportedRecords(texts, records, list(store.breakdowns()))
-    return Outcome(str(get_worker().name), found, time.monotonic() - began, error)
+        imported = ImportedRecords(texts, records, list(store.breakdowns()))
+    return Outcome(str(get_worker().name), imported, time.monotonic() - began, error)
 
 
 def _measure(

@@ -114,10 +114,10 @@ def measure_by_plan(
     lower: Lower | None = None,
 ) -> list[Measurement]:
     """Measure all requests in one plan, by ``run``; see ``draft_for``, measure_draft."""
-    wanted: set[tuple[Kind, str]] = {("cell", hash_) for r in requests for hash_ in r.cells}
-    wanted |= {("network", sign(r.network).hash) for r in requests if r.whole}
+    requested: set[tuple[Kind, str]] = {("cell", hash_) for r in requests for hash_ in r.cells}
+    requested |= {("network", sign(r.network).hash) for r in requests if r.whole}
     draft = draft_for(
         [(request.name, request.network) for request in requests], target,
-        lambda kind, hash_: (kind, hash_) in wanted, lower, max(settings.rounds, LEAST_ROUNDS),
+        lambda kind, hash_: (kind, hash_) in requested, lower, max(settings.rounds, LEAST_ROUNDS),
     )  # fmt: skip
     return measure_draft(draft, target, store, run)

@@ -36,8 +36,8 @@ def pairs_of(name: str, network: Network, lowered: Lowered) -> list[Job]:
 
     def part(*cells: Cell, made: Sequence[str] = ()) -> Network:
         origins = [origin for cell in cells for origin in cell.origins]
-        found = sourced(file_part(network, lowered, origins), {n: network.types[n] for n in made})
-        return replace(tapped(found, frozenset(network.outputs)), name=" ".join(cells[-1].ops))
+        whole = sourced(file_part(network, lowered, origins), {n: network.types[n] for n in made})
+        return replace(tapped(whole, frozenset(network.outputs)), name=" ".join(cells[-1].ops))
 
     makers: dict[str, int] = {}
     cells = [cell for cell in cut(lowered, network) if cell.origins]
@@ -77,13 +77,13 @@ def sourced(part: Network, made: Mapping[str, TensorType]) -> Network:
     )
 
 
-def tapped(part: Network, given_out: frozenset[str]) -> Network:
+def tapped(part: Network, network_outputs: frozenset[str]) -> Network:
     """The part with a tap on every feature map that is not among the network's own outputs."""
     nodes, types = list(part.nodes), dict(part.types)
     taps: dict[str, str] = {}
     for name in part.outputs:
         type_ = part.types[name]
-        if name not in given_out and _is_map(type_) and type_.shape[2:] != (1, 1):
+        if name not in network_outputs and _is_map(type_) and type_.shape[2:] != (1, 1):
             tap = taps[name] = f"{name}__tap"
             types[tap] = TensorType(type_.dtype, (*type_.shape[:2], 1, 1))
             attributes = (("kernel_shape", (1, 1)), ("strides", type_.shape[2:]))

@@ -19,7 +19,7 @@ from hybridlat.board import BoardError
 from hybridlat.board.plan import Plan
 from hybridlat.errors import HybridlatError
 from hybridlat.measuring.plan_results import MISSING, read_results
-from hybridlat.measuring.plans import Draft, Wanted
+from hybridlat.measuring.plans import Draft, Selection
 from hybridlat.measuring.process import alone
 from hybridlat.measuring.report import What
 from hybridlat.measuring.ssh import OLD_DAYS
@@ -59,8 +59,8 @@ def measure_draft(draft: Draft, target: Target, store: Store, run: RunPlan) -> l
     locks.mkdir(parents=True, exist_ok=True)  # a few thousand files of a line may stay in it
     with alone(str(locks / folder.name[-16:][:3]), f"{names} on {target}") as waits:
         if waits and not folder.exists():  # the other process measured and imported all of it
-            wanted = manifest["records"]
-            known = [store.measurements(target, r["kind"], r["signature"]) for r in wanted]
+            records = manifest["records"]
+            known = [store.measurements(target, r["kind"], r["signature"]) for r in records]
             theirs = [max(same, key=lambda m: m.measured_at, default=None) for same in known]
             if all(theirs):  # it may have imported into another store
                 return list(filter(None, theirs))
@@ -84,7 +84,7 @@ def _unfinished(plans: Path, target: Target, manifest: Mapping[str, Any]) -> Pat
     What the store has of it by now, perhaps too few visits, is not wanted any more. Plans that no
     run has gone on with for long are removed.
     """
-    wanted = {_key(record) for record in manifest["records"]}
+    requested = {_key(record) for record in manifest["records"]}
     for folder in sorted(plans.glob(f"{target.folder}-{'[0-9a-f]' * 16}")):
         try:
             if time.time() - folder.stat().st_mtime > OLD_DAYS * 86400:
@@ -94,7 +94,7 @@ def _unfinished(plans: Path, target: Target, manifest: Mapping[str, Any]) -> Pat
             continue
         if (
             all(other[name] == manifest[name] for name in ("breakdowns", "runtime"))
-            and wanted <= {_key(record) for record in other["records"]}
+            and requested <= {_key(record) for record in other["records"]}
         ):  # fmt: skip
             return folder
     return None
@@ -104,10 +104,10 @@ def _key(record: Mapping[str, Any]) -> tuple[str, str]:
     return record["signature"], record["kind"]
 
 
-def unknown_to(store: Store, target: Target, what: What, remeasure: bool = False) -> Wanted:
+def unknown_to(store: Store, target: Target, what: What, remeasure: bool = False) -> Selection:
     """Chooses the records of a plan: networks unless only cells are wanted, and unknown cells."""
 
-    def wanted(kind: Kind, hash_: str) -> bool:
+    def selects(kind: Kind, hash_: str) -> bool:
         if kind == "network":
             return what != "cells"
         return what != "network" and (remeasure or not is_known(hash_))
@@ -116,4 +116,4 @@ def unknown_to(store: Store, target: Target, what: What, remeasure: bool = False
         records = store.measurements(target, "cell", hash_)
         return any(MISSING not in record.environment for record in records)
 
-    return wanted
+    return selects

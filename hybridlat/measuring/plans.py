@@ -33,7 +33,7 @@ from hybridlat.schema.measurement import Kind
 from hybridlat.schema.target import Target
 
 Lower = Callable[[Network], Lowered]
-Wanted = Callable[[Kind, str], bool]
+Selection = Callable[[Kind, str], bool]
 """Whether a cell or a network, by kind and signature hash, is to be measured."""
 _COPIES_OF_CELLS = 4
 _LARGE_WEIGHTS_BYTES = 24e6  # beyond this one copy's weights are cold anyway
@@ -207,7 +207,7 @@ def _write_runners(folder: Path) -> None:
 def draft_for(
     networks: Sequence[tuple[str, Network]],
     target: Target,
-    wanted: Wanted = lambda kind, signature: True,
+    selects: Selection = lambda kind, signature: True,
     lower: Lower | None = None,
     rounds: int = 3,
 ) -> Draft:
@@ -222,12 +222,12 @@ def draft_for(
     draft, planned = Draft(target, rounds), set[str]()
     for name, network in networks:
         whole = Job(sign(network), network, "network", {"network": name})
-        if wanted("network", whole.signature.hash):
+        if selects("network", whole.signature.hash):
             draft.add(name, whole)
     for name, network in networks:
         lowered = lower(network)
         for job in pairs_of(name, network, lowered):
-            if job.signature.hash not in planned and wanted("cell", job.signature.hash):
+            if job.signature.hash not in planned and selects("cell", job.signature.hash):
                 planned.add(job.signature.hash)
                 labels = {**job.labels, "method": "differential"}
                 draft.add(name, replace(job, labels=labels))

@@ -24,7 +24,7 @@ from hybridlat.graph.builder import null_network, reference_network
 from hybridlat.graph.network import Network
 from hybridlat.measuring import machine
 from hybridlat.measuring.process import MeasuringProcess, alone
-from hybridlat.measuring.schedule import Job, MeasurementConfig, is_wanted, probe_key, tasks_of
+from hybridlat.measuring.schedule import Job, MeasurementConfig, needs_visit, probe_key, tasks_of
 from hybridlat.measuring.statistics import (
     Subject,
     flicker_share,
@@ -106,28 +106,28 @@ class _Run:
     def visit(self) -> None:
         for process in range(self.settings.max_processes):
             reference_us, overhead_us = self._constants_us()
-            wanted = [
+            due = [
                 job for key, job in self.jobs.items()
-                if is_wanted(
+                if needs_visit(
                     self.settings, process, _visits(self.visits[key], reference_us),
                     overhead_us if job.has_overhead else 0.0,
                 )
             ]  # fmt: skip
-            if not wanted or self.is_late():
+            if not due or self.is_late():
                 break
-            self._visit_in(process, wanted)
+            self._visit_in(process, due)
 
     def is_late(self) -> bool:
         budget_s = self.settings.budget_s
         return budget_s is not None and time.monotonic() - self.started > budget_s
 
-    def _visit_in(self, process: int, wanted: Sequence[Job]) -> None:
+    def _visit_in(self, process: int, due: Sequence[Job]) -> None:
         """All rounds of one process; it is started again behind a job that brought it down.
 
         A job that failed is left to the next process.
         """
         failed: set[str] = set()
-        tasks = tasks_of(self.settings, process, wanted, self.probing)
+        tasks = tasks_of(self.settings, process, due, self.probing)
         todo = [task for task in tasks if not self._is_cached(process, task)]
         place = registry.place_of(self.backend)
         done = 0

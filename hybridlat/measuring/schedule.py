@@ -133,7 +133,7 @@ def probe_key(length: int) -> str:
     return f"null/{length}"
 
 
-def is_wanted(
+def needs_visit(
     settings: MeasurementConfig, process: int, visits: Sequence[Visit], overhead_us: float = 0.0
 ) -> bool:
     """Whether a job with these visits is to be visited by one more process."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from hybridlat.graph.work import Given
+from hybridlat.graph.work import Attributes
 
 CHANNELS_LAST = 4
 """What a ``variant`` holds beside its mode where channels are innermost."""
@@ -34,7 +34,7 @@ class KernelAttributes:
     size: int
     variant: int
     channels_last: bool
-    given: Given
+    given: Attributes
 
 
 def pair(values: Sequence[int] | None) -> tuple[int, int] | None:
@@ -50,7 +50,7 @@ def attributes_of(text: str) -> KernelAttributes:
     return attributes_from(json.loads(text))
 
 
-def attributes_from(given: Given) -> KernelAttributes:
+def attributes_from(given: Attributes) -> KernelAttributes:
     """Of a node's attributes.
 
     Operators of other domains may call something else by the same name: it counts as left out.

@@ -18,7 +18,7 @@ from hybridlat.graph.operators import (
     kind_of,
     weight_place,
 )
-from hybridlat.graph.work import PER_RESULT, PRODUCTS, Given, Product, Shape, is_known
+from hybridlat.graph.work import PER_RESULT, PRODUCTS, Attributes, Product, Shape, is_known
 from hybridlat.model.kernel_attributes import KernelAttributes, attributes_from, pair
 
 Tensor = tuple[tuple[int, ...], int, float, bool]  # shape, elements, item bytes, is a weight
@@ -115,7 +115,10 @@ def _product(operand: Shape, first: Tensor, made: Tensor, a: KernelAttributes) -
 
 
 def _by_formula(
-    formula: Callable[..., Any], read: Sequence[Tensor | None], made: Sequence[Tensor], given: Given
+    formula: Callable[..., Any],
+    read: Sequence[Tensor | None],
+    made: Sequence[Tensor],
+    given: Attributes,
 ) -> Any:
     """What a formula of the table says; None for tensors that are none of such an operator."""
     with suppress(ArithmeticError, LookupError, TypeError, ValueError):

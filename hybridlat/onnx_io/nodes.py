@@ -141,12 +141,12 @@ def _renamed(node: FileNode, name: str) -> FileNode:
     return replace(node, name=name)
 
 
-def in_order(nodes: Sequence[FileNode], given: Container[str]) -> list[FileNode]:
+def in_order(nodes: Sequence[FileNode], known: Container[str]) -> list[FileNode]:
     """In topological order, by the first maker of each tensor; NetworkError for a cycle."""
     made: dict[str, int] = {}
     for position, node in enumerate(nodes):
         for out in node.outputs:
-            if out and out not in given:
+            if out and out not in known:
                 made.setdefault(out, position)
     needs = [{made[source] for source in node.reads if source in made} for node in nodes]
     order = topological_order(needs)

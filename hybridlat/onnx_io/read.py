@@ -198,7 +198,7 @@ def _network(
         name, way.kept, inputs, outputs, way.known, dict(frame.opsets),
         tuple(way.folded), left_out,
     )  # fmt: skip
-    if way.fresh or way.given:
+    if way.fresh or way.has_other_types:
         check_network(network, batch)
     if network.weight_bytes > MAX_WEIGHT_BYTES:
         raise NetworkError(f"{network.weight_bytes / 1e9:.3g} GB of weights is absurdly large")

@@ -59,7 +59,7 @@ class Walk:
     """A way through the operators: what is kept, the names of what is folded, and what is known.
 
     ``known`` is None for a tensor of unknown type; ``objections`` are onnx's by operator, ``fresh``
-    what may be remembered once it is checked, ``given`` says that types came from elsewhere.
+    what may be remembered once it is checked; with ``has_other_types`` some came from elsewhere.
     """
 
     known: dict[str, Known]
@@ -67,7 +67,7 @@ class Walk:
     folded: list[str] = field(default_factory=list)
     objections: dict[str, str] = field(default_factory=dict)
     fresh: dict[Key, Outcome] = field(default_factory=dict)
-    given: bool = False
+    has_other_types: bool = False
 
     @property
     def open(self) -> bool:
@@ -83,8 +83,8 @@ def walk(
     rebinding: Rebinding | None = None,
 ) -> Walk:
     """Look at each operator; ``engine`` are an engine's types of what is unknown here."""
-    way = Walk(known, given=engine is not None)
-    given = {**frame.stated, **(engine or {})}
+    way = Walk(known, has_other_types=engine is not None)
+    elsewhere = {**frame.stated, **(engine or {})}
     known[""] = _LEFT_OUT
     waiting = list(reversed(nodes))
     while waiting:
@@ -96,11 +96,11 @@ def walk(
             continue
         if rebinding is not None:
             node = rebinding.adapt(node, known)
-        made = tuple([given.get(out, bool(out)) for out in node.outputs])
+        made = tuple([elsewhere.get(out, bool(out)) for out in node.outputs])
         key = (frame.opsets, node.structure, made, *map(known.get, node.inputs))
         outcome = remembered.get(key)
         if outcome is None:
-            outcome = _outcome(node, key, way, frame.opsets, given)
+            outcome = _outcome(node, key, way, frame.opsets, elsewhere)
         is_folded, results = outcome
         if is_folded:
             way.folded.append(node.name)
@@ -122,19 +122,19 @@ _TEXT = {"object": "string"}
 
 
 def _outcome(
-    node: FileNode, key: Key, way: Walk, opsets: Opsets, given: Mapping[str, TensorType]
+    node: FileNode, key: Key, way: Walk, opsets: Opsets, elsewhere: Mapping[str, TensorType]
 ) -> Outcome:
     known = way.known
     if missing := sorted(set(node.inputs).difference(known)):
         where = f"{node.op} {node.name!r}"
         raise OutOfOrder(f"{where} reads the tensor {missing[0]!r}, which nothing makes")
     inputs = [known[source] if source else None for source in node.inputs]
-    stated = tuple([given.get(out) for out in node.outputs])
+    stated = tuple([elsewhere.get(out) for out in node.outputs])
     if any(value is None for source, value in zip(node.inputs, inputs, strict=True) if source):
         return False, stated
     results, objection = results_of(node, inputs, opsets, stated)
     lacks = any(out and result is None for out, result in zip(node.outputs, results, strict=True))
-    if lacks and way.given and node.domain and not node.has_graph:
+    if lacks and way.has_other_types and node.domain and not node.has_graph:
         results = _types_tried(node, inputs, opsets)
     if objection:
         way.objections[node.name] = objection

@@ -84,8 +84,8 @@ def _gpu(raw: str) -> str:
     for pattern, replacement in _table("words")["lines"]:
         name = re.sub(pattern, replacement, name)
     name = name.replace("-max-n-super", "-super")
-    if found := _MODES.search(name):
-        name, modes = name[: found.start()], found[0]
+    if mode := _MODES.search(name):
+        name, modes = name[: mode.start()], mode[0]
     aliases = _table("devices")
     words, name = name.split("-"), aliases.get(name, name)
     for word in (*memory[:1], *form[:1]):

@@ -19,7 +19,7 @@ from hybridlat.graph.signature import sign
 from hybridlat.measuring.fleet import Fleet
 from hybridlat.measuring.fleet_device import read_fleet
 from hybridlat.measuring.measurer import BackendMeasurer, MeasureRequest
-from hybridlat.measuring.schedule import MeasurementConfig, is_wanted
+from hybridlat.measuring.schedule import MeasurementConfig, needs_visit
 from hybridlat.model.fit import fit_model
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.onnx_io import to_onnx
@@ -216,10 +216,10 @@ def test_what_an_engine_refuses_costs_only_itself(nets: Path, tmp_path: Path) ->
 
 def test_what_was_disturbed_is_looked_at_again() -> None:
     calm, disturbed = Visit((100.0, 101.0, 102.0)), Visit((100.0, 400.0, 90.0))
-    assert not is_wanted(onboarding.SETTINGS, 1, [calm])
-    assert is_wanted(onboarding.SETTINGS, 1, [disturbed])
-    assert is_wanted(onboarding.SETTINGS, 2, [calm, Visit((250.0, 251.0), process=1)])
-    assert not is_wanted(onboarding.SETTINGS, 2, [calm, Visit((103.0, 104.0), process=1)])
+    assert not needs_visit(onboarding.SETTINGS, 1, [calm])
+    assert needs_visit(onboarding.SETTINGS, 1, [disturbed])
+    assert needs_visit(onboarding.SETTINGS, 2, [calm, Visit((250.0, 251.0), process=1)])
+    assert not needs_visit(onboarding.SETTINGS, 2, [calm, Visit((103.0, 104.0), process=1)])
 
 
 def test_what_cannot_be_trained_on_is_not_measured_first(

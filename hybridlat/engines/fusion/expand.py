@@ -81,13 +81,13 @@ def _wired(kernel: Node, types: dict[str, TensorType]) -> list[Node]:
     assert isinstance(wiring, tuple)
     *lines, outputs = (json.loads(str(line)) for line in wiring)
     names = {"": "", **{f"i{index}": name for index, name in enumerate(kernel.inputs)}}
-    given_out = dict(zip(outputs, kernel.outputs, strict=True))
+    outputs_of = dict(zip(outputs, kernel.outputs, strict=True))
     nodes: list[Node] = []
     for k, (op, version, inputs, made, attributes) in enumerate(lines):
         results = []
         for index, type_ in enumerate(made):
             key = f"{k}.{index}"
-            name = given_out.get(key) or (f"{kernel.name}__{key}" if type_ else "")
+            name = outputs_of.get(key) or (f"{kernel.name}__{key}" if type_ else "")
             names[key] = name
             results.append(name)
             if type_:

@@ -112,12 +112,12 @@ class FusionState:
 
     def _read_by(self, position: int) -> list[int]:
         """Operators that one reads from, looking through those that are eliminated."""
-        found: list[int] = []
+        sources: list[int] = []
         for name in self.network.nodes[position].inputs:
             source = self.producers.get(name)
             if source is not None:
-                found += self._read_by(source) if source in self.removed else [source]
-        return found
+                sources += self._read_by(source) if source in self.removed else [source]
+        return sources
 
     def consumers_of(self, group: int) -> list[int]:
         """Other groups that read from a group, looking through operators that are eliminated."""

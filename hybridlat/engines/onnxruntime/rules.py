@@ -231,14 +231,14 @@ class _Rules(PredictedGraph):
             kernel.put("activation_params", parameters)
 
     def _parameters(self, node: Node) -> tuple[float, ...]:
-        found = [node.attribute(*pair) for pair in _PARAMETERS.get(node.op, ())]
+        parameters = [node.attribute(*pair) for pair in _PARAMETERS.get(node.op, ())]
         for index, name in enumerate(node.inputs[1:]):  # the bounds of a Clip
             constant = self.network.constants.get(name)
             if constant is not None and constant.values is not None:
-                found[index] = float(constant.values[0])
+                parameters[index] = float(constant.values[0])
             elif name:
                 raise UncoveredError
-        return cast("tuple[float, ...]", tuple(found))
+        return cast("tuple[float, ...]", tuple(parameters))
 
 
 @lru_cache(maxsize=4096)

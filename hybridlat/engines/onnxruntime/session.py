@@ -136,11 +136,11 @@ class OnnxRuntimeSession(CpuSession):
                 data, options, providers=["CPUExecutionProvider"]
             )
             binding = session.io_binding()
-            wanted = {info.name for info in session.get_inputs()}
+            names = {info.name for info in session.get_inputs()}
             for tensor, (buffer, source) in buffers.inputs.items():
-                if tensor in wanted and tensor in buffers.cold:
+                if tensor in names and tensor in buffers.cold:
                     binding.bind_cpu_input(tensor, buffers.cold[tensor])
-                elif tensor in wanted:  # the engine drops an input that nothing reads
+                elif tensor in names:  # the engine drops an input that nothing reads
                     self._feeds.append((buffer, source))
                     binding.bind_cpu_input(tensor, buffer)
             for tensor, value in buffers.outputs.items():

@@ -93,17 +93,17 @@ def _absorbed(
         alike = equals.get(fitting[0], fitting[:1]) if fitting else []
         return fitting if set(fitting).issubset(alike) else []
 
-    wanted: list[tuple[str, ...]] = []
+    kinds_behind: list[tuple[str, ...]] = []
     ops = {nodes[i].op for i in mine}
     adds = node.op in ("Conv", "FusedConv") and len(node.inputs) > 3 and bool(node.inputs[3])
     if adds and not ops & set(ADDITIONS):
-        wanted.append(ADDITIONS)
+        kinds_behind.append(ADDITIONS)
     activation = node.attribute("activation")
-    if isinstance(activation, str) and (wanted or not ops & set(ACTIVATIONS)):
-        wanted.append(ACTIVATIONS)
+    if isinstance(activation, str) and (kinds_behind or not ops & set(ACTIVATIONS)):
+        kinds_behind.append(ACTIVATIONS)
     absorbed: set[int] = set()
     here = start
-    for kinds in wanted:
+    for kinds in kinds_behind:
         here = readers(here, kinds)
         if not here:
             return absorbed

@@ -164,11 +164,11 @@ def _read_alike(s: FusionState, *groups: int) -> bool:
     """Whether dense convolutions have the same windows and read the same tensor."""
     convs = [conv for group in groups if (conv := _conv(s, group))]
     names = ("group", "strides", "pads", "dilations")
-    asked = {
+    windows = {
         (conv.inputs[0], s.network.type_of(conv.inputs[1]).shape[1:], *map(conv.attribute, names))
         for conv in convs
     }
-    return len(convs) == len(groups) and len(asked) == 1 and convs[0].attribute("group", 1) == 1
+    return len(convs) == len(groups) and len(windows) == 1 and convs[0].attribute("group", 1) == 1
 
 
 def _dense_weight(s: FusionState, group: int) -> tuple[int, ...]:
