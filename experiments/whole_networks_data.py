@@ -76,6 +76,7 @@ class Row:
     plain_relu: bool
     repeats_us: tuple[float, ...]
     """The figures that ``latency_us`` is the median of."""
+    harness: str = ""
     cells: tuple[()] = ()  # of a file that is read as kernels
 
     @property
@@ -83,14 +84,20 @@ class Row:
         return f"{self.onnx} batch {self.batch} {self.layout}".rstrip()
 
     @property
+    def timed(self) -> Target:
+        """Its target as its table names it, what timed it in the runtime."""
+        return replace(self.target, runtime=f"{self.target.runtime}-{self.harness}".rstrip("-"))
+
+    @property
     def label(self) -> str:
-        """The table that it is judged with: its target, and the layout where several are known."""
-        return f"{self.target} {self.layout}".rstrip()
+        """The table that it is judged with, and the layout where several are known."""
+        return f"{self.timed} {self.layout}".rstrip()
 
     @property
     def task(self) -> Task:
         t = self.target
-        return Task(t.device, t.runtime, t.precision, self.layout, self.copies, self.graphs)
+        how = self.copies, self.graphs, self.harness
+        return Task(t.device, t.runtime, t.precision, self.layout, *how)
 
     @property
     def architecture(self) -> str:
@@ -126,7 +133,17 @@ def read_rows(folders: Iterable[Path], engines: Iterable[str]) -> list[Row]:
         key = (target, *network, int(row.batch), layout, "suspect" in note, *how, relu)
         groups.setdefault(key, []).append(float(row.latency_us))
     return [
-        Row(t, folder, onnx, batch, layout, float(np.median(result)), *rest, tuple(result))  # type: ignore[arg-type]
+        Row(  # type: ignore[arg-type]
+            t.plain,
+            folder,
+            onnx,
+            batch,
+            layout,
+            float(np.median(result)),
+            *rest,
+            tuple(result),
+            t.harness,
+        )
         for (t, folder, onnx, batch, layout, *rest), result in groups.items()
     ]
 
@@ -205,7 +222,7 @@ def _network(file: Path) -> Network:
 
 def lowering_of(row: Row) -> tuple[str, Callable[[Network], Lowered]]:
     """A name for the rules that a row's kernels come from, and the rules."""
-    target = row.target
+    target = row.timed  # harnesses of no version, and containers, tell their time
     if target.engine == "tensorrt" and not target.version:
         target = replace(target, runtime="tensorrt-8")  # of 2023 and before
     key = registry.lowering_identity(target).replace("/", "-")

@@ -176,7 +176,7 @@ def _what_is_missing(target: Target) -> str:
         if isinstance(rows, int):
             return _IN_MODEL.format(target=target, count=f"{rows:,} cells")
     for head in family_heads():
-        if target in {Target(task.device, task.engine, task.precision) for task in head.tasks}:
+        if target in head.targets:
             return _IN_MODEL.format(target=target, count=f"{head.networks(target):,} networks")
     return (
         f"nothing measured on {target} is in the store: measure networks there, or import a table "

@@ -116,7 +116,8 @@ def load_networks(target: Target, sources: Sequence[RecordSource]) -> list[Measu
         first = same[0]
         layout = first.labels.get("layout", "") if several else ""
         how = copies_of(target, first.copies), first.launch == "graph"
-        task = Task(target.device, target.runtime, target.precision, layout, *how)
+        runtime, harness = target.plain.runtime, target.harness
+        task = Task(target.device, runtime, target.precision, layout, *how, harness)
         batch = _batch(partition, texts)
         key = (task, partition.network, partition.signature, batch, first.suspect)
         groups.setdefault(key, []).append((partition, same))

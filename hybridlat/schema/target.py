@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from hybridlat.errors import TargetError
@@ -73,6 +73,18 @@ class Target:
         """The runtime's version (``8.6``, ``2020``, ``ngc``), empty where it is not stated."""
         match = VERSION.search(self.runtime)
         return match[1] if match else ""
+
+    @property
+    def harness(self) -> str:
+        """What timed a published table, where the version ends with its name (``trtutils``)."""
+        word = self.version.rpartition("-")[2]
+        return word if word.isalpha() else ""
+
+    @property
+    def plain(self) -> Target:
+        """The target whatever timed it: ``tensorrt`` of ``tensorrt-trtutils``."""
+        harness = self.harness
+        return replace(self, runtime=self.runtime.removesuffix(f"-{harness}")) if harness else self
 
     @property
     def folder(self) -> str:

@@ -80,8 +80,6 @@ def test_plan_run_import_predict_by_hand(
         (["--host", "user@board", "--target", "orin-agx/tensorrt/fp16", "--runner", "worker"], 3,
          "cannot run worker.py: there is no NVIDIA driver"),
         (["--host", "user@board", "--target", "cpu/onnxruntime/fp32"], 2, "plans are for tensorrt"),
-        (["--host", "user@board", "--target", "orin-nano/tensorrt-trtutils/fp16"], 2,
-         "measure orin-nano/tensorrt/fp16"),
         (["--host", "user@board", "--target", "orin-nano/tensorrt-8.6.1/fp16"], 2,
          "measure orin-nano/tensorrt/fp16"),
     ],
@@ -131,7 +129,7 @@ def test_a_plan_is_not_written_for_a_tables_name_nor_over_another_file(
     net: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     plan = ["plan", str(net), "-o", str(tmp_path), "--target"]
-    assert cli.run([*plan, "orin-nano/tensorrt-ultralytics/fp16"]) == 2
+    assert cli.run([*plan, "orin-nano/tensorrt-8.6.1/fp16"]) == 2
     assert "measure orin-nano/tensorrt/fp16" in capsys.readouterr().err
     (tmp_path / "manifest.json").write_text("{}")
     assert cli.run([*plan, TARGET]) == 2

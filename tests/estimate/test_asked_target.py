@@ -40,14 +40,18 @@ MEANT = {
 NEWEST = {
     "rtx-4090/torch-compile/amp": "rtx-4090/torch-compile-2.9/amp",
     "4090/torch/amp": "rtx-4090/torch-2.9/amp",
+    # what timed a public table is no part of a target
+    "orin-nx/tensorrt-trtutils/fp16": "orin-nx/tensorrt/fp16",
+    "Orin Nano/TensorRT-trtutils/half": "orin-nano/tensorrt/fp16",
+    "t4/tensorrt-8-openppl/int8": "t4/tensorrt-8/int8",
     "epyc-26-2/onnxruntime/fp32/1t": "epyc-26-2/onnxruntime-1.31/fp32/1t",
     "epyc-26-2/onnxruntime/fp32": "epyc-26-2/onnxruntime-1.31/fp32/1t",
-    # a number is newer than a year alone, and that than a container without either
+    # a number is newer than a year alone
     "v100/paddle-tensorrt/fp32": "v100/paddle-tensorrt-8.5/fp32",
-    "v100/torch/fp32": "v100/torch-1.6/fp32",
     # on record without a version, or with none at all: itself
     "v100/tensorrt/fp16": "v100/tensorrt/fp16",
     "T4/TensorRT/FP16": "t4/tensorrt/fp16",
+    "v100/torch/fp32": "v100/torch/fp32",
     "l4/tensorrt/fp16": "l4/tensorrt/fp16",
     "rtx-4090/torch-compile-2.4/amp": "rtx-4090/torch-compile-2.4/amp",
 }

@@ -243,6 +243,18 @@ def test_targets() -> None:
         target_named("t4")
 
 
+def test_what_timed_a_table_is_read_and_left_out() -> None:
+    for text, plain, harness in (
+        ("t4/tensorrt-mlperf/int8", "t4/tensorrt/int8", "mlperf"),
+        ("t4/tensorrt-10-ultralytics/fp16", "t4/tensorrt-10/fp16", "ultralytics"),
+        ("v100/torch-ngc/amp", "v100/torch/amp", "ngc"),
+        ("v100/torch-compile-2.9/amp", "v100/torch-compile-2.9/amp", ""),
+        ("v100/torch-compile/amp", "v100/torch-compile/amp", ""),
+    ):
+        target = Target.parse(text)
+        assert (str(target.plain), target.harness) == (plain, harness)
+
+
 def test_versions_are_in_the_order_of_their_numbers() -> None:
     versions = ["trtutils", "", "10-ultralytics", "8.6", "10.3", "8.6.1", "10"]
     ordered = ["trtutils", "", "8.6", "8.6.1", "10-ultralytics", "10", "10.3"]

@@ -18,6 +18,7 @@ from hybridlat.store import Store, packs
 def asked_target(text: str, store: Store | None = None) -> Target:
     """The target that a text names, its parts in any wording: ``Tesla T4/TensorRT 8.6/FP16``.
 
+    What timed a published table (``tensorrt-trtutils``) is no part of it.
     A name on record stays as it is; the device may be one that nothing describes. TargetError for
     an engine, a version or a precision that does not exist, for a device alone, and for threads of
     a GPU, with the target mended where that is possible.
@@ -50,7 +51,7 @@ def asked_target(text: str, store: Store | None = None) -> Target:
     if precision not in PRECISIONS:
         listed = ", ".join(PRECISIONS)
         raise TargetError(f"unknown precision {rest[1]!r}; {question}Precisions: {listed}")
-    target = Target.parse(whole)
+    target = Target.parse(whole).plain
     refuse_version(engine, target.version)
     if target.threads and is_gpu(target):
         plain = replace(target, threads=None)
@@ -151,8 +152,7 @@ def on_record(store: Store | None) -> set[Target]:
     """Those, and the targets of public tables that families of engines learned from."""
     from hybridlat.estimate.lookup.models import family_heads  # heavy
 
-    tasks = (task for head in family_heads() for task in head.tasks)
-    return recorded(store) | {Target(t.device, t.engine, t.precision) for t in tasks}
+    return recorded(store).union(*(head.targets for head in family_heads()))
 
 
 def _devices(known: Collection[Target]) -> set[str]:

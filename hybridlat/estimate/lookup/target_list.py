@@ -102,8 +102,7 @@ def list_targets(store: str | None = None, device: str | None = None) -> list[Ta
             add(target, "model", noise_floor=noise if isinstance(noise, int | float) else None,
                 trained_on=rows if isinstance(rows, int) else None)  # fmt: skip
     for head in models.family_heads():
-        targets = {Target(task.device, task.engine, task.precision) for task in head.tasks}
-        for target in sorted(targets):
+        for target in sorted(head.targets):
             width = head.half_width_share(target)
             add(target, FAMILY, 0, head.networks(target), half_width_share=width,
                 batches=head.batches.get(str(target)))  # fmt: skip

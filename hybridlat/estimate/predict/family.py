@@ -163,14 +163,22 @@ class Family(CellSource):
         task, model, known = self.task, self.model, self.model.tasks
         title = (self.device.title or self.device.name).removeprefix("NVIDIA ")
         label = label_of(task)
-        count = sum(model.seen_of(t) for t in known if label_of(t) == label)
-        of_device = [t for t in known if t.device == task.device]
+        own_tasks = [t for t in known if label_of(t) == label]
+        of_board = [t for t in known if t.board == task.board]
+        of_device = [t for t in of_board if t.device == task.device] or of_board
+        of_engine = [t for t in of_device if t.engine == task.engine]
         code: OriginCode = "device-unmeasured"
-        if task in known:
-            code, text = "public-timings", f"learned from {count} public timings of this GPU"
-            text += f" ({task.engine})" if task.engine != task.runtime else ""
-        elif any(t.engine == task.engine for t in of_device):
-            precisions = sorted({t.precision for t in of_device if t.engine == task.engine})
+        if own_tasks:
+            code = "public-timings"
+            count = sum(map(model.seen_of, own_tasks))
+            text = f"learned from {count} public timings of this GPU"
+            named = {task.engine} - {task.runtime} | {t.harness for t in own_tasks if t.harness}
+            text += f" ({', '.join(sorted(named))})" if named else ""
+        elif of_engine and of_engine[0].device != task.device:
+            modes = " and ".join(sorted({t.device for t in of_engine}))
+            code, text = "other-device", f"learned from this board in the power mode of {modes}"
+        elif of_engine:
+            precisions = sorted({t.precision for t in of_engine})
             text = f"learned from this GPU at {' and '.join(precisions)}"
             code, text = "other-precision", f"{text}, none known at {task.precision}"
         elif of_device:
@@ -185,7 +193,7 @@ class Family(CellSource):
             lows, highs = zip(*model.batches.values(), strict=True)
             batches = min(lows), max(highs)
         stated = shipped.FamilyHead("", known, model.calibration, dict(model.batches))
-        typical = stated.half_width_share(self.target if task in known else None)
+        typical = stated.half_width_share(self.target if own_tasks else None)
         return Origin(code, f"{text[:1].upper()}{text[1:]}.", batches, typical)
 
 
@@ -204,7 +212,7 @@ def model_of(
         model = shipped.load(folder)
         with reading(unreadable(folder)):
             task = shipped.task_of(target, model.tasks)
-            if task in model.trees:
+            if (task := model.own_task(task)) in model.trees:
                 model.trees[task].booster  # noqa: B018  reads it
         return model
 

@@ -68,18 +68,18 @@ def fit(
         anchors=_anchors(mode, anchored),
         seen=np.bincount(task_of, minlength=len(tasks)),
     )
-    means = [model.coefficients(task) for task in tasks]
     names = np.array([one.architecture for one in observations])
     families = np.array([family_of(name) for name in names])
     groupings = (names, families) if embedding.hyper.boosted and with_trees else ()
     shared_errors = [mode.gp.left_out(groups) for groups in groupings]
     share = embedding.hyper.alone
-    for place, task in enumerate(tasks):
-        rows = np.flatnonzero(task_of == place)
+    owners = np.array([tasks.index(model.own_task(task)) for task in tasks], np.intp)
+    for place in np.unique(owners).tolist():
+        task, rows = tasks[place].shared, np.flatnonzero(owners[task_of] == place)
         if len(rows) < trees.LEAST:
             continue
         own = mode.of_rows(rows)
-        model.own_shifts[place] = share * (own.coefficients([task])[0] - means[place])
+        model.own_shifts[place] = share * (own.coefficients([task])[0] - model.coefficients(task))
         held_out = []
         for groups, errors in zip(groupings, shared_errors, strict=True):
             own_errors = own.left_out(groups[rows])
@@ -93,7 +93,7 @@ def fit(
                 equations = mode.gp.equations[rows[families[rows] == name]]
                 spreads.append(others.spreads(equations, [task] * len(equations)))
             reach = float(np.quantile(np.concatenate(spreads), _REACH))
-            model.trees[task] = replace(law, reach=reach)
+            model.trees[tasks[place]] = replace(law, reach=reach)
     return model
 
 

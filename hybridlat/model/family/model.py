@@ -54,7 +54,8 @@ class FamilyModel:
     """One law for all targets of an engine family.
 
     ``sums[t]`` is the sum of α z over the rows of task ``t`` (7); a task's coefficients mix them by
-    what tasks share, and ``own_shifts[t]`` is a (w_own - w), what its own rows add (11).
+    what tasks share, and ``own_shifts[t]`` is a (w_own - w), what its own rows add (11): of all
+    tasks that have those in common (``Task.shared``) the first holds it, and their trees.
     ``anchors`` is the process given the 900 rows that standard deviations rest on (8). ``seen``
     counts the observations of each task, ``trees`` are of some of them, ``batches`` the least and
     the largest by target. ``measured`` is the process given the ``observations`` made since (10).
@@ -76,6 +77,10 @@ class FamilyModel:
         """How many observations of a task were learned from."""
         return int(self.seen[self.tasks.index(task)]) if task in self.tasks else 0
 
+    def own_task(self, task: Task) -> Task:
+        """The first of the known tasks that share their own rows with this one, else itself."""
+        return next((one for one in self.tasks if one.shared == task.shared), task)
+
     @property
     def gp(self) -> TaskGP:
         """The process given all that is known."""
@@ -84,8 +89,8 @@ class FamilyModel:
     def coefficients(self, task: Task) -> Float32:
         """The mean of a task's coefficients as the family was fitted, of a new task too."""
         shared = self.embedding.mixed([task], self.tasks, self.sums)[0]
-        if task in self.tasks:
-            shared += self.own_shifts[self.tasks.index(task)]
+        if (own := self.own_task(task)) in self.tasks:
+            shared += self.own_shifts[self.tasks.index(own)]
         return np.asarray(shared)
 
     def predict(self, kernels: KernelSet, task: Task) -> NetworkPrediction:
@@ -170,10 +175,10 @@ class FamilyModel:
 
     def of_task(self, task: Task, kept: NDArray[np.bool_] | None = None) -> TaskGP:
         """The process given a task's own anchors alone, of those that are ``kept``."""
-        own = np.array([one == task for one in self.anchors.tasks], np.bool_)
+        own = np.array([one.shared == task.shared for one in self.anchors.tasks], np.bool_)
         equations = self.anchors.equations[own if kept is None else own & kept]
         noise = self.embedding.hyper.own_variance * np.eye(len(equations))
-        return TaskGP.of(self.embedding, equations, [task] * len(equations), noise)
+        return TaskGP.of(self.embedding, equations, [task.shared] * len(equations), noise)
 
     def _linearised(self, row: TaskNetwork, mean: Float32) -> LinearNetwork:
         return row.linearise((row.points @ mean).astype(np.float64), self.embedding.hyper)
@@ -205,13 +210,14 @@ class FamilyModel:
         self, rows: Sequence[TaskNetwork], linear: Sequence[LinearNetwork]
     ) -> list[float]:
         """What tasks' trees add to ln(latency) as the family was fitted (12)."""
-        own = {task: self.of_task(task) for task in {row.task for row in rows} & self.trees.keys()}
+        tasks = {task: self.own_task(task) for task in {row.task for row in rows}}
+        own = {task: self.of_task(task) for task in self.trees.keys() & tasks.values()}
         corrections = []
         for (kernels, task, _, _), one in zip(rows, linear, strict=True):
-            added = 0.0
-            if task in own:
-                own_log_sd = float(own[task].spreads(one.equation[None], [task])[0])
-                added = self.trees[task].correction(kernels, task, one.log_us, own_log_sd)
+            added, first = 0.0, tasks[task]
+            if first in own:
+                own_log_sd = float(own[first].spreads(one.equation[None], [task.shared])[0])
+                added = self.trees[first].correction(kernels, task, one.log_us, own_log_sd)
             corrections.append(added)
         return corrections
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -59,6 +59,11 @@ class FamilyHead:
     batches: Mapping[str, tuple[int, int]]
 
     @property
+    def targets(self) -> set[Target]:
+        """What its tasks are of."""
+        return {Target(t.device, t.engine, t.precision).plain for t in self.tasks}
+
+    @property
     def engines(self) -> tuple[str, ...]:
         """The engines that it answers for, without their versions."""
         return tuple(sorted(engine for engine, name in FAMILY_OF.items() if name == self.name))
@@ -97,12 +102,14 @@ def task_of(target: Target, tasks: Sequence[Task]) -> Task:
 
     Where a source distinguished layouts and the target does not, the layout is that of the file
     (channels first). Whether copies between host and device count is as usual for the engine, and
-    kernels are launched one by one, unless the target was measured in the other way alone.
+    kernels are launched one by one, unless the target was measured in the other way alone. Of its
+    rows those count that no harness is named of, else those of the first harness by name.
     """
     usual = copies_of(target)
+    engine, precision = target.plain.runtime, target.precision
     for graphs, copies in product((False, True), (usual, not usual)):
-        plain = Task(target.device, target.runtime, target.precision, "", copies, graphs)
-        if plain in tasks:
-            return plain
+        plain = Task(target.device, engine, precision, "", copies, graphs)
+        if known := [t.harness for t in tasks if replace(t.shared, harness="") == plain.shared]:
+            return replace(plain, harness=target.harness if target.harness in known else min(known))
     layouts = {t.layout for t in tasks if t.layout}
-    return Task(target.device, target.runtime, target.precision, "nchw" if layouts else "", usual)
+    return Task(target.device, engine, precision, "nchw" if layouts else "", usual)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Annotated
 
 import msgspec
@@ -14,6 +15,8 @@ from hybridlat.schema.target import VERSION
 
 Array = NDArray[np.float64]
 Float32 = NDArray[np.float32]
+_MODE = re.compile(r"-[0-9]+w$|(?<=^tx2)-max-[pq]$|(?<=^orin-nano)-super$")
+"""How the name of a Jetson in another power mode than its plain name's ends."""
 Number = Annotated[float, msgspec.Meta(ge=0, le=1e4)]
 """Of a law: a standard deviation, a variance, a factor."""
 
@@ -25,7 +28,8 @@ class Task:
     ``engine`` is the engine with its version (``paddle-tensorrt-8.0``), ``layout`` that of the
     activations where a source tells several apart (``nchw``, ``nhwc``), else empty. ``copies`` says
     whether inputs and outputs are moved between host and device within the time that was taken,
-    ``graphs`` whether a CUDA graph replayed the network.
+    ``graphs`` whether a CUDA graph replayed the network. ``harness`` is what
+    timed the rows, where a table names it.
     """
 
     device: str
@@ -34,6 +38,22 @@ class Task:
     layout: str = ""
     copies: bool = False
     graphs: bool = False
+    harness: str = ""
+
+    @property
+    def board(self) -> str:
+        """The device in whatever power mode."""
+        return _MODE.sub("", self.device)
+
+    @property
+    def shared(self) -> Task:
+        """What own rows and trees are of: the task in whatever power mode of its board."""
+        return replace(self, device=self.board)
+
+    @property
+    def release(self) -> str:
+        """The engine's version as what timed it shows it."""
+        return f"{self.engine}-{self.harness}".rstrip("-")
 
     @property
     def runtime(self) -> str:
@@ -47,7 +67,8 @@ class Sharing:
 
     ``all`` is common to the whole family, the others to tasks of one device, one engine version,
     one precision, one layout, to one task alone, to all versions of one engine, and to one engine
-    version at one precision, which runs the same kernels on every device.
+    version at one precision, which runs the same kernels on every device. A version that one
+    harness timed is another, and the power modes of a board are one device and one task.
     """
 
     all: Number = 1.0
@@ -80,10 +101,11 @@ class Relations:
         number = {task: i for i, task in enumerate(dict.fromkeys((*left, *right)))}
         self.alike = {
             name: np.equal.outer(*[np.array([getattr(task, name) for task in number], object)] * 2)
-            for name in ("device", "engine", "precision", "layout", "runtime")
+            for name in ("board", "release", "precision", "layout", "runtime", "shared")
         }
+        for name, named in (("device", "board"), ("engine", "release"), ("task", "shared")):
+            self.alike[name] = self.alike.pop(named)
         self.alike["recipe"] = self.alike["engine"] & self.alike["precision"]
-        self.alike["task"] = np.eye(len(number), dtype=bool)
         self.pairs = np.ix_([number[t] for t in left], [number[t] for t in right])
 
 

@@ -19,7 +19,7 @@ from hybridlat.model.family.observations import (
 )
 from hybridlat.model.family.physics import HOST
 from hybridlat.model.family.shipped import copies_of, task_of
-from hybridlat.model.family.tasks import Relations, Sharing, Task
+from hybridlat.model.family.tasks import Relations, Sharing, Task, label_of
 from hybridlat.schema.target import Target
 from tests.model.family.worlds import GPU, table
 
@@ -33,6 +33,30 @@ def test_versions_of_an_engine_share_what_another_engine_does_not() -> None:
     assert version - engine == pytest.approx(0.3)
     assert {one.runtime for one in (OLD, newer)} == {"paddle-tensorrt"}
     assert (replace(OLD, engine="torch-ngc").runtime, other.runtime) == ("torch", "tensorrt")
+
+
+@pytest.mark.parametrize(
+    ("device", "board"),
+    [("orin-nano-7w", "orin-nano"), ("orin-nano-super", "orin-nano"), ("tx2-max-q", "tx2"),
+     ("orin-nx-8gb", "orin-nx-8gb"), ("rtx-2080-super", "rtx-2080-super"),
+     ("rtx-pro-6000-max-q", "rtx-pro-6000-max-q")],
+)  # fmt: skip
+def test_modes_of_a_board_share_all_that_is_not_in_their_clocks(device: str, board: str) -> None:
+    mode, plain = replace(OLD, device=device), replace(OLD, device=board)
+    assert mode.board == board
+    assert Sharing().between(Relations([mode], [plain]))[0, 0] == Sharing().total
+
+
+def test_what_one_harness_timed_is_a_version_of_its_own_that_no_target_names() -> None:
+    plain = Task("orin-nx", "tensorrt", "fp16")
+    timed = [replace(plain, harness=name) for name in ("ultralytics", "trtutils")]
+    target = Target("orin-nx", "tensorrt", "fp16")
+    assert Sharing().between(Relations([plain], timed)) == pytest.approx(1.0 + 0.3 + 0.3 + 0.1)
+    assert task_of(target, timed) == timed[1]  # the first by name
+    assert task_of(target, [*timed, plain]) == plain
+    assert task_of(replace(target, runtime="tensorrt-ultralytics"), timed) == timed[0]
+    assert task_of(replace(target, runtime="tensorrt-mlperf"), []) == plain
+    assert {label_of(one) for one in (plain, *timed)} == {str(target)}
 
 
 def test_old_engines_launch_a_grouped_convolution_for_each_group() -> None:
