@@ -35,9 +35,9 @@ ALL: dict[str, list[Device]] = defaultdict(list)
 for _name in device_sheets.names():
     _sheet = device_sheets.load(_name)
     if _sheet.shares_memory and _sheet.kind == "gpu":
-        ALL[Task(_name, "", "").board].append(_sheet.under("tensorrt"))
+        ALL[Task(_name.removesuffix("-super"), "", "").board].append(_sheet.under("tensorrt"))
 BOARDS = {board: modes for board, modes in ALL.items() if len(modes) > 1}
-STEADY = 1.01  # what waves leave where two modes differ by a memory clock alone
+STEADY = 1.02  # what waves leave where two modes differ by a memory clock alone
 PAIRS = [pair for modes in BOARDS.values() for pair in itertools.permutations(modes, 2)]
 LESS_CLOCK_FOR_MORE_POWER = {("orin-nx-15w", "orin-nx-25w")}  # 612 and 408 MHz, more cores
 

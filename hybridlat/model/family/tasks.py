@@ -15,8 +15,8 @@ from hybridlat.schema.target import VERSION
 
 Array = NDArray[np.float64]
 Float32 = NDArray[np.float32]
-_MODE = re.compile(r"-[0-9]+w$|(?<=^tx2)-max-[pq]$|(?<=^orin-nano)-super$")
-"""How the name of a Jetson in another power mode than its plain name's ends."""
+_MODE = re.compile(r"-[0-9]+w$|(?<=^tx2)-max-[pq]$")
+"""How the names of a Jetson's modes end but for its sheet's own: MAXN SUPER is a sheet too."""
 Number = Annotated[float, msgspec.Meta(ge=0, le=1e4)]
 """Of a law: a standard deviation, a variance, a factor."""
 

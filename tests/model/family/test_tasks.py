@@ -37,7 +37,7 @@ def test_versions_of_an_engine_share_what_another_engine_does_not() -> None:
 
 @pytest.mark.parametrize(
     ("device", "board"),
-    [("orin-nano-7w", "orin-nano"), ("orin-nano-super", "orin-nano"), ("tx2-max-q", "tx2"),
+    [("orin-nano-7w", "orin-nano"), ("orin-nano-super", "orin-nano-super"), ("tx2-max-q", "tx2"),
      ("orin-nx-8gb", "orin-nx-8gb"), ("rtx-2080-super", "rtx-2080-super"),
      ("rtx-pro-6000-max-q", "rtx-pro-6000-max-q")],
 )  # fmt: skip
