@@ -2,7 +2,7 @@
 
 A compiled model tells its execution graph, where each layer names the operators of the file that it
 computes. The plugin does not give out a graph that could be cut and run again, so cells are timed
-behind their predecessor (:mod:`hybridlat.measuring.pairs`).
+behind their predecessor (:mod:`hybridlat.measuring.schedule`).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ In come requests (networks and cells) and a backend, a board behind ssh or a tab
 latencies; out go records with their raw samples, and a report.
 
     measurer            requests by the protocol of their engine, on this machine
-    replicas, pairs     one run in measuring processes: copies of cells, or cells with predecessors
+    replicas, schedule  one run in measuring processes: copies of cells, or cells with predecessors
     statistics          the one analysis, from samples to a latency and its spread
     process             the measuring process, from both of its sides
     plans, plan_*, ssh  the same pairs by a plan, measured here or on boards, and read back

@@ -12,10 +12,9 @@ from hybridlat.engines.base import Backend, Method
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring import replicas
-from hybridlat.measuring.pairs import pairs_of
 from hybridlat.measuring.plan_runs import RunPlan, measure_draft
 from hybridlat.measuring.plans import Lower, draft_for
-from hybridlat.measuring.schedule import Job, MeasurementConfig
+from hybridlat.measuring.schedule import Job, MeasurementConfig, pairs_of
 from hybridlat.schema.measurement import Kind, Measurement
 from hybridlat.schema.progress import OnProgress, Progress
 from hybridlat.schema.target import Target

@@ -26,8 +26,7 @@ from hybridlat.graph.builder import gpu_reference_network
 from hybridlat.graph.cells import cut_positions
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import sign, sign_part
-from hybridlat.measuring.pairs import pairs_of
-from hybridlat.measuring.schedule import Job
+from hybridlat.measuring.schedule import Job, pairs_of
 from hybridlat.onnx_io import tensorrt
 from hybridlat.schema.measurement import Kind
 from hybridlat.schema.target import Target

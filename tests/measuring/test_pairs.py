@@ -16,9 +16,8 @@ from hybridlat.graph.cells import cut
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.measurer import BackendMeasurer, MeasureRequest
-from hybridlat.measuring.pairs import pairs_of, tapped, working_bytes
 from hybridlat.measuring.replicas import PROTOCOLS, measure
-from hybridlat.measuring.schedule import Job, MeasurementConfig
+from hybridlat.measuring.schedule import Job, MeasurementConfig, pairs_of, tapped, working_bytes
 from hybridlat.measuring.statistics import FLOOR_US
 from hybridlat.onnx_io import read_network, to_onnx
 from hybridlat.schema.measurement import Measurement
