@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 Shape = tuple[int, ...]
@@ -216,33 +217,34 @@ def _short_fourier(read: Sequence[Shape], made: Sequence[Shape], attributes: Att
     return 5.0 * batch * frames * length * math.log2(max(length, 2))
 
 
-def _of_square(per_matrix: float) -> Callable[..., float]:
-    """So many times n³ for each matrix of n x n: LAPACK's counts (Working Note 41)."""
-    return lambda read, made, attributes: per_matrix * math.prod(read[0]) * read[0][-1]
+def _by_result(
+    op: str, read: Sequence[Shape], made: Sequence[Shape], attributes: Attributes
+) -> float:
+    results = math.prod(made[0])
+    match op:
+        case "DFT":
+            return _fourier(read, made, attributes)
+        case "STFT":
+            return _short_fourier(read, made, attributes)
+        case "Det" | "Inverse":  # so many times n³ of n x n: LAPACK's counts (Working Note 41)
+            return (2.0 if op == "Inverse" else 2 / 3) * math.prod(read[0]) * read[0][-1]
+        case "GridSample":  # linear: two FLOP for each corner of a cell
+            return 2.0 ** (len(read[0]) - 1) * results
+        case "RoiAlign":  # the same and the mean of samples, two each way where no ratio tells
+            return 9.0 * (number(attributes, "sampling_ratio") or 2) ** 2 * results
+        case "Col2Im":
+            return float(math.prod(read[0]))
+        case "CDist":
+            return 3.0 * results * read[0][-1]
+    return {"CropAndResize": 8.0, "MelWeightMatrix": 4.0}.get(op, 1.0) * results
 
 
-def _each(per_output: float) -> Callable[..., float]:
-    return lambda read, made, attributes: per_output * math.prod(made[0])
-
-
+_WITH_FORMULA = """
+    DFT STFT Det Inverse GridSample CropAndResize RoiAlign Col2Im CDist MelWeightMatrix Bernoulli
+    Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike"""
 PER_RESULT: Mapping[str, Callable[[Sequence[Shape], Sequence[Shape], Attributes], float]] = {
-    "DFT": _fourier,
-    "STFT": _short_fourier,
-    "Det": _of_square(2 / 3),
-    "Inverse": _of_square(2.0),
-    # Linear interpolation: two FLOP for each corner of a cell, and each sample's mean.
-    "GridSample": lambda read, made, attributes: 2.0 ** (len(read[0]) - 1) * math.prod(made[0]),
-    "CropAndResize": _each(8.0),
-    # Without a ratio the number of samples depends on the regions: two each way, as is usual.
-    "RoiAlign": lambda read, made, attributes:
-        9.0 * (number(attributes, "sampling_ratio") or 2) ** 2 * math.prod(made[0]),
-    "Col2Im": lambda read, made, attributes: float(math.prod(read[0])),
-    "CDist": lambda read, made, attributes: 3.0 * math.prod(made[0]) * read[0][-1],
-    "MelWeightMatrix": _each(4.0),
-    **dict.fromkeys(
-        ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
-         "RandomUniformLike"), _each(1.0)),
-}  # fmt: skip
+    op: partial(_by_result, op) for op in _WITH_FORMULA.split()
+}
 
 FAMILY_OF: Mapping[str, str] = {
     **{op: family for family, ops in FAMILIES.items() for op in ops.split()},
