@@ -32,19 +32,18 @@ from hybridlat.engines.fusion.groups import Groups, lowered_of, traced
 from hybridlat.engines.fusion.rewriter import apply, fuse, in_force, unknown_operators
 from hybridlat.engines.fusion.rewriting import Match, Rewritten, View
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
+from hybridlat.graph.operators import named
 from hybridlat.onnx_io.facts import bias_origin
 from hybridlat.schema.target import Target
 
 _CPU = re.compile(r"(xeon|epyc|ryzen|core|i[3579]|cascade-lake)\b")
 _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 HALF, FULL = "float16", "float32"
-_HALF_OPS = frozenset({
-    "Conv", "ConvTranspose", "Gemm", "MatMul", "PRelu", "Attention", "Einsum", "LSTM", "GRU", "RNN",
-})  # fmt: skip
-_FULL_OPS = frozenset({
-    "LayerNormalization", "InstanceNormalization", "GroupNormalization", "Softmax", "LogSoftmax",
-    "Pow", "Exp", "Log", "ReduceSum", "ReduceL2", "Softplus", "Resize",
-})  # fmt: skip
+_HALF_OPS = named("Conv ConvTranspose Gemm MatMul PRelu Attention Einsum LSTM GRU RNN")
+_FULL_OPS = named(
+    "LayerNormalization InstanceNormalization GroupNormalization Softmax LogSoftmax Pow Exp Log "
+    "ReduceSum ReduceL2 Softplus Resize"
+)
 _UNTRAINED = (
     "no convolution of this file has a bias, as exporters write untrained modules: it is taken for "
     "one that normalises behind them, or adds one where it normalises layers"

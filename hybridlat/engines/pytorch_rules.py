@@ -27,9 +27,8 @@ _BY_LAYOUT = frozenset(_CHANNELS_LAST) | {"BatchNormalization"}
 """What has other kernels where channels are innermost."""
 MARK = ("memory_format", "channels_last")
 """Of an operator that runs with channels innermost, as PyTorch calls it. Shapes stay as written."""
-_WANT_DENSE = frozenset(_CHANNELS_LAST) | {
-    "LayerNormalization", "InstanceNormalization", "GroupNormalization", "RMSNormalization",
-}  # fmt: skip
+_NORMS = "LayerNormalization InstanceNormalization GroupNormalization RMSNormalization"
+_WANT_DENSE = frozenset(_CHANNELS_LAST) | set(_NORMS.split())
 
 
 def reciprocal(s: FusionState, producer: int, consumer: int) -> bool:
@@ -105,10 +104,7 @@ WINDOW = "MaxPool AveragePool LRN"
 REDUCE = (
     "Variance GlobalAveragePool GlobalMaxPool ReduceMean ReduceSum ReduceMax ReduceMin ReduceL2"
 )
-NORM = (
-    "Softmax LogSoftmax LayerNormalization InstanceNormalization GroupNormalization "
-    "RMSNormalization"
-)
+NORM = f"Softmax LogSoftmax {_NORMS}"
 _GENERATED = f"{POINTWISE} {COPY} Generated"
 
 

@@ -17,6 +17,7 @@ from hybridlat.engines.fusion.groups import Groups, lowered_of, numbered, taken_
 from hybridlat.engines.tensorrt import in_half_precision
 from hybridlat.errors import MeasurementError, MissingExtra
 from hybridlat.graph.network import Lowered, Network
+from hybridlat.graph.operators import named
 from hybridlat.schema.target import Target
 
 ENGINE = "tensorrt-rtx"
@@ -27,10 +28,10 @@ _REDUCTIONS = frozenset({"GlobalAveragePool", "ReduceMean", "ReduceSum", "Reduce
 _FILL = "__myl_Move_"
 _COPIES = frozenset({"kgen", "runtime_function"})
 _TELLS_ITS_EPILOGUE = re.compile(r"__myl_Fc[A-Z]")
-_EPILOGUE = frozenset({
-    "Add", "BatchNormalization", "Clip", "Div", "Erf", "Gelu", "HardSigmoid", "HardSwish",
-    "LeakyRelu", "Mul", "Pow", "Relu", "Sigmoid", "Sub", "Sum", "Tanh",
-})  # fmt: skip
+_EPILOGUE = named(
+    "Add BatchNormalization Clip Div Erf Gelu HardSigmoid HardSwish LeakyRelu Mul Pow Relu Sigmoid "
+    "Sub Sum Tanh"
+)
 
 
 @dataclass(frozen=True, slots=True)

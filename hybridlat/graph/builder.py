@@ -17,10 +17,8 @@ def conv_attributes(
     kernel: tuple[int, int], pads: tuple[int, ...], stride: int, groups: int, dilation: int = 1
 ) -> dict[str, AttributeValue]:
     """All attributes of a convolution, none left to its default; pads top, left, bottom, right."""
-    return {
-        "dilations": (dilation, dilation), "group": groups, "kernel_shape": kernel, "pads": pads,
-        "strides": (stride, stride),
-    }  # fmt: skip
+    window: dict[str, AttributeValue] = {"kernel_shape": kernel, "pads": pads, "group": groups}
+    return window | {"dilations": (dilation, dilation), "strides": (stride, stride)}
 
 
 @dataclass

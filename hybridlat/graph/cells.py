@@ -154,10 +154,9 @@ def labels(
     rank: list[tuple[int, int]],
 ) -> tuple[str, ...]:
     """One label for each of these kernels, in the order of the file (``rank``: ``file_rank``)."""
-    return tuple([
-        label(lowered.network.nodes[p], lowered.origins[p], file_network)
-        for p in sorted(positions, key=rank.__getitem__)
-    ])  # fmt: skip
+    nodes, origins = lowered.network.nodes, lowered.origins
+    ordered = sorted(positions, key=rank.__getitem__)
+    return tuple([label(nodes[p], origins[p], file_network) for p in ordered])
 
 
 def label(node: Node, origins: tuple[int, ...], file_network: Network | None) -> str:

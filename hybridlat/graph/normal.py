@@ -36,11 +36,8 @@ def local_form(node: Node) -> Node:
     Those at the defaults that its operator set states are left out already.
     """
     dropped = _DROPPED.get(node.op, ())
-    attributes = tuple([
-        (name, value)
-        for name, value in node.attributes
-        if name not in dropped and not _says_nothing(node.op, name, value)
-    ])  # fmt: skip
+    kept = [(name, value) for name, value in node.attributes if name not in dropped]
+    attributes = tuple([pair for pair in kept if not _says_nothing(node.op, *pair)])
     version = node.version
     if not node.domain:
         version = plain_version(node.op, version, dict(attributes))

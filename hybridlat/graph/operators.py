@@ -9,9 +9,8 @@ from functools import lru_cache
 from hybridlat.graph.network import TensorType
 from hybridlat.graph.work import FAMILY_OF
 
-KINDS = {name: i for i, name in enumerate(
-    ("conv", "matmul", "pool", "pointwise", "reduce", "move", "other")
-)}  # fmt: skip
+_FAMILIES = ("conv", "matmul", "pool", "pointwise", "reduce", "move", "other")
+KINDS = {name: i for i, name in enumerate(_FAMILIES)}
 """Family of an operator and its number.
 
 conv and matmul contract (FLOP = 2·M·N·K), pool reads a window per output, pointwise does a few
@@ -19,12 +18,17 @@ operations per element, reduce reads more than it writes, move computes nothing.
 of which family says the table of :mod:`hybridlat.graph.work`.
 """
 
+
+def named(text: str) -> frozenset[str]:
+    """The operators, types or attributes that a text names, with spaces between."""
+    return frozenset(text.split())
+
+
 _KIND_OF = {op: KINDS[family] for op, family in FAMILY_OF.items()}
 _WEIGHT_PLACE = {"QLinearConv": 3, "QLinearMatMul": 3, "QGemm": 3}
-_WHOLE_NUMBERS = frozenset({
-    "ConvInteger", "MatMulInteger", "MatMulIntegerToFloat", "QGemm", "DynamicQuantizeMatMul",
-    "NhwcMaxPool",
-})  # fmt: skip
+_WHOLE_NUMBERS = named(
+    "ConvInteger MatMulInteger MatMulIntegerToFloat QGemm DynamicQuantizeMatMul NhwcMaxPool"
+)
 _FREE = frozenset({"BatchNormalization", "Add", "Sum", "Identity", "Dropout", "Cast"})
 VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"})
 """Operators that give out the bytes that they read, in another shape at most."""
@@ -102,10 +106,7 @@ def activation_class(name: str) -> int:
 # No engine's kernel depends on a weight's value: not on that of a filter, a learned scale of one
 # number, the scales, zero points and biases of quantisation.
 SMALL_ELEMENTS = 16
-WHOLE = frozenset({
-    "int64", "int32", "bool", "uint8", "int8", "int16", "uint16", "uint32", "uint64", "int4",
-    "uint4", "int2", "uint2",
-})  # fmt: skip
+WHOLE = named("int64 int32 bool uint8 int8 int16 uint16 uint32 uint64 int4 uint4 int2 uint2")
 """Types of whole numbers."""
 COMMUTES = frozenset({"Add", "Mul", "Sum", "Min", "Max"})
 """Operators that read their operands in any order."""
@@ -115,10 +116,10 @@ STRUCTURAL = frozenset({"Resize", "Upsample", "Pad", "Clip", "Pow", "Range", "Ex
 _BOUNDS = frozenset({"Min", "Max"})
 """A bound where they have one number."""
 # A single float given to these is a parameter that was learned, not part of the computation.
-LEARNED = frozenset({
-    "Conv", "ConvTranspose", "Gemm", "MatMul", "PRelu", "BatchNormalization",
-    "InstanceNormalization", "LayerNormalization", "GroupNormalization", "Einsum",
-})  # fmt: skip
+LEARNED = named(
+    "Conv ConvTranspose Gemm MatMul PRelu BatchNormalization InstanceNormalization "
+    "LayerNormalization GroupNormalization Einsum"
+)
 _STORED = frozenset({"QuantizeLinear", "DequantizeLinear", "MatMulNBits"})
 
 

@@ -21,7 +21,7 @@ from onnx.reference import ReferenceEvaluator
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import TensorType
-from hybridlat.graph.operators import KINDS, SMALL_ELEMENTS, WHOLE, kind_of
+from hybridlat.graph.operators import KINDS, SMALL_ELEMENTS, WHOLE, kind_of, named
 from hybridlat.onnx_io.isolation import UNANSWERED, ask
 from hybridlat.onnx_io.nodes import FileNode
 from hybridlat.onnx_io.shapes import MAX_TENSOR_ELEMENTS, info_of, types_of
@@ -33,11 +33,10 @@ MAX_FOLDED_ELEMENTS = 65_536
 # Only operators of shape arithmetic are computed: all others may take any memory or time on the
 # way (the padding of a convolution, the indices of an Einsum), however small their results are.
 _COMPUTED_KINDS = frozenset({KINDS["pointwise"], KINDS["reduce"], KINDS["move"]})
-_COMPUTED = frozenset({
-    "MatMul", "Gemm", "Mod", "Sign", "Sin", "Cos", "Xor", "OneHot", "EyeLike", "CastLike", "Trilu",
-    "IsNaN", "IsInf", "BitShift", "ScatterElements", "GreaterOrEqual", "LessOrEqual", "ReduceL1",
-    "ReduceLogSum", "ReduceLogSumExp",
-})  # fmt: skip
+_COMPUTED = named(
+    "MatMul Gemm Mod Sign Sin Cos Xor OneHot EyeLike CastLike Trilu IsNaN IsInf BitShift "
+    "ScatterElements GreaterOrEqual LessOrEqual ReduceL1 ReduceLogSum ReduceLogSumExp"
+)
 # onnx's own GatherElements looks through all of a tensor for each element.
 _NOT_COMPUTED = frozenset({"Resize", "Upsample", "Dropout", "GatherElements"})
 # The sizes of their results are not known beforehand, but never larger than those of the inputs.

@@ -23,10 +23,8 @@ from hybridlat.onnx_io.values import MOST_BYTES, Known, Value, attributes_of, si
 MOST_NODES = 32_768
 MOST_TENSORS = 8192
 _MAKE_ANY_TYPE = ("Cast", "Constant", "ConstantOfShape")
-NARROW = frozenset({
-    TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.INT8, TensorProto.UINT8,
-    TensorProto.INT4, TensorProto.UINT4,
-})  # fmt: skip
+_NARROW = ("FLOAT16", "BFLOAT16", "INT8", "UINT8", "INT4", "UINT4")
+NARROW = frozenset(map(TensorProto.DataType.Value, _NARROW))
 
 
 def domain_of(domain: str) -> str:

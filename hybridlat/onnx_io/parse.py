@@ -9,6 +9,8 @@ from functools import cached_property
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import ModelProto, NodeProto, SparseTensorProto, TensorProto, ValueInfoProto, inliner
+from onnx.checker import ValidationError
+from onnx.shape_inference import InferenceError
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import topological_order
@@ -29,7 +31,7 @@ from hybridlat.onnx_io.nodes import (
     uniquely_named,
 )
 from hybridlat.onnx_io.shapes import written_sizes
-from hybridlat.onnx_io.values import INFERENCE_ERRORS, SIZES, Value, data_type, schema_of
+from hybridlat.onnx_io.values import SIZES, Value, data_type, schema_of
 
 OLDEST_OPSET = 7
 MAX_INLINED_OPERATORS = 200_000
@@ -225,7 +227,7 @@ def _inlined(model: ModelProto) -> ModelProto:
     lean.graph.initializer.extend(weights)
     try:
         return inliner.inline_local_functions(lean)
-    except INFERENCE_ERRORS as error:
+    except (InferenceError, ValidationError, ValueError, RuntimeError) as error:
         raise NetworkError(
             f"the file has functions that cannot be inlined: {last_line(error)}"
         ) from error

@@ -194,10 +194,8 @@ def _network(
             raise refusal(objections[0])
         if objections:
             _log.info("onnx objects, ONNX Runtime does not: %s", objections[0])
-    network = _assembled(
-        name, way.kept, inputs, outputs, way.known, dict(frame.opsets),
-        tuple(way.folded), left_out,
-    )  # fmt: skip
+    opsets, folded = dict(frame.opsets), tuple(way.folded)
+    network = _assembled(name, way.kept, inputs, outputs, way.known, opsets, folded, left_out)
     if way.fresh or way.has_other_types:
         check_network(network, batch)
     if network.weight_bytes > MAX_WEIGHT_BYTES:

@@ -16,9 +16,7 @@ from hybridlat.errors import NetworkError
 from hybridlat.graph.network import AttributeValue, Constant, TensorType
 from hybridlat.graph.operators import SMALL_ELEMENTS, WHOLE
 
-INFERENCE_ERRORS = (
-    onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, RuntimeError,
-)  # fmt: skip
+_DATA = ("raw", "float", "int32", "int64", "double", "uint64")
 MOST_BYTES = 2048
 """Of an operator or tensor that is remembered: a convolution without its weights takes 150."""
 SIZES, _MOST_SIZES = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL), 65_536
@@ -83,10 +81,7 @@ class Value(NamedTuple):
     def array(self) -> NDArray[Any] | None:
         """Its values; None for a weight, for text, and for what lies in another file."""
         tensor = TensorProto.FromString(self.data)
-        has_data = bool(
-            tensor.raw_data or tensor.float_data or tensor.int32_data or tensor.int64_data
-            or tensor.double_data or tensor.uint64_data
-        )  # fmt: skip
+        has_data = any(getattr(tensor, f"{kind}_data") for kind in _DATA)
         if (not has_data and self.type.elements) or self.type.dtype == "string":
             return None
         if not self.type.elements and max(self.type.shape) > SMALL_ELEMENTS:

@@ -16,14 +16,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import (
-    ModelProto,
-    NodeProto,
-    TensorProto,
-    external_data_helper,
-    helper,
-    numpy_helper,
-)  # fmt: skip
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx.external_data_helper import set_external_data
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Constant, Network, Node, TensorType
@@ -84,7 +78,7 @@ def external_weight(name: str, type_: TensorType, file: str, offset: int) -> Ten
     """A weight whose values lie in a file beside the model's."""
     weight = TensorProto(name=name, data_type=data_type(type_.dtype), dims=type_.shape)
     weight.raw_data = b""  # the helper asks for it
-    external_data_helper.set_external_data(weight, file, offset, type_.bytes)
+    set_external_data(weight, file, offset, type_.bytes)
     weight.ClearField("raw_data")
     return weight
 

@@ -246,8 +246,8 @@ class MachineLoad:
 
     def environment(self) -> dict[str, str]:
         """The entries for the environment of a record."""
-        return {"load": f"{self.load:.2f}", "load_cores": str(self.cores),
-                "steal_share": f"{self.steal_share:.3f}"}  # fmt: skip
+        shares = {"load": f"{self.load:.2f}", "steal_share": f"{self.steal_share:.3f}"}
+        return shares | {"load_cores": str(self.cores)}
 
 
 def load_of(environment: Mapping[str, str]) -> MachineLoad | None:

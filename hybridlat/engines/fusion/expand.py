@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.network import AttributeValue, Network, Node, TensorType
-from hybridlat.graph.operators import COMMUTES, SET, plain_version
+from hybridlat.graph.operators import COMMUTES, SET, named, plain_version
 
 DOMAIN = "fused"
 # Which operator of a kernel decides what it costs: the first of these that it holds.
@@ -27,12 +27,11 @@ BY_WEIGHT = (
     ("Transpose", "Concat", "Split", "Slice", "Pad", "Gather"),
 )
 # Operators whose result has the type of what they read first (broadcasts aside).
-_SAME_TYPE = frozenset({
-    "Relu", "LeakyRelu", "Clip", "Sigmoid", "Tanh", "PRelu", "Elu", "HardSwish", "HardSigmoid",
-    "Erf", "Add", "Sub", "Mul", "Div", "Sum", "Sqrt", "BatchNormalization", "Identity", "Softmax",
-    "LayerNormalization", "InstanceNormalization", "Pow", "Exp", "Neg", "Abs", "Min", "Max",
-    "Softplus", "Gelu", "Mish",
-})  # fmt: skip
+_SAME_TYPE = named(
+    "Relu LeakyRelu Clip Sigmoid Tanh PRelu Elu HardSwish HardSigmoid Erf Add Sub Mul Div Sum Sqrt "
+    "BatchNormalization Identity Softmax LayerNormalization InstanceNormalization Pow Exp Neg Abs "
+    "Min Max Softplus Gelu Mish"
+)
 _BINARY = frozenset({"Add", "Sub", "Mul", "Div", "Sum", "Pow", "Min", "Max"})
 _PARAMETERS = {"BatchNormalization": 4, "PRelu": 1, "LayerNormalization": 2,
                "InstanceNormalization": 2, "Clip": 2}  # fmt: skip

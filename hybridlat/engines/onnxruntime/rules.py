@@ -27,6 +27,7 @@ from hybridlat.engines.onnxruntime.predicted_graph import (
     weights,
 )
 from hybridlat.graph.network import Lowered, Network, Node
+from hybridlat.graph.operators import named
 
 FUSED_DOMAIN = "com.microsoft"
 ALIGNMENT = 4
@@ -38,17 +39,13 @@ _PARAMETERS = {  # of activations, with what they are where they are not written
     "Clip": (("min", -_LARGEST), ("max", _LARGEST)),
 }
 _CONVOLUTIONS = frozenset({"Conv", "FusedConv"})
-_FUSED_ACTIVATIONS = frozenset({
-    "Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid", "HardSwish",
-})  # fmt: skip
+_FUSED_ACTIVATIONS = named("Relu Sigmoid Tanh LeakyRelu Clip HardSigmoid HardSwish")
 # Those that run on blocks as they are, and join a convolution behind an addition.
 _BLOCKED_ACTIVATIONS = frozenset({"Relu", "Sigmoid", "Tanh", "HardSigmoid"})
 _POOLS = frozenset({"MaxPool", "AveragePool"})
 _GLOBAL_POOLS = frozenset({"GlobalAveragePool", "GlobalMaxPool"})
-_COVERED = _FUSED_ACTIVATIONS | _POOLS | _GLOBAL_POOLS | {
-    "Gemm", "Reshape", "ReduceMean", "Softmax", "LRN", "Mul", "Add", "Concat", "Conv",
-    "BatchNormalization",
-}  # fmt: skip
+_OTHERS = named("Gemm Reshape ReduceMean Softmax LRN Mul Add Concat Conv BatchNormalization")
+_COVERED = _FUSED_ACTIVATIONS | _POOLS | _GLOBAL_POOLS | _OTHERS
 
 
 def lower_by_rules(network: Network, block: int, context: str, by: str) -> Lowered | None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from hybridlat.engines.onnxruntime.predicted_graph import equal_results
 from hybridlat.graph.network import Network, Node
-from hybridlat.graph.operators import is_quantised
+from hybridlat.graph.operators import is_quantised, named
 
-ACTIVATIONS = (
-    "Relu", "LeakyRelu", "Tanh", "Sigmoid", "Clip", "HardSigmoid", "HardSwish", "QuickGelu",
-)  # fmt: skip
-ADDITIONS = ("Add", "Sum")
+ACTIVATIONS = named("Relu LeakyRelu Tanh Sigmoid Clip HardSigmoid HardSwish QuickGelu")
+ADDITIONS = named("Add Sum")
 # What the engine makes of an operator often keeps its name, or its result's, in front:
 # n12_token_43, n12.0_bn_nchwc.
 _DERIVED_NAME = re.compile(r"n(\d+)(?:\.\d+(?:_bn)?_nchwc.*|[_/].*)?")
@@ -83,7 +81,7 @@ def _absorbed(
     """
     nodes = file.nodes
 
-    def readers(here: Sequence[int], kinds: tuple[str, ...]) -> list[int]:
+    def readers(here: Sequence[int], kinds: Collection[str]) -> list[int]:
         """The one operator of these kinds that reads a result of ``here``, and its equals.
 
         None at all where there are several that differ.
@@ -93,13 +91,13 @@ def _absorbed(
         alike = equals.get(fitting[0], fitting[:1]) if fitting else []
         return fitting if set(fitting).issubset(alike) else []
 
-    kinds_behind: list[tuple[str, ...]] = []
+    kinds_behind: list[Collection[str]] = []
     ops = {nodes[i].op for i in mine}
     adds = node.op in ("Conv", "FusedConv") and len(node.inputs) > 3 and bool(node.inputs[3])
-    if adds and not ops & set(ADDITIONS):
+    if adds and not ops & ADDITIONS:
         kinds_behind.append(ADDITIONS)
     activation = node.attribute("activation")
-    if isinstance(activation, str) and (kinds_behind or not ops & set(ACTIVATIONS)):
+    if isinstance(activation, str) and (kinds_behind or not ops & ACTIVATIONS):
         kinds_behind.append(ACTIVATIONS)
     absorbed: set[int] = set()
     here = start

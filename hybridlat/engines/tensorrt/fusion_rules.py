@@ -28,7 +28,7 @@ from hybridlat.engines.fusion.conditions import all_of, any_of, unless
 from hybridlat.engines.fusion.rewriter import FusionState, Rule, eliminate, fuse
 from hybridlat.engines.tensorrt import conditions as trt
 from hybridlat.graph.network import Network
-from hybridlat.graph.operators import KINDS, kind_of
+from hybridlat.graph.operators import KINDS, kind_of, named
 
 CLASSIC, RTX, MYELIN = "tensorrt", "tensorrt-rtx", "myelin"
 CONV = "Conv ConvTranspose"
@@ -43,10 +43,7 @@ POINTWISE = (
 ELEMENTWISE = f"{POINTWISE} PRelu Cast BatchNormalization Affine Gate"
 COPY = "Concat Split Slice Transpose Pad Expand DepthToSpace SpaceToDepth Gather Shuffle Written"
 GENERATED = f"{ELEMENTWISE} {COPY} Softmax ReduceSum ReduceMax Generated"
-_BUILT_IN = frozenset({
-    "Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "Resize", "Upsample",
-    "Gemm",
-})  # fmt: skip
+_BUILT_IN = named("Conv ConvTranspose MaxPool AveragePool GlobalAveragePool Resize Upsample Gemm")
 _MAP = 4  # dimensions of feature maps
 _COMPUTES = frozenset({KINDS["pointwise"], KINDS["matmul"], KINDS["reduce"]})
 
