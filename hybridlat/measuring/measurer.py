@@ -115,8 +115,6 @@ def measure_by_plan(
     """Measure all requests in one plan, by ``run``; see ``draft_for``, measure_draft."""
     requested: set[tuple[Kind, str]] = {("cell", hash_) for r in requests for hash_ in r.cells}
     requested |= {("network", sign(r.network).hash) for r in requests if r.whole}
-    draft = draft_for(
-        [(request.name, request.network) for request in requests], target,
-        lambda kind, hash_: (kind, hash_) in requested, lower, max(settings.rounds, LEAST_ROUNDS),
-    )  # fmt: skip
+    networks, rounds = [(r.name, r.network) for r in requests], max(settings.rounds, LEAST_ROUNDS)
+    draft = draft_for(networks, target, lambda kind, h: (kind, h) in requested, lower, rounds)
     return measure_draft(draft, target, store, run)

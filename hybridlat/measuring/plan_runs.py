@@ -92,10 +92,8 @@ def _unfinished(plans: Path, target: Target, manifest: Mapping[str, Any]) -> Pat
             other = Plan(str(folder)).content
         except (BoardError, OSError):  # one that was half written, or is gone by now
             continue
-        if (
-            all(other[name] == manifest[name] for name in ("breakdowns", "runtime"))
-            and requested <= {_key(record) for record in other["records"]}
-        ):  # fmt: skip
+        is_alike = all(other[name] == manifest[name] for name in ("breakdowns", "runtime"))
+        if is_alike and requested <= {_key(record) for record in other["records"]}:
             return folder
     return None
 

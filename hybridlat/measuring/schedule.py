@@ -186,10 +186,8 @@ def pairs_of(name: str, network: Network, lowered: Lowered) -> list[Job]:
             made = [n for n in inputs if n not in (*own, *network.inputs)]
             both, predecessor = part(before, cell, made=made), part(before, made=made)
         own_bytes = sum(working_bytes(p) for p in (both, predecessor) if p is not None)
-        jobs[signature.hash] = Job(
-            signature, both, "cell", {"network": name}, predecessor,
-            max(0, works_in_bytes - own_bytes),
-        )  # fmt: skip
+        room_bytes, labels = max(0, works_in_bytes - own_bytes), {"network": name}
+        jobs[signature.hash] = Job(signature, both, "cell", labels, predecessor, room_bytes)
     return list(jobs.values())
 
 

@@ -140,10 +140,8 @@ def _standard_error_us(visits: Sequence[Visit], flicker: float) -> float:
     by_process = [np.array(levels) for levels in _levels_by_process(visits).values()]
     each = len(visits) / len(by_process)
     # A difference is small beside the samples that it comes from: these tell how unsure it is.
-    among = [
-        _median_error(len(v.samples_us)) * float(np.std(v.samples_us, ddof=1)) / v.drift
-        for v in visits if len(v.samples_us) > 1
-    ]  # fmt: skip
+    several = [(v.samples_us, v.drift) for v in visits if len(v.samples_us) > 1]
+    among = [_median_error(len(us)) * float(np.std(us, ddof=1)) / drift for us, drift in several]
     least = SINGLE_VISIT_SPREAD if len(visits) < 2 else _LEAST_FLICKER
     usual_us = max(_OF_FLICKER * flicker, least) * abs(statistics.median(map(_level, visits)))
     of_visit_us = _pooled(max(usual_us, statistics.median(among or [0.0])), by_process)

@@ -123,12 +123,9 @@ def implied(network: Network, kernel: Node, types: dict[str, TensorType]) -> lis
         out = kernel.outputs[0] if last else f"{kernel.outputs[0]}__{index}"
         types[out] = out_type
         made.append(out)
-        nodes.append(
-            Node(
-                f"{kernel.name}__{index}", op, tuple(inputs), (out,),
-                _attributes(kernel, op, index), version=plain_version(op, SET, {}),
-            )
-        )  # fmt: skip
+        name, attributes = f"{kernel.name}__{index}", _attributes(kernel, op, index)
+        version = plain_version(op, SET, {})
+        nodes.append(Node(name, op, tuple(inputs), (out,), attributes, version=version))
     if left:
         raise _cannot(kernel)
     return nodes

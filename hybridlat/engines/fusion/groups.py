@@ -190,10 +190,8 @@ class _Writer:
         for index, node in enumerate(members):
             if node is not main:
                 attributes.update((f"{index}.{node.op}.{k}", v) for k, v in node.attributes)
-        made = Node(
-            main.name, "+".join(ops), tuple(inputs), tuple(outputs),
-            tuple(sorted(attributes.items())), DOMAIN, 1,
-        )  # fmt: skip
+        ordered = tuple(sorted(attributes.items()))
+        made = Node(main.name, "+".join(ops), tuple(inputs), tuple(outputs), ordered, DOMAIN, 1)
         whole = self._with_views(kernel, set(inputs))
         if len(whole) == len(members) and self._says_it_all(made, members):
             return made

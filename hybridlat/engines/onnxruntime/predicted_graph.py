@@ -122,10 +122,9 @@ class PredictedGraph:
         return name
 
     def new_kernel(self, position: int, node: Node) -> Kernel:
-        return Kernel(
-            node.op, node.domain, node.version, [], node.outputs[0], node.attributes,
-            [position, *self.twins.get(node.outputs[0], ())], position,
-        )  # fmt: skip
+        op, domain, version, out = node.op, node.domain, node.version, node.outputs[0]
+        origins = [position, *self.twins.get(out, ())]
+        return Kernel(op, domain, version, [], out, node.attributes, origins, position)
 
     def only_reader(self, node: Node, ops: Collection[str]) -> int | None:
         """The one operator that reads a result, if it is of ``ops``; none if that is given out."""
