@@ -238,22 +238,12 @@ def _cost(inputs: int, outputs: int, whole: int) -> int:
 
 def _order(network: Network) -> list[int]:
     """Every kernel right before what reads it, inputs in the order in which they are named."""
-    nodes, producers, readers = network.nodes, network.producers, network.consumers
+    nodes, readers = network.nodes, network.consumers
     ends = [i for i, node in enumerate(nodes) if not any(map(readers.get, node.outputs))]
     if len(ends) > 1:
         rank = {position: index for index, position in enumerate(canonical_order(network))}
         ends.sort(key=rank.__getitem__)
-    order: dict[int, None] = {}
-    waiting = ends[::-1]
-    while waiting:
-        position = waiting[-1]
-        ahead = (producers.get(name) for name in nodes[position].inputs)
-        needed = next((p for p in ahead if p is not None and p not in order), None)
-        if needed is None or position in order:
-            order.setdefault(waiting.pop())
-        else:
-            waiting.append(needed)
-    return list(order)
+    return network.order_before(ends)
 
 
 def _written_in_place(network: Network) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import json
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -149,6 +149,20 @@ class Network:
         made_by = self.producers
         needs = [{made_by[name] for name in n.inputs if name in made_by} for n in self.nodes]
         return topological_order(needs, key)
+
+    def order_before(self, ends: Iterable[int]) -> list[int]:
+        """Each of ``ends`` right behind all that it needs, inputs as they are named; each once."""
+        order: dict[int, None] = {}
+        waiting = [*ends][::-1]
+        while waiting:
+            position = waiting[-1]
+            makers = (self.producers.get(name) for name in self.nodes[position].inputs)
+            needed = next((p for p in makers if p is not None and p not in order), None)
+            if needed is None or position in order:
+                order.setdefault(waiting.pop())
+            else:
+                waiting.append(needed)
+        return list(order)
 
     def renamed(self, tensors: Mapping[str, str]) -> Network:
         """The same network under new names: tensors by their old ones, nodes n0, n1 …"""

@@ -42,31 +42,15 @@ class Match:
 
 
 def _in_order(old: Rewritten) -> Rewritten:
-    order = reading_order(old.network)
-    nodes = tuple([old.network.nodes[i] for i in order])
-    return Rewritten(replace(old.network, nodes=nodes), tuple([old.origins[i] for i in order]))
+    """The operators in the order in which the outputs need them, however a file lists them.
 
-
-def reading_order(network: Network) -> list[int]:
-    """Positions of the operators in the order in which the outputs need them.
-
-    Branches come in the order in which their join reads them, however a file lists them; what no
-    output needs comes last.
+    Branches come in the order in which their join reads them; what no output needs comes last.
     """
-    producers, nodes = network.producers, network.nodes
-    order: dict[int, None] = {}
-    ends = [producers[name] for name in network.outputs if name in producers]
-    for end in (*ends, *range(len(nodes))):
-        waiting = [end]
-        while waiting:
-            position = waiting[-1]
-            needs = [producers.get(name, -1) for name in nodes[position].inputs]
-            missing = [need for need in needs if need >= 0 and need not in order]
-            if missing and position not in order:
-                waiting += reversed(missing)
-            else:
-                order[waiting.pop()] = None
-    return list(order)
+    network = old.network
+    ends = [network.producers[name] for name in network.outputs if name in network.producers]
+    order = network.order_before((*ends, *range(len(network.nodes))))
+    nodes = tuple([network.nodes[i] for i in order])
+    return Rewritten(replace(network, nodes=nodes), tuple([old.origins[i] for i in order]))
 
 
 def _hides(match: Match, network: Network) -> bool:
