@@ -228,7 +228,7 @@ def test_several_batches_are_a_curve_and_several_networks_are_compared(opened: O
     assert not every(driver, ".comparison")
     rows = [row.text for row in every(driver, "section:first-of-type tbody tr")]
     assert [row.split()[0] for row in rows] == ["1", "2", "4"]
-    assert "200 a second" in rows[2]
+    assert "200 fps" in rows[2]
     driver = opened(first, untrusted())
     assert len(every(driver, ".comparison .bar")) == 2 and not every(driver, "[data-curve]")
 
