@@ -207,9 +207,18 @@ def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate
         check_field=check_field,
         memory=memory_of(partition.footprint, data.target, device),
         power_w=device.power_w if device else None,
+        model=_model(data, belief),
     )
     warnings = warnings_of(request, data, belief, estimate, load, plan if wanted else None)
     return replace(estimate, warnings=warnings)
+
+
+def _model(data: TargetData, belief: Belief) -> str:
+    """The hash of the target's own model, where it answered for a cell."""
+    posterior, origins = belief.posterior, belief.priors.origins
+    latencies = enumerate(posterior.latencies_us.tolist())
+    own = (not posterior.is_measured(i) and i not in origins and us == us for i, us in latencies)
+    return data.model_hash if belief.exact is None and any(own) else ""
 
 
 def _check(request: Request, data: TargetData, is_predicted: bool) -> tuple[str, str]:

@@ -56,6 +56,7 @@ def _header(estimate: Estimate, heading: str) -> str:
         "memory": units.memory_text(estimate),
         "rests on": estimate.rests_on,
         "answered as": estimate.answered_as if estimate.answered_as != estimate.target else "",
+        "model": estimate.model,
         "measured just now": units.measured_now_text(estimate),
         "sum of cells": units.latency_text(estimate.sum_of_cells_us),
         "answered in": units.latency_text(estimate.elapsed_s * 1e6),

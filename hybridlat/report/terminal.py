@@ -60,6 +60,7 @@ def headline(estimate: Estimate, *, everything: bool = False) -> RenderableType:
         facts = [f"answered in {units.latency_text(estimate.elapsed_s * 1e6)}"]
         if estimate.latency_us is not None:
             facts.insert(0, f"sum of cells {units.latency_text(estimate.sum_of_cells_us)}")
+        facts += [f"model {estimate.model}"] if estimate.model else []
         lines.append(Text(" · ".join(facts), "dim"))
     return Group(*lines)
 

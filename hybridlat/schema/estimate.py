@@ -91,6 +91,7 @@ class Estimate(Shown):
         memory: what it takes of the device's memory.
         power_w: what the device takes at most.
         answered_as: the target whose data answered, with the version that the user left open.
+        model: the hash of the target's own model, where it answered for a cell; else empty.
         check: the command that measures the same with the engine's own tool, or empty.
         check_field: the figure in its output that the latency compares with.
     """
@@ -125,6 +126,7 @@ class Estimate(Shown):
     memory: Memory | None = None
     power_w: float | None = None
     answered_as: str = ""
+    model: str = ""
     check: str = ""
     check_field: str = ""
 

@@ -79,7 +79,8 @@ def model_hash(folder: Path) -> str:
     files = [folder / name for name in (*MODEL_FILES, COMPOSITION_FILE)]
     while (folder := folder / PRIOR_FOLDER).is_dir():
         files += [folder / name for name in MODEL_FILES]
-    return hashlib.sha256(b"".join(map(read_bytes, files))).hexdigest()[:16]
+    there = [file for file in files if file.name != COMPOSITION_FILE or file.is_file()]
+    return hashlib.sha256(b"".join(map(read_bytes, there))).hexdigest()[:16]
 
 
 def read_card(folder: Path) -> Mapping[str, object]:

@@ -19,6 +19,7 @@ from hybridlat.estimate.lookup.asked_target import recorded
 from hybridlat.estimate.lookup.models import (
     all_readable,
     model_folders,
+    model_hash,
     read_model,
     user_models_folder,
 )
@@ -86,16 +87,26 @@ class TargetData:
             for neighbour in self._neighbours.values():
                 neighbour.refresh()
 
-    @cached_property
+    @property
     def model(self) -> CellModel | None:
         """The target's model of unseen cells.
 
         Where it has none, that of a related target: it knows the cells that both have, and takes
         the operators of the others for unknown.
         """
+        return self._model[1] if self._model else None
+
+    @cached_property
+    def model_hash(self) -> str:
+        """The hash of that model's files; empty without one."""
+        return model_hash(self._model[0]) if self._model else ""
+
+    @cached_property
+    def _model(self) -> tuple[Path, CellModel] | None:
         related = [folder for target in self.related for folder in model_folders(target)]
         folders = *self.model_folders, *related
-        return next(all_readable(read_model, folders, self.model_warnings), None)
+        with_folder = lambda folder: (folder, read_model(folder))  # noqa: E731
+        return next(all_readable(with_folder, folders, self.model_warnings), None)
 
     @cached_property
     def _packs(self) -> list[PackLookup]:
