@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Real
+from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -66,6 +67,7 @@ class Options:
     settings: MeasurementConfig | None = None
     progress: OnProgress | None = None
     runtime: str = ""  # the target's as the user wrote it
+    models: tuple[Path, ...] | None = None  # folders of the model, where nothing installed counts
 
     def __post_init__(self) -> None:
         for name, example in (("tolerance", "0.05 for 5 %"), ("confidence", "0.9 for 90 %")):
@@ -100,7 +102,7 @@ class Session:
             raise BackendUnavailable(engine.why_not)
         self.engine, self.requested, self.options, self.store = engine, requested, options, store
         self.target, self.backend = engine.target, engine.backend
-        self._data = TargetData(engine.target, store)
+        self._data = TargetData(engine.target, store, options.models)
         self._doubted = self._data.doubted() if engine.backend is not None else None
         self.data.given = given or {}
         self.surprising = surprising

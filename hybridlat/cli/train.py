@@ -23,7 +23,14 @@ from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from hybridlat.training import onboarding
 from hybridlat.training.onboarding import Onboarded, OnboardingOptions
-from hybridlat.training.train import NothingToTrain, Trained, TrainingOptions, train_target
+from hybridlat.training.train import (
+    NothingToTrain,
+    Pulled,
+    Trained,
+    TrainingOptions,
+    pull,
+    train_target,
+)
 
 REFUSED = 3
 FEW = 10
@@ -39,6 +46,8 @@ FEW = 10
 @options.seed
 @options.jobs
 @options.untracked
+@option("--pull", "is_pulled", is_flag=True, help="Install the champion that MLflow's registry "
+        "has of the target, and train nothing.")  # fmt: skip
 @options.as_json
 @click.pass_context
 def train(
@@ -49,18 +58,31 @@ def train(
     seed: int,
     jobs: int,
     no_track: bool,
+    is_pulled: bool,
     as_json: bool,
 ) -> None:
     """Train a model of a target on its records, and promote it if it is not worse than the old.
 
     Both are judged on the same held-out networks: by RMSPE, and by whether intervals hold. A model
     that is refused is kept in MLflow, and the command ends with 3. Where only whole networks are
-    recorded, nothing has to be trained: every prediction uses them already.
+    recorded, nothing has to be trained: every prediction uses them already. With --pull, what
+    somebody else trained is installed, once its digest and its formats are checked.
 
     \b
     hybridlat train --target epyc-26-2/onnxruntime-1.31/fp32/1t
     hybridlat train --target epyc-26-2/onnxruntime-1.31/fp32/1t --out models --no-track
+    hybridlat train --target epyc-26-2/onnxruntime-1.31/fp32/1t --pull
     """
+    if is_pulled:
+        with Store(store) as records:
+            wanted = asked_target(target, records)
+        pulled = pull(wanted, out, store=store)
+        if as_json:
+            print_json(json_object(pulled))
+        else:
+            console().print(f"{wanted}: {pulled.reason}")
+            console().print(f"  model {pulled.model_hash} in {pulled.folder}")
+        return
     chosen = TrainingOptions(out, seed=seed, track=not no_track)
     with Store(store) as records:
         wanted = known_target(target, records)
@@ -90,14 +112,17 @@ def _print_trained(trained: Trained) -> None:
     out.print(f"  model {trained.model_hash}" + (f" in {trained.folder}" if trained.folder else ""))
 
 
-def json_object(value: Trained | Onboarded) -> dict[str, object]:
-    """What a training or an onboarding came to, as ``--json`` prints it."""
+def json_object(value: Trained | Pulled | Onboarded) -> dict[str, object]:
+    """What a training, a pull or an onboarding came to, as ``--json`` prints it."""
     fields: dict[str, object] = {"format": 1, **vars(value), "target": str(value.target)}
     if isinstance(value, Onboarded):
         trained = None if value.trained is None else json_object(value.trained)
         return {**fields, "trained": trained, "by": str(value.by) if value.by else None}
+    fields["folder"] = str(value.folder) if value.folder else None
+    if isinstance(value, Pulled):
+        return fields
     scores = {regime: asdict(score) for regime, score in value.scores.items()}
-    return {**fields, "scores": scores, "folder": str(value.folder) if value.folder else None}
+    return {**fields, "scores": scores}
 
 
 @click.command()

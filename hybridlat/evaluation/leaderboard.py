@@ -199,7 +199,7 @@ def log(
     rows, page = report.rows(), ""
     found_by = about(report.target, tracking.EVALUATION)
     text = {tracking.DESCRIPTION: summary(rows)} if tracker.uri else {}
-    with tracking.untracked(), tracker.run(f"{report.target} · evaluate", found_by | text) as above:
+    with tracker.optional(), tracker.run(f"{report.target} · evaluate", found_by | text) as above:
         page = above.id
         above.log(parameters, _headline(report, rows))
         counts = {"cells": report.cells, "networks": report.networks}

@@ -1,10 +1,8 @@
-"""MLflow: runs with what they hold, models, and the champion of each target.
+"""MLflow: runs and what they hold; its registry is in ``registry.py``.
 
 Tracking goes to ``MLFLOW_TRACKING_URI``, else to a SQLite file beside the store. MLflow is loaded
 when a tracker is opened (it takes seconds) and silenced; without it ``Tracker()`` logs nothing.
-A target's models are versions of one registered model: ``champion`` is the alias of the one in use,
-``challenger`` of the last that was refused. Whatever MLflow raises is a TrackingError, which costs
-a command its tracking and no more.
+Whatever MLflow raises is a TrackingError, which costs a command its tracking and no more.
 """
 
 from __future__ import annotations
@@ -26,14 +24,12 @@ from hybridlat.board import BoardError
 from hybridlat.board.lock import held
 from hybridlat.errors import HybridlatError
 from hybridlat.estimate.lookup.models import user_models_folder
-from hybridlat.schema.target import Target
 from hybridlat.store.place import StorePlace, without_password
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 EXPERIMENT = "hybridlat"
-CHAMPION, CHALLENGER = "champion", "challenger"
 KIND = "kind"
 """The tag of a run: ``EVALUATION``, ``training``, or ``method`` for a part of an evaluation."""
 EVALUATION = "evaluation"
@@ -44,6 +40,7 @@ _MOST_PARAMETER = 500
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 _LOGGERS = ("mlflow", "alembic", "alembic.runtime.migration")
 _log = logging.getLogger(__name__)
+_LACKING = "%s (the results are kept, MLflow lacks them)"
 
 QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -51,6 +48,7 @@ QUIET = {
     "GIT_PYTHON_REFRESH": "quiet",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_UV_AUTO_DETECT": "false",  # a model holds nothing of the folder it is trained in
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "4",  # half a minute without a server, not four
 }
 
@@ -60,7 +58,7 @@ class TrackingError(HybridlatError):
 
 
 @contextlib.contextmanager
-def _calling(what: str) -> Iterator[None]:
+def calling(what: str) -> Iterator[None]:
     """MLflow's own failures as one sentence; it prints nothing meanwhile."""
     with _quiet():
         try:
@@ -68,15 +66,6 @@ def _calling(what: str) -> Iterator[None]:
         except Exception as error:  # of MLflow, its drivers and its migrations: any
             first = str(error).strip().split("\n")[0] or type(error).__name__
             raise TrackingError(f"MLflow could not {what}: {first}") from error
-
-
-@contextlib.contextmanager
-def untracked() -> Iterator[None]:
-    """A failure of tracking is a warning, and what follows in the block is left out."""
-    try:
-        yield
-    except TrackingError as error:
-        _log.warning("%s (the results are kept, MLflow lacks them)", error)
 
 
 @dataclass(frozen=True)
@@ -99,13 +88,13 @@ class TrackedRun:
             known = ((key, v) for key, v in (metrics or {}).items() if v is not None)
             figures = [Metric(_metric_name(n), float(v), now, step) for (n, step), v in known]
             marks = [RunTag(name, value) for name, value in tags.items()]
-            with _calling("log a run"):
+            with calling("log a run"):
                 self.client.log_batch(self.id, figures, given, marks)
 
     def artifact(self, name: str, content: str | Figure | list[dict[str, Any]]) -> None:
         """A text, a picture, or the rows of a table (``.json``); nothing where it is empty."""
         if self.client is not None and content:
-            with _calling(f"keep {name}"):
+            with calling(f"keep {name}"):
                 if isinstance(content, str):
                     self.client.log_text(self.id, content, name)
                 elif isinstance(content, list):
@@ -121,7 +110,7 @@ class TrackedRun:
 
             source, profile = json.dumps({"store": store}), json.dumps(counts)
             data = Dataset(name, digest[:36], "hybridlat", source, profile=profile)
-            with _calling("log the records of a run"):
+            with calling("log the records of a run"):
                 self.client.log_inputs(self.id, [DatasetInput(data)])
 
 
@@ -130,59 +119,70 @@ class Tracker:
 
     def __init__(self, uri: str = "") -> None:
         self.uri = uri
-        self._client: Any = None
+        self.client: Any = None
         self._open: list[str] = []
+        self._has_failed = False
         if not uri:
             return
         folder = _folder_of(uri)
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
         registry = os.environ.get("MLFLOW_REGISTRY_URI") or uri
-        with _calling(f"open {without_password(uri)}"), _alone(folder):
+        with calling(f"open {without_password(uri)}"), _alone(folder):
             from mlflow import MlflowClient
 
-            self._client = MlflowClient(tracking_uri=uri, registry_uri=registry)
-            if self._client.get_experiment_by_name(name) is None:
+            self.client = MlflowClient(tracking_uri=uri, registry_uri=registry)
+            if self.client.get_experiment_by_name(name) is None:
                 # MLflow would put artifacts below the folder it happens to be started in.
                 location = folder and (folder / "mlflow-artifacts").as_uri()
-                self._client.create_experiment(name, artifact_location=location)
-            experiment = self._client.get_experiment_by_name(name)
+                self.client.create_experiment(name, artifact_location=location)
+            experiment = self.client.get_experiment_by_name(name)
             self._experiment = str(experiment.experiment_id)
             if experiment.lifecycle_stage != "active":
-                self._client.restore_experiment(self._experiment)
+                self.client.restore_experiment(self._experiment)
                 _log.warning("MLflow's experiment %s was deleted: it is restored", name)
+
+    @contextlib.contextmanager
+    def optional(self) -> Iterator[None]:
+        """A failure of tracking is one warning; what follows in the block is left out."""
+        try:
+            yield
+        except TrackingError as error:
+            if not self._has_failed:
+                _log.warning(_LACKING, error)
+            self._has_failed = True
 
     @contextlib.contextmanager
     def run(self, name: str, tags: Mapping[str, str] | None = None) -> Iterator[TrackedRun]:
         """A run below the one whose block it is in; it fails or is killed with its own block."""
-        if self._client is None:
+        if self.client is None:
             yield TrackedRun()
             return
-        with _calling("start a run"):
+        with calling("start a run"):
             from mlflow.tracking.context.registry import resolve_tags
 
             given = {**resolve_tags(), "mlflow.source.name": "hybridlat", **(tags or {})}
             if self._open:
                 given["mlflow.parentRunId"] = self._open[-1]
-            made = self._client.create_run(self._experiment, run_name=name, tags=given)
+            made = self.client.create_run(self._experiment, run_name=name, tags=given)
         status = "FAILED"
         self._open.append(made.info.run_id)
         try:
-            yield TrackedRun(self._client, made.info.run_id)
+            yield TrackedRun(self.client, made.info.run_id)
             status = "FINISHED"
         except KeyboardInterrupt:
             status = "KILLED"
             raise
         finally:
             self._open.pop()
-            with untracked(), _calling("end a run"):
-                self._client.set_terminated(made.info.run_id, status)
+            with self.optional(), calling("end a run"):
+                self.client.set_terminated(made.info.run_id, status)
 
     @contextlib.contextmanager
     def run_or_none(self, name: str, tags: Mapping[str, str]) -> Iterator[TrackedRun]:
         """As ``run``; one that logs nothing, with a warning, where it cannot be started."""
         with contextlib.ExitStack() as stack:
             run = TrackedRun()
-            with untracked():
+            with self.optional():
                 run = stack.enter_context(self.run(name, tags))
             yield run
 
@@ -196,35 +196,12 @@ class Tracker:
 
     def newest_evaluation(self) -> str:
         """The run of the last target that was judged; empty where there is none."""
-        with _calling("look for a run"):
-            found = self._client.search_runs(
+        with calling("look for a run"):
+            found = self.client.search_runs(
                 [self._experiment], f"tags.{KIND} = '{EVALUATION}'", max_results=1,
                 order_by=["attributes.start_time DESC"],
             )  # fmt: skip
         return str(found[0].info.run_id) if found else ""
-
-    def register(
-        self, target: Target, run: TrackedRun, folder: Path, device: str, reason: str = "",
-        tags: Mapping[str, object] = {},
-    ) -> str:  # fmt: skip
-        """Keep the model files of ``folder`` as a new version of the target's model; its number."""
-        if self._client is None or run.client is None:
-            return ""
-        name = model_name(target)
-        with _calling(f"register {name}"):
-            self._client.log_artifacts(run.id, str(folder), "model")
-            if not self._client.search_registered_models(f"name = '{name}'"):
-                title = f"Latency of cells on {target} ({device})."
-                self._client.create_registered_model(name, description=title)
-            root = self._client.get_run(run.id).info.artifact_uri
-            words = {key: str(value) for key, value in tags.items() if value is not None}
-            source = f"{root}/model", run.id, words
-            made = self._client.create_model_version(name, *source, description=reason)
-            return str(made.version)
-
-    def promote(self, target: Target, version: str, alias: str = CHAMPION) -> None:
-        with _calling(f"move the alias {alias}"):
-            self._client.set_registered_model_alias(model_name(target), alias, version)
 
 
 @contextlib.contextmanager
@@ -289,12 +266,8 @@ def open_tracker(store_url: str) -> Tracker:
 
 def tracker_or_none(store_url: str) -> Tracker:
     """As ``open_tracker``; one that keeps nothing, with a warning, where it does not open."""
-    tracker = Tracker()
-    with untracked():
-        tracker = open_tracker(store_url)
-    return tracker
-
-
-def model_name(target: Target) -> str:
-    """The registered model of a target: a name without the characters MLflow keeps for itself."""
-    return f"hybridlat-{re.sub(r'[/:]', '_', target.folder)}"
+    try:
+        return open_tracker(store_url)
+    except TrackingError as error:
+        _log.warning(_LACKING, error)
+        return Tracker()

@@ -106,10 +106,12 @@ def _read(folder: Path) -> CellModel:
 
     with reading("model.json"):
         stated = msgspec.json.decode(data_of("model.json"), type=dict[str, Any])
-    if stated["format"] != MODEL_FORMAT:
+    if (stated_format := stated["format"]) != MODEL_FORMAT:
+        is_newer = isinstance(stated_format, int) and stated_format > MODEL_FORMAT
+        fix = "upgrade hybridlat" if is_newer else "train it again with `hybridlat train`"
         raise StoreError(
-            f"{folder} has model format {stated['format']!r:.40}, this version reads "
-            f"{MODEL_FORMAT}: train it again with `hybridlat train`"
+            f"{folder} has model format {stated_format!r:.40}, this version reads "
+            f"{MODEL_FORMAT}: {fix}"
         )
     head = msgspec.convert(stated, _Head)
     if head.features != tuple(features.feature_names(head.ops)):

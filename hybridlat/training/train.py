@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hybridlat.errors import InputError
+from hybridlat.errors import InputError, MissingExtra, StoreError
 from hybridlat.estimate.lookup import models, whole_networks
 from hybridlat.estimate.predict import family
-from hybridlat.evaluation import leaderboard, tracking
+from hybridlat.evaluation import leaderboard, registry, tracking
 from hybridlat.evaluation.cross_fitting import FOLDS, device_of
 from hybridlat.evaluation.dataset import Dataset, OnlyNetworks, load
 from hybridlat.evaluation.evaluate import refuse_few, sources_of
@@ -54,6 +54,17 @@ class Trained(Verdict):
     model_hash: str
     folder: Path | None
     mlflow_run: str
+    version: str
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """A model of the registry that is in use from now on, as ``Trained`` has it."""
+
+    target: Target
+    reason: str
+    model_hash: str
+    folder: Path
     version: str
 
 
@@ -97,7 +108,7 @@ def train_target(
         about = leaderboard.about(target, "training")
         with tracker.run_or_none(f"{target} · train", about) as run:
             candidate = Candidate(dataset, config, on_message)
-            folder, version = scratch / "new", ""
+            folder, version = scratch / "model", ""
             candidate.save(folder)
             champion = Champion.find(target, root)
             made = models.model_hash(folder)
@@ -105,22 +116,22 @@ def train_target(
             verdict = candidate.compare(champion, installed is not None)
             if verdict.accepted:
                 installed = install(folder, root / target.folder)
-            with tracking.untracked():
+            with tracker.optional():
                 _record(run, candidate, verdict, opened.place.address)
                 if installed is None or verdict.accepted:
                     tags = {
                         "accepted": verdict.accepted, "rmspe": round(verdict.rmspe, 3),
-                        "rmspe_of_champion": verdict.champion_rmspe, "model_hash": made,
+                        "rmspe_of_champion": verdict.champion_rmspe, registry.MODEL_HASH: made,
                         "data_hash": dataset.data_hash,
                     }  # fmt: skip
-                    version = tracker.register(
-                        target, run, folder, device.title, verdict.reason, tags
+                    version = registry.register(
+                        tracker, target, run, folder, device.title, verdict.reason, tags
                     )
                     if version and not verdict.accepted:
-                        tracker.promote(target, version, tracking.CHALLENGER)
+                        registry.promote(tracker, target, version, registry.CHALLENGER)
             if verdict.accepted and version:
                 try:
-                    tracker.promote(target, version)
+                    registry.promote(tracker, target, version)
                 except tracking.TrackingError as error:
                     problem = f"version {version} is not the registry's champion: {error}"
                     verdict = replace(verdict, reason=f"{verdict.reason}; installed, but {problem}")
@@ -129,6 +140,35 @@ def train_target(
                 scores=candidate.scores, model_hash=made, folder=installed,
                 mlflow_run=run.id, version=version,
             )  # fmt: skip
+
+
+def pull(target: Target, out: Path | None = None, *, store: str | None = None) -> Pulled:
+    """Install the champion that MLflow's registry has of ``target``, as ``train_target`` does.
+
+    Raises MissingExtra without MLflow, TrackingError where it cannot be reached, InputError where
+    it has none, StoreError where the files are not those registered or of another format.
+    """
+    with Store(store) as opened, scratch_folder() as scratch:
+        tracker = tracking.open_tracker(opened.url)
+        if not tracker.uri:
+            raise MissingExtra("mlflow", "track", "hybridlat train --pull")
+        folder, version, stated_hash = registry.fetch_champion(tracker, target, scratch)
+        title = f"version {version} of {registry.model_name(target)}"
+        try:
+            made = models.model_hash(folder)
+            if made != stated_hash or models.read_target(folder) != target:
+                raise StoreError("its files are not those that were registered")
+            if Champion.read(folder) is None:
+                raise StoreError("it has no composition")
+        except (OSError, StoreError) as error:
+            why = str(error.__cause__ or error).replace(str(folder), "it")
+            raise StoreError(f"{title} is not installed: {why}") from error
+        root = out or models.user_models_folder()
+        champion = Champion.find(target, root)
+        in_use = None if champion is None else _in_use(champion.folder, made, out)
+        reason = f"{title} is in use already" if in_use else f"{title} is installed"
+        installed = in_use or install(folder, root / target.folder)
+        return Pulled(target, reason, made, installed, version)
 
 
 def _in_use(folder: Path, made: str, out: Path | None) -> Path | None:

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from hybridlat.cli import main as cli
 from hybridlat.estimate.lookup import models
-from hybridlat.evaluation import evaluate, leaderboard, tracking
+from hybridlat.evaluation import evaluate, leaderboard, registry, tracking
 from hybridlat.evaluation.metrics import MethodResult, Prediction
 from tests.evaluation.made_pack import DEVICE, TARGET, FlatModel
 
@@ -49,7 +49,7 @@ def test_without_mlflow_nothing_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_pat
     tracker = tracking.open_tracker(f"sqlite:///{tmp_path / 's.db'}")
     with tracker.run("x") as run:
         run.log(metrics={("a", 0): 1.0})
-        assert tracker.register(TARGET, run, tmp_path, "d") == ""
+        assert registry.register(tracker, TARGET, run, tmp_path, "d") == ""
     assert not (tmp_path / "mlflow.db").exists()
 
 
@@ -141,7 +141,7 @@ def test_the_callers_settings_count_and_stay(
     assert client.get_experiment(kept.info.experiment_id).name == (name or "hybridlat")
     [data] = kept.inputs.dataset_inputs
     assert (data.dataset.name, data.dataset.digest) == ("made", "abc")
-    assert tracking.open_tracker(tracked)._client._registry_uri.endswith("registry.db")
+    assert tracking.open_tracker(tracked).client._registry_uri.endswith("registry.db")
 
 
 def test_regimes_of_a_number_are_points_of_a_curve() -> None:
@@ -230,8 +230,10 @@ def test_artifacts_never_lie_where_a_command_was_started(uri: str, folder: str |
 
 def test_whatever_mlflow_raises_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     for error in (KeyError("x"), RuntimeError(""), OSError("no route")):
-        with tracking.untracked(), tracking._calling("log a run"):
-            raise error
+        tracker = tracking.Tracker()
+        for _ in range(2):  # one sentence, however often it fails
+            with tracker.optional(), tracking.calling("log a run"):
+                raise error
     assert len(caplog.records) == 3 and "MLflow could not log a run: no route" in caplog.text
 
 
@@ -253,7 +255,7 @@ def test_an_evaluation_that_mlflow_does_not_take_is_reported(
         on_evaluated=lambda rows, report: reported.extend([*rows, report]),
     )  # fmt: skip
     assert reported == [*evaluation.rows, *evaluation.reports] and evaluation.rows
-    assert "the server is gone" in caplog.text
+    assert caplog.text.count("the server is gone") == 1
 
 
 def test_two_processes_open_one_new_database(tmp_path: Path) -> None:

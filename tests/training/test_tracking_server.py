@@ -86,14 +86,14 @@ def test_a_team_trains_and_judges(
 
     client: Any = mlflow.MlflowClient()
     [name] = [model.name for model in client.search_registered_models()]
-    assert name == tracking.model_name(TARGET)
+    assert name == registry.model_name(TARGET)
     for run_id in (trained.mlflow_run, evaluation.rows[0].mlflow_run):
         assert client.get_run(run_id).data.params["target"] == str(TARGET)
     kept = [path.name for path in (tmp_path / "artifacts").rglob("*") if path.is_file()]
     assert {"model.json", "composition.json", "held_out.json"} <= set(kept)
     assert not [name for name in kept if name.endswith(".pkl")]
 
-    address = f"models:/{name}@{tracking.CHAMPION}"
+    address = f"models:/{name}@{registry.CHAMPION}"
     fetched = mlflow.artifacts.download_artifacts(address, dst_path=str(tmp_path))
     assert trained.folder is not None
     for file in trained.folder.iterdir():

@@ -20,7 +20,7 @@ from hybridlat.estimate.lookup.models import (
     model_hash,
     read_target,
 )
-from hybridlat.evaluation import tracking
+from hybridlat.evaluation import registry, tracking
 from hybridlat.evaluation.cross_fitting import fit_without
 from hybridlat.evaluation.dataset import load
 from hybridlat.evaluation.metrics import Prediction
@@ -97,7 +97,7 @@ def _champion(url: str) -> str | None:
 
     client = MlflowClient(tracking.tracking_uri(url))
     try:
-        made = client.get_model_version_by_alias(tracking.model_name(TARGET), tracking.CHAMPION)
+        made = client.get_model_version_by_alias(registry.model_name(TARGET), registry.CHAMPION)
     except MlflowException:
         return None
     return str(made.version)
@@ -131,7 +131,7 @@ def test_the_alias_moves_only_to_what_is_not_worse(
     assert f"{second.champion_rmspe:.2f}" in second.reason
     assert second.version not in ("", first.version) and _champion(tracked) == first.version
     kept = MlflowClient(tracking.tracking_uri(tracked))
-    refused = kept.get_model_version_by_alias(tracking.model_name(TARGET), tracking.CHALLENGER)
+    refused = kept.get_model_version_by_alias(registry.model_name(TARGET), registry.CHALLENGER)
     assert (str(refused.version), refused.description) == (second.version, second.reason)
     assert refused.tags["accepted"] == "False"
     assert refused.tags["model_hash"] == second.model_hash
@@ -215,7 +215,7 @@ def test_a_failed_promotion_is_part_of_the_reason(
     def refuse(*_: object) -> None:
         raise tracking.TrackingError("the server does not answer")
 
-    monkeypatch.setattr(tracking.Tracker, "promote", refuse)
+    monkeypatch.setattr(registry, "promote", refuse)
     done = _train(tracked, tmp_path / "models", track=True)
     assert done.accepted and done.folder == folder_in_use(tmp_path / "models" / TARGET.folder)
     assert "not the registry's champion: the server does not answer" in done.reason

@@ -1,0 +1,91 @@
+"""MLflow's registry: a target's models are versions of one registered model, each a pyfunc.
+
+``champion`` is the alias of the version in use, ``challenger`` of the last that was refused. A
+version holds the model's folder as it is, no pickle, and names the module that loads it.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+
+from hybridlat.errors import InputError
+from hybridlat.evaluation.tracking import TrackedRun, Tracker, calling
+from hybridlat.schema.target import Target
+from hybridlat.store.place import without_password
+
+CHAMPION, CHALLENGER = "champion", "challenger"
+MODEL_HASH = "model_hash"
+_LOADER = "hybridlat.api.served_model"
+_INPUTS = {"path": "string", "batch": "long", "cell": "string"}
+_OUTPUTS = ("latency_us", "low_us", "high_us")
+
+
+def model_name(target: Target) -> str:
+    """The registered model of a target: a name without the characters MLflow keeps for itself."""
+    return f"hybridlat-{re.sub(r'[/:]', '_', target.folder)}"
+
+
+def register(
+    tracker: Tracker, target: Target, run: TrackedRun, folder: Path, device: str,
+    reason: str = "", tags: Mapping[str, object] = {},
+) -> str:  # fmt: skip
+    """Keep the model files of ``folder`` as a new version of the target's model; its number."""
+    client = tracker.client
+    if client is None or run.client is None:
+        return ""
+    name = model_name(target)
+    with calling(f"register {name}"), tempfile.TemporaryDirectory() as scratch:
+        import pandas
+        from mlflow import models as saved
+        from mlflow import pyfunc
+        from mlflow.types import ColSpec, Schema
+
+        inputs = [ColSpec(kind, column, required=False) for column, kind in _INPUTS.items()]
+        outputs = [ColSpec("double", column) for column in _OUTPUTS]
+        pyfunc.save_model(
+            f"{scratch}/model", loader_module=_LOADER, data_path=str(folder),
+            signature=saved.ModelSignature(Schema(inputs), Schema(outputs)),
+            input_example=pandas.DataFrame({"path": ["resnet18"], "batch": [1]}),
+            pip_requirements=[f"hybridlat=={metadata.version('hybridlat')}"],
+        )  # fmt: skip
+        client.log_artifacts(run.id, f"{scratch}/model", "model")
+        if not client.search_registered_models(f"name = '{name}'"):
+            title = f"Latency of networks on {target} ({device})."
+            client.create_registered_model(name, description=title)
+        root = client.get_run(run.id).info.artifact_uri
+        words = {key: str(value) for key, value in tags.items() if value is not None}
+        source = f"{root}/model", run.id, words
+        return str(client.create_model_version(name, *source, description=reason).version)
+
+
+def promote(tracker: Tracker, target: Target, version: str, alias: str = CHAMPION) -> None:
+    """Give the alias to a version of the target's model."""
+    with calling(f"move the alias {alias}"):
+        tracker.client.set_registered_model_alias(model_name(target), alias, version)
+
+
+def fetch_champion(tracker: Tracker, target: Target, scratch: Path) -> tuple[Path, str, str]:
+    """The target's champion: its model files below ``scratch``, its version, and its hash.
+
+    InputError where the registry has none.
+    """
+    name, client = model_name(target), tracker.client
+    with calling(f"fetch {name}"):
+        from mlflow.artifacts import download_artifacts
+
+        held = client.search_registered_models("name LIKE 'hybridlat-%'", max_results=1000)
+        champions = {each.name: each.aliases[CHAMPION] for each in held if CHAMPION in each.aliases}
+        if number := champions.get(name):
+            tags = client.get_model_version(name, number).tags
+            uri = client.get_model_version_download_uri(name, number)
+            fetched = Path(download_artifacts(uri, dst_path=str(scratch), tracking_uri=tracker.uri))
+            return next(fetched.glob("data/*"), fetched), str(number), tags.get(MODEL_HASH, "")
+    raise InputError(
+        f"MLflow at {without_password(tracker.uri)} has no champion of {name}, but of "
+        f"{', '.join(sorted(champions)) or 'no target'}: `hybridlat train --target {target}` "
+        "makes one"
+    )
