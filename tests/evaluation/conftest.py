@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from hybridlat.evaluation import evaluate
+from hybridlat.model.cell_model import CellModel
+from hybridlat.model.model_files import load_model
 from hybridlat.training import train
-from tests.evaluation.made_pack import DEVICE, TARGET, made_store
+from tests.evaluation.made_pack import DEVICE, TARGET, FlatModel, made_store
 
 
 @pytest.fixture(autouse=True)
@@ -58,3 +61,19 @@ def tracked(tracked_folder: Path, tmp_path: Path) -> str:
     for name in ("store.db", "mlflow.db"):
         shutil.copy(tracked_folder / name, tmp_path / name)
     return f"sqlite:///{tmp_path / 'store.db'}"
+
+
+@pytest.fixture
+def flat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Evaluations take no fits: where what is tested is not the model."""
+    monkeypatch.setattr("hybridlat.model.fit.fit_model", lambda *_, **__: FlatModel())
+    monkeypatch.setattr(evaluate, "device_of", lambda *_: DEVICE)
+
+
+@pytest.fixture
+def made(trained: train.Trained, monkeypatch: pytest.MonkeyPatch) -> dict[str, CellModel]:
+    """The ``model`` that trainings give, without fitting it: that of the first one."""
+    assert trained.folder is not None
+    made = {"model": load_model(trained.folder)}
+    monkeypatch.setattr("hybridlat.evaluation.cross_fitting.fit_without", lambda *_: made["model"])
+    return made

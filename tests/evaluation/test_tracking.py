@@ -68,13 +68,6 @@ def test_a_failing_run_is_marked_failed(tracked: str) -> None:
     assert run.info.status == "FAILED"
 
 
-@pytest.fixture
-def flat(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Evaluations take no fits: where what is tested is not the model."""
-    monkeypatch.setattr("hybridlat.model.fit.fit_model", lambda *_, **__: FlatModel())
-    monkeypatch.setattr(evaluate, "device_of", lambda *_: DEVICE)
-
-
 @pytest.mark.usefixtures("flat")
 def test_an_evaluation_is_a_run_with_one_for_each_method(tracked: str) -> None:
     chosen = evaluate.EvaluationOptions(baselines=["roofline", "flops_linear"])

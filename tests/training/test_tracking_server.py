@@ -1,9 +1,13 @@
-"""MLflow as a team has it: a server on PostgreSQL, and a folder of artifacts."""
+"""MLflow as a team has it: a server of its own process, runs compared, a champion that is used."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,12 +16,21 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hybridlat.evaluation import evaluate, tracking
+import hybridlat
+from hybridlat.cli.main import run
+from hybridlat.estimate.lookup import models
+from hybridlat.evaluation import evaluate, registry, tracking
+from hybridlat.model.arrays import hash_of
+from hybridlat.model.cell_model import CellModel
+from hybridlat.schema.plugins import shipped
+from hybridlat.schema.target import Target
+from hybridlat.store import Store
 from hybridlat.training import train
 from tests import postgres
 from tests.evaluation.made_pack import DEVICE, TARGET
@@ -30,22 +43,28 @@ MLFLOW = {
     "DO_NOT_TRACK": "true",
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
 }
+UNSEEN = ("unseen", "hybridlat")
+TEAM = Target.parse("team-cpu/onnxruntime-1.31/fp32/1t")
+LOADED = """
+import json, sys, mlflow.pyfunc, pandas
+model = mlflow.pyfunc.load_model(sys.argv[1])
+print(json.dumps(model.predict(pandas.DataFrame(json.loads(sys.argv[2]))).to_dict("list")))
+"""
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[str]:
-    """The address of a tracking server that answers; its artifacts go to ``artifacts``."""
-    pytest.importorskip("mlflow", reason="mlflow is not installed")
+@contextmanager
+def serving(database: str, folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """A tracking server that answers, and its address; its artifacts go to ``artifacts``."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     address = f"http://127.0.0.1:{port}"
-    log = tmp_path / "server.log"
-    with postgres.running() as database, log.open("w") as said:
+    log = folder / "server.log"
+    with log.open("w") as said:
         process = subprocess.Popen(
             [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port),
-             "--workers", "1", "--backend-store-uri", database.database(),
-             "--artifacts-destination", str(tmp_path / "artifacts")],
+             "--workers", "1", "--backend-store-uri", database,
+             "--artifacts-destination", str(folder / "artifacts")],
             stdout=said, stderr=said, start_new_session=True, env={**os.environ, **MLFLOW},
         )  # fmt: skip
         try:
@@ -55,46 +74,201 @@ def server(tmp_path: Path) -> Iterator[str]:
                 with contextlib.suppress(urllib.error.URLError, OSError):
                     urllib.request.urlopen(f"{address}/health", timeout=5).close()
                     break
-                time.sleep(0.5)
-            yield address
+                time.sleep(0.2)
+            yield address, process
         finally:
-            with contextlib.suppress(ProcessLookupError):  # ended by itself, as was told above
-                os.killpg(process.pid, signal.SIGTERM)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(30)
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            stop(process)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it has ended by itself, or in the test
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@pytest.fixture
+def server(
+    tracked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A server on SQLite that all in this process tracks to."""
+    with serving(tracking.tracking_uri(tracked), tmp_path) as (address, process):
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+        monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "team")  # its artifacts are the server's
+        monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+        yield process
+
+
+def elsewhere(tmp_path: Path, target: Target, rows: dict[str, list[Any]]) -> dict[str, list[float]]:
+    """What the target's champion predicts in a process with an empty home."""
+    home = tmp_path / "home"
+    home.mkdir(exist_ok=True)
+    model = f"models:/{registry.model_name(target)}@{registry.CHAMPION}"
+    env = {**os.environ, "HOME": str(home), "XDG_DATA_HOME": str(home / "data")}
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, model, json.dumps(rows)], env=env, cwd=home, text=True,
+        capture_output=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    loaded: dict[str, list[float]] = json.loads(done.stdout)
+    return loaded
+
+
+def team_model(folder: Path) -> Path:
+    """A shipped model, as if it were a team's own CPU's: nothing else is known of that."""
+    shutil.copytree(shipped("models") / "epyc-26-2_onnxruntime-1.31_fp32_1t", folder)
+    card = json.loads((folder / "card.json").read_text())
+    (folder / "card.json").write_text(json.dumps({**card, "target": str(TEAM)}))
+    return folder
+
+
+def registered(store: str, folder: Path, digest: str = "", alias: str = "champion") -> None:
+    """Make a model the team's champion."""
+    tracker = tracking.open_tracker(store)
+    with tracker.run("train") as kept:
+        tags = {registry.MODEL_HASH: digest or models.model_hash(folder)}
+        version = registry.register(tracker, TEAM, kept, folder, "a CPU", tags=tags)
+    registry.promote(tracker, TEAM, version, alias)
+
+
+@pytest.mark.usefixtures("server")
+def test_a_team_compares_and_uses_a_champion(
+    made: dict[str, CellModel], tracked: str, tmp_path: Path,
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    import mlflow
+
+    monkeypatch.setattr(evaluate, "device_of", lambda *_: DEVICE)
+    good, errors = made["model"], {}
+    for seed, worse in (("0", 40.0), ("1", 1.0)):  # before and after a training
+        made["model"] = dataclasses.replace(good, floor_us=good.floor_us * worse)
+        chosen = evaluate.EvaluationOptions(baselines=["roofline"], seed=int(seed))
+        rows = evaluate.evaluate_targets([TARGET], chosen, store=tracked).rows
+        [errors[seed]] = [r.score.rmspe for r in rows if (r.regime, r.method) == UNSEEN]
+    client: Any = mlflow.MlflowClient()
+    filtered = f"tags.kind = 'evaluation' and tags.target = '{TARGET}'"
+    team = client.get_experiment_by_name("team").experiment_id
+    found = client.search_runs([team], filtered, order_by=["metrics.`unseen/rmspe`"])
+    figures = {each.data.params["seed"]: each.data.metrics["unseen/rmspe"] for each in found}
+    assert figures == pytest.approx(errors) and [*figures] == ["1", "0"]
+
+    trained = train.train_target(
+        TARGET, train.TrainingOptions(tmp_path / "models", DEVICE), store=tracked
+    )
+    with Store(tracked) as store:
+        texts = [*store.signature_texts(store.signatures(TARGET, "cell")).values()][:5]
+    own = [each.latency_us for each in good.predict(texts)]
+    assert elsewhere(tmp_path, TARGET, {"cell": texts})["latency_us"] == own
+
+    registered(tracked, team_model(tmp_path / "model"))
+    loaded = elsewhere(tmp_path, TEAM, {"path": ["resnet18", "squeezenet"], "batch": [1, 2]})
+    capfd.readouterr()
+    words = ["train", "--target", str(TEAM), "--pull", "--json", "--store", f"{tmp_path / 's.db'}"]
+    assert run(words) == 0
+    pulled = json.loads(capfd.readouterr().out)
+    for name, batch, *ends in zip(
+        ("resnet18", "squeezenet"), (1, 2), *loaded.values(), strict=True
+    ):
+        answer = hybridlat.predict(name, str(TEAM), batch=batch, store=str(tmp_path / "s.db"))
+        assert ends == [answer.latency_us, answer.low_us, answer.high_us]
+        assert answer.model == pulled["model_hash"] != trained.model_hash
+    assert run(words) == 0
+    again = json.loads(capfd.readouterr().out)
+    assert again["folder"] == pulled["folder"] and "in use already" in again["reason"]
+
+
+def rewritten(file: Path, **stated: object) -> None:
+    """Change a file of a model, its hash in the card with it."""
+    body, card = json.loads(file.read_text()), file.parent / "card.json"
+    file.write_text(json.dumps({**body, **stated}))
+    known = json.loads(card.read_text())
+    known["files"] |= {file.name: hash_of(file.read_bytes())}
+    card.write_text(json.dumps(known))
+
+
+@pytest.mark.parametrize(
+    ("broken", "sentence"),
+    [
+        (
+            "no champion",
+            "no champion of hybridlat-team-cpu_onnxruntime-1.31_fp32_1t, but of no",
+        ),
+        (
+            "digest",
+            "version 1 of .* installed: its files are not those that were registered",
+        ),
+        (
+            "target",
+            "version 1 of .* installed: its files are not those that were registered",
+        ),
+        ("model.json", "is not installed: it has model format 99, .*: upgrade hybridlat"),
+        ("composition.json", "is not installed: composition format 99 is none that this version"),
+        ("no composition", "is not installed: it has no composition"),
+    ],
+)
+def test_a_champion_that_cannot_be_used_is_one_sentence(
+    broken: str, sentence: str, tracked: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = team_model(tmp_path / "model")
+    if broken.endswith(".json"):
+        rewritten(folder / broken, format=99)
+    if broken == "target":
+        rewritten(folder / "card.json", target="other-cpu/onnxruntime-1.31/fp32/1t")
+    if broken == "no composition":
+        (folder / "composition.json").unlink()
+    alias = "challenger" if broken == "no champion" else "champion"
+    registered(tracked, folder, "0" * 16 if broken == "digest" else "", alias)
+    assert run(["train", "--target", str(TEAM), "--pull", "--store", tracked]) == 2
+    said = " ".join(capfd.readouterr().err.split())
+    assert re.search(sentence, said), said
+    assert models.folder_in_use(models.user_models_folder() / TEAM.folder) is None
+
+
+@pytest.mark.usefixtures("flat", "made")
+def test_a_server_that_dies_costs_its_record_alone(
+    server: subprocess.Popen[bytes], tracked: str, tmp_path: Path,
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    install = train.install
+
+    def last(*folders: Path) -> Path:
+        stop(server)
+        return install(*folders)
+
+    monkeypatch.setattr(train, "install", last)
+    monkeypatch.setattr(train, "device_of", lambda *_: DEVICE)
+    out = str(tmp_path / "models")
+    assert run(["train", "--target", str(TARGET), "--store", tracked, "--out", out]) == 0
+    said = capfd.readouterr()
+    assert "accepted: the first model" in said.out and said.err.count("MLflow could not") == 1
+    assert models.folder_in_use(tmp_path / "models" / TARGET.folder) is not None
+
+    words = ["evaluate", "--target", str(TARGET), "--store", tracked, "--baseline", "no"]
+    assert run(words) == 0
+    said = capfd.readouterr()
+    assert "unseen" in said.out and said.err.count("MLflow could not") == 1
+    assert run(["train", "--target", str(TARGET), "--store", tracked, "--pull"]) == 2
+    assert "MLflow could not open http://127.0.0.1" in capfd.readouterr().err
 
 
 @slow
-def test_a_team_trains_and_judges(
-    server: str, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_team_on_postgresql(
+    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import mlflow
-
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
-    options = train.TrainingOptions(out=tmp_path / "models", device=DEVICE)
-    trained = train.train_target(TARGET, options, store=store_url)
-    assert trained.accepted
-    monkeypatch.setattr(evaluate, "device_of", lambda *_: DEVICE)
-    judged = evaluate.EvaluationOptions(baselines=[])
-    said: list[str] = []
-    evaluation = evaluate.evaluate_targets(
-        [TARGET], judged, store=store_url, on_message=said.append
-    )
-    assert f"{server}/#/experiments/" in said[-1]
-
-    client: Any = mlflow.MlflowClient()
-    [name] = [model.name for model in client.search_registered_models()]
-    assert name == registry.model_name(TARGET)
-    for run_id in (trained.mlflow_run, evaluation.rows[0].mlflow_run):
-        assert client.get_run(run_id).data.params["target"] == str(TARGET)
-    kept = [path.name for path in (tmp_path / "artifacts").rglob("*") if path.is_file()]
-    assert {"model.json", "composition.json", "held_out.json"} <= set(kept)
-    assert not [name for name in kept if name.endswith(".pkl")]
-
-    address = f"models:/{name}@{registry.CHAMPION}"
-    fetched = mlflow.artifacts.download_artifacts(address, dst_path=str(tmp_path))
-    assert trained.folder is not None
-    for file in trained.folder.iterdir():
-        assert (Path(fetched) / file.name).read_bytes() == file.read_bytes()
+    mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed")
+    with postgres.running() as database, serving(database.database(), tmp_path) as (address, _):
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+        options = train.TrainingOptions(out=tmp_path / "models", device=DEVICE)
+        trained = train.train_target(TARGET, options, store=store_url)
+        monkeypatch.setattr(evaluate, "device_of", lambda *_: DEVICE)
+        judged = evaluate.EvaluationOptions(baselines=[])
+        messages: list[str] = []
+        evaluation = evaluate.evaluate_targets(
+            [TARGET], judged, store=store_url, on_message=messages.append
+        )
+        assert trained.accepted and f"{address}/#/experiments/" in messages[-1]
+        client: Any = mlflow.MlflowClient()
+        for run_id in (trained.mlflow_run, evaluation.rows[0].mlflow_run):
+            assert client.get_run(run_id).data.params["target"] == str(TARGET)
+        kept = [path.name for path in (tmp_path / "artifacts").rglob("*") if path.is_file()]
+        assert {"MLmodel", "model.json", "composition.json", "held_out.json"} <= set(kept)
+        assert not [name for name in kept if name.endswith(".pkl")]

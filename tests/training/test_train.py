@@ -103,15 +103,6 @@ def _champion(url: str) -> str | None:
     return str(made.version)
 
 
-@pytest.fixture
-def made(trained: train.Trained, monkeypatch: pytest.MonkeyPatch) -> dict[str, CellModel]:
-    """The ``model`` that trainings give, without fitting it: that of the first one."""
-    assert trained.folder is not None
-    made = {"model": load_model(trained.folder)}
-    monkeypatch.setattr("hybridlat.evaluation.cross_fitting.fit_without", lambda *_: made["model"])
-    return made
-
-
 def test_the_alias_moves_only_to_what_is_not_worse(
     made: dict[str, CellModel], tracked: str, tmp_path: Path
 ) -> None:
