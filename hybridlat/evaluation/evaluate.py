@@ -16,7 +16,7 @@ from functools import cache
 from hybridlat.errors import HybridlatError, InputError
 from hybridlat.estimate.lookup.asked_target import known_target
 from hybridlat.estimate.lookup.target_data import RecordSource, TargetData
-from hybridlat.evaluation import leaderboard, tracking
+from hybridlat.evaluation import runs, tracking
 from hybridlat.evaluation.cross_fitting import FOLDS, device_of
 from hybridlat.evaluation.dataset import Dataset, OnlyNetworks, load
 from hybridlat.evaluation.families import family_records
@@ -126,7 +126,7 @@ def evaluate_targets(
                 try:
                     if report is not None:
                         about = _about(report, config, opened.place.address)
-                        new, run = leaderboard.log(tracker(), report, about)
+                        new, run = runs.log(tracker(), report, about)
                         logged += [run] if run else []
                 finally:  # an interruption of what MLflow takes costs no figures
                     rows += new

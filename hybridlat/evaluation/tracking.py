@@ -29,7 +29,20 @@ from hybridlat.store.place import StorePlace, without_password
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-EXPERIMENT = "hybridlat"
+EXPERIMENT = VIEW = "hybridlat"
+MAIN = "accuracy"
+"""The group of the metrics that matter most: MLflow sorts groups by name."""
+_MAIN = ("rmspe", "rmspe_of_rival", "rmspe_floor", "coverage")
+_WIDTHS = {"tags.`target`": 250, **{f"metrics.`{MAIN}/{name}`": 165 for name in _MAIN}}
+_EXPERIMENT_TAGS = {
+    "mlflow.experimentKind": "custom_model_development",  # the pages of runs, not those of chats
+    # MLflow's own form of a shared view: the list of runs with the columns that matter.
+    f"mlflow.sharedViewState.{VIEW}": json.dumps({
+        "searchFilter": "tags.kind != 'method'", "orderByKey": "attributes.start_time",
+        "orderByAsc": False, "selectedColumns": [*_WIDTHS], "columnOrder": [*_WIDTHS],
+        "columnWidths": _WIDTHS,
+    }),
+}  # fmt: skip
 KIND = "kind"
 """The tag of a run: ``EVALUATION``, ``training``, or ``method`` for a part of an evaluation."""
 EVALUATION = "evaluation"
@@ -136,10 +149,12 @@ class Tracker:
                 location = folder and (folder / "mlflow-artifacts").as_uri()
                 self.client.create_experiment(name, artifact_location=location)
             experiment = self.client.get_experiment_by_name(name)
-            self._experiment = str(experiment.experiment_id)
+            self.experiment = str(experiment.experiment_id)
             if experiment.lifecycle_stage != "active":
-                self.client.restore_experiment(self._experiment)
+                self.client.restore_experiment(self.experiment)
                 _log.warning("MLflow's experiment %s was deleted: it is restored", name)
+            for key in _EXPERIMENT_TAGS.keys() - experiment.tags.keys():
+                self.client.set_experiment_tag(self.experiment, key, _EXPERIMENT_TAGS[key])
 
     @contextlib.contextmanager
     def optional(self) -> Iterator[None]:
@@ -163,7 +178,7 @@ class Tracker:
             given = {**resolve_tags(), "mlflow.source.name": "hybridlat", **(tags or {})}
             if self._open:
                 given["mlflow.parentRunId"] = self._open[-1]
-            made = self.client.create_run(self._experiment, run_name=name, tags=given)
+            made = self.client.create_run(self.experiment, run_name=name, tags=given)
         status = "FAILED"
         self._open.append(made.info.run_id)
         try:
@@ -190,15 +205,16 @@ class Tracker:
         """The page of a run (else of all) at ``server``; empty where no server keeps the runs."""
         if not server and self.uri.startswith(("http://", "https://")):
             server = without_password(self.uri).rstrip("/")
-        page = f"{server}/#/experiments/{self._experiment}/runs{'/' if run else ''}{run}"
-        # Where MLflow knows the word, what stands beside the page is not for language models.
-        return f"{page}?workflowType=machine_learning" if server else ""
+        page = f"/{run}?" if run else f"?viewStateShareKey={VIEW}&"
+        # Where MLflow knows the last word, what stands beside the page is not for language models.
+        page = f"{server}/#/experiments/{self.experiment}/runs{page}workflowType=machine_learning"
+        return page if server else ""
 
     def newest_evaluation(self) -> str:
         """The run of the last target that was judged; empty where there is none."""
         with calling("look for a run"):
             found = self.client.search_runs(
-                [self._experiment], f"tags.{KIND} = '{EVALUATION}'", max_results=1,
+                [self.experiment], f"tags.{KIND} = '{EVALUATION}'", max_results=1,
                 order_by=["attributes.start_time DESC"],
             )  # fmt: skip
         return str(found[0].info.run_id) if found else ""

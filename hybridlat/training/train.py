@@ -18,7 +18,7 @@ from pathlib import Path
 from hybridlat.errors import InputError, MissingExtra, StoreError
 from hybridlat.estimate.lookup import models, whole_networks
 from hybridlat.estimate.predict import family
-from hybridlat.evaluation import leaderboard, registry, tracking
+from hybridlat.evaluation import registry, runs, tracking
 from hybridlat.evaluation.cross_fitting import FOLDS, device_of
 from hybridlat.evaluation.dataset import Dataset, OnlyNetworks, load
 from hybridlat.evaluation.evaluate import refuse_few, sources_of
@@ -105,7 +105,7 @@ def train_target(
         device = options.device or device_of(target, opened)
         config = FitConfig(device, target.precision, options.seed, _priors(target, dataset))
         tracker = tracking.tracker_or_none(opened.url) if options.track else tracking.Tracker()
-        about = leaderboard.about(target, "training")
+        about = runs.about(target, "training")
         with tracker.run_or_none(f"{target} · train", about) as run:
             candidate = Candidate(dataset, config, on_message)
             folder, version = scratch / "model", ""
@@ -226,10 +226,10 @@ def _record(run: tracking.TrackedRun, candidate: Candidate, verdict: Verdict, st
             "held_out": candidate.held_out,
         },
         {
-            ("rmspe", 0): verdict.rmspe,
-            ("rmspe_of_champion", 0): verdict.champion_rmspe,
-            **leaderboard.merged(
-                leaderboard.figures(MethodResult(regime, OWN, [predictions]))
+            (f"{tracking.MAIN}/rmspe", 0): verdict.rmspe,
+            (f"{tracking.MAIN}/rmspe_of_champion", 0): verdict.champion_rmspe,
+            **runs.merged(
+                runs.figures(MethodResult(regime, OWN, [predictions]))
                 for regime, predictions in candidate.predictions.items()
             ),
         },

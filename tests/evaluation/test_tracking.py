@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import subprocess
@@ -14,7 +15,7 @@ from click.testing import CliRunner
 
 from hybridlat.cli import main as cli
 from hybridlat.estimate.lookup import models
-from hybridlat.evaluation import evaluate, leaderboard, registry, tracking
+from hybridlat.evaluation import evaluate, registry, runs, tracking
 from hybridlat.evaluation.metrics import MethodResult, Prediction
 from tests.evaluation.made_pack import DEVICE, TARGET, FlatModel
 
@@ -91,6 +92,13 @@ def test_an_evaluation_is_a_run_with_one_for_each_method(tracked: str) -> None:
     assert seen == pytest.approx({"rmspe": own.rmspe, "coverage": own.coverage})
     assert parent.data.metrics["unseen/rmspe_of_rival"] == pytest.approx(rival)
     assert parent.data.metrics.get("unseen/rmspe_floor") == floor
+    first = [name for name in parent.data.metrics if name.startswith("accuracy/")]
+    assert {"accuracy/rmspe", "accuracy/rmspe_of_rival", "accuracy/coverage"} <= set(first)
+    assert all(
+        parent.data.metrics[name] == parent.data.metrics[name.replace("accuracy", "unseen")]
+        for name in first
+    )
+    assert min(parent.data.metrics).startswith("accuracy/")  # charts are sorted by name
     assert parent.data.metrics["unseen/median"] == pytest.approx(
         next(r for r in evaluation.reports[0].results if r.regime == "unseen").median
     )
@@ -140,15 +148,19 @@ def test_the_callers_settings_count_and_stay(
 def test_regimes_of_a_number_are_points_of_a_curve() -> None:
     answers = [[Prediction("a", 100.0, 90.0), Prediction("b", 100.0, 130.0)]]
     result = MethodResult("cells@300", "roofline", answers)
-    metrics = leaderboard.figures(result)
+    metrics = runs.figures(result)
     assert metrics["cells/median", 300] == pytest.approx(20.0)
     assert metrics["cells more/answered", 300] == 2
-    assert ("gated@5%/rmspe", 0) in leaderboard.figures(MethodResult("gated@5%", "x", answers))
+    assert ("gated@5%/rmspe", 0) in runs.figures(MethodResult("gated@5%", "x", answers))
 
 
 def test_where_the_figures_are_seen(tracked: str) -> None:
     tracker = tracking.open_tracker(tracked)
     assert tracker.address("") == "" == tracker.newest_evaluation()
+    [experiment] = client_of(tracked).search_experiments(filter_string="name = 'hybridlat'")
+    view = json.loads(experiment.tags["mlflow.sharedViewState.hybridlat"])
+    assert view["selectedColumns"][:2] == ["tags.`target`", "metrics.`accuracy/rmspe`"]
+    assert "/runs?viewStateShareKey=hybridlat&" in tracker.address("", "http://here:1")
     assert tracker.address("7", "http://here:1").startswith("http://here:1/#/experiments/")
     tracker.uri = "https://user:secret@tracking.example/"
     assert "tracking.example/#/experiments/1/runs/7?" in tracker.address("7")

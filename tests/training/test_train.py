@@ -278,8 +278,8 @@ def test_ten_more_networks_stand_beside_the_old_champion(
     assert second.rmspe == pytest.approx(float(np.sqrt(np.mean(np.square(errors)))))
     run = client.get_run(second.mlflow_run).data
     assert run.params["networks"] == "24"
-    assert run.metrics["rmspe_of_champion"] == pytest.approx(second.champion_rmspe)
-    assert run.metrics["rmspe"] == pytest.approx(second.rmspe)
+    assert run.metrics["accuracy/rmspe_of_champion"] == pytest.approx(second.champion_rmspe)
+    assert run.metrics["accuracy/rmspe"] == pytest.approx(second.rmspe)
     assert run.tags["reason"] == second.reason
 
 
