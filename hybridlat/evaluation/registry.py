@@ -68,24 +68,31 @@ def promote(tracker: Tracker, target: Target, version: str, alias: str = CHAMPIO
         tracker.client.set_registered_model_alias(model_name(target), alias, version)
 
 
+def champions(tracker: Tracker) -> dict[str, str]:
+    """The version of each registered model's champion, by the model's name."""
+    if tracker.client is None:
+        return {}
+    with calling("look for champions"):
+        held = tracker.client.search_registered_models("name LIKE 'hybridlat-%'", max_results=1000)
+        return {one.name: str(one.aliases[CHAMPION]) for one in held if CHAMPION in one.aliases}
+
+
 def fetch_champion(tracker: Tracker, target: Target, scratch: Path) -> tuple[Path, str, str]:
     """The target's champion: its model files below ``scratch``, its version, and its hash.
 
     InputError where the registry has none.
     """
-    name, client = model_name(target), tracker.client
+    name, held = model_name(target), champions(tracker)
+    if name not in held:
+        raise InputError(
+            f"MLflow at {without_password(tracker.uri)} has no champion of {name}, but of "
+            f"{', '.join(sorted(held)) or 'no target'}: `hybridlat train --target {target}` "
+            "makes one"
+        )
     with calling(f"fetch {name}"):
         from mlflow.artifacts import download_artifacts
 
-        held = client.search_registered_models("name LIKE 'hybridlat-%'", max_results=1000)
-        champions = {each.name: each.aliases[CHAMPION] for each in held if CHAMPION in each.aliases}
-        if number := champions.get(name):
-            tags = client.get_model_version(name, number).tags
-            uri = client.get_model_version_download_uri(name, number)
-            fetched = Path(download_artifacts(uri, dst_path=str(scratch), tracking_uri=tracker.uri))
-            return next(fetched.glob("data/*"), fetched), str(number), tags.get(MODEL_HASH, "")
-    raise InputError(
-        f"MLflow at {without_password(tracker.uri)} has no champion of {name}, but of "
-        f"{', '.join(sorted(champions)) or 'no target'}: `hybridlat train --target {target}` "
-        "makes one"
-    )
+        tags = tracker.client.get_model_version(name, held[name]).tags
+        uri = tracker.client.get_model_version_download_uri(name, held[name])
+        fetched = Path(download_artifacts(uri, dst_path=str(scratch), tracking_uri=tracker.uri))
+    return next(fetched.glob("data/*"), fetched), held[name], tags.get(MODEL_HASH, "")

@@ -118,18 +118,19 @@ def train_target(
                 installed = install(folder, root / target.folder)
             with tracker.optional():
                 _record(run, candidate, verdict, opened.place.address)
-                if installed is None or verdict.accepted:
+                is_missing = registry.model_name(target) not in registry.champions(tracker)
+                if installed is None or verdict.accepted or is_missing:
                     tags = {
-                        "accepted": verdict.accepted, "rmspe": round(verdict.rmspe, 3),
+                        "accepted": installed is not None, "rmspe": round(verdict.rmspe, 3),
                         "rmspe_of_champion": verdict.champion_rmspe, registry.MODEL_HASH: made,
                         "data_hash": dataset.data_hash,
                     }  # fmt: skip
                     version = registry.register(
                         tracker, target, run, folder, device.title, verdict.reason, tags
                     )
-                    if version and not verdict.accepted:
+                    if version and installed is None:
                         registry.promote(tracker, target, version, registry.CHALLENGER)
-            if verdict.accepted and version:
+            if installed is not None and version:
                 try:
                     registry.promote(tracker, target, version)
                 except tracking.TrackingError as error:

@@ -139,6 +139,14 @@ def test_the_alias_moves_only_to_what_is_not_worse(
     assert fourth.accepted and _champion(tracked) == fourth.version
 
 
+@pytest.mark.usefixtures("made")
+def test_a_registry_without_a_champion_gets_the_model_in_use(tracked: str, tmp_path: Path) -> None:
+    first = _train(tracked, tmp_path / "models")
+    again = _train(tracked, tmp_path / "models", track=True)
+    assert not again.accepted and again.folder == first.folder
+    assert again.version == "1" == _champion(tracked)
+
+
 @pytest.mark.parametrize("broken", ["create_run", "log_batch", "create_model_version"])
 def test_an_accepted_model_is_installed_whatever_mlflow_does(
     broken: str, made: dict[str, CellModel], tracked: str, tmp_path: Path,
