@@ -57,7 +57,8 @@ def register(
             title = f"Latency of networks on {target} ({device})."
             client.create_registered_model(name, description=title)
         root = client.get_run(run.id).info.artifact_uri
-        words = {key: str(value) for key, value in tags.items() if value is not None}
+        known = ((key, value) for key, value in tags.items() if value is not None)
+        words = {key: f"{v:.3f}" if isinstance(v, float) else str(v) for key, v in known}
         source = f"{root}/model", run.id, words
         return str(client.create_model_version(name, *source, description=reason).version)
 

@@ -121,7 +121,7 @@ def train_target(
                 is_missing = registry.model_name(target) not in registry.champions(tracker)
                 if installed is None or verdict.accepted or is_missing:
                     tags = {
-                        "accepted": installed is not None, "rmspe": round(verdict.rmspe, 3),
+                        "accepted": installed is not None, "rmspe": verdict.rmspe,
                         "rmspe_of_champion": verdict.champion_rmspe, registry.MODEL_HASH: made,
                         "data_hash": dataset.data_hash,
                     }  # fmt: skip
