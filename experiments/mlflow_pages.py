@@ -1,0 +1,131 @@
+"""Pictures of MLflow's own pages, of two evaluations and a training of one target, in a Chromium.
+
+    python experiments/mlflow_pages.py --folder /tmp/pages     (minutes; one where runs are kept)
+
+It needs Debian's chromium and chromium-driver, and ``pip install selenium pillow``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from hybridlat.evaluation import registry, tracking
+from hybridlat.schema.target import Target
+
+SIZE = {"width": 1600, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
+LARGEST_BYTES = 120_000
+SETTLED_S = 10.0  # charts are drawn by and by
+# MLflow's assistant stands open where it never was closed.
+CLOSED = "localStorage.setItem('mlflow.assistant.fab.autoOpenedOnFirstLoad_v1', 'true')"
+
+
+def record(target: str, folder: Path) -> None:
+    """Two evaluations on every third shipped network, and a training between them."""
+    (folder / "nets").mkdir(parents=True, exist_ok=True)
+    for network in sorted((ROOT / "data" / "nets").glob("*.onnx"))[::3]:
+        shutil.copy(network, folder / "nets")
+    judged = ["evaluate", "--nets", str(folder / "nets"), "--seed"]
+    for words in ([*judged, "0"], ["train", "--out", str(folder / "models")], [*judged, "1"]):
+        command = [sys.executable, "-m", "hybridlat", *words, "--target", target]
+        subprocess.run([*command, "--store", str(folder / "store.db")], cwd=ROOT, check=False)
+
+
+@contextmanager
+def served(store: Path) -> Iterator[str]:
+    """The address that ``hybridlat mlflow`` prints, once there is something."""
+    words = [sys.executable, "-m", "hybridlat", "mlflow", "--store", str(store)]
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            address = urlsplit(server.stdout.readline().strip())
+            while server.poll() is None:
+                with contextlib.suppress(OSError):
+                    socket.create_connection((address.hostname, address.port)).close()
+                    break
+                time.sleep(0.5)
+            yield address.geturl()
+        finally:
+            server.terminate()
+
+
+@contextmanager
+def browser() -> Iterator[Any]:
+    """A Chromium whose pages are 1600 × 1000."""
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium")
+    for word in ("headless=new", "disable-dev-shm-usage", "no-sandbox"):
+        options.add_argument(f"--{word}")
+    driver = webdriver.Chrome(options, Service(shutil.which("chromedriver")))
+    try:
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", SIZE)
+        driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": CLOSED})
+        yield driver
+    finally:
+        driver.quit()
+
+
+def keep(png: bytes, file: Path) -> None:
+    """The picture in as many colours as ``LARGEST_BYTES`` hold."""
+    from PIL import Image
+
+    picture, colours = Image.open(io.BytesIO(png)).convert("RGB"), 128
+    while colours == 128 or file.stat().st_size > LARGEST_BYTES:
+        picture.quantize(colours).save(file, optimize=True)
+        colours //= 2
+
+
+def pages(target: Target, tracker: tracking.Tracker, first: str) -> dict[str, str]:
+    """The address of each picture's page; ``first`` is that of the newest evaluation."""
+    client, experiment, server = tracker.client, tracker.experiment, first.partition("/#")[0]
+    words = f"tags.target = '{target}' and tags.kind = 'evaluation'"
+    above = client.search_runs([experiment], words)
+    below = client.search_runs([experiment], f"tags.mlflow.parentRunId = '{above[0].info.run_id}'")
+    training = "workflowType=machine_learning"
+
+    def compared(each: Sequence[Any]) -> str:
+        ids, of = json.dumps([run.info.run_id for run in each]), json.dumps([experiment])
+        return f"{server}/#/compare-runs?runs={quote(ids)}&experiments={quote(of)}&{training}"
+
+    runs, model = tracker.address("", server), registry.model_name(target)
+    return {
+        "run": first, "runs": runs, "evaluations": compared(above[:2]), "methods": compared(below),
+        "charts": f"{runs}&compareRunsMode=CHART",
+        "version": f"{server}/#/models/{model}/versions/1?{training}",
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, required=True, help="of store.db and mlflow.db")
+    parser.add_argument("--target", default="epyc-26-2/onnxruntime-1.31/fp32/1t")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "pictures")
+    chosen = parser.parse_args()
+    store = chosen.folder.resolve() / "store.db"
+    if not store.with_name("mlflow.db").exists():
+        record(chosen.target, chosen.folder)
+    kept = tracking.open_tracker(str(store))
+    with served(store) as address, browser() as driver:
+        for name, page in pages(Target.parse(chosen.target), kept, address).items():
+            driver.get("about:blank")
+            driver.get(page)
+            time.sleep(SETTLED_S)
+            keep(driver.get_screenshot_as_png(), chosen.out / f"mlflow_{name}.png")
