@@ -49,8 +49,9 @@ class ServedModel:
         return type(rows)(found, rows.index, ["latency_us", "low_us", "high_us"], float)
 
     def _network(self, path: str, batch: Any) -> tuple[float | None, ...]:
-        size = None if batch is None or math.isnan(batch) else one_batch(batch)
-        opened, started = Item(path).opened(Query(size)), time.perf_counter()
+        if isinstance(batch, float):  # as pandas has whole numbers beside a missing one
+            batch = None if math.isnan(batch) else int(batch) if batch.is_integer() else batch
+        opened, started = Item(path).opened(Query(one_batch(batch))), time.perf_counter()
         session = self.sessions.of(opened.file)
         if session is not self.sessions.first:
             raise InputError(f"{path} is of {session.target}, the model of {self.target}")
