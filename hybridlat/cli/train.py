@@ -25,7 +25,6 @@ from hybridlat.training import onboarding
 from hybridlat.training.onboarding import Onboarded, OnboardingOptions
 from hybridlat.training.train import (
     NothingToTrain,
-    Pulled,
     Trained,
     TrainingOptions,
     pull,
@@ -78,10 +77,9 @@ def train(
             wanted = asked_target(target, records)
         pulled = pull(wanted, out, store=store)
         if as_json:
-            print_json(json_object(pulled))
+            print_json({"format": 1, **pulled})
         else:
-            console().print(f"{wanted}: {pulled.reason}")
-            console().print(f"  model {pulled.model_hash} in {pulled.folder}")
+            console().print("{target}: {reason}\n  model {model_hash} in {folder}".format(**pulled))
         return
     chosen = TrainingOptions(out, seed=seed, track=not no_track)
     with Store(store) as records:
@@ -112,17 +110,14 @@ def _print_trained(trained: Trained) -> None:
     out.print(f"  model {trained.model_hash}" + (f" in {trained.folder}" if trained.folder else ""))
 
 
-def json_object(value: Trained | Pulled | Onboarded) -> dict[str, object]:
-    """What a training, a pull or an onboarding came to, as ``--json`` prints it."""
+def json_object(value: Trained | Onboarded) -> dict[str, object]:
+    """What a training or an onboarding came to, as ``--json`` prints it."""
     fields: dict[str, object] = {"format": 1, **vars(value), "target": str(value.target)}
     if isinstance(value, Onboarded):
         trained = None if value.trained is None else json_object(value.trained)
         return {**fields, "trained": trained, "by": str(value.by) if value.by else None}
-    fields["folder"] = str(value.folder) if value.folder else None
-    if isinstance(value, Pulled):
-        return fields
     scores = {regime: asdict(score) for regime, score in value.scores.items()}
-    return {**fields, "scores": scores}
+    return {**fields, "scores": scores, "folder": str(value.folder) if value.folder else None}
 
 
 @click.command()

@@ -39,11 +39,13 @@ def log(
                 run.log({"method": method, **parameters}, metrics)
                 if method == OWN:
                     run.log(metrics=_calibration(report))
-                    run.artifact("per_network.json", _answers(results))
+                    run.artifact("per_network.json", answers(results))
             rows = [replace(r, mlflow_run=run.id) if r.method == method else r for r in rows]
         if page:
             above.artifact("leaderboard.md", leaderboard.markdown(rows))
-            above.artifact("leaderboard.json", [_flat(row) for row in leaderboard.ordered(rows)])
+            # MLflow's tables have no columns of lists.
+            flat = [row.to_json() | {"calibration": None} for row in leaderboard.ordered(rows)]
+            above.artifact("leaderboard.json", flat)
             for name, picture in pictures(report).items():
                 above.artifact(name, picture)
     return rows, page
@@ -118,12 +120,8 @@ def merged(each: Iterable[tracking.Metrics]) -> tracking.Metrics:
     return {key: value for metrics in each for key, value in metrics.items()}
 
 
-def _flat(row: ResultRow) -> dict[str, object]:
-    """A row for MLflow's tables, which have no columns of lists."""
-    return {name: value for name, value in row.to_json().items() if name != "calibration"}
-
-
-def _answers(results: Iterable[MethodResult]) -> list[dict[str, object]]:
+def answers(results: Iterable[MethodResult]) -> list[dict[str, object]]:
+    """What was predicted of each network, beside what was measured, as the rows of a table."""
     lines = []
     for result in results:
         for p in result.predictions[:_MOST_LINES]:

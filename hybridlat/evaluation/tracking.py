@@ -53,7 +53,7 @@ _MOST_PARAMETER = 500
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 _LOGGERS = ("mlflow", "alembic", "alembic.runtime.migration")
 _log = logging.getLogger(__name__)
-_LACKING = "%s (the results are kept, MLflow lacks them)"
+_LACKING = "%s (the results are kept, MLflow lacks what follows)"
 
 QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -168,21 +168,21 @@ class Tracker:
 
     @contextlib.contextmanager
     def run(self, name: str, tags: Mapping[str, str] | None = None) -> Iterator[TrackedRun]:
-        """A run below the one whose block it is in; it fails or is killed with its own block."""
-        if self.client is None:
-            yield TrackedRun()
-            return
-        with calling("start a run"):
-            from mlflow.tracking.context.registry import resolve_tags
+        """A run below the one whose block it is in; it fails or is killed with its own block.
 
-            given = {**resolve_tags(), "mlflow.source.name": "hybridlat", **(tags or {})}
-            if self._open:
-                given["mlflow.parentRunId"] = self._open[-1]
-            made = self.client.create_run(self.experiment, run_name=name, tags=given)
+        It logs nothing where none can be started, nor after the first failure.
+        """
+        made = TrackedRun()
+        with self.optional():
+            if self.client is not None and not self._has_failed:
+                made = TrackedRun(self.client, self._started(name, tags or {}))
+        if not made.id:
+            yield made
+            return
         status = "FAILED"
-        self._open.append(made.info.run_id)
+        self._open.append(made.id)
         try:
-            yield TrackedRun(self.client, made.info.run_id)
+            yield made
             status = "FINISHED"
         except KeyboardInterrupt:
             status = "KILLED"
@@ -190,16 +190,17 @@ class Tracker:
         finally:
             self._open.pop()
             with self.optional(), calling("end a run"):
-                self.client.set_terminated(made.info.run_id, status)
+                self.client.set_terminated(made.id, status)
 
-    @contextlib.contextmanager
-    def run_or_none(self, name: str, tags: Mapping[str, str]) -> Iterator[TrackedRun]:
-        """As ``run``; one that logs nothing, with a warning, where it cannot be started."""
-        with contextlib.ExitStack() as stack:
-            run = TrackedRun()
-            with self.optional():
-                run = stack.enter_context(self.run(name, tags))
-            yield run
+    def _started(self, name: str, tags: Mapping[str, str]) -> str:
+        with calling("start a run"):
+            from mlflow.tracking.context.registry import resolve_tags
+
+            parent = {"mlflow.parentRunId": self._open[-1]} if self._open else {}
+            words = {**resolve_tags(), "mlflow.source.name": "hybridlat", **tags, **parent}
+            return str(
+                self.client.create_run(self.experiment, run_name=name, tags=words).info.run_id
+            )
 
     def address(self, run: str, server: str = "") -> str:
         """The page of a run (else of all) at ``server``; empty where no server keeps the runs."""

@@ -36,7 +36,6 @@ from hybridlat.training.candidate import Candidate, Champion, Verdict
 
 _PRIORS_BELOW = 1500
 _KIN_BELOW = 8000
-_MOST_LINES = 2000
 _DELETED_AFTER_S = 600.0  # a reader that has just read a version's name may still be loading it
 
 
@@ -54,17 +53,6 @@ class Trained(Verdict):
     model_hash: str
     folder: Path | None
     mlflow_run: str
-    version: str
-
-
-@dataclass(frozen=True)
-class Pulled:
-    """A model of the registry that is in use from now on, as ``Trained`` has it."""
-
-    target: Target
-    reason: str
-    model_hash: str
-    folder: Path
     version: str
 
 
@@ -106,7 +94,7 @@ def train_target(
         config = FitConfig(device, target.precision, options.seed, _priors(target, dataset))
         tracker = tracking.tracker_or_none(opened.url) if options.track else tracking.Tracker()
         about = runs.about(target, "training")
-        with tracker.run_or_none(f"{target} · train", about) as run:
+        with tracker.run(f"{target} · train", about) as run:
             candidate = Candidate(dataset, config, on_message)
             folder, version = scratch / "model", ""
             candidate.save(folder)
@@ -143,11 +131,12 @@ def train_target(
             )  # fmt: skip
 
 
-def pull(target: Target, out: Path | None = None, *, store: str | None = None) -> Pulled:
+def pull(target: Target, out: Path | None = None, *, store: str | None = None) -> dict[str, str]:
     """Install the champion that MLflow's registry has of ``target``, as ``train_target`` does.
 
-    Raises MissingExtra without MLflow, TrackingError where it cannot be reached, InputError where
-    it has none, StoreError where the files are not those registered or of another format.
+    Gives what ``train --pull --json`` prints. Raises MissingExtra without MLflow, TrackingError
+    where it cannot be reached, InputError where it has no champion, StoreError where the files are
+    not those registered or of another format.
     """
     with Store(store) as opened, scratch_folder() as scratch:
         tracker = tracking.open_tracker(opened.url)
@@ -169,7 +158,10 @@ def pull(target: Target, out: Path | None = None, *, store: str | None = None) -
         in_use = None if champion is None else _in_use(champion.folder, made, out)
         reason = f"{title} is in use already" if in_use else f"{title} is installed"
         installed = in_use or install(folder, root / target.folder)
-        return Pulled(target, reason, made, installed, version)
+        return {
+            "target": str(target), "reason": reason, registry.MODEL_HASH: made,
+            "folder": str(installed), "version": version,
+        }  # fmt: skip
 
 
 def _in_use(folder: Path, made: str, out: Path | None) -> Path | None:
@@ -214,6 +206,9 @@ def _priors(target: Target, dataset: Dataset) -> tuple[CellModel, ...]:
 
 def _record(run: tracking.TrackedRun, candidate: Candidate, verdict: Verdict, store: str) -> None:
     dataset, config = candidate.dataset, candidate.config
+    answers = candidate.predictions.items()
+    results = [MethodResult(regime, OWN, [predictions]) for regime, predictions in answers]
+    counts = {"cells": len(dataset.cells), "networks": len(dataset.complete_networks)}
     run.log(
         {
             "store": store,
@@ -222,28 +217,18 @@ def _record(run: tracking.TrackedRun, candidate: Candidate, verdict: Verdict, st
             "protocol": f"held out: one fold of {FOLDS}, by name",
             "seed": config.seed,
             "confidence": config.confidence,
-            "cells": len(dataset.cells),
-            "networks": len(dataset.complete_networks),
+            **counts,
             "held_out": candidate.held_out,
         },
         {
             (f"{tracking.MAIN}/rmspe", 0): verdict.rmspe,
             (f"{tracking.MAIN}/rmspe_of_champion", 0): verdict.champion_rmspe,
-            **runs.merged(
-                runs.figures(MethodResult(regime, OWN, [predictions]))
-                for regime, predictions in candidate.predictions.items()
-            ),
+            **runs.merged(map(runs.figures, results)),
         },
         {"accepted": str(verdict.accepted).lower(), "reason": verdict.reason},
     )
-    counts = {"cells": len(dataset.cells), "networks": len(dataset.complete_networks)}
     run.inputs(str(dataset.target), dataset.data_hash, store, counts)
-    run.artifact("held_out.json", [
-        {"regime": regime, "name": p.name, "true_us": p.true_us, "predicted_us": p.predicted_us,
-         "error_percent": 100 * p.error_share}
-        for regime, predictions in candidate.predictions.items()
-        for p in predictions[:_MOST_LINES]
-    ])  # fmt: skip
+    run.artifact("held_out.json", runs.answers(results))
 
 
 def install(folder: Path, model_folder: Path) -> Path:
