@@ -20,6 +20,7 @@ from hybridlat.measuring.report import MeasureReport as MeasureReport
 from hybridlat.measuring.schedule import MeasurementConfig as MeasurementConfig
 from hybridlat.onnx_io.torch_export import Example as Example
 from hybridlat.report.explain import Explanation as Explanation
+from hybridlat.report.explain import Stated as Stated
 from hybridlat.report.explain import Suspect as Suspect
 from hybridlat.report.sweep import Sweep as Sweep
 from hybridlat.report.views import Comparison as Comparison

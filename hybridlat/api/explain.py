@@ -10,13 +10,16 @@ Algorithms", 2003, chapter 28).
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
+from pathlib import Path
 from statistics import NormalDist
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from hybridlat.api.explain_log import Circumstance, read_run
 from hybridlat.api.sources import Item, Opened, Query
 from hybridlat.api.sweep import image_shapes
 from hybridlat.engines import device_sheets
@@ -24,18 +27,26 @@ from hybridlat.errors import HybridlatError, InputError
 from hybridlat.estimate.predict.source import copied_bytes
 from hybridlat.measuring.tables import MODE
 from hybridlat.model.conformal import normal_quantile
-from hybridlat.report.explain import Explanation, Suspect
+from hybridlat.report.explain import Explanation, Stated, Suspect
+from hybridlat.report.units import latency_text
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.target import Target
 
+if TYPE_CHECKING:
+    from _typeshed import StrPath
+
 PRIORS = {
     "as predicted": 2.0, "precision": 1.0, "power mode": 1.0, "host copies": 0.8, "busy": 0.8,
-    "threads": 0.6, "batch": 0.6, "size": 0.6, "clock": 0.4, "launches": 0.4, "nothing": 0.5,
+    "threads": 0.6, "batch": 0.6, "size": 0.6, "clock": 0.4, "launches": 0.4, "options": 4.0,
+    "nothing": 0.5,
 }  # fmt: skip
 _BATCHES = (1, 2, 4, 8, 16, 32, 64)
 _SIZES = (128, 160, 192, 224, 256, 288, 320, 384, 416, 448, 512, 640, 768, 960, 1024, 1280)
 # A network is slowed by no more than one of these, each as likely: the more, the rarer.
 _SLOWER = {"clock": (1.4, 2.0), "busy": (1.4, 2.0, 4.0, 8.0)}
+_OPTIONS = (0.25, 8.0)  # what an option of a run may do to it
+_STEADY_BUSY = 0.25  # a program beside it seldom slows every run alike
+_NOTED = 0.01  # copies of less are no circumstance
 _FIXED = 0.15  # a file that is fixed to its sizes runs at no others: of what somebody else measured
 _COPIES = ((12e3, 20.0), (2e3, 200.0))  # bytes in a µs, and µs: pinned memory, then pageable
 _HOST_LAUNCH_US = 10.0  # of a kernel that a slow host enqueues
@@ -59,58 +70,96 @@ class _Case:
         return (error.cdf(high) - error.cdf(low)) / (high - low) if low < high else error.pdf(low)
 
 
-def explain(predictor: Any, source: Any, measured_us: float, query: Query) -> Explanation:
+def explain(predictor: Any, source: Any, measured: float | StrPath, query: Query) -> Explanation:
     """See ``Predictor.explain``."""
-    if not 0 < measured_us < math.inf:
-        raise InputError(f"measured_us={measured_us!r} is no latency: give microseconds")
-    opened = Item(source).opened(query)
+    run = None
+    if isinstance(measured, str | os.PathLike):
+        run = read_run(Path(measured), predictor.target)
+        measured = run.gpu_us
+    if not 0 < measured < math.inf:
+        raise InputError(f"measured_us={measured!r} is no latency: give microseconds")
 
-    def predict(target: Target | None = None, **sizes: Any) -> Estimate:
-        chosen = {"batch": query.batch, "shapes": query.shapes, **sizes}
-        if target is None:
-            result: Estimate = predictor.predict(source, describe=not sizes, **chosen)
+    def predict(target: Target, query: Query) -> Estimate:
+        how: dict[str, Any] = {"batch": query.batch, "shapes": query.shapes}
+        if target == predictor.target:
+            result: Estimate = predictor.predict(source, describe=query.describe, **how)
             return result
         with type(predictor)(target, store=predictor.store.url, measure="never") as other:
             other.sessions.first.data.given = predictor.sessions.first.data.given
-            result = other.predict(source, **chosen)
+            result = other.predict(source, **how)
             return result
 
-    estimate = predict()
-    base, own = _case("as predicted", "as predicted", estimate), predictor.target
-    cases, ratio = [base], measured_us / base.latency_us
-    for kind, text, target, sizes, work in _circumstances(own, opened, estimate.batch, ratio):
-        if target == own or sizes.get("batch") == estimate.batch or work == 1:
-            continue
+    def case_of(one: Circumstance) -> _Case | None:
         try:
-            case = _case(kind, text, predict(target, **sizes))
+            case = _case(one.kind, one.text, predict(one.target, one.query))
+            return replace(case, latency_us=grown * case.latency_us)
+        except HybridlatError:  # of a file that is fixed to its size: its latency grows with work
+            us, text = one.work * base.latency_us, f"{one.text} (by its work)"
+            return replace(base, kind=one.kind, text=text, latency_us=us) if us else None
+
+    grown, stated, copies_us = 1.0, list[Stated](), 0.0
+    estimate = predict(predictor.target, replace(query, describe=True))
+    base, own = _case("as predicted", "as predicted", estimate), predictor.target
+    opened = Item(source).opened(query)
+    if run is not None:
+        for one in run.stated(own, query, _shapes(opened)):
+            changed = case_of(one) or base
+            stated.append(Stated(one.kind, one.text, changed.latency_us))
+            if changed.text == one.text:
+                own, query = one.target, one.query
+            else:
+                grown *= changed.latency_us / base.latency_us
+            base = replace(changed, kind="as predicted", text="as the log states")
+        opened = Item(source).opened(query)
+        if run.enqueue_us > base.latency_us:
+            base = replace(base, latency_us=run.enqueue_us)
+            stated.append(Stated("launches", "bound by the host's enqueueing", base.latency_us))
+        copies_us = run.copies_us
+        if copies_us > _NOTED * run.gpu_us:
+            text = f"{latency_text(copies_us)} of copies from and to the host"
+            stated.append(Stated("host copies", text, base.latency_us + copies_us))
+    cases, ratio = [base], measured / base.latency_us
+    for one in _circumstances(own, opened, query, ratio):
+        if (own, query.batch, query.shapes) == (one.target, one.query.batch, one.query.shapes):
+            continue
+        case = None if run and one.kind in run.settled else case_of(one)
+        if one.kind == "power mode" and case is not None:
+            # else they rest on tables of which each has its own constant
             is_slower = case.latency_us > base.latency_us
-            if kind != "power mode" or _is_slower(target, own) == is_slower:
-                cases.append(case)  # else they rest on tables of which each has its own constant
-        except HybridlatError:
-            if work:  # of a file that is fixed to its size: its work grows so
-                us = work * base.latency_us
-                cases.append(
-                    replace(base, kind=kind, text=f"{text} (by its pixels)", latency_us=us)
-                )
+            agrees = _is_slower(one.target, own) == is_slower
+            case = case if agrees and (run is None or run.allows(one.target)) else None
+        cases += [case] if case else []
     cases += _beside(base, estimate, opened, own.threads is None)
+    priors = dict(PRIORS)
+    if run is not None:
+        cases = [case for case in cases if case.kind not in run.settled]
+        priors["busy"] *= _STEADY_BUSY if run.is_steady else 1.0
+        if run.log.objection is not None:
+            text = f"{run.log.objection.reason} ({run.log.objection.value})"
+            cases.append(replace(base, kind="options", text=text, factor=_OPTIONS))
     nothing = PRIORS["nothing"] / _ANY
     suspects, z = [], normal_quantile(estimate.confidence)
     images = [sizes for sizes in opened.file.parsed.input_sizes.values() if len(sizes) > 2]
-    for kind, prior in PRIORS.items():
+    for kind, prior in priors.items():
         alike = [case for case in cases if case.kind == kind]
         axes = {"batch": slice(1), "size": slice(2, None)}.get(kind)
         if axes is not None and not any(None in sizes[axes] for sizes in images):
             prior *= _FIXED
-        weights = [prior / len(alike) * case.density(measured_us) for case in alike]
+        weights = [prior / len(alike) * case.density(measured) for case in alike]
         if alike:
             best = alike[weights.index(max(weights))]
-            reach, (least, most) = math.exp(z * best.log_sd), best.factor
-            ends = best.latency_us / reach * least, best.latency_us * reach * most
-            suspects.append(Suspect(kind, best.text, ends, sum(weights)))
+            reach, factors = math.exp(z * best.log_sd), best.factor
+            ends = [
+                best.latency_us * r * f for r, f in zip((1 / reach, reach), factors, strict=True)
+            ]
+            low_us, high_us = (end + copies_us for end in ends)
+            suspects.append(Suspect(kind, best.text, (low_us, high_us), sum(weights)))
     total = sum(one.probability for one in suspects) + nothing
     ranked = sorted(suspects, key=lambda one: -one.probability)
     scaled = [replace(one, probability=one.probability / total) for one in ranked]
-    return Explanation(estimate, measured_us, tuple(scaled), nothing / total)
+    return Explanation(
+        estimate, measured + copies_us, tuple(scaled), nothing / total, tuple(stated)
+    )
 
 
 def _case(kind: str, text: str, estimate: Estimate) -> _Case:
@@ -127,32 +176,43 @@ def _is_slower(target: Target | None, own: Target) -> bool:
     return clocks[0] < clocks[1]
 
 
+def _shapes(opened: Opened) -> dict[str, tuple[int, ...]]:
+    network = opened.network()
+    return {name: network.types[name].shape for name in network.inputs}
+
+
 def _circumstances(
-    target: Target, opened: Opened, batch: int, ratio: float
-) -> Iterator[tuple[str, str, Target | None, dict[str, Any], float]]:
-    """What the predictor can be asked for: kind, words, target, sizes, and how much more work."""
+    target: Target, opened: Opened, query: Query, ratio: float
+) -> Iterator[Circumstance]:
+    """What the predictor can be asked for."""
     if target.threads is None:
         for precision in ("fp32", "fp16", "int8"):
-            text = f"computed in {precision.upper()}"
-            yield "precision", text, replace(target, precision=precision), {}, 0.0
+            text, other = f"computed in {precision.upper()}", replace(target, precision=precision)
+            yield Circumstance("precision", text, other, query)
         for name in device_sheets.names():
             if MODE.sub("", name) == MODE.sub("", target.device):
-                yield "power mode", f"the mode of {name}", replace(target, device=name), {}, 0.0
+                other = replace(target, device=name)
+                yield Circumstance("power mode", f"the mode of {name}", other, query)
     else:
         for threads in (1, 2, 4, 8):
-            text = f"with {threads} thread{'s' * (threads > 1)}"
-            yield "threads", text, replace(target, threads=threads), {}, 0.0
+            text, other = (
+                f"with {threads} thread{'s' * (threads > 1)}",
+                replace(target, threads=threads),
+            )
+            yield Circumstance("threads", text, other, query)
     low, high = ratio / 4, ratio * 10  # of work, that the latency may come of
-    for other in _BATCHES:
-        if low < other / batch < high:
-            yield "batch", f"at batch {other}", None, {"batch": other}, 0.0
-    now = {name: opened.network().types[name].shape for name in opened.network().inputs}
+    now = _shapes(opened)
+    batch = query.batch or next((shape[0] for shape in now.values() if shape), 1)
+    for size in _BATCHES:
+        if size != batch and low < size / batch < high:
+            yield Circumstance("batch", f"at batch {size}", target, replace(query, batch=size))
     for size in _SIZES:
         with suppress(InputError):
             shapes = {**now, **image_shapes(opened, size)}
             work = math.prod(chain(*shapes.values())) / math.prod(chain(*now.values()))
-            if low < work < high:
-                yield "size", f"at size {size}", None, {"shapes": shapes}, work
+            if work != 1 and low < work < high:
+                sized = replace(query, shapes=shapes)
+                yield Circumstance("size", f"at size {size}", target, sized, work)
 
 
 def _beside(base: _Case, estimate: Estimate, opened: Opened, is_gpu: bool) -> Iterator[_Case]:

@@ -225,14 +225,15 @@ class Predictor(AbstractContextManager["Predictor"]):
         return sweep_of(self.predict, source, input, over, values, batch=batch, shapes=shapes)
 
     def explain(
-        self, source: Source, measured_us: float, *, batch: int | None = None,
+        self, source: Source, measured_us: float | str | Path, *, batch: int | None = None,
         shapes: Shapes | None = None,
     ) -> Explanation:  # fmt: skip
         """Whether ``measured_us`` is normal for a network here, and what explains it best.
 
-        Suspects are another precision, power mode, batch, size or number of threads, copies,
-        launches, a lower clock and other programs, each predicted as the network is. Raises what
-        ``predict`` raises, and InputError where the network has no latency.
+        The path of trtexec's log in its place settles what the log states. Suspects are another
+        precision, power mode, batch, size or number of threads, copies, launches, a lower clock and
+        other programs, each predicted as the network is. Raises what ``predict`` raises, and
+        InputError where the network has no latency, or the log none.
         """
         from hybridlat.api.explain import explain
 

@@ -10,7 +10,7 @@ import click
 from hybridlat.cli import options
 from hybridlat.cli.options import INPUT, Grouped, option
 from hybridlat.cli.output import console, echo, print_json
-from hybridlat.cli.param_types import LATENCY
+from hybridlat.cli.param_types import MEASURED
 from hybridlat.cli.predict import UNTRUSTED, opened
 from hybridlat.report.explain import layers_of
 
@@ -18,8 +18,8 @@ from hybridlat.report.explain import layers_of
 @click.command(cls=Grouped)
 @click.argument("network", metavar="NET.onnx", type=click.Path())
 @options.where
-@option("--measured", group=INPUT, type=LATENCY, required=True, metavar="10ms",
-        help="The latency that was measured, of one batch.")  # fmt: skip
+@option("--measured", group=INPUT, type=MEASURED, required=True, metavar="10ms|FILE.log",
+        help="The latency that was measured, of one batch, or trtexec's log.")  # fmt: skip
 @option("--layers", group=INPUT, type=click.Path(), metavar="FILE.json",
         help="What trtexec --exportProfile wrote: its layers beside our cells.")  # fmt: skip
 @options.known
@@ -27,8 +27,9 @@ from hybridlat.report.explain import layers_of
 @options.as_json
 @click.pass_context
 def explain(
-    ctx: click.Context, /, network: str, measured: float, layers: str | None, batch: int | None,
-    shapes: options.Shapes, latencies: Mapping[str, float], as_json: bool, **chosen: Any,
+    ctx: click.Context, /, network: str, measured: float | str, layers: str | None,
+    batch: int | None, shapes: options.Shapes, latencies: Mapping[str, float], as_json: bool,
+    **chosen: Any,
 ) -> None:  # fmt: skip
     """Say whether a measured latency is normal, and which circumstance explains it best.
 
@@ -38,7 +39,7 @@ def explain(
 
     \\b
     hybridlat explain resnet50 --target orin-nano/tensorrt/fp16 --measured 10ms
-    hybridlat explain a.onnx --target l4/tensorrt/fp16 --measured 10ms --layers profile.json
+    hybridlat explain a.onnx --target l4/tensorrt/fp16 --measured run.log --layers profile.json
 
     Exit codes: 0 normal or explained, 2 bad input, 3 nothing explains it.
     """

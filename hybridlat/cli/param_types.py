@@ -7,6 +7,7 @@ import math
 import os
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -99,6 +100,10 @@ def _latency(text: str) -> float:
     return value
 
 
+def _measured(text: str) -> float | str:
+    return text if Path(text).is_file() else _latency(text)
+
+
 def _budget(text: str) -> tuple[str, float]:
     fps = re.fullmatch(rf"({_NUMBER})\s*fps", text.strip().lower())
     if fps and 0 < float(fps[1]) < _LONGEST:
@@ -158,6 +163,8 @@ SECONDS = Value("duration", lambda text: _duration(text, plain=True))
 """The same, and a plain number for seconds, 0 included."""
 LATENCY = Value("latency", _latency)
 """``8ms``, ``800us``, ``0.01s``, in microseconds."""
+MEASURED = Value("latency", _measured)
+"""``8ms``, or the name of a file that is there."""
 BUDGET = Value("budget", _budget)
 """``8ms`` or ``30fps``, as an argument of ``Estimate.against`` and its value."""
 KNOWN = Value("network=latency", _known)

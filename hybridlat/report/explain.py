@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -56,17 +57,42 @@ class Suspect:
 
 
 @dataclass(frozen=True)
+class Stated:
+    """A ``kind`` of circumstance that a log states, in words (``text``).
+
+    With it and those before it the network takes ``latency_us``.
+    """
+
+    kind: str
+    text: str
+    latency_us: float
+
+
+@dataclass(frozen=True)
 class Explanation:
     """A latency, ``measured_us``, beside its ``estimate``; the likeliest of ``suspects`` is first.
 
-    ``nothing`` is the probability that none of them is it. ``verdict`` is ``normal`` (within the
-    interval), ``explained`` or ``not explained``.
+    ``stated`` is what the log of the run says; the suspects come on top of it. ``nothing`` is the
+    probability that none of them is it. ``verdict`` is ``normal`` (within the interval),
+    ``explained`` or ``not explained``.
     """
 
     estimate: Estimate
     measured_us: float
     suspects: tuple[Suspect, ...]
     nothing: float
+    stated: tuple[Stated, ...] = ()
+
+    @property
+    def cause(self) -> Stated | Suspect:
+        """The likeliest suspect; of what the log states, where that suffices, what moves most."""
+        before = [self.estimate.latency_us or 1.0, *(one.latency_us for one in self.stated)]
+        moved = [
+            abs(math.log(one.latency_us / us)) for one, us in zip(self.stated, before, strict=False)
+        ]
+        if not moved or self.suspects[0].kind != "as predicted":
+            return self.suspects[0]
+        return self.stated[moved.index(max(moved))]
 
     @property
     def verdict(self) -> str:
@@ -83,7 +109,8 @@ class Explanation:
             "target": self.estimate.target, "batch": self.estimate.batch,
             "measured_us": self.measured_us, "latency_us": self.estimate.latency_us,
             "interval_us": self.estimate.interval_us, "verdict": self.verdict,
-            "nothing": self.nothing, "suspects": suspects,
+            "nothing": self.nothing, "cause": self.cause.kind, "suspects": suspects,
+            "stated": [asdict(one) for one in self.stated],
         }  # fmt: skip
 
     def shown(self) -> list[Suspect]:
@@ -92,7 +119,11 @@ class Explanation:
 
     def table(self) -> Table:
         """What each would take, and how probable it is."""
-        rows = [
+        rows: list[list[Cell | str]] = [
+            ["by the log", Cell(first_upper(one.text), "name"), latency_text(one.latency_us)]
+            for one in self.stated
+        ]
+        rows += [
             [part_text(one.probability), Cell(first_upper(one.text), "name"),
              interval_text(one.interval_us)]
             for one in self.shown()
@@ -108,7 +139,7 @@ class Explanation:
     def headline(self) -> str:
         """``10.0 ms where 7.12 ms (5.0 – 10.1 ms) is expected: 1.40 times as long, normal``."""
         expected = self.estimate.latency_us or 1.0
-        words = {"normal": "within the interval", "explained": self.suspects[0].text,
+        words = {"normal": "within the interval", "explained": self.cause.text,
                  "not explained": "not explained"}  # fmt: skip
         return (
             f"{latency_text(self.measured_us)} where {latency_text(expected)} "

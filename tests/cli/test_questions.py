@@ -116,6 +116,61 @@ def test_a_circumstance_that_the_predictor_knows_is_among_the_suspects(
     assert low_us < latency_us < high_us and suspects[kind].check
 
 
+LOG = """\
+&&&& RUNNING TensorRT.trtexec [TensorRT v8601] # trtexec --onnx=n.onnx {options}
+[I] Selected Device: {device}
+[I] Compute Clock Rate: {clock} GHz
+[I] Created input binding for input with dimensions {dims}
+[I] Latency: min = {low} ms, max = 99 ms, mean = {all} ms, median = {all} ms
+[I] Enqueue Time: min = 0.01 ms, max = 1 ms, mean = 0.1 ms, median = {enqueue} ms
+[I] GPU Compute Time: min = {low} ms, max = 99 ms, mean = {gpu} ms, median = {gpu} ms
+"""
+NANO, SUPER = "orin-nano/tensorrt-8.6/fp16", "orin-nano-super/tensorrt-8.6/fp16"
+L4_86, T4_86 = "l4/tensorrt-8.6/fp16", "t4/tensorrt-8.6/fp16"
+BOUND = {"enqueue": 2.2, "dims": "4x3x224x224", "gpu": 2.3}
+
+
+@pytest.mark.parametrize(
+    ("cause", "asked", "planted", "batch", "stated", "unsuspected"),
+    [
+        ("precision", T4_86, "t4/tensorrt-8.6/fp32", 1, {"options": "", "device": "T4"}, "size"),
+        ("batch", L4_86, L4_86, 8, {"dims": "8x3x224x224"}, "precision"),
+        ("power mode", SUPER, NANO, 1, {"clock": 0.624, "device": "Orin"}, "host copies"),
+        ("device", T4_86, L4_86, 1, {}, "batch"),
+        ("host copies", L4_86, L4_86, 1, {"all": 5.0}, "launches"),
+        ("launches", L4_86, L4_86, 4, BOUND, "size"),
+    ],
+)
+def test_a_log_of_trtexec_settles_what_it_states(
+    cause: str, asked: str, planted: str, batch: int, stated: Any, unsuspected: str
+) -> None:
+    ms = (Predictor(planted).predict("resnet18", batch=batch).latency_us or 0.0) / 1e3
+    fields = {"options": "--fp16", "device": "NVIDIA L4", "clock": 2.04, "enqueue": 0.01,
+              "dims": "1x3x224x224", "all": ms, "gpu": ms, "low": ms / 2}  # fmt: skip
+    Path("run.log").write_text(LOG.format(**fields | stated))
+    words = ("resnet18", "--target", asked, "--measured", "run.log", "--json")
+    body = json.loads(run(explain, *words).stdout)
+    assert (body["verdict"], body["cause"]) == ("explained", cause)
+    assert cause in [one["kind"] for one in body["stated"]]
+    assert unsuspected not in [one["kind"] for one in body["suspects"]]
+
+
+def test_an_option_of_a_run_is_a_circumstance_and_a_broken_log_is_refused() -> None:
+    fields = {"device": "NVIDIA L4", "clock": 2.04, "enqueue": 0.01, "dims": "1x3x224x224",
+              "all": 2.5, "gpu": 2.5, "low": 2.49}  # fmt: skip
+    log = LOG.format(options="--fp16 --infStreams=4", **fields)
+    Path("run.log").write_text(log)
+    streams = Predictor(L4_86).explain("resnet18", Path("run.log"))
+    assert streams.cause.kind == "options" and "--infStreams=4" in streams.headline()
+    assert "by the log" not in str(streams)
+    Path("run.log").write_text(log.replace("input with dimensions 1", "x with dimensions 8"))
+    assert "by the log  At batch 8" in str(Predictor(L4_86).explain("resnet18", "run.log"))
+    for text, said in ((log + log, "2 runs"), ("nothing", "no median of GPU Compute Time")):
+        Path("run.log").write_text(text)
+        with pytest.raises(InputError, match=said):
+            Predictor(L4_86).explain("resnet18", "run.log")
+
+
 def test_layers_of_a_profile_stand_beside_the_cells(tmp_path: Path) -> None:
     estimate = Predictor(L4).predict("resnet18", describe=True)
     first, second = (cell.nodes[0] for cell in estimate.cells[:2])

@@ -36,6 +36,7 @@ class TrtexecLog:
 
     ``shapes`` are those of inputs, by their names; where ``is_typed``, the types of the network
     decide the precision. ``board`` is the number of multiprocessors and the bytes of memory.
+    ``medians_us`` are those of the summary by trtexec's names, ``least_us`` the lowest GPU time.
     ``objection`` is why the run is no measurement; ``line`` is where its command stands, from 1.
     """
 
@@ -50,6 +51,9 @@ class TrtexecLog:
     board: tuple[int | None, int | None] = (None, None)
     objection: Refusal | None = None
     line: int = 0
+    medians_us: Mapping[str, float] = field(default_factory=dict)
+    least_us: float | None = None
+    clock_hz: float | None = None
 
 
 def read_logs(
@@ -67,7 +71,7 @@ def read_logs(
     only = {export.name: export for export in exports if names[export.name] == 1}
     for file in files:
         try:
-            logs = [] if file in exports else read_runs(_text(file))
+            logs = [] if file in exports else read_runs(text_of(file))
         except OSError as error:
             unread = Refusal("the log cannot be read", error.strerror, "check its permissions")
             logs = [TrtexecLog(objection=unread)]
@@ -96,7 +100,7 @@ def read_logs(
     return read
 
 
-def _text(file: Path) -> str:
+def text_of(file: Path) -> str:
     """The text of a file, without colours and carriage returns."""
     data = read_bytes(file)
     return re.sub(r"\x1b\[[0-9;]*[mK]|\r", "", data.decode(encoding_of(data), "replace"))
@@ -130,9 +134,14 @@ def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
     try:
         trtexec_options.check(options, text)
         stated["precision"] = _precision(printed, options, is_typed)
-        median_us = _median_us(text)
     except Refusal as refusal:
         objection = refusal
+    try:
+        median_us = _median_us(text)
+    except Refusal as refusal:
+        objection = objection or refusal
+    summary = {match[1]: (_us(match[2]), _us(match[3]))
+               for match in PRINTED["summary"].finditer(text)}  # fmt: skip
     is_replayed = "useCudaGraph" in options or "CUDA Graph: Enabled" in text
     is_replayed |= major >= 11 and "noCudaGraph" not in options
     labels = {"note": "CUDA graph" * (is_replayed and not PRINTED["no_graph"].search(text)),
@@ -146,6 +155,9 @@ def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
         files[2].name, {name: value for name, value in labels.items() if value}, is_typed,
         (units or None, memory_mib << 20 or None), objection,
         lines_before + text.count("\n", 0, command.start()) + 1 if command else 0,
+        {name: median for name, (_, median) in summary.items()},
+        summary.get("GPU Compute Time", (None,))[0],
+        float(_matched("clock", text) or 0) * 1e9 or None,
     )  # fmt: skip
 
 
@@ -199,7 +211,7 @@ def _settled(
 def read_times(path: Path) -> tuple[float, ...]:
     """GPU compute time of every inference in ``--exportTimes``, microseconds; raises Refusal."""
     try:
-        entries = json.loads(_text(path), strict=False)
+        entries = json.loads(text_of(path), strict=False)
         times = [entry.get("computeMs", entry.get("compute")) for entry in entries]
         times_us = tuple(1e3 * time for time in times if time is not None)
         odd = [time_us for time_us in times_us if not 0 < time_us < MOST_US]
@@ -247,11 +259,15 @@ def _median_us(text: str) -> float | None:
     for median, line in stated.items():
         bounds = PRINTED["range"].search(line)
         texts = (bounds[1], median, bounds[2]) if bounds else (median,)
-        numbers = [float(text.replace(",", ".")) for text in texts]
+        numbers = [_us(text) for text in texts]
         if numbers != sorted(numbers):
             raise Refusal("the median is out of its range", median[:80], "run it again")
-        return numbers[len(numbers) // 2] * 1e3
+        return numbers[len(numbers) // 2]
     return None
+
+
+def _us(ms: str) -> float:
+    return float(ms.replace(",", ".")) * 1e3
 
 
 def _sizes(text: str, options: Mapping[str, str]) -> tuple[int | None, dict[str, tuple[int, ...]]]:
