@@ -70,20 +70,22 @@ def stats(store: str | None, as_json: bool) -> None:
 @options.target_option("Only this target; all of the store unless given.")
 @click.option("--source", default="", help="Where the records come from, in words.")
 @click.option("--licence", default="", help="Under what terms they may be used.")
+@click.option("--anonymous", is_flag=True, help="Leave out what names a person or a machine.")
 @options.store
 @options.as_json
 def export(
-    folder: str, target: str | None, source: str, licence: str, store: str | None, as_json: bool
-) -> None:
+    folder: str, target: str | None, source: str, licence: str, anonymous: bool, store: str | None,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Write the records as packs, a folder for each target.
 
     \b
     hybridlat store export packs
-    hybridlat store export packs --target v100/tensorrt/fp16
+    hybridlat store export packs --target v100/tensorrt/fp16 --anonymous
     """
     with Store(store) as opened:
         chosen = None if target is None else asked_target(target, opened)
-        packs = opened.export(folder, chosen, source=source, licence=licence)
+        packs = opened.export(folder, chosen, source=source, licence=licence, anonymous=anonymous)
     if not packs:
         raise StoreError("the store holds nothing to export: see hybridlat store stats")
     if as_json:

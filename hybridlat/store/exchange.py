@@ -13,6 +13,7 @@ from hybridlat.schema.files import write_text
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import packs
+from hybridlat.store.anonymous import anonymous
 from hybridlat.store.importers import ImportedRecords
 from hybridlat.store.integrity import check_pack
 from hybridlat.store.records import LatencyRow, Records, row_of
@@ -32,8 +33,11 @@ class ImportCounts:
     read: int = 0
 
 
-def write_pack(records: Records, target: Target, folder: Path, source: str, licence: str) -> Path:
-    """Write all records of ``target`` as a pack; the folder.
+def write_pack(
+    records: Records, target: Target, folder: Path, source: str, licence: str,
+    is_anonymous: bool = False,
+) -> Path:  # fmt: skip
+    """Write all records of ``target`` as a pack, without identities where asked; the folder.
 
     ``pack.json`` is written last: a pack whose writing was cut off is not a pack, or names other
     files than it finds.
@@ -42,13 +46,15 @@ def write_pack(records: Records, target: Target, folder: Path, source: str, lice
     hashes: set[str] = set()
 
     def measurements() -> Iterator[dict[str, Any]]:
-        for record in records.measurements(target):
+        measured = records.measurements(target)
+        for record in map(anonymous, measured) if is_anonymous else measured:
             hashes.add(record.signature)
             known.setdefault((record.kind, record.signature), []).append(row_of(record))
             yield record.to_json()
 
     def breakdowns() -> Iterator[dict[str, Any]]:
-        for item in records.breakdowns(target):
+        items = records.breakdowns(target)
+        for item in map(anonymous, items) if is_anonymous else items:
             hashes.update([item.signature, *(h for h, _ in (*item.cells, *item.layers))])
             yield item.to_json()
 

@@ -185,17 +185,19 @@ class Store(Records, Cache, AbstractContextManager["Store"]):
         *,
         source: str = "",
         licence: str = "",
+        anonymous: bool = False,
     ) -> list[Path]:
         """Write one pack per target (or of ``target``) below ``folder``; the packs' folders.
 
-        ``source`` and ``licence`` say where the records come from.
+        ``source`` and ``licence`` say where the records come from. ``anonymous`` leaves out what
+        names a person or a machine.
         """
         held = self.targets()
         if target is not None and target not in held:
             known = ", ".join(map(str, held)) or "none at all"
             raise StoreError(f"the store has no records of {target}: it has {known}")
         return [
-            exchange.write_pack(self, one, Path(folder) / one.folder, source, licence)
+            exchange.write_pack(self, one, Path(folder) / one.folder, source, licence, anonymous)
             for one in (held if target is None else [target])
         ]
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hybridlat.errors import StoreError
+from hybridlat.schema.measurement import Breakdown
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from hybridlat.store.exchange import ImportCounts
@@ -44,6 +48,44 @@ def test_export_and_import_are_inverse(store: Store, tmp_path: Path) -> None:
     assert ids(again) == ids(store)
     assert again.signature_texts(HASHES) == TEXTS
     assert [check_pack(f) for f in folders] == [[], []]
+
+
+def test_an_anonymous_pack_names_neither_a_person_nor_a_machine(tmp_path: Path) -> None:
+    uuid, planted = (
+        "GPU-0a1b2c3d-1111-2222-3333-444455556666",
+        "jane|acme|1422719|0000:65:00|GPU-0a1b",
+    )
+    facts = {
+        "engine": "tensorrt 10.3", "gpu": "NVIDIA L4", "driver": "550.54", "uuid": uuid,
+        "pci_bus": "0000:65:00.0", "system": "Linux 6.1.0-acme x86_64", "serial": "1422719003",
+        "board_id": "feedfeedfeedfeed", "plan": "feedfeedfeedfeed", "hostname": "jane-desktop",
+        "model": "/home/jane/board", "load": "0.1",
+    }  # fmt: skip
+    labels = {"network": "acme_secret", "options": "--staticPlugins=/home/jane/x.so", "role": "r",
+              "source": "jane", "note": "measured by jane", "model": "acme"}  # fmt: skip
+    record = measured(HASHES[0], 7.0, target=OTHER)
+    broken = measured(HASHES[1], None, target=OTHER, failure="no /home/jane/n.onnx on jane-desktop")
+    with Store(f"sqlite:///{tmp_path}/jane.db") as store:
+        store.add_signatures(TEXTS)
+        store.add([replace(one, environment=facts, labels=labels) for one in (record, broken)])
+        store.add([replace(record, labels={"network": "resnet18"})])
+        cells = ((HASHES[0], 1),)
+        store.add_breakdowns([Breakdown(OTHER, "acme_secret", HASHES[3], cells, (), labels)])
+        (folder,) = store.export(tmp_path / "packs", anonymous=True)
+    text = "".join(
+        (gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()).decode()
+        for file in folder.iterdir()
+    )
+    leak = re.search(f".*({planted}|feedfeed).*", text)
+    assert leak is None, leak[0]
+    assert check_pack(folder) == []
+    again = Store("sqlite://")
+    again.import_(folder)
+    kept = {r.labels["network"]: r for r in again.measurements() if r.latency_us}
+    hidden = kept.pop(f"network-{hashlib.sha256(b'acme_secret').hexdigest()[:12]}")
+    assert [*kept] == ["resnet18"] and hidden.latency_us == 7.0 and hidden.labels["role"] == "r"
+    assert hidden.environment == {"engine": "tensorrt 10.3", "gpu": "NVIDIA L4", "load": "0.1",
+                                  "driver": "550.54", "system": "Linux 6.1"}  # fmt: skip
 
 
 def test_the_same_records_give_the_same_bytes(
