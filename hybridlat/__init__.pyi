@@ -32,6 +32,7 @@ from hybridlat.schema.estimate import Estimate as Estimate
 from hybridlat.schema.estimate import EstimateWarning as EstimateWarning
 from hybridlat.schema.measurement import Measurement as Measurement
 from hybridlat.schema.progress import Progress as Progress
+from hybridlat.schema.shown import Estimates as Estimates
 from hybridlat.schema.structure import CellPosition as CellPosition
 from hybridlat.schema.structure import CellStructure as CellStructure
 from hybridlat.schema.structure import Kernel as Kernel

@@ -22,6 +22,7 @@ from hybridlat.estimate.partition import known_file
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.progress import OnProgress
+from hybridlat.schema.shown import Estimates
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
@@ -146,7 +147,7 @@ class Predictor(AbstractContextManager["Predictor"]):
         item = Item(source, name, input)
         answers = (answer_of(self.sessions, item, query, self._recall) for query in queries)
         estimates = list(_raising(answers))
-        return estimates if several else estimates[0]
+        return Estimates(estimates) if several else estimates[0]
 
     def predict_many(
         self,
@@ -158,6 +159,7 @@ class Predictor(AbstractContextManager["Predictor"]):
         describe: bool = False,
         jobs: int | None = 1,
         errors: Literal["raise", "return"] = "raise",
+        dedupe: bool = False,
     ) -> Iterator[Any]:
         """One estimate per source, in order, as they come; memory does not grow with the count.
 
@@ -167,13 +169,16 @@ class Predictor(AbstractContextManager["Predictor"]):
         measuring is allowed, this process answers alone, one network after another. Workers on
         other machines need a store that they reach under the same name. With ``errors="return"`` an
         error takes the place of its network's estimate; with ``"raise"`` the first one is raised.
+        With ``dedupe`` a network that equals an earlier one but for names and weights is not
+        estimated again: it has that one's answer under its own name (once in each worker).
         """
         if errors not in ("raise", "return"):
             raise InputError(f"errors={errors!r}: choose raise or return")
         if jobs == 0 or isinstance(jobs, bool):
             raise InputError(f"jobs={jobs!r}: give a number of workers, or -1 for one a core")
         check_many(sources, "predict_many")
-        query = Query(one_batch(batch), checked_shapes(shapes), input, describe)
+        query = Query(one_batch(batch), checked_shapes(shapes), input, describe, dedupe)
+        self.sessions.twins.clear()
         items, sessions = items_of(sources), self.sessions
         if jobs == 1 or sessions.first.may_measure or self.store.place.is_in_memory:
             answers = (answer_of(sessions, item, query, self._recall) for item in items)

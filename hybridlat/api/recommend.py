@@ -20,6 +20,7 @@ from hybridlat.estimate.predict.chain import family_law
 from hybridlat.estimate.predict.family import foresee
 from hybridlat.onnx_io import Shapes
 from hybridlat.schema.estimate import Estimate
+from hybridlat.schema.shown import Estimates
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
@@ -74,7 +75,7 @@ def recommend(
             estimates.append(estimate(session, opened, started, partition=partition))
     if (max_latency_us, fps) != (None, None):
         estimates = [one.against(max_latency_us, fps=fps) for one in estimates]
-    return sorted(estimates, key=_rank)
+    return Estimates(sorted(estimates, key=_rank))
 
 
 def _rank(one: Estimate) -> tuple[float, ...]:

@@ -220,6 +220,8 @@ class Sessions:
         self.first = first
         self._resolve = resolve
         self._by_target: dict[Target, Session] = {}
+        self.twins: dict[tuple[object, ...], Estimate] = {}
+        """What equal networks take, by what they are."""
 
     def of(self, file: OnnxFile) -> Session:
         """The session for a file: the first one, or that at the precision of the file.
@@ -247,7 +249,14 @@ def answer_of(sessions: Sessions, item: Item, query: Query, recall: Recall | Non
     started = time.perf_counter()
     try:
         opened = item.opened(query, recall)
-        return estimate(sessions.of(opened.file), opened, started, query.describe)
+        session = sessions.of(opened.file)
+        if not query.dedupe:
+            return estimate(session, opened, started, query.describe)
+        partition = session.partition(opened)
+        key = (session.target, partition.whole, partition.batch, query.describe)
+        if key not in sessions.twins:
+            sessions.twins[key] = estimate(session, opened, started, query.describe, partition)
+        return replace(sessions.twins[key], network=opened.file.name)
     except HybridlatError as error:
         return error
 

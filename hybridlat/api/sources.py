@@ -44,6 +44,7 @@ class Query:
     shapes: Shapes | None = None
     example: Example | None = None
     describe: bool = False
+    dedupe: bool = False
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from hybridlat.report import units
 from hybridlat.report.cell_texts import abbreviated, chain, kernel_sizes, row_of, where_text
 from hybridlat.report.compare import Ratios, differences_table, letter_of, networks_table
 from hybridlat.report.html_section import asset, network_section
-from hybridlat.report.prediction_table import basis_note, curve_table
+from hybridlat.report.prediction_table import basis_note, table_of
 from hybridlat.report.table import Table, escape
 from hybridlat.schema.estimate import Estimate
 
@@ -129,7 +129,7 @@ def _curve(
         f"<section>\n<h1>{escape(name)} over {over}{'es' if over == 'batch' else 's'}</h1>\n"
         f'<p class="hint">on {escape(curve[0].target)}</p>\n'
         f'<figure data-curve="{points}" data-over="{over}" data-values="{at}" hidden>'
-        f'<div class="plot"></div></figure>\n{(table or curve_table(curve)).page()}</section>'
+        f'<div class="plot"></div></figure>\n{(table or table_of(curve)).page()}</section>'
     )
 
 

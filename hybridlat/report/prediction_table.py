@@ -112,10 +112,18 @@ def choice_table(estimates: Sequence[Estimate], *, wide: bool) -> Table:
     return Table(columns, rows).without(left_out | _without(estimates))
 
 
-def curve_table(estimates: Sequence[Estimate]) -> Table:
-    """One network on one target over batches: latency and throughput of each."""
-    rows = [[f"{e.batch:,}", *_figures(e)] for e in estimates]
-    return Table([_COLUMNS[1], *_COLUMNS[3:]], rows).without(_without(estimates))
+def table_of(answers: Sequence[Estimate | HybridlatError]) -> Table:
+    """One row for each; what is the same in all, such as their target, stands in the caption."""
+    keys = [
+        (each.network, f"{each.batch:,}", each.target) if isinstance(each, Estimate)
+        else (str(each), NOTHING, NOTHING) for each in answers
+    ]  # fmt: skip
+    rows = [[*key, *_figures(each)] for key, each in zip(keys, answers, strict=True)]
+    alike = {c.title: len({k[i] for k in keys} - {NOTHING}) < 2 for i, c in enumerate(_COLUMNS[:3])}
+    alike["network"] &= len(keys) > 1
+    words = [keys[0][i] for i in (0, 2) if keys and alike[_COLUMNS[i].title]]
+    estimates = [each for each in answers if isinstance(each, Estimate)]
+    return Table(_COLUMNS, rows, " on ".join(words)).without(alike | _without(estimates))
 
 
 def values_of(estimate: Estimate) -> list[object]:

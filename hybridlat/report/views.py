@@ -5,17 +5,17 @@ from __future__ import annotations
 import io
 import re
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from hybridlat.errors import MissingExtra
+from hybridlat.errors import HybridlatError, MissingExtra
 from hybridlat.report import compare, terminal, units
 from hybridlat.report.html import page
 from hybridlat.report.html_section import asset
-from hybridlat.report.prediction_table import COLUMNS, values_of
+from hybridlat.report.prediction_table import COLUMNS, table_of, values_of
 from hybridlat.report.table import Table, escape
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.files import write_text
@@ -23,6 +23,8 @@ from hybridlat.schema.shown import part_text, visible
 
 if TYPE_CHECKING:
     from _typeshed import StrPath
+
+    from hybridlat.report.sweep import Sweep
 
 _WIDTH = 100
 """Characters of a line where there is no terminal."""
@@ -65,6 +67,17 @@ def notebook(estimate: Estimate) -> str:
     notes = [_OF_THE_COMMAND.sub("", note.plain) for note in terminal.notes(estimate)]
     shown = [terminal.cells_table(*terminal.shown_rows(estimate, False), _WIDTH)]
     return _in_notebook(head.splitlines(), shown if estimate.cells else [], notes)
+
+
+def text_of_many(estimates: Sequence[Estimate | HybridlatError]) -> str:
+    """One table, as a terminal shows it."""
+    return printed(lambda console: console.print(table_of(estimates).terminal()))
+
+
+def notebook_of_many(estimates: Sequence[Estimate | HybridlatError]) -> str:
+    """One table for a notebook."""
+    table = table_of(estimates)
+    return _in_notebook([str(table.caption)] if table.caption else [], [table], [])
 
 
 @dataclass(frozen=True)
@@ -129,12 +142,21 @@ def to_html(estimates: Iterable[Estimate], path: StrPath | None = None) -> str |
     return None
 
 
-def to_frame(estimates: Iterable[Estimate]) -> Any:
+def to_frame(estimates: Iterable[Estimate | HybridlatError] | Comparison | Sweep) -> Any:
     """A pandas data frame with one row for each estimate, in the columns of ``predict --csv``.
 
+    Of an error the row holds ``error`` alone; a sweep's rows have its values and steps as well.
     Raises MissingExtra where pandas is not installed.
     """
-    return _frame([dict(zip(COLUMNS, values_of(one), strict=False)) for one in estimates])
+    held: Any = getattr(estimates, "estimates", estimates)
+    if isinstance(held, Mapping):
+        curve: Any = estimates
+        return _frame(curve.to_json()["points"])
+    return _frame([
+        {"error": str(one)} if isinstance(one, HybridlatError)
+        else dict(zip(COLUMNS, values_of(one), strict=False))
+        for one in held
+    ])  # fmt: skip
 
 
 def frame_of_cells(estimate: Estimate) -> Any:

@@ -45,6 +45,25 @@ class Shown:
         return page
 
 
+class Estimates(list[Any]):
+    """A list of estimates, of any iterable: ``str`` and a notebook show them as one table.
+
+    Errors among them, as ``predict_many(errors="return")`` gives, are rows of their own.
+    """
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return str(_views().text_of_many(self))
+
+    def _repr_html_(self) -> str:
+        return str(_views().notebook_of_many(self))
+
+    def to_frame(self) -> Any:
+        """As ``hybridlat.to_frame``: one row for each."""
+        return _views().to_frame(self)
+
+
 ALL, NOTHING = 0.995, 1e-9
 """From the first on whole percents would read 100; the second is what summing up leaves of none."""
 _UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")

@@ -116,6 +116,15 @@ def test_a_notebook_shows_the_answer_and_the_top_cells() -> None:
     assert "<script" not in shown and "http" not in shown
 
 
+def test_a_list_of_estimates_is_one_table() -> None:
+    many = hybridlat.Estimates(iter([residual(), untrusted(), InputError("<no> network")]))
+    assert many._repr_html_().count("<tr>") == 4 and "&lt;no&gt; network" in many._repr_html_()
+    assert len(str(many).splitlines()) >= 4 and "8.12 ms" in str(many)
+    batches = [dataclasses.replace(residual(), batch=n) for n in (1, 2)]
+    assert str(hybridlat.Estimates(batches)).startswith("resnet.onnx on")
+    assert "verdict" not in str(hybridlat.Estimates())
+
+
 def test_frames_have_a_row_for_each_cell_or_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     cells = described().to_frame()
     assert list(cells["uses"]) == [cell.uses for cell in described().cells]
@@ -123,6 +132,12 @@ def test_frames_have_a_row_for_each_cell_or_estimate(monkeypatch: pytest.MonkeyP
     assert {"low_us", "high_us", "share", "flop", "limit", "signature"} <= {*cells.columns}
     frame = hybridlat.to_frame([residual(), untrusted()])
     assert tuple(frame.columns) == COLUMNS[:-1] and list(frame["batch"]) == [1, 8]
+    failed = hybridlat.Estimates([residual(), InputError("no network")])
+    assert list(failed.to_frame()["error"])[1:] == ["no network"]
+    compared = hybridlat.to_frame(hybridlat.Comparison((residual(), untrusted())))
+    assert compared.equals(frame)
+    curve = hybridlat.Sweep("batch", {1: residual(), 8: untrusted()})
+    assert list(hybridlat.to_frame(curve)["step"]) == list(curve.steps)
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(MissingExtra, match=r"to_frame needs .* `pip install \"hybridlat\[train\]"):
         residual().to_frame()

@@ -48,6 +48,21 @@ def plain(answers: list[Any]) -> list[Any]:
     ]
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_equal_networks_are_estimated_once(filled: Path, jobs: int) -> None:
+    again = to_onnx(classifier(8), seed=2)  # other weights
+    sources = [network(8), again, network(16), b"none", again]
+    with Predictor(FAKE, store=str(filled), measure="never") as predictor:
+        many = partial(predictor.predict_many, sources, jobs=jobs, errors="return")
+        each, deduped = list(many()), list(many(dedupe=True))
+    assert plain(deduped) == plain(each)
+    first, second, other, _, last = deduped
+    assert other.cells is not first.cells
+    if jobs == 1:
+        assert first.cells is second.cells and second.cells is last.cells
+    assert [e.network for e in (first, second, last)] == ["network 0", "network 1", "network 4"]
+
+
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two networks' cells are on record."""
