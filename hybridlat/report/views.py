@@ -24,8 +24,6 @@ from hybridlat.schema.shown import part_text, visible
 if TYPE_CHECKING:
     from _typeshed import StrPath
 
-    from hybridlat.report.sweep import Sweep
-
 _WIDTH = 100
 """Characters of a line where there is no terminal."""
 _OF_THE_COMMAND = re.compile(r"\s*\(--all[^)]*\)")
@@ -142,16 +140,16 @@ def to_html(estimates: Iterable[Estimate], path: StrPath | None = None) -> str |
     return None
 
 
-def to_frame(estimates: Iterable[Estimate | HybridlatError] | Comparison | Sweep) -> Any:
+def to_frame(estimates: Any) -> Any:
     """A pandas data frame with one row for each estimate, in the columns of ``predict --csv``.
 
-    Of an error the row holds ``error`` alone; a sweep's rows have its values and steps as well.
+    Takes any iterable of estimates, a Comparison or a Sweep, whose rows have its values and steps
+    as well. Of an error among them the row holds ``error`` alone.
     Raises MissingExtra where pandas is not installed.
     """
     held: Any = getattr(estimates, "estimates", estimates)
     if isinstance(held, Mapping):
-        curve: Any = estimates
-        return _frame(curve.to_json()["points"])
+        return _frame(estimates.to_json()["points"])
     return _frame([
         {"error": str(one)} if isinstance(one, HybridlatError)
         else dict(zip(COLUMNS, values_of(one), strict=False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import math
 import os
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from hybridlat import Predictor
 from hybridlat.report.html import page
 from tests.report.estimates import described, residual, untrusted
 
@@ -244,3 +246,10 @@ def test_an_interval_without_an_upper_end_is_drawn_to_the_edge(opened: Open) -> 
     driver = opened(first, dataclasses.replace(first, batch=2), untrusted())
     for path in every(driver, ".comparison .whisker, [data-curve] .band"):
         assert not re.search("NaN|Infinity", path.get_attribute("d"))
+
+
+def test_a_detector_prints_on_three_pages(opened: Open) -> None:
+    with Predictor("orin-nano/tensorrt/fp16", store="sqlite://") as predictor:
+        driver = opened(predictor.predict("yolo_cross_stage", describe=True))
+    pdf = base64.b64decode(driver.execute_cdp_cmd("Page.printToPDF", {})["data"])
+    assert 2 <= len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 3
