@@ -19,13 +19,11 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
-from hybridlat.api.explain_log import Circumstance, read_run
+from hybridlat.api.explain_log import Circumstance, Run, clock_hz, modes_of, read_run
 from hybridlat.api.sources import Item, Opened, Query
 from hybridlat.api.sweep import image_shapes
-from hybridlat.engines import device_sheets
 from hybridlat.errors import HybridlatError, InputError
 from hybridlat.estimate.predict.source import copied_bytes
-from hybridlat.measuring.tables import MODE
 from hybridlat.model.conformal import normal_quantile
 from hybridlat.report.explain import Explanation, Stated, Suspect
 from hybridlat.report.units import latency_text
@@ -72,11 +70,12 @@ class _Case:
 
 def explain(predictor: Any, source: Any, measured: float | StrPath, query: Query) -> Explanation:
     """See ``Predictor.explain``."""
-    run = None
+    own: Target = predictor.target
     if isinstance(measured, str | os.PathLike):
-        run = read_run(Path(measured), predictor.target)
-        measured = run.gpu_us
-    if not 0 < measured < math.inf:
+        run = read_run(Path(measured), own)
+    else:
+        run = Run(measured, own)
+    if not 0 < run.gpu_us < math.inf:
         raise InputError(f"measured_us={measured!r} is no latency: give microseconds")
 
     def predict(target: Target, query: Query) -> Estimate:
@@ -97,68 +96,57 @@ def explain(predictor: Any, source: Any, measured: float | StrPath, query: Query
             us, text = one.work * base.latency_us, f"{one.text} (by its work)"
             return replace(base, kind=one.kind, text=text, latency_us=us) if us else None
 
-    grown, stated, copies_us = 1.0, list[Stated](), 0.0
-    estimate = predict(predictor.target, replace(query, describe=True))
-    base, own = _case("as predicted", "as predicted", estimate), predictor.target
+    grown, stated, copies_us = 1.0, list[Stated](), run.copies_us
+    estimate = predict(own, replace(query, describe=True))
+    base = _case("as predicted", "as predicted", estimate)
+    for one in run.stated(own, query, _shapes(Item(source).opened(query))):
+        changed = case_of(one) or base
+        stated.append(Stated(one.kind, one.text, changed.latency_us))
+        if changed.text == one.text:
+            own, query = one.target, one.query
+        else:
+            grown *= changed.latency_us / base.latency_us
+        base = replace(changed, kind="as predicted", text="as the log states")
+    if run.enqueue_us > base.latency_us:
+        base = replace(base, latency_us=run.enqueue_us)
+        stated.append(Stated("launches", "bound by the host's enqueueing", base.latency_us))
+    if copies_us > _NOTED * run.gpu_us:
+        text = f"{latency_text(copies_us)} of copies from and to the host"
+        stated.append(Stated("host copies", text, base.latency_us + copies_us))
     opened = Item(source).opened(query)
-    if run is not None:
-        for one in run.stated(own, query, _shapes(opened)):
-            changed = case_of(one) or base
-            stated.append(Stated(one.kind, one.text, changed.latency_us))
-            if changed.text == one.text:
-                own, query = one.target, one.query
-            else:
-                grown *= changed.latency_us / base.latency_us
-            base = replace(changed, kind="as predicted", text="as the log states")
-        opened = Item(source).opened(query)
-        if run.enqueue_us > base.latency_us:
-            base = replace(base, latency_us=run.enqueue_us)
-            stated.append(Stated("launches", "bound by the host's enqueueing", base.latency_us))
-        copies_us = run.copies_us
-        if copies_us > _NOTED * run.gpu_us:
-            text = f"{latency_text(copies_us)} of copies from and to the host"
-            stated.append(Stated("host copies", text, base.latency_us + copies_us))
-    cases, ratio = [base], measured / base.latency_us
-    for one in _circumstances(own, opened, query, ratio):
+    cases = [base, *_beside(base, estimate, opened, own.threads is None)]
+    for one in _circumstances(own, opened, query, run.gpu_us / base.latency_us):
         if (own, query.batch, query.shapes) == (one.target, one.query.batch, one.query.shapes):
             continue
-        case = None if run and one.kind in run.settled else case_of(one)
-        if one.kind == "power mode" and case is not None:
-            # else they rest on tables of which each has its own constant
-            is_slower = case.latency_us > base.latency_us
-            agrees = _is_slower(one.target, own) == is_slower
-            case = case if agrees and (run is None or run.allows(one.target)) else None
+        case = None if one.kind in run.settled else case_of(one)
+        if case and one.kind == "power mode":  # tables of modes have each its own constant
+            agrees = (clock_hz(one.target) < clock_hz(own)) == (case.latency_us > base.latency_us)
+            case = case if agrees and run.allows(one.target) else None
         cases += [case] if case else []
-    cases += _beside(base, estimate, opened, own.threads is None)
-    priors = dict(PRIORS)
-    if run is not None:
-        cases = [case for case in cases if case.kind not in run.settled]
-        priors["busy"] *= _STEADY_BUSY if run.is_steady else 1.0
-        if run.log.objection is not None:
-            text = f"{run.log.objection.reason} ({run.log.objection.value})"
-            cases.append(replace(base, kind="options", text=text, factor=_OPTIONS))
+    if (refusal := run.log.objection) is not None:
+        text = f"{refusal.reason} ({refusal.value})"
+        cases.append(replace(base, kind="options", text=text, factor=_OPTIONS))
+    priors = PRIORS | {"busy": PRIORS["busy"] * (_STEADY_BUSY if run.is_steady else 1.0)}
     nothing = PRIORS["nothing"] / _ANY
     suspects, z = [], normal_quantile(estimate.confidence)
     images = [sizes for sizes in opened.file.parsed.input_sizes.values() if len(sizes) > 2]
     for kind, prior in priors.items():
-        alike = [case for case in cases if case.kind == kind]
+        alike = [case for case in cases if case.kind == kind not in run.settled]
         axes = {"batch": slice(1), "size": slice(2, None)}.get(kind)
         if axes is not None and not any(None in sizes[axes] for sizes in images):
             prior *= _FIXED
-        weights = [prior / len(alike) * case.density(measured) for case in alike]
+        weights = [prior / len(alike) * case.density(run.gpu_us) for case in alike]
         if alike:
             best = alike[weights.index(max(weights))]
-            reach, factors = math.exp(z * best.log_sd), best.factor
-            ends = [
-                best.latency_us * r * f for r, f in zip((1 / reach, reach), factors, strict=True)
-            ]
-            low_us, high_us = (end + copies_us for end in ends)
-            suspects.append(Suspect(kind, best.text, (low_us, high_us), sum(weights)))
+            reach, (least, most) = math.exp(z * best.log_sd), best.factor
+            ends_us = (best.latency_us / reach * least + copies_us,
+                       best.latency_us * reach * most + copies_us)  # fmt: skip
+            suspects.append(Suspect(kind, best.text, ends_us, sum(weights)))
     total = sum(one.probability for one in suspects) + nothing
     ranked = sorted(suspects, key=lambda one: -one.probability)
     scaled = [replace(one, probability=one.probability / total) for one in ranked]
     return Explanation(
-        estimate, measured + copies_us, tuple(scaled), nothing / total, tuple(stated)
+        estimate, run.gpu_us + copies_us, tuple(scaled), nothing / total, tuple(stated)
     )
 
 
@@ -168,12 +156,6 @@ def _case(kind: str, text: str, estimate: Estimate) -> _Case:
         raise InputError(f"{estimate.network} has no latency on {estimate.target} to compare with")
     spread = math.log(high_us / low_us) / 2 / normal_quantile(estimate.confidence)
     return _Case(kind, text, estimate.latency_us, math.hypot(spread, _LEAST_SD))
-
-
-def _is_slower(target: Target | None, own: Target) -> bool:
-    """Whether a board's mode has the lower clock."""
-    clocks = [device_sheets.load(one.device).clock_hz for one in (target or own, own)]
-    return clocks[0] < clocks[1]
 
 
 def _shapes(opened: Opened) -> dict[str, tuple[int, ...]]:
@@ -189,10 +171,8 @@ def _circumstances(
         for precision in ("fp32", "fp16", "int8"):
             text, other = f"computed in {precision.upper()}", replace(target, precision=precision)
             yield Circumstance("precision", text, other, query)
-        for name in device_sheets.names():
-            if MODE.sub("", name) == MODE.sub("", target.device):
-                other = replace(target, device=name)
-                yield Circumstance("power mode", f"the mode of {name}", other, query)
+        for other in modes_of(target):
+            yield Circumstance("power mode", f"the mode of {other.device}", other, query)
     else:
         for threads in (1, 2, 4, 8):
             text, other = (

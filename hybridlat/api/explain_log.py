@@ -8,8 +8,9 @@ mode of 15 W prints 1.377 GHz): it rules out faster modes alone. A run is bound 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
@@ -40,12 +41,12 @@ class Circumstance:
 
 
 @dataclass(frozen=True)
-class LoggedRun:
-    """A run of trtexec: ``gpu_us`` is the median of its GPU Compute Time, ``target`` the log's."""
+class Run:
+    """What was measured: ``gpu_us`` is the median of GPU Compute Time, or of no log a number."""
 
-    log: TrtexecLog
-    target: Target
     gpu_us: float
+    target: Target
+    log: TrtexecLog = field(default_factory=TrtexecLog)
 
     @property
     def copies_us(self) -> float:
@@ -66,28 +67,25 @@ class LoggedRun:
     @property
     def settled(self) -> set[str]:
         """The kinds of circumstances that the log states or excludes."""
-        kinds = {"host copies"}
-        if "precision" in self.log.fields and not self.log.is_typed:
-            kinds.add("precision")
-        if self.log.shapes or self.log.batch:
-            kinds |= {"batch", "size"}
-        if self.log.labels.get("note") or "Enqueue Time" in self.log.medians_us:
-            kinds.add("launches")
-        return kinds
+        log = self.log
+        launches = log.labels.get("note") or "Enqueue Time" in log.medians_us
+        facts = {
+            "host copies": log.median_us, "batch": log.shapes or log.batch, "launches": launches,
+            "size": log.shapes or log.batch,
+            "precision": "precision" in log.fields and not log.is_typed,
+        }  # fmt: skip
+        return {kind for kind, fact in facts.items() if fact}
 
     def allows(self, target: Target) -> bool:
         """Whether the board's highest clock reaches that of a mode."""
-        most = (self.log.clock_hz or math.inf) * _SAME_CLOCK
-        return device_sheets.load(target.device).clock_hz <= most
+        most_hz = self.log.clock_hz
+        return most_hz is None or clock_hz(target) <= most_hz * _SAME_CLOCK
 
     def stated(self, asked: Target, query: Query, shapes: Shapes) -> Iterator[Circumstance]:
         """What the log states otherwise than ``asked`` and ``shapes``, each on top of the last."""
         own, target = asked, self.target
         if not self.allows(target):
-            modes = [replace(target, device=name) for name in device_sheets.names()
-                     if MODE.sub("", name) == MODE.sub("", target.device)]  # fmt: skip
-            clocks = {one: device_sheets.load(one.device).clock_hz for one in modes}
-            target = max(filter(self.allows, modes), key=clocks.__getitem__, default=target)
+            target = max(filter(self.allows, modes_of(target)), key=clock_hz, default=target)
         moved = "power mode" if target.device != self.target.device else "device"
         for kind, part, text in (
             ("engine", "runtime", f"under {target.runtime}"),
@@ -97,45 +95,50 @@ class LoggedRun:
             if getattr(target, part) != getattr(own, part):
                 own = Target(**{**asdict(own), part: getattr(target, part)})
                 yield Circumstance(kind, text, own, query)
-        stated = _by_input(self.log.shapes, shapes)
-        now = next((shape[0] for shape in shapes.values() if shape), 1)
-        batch = next((shape[0] for shape in stated.values() if shape), self.log.batch or now)
-        if any(stated[name][1:] != shapes[name][1:] for name in stated):
-            sized = {**shapes, **stated}
+        sized = dict(shapes)
+        for name, shape in shapes.items():  # of one input whatever it is called
+            only = [*self.log.shapes.values()] if len(shapes) == len(self.log.shapes) == 1 else []
+            implicit = (self.log.batch or shape[0], *shape[1:]) if shape else shape
+            sized[name] = self.log.shapes.get(name, only[0] if only else implicit)
+        if sized != shapes:
+            first = next(iter(sized.values()))
+            is_batch = all(sized[name][1:] == shape[1:] for name, shape in shapes.items())
+            text = f"at batch {first[0]}" if is_batch else f"at {'×'.join(map(str, first))}"
             work = math.prod(chain(*sized.values())) / math.prod(chain(*shapes.values()))
-            text = "at " + ", ".join("×".join(map(str, shape)) for shape in stated.values())
-            yield Circumstance("size", text, own, replace(query, batch=None, shapes=sized), work)
-        elif batch != now:
-            other = replace(query, batch=batch, shapes=None)
-            yield Circumstance("batch", f"at batch {batch}", own, other, batch / now)
+            other = replace(query, batch=None, shapes=sized)
+            yield Circumstance("batch" if is_batch else "size", text, own, other, work)
 
 
-def _by_input(stated: Mapping[str, tuple[int, ...]], shapes: Shapes) -> dict[str, tuple[int, ...]]:
-    """The log's shapes by the names of the file; of one input whatever it is called."""
-    if len(stated) == len(shapes) == 1:
-        return dict(zip(shapes, stated.values(), strict=True))
-    return {name: shape for name, shape in stated.items() if name in shapes}
+def clock_hz(target: Target) -> float:
+    """The clock of a board's mode."""
+    return device_sheets.load(target.device).clock_hz
 
 
-def read_run(file: Path, asked: Target) -> LoggedRun:
+def modes_of(target: Target) -> list[Target]:
+    """The same board in each of its modes."""
+    board = MODE.sub("", target.device)
+    names = [name for name in device_sheets.names() if MODE.sub("", name) == board]
+    return [replace(target, device=name) for name in names]
+
+
+def read_run(file: Path, asked: Target) -> Run:
     """The run that a log holds; InputError where it holds none or several, or states no latency."""
     try:
-        runs = read_runs(text_of(file))
-        log = runs[0]
-        if len(runs) != 1 or log.median_us is None:
-            why = f"{len(runs)} runs" if len(runs) > 1 else "no median of GPU Compute Time"
-            why = log.objection.reason if log.objection and len(runs) == 1 else why
+        log, *others = read_runs(text_of(file))
+        why = log.objection.reason if log.objection else "no median of GPU Compute Time"
+        if others or log.median_us is None:
+            why = f"{1 + len(others)} runs" if others else why
             raise InputError(f"{file} is no whole log of one run of trtexec: {why}")
         target = target_of(log.fields, asked)
-        board, word = (log.fields.get("device", ""), *log.board), asked.device
-        if board[0]:
-            try:
-                device, _ = board_of(*board, word)
-            except Refusal:
-                device, _ = board_of(*board, "")
-            target = replace(target, device=device)
+        if name := log.fields.get("device", ""):
+            with suppress(Refusal):  # of a board that is another
+                target = replace(target, device=board_of(name, *log.board, "")[0])
+            with suppress(Refusal):
+                target = replace(target, device=board_of(name, *log.board, asked.device)[0])
     except OSError as error:
         raise InputError(f"{file} cannot be read: {error.strerror}") from None
     except Refusal as refusal:
         raise InputError(f"{file}: {refusal.reason} ({refusal.value}); {refusal.fix}") from None
-    return LoggedRun(log, target, log.median_us)
+    if log.is_typed or (target.precision, asked.precision) == ("fp32", "tf32"):
+        target = replace(target, precision=asked.precision)  # FP32 on tensor cores is TF32
+    return Run(log.median_us, target, log)
