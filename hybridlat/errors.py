@@ -69,7 +69,7 @@ class MissingExtra(UnavailableError):
         package, extra, purpose = self.args
         return (
             f"{purpose} needs the package {package!r}: install it with "
-            f'`pip install "hybridlat[{extra}]"`'
+            f'`pip install ".[{extra}]"` in a clone of hybridlat'
         )
 
 

@@ -248,7 +248,7 @@ def _psycopg() -> Any:
     except ImportError as error:  # also a driver that lacks its library
         raise StoreError(
             "a store on PostgreSQL needs the driver package 'psycopg': install it with "
-            '`pip install "hybridlat[postgres]"`'
+            '`pip install ".[postgres]"` in a clone of hybridlat'
         ) from error
     # What it warns of while a server restarts is tried again, and is no news for a terminal.
     log = logging.getLogger("psycopg")

@@ -139,7 +139,7 @@ def test_frames_have_a_row_for_each_cell_or_estimate(monkeypatch: pytest.MonkeyP
     curve = hybridlat.Sweep("batch", {1: residual(), 8: untrusted()})
     assert list(hybridlat.to_frame(curve)["step"]) == list(curve.steps)
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(MissingExtra, match=r"to_frame needs .* `pip install \"hybridlat\[train\]"):
+    with pytest.raises(MissingExtra, match=r"to_frame needs .* `pip install \"\.\[train\]"):
         residual().to_frame()
 
 

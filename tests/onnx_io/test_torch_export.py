@@ -43,14 +43,14 @@ def test_without_torch_a_module_is_one_sentence(monkeypatch: pytest.MonkeyPatch)
         hybridlat.predict(Net(), input=(1, 3, 8, 8), target=FAKE, store="sqlite://")
     assert str(caught.value) == (
         "a torch.nn.Module as a network needs the package 'torch': install it with "
-        '`pip install "hybridlat[torch]"`'
+        '`pip install ".[torch]"` in a clone of hybridlat'
     )
 
 
 def test_without_onnxscript_its_name_is_in_the_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"needs the package 'onnxscript'.*hybridlat\[torch\]"):
+    with pytest.raises(MissingExtra, match=r"needs the package 'onnxscript'.*\.\[torch\]"):
         torch_export.export(Net(), (1, 3, 8, 8))
 
 

@@ -93,7 +93,7 @@ def test_one_that_never_answered_is_not_waited_for(
 def test_without_the_driver_it_says_which_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     for scheme in ("postgresql+psycopg", "postgresql", "postgres"):
-        with pytest.raises(StoreError, match=r'pip install "hybridlat\[postgres\]"') as caught:
+        with pytest.raises(StoreError, match=r'pip install "\.\[postgres\]"') as caught:
             Store(f"{scheme}://user:secret@host/db").targets()
         assert "secret" not in str(caught.value)
 

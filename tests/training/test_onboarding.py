@@ -226,7 +226,7 @@ def test_what_cannot_be_trained_on_is_not_measured_first(
     nets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hybridlat.model.training_problem.importlib.util.find_spec", lambda _: None)
-    with pytest.raises(MissingExtra, match=r"pip install \"hybridlat\[train\]\""):
+    with pytest.raises(MissingExtra, match=r"pip install \"\.\[train\]\""):
         run(FakeBackend(), nets, tmp_path, 4)
     with Store(str(tmp_path / "s.db")) as store:
         assert not list(store.measurements())
