@@ -9,7 +9,7 @@ import click
 
 from hybridlat.cli import options
 from hybridlat.cli.options import INPUT, Grouped, option
-from hybridlat.cli.output import console, echo, print_json
+from hybridlat.cli.output import console, print_json
 from hybridlat.cli.param_types import MEASURED
 from hybridlat.cli.predict import UNTRUSTED, opened
 from hybridlat.report.explain import layers_of
@@ -51,10 +51,7 @@ def explain(
     if as_json:
         print_json(found.to_json() | ({} if profile is None else {"layers": profile.to_json()}))
     else:
-        echo(found.headline())
-        console().print(found.table().terminal(), "")
-        for line in found.checks():
-            echo(line)
+        click.echo(str(found))
         if profile is not None:
             console().print("", profile.table().terminal())
     ctx.exit(UNTRUSTED if found.verdict == "not explained" else 0)

@@ -17,7 +17,7 @@ from hybridlat.report.units import first_upper, interval_text, latency_text, sca
 from hybridlat.report.views import printed
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.files import read_bytes
-from hybridlat.schema.shown import part_text
+from hybridlat.schema.shown import part_text, visible
 
 _LIKELY = 0.05
 CHECKS: Mapping[str, str] = {
@@ -141,7 +141,7 @@ class Explanation:
         expected = self.estimate.latency_us or 1.0
         words = {"normal": "within the interval", "explained": self.cause.text,
                  "not explained": "not explained"}  # fmt: skip
-        return (
+        return visible(
             f"{latency_text(self.measured_us)} where {latency_text(expected)} "
             f"({interval_text(self.estimate.interval_us)}) are expected: "
             f"{self.measured_us / expected:.2f} times that, {words[self.verdict]}"
@@ -149,7 +149,7 @@ class Explanation:
 
     def __str__(self) -> str:
         table = printed(lambda console: console.print(self.table().terminal()))
-        return "\n".join([self.headline(), table, *self.checks()])
+        return "\n".join([self.headline(), table, "", *self.checks()]).rstrip()
 
 
 @dataclass(frozen=True)
