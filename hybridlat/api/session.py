@@ -254,9 +254,11 @@ def answer_of(sessions: Sessions, item: Item, query: Query, recall: Recall | Non
             return estimate(session, opened, started, query.describe)
         partition = session.partition(opened)
         key = (session.target, partition.whole, partition.batch, query.describe)
-        if key not in sessions.twins:
-            sessions.twins[key] = estimate(session, opened, started, query.describe, partition)
-        return replace(sessions.twins[key], network=opened.file.name)
+        twin = sessions.twins.get(key)  # another thread may clear them
+        if twin is None:
+            twin = estimate(session, opened, started, query.describe, partition)
+            sessions.twins[key] = twin
+        return replace(twin, network=opened.file.name)
     except HybridlatError as error:
         return error
 
