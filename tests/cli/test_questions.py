@@ -122,6 +122,7 @@ LOG = """\
 [I] Compute Clock Rate: {clock} GHz
 [I] Created input binding for input with dimensions {dims}
 [I] Latency: min = {low} ms, max = 99 ms, mean = {all} ms, median = {all} ms
+[I] End-to-End Host Latency: min = {low} ms, max = 99 ms, mean = 77 ms, median = 77 ms
 [I] Enqueue Time: min = 0.01 ms, max = 1 ms, mean = 0.1 ms, median = {enqueue} ms
 [I] GPU Compute Time: min = {low} ms, max = 99 ms, mean = {gpu} ms, median = {gpu} ms
 """
