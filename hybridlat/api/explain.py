@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from hybridlat.api.explain_log import Circumstance, Run, clock_hz, modes_of, read_run
 from hybridlat.api.sources import Item, Opened, Query
 from hybridlat.api.sweep import image_shapes
-from hybridlat.errors import HybridlatError, InputError
+from hybridlat.errors import HybridlatError, InputError, NetworkError
 from hybridlat.estimate.predict.source import copied_bytes
 from hybridlat.model.conformal import normal_quantile
 from hybridlat.report.explain import Explanation, Stated, Suspect
@@ -97,7 +97,13 @@ def explain(predictor: Any, source: Any, measured: float | StrPath, query: Query
             return replace(base, kind=one.kind, text=text, latency_us=us) if us else None
 
     grown, stated, copies_us = 1.0, list[Stated](), run.copies_us
-    estimate = predict(own, replace(query, describe=True))
+    try:
+        estimate = predict(own, replace(query, describe=True))
+    except NetworkError:  # sizes that the file leaves open are those of the run
+        if not run.log.shapes or query.batch or query.shapes:
+            raise
+        query = replace(query, shapes=run.log.shapes)
+        estimate = predict(own, replace(query, describe=True))
     base = _case("as predicted", "as predicted", estimate)
     for one in run.stated(own, query, _shapes(Item(source).opened(query))):
         changed = case_of(one) or base

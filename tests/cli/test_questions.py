@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 from click.testing import CliRunner, Result
 
@@ -17,6 +18,7 @@ from hybridlat.cli.explain import explain
 from hybridlat.cli.predict import compare
 from hybridlat.cli.sweep import sweep
 from hybridlat.errors import InputError
+from hybridlat.onnx_io.file import shipped_networks
 
 L4, ORIN = "l4/tensorrt/fp16", "orin-nano/tensorrt/fp16"
 CPU, SMALL = "epyc-26-2/onnxruntime-1.31/fp32/1t", {"input": (1, 3, 160, 160)}
@@ -154,6 +156,21 @@ def test_a_log_of_trtexec_settles_what_it_states(
     assert (body["verdict"], body["cause"]) == ("explained", cause)
     assert cause in [one["kind"] for one in body["stated"]]
     assert unsuspected not in [one["kind"] for one in body["suspects"]]
+
+
+def test_sizes_that_a_file_leaves_open_are_those_of_the_log() -> None:
+    model = onnx.load(str(shipped_networks()["resnet18"]))
+    (sizes,) = (one.type.tensor_type.shape.dim for one in model.graph.input)
+    for axis, name in ((0, "n"), (2, "h"), (3, "w")):
+        sizes[axis].dim_param = name
+    onnx.save(model, "open.onnx")
+    estimate = Predictor(L4_86).predict("open.onnx", shapes={"input": (4, 3, 192, 256)})
+    ms = (estimate.latency_us or 0.0) / 1e3
+    fields = {"options": "--fp16", "device": "NVIDIA L4", "clock": 2.04, "enqueue": 0.01}
+    same = {"dims": "4x3x192x256", "all": ms, "gpu": ms, "low": ms}
+    Path("run.log").write_text(LOG.format(**fields | same))
+    explained = Predictor(L4_86).explain("open.onnx", "run.log")
+    assert (explained.verdict, explained.estimate.batch, explained.stated) == ("normal", 4, ())
 
 
 def test_an_option_of_a_run_is_a_circumstance_and_a_broken_log_is_refused() -> None:
