@@ -54,14 +54,14 @@ class Estimates(list[Any]):
     __slots__ = ()
 
     def __str__(self) -> str:
-        return str(_views().text_of_many(self))
+        return str(Shown.reports().text_of_many(self))
 
     def _repr_html_(self) -> str:
-        return str(_views().notebook_of_many(self))
+        return str(Shown.reports().notebook_of_many(self))
 
     def to_frame(self) -> Any:
         """As ``hybridlat.to_frame``: one row for each."""
-        return _views().to_frame(self)
+        return Shown.reports().to_frame(self)
 
 
 ALL, NOTHING = 0.995, 1e-9
