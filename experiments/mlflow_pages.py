@@ -8,7 +8,6 @@ It needs Debian's chromium and chromium-driver, and ``pip install selenium pillo
 from __future__ import annotations
 
 import argparse
-import contextlib
 import io
 import json
 import shutil
@@ -17,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -47,40 +46,31 @@ def record(target: str, folder: Path) -> None:
 
 
 @contextmanager
-def served(store: Path) -> Iterator[str]:
-    """The address that ``hybridlat mlflow`` prints, once there is something."""
-    words = [sys.executable, "-m", "hybridlat", "mlflow", "--store", str(store)]
-    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stdout is not None
-            address = urlsplit(server.stdout.readline().strip())
-            while server.poll() is None:
-                with contextlib.suppress(OSError):
-                    socket.create_connection((address.hostname, address.port)).close()
-                    break
-                time.sleep(0.5)
-            yield address.geturl()
-        finally:
-            server.terminate()
-
-
-@contextmanager
-def browser() -> Iterator[Any]:
-    """A Chromium whose pages are 1600 × 1000."""
+def opened(store: Path) -> Iterator[tuple[Any, str]]:
+    """A Chromium of 1600 × 1000, and the address that ``hybridlat mlflow`` prints, answering."""
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
 
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium")
-    for word in ("headless=new", "disable-dev-shm-usage", "no-sandbox"):
-        options.add_argument(f"--{word}")
-    driver = webdriver.Chrome(options, Service(shutil.which("chromedriver")))
-    try:
+    words = [sys.executable, "-m", "hybridlat", "mlflow", "--store", str(store)]
+    with ExitStack() as stack:
+        started = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        server = stack.enter_context(started)
+        stack.callback(server.terminate)
+        address = urlsplit(server.stdout.readline().strip())
+        options = webdriver.ChromeOptions()
+        options.binary_location = shutil.which("chromium")
+        for word in ("headless=new", "disable-dev-shm-usage", "no-sandbox"):
+            options.add_argument(f"--{word}")
+        driver = webdriver.Chrome(options, Service(shutil.which("chromedriver")))
+        stack.callback(driver.quit)
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", SIZE)
         driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": CLOSED})
-        yield driver
-    finally:
-        driver.quit()
+        while server.poll() is None:
+            with socket.socket() as probe:
+                if not probe.connect_ex((address.hostname, address.port)):
+                    break
+            time.sleep(0.5)
+        yield driver, address.geturl()
 
 
 def keep(png: bytes, file: Path) -> None:
@@ -123,7 +113,7 @@ if __name__ == "__main__":
     if not store.with_name("mlflow.db").exists():
         record(chosen.target, chosen.folder)
     kept = tracking.open_tracker(str(store))
-    with served(store) as address, browser() as driver:
+    with opened(store) as (driver, address):
         for name, page in pages(Target.parse(chosen.target), kept, address).items():
             driver.get("about:blank")
             driver.get(page)
