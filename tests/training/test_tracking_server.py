@@ -268,7 +268,7 @@ def test_a_team_on_postgresql(
         assert trained.accepted and f"{address}/#/experiments/" in messages[-1]
         client: Any = mlflow.MlflowClient()
         for run_id in (trained.mlflow_run, evaluation.rows[0].mlflow_run):
-            assert client.get_run(run_id).data.params["target"] == str(TARGET)
+            assert client.get_run(run_id).data.tags["target"] == str(TARGET)
         kept = [path.name for path in (tmp_path / "artifacts").rglob("*") if path.is_file()]
         assert {"MLmodel", "model.json", "composition.json", "held_out.json"} <= set(kept)
         assert not [name for name in kept if name.endswith(".pkl")]
