@@ -19,7 +19,7 @@ from hybridlat.graph.network import Constant, Network, TensorType
 
 def one_form(network: Network, further: tuple[Pass, ...] = ()) -> Rewritten:
     """The network with one form for each computation, and what ``further`` passes make of it."""
-    return rewritten(network, (*_PASSES, *further))
+    return rewritten(network, (*FORMS, *further))
 
 
 def _nothing(v: View, places: Sequence[int]) -> Iterator[Match]:
@@ -193,7 +193,7 @@ def _concats(v: View, places: Sequence[int]) -> Iterator[Match]:
             yield Match(tuple(sorted(members)), (replace(node, inputs=tuple(inputs)),))
 
 
-_PASSES: tuple[Pass, ...] = (
+FORMS: tuple[Pass, ...] = (
     (frozenset({"Attention"}), attentions),
     (frozenset({"Slice", "Reshape", "Concat", "Expand", "Tile", "AveragePool"}), _nothing),
     (frozenset({"Slice"}), _splits),

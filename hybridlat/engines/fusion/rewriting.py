@@ -106,8 +106,9 @@ def _replaced(old: Rewritten, matches: Iterator[Match]) -> Rewritten:
     nodes, origins = [nodes[i] for i in kept], [origins[i] for i in kept]
     made = {*network.inputs, *[out for node in nodes for out in node.outputs]}
     read = {name for node in nodes for name in node.inputs}
+    outputs = tuple([name for name in dict.fromkeys(read_now(network.outputs)) if name in made])
     new = replace(
-        network, nodes=tuple(nodes), outputs=tuple(dict.fromkeys(read_now(network.outputs))),
+        network, nodes=tuple(nodes), outputs=outputs,
         types={name: type_ for name, type_ in types.items() if name in made},
         constants={name: c for name, c in constants.items() if name in read},
     )  # fmt: skip

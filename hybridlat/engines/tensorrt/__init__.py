@@ -6,14 +6,15 @@ where they know it (``paddle-tensorrt-8.0``), else the year of the measurement o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from hybridlat.engines import device_sheets
-from hybridlat.engines.fusion.forms import BUILT, PARTS, one_form
+from hybridlat.engines.fusion.forms import BUILT, FORMS, PARTS
 from hybridlat.engines.fusion.groups import lowered_of, traced
 from hybridlat.engines.fusion.rewriter import apply, in_force, unknown_operators
+from hybridlat.engines.fusion.rewriting import Match, Rewritten, View
 from hybridlat.engines.tensorrt.fusion_rules import CLASSIC, RULES, compiled, rules_of
 from hybridlat.errors import TargetError
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
@@ -35,6 +36,7 @@ _FOREIGN = (
     "kernels are named nowhere, and stand here as TensorRT-RTX makes them"
 )
 _FLOATS, _CODES = ("float32", "float16", "bfloat16"), (1, 10, 16)  # names of types, and ONNX's
+_QUANTISERS = frozenset({"QuantizeLinear", "DequantizeLinear"})
 _INTEGERS = ("int8", "uint8", "int16", "uint16")
 
 
@@ -46,17 +48,15 @@ def lower(network: Network, target: Target) -> Lowered:
     Operators that no rule names stay kernels of their own, and the warnings name them.
     """
     is_half, target = _is_half(target), _as_tensorrt(target)
-    plain, kept = without_quantisation(network)
-    places: tuple[tuple[int, ...], ...] = tuple([(place,) for place in kept])
+    written = without_quantisation(network)
     compiles, region = _compiles(target), frozenset[int]()
     if target.engine == CLASSIC:
-        written = one_form(plain, BUILT)
+        written = written.then((*FORMS, *BUILT))
         compiles = compiles and not _NORMS.isdisjoint(node.op for node in written.network.nodes)
         if not compiles:
             written = written.then(PARTS)
             region = compiled(written.network) if _compiles(target) else region
-        plain = written.network
-        places = tuple([tuple([kept[i] for i in held]) for held in written.origins])
+    plain = written.network
     whole = "int8" if target.precision == "int8" else "float16"
     typed = in_precision(plain, whole if is_half else "float32")
     rules = rules_of(target.engine, compiles=compiles, region=region)
@@ -65,7 +65,7 @@ def lower(network: Network, target: Target) -> Lowered:
     if compiles and target.engine == CLASSIC:
         warnings += (_FOREIGN,)
     lowered = lowered_of(plain, groups, f"rules {target.runtime}", warnings)
-    return traced(lowered, places, network)
+    return traced(lowered, written.origins, network)
 
 
 def identity(target: Target) -> str:
@@ -164,48 +164,34 @@ def in_precision(network: Network, dtype: str) -> Network:
     )
 
 
-def without_quantisation(network: Network) -> tuple[Network, tuple[int, ...]]:
-    """The network as it was before it was quantised, and its nodes' positions in what is given.
+def without_quantisation(network: Network) -> Rewritten:
+    """The network as it was before it was quantised.
 
     Engines take QuantizeLinear and DequantizeLinear for a note of where to compute in whole numbers
     and run neither between two kernels that do.
     """
+    whole = Rewritten(network, tuple([(i,) for i in range(len(network.nodes))]))
+    ops = frozenset([node.op for node in network.nodes])
+    return whole if _QUANTISERS.isdisjoint(ops) else whole.then(((ops, _quantisers),))
+
+
+def _quantisers(v: View, places: Sequence[int]) -> Iterator[Match]:
+    """What quantises, dequantises, or arranges a weight that was stored in whole numbers."""
     stands_for: dict[str, str] = {}
-    kept: list[int] = []
-    constants = dict(network.constants)
     real_weights: set[str] = set()
-    for position, node in enumerate(network.nodes):
-        if real_weights.intersection(node.inputs) and constants.keys() >= {*node.inputs} - {""}:
-            made_here = [out for out in node.outputs if out]  # it arranges a weight: once
-            real_weights.update(made_here)
-            constants.update((out, Constant(network.types[out])) for out in made_here)
-            continue
-        if node.op not in ("QuantizeLinear", "DequantizeLinear") or node.domain:
-            kept.append(position)
-            continue
-        source, made = node.inputs[0], node.outputs[0]
-        if source in constants:  # a weight that is stored in whole numbers
-            constants[made] = Constant(network.types[made])
-            real_weights.add(made)
-        elif network.type_of(stands_for.get(source, source)).dtype in _INTEGERS:
-            kept.append(position)  # whole numbers from outside: they have to become floats
-        else:
-            stands_for[made] = stands_for.get(source, source)
-    if len(kept) == len(network.nodes):
-        return network, tuple(kept)
-
-    def real(names: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(stands_for.get(name, name) for name in names)
-
-    nodes = tuple(replace(network.nodes[i], inputs=real(network.nodes[i].inputs)) for i in kept)
-    read = {name for node in nodes for name in node.inputs}
-    made_now = {*network.inputs, *(out for node in nodes for out in node.outputs)}
-    outputs = tuple([name for name in dict.fromkeys(real(network.outputs)) if name in made_now])
-    plain = replace(
-        network,
-        nodes=nodes,
-        outputs=outputs,
-        types={name: type_ for name, type_ in network.types.items() if name in made_now},
-        constants={name: c for name, c in constants.items() if name in read},
-    )
-    return plain, tuple(kept)
+    for position in places:
+        node = v.nodes[position]
+        source, made = node.inputs[0] if node.inputs else "", [out for out in node.outputs if out]
+        is_quantiser = node.op in _QUANTISERS
+        is_arranged = bool(real_weights.intersection(node.inputs)) and not any(
+            name in v.types and name not in real_weights for name in node.inputs
+        )
+        if is_arranged or (is_quantiser and source in v.network.constants):
+            real_weights.update(made)
+            weights = {out: Constant(v.types[out]) for out in made}
+            yield Match((position,), constants=weights, stands_for={out: out for out in made})
+        elif is_quantiser:
+            real = stands_for.get(source, source)
+            if v.network.type_of(real).dtype not in _INTEGERS:  # else it is whole from outside
+                stands_for[made[0]] = real
+                yield Match((position,), stands_for={made[0]: real})
