@@ -8,9 +8,15 @@ from pathlib import Path
 
 from hybridlat.graph.builder import NetworkBuilder
 from hybridlat.graph.network import Network
+from hybridlat.graph.normal import local_form, written
 
 ROOT = Path(__file__).resolve().parents[1]
 NETS = ROOT / "data" / "nets"
+
+
+def normal_form(network: Network) -> Network:
+    """The network in its normal form, as files are read."""
+    return written(replace(network, nodes=tuple(map(local_form, network.nodes))))
 
 
 class Builder(NetworkBuilder):

@@ -55,11 +55,6 @@ def _says_nothing(op: str, name: str, value: AttributeValue) -> bool:
     return op in _OF_WINDOWS and _WINDOWS.get(name) == value
 
 
-def normal_form(network: Network) -> Network:
-    """The network in its normal form."""
-    return written(replace(network, nodes=tuple(map(local_form, network.nodes))))
-
-
 def written(network: Network) -> Network:
     """The normal form of a network whose operators have theirs (``local_form``) already."""
     w = Writing(network)

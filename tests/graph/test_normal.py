@@ -10,14 +10,13 @@ from hybridlat.engines import onnxruntime as engine
 from hybridlat.errors import NetworkError
 from hybridlat.graph.forms import FORMS
 from hybridlat.graph.network import Network
-from hybridlat.graph.normal import normal_form
 from hybridlat.graph.operators import SET, plain_version
 from hybridlat.graph.signature import sign
 from hybridlat.graph.signature_reading import read
 from hybridlat.onnx_io import load, nodes, read_network, to_onnx
 from hybridlat.onnx_io import read as reading
 from hybridlat.schema.target import Target
-from tests.networks import NETS, Builder
+from tests.networks import NETS, Builder, normal_form
 from tests.onnx_io.test_reading_shapes import model
 from tests.strategies import networks
 

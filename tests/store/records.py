@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from hybridlat.graph.normal import normal_form
 from hybridlat.graph.signature import sign
 from hybridlat.schema.measurement import Breakdown, Kind, Measurement, Visit
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
-from tests.networks import branches, classifier, conv_relu, residual_block
+from tests.networks import branches, classifier, conv_relu, normal_form, residual_block
 
 TARGET = Target("fake", "fake-1.0", "fp32", 1)
 OTHER = Target.parse("h100/tensorrt-8.6/fp16")
