@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 
 from hybridlat.errors import InputError
@@ -50,7 +49,7 @@ def register(
             f"{scratch}/model", loader_module=_LOADER, data_path=str(folder),
             signature=saved.ModelSignature(Schema(inputs), Schema(outputs)),
             input_example=pandas.DataFrame({"path": ["resnet18"], "batch": [1]}),
-            pip_requirements=[f"hybridlat=={metadata.version('hybridlat')}"],
+            pip_requirements=[],  # an index may have another package of hybridlat's name
         )  # fmt: skip
         client.log_artifacts(run.id, f"{scratch}/model", "model")
         if not client.search_registered_models(f"name = '{name}'"):
