@@ -18,7 +18,7 @@ NAMES = ("bvlc_alexnet", "hgnetv2_b0", "mobilenetv4_conv_small", "repvgg_a1")
     "target",
     [
         "t4/tensorrt/fp16",  # a law of public timings
-        "orin-nano/tensorrt-trtutils/fp16",
+        "orin-nano/tensorrt/fp16",
         "v100/tensorrt/fp16",  # a model of single convolutions at batches 1 and 32 and more
         "rtx-4090/torch-2.9/amp",  # timings at batches of 128 and more
         "rtx-4090/torch-compile-2.9/amp",
