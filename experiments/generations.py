@@ -93,7 +93,7 @@ def main() -> None:
     ])  # fmt: skip
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache/whole_networks")
     given = parser.parse_args()
-    tables = importlib.import_module("13_whole_networks")
+    tables = importlib.import_module("whole_networks")
     tables.one_thread()
     world = tables.load(given.family, given.data, given.cache, re.compile(""), silent)
     medians = defaultdict(list)

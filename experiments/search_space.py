@@ -1,4 +1,4 @@
-"""A space of blocks that was measured once, kept as a file: what ``12_search.py`` searches in.
+"""A space of blocks that was measured once, kept as a file: what ``budget_search.py`` searches in.
 
 The file holds every block of ``MOBILENET`` at one image size as the cells that it adds, what the
 target's model said of every cell before anything was measured, what measuring each came to, and

@@ -1,4 +1,4 @@
-"""Ways to know latencies in a search, the search, and how it came out; see ``12_search.py``."""
+"""Ways to know latencies in a search, the search, and how it came out; see ``budget_search.py``."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def test_a_page_names_the_figures_that_were_made(page: str) -> None:
 
 
 def test_the_file_and_the_picture_are_what_the_script_makes_of_the_records() -> None:
-    script = load("23_front_picture")
+    script = load("front_picture")
     assert script.figures() == VALUES
     assert script.PICTURE.read_text(encoding="utf-8") == script.picture(VALUES)
     for page, text in script.front_pages.written(VALUES).items():

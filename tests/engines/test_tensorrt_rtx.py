@@ -22,7 +22,7 @@ NEEDS_COMPILER = pytest.mark.skipif(
 )
 
 
-EXPERIMENT = load("04_tensorrt_fusion")
+EXPERIMENT = load("tensorrt_fusion")
 
 
 @cache

@@ -19,7 +19,7 @@ TABLES = [DATA / name for name in ("whole_networks", "gpu_networks", "gpu_networ
 @pytest.mark.skipif(not TABLES[-1].is_dir(), reason="no public tables beside the checkout")
 def test_no_network_is_quicker_than_its_bytes(tmp_path: Path) -> None:
     """Of cards with large last caches, whose memory alone would take longer than was measured."""
-    script, tables = load("generations"), load("13_whole_networks")
+    script, tables = load("generations"), load("whole_networks")
     world = tables.load("tensorrt", TABLES, tmp_path, re.compile(""), silent)
     generation, cards = script.BY["generation"], ("ada", "blackwell", "hopper")
     new = [row for row in world.rows if generation(row.target.device) in cards]

@@ -7,7 +7,7 @@ import pytest
 
 from tests.experiments.scripts import FOLDER, load
 
-fine = load("02_two_modes")
+fine = load("two_modes")
 
 
 def test_a_made_jump_is_found() -> None:

@@ -7,7 +7,7 @@ tensor as an output: so the shapes too are the engine's own.
 
 That takes tens of milliseconds, most of what a candidate of a search costs; ``rules`` take less
 than one. They are used under the versions, and with the width of blocks, that
-``rules_checked.json`` lists: those for which ``experiments/24_quick_lowering.py`` held them to the
+``rules_checked.json`` lists: those for which ``experiments/quick_lowering.py`` held them to the
 engine, network by network. The first network of a process is checked all the same, then one after
 50, 100, 200 … more. A difference ends the use of rules in the process.
 """

@@ -8,7 +8,7 @@ engine, and so they do where the engine fuses what no rule here describes: each 
 ``UncoveredError`` with its reason beside it.
 
 Facts: ONNX Runtime's documentation and sources (NCHWc transformer, fusions of convolutions), and
-its answers for the networks of ``experiments/24_quick_lowering.py``.
+its answers for the networks of ``experiments/quick_lowering.py``.
 """
 
 from __future__ import annotations

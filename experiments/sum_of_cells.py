@@ -5,11 +5,11 @@ engine's own graph, by its kernels, and by the layers of the file one by one, on
 Networks and cells are measured together, in batches, between runs of a reference network; the
 networks are measured once more afterwards for the noise floor.
 
-    python experiments/01_sum_of_cells.py measure --store sqlite:///records.db   # about 30 min
-    python experiments/01_sum_of_cells.py sweep   --store sqlite:///records.db   # about 16 min
-    python experiments/01_sum_of_cells.py pack    --store sqlite:///records.db   # to data/packs
-    python experiments/01_sum_of_cells.py report  --store sqlite:///records.db
-    python experiments/01_sum_of_cells.py report                  # from the pack in data/packs
+    python experiments/sum_of_cells.py measure --store sqlite:///records.db   # about 30 min
+    python experiments/sum_of_cells.py sweep   --store sqlite:///records.db   # about 16 min
+    python experiments/sum_of_cells.py pack    --store sqlite:///records.db   # to data/packs
+    python experiments/sum_of_cells.py report  --store sqlite:///records.db
+    python experiments/sum_of_cells.py report                  # from the pack in data/packs
 
 A run that is cut off goes on where it stopped.
 """
@@ -186,7 +186,7 @@ def write_pack(store: Store, folder: Path) -> Path:
         clean.export(
             folder,
             backend.target,
-            source="measured by experiments/01_sum_of_cells.py",
+            source="measured by experiments/sum_of_cells.py",
             licence="Apache-2.0",
         )
     return folder / backend.target.folder

@@ -1,6 +1,6 @@
 """How far apart versions and precisions of one engine are on one device.
 
-    python experiments/25_versions_apart.py [--data DIR] [--store FILE [--measure NET.onnx ...]]
+    python experiments/versions_apart.py [--data DIR] [--store FILE [--measure NET.onnx ...]]
 
 ``--data`` (``../shared/data``) holds ``whole_networks``. For each pair of targets that differ in
 version or precision alone: the median ratio of their latencies over the same networks, the standard

@@ -1,6 +1,6 @@
 """How good predictions are on GPUs that others measured: every regime, ours and every baseline.
 
-    python experiments/09_replay_gpus.py [--data ../shared/data] [--keep DIR]
+    python experiments/replay_gpus.py [--data ../shared/data] [--keep DIR]
 
 Imports the public convolution data into a store made for the purpose, judges each GPU as
 `hybridlat evaluate --target T` does, and prints one table. Models learn from 300, from 3,000 and

@@ -1,7 +1,7 @@
 """Do the rules lower never-seen networks as ONNX Runtime does, and how quickly?
 
-    python experiments/24_quick_lowering.py agree [--networks 1000] [--set NAME] [--write]
-    python experiments/24_quick_lowering.py rates [--networks 1000] [--set NAME]
+    python experiments/quick_lowering.py agree [--networks 1000] [--set NAME] [--write]
+    python experiments/quick_lowering.py rates [--networks 1000] [--set NAME]
 
 ``agree`` asks the installed engine for every network of five sets and compares the rules' answer
 kernel by kernel; it ends with 1 where one differs. ``--write`` enters the engine's version into the

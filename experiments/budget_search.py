@@ -1,8 +1,8 @@
 """A search under a latency budget, and what it costs to know the latencies: experiments/search.md.
 
-    python experiments/12_search.py measure                 # real time, minutes: writes the space
-    python experiments/12_search.py search [--storage URL]  # one search, resumed where it stopped
-    python experiments/12_search.py report                  # all ways to know latencies, all seeds
+    python experiments/budget_search.py measure  # real time, minutes: writes the space
+    python experiments/budget_search.py search [--storage URL]  # one search, resumed where it stopped
+    python experiments/budget_search.py report  # all ways to know latencies, all seeds
 
 Optuna's NSGA-II searches 5,000 networks of ``MOBILENET`` (``block_spaces.py``) for the best score
 under a budget. The score is a stand-in for accuracy that costs nothing (``search_space.entropy``).

@@ -1,7 +1,7 @@
 """How well does a machine that nobody calibrated answer, after 0, 1, 3, 10 whole networks?
 
-    python experiments/16_new_machine.py [--pack DIR] [--loops FILE] [--draws 40]
-    python experiments/16_new_machine.py --measure DIR [--minutes 7]
+    python experiments/new_machine.py [--pack DIR] [--loops FILE] [--draws 40]
+    python experiments/new_machine.py --measure DIR [--minutes 7]
 
 Records of a machine are played as those of a new one: its own composition, its model and its whole
 networks are left out. It composes by the plain sum and what a machine lends, as `predict` does
@@ -244,7 +244,7 @@ def measure(folder: Path, minutes: float) -> None:
     (folder / "loops.json").write_text(json.dumps(loops, indent=1) + "\n")
     with Store(store) as opened:
         opened.export(
-            folder / "records", target, source="measured by experiments/16_new_machine.py",
+            folder / "records", target, source="measured by experiments/new_machine.py",
             licence="Apache-2.0",
         )  # fmt: skip
 

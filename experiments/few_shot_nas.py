@@ -1,6 +1,6 @@
 """Few measured networks of a GPU left out, in two search spaces: experiments/few_shot_nas.md.
 
-    python experiments/20_few_shot_nas.py [--data DIR] [--space NAME ...]
+    python experiments/few_shot_nas.py [--data DIR] [--space NAME ...]
 
 ``--data`` holds the tables of NAS-Bench-201 and FBNet latencies that the authors of HELP published
 (``../shared/data``: ``nasbench201/networks.parquet``, ``fbnet/networks.parquet``). The law of

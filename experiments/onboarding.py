@@ -1,10 +1,10 @@
 """A machine that no pack knows, learned in ten minutes for real, and judged on other networks.
 
-    python experiments/21_onboarding_here.py prepare --to DIR     # minutes of fitting, no measuring
-    python experiments/21_onboarding_here.py onboard --to DIR [--budget 600]
-    python experiments/21_onboarding_here.py judge   --to DIR [--gated 20]
-    python experiments/21_onboarding_here.py record  --to DIR     # then again: a second turn
-    python experiments/21_onboarding_here.py loop    --to DIR     # half a minute, as often as liked
+    python experiments/onboarding.py prepare --to DIR     # minutes of fitting, no measuring
+    python experiments/onboarding.py onboard --to DIR [--budget 600]
+    python experiments/onboarding.py judge   --to DIR [--gated 20]
+    python experiments/onboarding.py record  --to DIR     # then again: a second turn
+    python experiments/onboarding.py loop    --to DIR     # half a minute, as often as liked
 
 ``prepare`` splits the networks of ``data/nets`` in halves by their names, and trains the model that
 is transferred from once more on its pack, without the cells and kernels of the networks that judge:

@@ -1,7 +1,7 @@
 """Both modes of a convolution's latency on a CPU, measured at fine steps of channels and size.
 
-    python experiments/02_two_modes.py                # the table and the picture of two_modes.md
-    python experiments/02_two_modes.py measure        # the sweep anew on this machine, minutes
+    python experiments/two_modes.py                # the table and the picture of two_modes.md
+    python experiments/two_modes.py measure        # the sweep anew on this machine, minutes
 
 The staircase: a kernel computes its output block by block. The jumps: another kernel is chosen
 where channels are no multiple of what the hardware likes. A series differs in one thing only. Each
@@ -278,7 +278,7 @@ def sweep(budget_s: float) -> None:
             store.add(structs.replace(r, visits=tuple(map(thinned, r.visits))) for r in records)
             failed = sum(r.latency_us is None for r in records)
             print(f"{len(records)} records, {failed} failures")
-            for pack in store.export(SWEEP, source="02_two_modes.py measure"):
+            for pack in store.export(SWEEP, source="two_modes.py measure"):
                 print(pack)
 
 

@@ -1,7 +1,7 @@
 """Pictures of the terminal and of the page that ``--html`` writes, taken in a real Chromium.
 
-    python experiments/22_report_page.py                        the picture of the front page
-    python experiments/22_report_page.py --to DIR NET.onnx ...  light, dark, wide, narrow; terminal
+    python experiments/report_page.py                        the picture of the front page
+    python experiments/report_page.py --to DIR NET.onnx ...  light, dark, wide, narrow; terminal
 
 Needs chromium with its driver, and selenium. The answers are those of the shipped CPU pack: nothing
 is measured.

@@ -1,6 +1,6 @@
 """How much of each term of a family's law tasks share: ``sharing`` in ``data/families.toml``.
 
-    python experiments/28_family_shares.py [--family NAME] [--data DIR ...] [--cache DIR]
+    python experiments/family_shares.py [--family NAME] [--data DIR ...] [--cache DIR]
 
 Maximises the marginal likelihood of the tables in ``--data`` (Rasmussen and Williams 2006, chapter
 5), the law linearised at its mode, over the variance of every term and relation between tasks, with
@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache/whole_networks")
     parser.add_argument("--steps", type=int, default=40)
     given = parser.parse_args()
-    tables = importlib.import_module("13_whole_networks")
+    tables = importlib.import_module("whole_networks")
     world = tables.load(given.family, given.data, given.cache, re.compile(""), silent)
     embedding = embedding_of(given.family)
     hyper = embedding.hyper

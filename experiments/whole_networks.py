@@ -1,6 +1,6 @@
 """What whole networks teach: every table of experiments/gpus.md, its picture and its runs.
 
-    python experiments/13_whole_networks.py --write [--mlflow URI] [--models DIR [--models-alone]]
+    python experiments/whole_networks.py --write [--mlflow URI] [--models DIR [--models-alone]]
         [--data DIR ...] [--cache DIR] [--family NAME ...] [--targets REGEX] [--draws 5]
 
 ``--data`` holds networks.parquet and nets.tar.gz (``../shared/data/whole_networks`` and

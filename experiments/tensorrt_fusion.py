@@ -1,6 +1,6 @@
 """How well the table of TensorRT's fusion rules agrees with TensorRT-RTX's compiler.
 
-``python experiments/04_tensorrt_fusion.py [--nets DIR --answers DIR] [--engines DIR] [--record]``
+``python experiments/tensorrt_fusion.py [--nets DIR --answers DIR] [--engines DIR] [--record]``
 
 Prints the tables of experiments/tensorrt_fusion.md: the share of operators in identical groups,
 FP32 and FP16, for the networks that shaped the rules and for those that did not, and every kind of

@@ -1,6 +1,6 @@
 """How near an answer is on a machine that was never measured: predictions against plain loops.
 
-    python experiments/27_first_sight.py NET.onnx ... --stores DIR [--together]
+    python experiments/first_sight.py NET.onnx ... --stores DIR [--together]
 
 Each network is predicted in a process and an empty store of its own, between two plain loops before
 and two after, each in a process of its own; the truth is the mean of the middle two. ``--together``

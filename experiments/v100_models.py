@@ -1,6 +1,6 @@
 """Train the V100 TensorRT models that ship in models/, and say how good they are.
 
-    python experiments/03_v100_models.py [--data ../shared/data/v100_tensorrt_conv] [--out models]
+    python experiments/v100_models.py [--data ../shared/data/v100_tensorrt_conv] [--out models]
 
 One model per precision from every convolution of the public data set: all batch sizes, regular and
 depthwise, with and without the fused sum. First a fifth of the rows, drawn at random, is held out:
@@ -88,7 +88,7 @@ def main() -> None:
         card = {
             "target": str(target), "held_out": metrics, "date": arguments.date,
             "data": "v100_tensorrt_conv: alibaba/lightweight-neural-architecture-search 8ccaf88",
-            "command": "python experiments/03_v100_models.py",
+            "command": "python experiments/v100_models.py",
             "versions": {
                 "python": platform.python_version(),
                 **{name: version(name) for name in ("numpy", "scikit-learn")},

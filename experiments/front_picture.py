@@ -1,6 +1,6 @@
 """Every figure of accuracy that README and pages name, in one file, and the picture of the README.
 
-    python experiments/23_front_picture.py [--draw]
+    python experiments/front_picture.py [--draw]
 
 Judges every network of the CPU's committed pack as ``hybridlat evaluate`` does: held out in one of
 five folds by its name, no cell of it and no kernel of its cells among what was learned from. The
@@ -39,13 +39,13 @@ BASELINES = ("kernel_forest", "roofline", "flops_linear", "layerwise_learned", "
 REGIMES = ("measured", "unseen", "gated@5%")
 VM = "two cores of a virtual AMD EPYC"
 SOURCES = {
-    "cpu": ("23_front_picture.py", "2026-11-26", f"{VM}; records of another, epyc-26-2"),
-    "networks": ("13_whole_networks.py", "2026-11-26", VM),
-    "few-shot": ("20_few_shot_nas.py", "2026-11-22", "not noted"),
-    "sheet": ("13_whole_networks.py --models models", "2026-11-26", VM),
-    "cells": ("09_replay_gpus.py", "2026-11-21", VM),
-    "sum": ("01_sum_of_cells.py report", "2026-11-21", VM),
-    "onboarding": ("21_onboarding_here.py judge", "2026-11-23", "two cores of a virtual Xeon"),
+    "cpu": ("front_picture.py", "2026-11-26", f"{VM}; records of another, epyc-26-2"),
+    "networks": ("whole_networks.py", "2026-11-26", VM),
+    "few-shot": ("few_shot_nas.py", "2026-11-22", "not noted"),
+    "sheet": ("whole_networks.py --models models", "2026-11-26", VM),
+    "cells": ("replay_gpus.py", "2026-11-21", VM),
+    "sum": ("sum_of_cells.py report", "2026-11-21", VM),
+    "onboarding": ("onboarding.py judge", "2026-11-23", "two cores of a virtual Xeon"),
 }
 """Script, date of the last run, and machine."""
 GPUS = {
@@ -228,7 +228,7 @@ def main() -> None:
     }
     made = {key: {"value": value, "source": source_of(key)} for key, value in found.items()}
     document = {
-        "made_by": "python experiments/23_front_picture.py",
+        "made_by": "python experiments/front_picture.py",
         "sources": named,
         "figures": made,
     }
