@@ -1,7 +1,7 @@
 """A search under a latency budget, and what it costs to know the latencies: experiments/search.md.
 
     python experiments/budget_search.py measure  # real time, minutes: writes the space
-    python experiments/budget_search.py search [--storage URL]  # one search, resumed where it stopped
+    python experiments/budget_search.py search [--storage URL]  # one, resumed where it stopped
     python experiments/budget_search.py report  # all ways to know latencies, all seeds
 
 Optuna's NSGA-II searches 5,000 networks of ``MOBILENET`` (``block_spaces.py``) for the best score
