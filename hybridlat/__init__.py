@@ -36,6 +36,15 @@ def _reports() -> Any:
     return views
 
 
+def _load_pyfunc(data_path: str) -> Any:
+    """A model of MLflow's registry, which calls this name."""
+    from pathlib import Path
+
+    from hybridlat.api.served_model import ServedModel
+
+    return ServedModel(Path(data_path))
+
+
 Shown.reports = _reports
 __getattr__, _HOMES = lazy(__name__)
 __all__ = ["__version__", *_HOMES]

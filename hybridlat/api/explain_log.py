@@ -81,9 +81,9 @@ class Run:
         most_hz = self.log.clock_hz
         return most_hz is None or clock_hz(target) <= most_hz * _SAME_CLOCK
 
-    def stated(self, asked: Target, query: Query, shapes: Shapes) -> Iterator[Circumstance]:
-        """What the log states otherwise than ``asked`` and ``shapes``, each on top of the last."""
-        own, target = asked, self.target
+    def stated(self, written: Target, query: Query, shapes: Shapes) -> Iterator[Circumstance]:
+        """What the log states otherwise than ``written`` and ``shapes``, one on the other."""
+        own, target = written, self.target
         if not self.allows(target):
             target = max(filter(self.allows, modes_of(target)), key=clock_hz, default=target)
         moved = "power mode" if target.device != self.target.device else "device"
@@ -121,7 +121,7 @@ def modes_of(target: Target) -> list[Target]:
     return [replace(target, device=name) for name in names]
 
 
-def read_run(file: Path, asked: Target) -> Run:
+def read_run(file: Path, own: Target) -> Run:
     """The run that a log holds; InputError where it holds none or several, or states no latency."""
     try:
         log, *others = read_runs(text_of(file))
@@ -129,16 +129,16 @@ def read_run(file: Path, asked: Target) -> Run:
         if others or log.median_us is None:
             why = f"{1 + len(others)} runs" if others else why
             raise InputError(f"{file} is no whole log of one run of trtexec: {why}")
-        target = target_of(log.fields, asked)
+        target = target_of(log.fields, own)
         if name := log.fields.get("device", ""):
             with suppress(Refusal):  # of a board that is another
                 target = replace(target, device=board_of(name, *log.board, "")[0])
             with suppress(Refusal):
-                target = replace(target, device=board_of(name, *log.board, asked.device)[0])
+                target = replace(target, device=board_of(name, *log.board, own.device)[0])
     except OSError as error:
         raise InputError(f"{file} cannot be read: {error.strerror}") from None
     except Refusal as refusal:
         raise InputError(f"{file}: {refusal.reason} ({refusal.value}); {refusal.fix}") from None
-    if log.is_typed or (target.precision, asked.precision) == ("fp32", "tf32"):
-        target = replace(target, precision=asked.precision)  # FP32 on tensor cores is TF32
+    if log.is_typed or (target.precision, own.precision) == ("fp32", "tf32"):
+        target = replace(target, precision=own.precision)  # FP32 on tensor cores is TF32
     return Run(log.median_us, target, log)

@@ -40,13 +40,13 @@ class ServedModel:
         """
         if "path" in rows:
             batches = rows["batch"] if "batch" in rows else [None] * len(rows)
-            found = [self._network(*row) for row in zip(rows["path"], batches, strict=True)]
+            rows_us = [self._network(*row) for row in zip(rows["path"], batches, strict=True)]
         elif "cell" in rows:
             cells = self.model.predict(list(rows["cell"]))
-            found = [(one.latency_us, *(one.interval_us or (None, None))) for one in cells]
+            rows_us = [(one.latency_us, *(one.interval_us or (None, None))) for one in cells]
         else:
             raise InputError(f"the columns are {list(rows)}: one must be path, or cell")
-        return type(rows)(found, rows.index, ["latency_us", "low_us", "high_us"], float)
+        return type(rows)(rows_us, rows.index, ["latency_us", "low_us", "high_us"], float)
 
     def _network(self, path: str, batch: Any) -> tuple[float | None, ...]:
         if isinstance(batch, float):  # as pandas has whole numbers beside a missing one
@@ -61,8 +61,3 @@ class ServedModel:
     @property
     def target(self) -> str:
         return str(self.sessions.first.target)
-
-
-def _load_pyfunc(data_path: str) -> ServedModel:
-    """What MLflow calls, by this name."""
-    return ServedModel(Path(data_path))

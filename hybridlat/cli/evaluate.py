@@ -141,11 +141,14 @@ def mlflow(store: str | None) -> None:
         aside("there is no evaluation yet: hybridlat evaluate --target T makes one")
     if address := tracker.address(run):
         click.echo(address)
+        aside(f"all runs: {tracker.address('')}")
         return
     host = "127.0.0.1"
     with socket.create_server((host, 0)) as probe:
         port = probe.getsockname()[1]
-    click.echo(tracker.address(run, f"http://{host}:{port}"))
+    server = f"http://{host}:{port}"
+    click.echo(tracker.address(run, server))
+    aside(f"all runs: {tracker.address('', server)}")
     aside("the page is there once MLflow has started, in some seconds; Ctrl-C stops it")
     kept = {name: text for name, text in os.environ.items() if not _LISTENING.match(name)}
     own = {"MLFLOW_BACKEND_STORE_URI": tracker.uri, "MLFLOW_REGISTRY_STORE_URI": tracker.uri,

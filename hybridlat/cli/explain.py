@@ -46,12 +46,14 @@ def explain(
     with opened(**chosen, measure="never") as (predictor, shown):
         shown.at(f"explaining {network}")
         predictor.give(latencies, batch=batch, shapes=shapes)
-        found = predictor.explain(network, measured, batch=batch, shapes=shapes)
-    profile = None if layers is None else layers_of(found.estimate, layers)
+        explanation = predictor.explain(network, measured, batch=batch, shapes=shapes)
+    profile = None if layers is None else layers_of(explanation.estimate, layers)
     if as_json:
-        print_json(found.to_json() | ({} if profile is None else {"layers": profile.to_json()}))
+        print_json(
+            explanation.to_json() | ({} if profile is None else {"layers": profile.to_json()})
+        )
     else:
-        click.echo(str(found))
+        click.echo(str(explanation))
         if profile is not None:
             console().print("", profile.table().terminal())
-    ctx.exit(UNTRUSTED if found.verdict == "not explained" else 0)
+    ctx.exit(UNTRUSTED if explanation.verdict == "not explained" else 0)

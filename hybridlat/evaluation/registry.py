@@ -18,7 +18,7 @@ from hybridlat.store.place import without_password
 
 CHAMPION, CHALLENGER = "champion", "challenger"
 MODEL_HASH = "model_hash"
-_LOADER = "hybridlat.api.served_model"
+_LOADER = "hybridlat"  # has the function that MLflow calls
 _INPUTS = {"path": "string", "batch": "long", "cell": "string"}
 _OUTPUTS = ("latency_us", "low_us", "high_us")
 

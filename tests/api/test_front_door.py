@@ -161,7 +161,7 @@ def test_importing_loads_nothing_and_a_repr_no_pandas() -> None:
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
-    modules = "hybridlat hybridlat.schema hybridlat.schema.plugins"
+    modules = "hybridlat hybridlat.schema hybridlat.schema.plugins hybridlat.schema.shown"
     assert done.stdout.splitlines() == [modules, "False", "False"]
 
 

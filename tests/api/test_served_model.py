@@ -8,7 +8,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from hybridlat.api.served_model import _load_pyfunc
+from hybridlat.api.served_model import ServedModel
 from hybridlat.errors import InputError, StoreError
 from hybridlat.schema.plugins import shipped
 from hybridlat.store import packs
@@ -25,7 +25,7 @@ def test_it_predicts_rows_and_counts_nothing_that_is_installed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(packs, "packs_for", lambda _: pytest.fail("a pack is read"))
-    model = _load_pyfunc(str(CPU))
+    model = ServedModel(CPU)
     rows = pandas.DataFrame({"path": ["resnet18"] * 2, "batch": [1, None]}, index=["a", "b"])
     answers = model.predict(rows)
     assert list(answers.index) == ["a", "b"] and answers.loc["a"].equals(answers.loc["b"])
@@ -34,11 +34,11 @@ def test_it_predicts_rows_and_counts_nothing_that_is_installed(
 
 
 def test_what_it_cannot_answer_is_one_sentence(tmp_path: Path) -> None:
-    model = _load_pyfunc(str(CPU))
+    model = ServedModel(CPU)
     with pytest.raises(InputError, match=r"the columns are \['net'\]: one must be path, or cell"):
         model.predict(pandas.DataFrame({"net": ["resnet18"]}))
     (tmp_path / "half.onnx").write_bytes(onnx.parser.parse_model(HALF).SerializeToString())
     with pytest.raises(InputError, match=r"is of epyc-26-2/onnxruntime-1.31/fp16/1t, the model of"):
         model.predict(pandas.DataFrame({"path": [str(tmp_path / "half.onnx")]}))
     with pytest.raises(StoreError, match="cannot be"):
-        _load_pyfunc(str(tmp_path))
+        ServedModel(tmp_path)
