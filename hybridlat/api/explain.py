@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
-from hybridlat.api.explain_log import Circumstance, Run, clock_hz, modes_of, read_run
+from hybridlat.api.explain_log import REPLAYED, Circumstance, Run, clock_hz, modes_of, read_run
 from hybridlat.api.sources import Item, Opened, Query
 from hybridlat.api.sweep import image_shapes
 from hybridlat.errors import HybridlatError, InputError, NetworkError
@@ -78,25 +78,27 @@ def explain(predictor: Any, source: Any, measured: float | StrPath, query: Query
     if not 0 < run.gpu_us < math.inf:
         raise InputError(f"measured_us={measured!r} is no latency: give microseconds")
 
-    def predict(target: Target, query: Query) -> Estimate:
+    def predict(target: Target, query: Query, is_replayed: bool = False) -> Estimate:
         how: dict[str, Any] = {"batch": query.batch, "shapes": query.shapes}
-        if target == predictor.target:
+        if target == predictor.target and not is_replayed:
             result: Estimate = predictor.predict(source, describe=query.describe, **how)
             return result
         with type(predictor)(target, store=predictor.store.url, measure="never") as other:
             other.sessions.first.data.given = predictor.sessions.first.data.given
+            other.sessions.first.data.is_replayed = is_replayed
             result = other.predict(source, **how)
             return result
 
     def case_of(one: Circumstance) -> _Case | None:
         try:
-            case = _case(one.kind, one.text, predict(one.target, one.query))
+            by_graph = replayed or one.is_replayed
+            case = _case(one.kind, one.text, predict(one.target, one.query, by_graph))
             return replace(case, latency_us=grown * case.latency_us)
         except HybridlatError:  # of a file that is fixed to its size: its latency grows with work
             us, text = one.work * base.latency_us, f"{one.text} (by its work)"
             return replace(base, kind=one.kind, text=text, latency_us=us) if us else None
 
-    grown, stated, copies_us = 1.0, list[Stated](), run.copies_us
+    grown, stated, copies_us, replayed = 1.0, list[Stated](), run.copies_us, False
     try:
         estimate = predict(own, replace(query, describe=True))
     except NetworkError:  # sizes that the file leaves open are those of the run
@@ -109,7 +111,7 @@ def explain(predictor: Any, source: Any, measured: float | StrPath, query: Query
         changed = case_of(one) or base
         stated.append(Stated(one.kind, one.text, changed.latency_us))
         if changed.text == one.text:
-            own, query = one.target, one.query
+            own, query, replayed = one.target, one.query, replayed or one.is_replayed
         else:
             grown *= changed.latency_us / base.latency_us
         base = replace(changed, kind="as predicted", text="as the log states")
@@ -122,7 +124,8 @@ def explain(predictor: Any, source: Any, measured: float | StrPath, query: Query
     opened = Item(source).opened(query)
     cases = [base, *_beside(base, estimate, opened, own.threads is None)]
     for one in _circumstances(own, opened, query, run.gpu_us / base.latency_us):
-        if (own, query.batch, query.shapes) == (one.target, one.query.batch, one.query.shapes):
+        same = (own, query.batch, query.shapes) == (one.target, one.query.batch, one.query.shapes)
+        if same and not one.is_replayed:
             continue
         case = None if one.kind in run.settled else case_of(one)
         if case and one.kind == "power mode":  # tables of modes have each its own constant
@@ -177,6 +180,8 @@ def _circumstances(
         for precision in ("fp32", "fp16", "int8"):
             text, other = f"computed in {precision.upper()}", replace(target, precision=precision)
             yield Circumstance("precision", text, other, query)
+        if "tensorrt" in target.runtime:
+            yield Circumstance("launches", REPLAYED, target, query, is_replayed=True)
         for other in modes_of(target):
             yield Circumstance("power mode", f"the mode of {other.device}", other, query)
     else:

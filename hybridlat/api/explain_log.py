@@ -25,12 +25,14 @@ from hybridlat.store.importers.trtexec_log import TrtexecLog, read_runs, text_of
 
 _BOUND, _STEADY, _SAME_CLOCK = 0.8, 0.95, 1.05
 
+REPLAYED = "replayed from a CUDA graph"
+
 
 @dataclass(frozen=True)
 class Circumstance:
     """How a network may run: a kind, words, and what is predicted; ``work`` times as much is done.
 
-    ``work`` is 0 where its latency is none of the work's alone.
+    ``work`` is 0 where its latency is none of the work's alone. ``is_replayed``: from a CUDA graph.
     """
 
     kind: str
@@ -38,6 +40,7 @@ class Circumstance:
     target: Target
     query: Query
     work: float = 0.0
+    is_replayed: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,8 @@ class Run:
             if getattr(target, part) != getattr(own, part):
                 own = Target(**{**asdict(own), part: getattr(target, part)})
                 yield Circumstance(kind, text, own, query)
+        if self.log.labels.get("note"):
+            yield Circumstance("launches", REPLAYED, own, query, is_replayed=True)
         sized = dict(shapes)
         for name, shape in shapes.items():  # of one input whatever it is called
             only = [*self.log.shapes.values()] if len(shapes) == len(self.log.shapes) == 1 else []

@@ -158,6 +158,20 @@ def test_a_log_of_trtexec_settles_what_it_states(
     assert unsuspected not in [one["kind"] for one in body["suspects"]]
 
 
+def test_a_run_by_a_cuda_graph_is_held_against_one() -> None:
+    expected_us = Predictor(L4_86).predict("squeezenet").latency_us or 0.0
+    ms = expected_us * 0.7e-3
+    fields = {"options": "--fp16 --useCudaGraph", "device": "NVIDIA L4", "clock": 2.04, "low": ms,
+              "enqueue": 0.01, "dims": "1x3x224x224", "all": ms, "gpu": ms}  # fmt: skip
+    Path("run.log").write_text(LOG.format(**fields))
+    words = ("squeezenet", "--target", L4_86, "--measured", "run.log", "--json")
+    (stated,) = json.loads(run(explain, *words).stdout)["stated"]
+    assert (stated["kind"], stated["text"]) == ("launches", "replayed from a CUDA graph")
+    assert stated["latency_us"] < expected_us
+    suspects = {one.kind: one for one in explained("squeezenet", L4_86, 1e3 * ms).suspects}
+    assert suspects["launches"].text == stated["text"]
+
+
 def test_sizes_that_a_file_leaves_open_are_those_of_the_log() -> None:
     model = onnx.load(str(shipped_networks()["resnet18"]))
     (sizes,) = (one.type.tensor_type.shape.dim for one in model.graph.input)

@@ -67,6 +67,7 @@ class TargetData:
         self.model_warnings: list[str] = []
         """What of the models cannot be used."""
         self.given: Mapping[str, whole_networks.MeasuredNetwork] = {}
+        self.is_replayed = False  # whatever was measured, answers are of kernels in a CUDA graph
         """Networks by hash whose latency the user gave, which count before all records."""
         self._known: dict[str, LatencyStats | None] = {}
         self._at_state: dict[object, object] = {}

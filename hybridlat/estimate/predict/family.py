@@ -89,6 +89,7 @@ class Family(CellSource):
             at = "it" if one.target == self.target else one.target
             counts["whose latency was given" if one.is_given else f"measured on {at}"] += 1
         law, by_graph = self.model.condition(rows), all(one.is_replayed for one in measured)
+        by_graph |= self.is_replayed
         return replace(self, model=law, measured=counts, foreseen={}, is_replayed=by_graph)
 
     def predict(self, cells: NetworkCells, positions: Sequence[int]) -> list[CellLatency | None]:
@@ -251,4 +252,4 @@ def family_of(
     for one in (*data.given.values(), *known):
         networks.setdefault((one.target, one.signature), one)
     chosen = list(networks.values())[:MOST_NETWORKS]
-    return Family(model, device, data.target).after(chosen)
+    return Family(model, device, data.target, is_replayed=data.is_replayed).after(chosen)
