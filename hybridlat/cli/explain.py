@@ -37,7 +37,7 @@ def explain(
     of threads, copies, launches, a lower clock, other programs. Each comes with what tells it from
     the others.
 
-    \\b
+    \b
     hybridlat explain resnet50 --target orin-nano/tensorrt/fp16 --measured 10ms
     hybridlat explain a.onnx --target l4/tensorrt/fp16 --measured run.log --layers profile.json
 

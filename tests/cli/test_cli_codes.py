@@ -247,7 +247,8 @@ def test_every_command_has_an_example_and_every_option_a_sentence() -> None:
     for name in cli.app.list_commands(context):
         command = cli.app.get_command(context, name)
         assert command is not None
-        assert CliRunner().invoke(cli.app, [name, "--help"]).exit_code == 0
+        printed = CliRunner().invoke(cli.app, [name, "--help"])
+        assert printed.exit_code == 0 and r"\b" not in printed.output, name
         several = command.commands if isinstance(command, click.Group) else {}
         shown = [(f"{name} {sub}", one) for sub, one in several.items() if not one.hidden]
         for full, one in ((name, command), *shown):
