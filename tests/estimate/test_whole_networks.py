@@ -228,6 +228,7 @@ def test_networks_of_a_shipped_pack_tell_of_others_as_those_of_a_store(
     path, empty = NETS / "resnet34.onnx", str(tmp_path / "none.db")
     told = asked(empty, path, target=target)
     assert "5 networks" in told.rests_on and "--useCudaGraph" in told.check
+    assert "no H200" not in told.rests_on
     monkeypatch.setattr(packs, "shipped_packs", lambda *_: [])
     alone = asked(empty, path, target=target)
     assert "5 networks" not in alone.rests_on and "--useCudaGraph" not in alone.check

@@ -186,7 +186,8 @@ class Family(CellSource):
             engines = ", ".join(sorted({t.engine for t in of_device}))
             code, text = "other-version", f"no data for {task.engine}, learned from {engines}"
         else:
-            text = f"learned from other GPUs, no {title} measured"
+            text = "learned from other GPUs"
+            text += "" if self.measured else f", no {title} measured"
         own = [f"{n} network{'' if n == 1 else 's'} {where}" for where, n in self.measured.items()]
         text = ", and ".join([text, *own])
         batches = model.batches.get(label.partition(" ")[0])
