@@ -67,8 +67,9 @@ class TargetData:
         self.model_warnings: list[str] = []
         """What of the models cannot be used."""
         self.given: Mapping[str, whole_networks.MeasuredNetwork] = {}
-        self.is_replayed = False  # whatever was measured, answers are of kernels in a CUDA graph
         """Networks by hash whose latency the user gave, which count before all records."""
+        self.is_replayed = False
+        """Whether answers are of kernels in a CUDA graph, whatever was measured."""
         self._known: dict[str, LatencyStats | None] = {}
         self._at_state: dict[object, object] = {}
         self._state: tuple[list[Target], list[tuple[int, str]]] | None = None
@@ -105,9 +106,12 @@ class TargetData:
     @cached_property
     def _model(self) -> tuple[Path, CellModel] | None:
         related = [folder for target in self.related for folder in model_folders(target)]
+
+        def read(folder: Path) -> tuple[Path, CellModel]:
+            return folder, read_model(folder)
+
         folders = *self.model_folders, *related
-        with_folder = lambda folder: (folder, read_model(folder))  # noqa: E731
-        return next(all_readable(with_folder, folders, self.model_warnings), None)
+        return next(all_readable(read, folders, self.model_warnings), None)
 
     @cached_property
     def _packs(self) -> list[PackLookup]:

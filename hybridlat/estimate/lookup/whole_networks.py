@@ -134,17 +134,18 @@ def measured_networks(
     """Whole networks of a target whose cells the store or pack can name, so many at ``most``."""
     records = filter(tells_latency, store.measurements(target, "network"))
     latest = {r.signature: r for r in records if not was_busy(r.environment)}
-    measured: list[MeasuredNetwork] = []
+    chosen: list[tuple[Breakdown, float, bool]] = []
     breakdowns = store.breakdowns(target) if latest else ()
     # A network imported again has two: the older one does not tell what it copies.
     for breakdown in sorted(breakdowns, key=lambda b: "copied_bytes" not in b.labels):
         record_of = latest.pop(breakdown.signature, None)
-        if record_of is None or record_of.latency_us is None or len(measured) >= most:
-            continue
-        texts = store.signature_texts([signature for signature, _ in breakdown.cells])
-        replayed = record_of.launch == "graph"
+        if record_of is not None and record_of.latency_us is not None and len(chosen) < most:
+            chosen.append((breakdown, record_of.latency_us, record_of.launch == "graph"))
+    texts = store.signature_texts({key for one, *_ in chosen for key, _ in one.cells})
+    measured: list[MeasuredNetwork] = []
+    for breakdown, latency_us, is_replayed in chosen:
         with suppress(KeyError):  # the store has lost a text
-            measured.append(MeasuredNetwork.of(breakdown, texts, record_of.latency_us, replayed))
+            measured.append(MeasuredNetwork.of(breakdown, texts, latency_us, is_replayed))
     return measured
 
 
