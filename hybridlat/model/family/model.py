@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,7 +80,11 @@ class FamilyModel:
 
     def own_task(self, task: Task) -> Task:
         """The first of the known tasks that share their own rows with this one, else itself."""
-        return next((one for one in self.tasks if one.shared == task.shared), task)
+        return self._firsts.get(task.shared, task)
+
+    @cached_property
+    def _firsts(self) -> dict[Task, Task]:
+        return {one.shared: one for one in reversed(self.tasks)}
 
     @property
     def gp(self) -> TaskGP:
@@ -175,10 +180,11 @@ class FamilyModel:
 
     def of_task(self, task: Task, kept: NDArray[np.bool_] | None = None) -> TaskGP:
         """The process given a task's own anchors alone, of those that are ``kept``."""
-        own = np.array([one.shared == task.shared for one in self.anchors.tasks], np.bool_)
+        shared = task.shared
+        own = np.array([one.shared == shared for one in self.anchors.tasks], np.bool_)
         equations = self.anchors.equations[own if kept is None else own & kept]
         noise = self.embedding.hyper.own_variance * np.eye(len(equations))
-        return TaskGP.of(self.embedding, equations, [task.shared] * len(equations), noise)
+        return TaskGP.of(self.embedding, equations, [shared] * len(equations), noise)
 
     def _linearised(self, row: TaskNetwork, mean: Float32) -> LinearNetwork:
         return row.linearise((row.points @ mean).astype(np.float64), self.embedding.hyper)
