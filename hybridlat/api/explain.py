@@ -131,7 +131,8 @@ def explain(predictor: Any, source: Any, measured: float | StrPath, query: Query
         if case and one.kind == "power mode":  # tables of modes have each its own constant
             agrees = (clock_hz(one.target) < clock_hz(own)) == (case.latency_us > base.latency_us)
             case = case if agrees and run.allows(one.target) else None
-        cases += [case] if case else []
+        if case and (case.latency_us, case.log_sd) != (base.latency_us, base.log_sd):
+            cases.append(case)  # else it changes nothing
     if (refusal := run.log.objection) is not None:
         text = f"{refusal.reason} ({refusal.value})"
         cases.append(replace(base, kind="options", text=text, factor=_OPTIONS))

@@ -170,6 +170,8 @@ def test_a_run_by_a_cuda_graph_is_held_against_one() -> None:
     assert stated["latency_us"] < expected_us
     suspects = {one.kind: one for one in explained("squeezenet", L4_86, 1e3 * ms).suspects}
     assert suspects["launches"].text == stated["text"]
+    by_graph = explained("resnet34", "h200/tensorrt-8.6/fp16", 280.0).suspects
+    assert stated["text"] not in [one.text for one in by_graph]  # it is answered so already
 
 
 def test_sizes_that_a_file_leaves_open_are_those_of_the_log() -> None:
