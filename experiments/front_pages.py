@@ -8,6 +8,8 @@ from pathlib import Path
 
 from experiments.whole_networks_lines import FIGURES, read
 from experiments.whole_networks_page import about
+from hybridlat.evaluation.family_laws import HELD_OUT
+from hybridlat.evaluation.metrics import OWN
 from hybridlat.report.table import Table, titled
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -92,7 +94,13 @@ def _readme(found: Found) -> str:
         rows.append([title, REGIMES[regime], tested, *errors])
     columns = titled("target", "known beforehand", "tested on", "RMSPE (median) %", "best rival")
     table = Table(columns, [[cell.replace("( ", "(") for cell in row] for row in rows]).markdown()
-    return f"{table}\n\n{about(read(FIGURES))}"
+    draws = min(one.draws for one in read(FIGURES) if one.regime in HELD_OUT and one.method == OWN)
+    return (
+        f"{table}\n\n±: standard deviation over {draws} draws of folds, of which this is the mean. "
+        "Networks of nearly the same kernels are held out together. On GPUs other methods learn "
+        "from the table in question, hybridlat from all tables of its family "
+        "([how many](docs/background/accuracy.md))."
+    )
 
 
 def _accuracy(found: Found) -> str:
