@@ -12,7 +12,7 @@ import pytest
 
 from hybridlat.engines import registry
 from hybridlat.engines.base import Backend, Method, Session
-from hybridlat.errors import BackendUnavailable, MeasurementError, TargetError
+from hybridlat.errors import BackendUnavailable, MeasurementError, MissingExtra, TargetError
 from hybridlat.graph.cells import cut, kernels
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
@@ -127,6 +127,23 @@ def test_backends_are_found_by_name() -> None:
     assert {"fake", "onnxruntime", "openvino", "tensorrt"} == set(registry.backends())
     with pytest.raises(BackendUnavailable, match=r"'no': choose one of .*onnxruntime"):
         registry.load_backend("no")
+
+
+@pytest.mark.parametrize("engine", registry.lowerings())
+def test_every_lowering_accounts_for_every_node_once(engine: str) -> None:
+    target = Target.parse(f"t4/{engine}/fp32")
+    for make in SMALL:
+        network = make()
+        try:
+            lowered, again = registry.lower(network, target), registry.lower(make(), target)
+        except MissingExtra as error:
+            pytest.skip(str(error))
+        placed = [*(i for origin in lowered.origins for i in origin), *lowered.removed]
+        assert sorted(placed) == list(range(len(network.nodes)))
+        assert len(lowered.origins) == len(lowered.network.nodes) and lowered.by
+        assert_whole(lowered.network)
+        assert [sign(c.network) for c in cut(lowered)] == [sign(c.network) for c in cut(again)]
+    assert registry.lowering_identity(target) == registry.lowering_identity(target)
 
 
 def test_another_package_offers_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
