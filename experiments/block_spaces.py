@@ -24,10 +24,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
-from onnx import AttributeProto, ModelProto, OperatorSetIdProto, TensorProto
-from onnx.helper import make_tensor_value_info
+from onnx import AttributeProto, ModelProto
 
 from experiments.onnx_writer import OnnxWriter, pool, window
 
@@ -48,25 +46,9 @@ class BlockSpace:
     choices: tuple[tuple[str, ...], ...]
     writer: Callable[[list[str], int], ModelProto]
 
-    @property
-    def size(self) -> int:
-        """How many architectures there are."""
-        count = 1
-        for choices in self.choices:
-            count *= len(choices)
-        return count
-
     def sample(self, rng: random.Random) -> Architecture:
         """An architecture drawn at random, every choice of a position equally likely."""
         return tuple(rng.randrange(len(choices)) for choices in self.choices)
-
-    def mutate(self, architecture: Architecture, rng: random.Random) -> Architecture:
-        """The same architecture with one position changed."""
-        changed = list(architecture)
-        place = rng.choice([p for p, choices in enumerate(self.choices) if len(choices) > 1])
-        others = [c for c in range(len(self.choices[place])) if c != changed[place]]
-        changed[place] = rng.choice(others)
-        return tuple(changed)
 
     def words(self, architecture: Sequence[int]) -> list[str]:
         """What stands at each position; ValueError for a tuple that is no architecture."""
@@ -143,7 +125,7 @@ def _of_eight(channels: float) -> int:
 # ---- inverted residual blocks ------------------------------------------------------------------
 
 # Channels, stride of the first block, squeeze-excite, activation.
-MOBILE_STAGES = (
+_MOBILE_STAGES = (
     (24, 2, False, "Relu"), (40, 2, True, "Relu"), (80, 2, False, "HardSwish"),
     (112, 1, True, "HardSwish"), (160, 2, True, "HardSwish"),
 )  # fmt: skip
@@ -154,7 +136,7 @@ def _mobilenet(words: list[str], batch: int) -> ModelProto:
     net = _Writer()
     value = _mobile_stem(net, _Value("input", 3))
     blocks = words[1:]
-    for stage, (channels, first_stride, squeezes, activation) in enumerate(MOBILE_STAGES):
+    for stage, (channels, first_stride, squeezes, activation) in enumerate(_MOBILE_STAGES):
         for slot, block in enumerate(blocks[SLOTS * stage : SLOTS * (stage + 1)]):
             if block != NONE:
                 kernel, expansion = (int(part.split()[-1]) for part in block.split(","))
@@ -256,7 +238,7 @@ def _slots(blocks: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
 MOBILENET = BlockSpace(
     "mobilenet",
     ("image", *(f"stage{s + 1}.block{b + 1}" for s in range(5) for b in range(SLOTS))),
-    (("160", "176", "192", "208", "224"), *_slots(_MOBILE_BLOCKS) * len(MOBILE_STAGES)),
+    (("160", "176", "192", "208", "224"), *_slots(_MOBILE_BLOCKS) * len(_MOBILE_STAGES)),
     _mobilenet,
 )
 
@@ -278,52 +260,3 @@ RESNET = BlockSpace(
 )  # fmt: skip
 
 SPACES = {space.name: space for space in (MOBILENET, RESNET)}
-
-
-# ---- blocks by themselves ----------------------------------------------------------------------
-
-
-def mobilenet_blocks(image: int) -> dict[str, dict[str, ModelProto | None]]:
-    """What can stand at each position of ``MOBILENET``, each block as a network of its own.
-
-    By position and by the words of ``MOBILENET.choices``; before and behind them a stem and a head
-    without a choice. None is a block that is left out.
-    """
-    size = -(-image // 2)
-    found: dict[str, dict[str, ModelProto | None]] = {
-        "stem": {"stem": _alone(3, image, _mobile_stem)}
-    }
-    before = 16
-    for stage, (channels, first_stride, squeezes, activation) in enumerate(MOBILE_STAGES):
-        for slot in range(SLOTS):
-            stride = 1 if slot else first_stride
-            blocks: dict[str, ModelProto | None] = {}
-            place = 1 + SLOTS * stage + slot
-            for words in MOBILENET.choices[place]:
-                if words == NONE:
-                    blocks[words] = None
-                    continue
-                kernel, expansion = (int(part.split()[-1]) for part in words.split(","))
-                blocks[words] = _alone(
-                    before,
-                    size,
-                    partial(
-                        _inverted, channels=channels, kernel=kernel, expansion=expansion,
-                        stride=stride, squeezes=squeezes, activation=activation,
-                    ),
-                )  # fmt: skip
-            found[MOBILENET.positions[place]] = blocks
-            size, before = -(-size // stride), channels
-    found["head"] = {"head": _alone(before, size, _mobile_head)}
-    return found
-
-
-def _alone(channels: int, size: int, write: Callable[[_Writer, _Value], _Value]) -> ModelProto:
-    net = _Writer()
-    made = write(net, _Value("input", channels))
-    net.graph.name = "block"
-    shape = (1, channels, size, size)
-    net.graph.input.append(make_tensor_value_info("input", TensorProto.FLOAT, shape))
-    net.graph.output.append(make_tensor_value_info(made.name, TensorProto.FLOAT, None))
-    opset = OperatorSetIdProto(version=17)
-    return ModelProto(ir_version=8, opset_import=[opset], graph=net.graph)

@@ -1,13 +1,11 @@
-"""Do the rules lower never-seen networks as ONNX Runtime does, and how quickly?
+"""Do the rules lower never-seen networks as ONNX Runtime does?
 
-    python experiments/quick_lowering.py agree [--networks 1000] [--set NAME] [--write]
-    python experiments/quick_lowering.py rates [--networks 1000] [--set NAME]
+    python experiments/quick_lowering.py [--networks 1000] [--set NAME] [--write]
 
-``agree`` asks the installed engine for every network of five sets and compares the rules' answer
-kernel by kernel; it ends with 1 where one differs. ``--write`` enters the engine's version into the
-list of those under which the rules are used, with how many networks of each set were compared.
-``rates`` predicts networks given as ModelProtos with a Predictor that measures nothing, in
-networks per second of CPU. A million requests: ``bench_predict.py``.
+Asks the installed engine for every network of five sets and compares the rules' answer kernel by
+kernel; it ends with 1 where one differs. ``--write`` enters the engine's version into the list of
+those under which the rules are used, with how many networks of each set were compared. How quick
+they are: ``tests/benchmarks/bench_predict.py``.
 """
 
 from __future__ import annotations
@@ -17,8 +15,6 @@ import datetime
 import json
 import random
 import sys
-import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,7 +27,6 @@ sys.path.insert(0, str(ROOT))
 from experiments import nasbench201
 from experiments.block_spaces import SPACES
 from experiments.random_graphs import random_graph
-from hybridlat import Predictor
 from hybridlat.engines import onnxruntime as lowering
 from hybridlat.engines.onnxruntime import CHECKED_VERSIONS, agree
 from hybridlat.errors import HybridlatError
@@ -40,7 +35,6 @@ from hybridlat.schema.target import Target
 
 NETS = ROOT / "data" / "nets"
 HERE = Target("here", "onnxruntime", "fp32", 1)
-KNOWN = "epyc-26-2/onnxruntime-1.31/fp32/1t"
 RANDOM = "random graphs"
 SETS = ("data/nets", "NAS-Bench-201", *SPACES, RANDOM)
 
@@ -78,27 +72,27 @@ def files(name: str, count: int) -> Iterator[OnnxFile]:
 
 def compare(name: str, count: int) -> Agreement:
     """What the rules and the installed engine make of every network of a set."""
-    found = Agreement()
+    counted = Agreement()
     for file in files(name, count):
-        found.networks += 1
+        counted.networks += 1
         try:
             network = file.network()
             predicted = lowering.predict(network)
             if predicted is None:
-                found.uncovered += 1
+                counted.uncovered += 1
                 continue
             answer = lowering.lower(network, HERE)
         except HybridlatError:
-            found.refused += 1
+            counted.refused += 1
             continue
-        found.compared += 1
+        counted.compared += 1
         if not agree(predicted, answer):
-            found.differ += 1
+            counted.differ += 1
             print(f"DIFFERS: {file.name}", file=sys.stderr)
-    return found
+    return counted
 
 
-def enter(version: str, found: dict[str, Agreement]) -> None:
+def enter(version: str, compared: dict[str, Agreement]) -> None:
     """Add a version to the list of those under which the rules are used."""
     listed = json.loads(CHECKED_VERSIONS.read_text())
     name = ".".join(version.split(".")[:2])
@@ -108,57 +102,29 @@ def enter(version: str, found: dict[str, Agreement]) -> None:
         "version": version,
         "block": lowering.engine_block(),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "networks": networks | {name: one.compared for name, one in found.items()},
+        "networks": networks | {name: one.compared for name, one in compared.items()},
     }
     CHECKED_VERSIONS.write_text(json.dumps(listed, indent=2, sort_keys=True) + "\n")
 
 
-def rates(name: str, count: int, target: str | None) -> Iterator[tuple[str, int, float]]:
-    """Never-seen networks, the second half of them and those once more: what, how many, CPU ms."""
-    drawn = candidates(name, count, 25)
-    models = list({model.SerializeToString(): model for model in drawn}.values())
-    half = len(models) // 2
-    parts = {"first half": models[:half], "second half": models[half:], "again": models[half:]}
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Predictor(target, store=f"sqlite:///{folder}/store.db", measure="never") as predictor,
-    ):
-        predictor.predict(NETS / "resnet18.onnx")  # loads what is loaded once
-        for label, part in parts.items():
-            started = time.process_time()
-            for model in part:
-                predictor.predict(model)
-            yield label, len(part), 1e3 * (time.process_time() - started) / len(part)
-
-
 def main() -> None:
     """See the module."""
-    parser = argparse.ArgumentParser(description="Lowering by rules: agreement and rates.")
-    parser.add_argument("part", choices=["agree", "rates"])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--networks", type=int, default=1000)
     parser.add_argument("--set", action="append", choices=SETS)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    if options.part == "agree":
-        print("| set | networks | compared | differ | not covered | refused |")
-        print("|---|--:|--:|--:|--:|--:|")
-        found: dict[str, Agreement] = {}
-        for name in options.set or SETS:
-            found[name] = compare(name, options.networks)
-            counts = " | ".join(map(str, asdict(found[name]).values()))
-            print(f"| {name} | {counts} |", flush=True)
-        if any(one.differ for one in found.values()):
-            sys.exit(1)
-        if options.write:
-            enter(lowering.installed_version(), found)
-        return
-    print("| set | target | what | networks | CPU ms each |")
-    print("|---|---|---|--:|--:|")
-    for target in (KNOWN, None):
-        for name in options.set or ("NAS-Bench-201", *SPACES):
-            for label, count, cpu_ms in rates(name, options.networks, target):
-                where = target or "this machine"
-                print(f"| {name} | {where} | {label} | {count} | {cpu_ms:.2f} |", flush=True)
+    print("| set | networks | compared | differ | not covered | refused |")
+    print("|---|--:|--:|--:|--:|--:|")
+    compared: dict[str, Agreement] = {}
+    for name in options.set or SETS:
+        compared[name] = compare(name, options.networks)
+        counts = " | ".join(map(str, asdict(compared[name]).values()))
+        print(f"| {name} | {counts} |", flush=True)
+    if any(one.differ for one in compared.values()):
+        sys.exit(1)
+    if options.write:
+        enter(lowering.installed_version(), compared)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
-"""Pictures of the terminal and of the page that ``--html`` writes, taken in a real Chromium.
+"""The picture of the page that ``--html`` writes, taken in a real Chromium.
 
-    python experiments/report_page.py                        the picture of the front page
-    python experiments/report_page.py --to DIR NET.onnx ...  light, dark, wide, narrow; terminal
+    python experiments/report_page.py
 
 Needs chromium with its driver, and selenium. The answers are those of the shipped CPU pack: nothing
 is measured.
@@ -9,11 +8,8 @@ is measured.
 
 from __future__ import annotations
 
-import argparse
 import base64
-import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -29,8 +25,7 @@ TARGET = "epyc-26-2/onnxruntime-1.31/fp32/1t"
 FRONT = ROOT / "data" / "nets" / "resnet50.onnx"
 PICTURE = Path(__file__).parent / "figures" / "report_page.png"
 OPENED = "res4_0"
-COLUMNS = 110  # of the terminal
-TALLEST = 3000  # pixels of a picture
+WIDTH = 1180  # pixels
 
 
 class Browser:
@@ -50,9 +45,9 @@ class Browser:
     def __exit__(self, *_: object) -> None:
         self.driver.quit()
 
-    def show(self, file: Path, width: int, dark: bool) -> None:
+    def show(self, file: Path, width: int) -> None:
         """Open a page in a window so many pixels wide."""
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        scheme = {"name": "prefers-color-scheme", "value": "light"}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
         self.driver.execute_cdp_cmd(
             "Emulation.setDeviceMetricsOverride",
@@ -89,53 +84,13 @@ def write_page(network: Path, folder: Path) -> Path:
     return file
 
 
-def write_terminal(network: Path, folder: Path) -> Path:
-    """What ``hybridlat predict NET`` prints on a terminal, with its colours, as a page."""
-    from rich.console import Console
-    from rich.text import Text
-
-    command = [sys.executable, "-m", "hybridlat", "predict", str(network), "--target", TARGET,
-               "--measure", "never", "--store", str(folder / "s.db")]  # fmt: skip
-    environment = {**os.environ, "FORCE_COLOR": "1", "COLUMNS": str(COLUMNS)}
-    ran = subprocess.run(
-        command, env=environment, cwd=ROOT, check=False, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-    with Path(os.devnull).open("w") as nowhere:
-        console = Console(record=True, width=COLUMNS, file=nowhere)
-        console.print(f"$ hybridlat predict {network.name}", highlight=False)
-        console.print(Text.from_ansi(ran.stdout))
-        file = folder / f"{network.stem}-terminal.html"
-        file.write_text(console.export_html(), encoding="utf-8")
-    return file
-
-
 def main() -> None:
-    """Take the pictures that are asked for."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("networks", nargs="*", type=Path)
-    parser.add_argument("--to", type=Path, help="folder for the pictures of the networks given")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name, Browser() as browser:
-        folder = Path(name)
-        if not arguments.networks:
-            browser.show(write_page(FRONT, folder), 1180, dark=False)
-            browser.open_cell(OPENED)
-            PICTURE.write_bytes(browser.picture(1180, 1560))
-            print(PICTURE)
-        for network in arguments.networks:
-            file = write_page(network, folder)
-            print(network, f"{file.stat().st_size / 1e3:.0f} kB")
-            browser.show(write_terminal(network, folder), 1140, dark=False)
-            (arguments.to / f"{network.stem}-terminal.png").write_bytes(
-                browser.picture(1140, TALLEST)
-            )
-            for width in (390, 1280):
-                for dark in (False, True):
-                    browser.show(file, width, dark)
-                    shade = "dark" if dark else "light"
-                    to = arguments.to / f"{network.stem}-{width}-{shade}.png"
-                    to.write_bytes(browser.picture(width, TALLEST))
+    """Take the picture."""
+    with tempfile.TemporaryDirectory() as folder, Browser() as browser:
+        browser.show(write_page(FRONT, Path(folder)), WIDTH)
+        browser.open_cell(OPENED)
+        PICTURE.write_bytes(browser.picture(WIDTH, 1560))
+        print(PICTURE)
 
 
 if __name__ == "__main__":

@@ -28,8 +28,6 @@ def test_what_is_drawn_is_in_the_space_and_the_same_for_the_same_seed(space: Blo
     drawn = [space.sample(random.Random(seed)) for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
     assert len(space.words(drawn[0])) == len(space.positions)
-    changed = space.mutate(drawn[0], random.Random(3))
-    assert sum(a != b for a, b in zip(drawn[0], changed, strict=True)) == 1
 
 
 @EVERY
