@@ -30,7 +30,7 @@ CALIBRATING = 5
 BORROWING_SHARE = 0.05
 """What borrowing costs: sums of measured cells missed 26 networks of another CPU (two cores of a
 shared Xeon) by 5.5 % where they miss the lender's own by 2.0 %, so by √(5.5² − 2.0²) more. Two
-machines say this, no more; experiments/new_machine.py plays one of them and tries others."""
+machines say this, no more (experiments/onboarding.md)."""
 _PART_SHARE = BORROWING_SHARE / math.sqrt(2)
 """Of the constant, and again of the scatter: those machines do not say which of the two it is."""
 MOST_NOISE_SHARE = 0.1
