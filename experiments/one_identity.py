@@ -2,7 +2,6 @@
 
     python experiments/one_identity.py FOLDER [--nets data/nets] [--only 'resnet*'] [--out FILE]
     python experiments/one_identity.py FOLDER --make [NETWORK ...]     (PyTorch, timm, torchvision)
-    python experiments/one_identity.py FOLDER --quantised
 
 ``FOLDER`` holds a folder for every network, with its exports: ``dynamo-20-trained.onnx`` is the
 reference, others are ``EXPORTER-OPSET-WEIGHTS[-WHAT].onnx`` (``legacy-17-fresh``,
@@ -51,7 +50,6 @@ TARGETS = (
 )
 SAME = 0.99
 """Of the time: two files with less than this in common are not the same network."""
-QUANTISED = ("resnet18", "mobilenetv3_small_100", "efficientnet_lite0")
 Cells = dict[str, tuple[int, float, str]]
 """Of every signature: how often it is used, the latency of one use in us, and its kernels."""
 
@@ -211,24 +209,6 @@ def table(every: Sequence[Pair]) -> str:
     return "\n".join(lines)
 
 
-def quantised(nets: Path) -> str:
-    """Distinct cells of quantised networks, and whether calibrating with other data moves them."""
-    lines = [
-        "| network | target | distinct cells, FP32 | INT8 | calibrated again: same time |",
-        "|---|---|--:|--:|--:|",
-    ]
-    for name in QUANTISED:
-        plain = exports.filled(exports.with_initializers(onnx.load(nets / f"{name}.onnx")), seed=0)
-        once, again = (exports.quantised(plain, seed) for seed in (1, 2))
-        for target in ("t4/tensorrt-10/fp16", HERE):
-            with predictor_for(target) as predictor:
-                first, other = (cells_of(predictor, model) for model in (once, again))
-                count = len(cells_of(predictor, plain))
-            same = min(shared_time(first, other), shared_time(other, first))
-            lines.append(f"| {name} | {target} | {count} | {len(first)} | {100 * same:.1f} % |")
-    return "\n".join(lines)
-
-
 def main() -> int:
     """Make the exports, or print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -237,20 +217,16 @@ def main() -> int:
     parser.add_argument("--only", default="*", help="names of networks, such as 'resnet*'")
     parser.add_argument("--out", type=Path, help="also write the tables into this file")
     parser.add_argument("--make", nargs="*", metavar="NETWORK", help="export, all without names")
-    parser.add_argument("--quantised", action="store_true")
     options = parser.parse_args()
     if options.make is not None:
         return exports.make(options.folder, options.make)
     started = time.monotonic()
-    if options.quantised:
-        text = quantised(options.nets or ROOT / "data" / "nets")
-    else:
-        found = []
-        for pair in pairs(options.folder, options.nets, options.only):
-            found.append(pair)
-            if not pair.shared >= SAME:
-                print(pair, flush=True)
-        text = table(found)
+    every = []
+    for pair in pairs(options.folder, options.nets, options.only):
+        every.append(pair)
+        if not pair.shared >= SAME:
+            print(pair, flush=True)
+    text = table(every)
     print(text, f"\n{time.monotonic() - started:.0f} s", sep="\n")
     if options.out:
         options.out.write_text(f"{text}\n")

@@ -1,8 +1,8 @@
 """Exports of one network in many ways, for ``one_identity.py``: made, read and rewritten.
 
 Weights are left out of the files: a float tensor of 64 values or more is external data that no file
-holds. Rewriting (weights as initializers or constants, another opset, simplifying, quantising)
-needs values, so tensors are filled first, each with other ones.
+holds. Rewriting (weights as initializers or constants, another opset, simplifying) needs
+values, so tensors are filled first, each with other ones.
 """
 
 from __future__ import annotations
@@ -25,67 +25,24 @@ from hybridlat.onnx_io import torch_export
 
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 LEAST_LEFT_OUT = 64
-VARIANTS = (
-    "dynamo-20-trained",
-    "dynamo-18-trained",
-    "dynamo-23-trained",
-    "dynamo-20-fresh",
-    "dynamo-20-trained-slim",
-    "legacy-13-trained",
-    "legacy-17-trained",
-    "legacy-18-trained",
-    "legacy-20-trained",
-    "legacy-17-fresh",
-    "module-20-fresh",
-    "module-20-trained",
-)
-TORCHVISION = (
-    "resnet50",
-    "googlenet",
-    "squeezenet1_1",
-    "vgg11_bn",
-    "mnasnet1_0",
-    "alexnet",
-    "shufflenet_v2_x1_0",
-    "regnet_y_400mf",
-    "efficientnet_v2_s",
-    "convnext_tiny",
-    "swin_t",
-    "mobilenet_v2",
-    "mobilenet_v3_large",
-    "densenet121",
-    "vit_b_16",
-)
-TIMM = (
-    "vit_tiny_patch16_224",
-    "swin_tiny_patch4_window7_224",
-    "deit_tiny_patch16_224",
-    "mixer_s16_224",
-    "xcit_nano_12_p8_224",
-    "pit_ti_224",
-    "poolformer_s12",
-    "cait_xxs24_224",
-    "levit_128",
-    "mobilevit_xxs",
-    "edgenext_xx_small",
-    "coat_tiny",
-    "twins_pcpvt_small",
-    "visformer_tiny",
-    "gcresnet33ts",
-    "ecaresnet26t",
-    "nfnet_f0",
-    "dm_nfnet_f0",
-    "vovnet39a",
-    "efficientformer_l1",
-    "repghostnet_100",
-    "tinynet_a",
-    "resmlp_12_224",
-    "convmixer_768_32",
-    "maxvit_rmlp_pico_rw_256",
-    "fastvit_t8",
-    "efficientvit_b0",
-)
-FURTHER = (*[f"tv:{name}" for name in TORCHVISION], *TIMM)
+VARIANTS = """
+dynamo-20-trained dynamo-18-trained dynamo-23-trained dynamo-20-fresh
+dynamo-20-trained-slim legacy-13-trained legacy-17-trained legacy-18-trained
+legacy-20-trained legacy-17-fresh module-20-fresh module-20-trained
+"""
+TORCHVISION = """
+resnet50 googlenet squeezenet1_1 vgg11_bn mnasnet1_0 alexnet shufflenet_v2_x1_0
+regnet_y_400mf efficientnet_v2_s convnext_tiny swin_t mobilenet_v2 mobilenet_v3_large
+densenet121 vit_b_16
+"""
+TIMM = """
+vit_tiny_patch16_224 swin_tiny_patch4_window7_224 deit_tiny_patch16_224 mixer_s16_224
+xcit_nano_12_p8_224 pit_ti_224 poolformer_s12 cait_xxs24_224 levit_128 mobilevit_xxs
+edgenext_xx_small coat_tiny twins_pcpvt_small visformer_tiny gcresnet33ts ecaresnet26t
+nfnet_f0 dm_nfnet_f0 vovnet39a efficientformer_l1 repghostnet_100 tinynet_a resmlp_12_224
+convmixer_768_32 maxvit_rmlp_pico_rw_256 fastvit_t8 efficientvit_b0
+"""
+FURTHER = (*[f"tv:{name}" for name in TORCHVISION.split()], *TIMM.split())
 """Networks of timm and (``tv:``) torchvision beside those of ``data/nets``."""
 
 
@@ -199,30 +156,6 @@ def simplified(model: ModelProto) -> ModelProto:
     return left_out(slim)
 
 
-def quantised(model: ModelProto, seed: int) -> ModelProto:
-    """A static QDQ quantisation by ONNX Runtime, calibrated with the seed's random images."""
-    import tempfile
-
-    from onnxruntime import quantization
-
-    rng = np.random.default_rng(seed)
-    image = model.graph.input[0]
-    sizes = tuple(d.dim_value or 1 for d in image.type.tensor_type.shape.dim)
-    feeds = iter([{image.name: rng.normal(size=sizes).astype(np.float32)} for _ in range(2)])
-
-    class Reader(quantization.CalibrationDataReader):  # type: ignore[misc]
-        def get_next(self) -> dict[str, Any] | None:
-            return next(feeds, None)
-
-    with tempfile.TemporaryDirectory() as folder:
-        source, result = Path(folder, "plain.onnx"), Path(folder, "qdq.onnx")
-        onnx.save(model, source)
-        quantization.quantize_static(
-            source, result, Reader(), quant_format=quantization.QuantFormat.QDQ, per_channel=True
-        )
-        return onnx.load(result)
-
-
 def make(folder: Path, names: list[str]) -> int:
     """Export the networks named, or all, in every variant that is not in the folder yet."""
     from recipes import RECIPES
@@ -231,7 +164,7 @@ def make(folder: Path, names: list[str]) -> int:
     for name in names or [*own, *FURTHER]:
         place = folder / name.replace(":", "_")
         place.mkdir(parents=True, exist_ok=True)
-        for variant in VARIANTS:
+        for variant in VARIANTS.split():
             path = place / f"{variant}.onnx"
             if path.exists():
                 continue
