@@ -11,6 +11,7 @@ import pytest
 from tests.pages import BLOCK, PAGES, ROOT, RUN, Place, blocks, forking, name_of, place, skeleton
 
 WITH_CODE = [page for page in PAGES if blocks(page)]
+assert {"README.md", "docs/quickstart.md"} <= {name_of(page) for page in WITH_CODE}
 OTHER = ("text", "json", "yaml", "{eval-rst}", "{toctree}", "sql")  # tests/store runs the SQL
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
@@ -40,10 +41,6 @@ def test_a_page_from_top_to_bottom(page: Path, here: Place) -> None:
         assert "Traceback" not in result.stderr, at
         if block.shown:
             assert skeleton(result.stdout) == skeleton(block.shown), f"{at}\n{result.stdout}"
-
-
-def test_there_is_something_to_run() -> None:
-    assert {"README.md", "docs/quickstart.md"} <= {name_of(page) for page in WITH_CODE}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -76,12 +73,11 @@ def test_a_block_that_fails_is_seen(text: str, code: int, here: Place) -> None:
     assert result.returncode == code, result.stderr
 
 
-def test_what_is_marked_is_passed_over(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("between", "count"), [("", 0), ("A word.\n\n", 1)])
+def test_what_is_marked_is_passed_over(between: str, count: int, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text("*Not run by the tests: needs a GPU.*\n\n```sh\nfalse\n```\n")
-    assert not blocks(page)
-    page.write_text("*Not run by the tests: needs a GPU.*\n\nA word.\n\n```sh\nfalse\n```\n")
-    assert len(blocks(page)) == 1
+    page.write_text(f"*Not run by the tests: needs a GPU.*\n\n{between}```sh\nfalse\n```\n")
+    assert len(blocks(page)) == count
 
 
 def test_the_demo_predicts(here: Place) -> None:

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import timeit
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -96,49 +97,44 @@ def without_end(requests: int, jobs: int, store: str) -> None:
                 print(f"{done:,}: {rate:.0f} a second, {held_mb:.0f} MB", flush=True)
 
 
+def print_rate(what: str, predictor: Predictor, models: Sequence[ModelSource]) -> None:
+    """Networks a second of one process."""
+    started = time.perf_counter()
+    done = sum(1 for _ in predictor.predict_many(models))
+    print(f"{what}: {done / (time.perf_counter() - started):.0f} networks a second")
+
+
 def main() -> None:
+    """See the module."""
     parser = argparse.ArgumentParser(description="How quick a prediction is.")
     parser.add_argument("--networks", type=int, default=1000)
     parser.add_argument("--requests", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
-    count = options.networks
     with tempfile.TemporaryDirectory() as folder:
         store = f"sqlite:///{folder}/store.db"
         if options.requests:
             without_end(options.requests, options.jobs, store)
             return
+        drawn = nasbench201.sample(2 * options.networks, 11)
+        live = [arch for arch in drawn if nasbench201.live_edges(arch)]
+        models: list[ModelSource] = [nasbench201.build(a) for a in live[: options.networks]]
         with Predictor(store=store, measure="never") as predictor:
             know(predictor, [LARGER], whole=True)
             print(f"process, known from the store: {process_seconds('--store', store)}")
             for what, target in (("from the pack", TARGET), ("by a GPU's model", GPU)):
-                asked = process_seconds("--store", f"{store}.other", "--target", target)
-                print(f"process, known {what}: {asked}")
-            know(predictor, [RESNET])
+                seconds = process_seconds("--store", f"{store}.other", "--target", target)
+                print(f"process, known {what}: {seconds}")
+            know(predictor, [RESNET, *models])
             data = to_onnx(read_network(RESNET), seed=1)
-            times = []
-            for _ in range(20):
-                started = time.perf_counter()
-                predictor.predict(data)
-                times.append(1e3 * (time.perf_counter() - started))
-            size_mb = len(data) / 1e6
-            print(f"ResNet-18 from {size_mb:.0f} MB: {statistics.median(times):.1f} ms warm")
-        drawn = [a for a in nasbench201.sample(2 * count, 11) if nasbench201.live_edges(a)]
-        models: list[ModelSource] = [nasbench201.build(a) for a in drawn[:count]]
+            warm_s = min(timeit.repeat(lambda: predictor.predict(data), number=1, repeat=20))
+            print(f"ResNet-18 from {len(data) / 1e6:.0f} MB: {1e3 * warm_s:.1f} ms warm")
+        half = len(models) // 2
         with Predictor(TARGET, store=f"{store}.new", measure="never") as predictor:
-            for label, part in (("first", models[: count // 2]), ("next", models[count // 2 :])):
-                started = time.perf_counter()
-                for _ in predictor.predict_many(part):
-                    pass
-                rate = len(part) / (time.perf_counter() - started)
-                print(f"never seen, the {label} {len(part)}: {rate:.0f} networks a second")
+            print_rate(f"never seen, the first {half}", predictor, models[:half])
+            print_rate("never seen, the others", predictor, models[half:])
         with Predictor(store=store, measure="never") as predictor:
-            know(predictor, models)
-        with Predictor(store=store, measure="never") as predictor:
-            started = time.perf_counter()
-            done = sum(1 for _ in predictor.predict_many(models))
-            rate = done / (time.perf_counter() - started)
-            print(f"known cells, structures from the store: {rate:.0f} networks a second")
+            print_rate("known cells, structures from the store", predictor, models)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,6 @@ import pytest
 
 from experiments import nasbench201
 
-NOTHING = nasbench201.arch_from_index(0)
-
 
 def uniform(operator: str) -> str:
     """The architecture with one operator on all edges."""
@@ -20,27 +18,8 @@ def test_every_index_and_string_round_trips() -> None:
     archs = list(nasbench201.all_archs())
     assert len(set(archs)) == len(archs) == nasbench201.ARCHITECTURES == 15_625
     assert [nasbench201.index_from_arch(arch) for arch in archs] == list(range(15_625))
-
-
-def test_live_edges_are_those_on_a_path_found_by_search() -> None:
-    """Compare with an exhaustive walk over all paths, on every architecture."""
-
-    def walk(node: int, path: tuple[int, ...], present: set[int], live: set[int]) -> None:
-        if node == 3:
-            live.update(path)
-        for number, (source, target) in enumerate(nasbench201.EDGES):
-            if source == node and number in present:
-                walk(target, (*path, number), present, live)
-
-    disconnected = 0
-    for arch in nasbench201.all_archs():
-        operators = nasbench201.parse(arch)
-        live: set[int] = set()
-        walk(0, (), {n for n, operator in enumerate(operators) if operator != "none"}, live)
-        expected = [(*nasbench201.EDGES[n], operators[n]) for n in sorted(live)]
-        assert nasbench201.live_edges(arch) == expected
-        disconnected += not expected
-    assert disconnected == 341
+    # Networks without a path from input to output compute a constant.
+    assert sum(not nasbench201.live_edges(arch) for arch in archs) == 341
 
 
 @pytest.mark.parametrize(
