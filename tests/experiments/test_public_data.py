@@ -9,6 +9,7 @@ import pytest
 from hybridlat.errors import StoreError
 from hybridlat.graph.signature import hash_of, sign
 from hybridlat.graph.signature_reading import read
+from hybridlat.store import importers
 from hybridlat.store.importers import ImportedRecords
 
 pandas = pytest.importorskip("pandas")
@@ -121,3 +122,11 @@ def test_what_is_not_the_data_set_is_refused(name: str, tmp_path: Path) -> None:
         READERS[name](tmp_path)
     with pytest.raises(StoreError, match="does not exist"):
         READERS[name](tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("name", importers.IMPORTERS.names())
+def test_an_importer_of_another_package_refuses_what_is_not_there(
+    name: str, tmp_path: Path
+) -> None:
+    with pytest.raises(StoreError, match="nowhere"):
+        importers.read(name, tmp_path / "nowhere")
