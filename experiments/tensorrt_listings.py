@@ -1,12 +1,14 @@
 """The rules of classic TensorRT held against published listings of engines' layers.
 
     python experiments/tensorrt_listings.py [--data ../shared/data/trt_listings] [--all]
+        [--page yolox_s_fp16]
 
 ``--data`` holds ``listings.parquet`` (a row for each layer, with the operators of the file in it,
 or the Concat that a copy fills), ``sources.csv`` and ``nets``. Prints the table of
 experiments/tensorrt_listings.md: the share of operators in identical groups, a Concat with a copied
 part being a group of its own. Left out are views, what Myelin compiled without names, and what
-neither side runs. Then every kind of disagreement; ``--all``: each one by name.
+neither side runs. Then every kind of disagreement; ``--all``: each one by name. ``--page`` prints
+one listing kernel by kernel instead: experiments/yolo_on_orin.md.
 """
 
 from __future__ import annotations
@@ -112,6 +114,22 @@ def table(answers: dict[str, Verdict]) -> list[str]:
     return [*lines, f"| mean | | {100 * mean:.1f} | | |"]
 
 
+def page(one: Verdict) -> list[str]:
+    """One line for each kernel of the rules, in order, and what the engine has instead."""
+
+    def text(group: Group) -> str:
+        nodes = [one.network.nodes[i] for i in sorted(group)]
+        prefix = nodes[0].name.rpartition("/")[0].removeprefix("/")
+        return f"`{'+'.join(node.op for node in nodes)}` | {prefix}"
+
+    lines = ["| | kernel by the rules | module | in the engine |", "|--:|---|---|---|"]
+    for number, group in enumerate(dict.fromkeys(one.ours.values()), 1):
+        theirs = {one.theirs.get(i, frozenset()) for i in group} - {group}
+        instead = " and ".join(text(each).split(" | ")[0] if each else "none" for each in theirs)
+        lines.append(f"| {number} | {text(group)} | {instead or 'the same'} |")
+    return lines
+
+
 def main() -> None:
     """Judge; see the module."""
     parser = argparse.ArgumentParser(
@@ -119,11 +137,15 @@ def main() -> None:
     )
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--all", action="store_true", help="every disagreement by name")
+    parser.add_argument("--page", metavar="LISTING", help="one listing kernel by kernel")
     arguments = parser.parse_args()
     if not arguments.data.is_dir():
         print(f"skipped: there is no {arguments.data}, which the project does not redistribute")
         return
     answers = verdicts(arguments.data)
+    if arguments.page:
+        print(*page(answers[arguments.page]), sep="\n")
+        return
     print(
         *table(answers), "", "| listing | rules | engine | count |", "|---|---|---|---|", sep="\n"
     )
