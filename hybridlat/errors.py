@@ -7,7 +7,6 @@
     │   └── StoreError                 a store, pack or record that cannot be read or is damaged
     ├── UnavailableError     (exit 3)  what is asked for cannot be had on this machine
     │   ├── BackendUnavailable         the engine, its driver or its device is missing
-    │   │   └── HostUnreachable        a host does not answer (any more)
     │   └── MissingExtra               an optional package is not installed
     └── MeasurementError     (exit 3)  one cell or network could not be measured
 
@@ -56,10 +55,6 @@ class UnavailableError(HybridlatError):
 
 class BackendUnavailable(UnavailableError):
     """The engine, its driver or its device is missing."""
-
-
-class HostUnreachable(BackendUnavailable):
-    """A host does not answer, or not any more: it may be back later."""
 
 
 class MissingExtra(UnavailableError):

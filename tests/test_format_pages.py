@@ -14,7 +14,6 @@ from hybridlat.estimate import partition
 from hybridlat.estimate.compose import composition
 from hybridlat.evaluation.metrics import ResultRow, score
 from hybridlat.graph import signature
-from hybridlat.measuring.fleet_device import DeviceReport
 from hybridlat.model import model_files
 from hybridlat.model.family import files
 from hybridlat.onnx_io import facts
@@ -88,15 +87,8 @@ def test_no_format_of_the_code_is_forgotten() -> None:
                                 None, 0, 0).to_json())),
         ("composition", list(composition.Composition().to_json())),
         ("tables", list(database.TABLES)),
-        ("device of a fleet", [f.name for f in dataclasses.fields(DeviceReport)]),
     ],
 )  # fmt: skip
 def test_every_field_is_named(what: str, names: list[str]) -> None:
     missing = [name for name in names if not re.search(rf"\b{name}\b", PAGE)]
     assert not missing, f"fields of a {what} that the page does not name"
-
-
-def test_no_field_of_a_fleet_s_device_is_made_up() -> None:
-    [named] = re.findall(r"`devices` \(([^)]*)\)", PAGE)
-    fields = [f.name for f in dataclasses.fields(DeviceReport)]
-    assert re.findall(r"`(\w+)`", named) == fields

@@ -1,33 +1,27 @@
-"""Measuring on a target: for the gate, for a search space, on request, on boards or a fleet."""
+"""Measuring on a target: for the gate, for a search space, on request, on a board."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 
 from hybridlat.api.sources import Opened
 from hybridlat.engines import registry
-from hybridlat.errors import HybridlatError, StoreError
 from hybridlat.estimate.compose.target_composition import composition_of
 from hybridlat.estimate.lookup.target_data import TargetData
-from hybridlat.estimate.partition import Partition, Partitioner
+from hybridlat.estimate.partition import Partition
 from hybridlat.graph import signature_reading
 from hybridlat.graph.cells import cut_positions
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign_part
-from hybridlat.measuring.fleet import Fleet, FleetMeasurer, Measurer, SchedulerLost
-from hybridlat.measuring.measurer import MeasureRequest
+from hybridlat.measuring.measurer import Measurer, MeasureRequest
 from hybridlat.measuring.plan_runs import measure_draft, unknown_to
 from hybridlat.measuring.plans import draft_for
 from hybridlat.measuring.report import MeasureReport, What, report_of
 from hybridlat.measuring.schedule import ON_DEMAND, MeasurementConfig
 from hybridlat.measuring.ssh import Board, check_target
-from hybridlat.onnx_io import Shapes, load
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.progress import OnProgress
 from hybridlat.schema.target import Target
@@ -67,16 +61,15 @@ class MeasureService:
         self._measure(requests, ON_DEMAND)
 
     def report(
-        self, opened: Opened, partition: Partition, what: What, remeasure: bool, started: float,
-        knows_whole: bool = False,
-    ) -> MeasureReport:  # fmt: skip
+        self, opened: Opened, partition: Partition, what: What, remeasure: bool, started: float
+    ) -> MeasureReport:
         """See ``Predictor.measure``; the call began at ``time.perf_counter()`` ``started``."""
         self.data.refresh()
         uses = [(use.signature, use.count) for use in partition.uses]
         hashes = [hash_ for hash_, _ in uses] if what != "network" else []
         known = {} if remeasure else self.data.known(hashes)
         missing = [h for h in hashes if h not in known]
-        request = self._request(opened, partition, missing, what != "cells" and not knows_whole)
+        request = self._request(opened, partition, missing, what != "cells")
         records = self._measure([request], MeasurementConfig(), partition)
         return report_of(
             opened.file.name,
@@ -160,55 +153,3 @@ def measure_on_host(
             elapsed_s=time.perf_counter() - began, warnings=registry.about(network),
         ))  # fmt: skip
     return reports
-
-
-def measure_on_fleet(
-    fleet: Fleet,
-    networks: Sequence[str | Path],
-    store: Store,
-    *,
-    what: What = "both",
-    batch: int | None = None,
-    shapes: Shapes | None = None,
-    remeasure: bool = False,
-    settings: MeasurementConfig | None = None,
-) -> tuple[list[MeasureReport], list[tuple[str, int]]]:
-    """Measure networks on every target of the fleet; records are in ``store`` as they come.
-
-    What the store knows, whole networks too, is measured again with ``remeasure`` alone. Beside the
-    reports: sentences about networks that were not measured, or not all of them, with the exit code
-    that each asks for. Raises StoreError where the store cannot be used, SchedulerLost where no
-    device can.
-    """
-    reports: list[MeasureReport] = []
-    problems: list[tuple[str, int]] = []
-
-    def measure(path: str | Path, own: Target) -> None:
-        began = time.perf_counter()
-        file = load(path)
-        target = registry.at_precision(own, file.facts.precision.name)
-        devices = FleetMeasurer(fleet, target, str(own))
-        partitioner = Partitioner(
-            target, store, partial(devices.ask, registry.lower),
-            partial(devices.ask, registry.lowering_identity),
-        )  # fmt: skip
-        partition = partitioner.partition(file, batch, shapes)
-        service = MeasureService(devices, TargetData(target, store), settings, None)
-        known = not remeasure and store.latencies(target, [partition.whole], "network")
-        reports.append(service.report(
-            Opened(file, batch, shapes), partition, what, remeasure, began, knows_whole=bool(known)
-        ))  # fmt: skip
-        problems.extend((f"{file.name} on {target}: {e}", e.exit_code) for e in devices.problems)
-
-    def measure_all(own: Target) -> None:
-        for path in networks:
-            try:
-                measure(path, own)
-            except (SchedulerLost, StoreError):
-                raise
-            except HybridlatError as error:
-                problems.append((f"{path} on {own}: {error}", error.exit_code))
-
-    with ThreadPoolExecutor(len(fleet.file.targets)) as pool:  # the devices do the work
-        list(pool.map(measure_all, fleet.file.targets))
-    return reports, problems

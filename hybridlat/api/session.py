@@ -141,11 +141,11 @@ class Session:
     def measuring(self) -> MeasureService:
         """What measures on the target; BackendUnavailable when it is not this machine."""
         from hybridlat.api.measure import MeasureService  # loads onnx
-        from hybridlat.measuring.measurer import BackendMeasurer
+        from hybridlat.measuring.measurer import Measurer
 
         if self.backend is None:
             raise BackendUnavailable(self.engine.why_not)
-        measurer = BackendMeasurer(self.backend, self.engine.options)
+        measurer = Measurer(self.backend, self.engine.options)
         return MeasureService(measurer, self.data, self.options.settings, self.options.progress)
 
     def partition(self, opened: Opened) -> Partition:

@@ -1,18 +1,17 @@
-"""``hybridlat measure`` and ``plan``: networks and their cells, here, on a board or a fleet."""
+"""``hybridlat measure`` and ``plan``: networks and their cells, here or on a board."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from hybridlat import onnx_io
-from hybridlat.api.measure import measure_on_fleet, measure_on_host
+from hybridlat.api.measure import measure_on_host
 from hybridlat.api.predictor import Predictor
 from hybridlat.cli import options
 from hybridlat.cli.options import Grouped
@@ -24,14 +23,10 @@ from hybridlat.measuring.plan_runs import unknown_to
 from hybridlat.measuring.plans import draft_for
 from hybridlat.measuring.report import MeasureReport, What
 from hybridlat.measuring.ssh import Board, Runner, check_target
-from hybridlat.report.table import Column, Table, titled
 from hybridlat.report.units import count_text, latency_text
 from hybridlat.schema.measurement import busiest
 from hybridlat.schema.shown import visible
 from hybridlat.store import Store
-
-if TYPE_CHECKING:
-    from hybridlat.measuring.fleet import Fleet
 
 FAILED = 3
 
@@ -40,7 +35,6 @@ FAILED = 3
 @options.networks
 @options.what
 @options.far
-@options.fleet
 @options.where
 @options.sizes
 @options.as_json
@@ -55,7 +49,6 @@ def measure(
     host: str | None,
     runner: Runner,
     time_limit: float,
-    fleet: Path | None,
     target: str | None,
     threads: int | None,
     store: str | None,
@@ -64,37 +57,29 @@ def measure(
     """Measure networks as a whole and by their cells, and keep the records.
 
     Cells and networks are measured in one run unless --cells or --network asks for one of them.
-    With --host a board is measured over ssh; --target says what it is. With --fleet many devices
-    are measured at once, and whole networks that are known are not measured again either.
+    With --host a board is measured over ssh; --target says what it is.
 
     \b
     hybridlat measure a.onnx b.onnx --cells
     hybridlat measure a.onnx --host user@board --target orin-nano/tensorrt/fp16
-    hybridlat measure a.onnx b.onnx --fleet fleet.toml
     """
-    asked: dict[str, Any] = {"what": what or "both", "remeasure": remeasure}
-    sizes: dict[str, Any] = {"batch": batch, "shapes": shapes}
     for name, option in (("runner", "--runner"), ("time_limit", "--time-limit")):
         if host is None and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             raise click.UsageError(f"{option} goes with --host: it is for a run there.", ctx)
-    if fleet is not None:
-        refuse_beside_fleet(ctx, host=host, target=target, threads=threads)
-        with opened_fleet(fleet) as devices, Store(store) as opened:
-            measured, problems = measure_on_fleet(devices, networks, opened, **asked, **sizes)
-        ctx.exit(_print_fleet(measured, problems, devices, as_json))
-    reports = []
-    codes = {0}
+    chosen: dict[str, Any] = {"what": what or "both", "remeasure": remeasure}
+    sizes: dict[str, Any] = {"batch": batch, "shapes": shapes}
+    codes, reports = {0}, []
     if host is not None:
-        files = [onnx_io.load(path) for path in networks]
-        read = [(file.label, file.network(**sizes)) for file in files]
         if target is None:
             raise InputError(
                 f"--host {host} needs --target: device/runtime/precision, such as "
                 "orin-agx/tensorrt/fp16"
             )
+        files = [onnx_io.load(path) for path in networks]
+        read = [(file.label, file.network(**sizes)) for file in files]
         board = Board(host, runner, time_limit, say)
         with Store(store) as opened:
-            far = measure_on_host(read, asked_target(target, opened), opened, board, **asked)
+            far = measure_on_host(read, asked_target(target, opened), opened, board, **chosen)
         reports = [replace(one, network=file.name) for one, file in zip(far, files, strict=True)]
         codes |= {_print(report, as_json) for report in reports}
     else:
@@ -104,7 +89,7 @@ def measure(
         ):
             for path in networks:
                 try:
-                    report = predictor.measure(path, **asked, **sizes)
+                    report = predictor.measure(path, **chosen, **sizes)
                 except HybridlatError as error:
                     if len(networks) == 1:
                         raise
@@ -118,51 +103,6 @@ def measure(
         objects = [as_object(report) for report in reports]
         print_json(objects if len(networks) > 1 else objects[0])
     ctx.exit(worst(codes))
-
-
-def _print_fleet(
-    reports: list[MeasureReport], problems: list[tuple[str, int]], fleet: Fleet, as_json: bool
-) -> int:
-    codes = {0, *(_print(report, as_json) for report in reports), *(code for _, code in problems)}
-    for problem, _ in problems:
-        aside(problem)
-    networks = [as_object(report) for report in reports]
-    print_devices(fleet, as_json, networks=networks, problems=[text for text, _ in problems])
-    return worst(codes)
-
-
-def refuse_beside_fleet(ctx: click.Context, **given: object) -> None:
-    """A usage error where an option that the fleet's file answers is given as well."""
-    for name, value in given.items():
-        if value is not None:
-            clash = f"--{name} does not go with --fleet"
-            raise click.UsageError(f"{clash}: its file names every device and its target.", ctx)
-
-
-@contextmanager
-def opened_fleet(file: Path) -> Iterator[Fleet]:
-    """The devices of a fleet's file at work; progress and who comes and goes on standard error."""
-    from hybridlat.measuring.fleet import Fleet
-    from hybridlat.measuring.fleet_device import read_fleet
-
-    read = read_fleet(file)
-    with ProgressShown() as shown, Fleet(read, shown, aside) as fleet:
-        yield fleet
-
-
-def print_devices(fleet: Fleet, as_json: bool, **others: object) -> None:
-    """What each device of a fleet did; with ``others`` the JSON document."""
-    devices = list(fleet.reports.values())
-    if as_json:
-        print_json({"format": 1, **others, "devices": [asdict(device) for device in devices]})
-        return
-    rows = [
-        [device.name, str(device.cells), str(device.networks), str(device.failures),
-         latency_text(device.busy_s * 1e6 or None)]
-        for device in devices
-    ]  # fmt: skip
-    figures = titled("cells", "networks", "failures", "busy", right=True)
-    console().print(Table([Column("device", wraps=True), *figures], rows).terminal())
 
 
 _OF_REPORT = ("network", "target", "latency_us", "sum_of_cells_us", "elapsed_s", "known")

@@ -194,10 +194,6 @@ far = _all_of(
     time_limit("With --host: how long the run may take; the next one goes on from there.",
                group=WHERE, default="6h", show_default=True),
 )  # fmt: skip
-fleet = option("--fleet", group=WHERE, metavar="FILE.toml",
-               type=click.Path(exists=True, dir_okay=False, path_type=Path),
-               help="Measure on many devices at once: hosts that ssh reaches, workers of Dask, "
-                    "this machine.")  # fmt: skip
 targets = target_option(f"{_DEFAULT} Several give a table.", "targets", multiple=True)
 what = _all_of(
     option("--cells", "what", group=WHAT, flag_value="cells",

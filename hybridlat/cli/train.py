@@ -9,14 +9,13 @@ from pathlib import Path
 import click
 
 from hybridlat.cli import options
-from hybridlat.cli.measure import opened_fleet, print_devices, refuse_beside_fleet
 from hybridlat.cli.options import option
 from hybridlat.cli.output import ProgressShown, aside, console, on_message, print_json
-from hybridlat.cli.predict import opened, worst
+from hybridlat.cli.predict import opened
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import BackendUnavailable
 from hybridlat.estimate.lookup.asked_target import asked_target, known_target
-from hybridlat.measuring.measurer import BackendMeasurer
+from hybridlat.measuring.measurer import Measurer
 from hybridlat.report.units import count_text, why_untrusted
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
@@ -126,7 +125,6 @@ def json_object(value: Trained | Onboarded) -> dict[str, object]:
 @options.nets("ONNX files to measure; those shipped with hybridlat unless given.")
 @option("--full", is_flag=True, help="Measure everything even where another version of the engine "
         "is known on this device.")  # fmt: skip
-@options.fleet
 @options.where
 @options.models_folder
 @options.seed
@@ -138,7 +136,6 @@ def onboard(
     time_limit: float,
     nets: Path | None,
     full: bool,
-    fleet: Path | None,
     target: str | None,
     threads: int | None,
     store: str | None,
@@ -154,27 +151,22 @@ def onboard(
     network in five is held out, and judges the model at the end. Run it again and it goes on where
     it stopped: nothing is measured twice. Where another version of the engine is known on this
     device, only what tells how far the two are apart is measured, and nothing is trained: --full
-    measures everything. With --fleet many devices are learned at once, those of
-    one target together, each target within the limit.
+    measures everything.
 
     \b
     hybridlat onboard --time-limit 30m
     hybridlat onboard --time-limit 1h30m --nets DIR --threads 4
-    hybridlat onboard --time-limit 1h --fleet fleet.toml
     """
     chosen = OnboardingOptions(time_limit, store, nets, seed=seed)
     training = TrainingOptions(out, seed=seed, track=not no_track)
-    if fleet is not None:
-        refuse_beside_fleet(ctx, target=target, threads=threads)
-        ctx.exit(_onboard_fleet(fleet, chosen, training, as_json))
     engine = resolve(None if target is None else asked_target(target), threads)
     if engine.backend is None:
         raise BackendUnavailable(engine.why_not)
     onboarded = None if full else _by_another_version(engine.target, chosen)
     if onboarded is None:
-        measurer, messages = BackendMeasurer(engine.backend, engine.options), on_message(as_json)
+        measurer, messages = Measurer(engine.backend, engine.options), on_message(as_json)
         with ProgressShown() as shown:
-            measured = onboarding.measure_target(engine.backend, measurer, chosen, shown, messages)
+            measured = onboarding.measure_target(measurer, chosen, shown, messages)
             onboarded = onboarding.train_on(measured, training, store, messages)
     code = _print_onboarded(onboarded, as_json)
     if as_json:
@@ -210,22 +202,7 @@ def _by_another_version(target: Target, chosen: OnboardingOptions) -> Onboarded 
     )  # fmt: skip
 
 
-def _onboard_fleet(
-    file: Path, chosen: OnboardingOptions, training: TrainingOptions, as_json: bool
-) -> int:
-    with opened_fleet(file) as fleet:
-        outcomes = onboarding.onboard_fleet(fleet, chosen, training, aside)
-    codes = {0, *(_print_onboarded(one, as_json) for one in outcomes)}
-    learned = [json_object(one) for one in outcomes if one.problem is None]
-    problems = [f"{one.target}: {one.problem}" for one in outcomes if one.problem]
-    print_devices(fleet, as_json, targets=learned, problems=problems)
-    return worst(codes)
-
-
 def _print_onboarded(onboarded: Onboarded, as_json: bool) -> int:
-    if onboarded.problem is not None:
-        aside(f"{onboarded.target}: {onboarded.problem}")
-        return onboarded.problem.exit_code
     for note in onboarded.notes:
         aside(note)
     if not as_json:

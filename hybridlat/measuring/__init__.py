@@ -8,6 +8,5 @@ latencies; out go records with their raw samples, and a report.
     statistics          the one analysis, from samples to a latency and its spread
     process             the measuring process, from both of its sides
     plans, plan_*, ssh  the same pairs by a plan, measured here or on boards, and read back
-    fleet               several devices at once
     tables              whole networks that others measured
 """

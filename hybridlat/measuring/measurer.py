@@ -1,4 +1,4 @@
-"""Measuring requests by the protocol of their engine, on this machine or by a plan."""
+"""Measuring requests by the protocol of their engine, on this machine."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from hybridlat.engines.base import Backend, Method
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring import replicas
-from hybridlat.measuring.plan_runs import RunPlan, measure_draft
-from hybridlat.measuring.plans import Lower, draft_for
+from hybridlat.measuring.plan_runs import measure_draft
+from hybridlat.measuring.plans import Draft, draft_for
 from hybridlat.measuring.schedule import Job, MeasurementConfig, pairs_of
 from hybridlat.schema.measurement import Kind, Measurement
 from hybridlat.schema.progress import OnProgress, Progress
-from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
 LEAST_ROUNDS = 2
@@ -39,15 +38,14 @@ class MeasureRequest:
 
 
 @dataclass(frozen=True)
-class BackendMeasurer:
+class Measurer:
     """Measures on a backend of this machine by the protocol that suits its engine.
 
-    ``options`` start the backend anew in another process; ``devices`` measure at the same time.
+    ``options`` start the backend anew in another process.
     """
 
     backend: Backend
     options: Mapping[str, int | str]
-    devices: int = 1
 
     @property
     def needs_network(self) -> bool:
@@ -68,8 +66,9 @@ class BackendMeasurer:
         """
         backend = self.backend
         if backend.method is Method.PLAN:
+            draft = _draft_of(requests, backend, max(settings.rounds, LEAST_ROUNDS))
             run = partial(_run_here, backend, on_progress)
-            return measure_by_plan(requests, backend.target, settings, store, run, backend.lower)
+            return measure_draft(draft, backend.target, store, run)
         jobs = _jobs_of(requests, backend)
         return replicas.measure(backend, self.options, jobs, store, settings, on_progress)
 
@@ -104,17 +103,14 @@ def _jobs_of(requests: Sequence[MeasureRequest], backend: Backend) -> list[Job]:
     return list(jobs.values())
 
 
-def measure_by_plan(
-    requests: Sequence[MeasureRequest],
-    target: Target,
-    settings: MeasurementConfig,
-    store: Store,
-    run: RunPlan,
-    lower: Lower | None = None,
-) -> list[Measurement]:
-    """Measure all requests in one plan, by ``run``; see ``draft_for``, measure_draft."""
+def _draft_of(requests: Sequence[MeasureRequest], backend: Backend, rounds: int) -> Draft:
+    """One plan that measures all requests."""
     requested: set[tuple[Kind, str]] = {("cell", hash_) for r in requests for hash_ in r.cells}
     requested |= {("network", sign(r.network).hash) for r in requests if r.whole}
-    networks, rounds = [(r.name, r.network) for r in requests], max(settings.rounds, LEAST_ROUNDS)
-    draft = draft_for(networks, target, lambda kind, h: (kind, h) in requested, lower, rounds)
-    return measure_draft(draft, target, store, run)
+    return draft_for(
+        [(request.name, request.network) for request in requests],
+        backend.target,
+        lambda kind, hash_: (kind, hash_) in requested,
+        backend.lower,
+        rounds,
+    )

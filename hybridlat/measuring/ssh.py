@@ -20,7 +20,7 @@ from typing import IO, Literal
 from hybridlat.board import BoardError
 from hybridlat.board.plan import Plan
 from hybridlat.engines.registry import board_target
-from hybridlat.errors import BackendUnavailable, HostUnreachable, InputError, MeasurementError
+from hybridlat.errors import BackendUnavailable, InputError, MeasurementError
 from hybridlat.schema.progress import OnMessage, silent
 from hybridlat.schema.target import Target
 
@@ -44,6 +44,7 @@ _STOP = (
     f" while {_IS_RUN} && [ $n -lt 20 ]; do sleep 1; n=$((n + 1)); done;"
     " kill -KILL -$p 2>/dev/null || kill -9 $p 2>/dev/null; fi; true"
 )
+RESULTS = "results.jsonl"
 OLD_DAYS = 30  # a plan that no run has gone on with since then is removed
 _SWEEP = f"find hybridlat-plans/* -prune -mtime +{OLD_DAYS} -exec rm -rf {{}} + 2>/dev/null; true"
 
@@ -67,15 +68,14 @@ class Board:
     """A board: ``host`` as ssh takes it, what runs there, and the time that a run may take.
 
     ``runner``: ``worker`` (Python with TensorRT's module), ``trtexec`` (run.sh), or ``auto``: the
-    worker where it starts. ``results`` is the file in a plan's folder that this board's are in.
-    Raises InputError for what ssh would not take for a host: an option, a sentence.
+    worker where it starts. Raises InputError for what ssh would not take for a host: an option, a
+    sentence.
     """
 
     host: str
     runner: Runner = "auto"
     timeout_s: float = LIMIT_S
     on_message: OnMessage = silent
-    results: str = "results.jsonl"
 
     def __post_init__(self) -> None:
         if not _HOST.fullmatch(self.host):
@@ -109,7 +109,7 @@ class Board:
             raise BackendUnavailable(f"{self.host} has no TensorRT that can be used ({reason})")
         problem = "" if status == FINE else last
         try:
-            self._fetch(f"{there}cat results.jsonl", plan / self.results)
+            self._fetch(f"{there}cat {RESULTS}", plan / RESULTS)
         except MeasurementError as error:
             raise MeasurementError(f"{self.host}: {problem}" if problem else str(error)) from error
         if problem:
@@ -130,7 +130,7 @@ class Board:
     ) -> str:  # fmt: skip
         """Run the command on ``source``; what it prints, unless that goes to ``sink``.
 
-        Raises HostUnreachable when the host does not answer (in time), MeasurementError when the
+        Raises BackendUnavailable when the host does not answer (in time), MeasurementError when the
         command fails there.
         """
         try:
@@ -141,10 +141,10 @@ class Board:
         except FileNotFoundError as error:
             raise BackendUnavailable("ssh is not installed on this machine") from error
         except subprocess.TimeoutExpired as error:
-            raise HostUnreachable(f"{self.host} gave no answer in {timeout_s:.0f} s") from error
+            raise BackendUnavailable(f"{self.host} gave no answer in {timeout_s:.0f} s") from error
         words = " ".join(done.stderr.decode("utf-8", "replace").split())[-300:]
         if done.returncode == _SSH_FAILED:  # as opposed to the command's
-            raise HostUnreachable(f"{self.host} cannot be reached: {words}")
+            raise BackendUnavailable(f"{self.host} cannot be reached: {words}")
         if done.returncode:
             raise MeasurementError(f"{self.host}: ssh failed: {words}")
         return (done.stdout or b"").decode("utf-8", "replace")
@@ -185,8 +185,8 @@ class Board:
             with tarfile.open(fileobj=archive, mode="w") as packed:
                 for name in (*files, "files.txt", "run.sh", "worker.py", *code, "manifest.json"):
                     packed.add(plan / name, name, recursive=False)
-                if (plan / self.results).exists():  # the board goes on from there
-                    packed.add(plan / self.results, "results.jsonl")
+                if (plan / RESULTS).exists():  # the board goes on from there
+                    packed.add(plan / RESULTS, RESULTS)
             self._say(f"copying {archive.tell() / 1e6:.1f} MB")
             archive.seek(0)
             self.run(unpack, _COPY_S, source=archive)

@@ -12,7 +12,6 @@ import math
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 from hybridlat import onnx_io
 from hybridlat.engines.base import Backend
@@ -20,15 +19,12 @@ from hybridlat.errors import HybridlatError
 from hybridlat.graph.cells import kernels
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
-from hybridlat.measuring.fleet import FleetMeasurer
 from hybridlat.training.kernel_builder import KernelBuilder
 from hybridlat.training.kernel_families import COMMON, RARE, Family
 
 MOST_FLOP = 3e9
 MOST_BYTES = 96e6
 _LAYOUT_CHANGES = frozenset({"ReorderInput", "ReorderOutput"})
-Engine: TypeAlias = Backend | FleetMeasurer
-"""What a sweep asks for the target, its contexts and how it lowers."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +58,7 @@ def draws(seed: int, families: Mapping[str, Family] = COMMON) -> Iterator[Drawn]
 
 
 def sweep(
-    backend: Engine, count: int, seed: int = 0, families: Mapping[str, Family] = COMMON
+    backend: Backend, count: int, seed: int = 0, families: Mapping[str, Family] = COMMON
 ) -> Iterator[tuple[str, Network]]:
     """(signature hash, cell) of ``count`` distinct kernels as the engine runs them.
 
@@ -98,7 +94,7 @@ def _also(family: str, kernel: Network, draw: int) -> bool:
     return family in RARE and op != "Conv" and (op not in _LAYOUT_CHANGES or draw % 8 == 0)
 
 
-def _context(backend: Engine, kernel: Network, seed: int, draw: int) -> str:
+def _context(backend: Backend, kernel: Network, seed: int, draw: int) -> str:
     """The context that the kernel is measured in: of a network that can hold its weights."""
     rng = random.Random(f"hybridlat sweep context {seed} {draw}")
     possible = [name for name, most in backend.contexts.items() if 2 * kernel.weight_bytes < most]

@@ -8,19 +8,16 @@ kernels. What is measured is in the store at once: a second run goes on where th
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hybridlat.errors import HybridlatError
-from hybridlat.measuring.fleet import Fleet, FleetMeasurer, Measurer
+from hybridlat.measuring.measurer import Measurer
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.model.training_problem import check_installed
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.progress import OnMessage, OnProgress, silent
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
-from hybridlat.training.kernel_sampler import Engine
 from hybridlat.training.train import Trained, TrainingOptions, train_target
 from hybridlat.training.workload import Bench, random_kernels
 
@@ -61,9 +58,8 @@ class Onboarded:
 
     ``networks`` are known whole and with their cells, ``kernels`` were measured now; ``cells``
     counts what the store knows. ``trained`` is None where there was too little to learn from, and
-    before training; a ``problem`` ended it all. ``by`` is another version of the engine that
-    answers here too, so that nothing was trained. ``accepted``: a model
-    is in use, or no answer is wide.
+    before training. ``by`` is another version of the engine that answers here too, so that nothing
+    was trained. ``accepted``: a model is in use, or no answer is wide.
     """
 
     target: Target
@@ -73,65 +69,31 @@ class Onboarded:
     elapsed_s: float = 0.0
     notes: tuple[str, ...] = ()
     trained: Trained | None = None
-    problem: HybridlatError | None = None
     by: Target | None = None
     accepted: bool = False
 
 
-def onboard_fleet(
-    fleet: Fleet,
-    options: OnboardingOptions,
-    training: TrainingOptions,
-    on_message: OnMessage = silent,
-) -> list[Onboarded]:
-    """Onboard all targets of a fleet at once, each by all of its devices within the budget.
-
-    Training waits until nothing is measured any more: this machine may be one of the devices. What
-    goes wrong with one target costs that target alone.
-    """
-
-    def measured(target: Target) -> Onboarded:
-        devices = FleetMeasurer(fleet, target, str(target))
-        try:
-            result = measure_target(devices, devices, options, on_message=on_message)
-        except HybridlatError as error:
-            return Onboarded(target, problem=error)
-        return replace(result, notes=(*result.notes, *map(str, devices.problems)))
-
-    with ThreadPoolExecutor(len(fleet.file.targets)) as pool:  # the devices do the work
-        outcomes = list(pool.map(measured, fleet.file.targets))
-    for place, one in enumerate(outcomes):
-        if one.problem is None:
-            try:
-                outcomes[place] = train_on(one, training, options.store, on_message)
-            except HybridlatError as error:
-                outcomes[place] = replace(one, problem=error)
-    return outcomes
-
-
 def measure_target(
-    engine: Engine,
     measurer: Measurer,
     options: OnboardingOptions,
     progress: OnProgress | None = None,
     on_message: OnMessage = silent,
 ) -> Onboarded:
-    """Measure a target, and leave time to train.
+    """Measure the measurer's target, and leave time to train.
 
-    ``engine`` says what the target is and how it lowers. Raises MissingExtra where nothing could be
-    trained on what would be measured.
+    Raises MissingExtra where nothing could be trained on what would be measured.
     """
     check_installed()
-    began, target = time.monotonic(), engine.target
+    began, target = time.monotonic(), measurer.backend.target
     # Of what ten minutes measured, the slower of two machines learned in two and a half.
     training_s = max(_TRAINING_S, _TRAINING_SHARE * options.budget_s)
     budget_s = max(options.budget_s - training_s, 0.5 * options.budget_s)
     run_s = min(max(budget_s / RUNS, LEAST_RUN_S), MOST_RUN_S)
     with Store(options.store) as store:
-        bench = Bench(engine, measurer, store, options.settings, progress)
+        bench = Bench(measurer, store, options.settings, progress)
         nets = options.nets or shipped("data", "nets")
         bench.read(nets.glob("*.onnx"), options.seed, began + READING_SHARE * budget_s)
-        kernels = random_kernels(engine, measurer.needs_network, options.most_kernels, options.seed)
+        kernels = random_kernels(measurer, options.most_kernels, options.seed)
         # However slow reading was: one run is made.
         end = max(began + budget_s, time.monotonic() + run_s)
         count = bench.measure(kernels, run_s, end, on_message)

@@ -9,19 +9,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hybridlat import onnx_io
+from hybridlat.engines.base import Backend
 from hybridlat.errors import HybridlatError, UnavailableError
 from hybridlat.estimate.partition import Partition, partition_network
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
 from hybridlat.graph.signature_reading import read
-from hybridlat.measuring.fleet import Measurer
-from hybridlat.measuring.measurer import MeasureRequest
+from hybridlat.measuring.measurer import Measurer, MeasureRequest
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.schema.measurement import Breakdown, Kind
 from hybridlat.schema.progress import OnMessage, OnProgress
+from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from hybridlat.training.kernel_families import EVERY
-from hybridlat.training.kernel_sampler import Engine, draws, sweep
+from hybridlat.training.kernel_sampler import draws, sweep
 
 LEAST_NETWORKS = 4
 """So many networks are lowered however long that takes."""
@@ -50,28 +51,29 @@ class Item:
     breakdown: Breakdown | None = None
 
 
-def random_kernels(engine: Engine, needs_network: bool, count: int, seed: int) -> Iterator[Item]:
-    """``count`` kernels in the order drawn; ``needs_network``: each inside a small network."""
-    if needs_network:
+def random_kernels(measurer: Measurer, count: int, seed: int) -> Iterator[Item]:
+    """``count`` kernels in the order drawn, each inside a small network where it must be."""
+    backend = measurer.backend
+    if measurer.needs_network:
         for place, drawn in zip(range(count), draws(seed, EVERY), strict=False):
             try:
-                partition = _partition(drawn.network, engine)
+                partition = _partition(drawn.network, backend)
             except HybridlatError:
                 continue  # what an engine refuses is passed over, as in every sweep
             if partition.uses:
                 request = MeasureRequest(f"kernel {place}", drawn.network, _cells(partition))
                 yield Item(request, partition.texts)
     else:
-        for hash_, kernel in sweep(engine, count, seed, EVERY):
+        for hash_, kernel in sweep(backend, count, seed, EVERY):
             labels = {"sweep": str(seed)}
             request = MeasureRequest("kernel", kernel, {hash_: kernel}, labels=labels)
             yield Item(request, {hash_: sign(kernel).text})
 
 
-def _partition(network: Network, engine: Engine) -> Partition:
+def _partition(network: Network, backend: Backend) -> Partition:
     left_out = (name for name, _ in network.left_out)
     names = (*(node.name for node in network.nodes), *network.folded, *left_out)
-    return partition_network(network, engine.lower(network), names)
+    return partition_network(network, backend.lower(network), names)
 
 
 def _cells(partition: Partition) -> dict[str, Network]:
@@ -81,14 +83,13 @@ def _cells(partition: Partition) -> dict[str, Network]:
 
 @dataclass
 class Bench:
-    """The measurer of an engine's target with its store: what was tried, and what measuring takes.
+    """A measurer with its store: what was tried, and what measuring takes.
 
     ``networks`` are those that were read, ``unread`` counts the rest. ``tried`` says by kind and
     hash whether there is a latency; ``refused`` are names of what could not be measured. So far
     ``spent_s`` went to ``count`` things.
     """
 
-    engine: Engine
     measurer: Measurer
     store: Store
     settings: MeasurementConfig
@@ -100,6 +101,10 @@ class Bench:
     notes: list[str] = field(default_factory=list)
     spent_s: float = 0.0
     count: int = 0
+
+    @property
+    def target(self) -> Target:
+        return self.measurer.backend.target
 
     def read(self, files: Iterable[Path], seed: int, end: float) -> None:
         """Read networks, and lower them until ``end`` (of the monotonic clock), at least a few.
@@ -119,12 +124,12 @@ class Bench:
                 self.unread = len(readable) - place
                 break
             try:
-                partition = _partition(network, self.engine)
+                partition = _partition(network, self.measurer.backend)
             except HybridlatError as error:
                 self.notes.append(f"{network.name} is left out: {error}")
                 continue
             breakdown = Breakdown(
-                self.engine.target, network.name, sign(network).hash,
+                self.target, network.name, sign(network).hash,
                 tuple((use.signature, use.count) for use in partition.uses),
                 labels={"network": network.name},
             )  # fmt: skip
@@ -148,7 +153,7 @@ class Bench:
                 break
             known = sum(has and kind == "cell" for (kind, _), has in self.tried.items())
             what = "random kernels" if chosen[0].breakdown is None else "networks"
-            so_far = f"{self.engine.target}: {known} cells known, {left_s:.0f} s left"
+            so_far = f"{self.target}: {known} cells known, {left_s:.0f} s left"
             on_message(f"{so_far}; now {len(chosen)} {what}")
             took_s = self._run(chosen, min(end, time.monotonic() + _LONGEST * run_s))
             if chosen[0].breakdown is not None:
@@ -177,7 +182,7 @@ class Bench:
         hashes: tuple[tuple[Kind, list[str]], ...] = (("cell", cells), ("network", wholes))
         for kind, wanted in hashes:
             unknown = [h for h in wanted if (kind, h) not in self.tried]
-            for h, stats in self.store.latencies(self.engine.target, unknown, kind).items():
+            for h, stats in self.store.latencies(self.target, unknown, kind).items():
                 self.tried[kind, h] = stats.latency_us is not None
 
     def _next(self, items: Iterable[Item], run_s: float, end: float) -> list[Item]:
@@ -194,7 +199,7 @@ class Bench:
             if item_s and (item.breakdown is None or item_s <= DEAREST_SHARE * left_s):
                 chosen.append(item)
                 expected_s += item_s
-            if expected_s >= self.measurer.devices * min(run_s, left_s):
+            if expected_s >= min(run_s, left_s):
                 break
         return chosen
 
@@ -208,7 +213,7 @@ class Bench:
         self.store.add_breakdowns([i.breakdown for i in items if i.breakdown is not None])
         self._look_up(items)
         if latencies:
-            self.spent_s += self.measurer.devices * took_s
+            self.spent_s += took_s
             self.count += things - sum(map(self.things, items))
         elif time.monotonic() < end:  # what cannot be measured is not tried again
             self.refused.update(item.request.name for item in items)
@@ -219,7 +224,7 @@ class Bench:
         left_s = end - time.monotonic()
         if left_s <= 0:
             return 0
-        if len(requests) > 1 and self.measurer.needs_network and self.measurer.devices == 1:
+        if len(requests) > 1 and self.measurer.needs_network:
             # What needs its network is built with it, and a run of many cannot be cut.
             return sum(self._try([request], end) for request in requests)
         settings = replace(self.settings, budget_s=left_s)

@@ -15,7 +15,7 @@ from hybridlat.graph.builder import null_network
 from hybridlat.graph.cells import cut
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
-from hybridlat.measuring.measurer import BackendMeasurer, MeasureRequest
+from hybridlat.measuring.measurer import Measurer, MeasureRequest
 from hybridlat.measuring.replicas import PROTOCOLS, measure
 from hybridlat.measuring.schedule import Job, MeasurementConfig, pairs_of, tapped, working_bytes
 from hybridlat.measuring.statistics import FLOOR_US
@@ -58,7 +58,7 @@ def measured(backend: FakeBackend, network: Network, store: Store) -> list[Measu
     """The records of a network, whole and with its cells."""
     cells = {sign(cell.network).hash: cell.network for cell in cut(backend.lower(network), network)}
     request = MeasureRequest("net", network, cells, whole=True)
-    return BackendMeasurer(backend, {}).measure([request], store, SETTINGS)
+    return Measurer(backend, {}).measure([request], store, SETTINGS)
 
 
 def test_every_distinct_cell_stands_behind_the_one_before() -> None:
@@ -169,7 +169,7 @@ def test_the_entry_cost_is_kept_apart_and_only_what_is_wanted_is_measured(store:
     hashes = [sign(cell.network).hash for cell in cut(backend.lower(network))]
     request = MeasureRequest("net", network, dict.fromkeys(hashes[:1], network), whole=True)
     nothing = MeasureRequest("other", residual_block())
-    measurer = BackendMeasurer(backend, {})
+    measurer = Measurer(backend, {})
     records = measurer.measure([request, nothing], store, SETTINGS, seen.append)
     assert [(r.kind, r.signature) for r in records] == [
         ("cell", hashes[0]), ("network", sign(network).hash),

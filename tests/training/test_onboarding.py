@@ -16,16 +16,13 @@ from hybridlat import Predictor
 from hybridlat.cli import main as cli
 from hybridlat.errors import MeasurementError, MissingExtra
 from hybridlat.graph.signature import sign
-from hybridlat.measuring.fleet import Fleet
-from hybridlat.measuring.fleet_device import read_fleet
-from hybridlat.measuring.measurer import BackendMeasurer, MeasureRequest
+from hybridlat.measuring.measurer import Measurer, MeasureRequest
 from hybridlat.measuring.schedule import MeasurementConfig, needs_visit
 from hybridlat.model.fit import fit_model
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.measurement import Measurement, Visit
 from hybridlat.schema.progress import OnProgress, silent
-from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from hybridlat.training import onboarding, workload
 from hybridlat.training.onboarding import OnboardingOptions
@@ -54,8 +51,7 @@ def run(
 ) -> onboarding.Onboarded:
     chosen = options(nets, tmp_path, most_kernels=kernels)
     training = TrainingOptions(out=tmp_path / "models", device=DEVICE, track=False)
-    measurer = measurer or BackendMeasurer(backend, {})
-    measured = onboarding.measure_target(backend, measurer, chosen)
+    measured = onboarding.measure_target(measurer or Measurer(backend, {}), chosen)
     return onboarding.train_on(measured, training, chosen.store, silent)
 
 
@@ -81,8 +77,7 @@ def test_what_is_measured_is_said_and_what_is_refused_is_a_note(nets: Path, tmp_
     said: list[str] = []
     backend = FakeBackend(Machine(noise_share=0.0), refused_ops={"GlobalAveragePool"})
     chosen = options(nets, tmp_path, most_kernels=5)
-    measurer = BackendMeasurer(backend, {})
-    done = onboarding.measure_target(backend, measurer, chosen, on_message=said.append)
+    done = onboarding.measure_target(Measurer(backend, {}), chosen, on_message=said.append)
     assert done.networks == 2 and done.kernels == 5
     assert any("classifier is left out" in note for note in done.notes)
     assert "0 cells known" in said[0] and "s left; now 2 networks" in said[0]
@@ -98,12 +93,11 @@ def test_what_is_measured_is_said_and_what_is_refused_is_a_note(nets: Path, tmp_
 class Played:
     """A measurer on a clock of its own: each cell takes ``cell_s``, each network ``network_s``."""
 
-    target: Target
+    backend: FakeBackend
     cell_s: float = 1.0
     network_s: float = 2.0
     now_s: float = 0.0
     needs_network: bool = False
-    devices: int = 1
     networks_s: float = 0.0
     names: list[str] = field(default_factory=list)
 
@@ -119,11 +113,11 @@ class Played:
                 break
             at = self.now_s
             for hash_ in request.cells:
-                records.append(Measurement(self.target, hash_, "cell", 10.0))
+                records.append(Measurement(self.backend.target, hash_, "cell", 10.0))
                 self.now_s += self.cell_s
             if request.whole:
                 signature = sign(request.network).hash
-                records.append(Measurement(self.target, signature, "network", 99.0))
+                records.append(Measurement(self.backend.target, signature, "network", 99.0))
                 self.now_s += self.network_s
             self.networks_s += (self.now_s - at) * (request.name != "kernel")
             self.names.append(request.name)
@@ -143,7 +137,7 @@ def many_nets(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch) -> Played:
-    played = Played(FakeBackend().target)
+    played = Played(FakeBackend())
     clock = SimpleNamespace(monotonic=lambda: played.now_s)
     monkeypatch.setattr(onboarding, "time", clock)
     monkeypatch.setattr(workload, "time", clock)
@@ -153,9 +147,8 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Played:
 def collect(
     played: Played, nets: Path, tmp_path: Path, budget_s: float, **more: Any
 ) -> onboarding.Onboarded:
-    return onboarding.measure_target(
-        FakeBackend(), cast("Any", played), options(nets, tmp_path, budget_s, **more)
-    )
+    chosen = options(nets, tmp_path, budget_s, **more)
+    return onboarding.measure_target(cast("Any", played), chosen)
 
 
 def test_two_fifths_of_the_time_go_to_networks_and_a_fifth_is_left_to_train(
@@ -195,7 +188,7 @@ def test_a_network_that_takes_a_quarter_of_the_time_left_is_left_out(
     assert "1 network did not fit into the budget" in done.notes
 
 
-class Refusing(BackendMeasurer):
+class Refusing(Measurer):
     """A measurer whose engine refuses one network, and with it every run that holds it."""
 
     def measure(self, requests: Sequence[MeasureRequest], *rest: Any) -> list[Measurement]:
@@ -232,23 +225,6 @@ def test_what_cannot_be_trained_on_is_not_measured_first(
         assert not list(store.measurements())
     with pytest.raises(MissingExtra, match="scikit-learn"):
         fit_model([], [], [], FitConfig(DEVICE))
-
-
-def test_two_devices_of_a_fleet_learn_together(nets: Path, tmp_path: Path) -> None:
-    pytest.importorskip("distributed", reason="distributed (Dask) is not installed")
-    device = '[[device]]\ntarget = "fake/fake-1.0/fp32/1t"\nlocal = true\nenv = {{NUMBER = "{}"}}\n'
-    file = tmp_path / "fleet.toml"
-    file.write_text(device.format(1) + device.format(2))
-    chosen = options(nets, tmp_path, most_kernels=12)
-    with Fleet(read_fleet(file)) as fleet:
-        [done] = onboarding.onboard_fleet(fleet, chosen, TrainingOptions(track=False))
-        cells = [report.cells for report in fleet.reports.values()]
-    assert done.problem is None and done.networks == 3 and done.kernels == 12
-    assert min(cells) > 0 and done.cells - 2 <= sum(cells) <= done.cells
-    assert "too few to train on" in done.notes[-1]
-    with Store(chosen.store) as store:
-        assert len(list(store.breakdowns())) == 3
-        assert all(record.failure is None for record in store.measurements())
 
 
 @pytest.mark.usefixtures("unknown_cpu")
