@@ -1,8 +1,7 @@
 """Many networks by several workers: in order, in bounded memory, with the answers of one process.
 
-Networks are read, lowered and predicted in workers of joblib: processes of this machine, or
-whatever backend is in force (Dask, Ray). Workers never measure and see no store in memory: there
-the calling process answers alone.
+Networks are read, lowered and predicted in processes of this machine, by joblib. They never
+measure and see no store in memory: there the calling process answers alone.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import platform
 import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -22,7 +20,7 @@ from typing import Any
 from hybridlat.api.session import Answer, Session, Sessions, answer_of
 from hybridlat.api.sources import Item, Query
 from hybridlat.engines.registry import ResolvedEngine
-from hybridlat.errors import HybridlatError, MeasurementError, StoreError
+from hybridlat.errors import HybridlatError, MeasurementError
 from hybridlat.measuring.process import safe_path
 from hybridlat.schema import workers
 from hybridlat.store import Store
@@ -30,8 +28,6 @@ from hybridlat.store import Store
 FIRST_WINDOW, LARGEST_WINDOW = 16, 1024
 """Networks for each worker that are taken from the sources at a time; the number doubles."""
 LARGEST_WINDOW_BYTES = 100_000_000
-SILENT_S = 300.0
-"""A worker without an answer for so long counts as dead: Dask does not always report a death."""
 _log = logging.getLogger(__name__)
 
 
@@ -39,15 +35,12 @@ _log = logging.getLogger(__name__)
 class Spec:
     """What a worker needs to estimate as the predictor that sent it.
 
-    ``session`` makes one of a store. By ``store_exists`` and ``node`` (the machine) a worker checks
-    that it sees the same store. ``revision`` is that of the predictor and its store: a worker
+    ``session`` makes one of a store. ``revision`` is that of the predictor and its store: a worker
     reuses what it loaded for it.
     """
 
     session: Callable[[Store], Session]
     store: str
-    store_exists: bool
-    node: str
     revision: tuple[bytes, object]
 
     @classmethod
@@ -61,21 +54,12 @@ class Spec:
                 Session, engine, session.requested, options, given=given, surprising=far
             ),
             store=store.url,
-            store_exists=store.place.exists,
-            node=platform.node(),
             revision=(token, os.urandom(8) if stamp is None else stamp),
         )
 
     def open(self) -> Sessions:
-        """The sessions of a worker; StoreError where it does not see the predictor's store."""
-        store = Store(self.store)
-        elsewhere = platform.node() != self.node
-        if not store.place.exists if self.store_exists else store.place.exists and elsewhere:
-            raise StoreError(
-                f"a worker does not see the store {store.place.address}: give one on a PostgreSQL "
-                "server, which all workers reach under the same name"
-            )
-        first = self.session(store)
+        """The sessions of a worker."""
+        first = self.session(Store(self.store))
         return Sessions(first, lambda target: replace(first.engine, target=target))
 
 
@@ -97,15 +81,14 @@ def work(spec: Spec, query: Query, item: Item) -> Answer:
 def answers_by_workers(
     sessions: Sessions, items: Iterable[Item], query: Query, jobs: int | None, token: bytes
 ) -> Generator[Answer]:
-    """The answers to many networks, in order, by the joblib backend that is in force now."""
+    """The answers to many networks, in order, by ``jobs`` processes; see ``predict_many``."""
     count = workers.count_of(jobs)
-    timeout = None if count == 1 else SILENT_S  # joblib warns of one with one worker
     spec, ahead = Spec.of(sessions.first, token), windows(map(Item.as_bytes, items), count)
 
     def in_windows() -> Generator[Answer]:
         window = next(ahead, None)
         useful = min(count, max(2, len(window or ())))
-        parallel = partial(workers.parallel, useful, return_as="generator", timeout=timeout)
+        parallel = partial(workers.parallel, useful, return_as="generator")
         while window:
             sent = [item for item in window if isinstance(item, Item) and item.travels]
             answers: Iterator[Answer] = from_workers(parallel, spec, query, sent)
@@ -157,9 +140,7 @@ def from_workers(
             for answer in answers:
                 left.popleft()
                 yield answer
-        except Exception as error:
-            if not _is_death(error):
-                raise
+        except BrokenExecutor as error:
             why = (str(error).strip() or type(error).__name__).splitlines()[0].strip()
             _log.warning("a worker died, and is replaced: %s", why)
             if one_by_one:
@@ -173,10 +154,3 @@ def from_workers(
             with warnings.catch_warnings():  # joblib warns of answers that are not taken
                 warnings.simplefilter("ignore")
                 answers.close()
-
-
-def _is_death(error: Exception) -> bool:
-    """Whether the worker died; else the error is its own."""
-    names = {kind.__name__ for kind in type(error).__mro__}
-    gone = isinstance(error, BrokenExecutor | TimeoutError)
-    return gone or bool(names & {"KilledWorker", "WorkerCrashedError", "RayActorError"})

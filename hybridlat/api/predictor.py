@@ -163,11 +163,9 @@ class Predictor(AbstractContextManager["Predictor"]):
     ) -> Iterator[Any]:
         """One estimate per source, in order, as they come; memory does not grow with the count.
 
-        Modules go with ``input``, or each in a tuple with its own. ``jobs`` workers of joblib read,
-        lower and predict (-1: one a core; None: as joblib's configuration says), processes of this
-        machine or whatever backend is in force: ``with joblib.parallel_config("dask")``. Where
-        measuring is allowed, this process answers alone, one network after another. Workers on
-        other machines need a store that they reach under the same name. With ``errors="return"`` an
+        Modules go with ``input``, or each in a tuple with its own. ``jobs`` processes read, lower
+        and predict (-1: one a core; None: as joblib's configuration says). Where measuring is
+        allowed, this process answers alone, one network after another. With ``errors="return"`` an
         error takes the place of its network's estimate; with ``"raise"`` the first one is raised.
         With ``dedupe`` a network that equals an earlier one but for names and weights is not
         estimated again: it has that one's answer under its own name (once in each worker).

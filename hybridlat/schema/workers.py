@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import threading
 import time
@@ -24,27 +23,17 @@ def _watch(parent: int) -> None:
 
 
 def count_of(jobs: int | None) -> int:
-    """How many workers ``jobs`` come to under joblib's configuration; two or a core's each here."""
+    """How many workers ``jobs`` come to under joblib's configuration: two or one a core at most."""
     import joblib
 
-    count = max(1, int(joblib.effective_n_jobs(jobs)))
-    return count if _own_backend() is None else min(count, max(2, joblib.cpu_count()))
+    return min(max(1, int(joblib.effective_n_jobs(jobs))), max(2, joblib.cpu_count()))
 
 
 def parallel(jobs: int, **options: Any) -> Any:
-    """joblib's ``Parallel`` by the backend in force; its processes here end with this one."""
+    """joblib's ``Parallel`` by processes of this machine, which end with this one."""
     import joblib
+    from joblib.parallel import BACKENDS
 
-    own = _own_backend()
-    if own is not None:
-        own.configure = partial(own.configure, initializer=end_with, initargs=(os.getpid(),))
-        options["backend"] = own
-    return joblib.Parallel(n_jobs=jobs, **options)
-
-
-def _own_backend() -> Any:
-    """A copy of the backend in force where it starts processes of this machine; else None."""
-    from joblib.parallel import get_active_backend
-
-    backend, _ = get_active_backend()
-    return copy.copy(backend) if type(backend).__name__ == "LokyBackend" else None
+    backend = BACKENDS["loky"]()
+    backend.configure = partial(backend.configure, initializer=end_with, initargs=(os.getpid(),))
+    return joblib.Parallel(n_jobs=jobs, backend=backend, **options)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import itertools
 import pickle
 import shutil
@@ -215,9 +213,8 @@ def test_no_answer_is_that_of_another_network_after_a_death(at: int) -> None:
     items = [Item(b"", f"network {number}") for number in range(20)]
     items[at] = Deadly(b"", f"network {at}")
     spec: Any = SimpleNamespace(revision=object(), open=lambda: SimpleNamespace(close=int))
-    with joblib.parallel_config("threading"):
-        parallel = partial(workers.parallel, 2, return_as="generator")
-        answers = list(many.from_workers(parallel, spec, Query(), items))
+    parallel = partial(joblib.Parallel, 2, backend="threading", return_as="generator")
+    answers = list(many.from_workers(parallel, spec, Query(), items))
     assert len(answers) == 20
     for number, answer in enumerate(answers):
         assert f"network {number} " in f"{answer} ".replace(":", " ")
@@ -233,25 +230,6 @@ def test_a_network_that_kills_its_workers_costs_itself(store: str) -> None:
         False
     ] * 2
     assert "network 2 brings down the process that reads it" in str(found[2])
-
-
-@pytest.mark.skipif(
-    not importlib.util.find_spec("distributed"), reason="distributed (Dask) is not installed"
-)
-def test_the_same_call_runs_on_a_dask_cluster(store: str, tmp_path: Path) -> None:
-    distributed = importlib.import_module("distributed")
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None,
-            local_directory=str(tmp_path),
-        ) as cluster,
-        distributed.Client(cluster),
-        Predictor(FAKE, store=store, measure="never") as predictor,
-    ):  # fmt: skip
-        with joblib.parallel_config("dask"):
-            answers = predictor.predict_many(SOURCES, jobs=-1, errors="return")
-        many = list(answers)
-        assert plain(many) == plain(list(predictor.predict_many(SOURCES, errors="return")))
 
 
 def test_errors_cross_processes_as_they_are() -> None:
@@ -295,8 +273,6 @@ def test_workers_end_with_the_process_that_has_them(store: str, number: int) -> 
 def test_no_more_workers_than_can_be_of_use() -> None:
     most = max(2, joblib.cpu_count())
     assert [workers.count_of(jobs) for jobs in (1, 2, 100_000)] == [1, 2, most]
-    with joblib.parallel_config("threading"):  # another's backend counts for itself
-        assert workers.count_of(500) == 500
 
 
 def test_no_more_workers_than_one_is_no_reason_for_a_warning(store: str) -> None:
