@@ -26,7 +26,8 @@ def count_of(jobs: int | None) -> int:
     """How many workers ``jobs`` come to under joblib's configuration: two or one a core at most."""
     import joblib
 
-    return min(max(1, int(joblib.effective_n_jobs(jobs))), max(2, joblib.cpu_count()))
+    most: int = max(2, joblib.cpu_count())
+    return min(max(1, int(joblib.effective_n_jobs(jobs))), most)
 
 
 def parallel(jobs: int, **options: Any) -> Any:
