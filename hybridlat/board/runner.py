@@ -104,7 +104,7 @@ class Runner(object):
     """
 
     def __init__(
-        self, plan: Plan, start: Callable[[], Worker], results: str = "", budget_s: float = 1e9,
+        self, plan: Plan, start: Callable[[], Worker], results: str = "results.jsonl", budget_s: float = 1e9,
         progress: Optional[Callable[[int, int, str], None]] = None,
     ) -> None:  # fmt: skip
         self._plan, self._make = plan, start
@@ -130,8 +130,7 @@ class Runner(object):
                 runner="worker", engine=hello["engine"], engine_version=hello["version"],
                 settings=json.dumps(hello["settings"], sort_keys=True),
             )  # fmt: skip
-            results = results or plan.file("results.jsonl")
-            self._journal = Journal(results, plan.name, board_id(facts), facts)
+            self._journal = Journal(plan.file(results), plan.name, board_id(facts), facts)
             make_files(plan.file("blocks"), plan.file("models"), plan.noise)
             os.makedirs(plan.file("layers"), exist_ok=True)
         except BaseException:

@@ -52,7 +52,10 @@ def _arguments(arguments: List[str]) -> argparse.Namespace:
         "--time-limit", "--budget", dest="budget", type=_seconds, default=_seconds("24h"),
         help="90s, 8m or 2h",
     )  # fmt: skip
-    parser.add_argument("--results", default="", help="results file (default: PLAN/results.jsonl)")
+    parser.add_argument(
+        "--results", default="results.jsonl",
+        help="another file in the plan's folder (default: results.jsonl)",
+    )  # fmt: skip
     return parser.parse_args(arguments)
 
 

@@ -68,6 +68,12 @@ def change(folder: Path, edit: Callable[[dict[str, Any]], object]) -> Path:
     return folder
 
 
+def quick(folder: Path, **settings: float) -> Path:
+    """Less warm-up and fewer samples: a made-up engine needs none."""
+    settings = {"warm_s": 0.01, "samples": 20, **settings}
+    return change(folder, lambda body: body["settings"].update(settings))
+
+
 @pytest.fixture
 def make_plan(tmp_path: Path) -> MakePlan:
     """A written plan of ``count`` small networks; its folder."""

@@ -20,7 +20,7 @@ from hybridlat import board
 from hybridlat.board.plan import Plan
 from hybridlat.errors import StoreError
 from hybridlat.measuring import plan_results, plans
-from tests.board.conftest import MakePlan, add_fake_engine, change
+from tests.board.conftest import MakePlan, add_fake_engine, quick
 
 FOLDER = Path(board.__file__).parent
 PYTHONS = ("3.6", "3.7", "3.8", "3.10", "3.12", "3.13")
@@ -38,12 +38,6 @@ def lines_of(folder: Path) -> list[dict[str, Any]]:
     results = folder / "results.jsonl"
     texts = results.read_text().splitlines() if results.exists() else []
     return [json.loads(text) for text in texts if text.endswith("}")]
-
-
-def quick(folder: Path, **settings: float) -> Path:
-    """Less warm-up: the made-up engine needs none."""
-    settings = {"warm_s": 0.01, "samples": 20, **settings}
-    return change(folder, lambda body: body["settings"].update(settings))
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda p: p.name)
