@@ -30,7 +30,9 @@ def test_plan_run_with_either_layouts_and_import(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HYBRIDLAT_LOCK", str(tmp_path / "lock"))
     Path("net.onnx").write_bytes(to_onnx(classifier(8), seed=1))
-    assert cli.run(["plan", "net.onnx", "--target", "h200/tensorrt-8.6/fp16", "-o", "campaign"]) == 0
+    assert (
+        cli.run(["plan", "net.onnx", "--target", "h200/tensorrt-8.6/fp16", "-o", "campaign"]) == 0
+    )
     quick(Path("campaign"))
     Path("python").mkdir()
     Path("python", "sitecustomize.py").write_text(FAKE)
