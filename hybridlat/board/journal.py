@@ -19,9 +19,11 @@ FORMAT = 1
 MAX_LOST = 2  # times that a model may take the worker down before it counts as failed
 _MOST_BYTES, _LONGEST_BYTES = 128 << 20, 1 << 20  # of a file, and of a line
 _LINE = {
-    "format": COUNT, "kind": matching("kind of line", "board|visit|failure"), "board_id": TEXT,
+    "format": COUNT,
+    "kind": matching("kind of line", "board|visit|failure"),
+    "board_id": TEXT,
     "at": TIME,
-}  # fmt: skip
+}
 _RESULT = dict(_LINE, task=TEXT, round=COUNT)
 _SHAPES = {
     "board": dict(_LINE, plan=TEXT, board={

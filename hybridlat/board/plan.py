@@ -18,8 +18,14 @@ _HASH = matching("hash", "[0-9a-f]{32}")
 _FEW = bounded("count up to 1000", 1, 1000, int)
 _SECONDS = bounded("number of seconds", 0, 1e6)
 _OFTEN = bounded("count", 1, 1e9, int)
-_USES = [Kind("hash with its count", lambda value: isinstance(value, list) and len(value) == 2
-              and _HASH.fits(value[0]) and _OFTEN.fits(value[1]))]  # fmt: skip
+
+
+def _is_use(value: Any) -> bool:
+    is_pair = isinstance(value, list) and len(value) == 2
+    return is_pair and _HASH.fits(value[0]) and _OFTEN.fits(value[1])
+
+
+_USES = [Kind("hash with its count", _is_use)]
 _MANIFEST = {
     "plan": matching("hash", "[0-9a-f]{16}"),
     "device": _PART, "runtime": _PART, "settings": {

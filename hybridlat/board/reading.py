@@ -21,11 +21,11 @@ def matching(words: str, pattern: str) -> Kind:
 
 def bounded(words: str, least: float, most: float, of: Any = (int, float)) -> Kind:
     """A number between two bounds: no truth value, infinity or NaN."""
-    return Kind(
-        words,
-        lambda value: isinstance(value, of) and value is not True and value is not False
-        and least <= value <= most,
-    )  # fmt: skip
+
+    def fits(value: Any) -> bool:
+        return isinstance(value, of) and not isinstance(value, bool) and least <= value <= most
+
+    return Kind(words, fits)
 
 
 def _is_text(value: Any) -> bool:

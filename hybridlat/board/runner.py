@@ -15,12 +15,17 @@ from .lock import hold, let_go, machine_lock
 from .plan import KEPT, Plan, in_order, make_files
 
 _START_S = 120.0
+_OF_BUILDS = (("precision", ""), ("copies", 1), ("alone", False))
 _GRACE_S = 20.0  # what is being done when the budget ends may take so much longer
 
 
 def _say(text: str) -> None:
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
+
+
+def _say_step(done: int, total: int, label: str) -> None:
+    _say("%d of %d  %s" % (done, total, label))
 
 
 class Worker(object):
@@ -31,18 +36,18 @@ class Worker(object):
     """
 
     def __init__(
-        self, launcher: str, engine: str, options: Optional[Dict[str, str]] = None,
-        python: str = "", log: str = "",
-    ) -> None:  # fmt: skip
+        self, launcher: str, engine: str, options: Dict[str, str], python: str = "", log: str = ""
+    ) -> None:
         command = [python or sys.executable, launcher, "serve", "--engine", engine]
-        for key, value in sorted((options or {}).items()):
+        for key, value in sorted(options.items()):
             command += ["--option", "%s=%s" % (key, value)]
         self._log = open(log or os.devnull, "ab")
-        try:
+        pipe = subprocess.PIPE
+        streams = {"stdin": pipe, "stdout": pipe, "stderr": self._log}  # type: Dict[str, Any]
+        try:  # it inherits the board's lock as well
             self._process: Any = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,
-                universal_newlines=True, close_fds=False,  # it holds the board's lock as well
-            )  # fmt: skip
+                command, universal_newlines=True, close_fds=False, **streams
+            )
         except OSError as error:
             self._log.close()
             raise NoDevice("%s cannot be started: %s" % (command[0], error))
@@ -104,11 +109,14 @@ class Runner(object):
     """
 
     def __init__(
-        self, plan: Plan, start: Callable[[], Worker], results: str = "results.jsonl", budget_s: float = 1e9,
-        progress: Optional[Callable[[int, int, str], None]] = None,
-    ) -> None:  # fmt: skip
-        self._plan, self._make = plan, start
-        self._progress = progress or (lambda *step: _say("%d of %d  %s" % step))
+        self,
+        plan: Plan,
+        start: Callable[[], Worker],
+        results: str = "results.jsonl",
+        budget_s: float = 1e9,
+        progress: Callable[[int, int, str], None] = _say_step,
+    ) -> None:
+        self._plan, self._make, self._progress = plan, start, progress
         self._worker: Optional[Worker] = None
         self._loaded: List[str] = []
         self._processes = 0
@@ -125,11 +133,9 @@ class Runner(object):
                     "the plan is for %s and this board has %s: make one for %s"
                     % (runtime, own, own)
                 )
-            facts = dict(system_facts(), **hello["board"])
-            facts.update(
-                runner="worker", engine=hello["engine"], engine_version=hello["version"],
-                settings=json.dumps(hello["settings"], sort_keys=True),
-            )  # fmt: skip
+            settings = json.dumps(hello["settings"], sort_keys=True)
+            facts = dict(system_facts(), **hello["board"], runner="worker", settings=settings)
+            facts.update(engine=hello["engine"], engine_version=hello["version"])
             self._journal = Journal(plan.file(results), plan.name, board_id(facts), facts)
             make_files(plan.file("blocks"), plan.file("models"), plan.noise)
             os.makedirs(plan.file("layers"), exist_ok=True)
@@ -211,8 +217,7 @@ class Runner(object):
 
     def _measure(self, task: Dict[str, Any]) -> Dict[str, Any]:
         worker = self._worker or self._start()
-        settings = self._plan.settings
-        samples, warm_s, limit_s = (settings[key] for key in ("samples", "warm_s", "limit_s"))
+        settings = {key: self._plan.settings[key] for key in ("samples", "warm_s", "limit_s")}
         built = {}
         for item in task["items"]:
             about = self._load(worker, item, set(task["items"]))
@@ -225,11 +230,9 @@ class Runner(object):
             except EngineError as error:
                 _say("without its reference: %s" % error)
                 self._plan.reference = ""
-        result.update(worker.ask(
-            4 * warm_s + 2 * limit_s + 60, "visit", keys=task["items"],
-            samples=samples, warm_s=warm_s, limit_s=limit_s, reference=self._plan.reference,
-        ))  # fmt: skip
-        return result
+        limit_s = 4 * settings["warm_s"] + 2 * settings["limit_s"] + 60
+        request = dict(settings, keys=task["items"], reference=self._plan.reference)
+        return dict(result, **worker.ask(limit_s, "visit", **request))
 
     def _load(self, worker: Worker, item: str, needed: "set[str]") -> Optional[Dict[str, Any]]:
         if item in self._loaded:
@@ -239,14 +242,12 @@ class Runner(object):
         for oldest in others[: max(0, len(self._loaded) - KEPT + 1)]:
             worker.ask(60, "drop", key=oldest)
             self._loaded.remove(oldest)
-        spec = self._plan.items[item]
+        spec, file = self._plan.items[item], self._plan.file
         left_s = self._end + _GRACE_S - time.time()
-        limit = max(1.0, min(self._plan.settings["build_s"], left_s))
-        about = worker.ask(
-            limit, "build", key=item, path=self._plan.file(spec["file"]),
-            precision=spec["precision"], typed_path=self._plan.file(spec.get("typed_file", "")),
-            copies=spec.get("copies", 1), alone=spec.get("alone", False),
-        )  # fmt: skip
+        limit_s = max(1.0, min(self._plan.settings["build_s"], left_s))
+        request = {key: spec.get(key, usual) for key, usual in _OF_BUILDS}
+        paths = {"path": file(spec["file"]), "typed_path": file(spec.get("typed_file", ""))}
+        about = worker.ask(limit_s, "build", key=item, **dict(request, **paths))
         self._loaded.append(item)
         self._keep_layers(worker, item)
         return about

@@ -98,20 +98,24 @@ def take_turns(
 
 
 def visit(
-    engine: Engine, keys: List[str], samples: int, warm_s: float, limit_s: float,
+    engine: Engine,
+    keys: List[str],
+    samples: int,
+    warm_s: float,
+    limit_s: float,
     reference: str = "",
-) -> Dict[str, Any]:  # fmt: skip
+) -> Dict[str, Any]:
     """``samples`` inferences of each key, in batches that take turns, so that all see one clock.
 
     Warm-up goes on for up to three times ``warm_s`` while the SM clock still moves; ``limit_s``
     ends the visit early. ``reference_us`` is the median of the model ``reference`` among them.
     """
-    wanted = keys
+    timed = keys
     if reference and reference not in keys:
         keys = keys + [reference]
     counts = {key: _warm(engine, key, warm_s / len(keys)) for key in keys}
     readings: Dict[str, List[Reading]] = {key: [] for key in keys}
-    missing = {key: samples if key in wanted else min(samples, _OF_REFERENCE) for key in keys}
+    missing = {key: samples if key in timed else min(samples, _OF_REFERENCE) for key in keys}
 
     def run(key: str) -> List[float]:
         count = counts[key]
@@ -128,8 +132,8 @@ def visit(
 
     taken = take_turns({key: partial(run, key) for key in keys}, goes_on, warm_passes=0)
     result = {
-        "samples_us": {k: [round(t, 3) for t in taken[k]] for k in wanted},
-        "sensors": {k: _summary(readings[k]) for k in wanted},
+        "samples_us": {key: [round(us, 3) for us in taken[key]] for key in timed},
+        "sensors": {key: _summary(readings[key]) for key in timed},
     }  # type: Dict[str, Any]
     if reference:
         ordered = sorted(taken[reference])
@@ -173,10 +177,8 @@ def serve(engine_name: str, options: Dict[str, str]) -> int:
         refusal = {"ok": False, "error": str(error), "kind": "NoDevice"}
         print(json.dumps(refusal), file=answers, flush=True)
         return 3
-    hello = {
-        "ok": True, "engine": engine.name, "version": engine.version,
-        "settings": engine.settings(), "board": engine.board(), "python": sys.version.split()[0],
-    }  # fmt: skip
+    hello = {"ok": True, "engine": engine.name, "version": engine.version}  # type: Dict[str, Any]
+    hello.update(settings=engine.settings(), board=engine.board(), python=sys.version.split()[0])
     print(json.dumps(hello), file=answers, flush=True)
     for line in iter(sys.stdin.readline, ""):
         request = json.loads(line)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure a plan on this board: ``python3 worker.py run``, with nothing installed but an engine.
 
-    python3 worker.py run [--plan DIR] [--engine tensorrt] [--budget 8m] [--results FILE]
+    python3 worker.py run [--plan DIR] [--engine tensorrt] [--time-limit 8m] [--results FILE]
     python3 worker.py check          what this board has; measures nothing
 
 It goes on where an earlier run stopped. Needs Python 3.6 or newer; TensorRT's own Python module
@@ -43,19 +43,12 @@ def _seconds(text: str) -> float:
 def _arguments(arguments: List[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure a plan of hybridlat on this board.")
     parser.add_argument("what", choices=("run", "check", "serve"))
-    parser.add_argument(
-        "--plan", default=_HERE, help="the plan's folder (default: beside this file)"
-    )
-    parser.add_argument("--engine", default="tensorrt", help="default: tensorrt")
-    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument(
-        "--time-limit", "--budget", dest="budget", type=_seconds, default=_seconds("24h"),
-        help="90s, 8m or 2h",
-    )  # fmt: skip
-    parser.add_argument(
-        "--results", default="results.jsonl",
-        help="another file in the plan's folder (default: results.jsonl)",
-    )  # fmt: skip
+    option = parser.add_argument
+    option("--plan", default=_HERE, help="the plan's folder (default: beside this file)")
+    option("--engine", default="tensorrt", help="default: tensorrt")
+    option("--option", action="append", default=[], metavar="KEY=VALUE", help="of the engine")
+    option("--time-limit", "--budget", type=_seconds, default="24h", help="90s, 8m or 2h")
+    option("--results", default="results.jsonl", help="a file of the plan (%(default)s)")
     return parser.parse_args(arguments)
 
 
@@ -81,7 +74,7 @@ def main(arguments: List[str]) -> int:
         plan = _load(".plan").Plan(command.plan)
         options.setdefault("timing_cache", plan.file("timing.cache"))
         start = functools.partial(start, log=plan.file("worker.log"))
-        counts = _load(".runner").Runner(plan, start, command.results, command.budget).run()
+        counts = _load(".runner").Runner(plan, start, command.results, command.time_limit).run()
         sys.stderr.write(", ".join("%s %d" % pair for pair in sorted(counts.items())) + "\n")
         return 4 if counts["left"] else 0
     except errors.BoardError as error:
