@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from hybridlat.api.sources import Opened
 from hybridlat.engines import registry
@@ -21,7 +22,7 @@ from hybridlat.measuring.plan_runs import measure_draft, unknown_to
 from hybridlat.measuring.plans import draft_for
 from hybridlat.measuring.report import MeasureReport, What, report_of
 from hybridlat.measuring.schedule import ON_DEMAND, MeasurementConfig
-from hybridlat.measuring.ssh import Board, check_target
+from hybridlat.measuring.ssh import RemoteHost, check_target
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.progress import OnProgress
 from hybridlat.schema.target import Target
@@ -125,21 +126,26 @@ def measure_on_host(
     networks: Sequence[tuple[str, Network]],
     target: Target,
     store: Store,
-    board: Board,
+    host: RemoteHost,
     *,
     what: What = "both",
     remeasure: bool = False,
 ) -> list[MeasureReport]:
-    """Measure (name, network) pairs on a board, all in one plan; a report on each, in order.
+    """Measure (name, network) pairs on a host, all in one plan; a report on each, in order.
 
     Cells that the store knows are not measured again unless ``remeasure``. ``target`` may leave the
     engine's version to the board. Raises InputError for a target that boards cannot measure, and
-    what ``Board.measure`` does; what was measured until then stays in the store.
+    what ``RemoteHost.measure`` does; what was measured until then stays in the store.
     """
     check_target(target)
     began = time.perf_counter()
     draft = draft_for(networks, target, unknown_to(store, target, what, remeasure))
-    records = measure_draft(draft, target, store, board.measure_and_forget)
+
+    def run(plan: Path) -> None:
+        host.measure(plan)
+        host.forget(plan)
+
+    records = measure_draft(draft, target, store, run)
     data = TargetData(records[0].target if records else target, store)
     measured = {record.signature for record in records}
     reports = []

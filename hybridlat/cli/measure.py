@@ -22,7 +22,7 @@ from hybridlat.estimate.lookup.asked_target import asked_target
 from hybridlat.measuring.plan_runs import unknown_to
 from hybridlat.measuring.plans import draft_for
 from hybridlat.measuring.report import MeasureReport, What
-from hybridlat.measuring.ssh import Board, Runner, check_target
+from hybridlat.measuring.ssh import RemoteHost, Runner, check_target
 from hybridlat.report.units import count_text, latency_text
 from hybridlat.schema.measurement import busiest
 from hybridlat.schema.shown import visible
@@ -77,9 +77,9 @@ def measure(
             )
         files = [onnx_io.load(path) for path in networks]
         read = [(file.label, file.network(**sizes)) for file in files]
-        board = Board(host, runner, time_limit, say)
+        remote = RemoteHost(host, runner, time_limit, say)
         with Store(store) as opened:
-            far = measure_on_host(read, asked_target(target, opened), opened, board, **chosen)
+            far = measure_on_host(read, asked_target(target, opened), opened, remote, **chosen)
         reports = [replace(one, network=file.name) for one, file in zip(far, files, strict=True)]
         codes |= {_print(report, as_json) for report in reports}
     else:

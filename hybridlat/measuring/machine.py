@@ -14,12 +14,12 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from hybridlat.engines import registry
 from hybridlat.engines.base import Backend
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.builder import null_network, reference_network
-from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.process import MeasuringProcess, alone
 from hybridlat.measuring.statistics import Subject, flicker_share, level_us, record_of, usual_us
@@ -28,6 +28,8 @@ from hybridlat.schema.measurement import MachineLoad, Visit, was_busy
 from hybridlat.store import Store
 
 PROTOCOL = "reference-1"
+Role = Literal["entry cost", "reference"]
+"""What a constant's record is of: the dispatch overhead, or the reference latency."""
 PROBE_LENGTHS = (1, 2, 4, 8)
 PROCESSES, VISIT_MS, _LEAST_VISITS = 2, 50.0, 3  # of the steadiness
 
@@ -50,23 +52,24 @@ def is_overhead_known(store: Store, backend: Backend) -> bool:
 
 
 def constant_us(
-    store: Store, backend: Backend, role: str, network: Network, value_us: float,
-    load: MachineLoad | None,
-) -> float:  # fmt: skip
-    """The latency of a network in its role, ``entry cost`` or ``reference``, as the store knows it.
+    store: Store, backend: Backend, role: Role, value_us: float, load: MachineLoad | None
+) -> float:
+    """One of the machine's constants, as the store knows it.
 
     Else ``value_us`` of this run, recorded now unless it is 0. ``load`` is how busy the machine was
     in this run.
     """
-    signature = sign(network)
+    signature = sign(null_network(1) if role == "entry cost" else reference_network())
     quiet_us, busy_us = _recorded_us(store, backend, signature.hash)
     if quiet_us is not None:
         return quiet_us
     if busy_us is not None and ((load is not None and load.is_busy) or value_us <= 0):
         return busy_us
     if value_us > 0:
-        subject = Subject(backend.target, signature.hash, "cell", PROTOCOL,
-                          backend.environment(), {"role": role}, load=load)  # fmt: skip
+        environment, labels = backend.environment(), {"role": role}
+        subject = Subject(
+            backend.target, signature.hash, "cell", PROTOCOL, environment, labels, load=load
+        )
         store.add_signatures({signature.hash: signature.text})
         store.add([record_of(subject, [Visit((value_us,))])])
     return value_us
@@ -74,11 +77,12 @@ def constant_us(
 
 def _recorded_us(store: Store, backend: Backend, hash_: str) -> tuple[float | None, float | None]:
     """The median of what the machine recorded while quiet, and of what it did while busy."""
-    records = [r for r in store.measurements(backend.target, "cell", hash_) if r.latency_us]
-    busy = [r.latency_us for r in records if r.latency_us and was_busy(r.environment)]
-    quiet = [r.latency_us for r in records if r.latency_us and not was_busy(r.environment)]
-    return (statistics.median(quiet) if quiet else None,
-            statistics.median(busy) if busy else None)  # fmt: skip
+    quiet, busy = list[float](), list[float]()
+    for record in store.measurements(backend.target, "cell", hash_):
+        if record.latency_us:
+            (busy if was_busy(record.environment) else quiet).append(record.latency_us)
+    quiet_us = statistics.median(quiet) if quiet else None
+    return quiet_us, statistics.median(busy) if busy else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class _Board:
+class _Results:
     """One results file: what is known of its board, its visits, and why tasks failed."""
 
     id: str
@@ -65,7 +65,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     return content
 
 
-def _read_board(path: Path, manifest: Mapping[str, Any], board_id: str | None) -> _Board:
+def _read_results_file(path: Path, manifest: Mapping[str, Any], board_id: str | None) -> _Results:
     """One results file; StoreError unless all its lines are of this plan and of one board.
 
     BoardError for a line that is no result.
@@ -89,7 +89,6 @@ def _read_board(path: Path, manifest: Mapping[str, Any], board_id: str | None) -
                 raise StoreError(f"{path} has a result of {item[:60]!r}, which is not in the plan")
             if not all(_SHORTEST_US < sample < _LONGEST_US for sample in samples):
                 raise StoreError(f"{path} has samples of {item} that cannot be latencies")
-    facts = {k: str(v) for k, v in header["board"].items() if v not in ("", None)}
     visits = [line for line in lines if line["kind"] == "visit"]
     failures = [line for line in lines if line["kind"] == "failure"]
     lost = Counter(line["task"] for line in failures if line.get("lost"))
@@ -98,16 +97,20 @@ def _read_board(path: Path, manifest: Mapping[str, Any], board_id: str | None) -
         for line in failures
         if not line.get("lost") or lost[line["task"]] >= MAX_LOST
     }
-    board = _Board(header["board_id"], header["at"], facts, visits, failed)
+    board = _Results(header["board_id"], header["at"], _stated(header["board"]), visits, failed)
     if board_id not in (None, board.id):
         raise StoreError(
             f"{path} is from the board {board.id[:60]!r} "
-            f"({facts.get('gpu') or facts.get('model', 'unnamed')!r}), not {board_id}"
+            f"({board.facts.get('gpu') or board.facts.get('model', 'unnamed')!r}), not {board_id}"
         )
     return board
 
 
-def _is_as_ordered(runtime: str, board: _Board, path: Path) -> bool:
+def _stated(facts: Mapping[str, Any]) -> dict[str, str]:
+    return {key: str(value) for key, value in facts.items() if value not in ("", None)}
+
+
+def _is_as_ordered(runtime: str, board: _Results, path: Path) -> bool:
     """Whether the engine's version is the plan's: how networks fall into cells follows it.
 
     StoreError for another engine.
@@ -132,7 +135,7 @@ def read_results(folder: str | Path, *, board_id: str | None = None) -> Imported
     try:
         manifest = _read_manifest(folder)
         files = sorted(folder.glob("results*.jsonl"))
-        boards = [_read_board(path, manifest, board_id) for path in files]
+        boards = [_read_results_file(path, manifest, board_id) for path in files]
     except BoardError as error:
         raise StoreError(str(error)) from error
     if not boards:
@@ -146,24 +149,24 @@ def read_results(folder: str | Path, *, board_id: str | None = None) -> Imported
     for id_ in {board.id for board in boards}:
         _set_drift(manifest["reference"], [board.visits for board in boards if board.id == id_])
     records = [m for board in boards for m in _measurements(manifest, board)]
-    breakdowns = [
-        Breakdown(
-            Target(manifest["device"], board.runtime, item["precision"]),
-            item["network"], item["signature"],
-            tuple((h, int(n)) for h, n in item["cells"]),
-            tuple((h, int(n)) for h, n in item["layers"]),
-        )
-        for path, board in zip(files, boards, strict=True)
-        if _is_as_ordered(manifest["runtime"], board, path)
-        for item in manifest["breakdowns"]
-    ]  # fmt: skip
+    breakdowns: list[Breakdown] = []
+    for path, board in zip(files, boards, strict=True):
+        if _is_as_ordered(manifest["runtime"], board, path):
+            breakdowns += _breakdowns(manifest, board)
     if left := sum(MISSING in record.environment for record in records):
-        _log.warning("%s: %d of %d records lack visits: run the plan again, it goes on from there",
-                     folder, left, len(records))  # fmt: skip
+        text = "%s: %d of %d records lack visits: run the plan again, it goes on from there"
+        _log.warning(text, folder, left, len(records))
     return ImportedRecords(texts, records, breakdowns)
 
 
-def _measurements(manifest: Mapping[str, Any], board: _Board) -> Iterator[Measurement]:
+def _breakdowns(manifest: Mapping[str, Any], board: _Results) -> Iterator[Breakdown]:
+    for item in manifest["breakdowns"]:
+        target = Target(manifest["device"], board.runtime, item["precision"])
+        cells, layers = (tuple((h, int(n)) for h, n in item[key]) for key in ("cells", "layers"))
+        yield Breakdown(target, item["network"], item["signature"], cells, layers)
+
+
+def _measurements(manifest: Mapping[str, Any], board: _Results) -> Iterator[Measurement]:
     rounds = {line["round"] for line in board.visits}
     flicker = flicker_share(
         *([line["drift"] for line in board.visits if line["round"] == one] for one in rounds)
@@ -182,19 +185,19 @@ def _measurements(manifest: Mapping[str, Any], board: _Board) -> Iterator[Measur
         reasons = [board.failures[name] for name in (task, *items) if name in board.failures]
         firsts = [line for line in lines if line["task"] in (task, items[0])]
         readings = (line.get("sensors", {}).get(items[0]) for line in firsts)
-        sensors: dict[str, Any] = next((reading for reading in readings if reading), {})
         seen = [{line["round"] for line in lines if line["task"] in (task, i)} for i in items]
         missing = tasks[task]["rounds"] - min(map(len, seen))
-        more = {MISSING: str(missing) if missing > 0 else None}
+        more = {**next(filter(None, readings), {}), MISSING: missing if missing > 0 else None}
         subject = Subject(
             Target(manifest["device"], board.runtime, record["precision"]),
-            record["signature"], record["kind"],
+            record["signature"],
+            record["kind"],
             f"{_PROTOCOL} {board.facts.get('runner', '')} {record['method']}",
-            {**facts, **{k: str(v) for k, v in {**sensors, **more}.items() if v not in ("", None)}},
+            {**facts, **_stated(more)},
             record["labels"],
             str(firsts[0]["at"] if firsts else board.at),
             launch=_LAUNCHES.get(launches.get(items[0], "")),
-        )  # fmt: skip
+        )
         visits = _visits(task, items, lines)
         if visits:
             yield record_of(subject, visits, flicker=flicker)

@@ -73,9 +73,12 @@ class Draft:
         key = _digest(f"{digest} {precision} {kind}".encode())[:16]
         if key not in self._items:
             self._items[key] = {
-                "file": file, "sha256": digest, "precision": precision,
-                "alone": kind != "network", "copies": copies,
-            }  # fmt: skip
+                "file": file,
+                "sha256": digest,
+                "precision": precision,
+                "alone": kind != "network",
+                "copies": copies,
+            }
             if precision == "fp16":
                 typed = tensorrt.prepare(in_half_precision(network))
                 self._items[key]["typed_file"], _ = self._add_model(*typed)
@@ -95,28 +98,37 @@ class Draft:
         The same models again are the same task.
         """
         items = [self._item(each, job.kind) for each in job.networks]
-        task, precision = "-".join(items), self.target.precision
-        title, label, method = f"networks {precision}", name, "whole"
-        if job.kind == "cell":
-            title, label = f"cells differential {precision}", f"{name}: {job.network.name}"
-            method = "differential"
-        self._tasks.setdefault(task, {
-            "task": task, "items": items, "stage": int(job.kind == "cell"), "title": title,
-            "label": label, "rounds": self.rounds,
-        })  # fmt: skip
+        precision, is_cell = self.target.precision, job.kind == "cell"
+        task = {
+            "task": "-".join(items),
+            "items": items,
+            "stage": int(is_cell),
+            "title": f"{'cells differential' if is_cell else 'networks'} {precision}",
+            "label": f"{name}: {job.network.name}" if is_cell else name,
+            "rounds": self.rounds,
+        }
+        record = {
+            "signature": job.signature.hash,
+            "kind": job.kind,
+            "precision": precision,
+            "task": task["task"],
+            "method": "differential" if is_cell else "whole",
+            "labels": dict(job.labels),
+        }
+        self._tasks.setdefault("-".join(items), task)
         self._texts[job.signature.hash] = job.signature.text
-        self._records.append({
-            "signature": job.signature.hash, "kind": job.kind, "precision": precision,
-            "task": task, "method": method, "labels": dict(job.labels),
-        })  # fmt: skip
+        self._records.append(record)
 
     def add_breakdown(self, name: str, network: Network, lowered: Lowered) -> None:
         """The cells and unfused layers of a network, beside its measurement."""
-        self._breakdowns.append({
-            "network": name, "signature": sign(network).hash, "precision": self.target.precision,
+        breakdown = {
+            "network": name,
+            "signature": sign(network).hash,
+            "precision": self.target.precision,
             "cells": self._count(lowered.network, cut_positions(lowered.network)),
             "layers": self._count(network, [(i,) for i in range(len(network.nodes))]),
-        })  # fmt: skip
+        }
+        self._breakdowns.append(breakdown)
 
     def _count(self, network: Network, parts: Iterable[tuple[int, ...]]) -> list[list[Any]]:
         signatures = [sign_part(network, part)[0] for part in parts]
@@ -163,7 +175,7 @@ class Draft:
 
 
 def write_sums(folder: Path, names: Iterable[str]) -> None:
-    """Write the check sums of files, by which a board sees that all of the plan has come."""
+    """Write the check sums by which a board sees that all of the plan has come."""
     sums = [f"{cksum((folder / name).read_bytes())} {name}\n" for name in names]
     (folder / "files.txt").write_text("".join(sums) + "end\n")
 

@@ -88,10 +88,13 @@ class MeasuringProcess(contextlib.AbstractContextManager["MeasuringProcess"]):
             command = [sys.executable, "-P", "-m", "hybridlat.measuring.process"]
             self._process = subprocess.Popen(
                 [*command, str(descriptor), str(os.getpid())],
-                stdin=subprocess.DEVNULL, stdout=self._words, stderr=self._words,
-                pass_fds=(descriptor,), start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=self._words,
+                stderr=self._words,
+                pass_fds=(descriptor,),
+                start_new_session=True,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(module_path)},
-            )  # fmt: skip
+            )
         self._connection = Connection(here.detach())
         self._has_ended = False
         try:

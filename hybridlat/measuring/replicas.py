@@ -20,8 +20,6 @@ import msgspec
 from hybridlat.engines import registry
 from hybridlat.engines.base import Backend, Method
 from hybridlat.errors import MeasurementError
-from hybridlat.graph.builder import null_network, reference_network
-from hybridlat.graph.network import Network
 from hybridlat.measuring import machine
 from hybridlat.measuring.process import MeasuringProcess, alone
 from hybridlat.measuring.schedule import Job, MeasurementConfig, needs_visit, probe_key, tasks_of
@@ -63,10 +61,8 @@ def measure(
     settings, started = settings or MeasurementConfig(), time.monotonic()
     with alone() as waits:
         store.add_signatures({job.signature.hash: job.signature.text for job in jobs})
-        run = _Run(
-            backend, options, {job.key: job for job in jobs}, store, settings, progress,
-            not machine.is_overhead_known(store, backend), _prefixes(store, backend, jobs), started,
-        )  # fmt: skip
+        by_key = {job.key: job for job in jobs}
+        run = _Run(backend, options, by_key, store, settings, progress, started)
         if waits and run.is_late():
             raise MeasurementError(
                 f"the time limit ({settings.budget_s or 0:.0f} s) ended while another run measured "
@@ -83,9 +79,8 @@ def measure(
 class _Run:
     """The visits of one call, as they come in; ``cached`` are the keys of those in the cache.
 
-    ``visits`` are by the key of a job or probe, ``references_us`` in order by process. ``prefixes``
-    are those of the keys in the cache. ``failures`` are the last of each job or probe,
-    and whether it may be none another time.
+    ``visits`` are by the key of a job or probe, ``references_us`` in order by process.
+    ``failures`` are the last of each job or probe, and whether it may be none another time.
     """
 
     backend: Backend
@@ -94,8 +89,6 @@ class _Run:
     store: Store
     settings: MeasurementConfig
     progress: OnProgress | None
-    probing: bool
-    prefixes: Mapping[str, str]
     started: float
     cached: list[str] = field(default_factory=list)
     visits: dict[str, list[VisitResult]] = field(default_factory=lambda: defaultdict(list))
@@ -103,19 +96,27 @@ class _Run:
     failures: dict[str, tuple[str, bool]] = field(default_factory=dict)
     done: int = 0
 
+    def __post_init__(self) -> None:
+        self._is_probing = not machine.is_overhead_known(self.store, self.backend)
+        self._prefixes = _prefixes(self.store, self.backend, list(self.jobs.values()))
+
     def visit(self) -> None:
         for process in range(self.settings.max_processes):
-            reference_us, overhead_us = self._constants_us()
-            due = [
-                job for key, job in self.jobs.items()
-                if needs_visit(
-                    self.settings, process, _visits(self.visits[key], reference_us),
-                    overhead_us if job.has_overhead else 0.0,
-                )
-            ]  # fmt: skip
+            due = self._due(process)
             if not due or self.is_late():
                 break
             self._visit_in(process, due)
+
+    def _due(self, process: int) -> list[Job]:
+        """The jobs that this process is to visit."""
+        reference_us, overhead_us = self._constants_us()
+        due = []
+        for key, job in self.jobs.items():
+            visits = _visits(self.visits[key], reference_us)
+            own_us = overhead_us if job.has_overhead else 0.0
+            if needs_visit(self.settings, process, visits, own_us):
+                due.append(job)
+        return due
 
     def is_late(self) -> bool:
         budget_s = self.settings.budget_s
@@ -127,7 +128,7 @@ class _Run:
         A job that failed is left to the next process.
         """
         failed: set[str] = set()
-        tasks = tasks_of(self.settings, process, due, self.probing)
+        tasks = tasks_of(self.settings, process, due, self._is_probing)
         todo = [task for task in tasks if not self._is_cached(process, task)]
         place = registry.place_of(self.backend)
         done = 0
@@ -177,7 +178,7 @@ class _Run:
             self.cached.append(key)
 
     def _cache_key(self, process: int, task: VisitTask) -> str:
-        return f"{self.prefixes[task.key]}/{process}/{task.seed}"
+        return f"{self._prefixes[task.key]}/{process}/{task.seed}"
 
     def _report(self, process: int, done: int, total: int, began: float, task: VisitTask) -> None:
         if self.progress is None:
@@ -199,13 +200,13 @@ class _Run:
             return 0.0, 0.0
         load = mean_load(result.load for result in of_jobs)
 
-        def constant_us(role: str, network: Network, shown_us: float) -> float:
+        def constant_us(role: machine.Role, shown_us: float) -> float:
             new_us = shown_us if is_last else 0.0
-            known_us = machine.constant_us(self.store, self.backend, role, network, new_us, load)
+            known_us = machine.constant_us(self.store, self.backend, role, new_us, load)
             return known_us or shown_us
 
         usual = usual_us([result.reference_us for result in of_jobs])
-        reference_us = constant_us("reference", reference_network(), usual)
+        reference_us = constant_us("reference", usual)
         levels_us = {
             length: [
                 level_us(result.samples_us) * reference_us / result.reference_us
@@ -214,7 +215,7 @@ class _Run:
             for length in machine.PROBE_LENGTHS
         }
         fitted_us = machine.fit_dispatch_overhead_us(levels_us)
-        return reference_us, constant_us("entry cost", null_network(1), fitted_us)
+        return reference_us, constant_us("entry cost", fitted_us)
 
     def records(self) -> list[Measurement]:
         """A record of each job that was visited or failed for good, in order."""
@@ -225,10 +226,8 @@ class _Run:
         records: list[Measurement] = []
         for key, job in self.jobs.items():
             load = mean_load(result.load for result in self.visits[key])
-            subject = Subject(
-                backend.target, job.signature.hash, job.kind, PROTOCOLS[backend.method],
-                environment, job.labels, load=load,
-            )  # fmt: skip
+            target, hash_, protocol = backend.target, job.signature.hash, PROTOCOLS[backend.method]
+            subject = Subject(target, hash_, job.kind, protocol, environment, job.labels, load=load)
             failure, may_recover = self.failures.get(key, ("", True))
             if self.visits[key]:
                 visits = _visits(self.visits[key], reference_us)

@@ -1,12 +1,13 @@
-"""A board reached over ssh: copy a plan there, run it, fetch what it measured.
+"""A host reached over ssh: copy a plan there, run it, fetch what it measured.
 
 The system's own ssh is used, so its keys, jump hosts and configuration hold here too. Everything
-goes through its standard streams: the board needs ssh, a shell and tar, and nothing is installed.
+goes through its standard streams: the host needs ssh, a shell and tar, and nothing is installed.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import tarfile
 import tempfile
@@ -28,8 +29,9 @@ FINE, NO_ENGINE = 0, 3
 """Exit codes of the runners: all was measured; there is no engine."""
 _SSH_FAILED = 255
 _HOST = re.compile(r"([A-Za-z0-9_.@%][A-Za-z0-9_.@%-]*@)?[A-Za-z0-9_.:%\[\]][A-Za-z0-9_.:%\[\]-]*")
-_OPTIONS = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=15",
-            "-o", "ServerAliveCountMax=4")  # fmt: skip
+_SSH = shlex.split(
+    "ssh -o BatchMode=yes -o ConnectTimeout=15 -o ServerAliveInterval=15 -o ServerAliveCountMax=4"
+)
 Runner = Literal["auto", "worker", "trtexec"]
 LIMIT_S = 6 * 3600.0
 """How long a run may take."""
@@ -64,12 +66,11 @@ def check_target(target: Target) -> None:
 
 
 @dataclass(frozen=True)
-class Board:
-    """A board: ``host`` as ssh takes it, what runs there, and the time that a run may take.
+class RemoteHost:
+    """``host`` as ssh takes it, what runs there, and the time that a run may take.
 
     ``runner``: ``worker`` (Python with TensorRT's module), ``trtexec`` (run.sh), or ``auto``: the
-    worker where it starts. Raises InputError for what ssh would not take for a host: an option, a
-    sentence.
+    worker where it starts. Raises InputError for what ssh would not take for a host.
     """
 
     host: str
@@ -89,11 +90,10 @@ class Board:
         no runner, MeasurementError when the run fails.
         """
         read = _read(plan)
-        name = read.name
-        there = f"cd hybridlat-plans/{name} && "
+        name, there = read.name, f"cd hybridlat-plans/{read.name} && "
         self._say("connecting")
-        self.run(f"{_SWEEP}; mkdir -p hybridlat-plans/{name}", _SHORT_S)
-        if self.run(f"{there}cat copied 2>/dev/null || true", _SHORT_S).strip() != name:
+        self._run(f"{_SWEEP}; mkdir -p hybridlat-plans/{name}", _SHORT_S)
+        if self._run(f"{there}cat copied 2>/dev/null || true", _SHORT_S).strip() != name:
             self._copy(plan, read.files, f"{there}tar xf - && cp plan.txt copied")
         why_not = "" if self.runner == "trtexec" else self._why_no_worker(there)
         if why_not and self.runner == "worker":
@@ -103,7 +103,7 @@ class Board:
         command = f"{there}{{ {_STOP}; echo $$ >run.pid; exec {_COMMANDS[chosen]}; }}"
         status, last = self._follow(command)
         if status < 0:  # only this end of it was stopped
-            self.run(f"{there}{{ {_STOP}; }}", _SHORT_S)
+            self._run(f"{there}{{ {_STOP}; }}", _SHORT_S)
         if status == NO_ENGINE:
             reason = f"worker.py: {why_not}; run.sh: {last}" if why_not else last
             raise BackendUnavailable(f"{self.host} has no TensorRT that can be used ({reason})")
@@ -116,18 +116,16 @@ class Board:
             raise MeasurementError(f"{self.host}: {problem}; what was measured until then is kept")
 
     def forget(self, plan: Path) -> None:
-        """Remove the plan from the board: all that it measured is here."""
-        self.run(f"rm -rf hybridlat-plans/{_read(plan).name}", _SHORT_S)
+        """Remove the plan from the host: all that it measured is here."""
+        self._run(f"rm -rf hybridlat-plans/{_read(plan).name}", _SHORT_S)
 
-    def measure_and_forget(self, plan: Path) -> None:
-        """See ``measure``; nothing of the plan is left there once all of it was measured."""
-        self.measure(plan)
-        self.forget(plan)
-
-    def run(
-        self, command: str, timeout_s: float, *,
-        source: IO[bytes] | int = subprocess.DEVNULL, sink: IO[bytes] | int = subprocess.PIPE,
-    ) -> str:  # fmt: skip
+    def _run(
+        self,
+        command: str,
+        timeout_s: float,
+        source: IO[bytes] | int = subprocess.DEVNULL,
+        sink: IO[bytes] | int = subprocess.PIPE,
+    ) -> str:
         """Run the command on ``source``; what it prints, unless that goes to ``sink``.
 
         Raises BackendUnavailable when the host does not answer (in time), MeasurementError when the
@@ -135,9 +133,13 @@ class Board:
         """
         try:
             done = subprocess.run(
-                ["ssh", *_OPTIONS, self.host, command], stdin=source, stdout=sink,
-                stderr=subprocess.PIPE, timeout=timeout_s, check=False,
-            )  # fmt: skip
+                [*_SSH, self.host, command],
+                stdin=source,
+                stdout=sink,
+                stderr=subprocess.PIPE,
+                timeout=timeout_s,
+                check=False,
+            )
         except FileNotFoundError as error:
             raise BackendUnavailable("ssh is not installed on this machine") from error
         except subprocess.TimeoutExpired as error:
@@ -157,9 +159,13 @@ class Board:
         end = time.monotonic() + self.timeout_s
         last = ""
         with subprocess.Popen(
-            ["ssh", *_OPTIONS, self.host, command], stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-        ) as process:  # fmt: skip
+            [*_SSH, self.host, command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as process:
             clock = threading.Timer(self.timeout_s, process.kill)
             clock.start()
             try:
@@ -189,12 +195,12 @@ class Board:
                     packed.add(plan / RESULTS, RESULTS)
             self._say(f"copying {archive.tell() / 1e6:.1f} MB")
             archive.seek(0)
-            self.run(unpack, _COPY_S, source=archive)
+            self._run(unpack, _COPY_S, source=archive)
 
     def _why_no_worker(self, there: str) -> str:
         """Why worker.py cannot start there; empty where it can."""
         try:
-            self.run(f"{there}python3 worker.py check", 3 * _SHORT_S)
+            self._run(f"{there}python3 worker.py check", 3 * _SHORT_S)
         except MeasurementError as error:
             words = str(error).removeprefix(f"{self.host}: ssh failed: ")
             return words.removeprefix("worker.py: ") or "it ended without a word"
@@ -204,7 +210,7 @@ class Board:
         self._say("fetching results")
         part = results.with_suffix(".part")
         with part.open("wb") as sink:
-            self.run(command, _COPY_S, sink=sink)
+            self._run(command, _COPY_S, sink=sink)
         before = results.read_bytes() if results.exists() else b""
         if not part.read_bytes().startswith(before[: before.rfind(b"\n") + 1]):
             part.unlink()

@@ -190,14 +190,17 @@ class Subject:
         load = {} if self.load is None else self.load.environment()
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         return Measurement(
-            self.target, self.signature, self.kind, latency_us,
+            self.target,
+            self.signature,
+            self.kind,
+            latency_us,
             protocol=self.protocol,
             environment={**self.environment, **load},
             measured_at=self.measured_at or now,
             labels={**self.labels, **(labels or {})},
             launch=self.launch,
             **result,
-        )  # fmt: skip
+        )
 
 
 def record_of(

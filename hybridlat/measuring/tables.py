@@ -63,10 +63,8 @@ class NetworkFiles:
             meant = [file for file in alike if file.stem == name] or alike
             if len({file.stem for file in meant}) == 1:
                 return meant[0]
-        raise Refusal(
-            f"there is no ONNX file of the network in {self._folder}", names[0],
-            "put NAME.onnx there, or name the file in a column onnx",
-        )  # fmt: skip
+        fix = "put NAME.onnx there, or name the file in a column onnx"
+        raise Refusal(f"there is no ONNX file of the network in {self._folder}", names[0], fix)
 
 
 def _plain(name: str) -> str:
@@ -102,10 +100,8 @@ class _SizedNetwork:
 
     def __init__(self, row: NetworkRow, files: NetworkFiles | None) -> None:
         if files is None:
-            raise Refusal(
-                "the network's ONNX file is needed", row.names[0],
-                "give the folder of ONNX files with --nets",
-            )  # fmt: skip
+            fix = "give the folder of ONNX files with --nets"
+            raise Refusal("the network's ONNX file is needed", row.names[0], fix)
         file = files.find(row.names)
         self.name = file.stem
         self.network, self.precision = network, _ = _network_at(file, row)
@@ -130,16 +126,23 @@ class _SizedNetwork:
         labels = {**row.labels, "network": self.name, **self.shape}
         if row.names[0] != self.name and not row.labels.get("model"):
             labels["model"] = row.names[0]
-        imported.measurements.append(Measurement(
-            row.target, self.hash, "network", row.latency_us, spread_share=row.spread_share,
-            visits=(Visit(row.samples_us),) if row.samples_us else (), protocol=row.protocol,
+        record = Measurement(
+            row.target,
+            self.hash,
+            "network",
+            row.latency_us,
+            spread_share=row.spread_share,
+            visits=(Visit(row.samples_us),) if row.samples_us else (),
+            protocol=row.protocol,
             labels={label: text for label, text in labels.items() if text},
             **{**facts_of_note(row.labels.get("note", "")), **row.facts},
-        ))  # fmt: skip
+        )
         about = {"lowering": rules, **self.shape, "copied_bytes": str(self.copied_bytes)}
-        imported.breakdowns.append(Breakdown(
+        breakdown = Breakdown(
             row.target, self.name, self.hash, _counts(cells), _counts(self.layers), labels=about
-        ))  # fmt: skip
+        )
+        imported.measurements.append(record)
+        imported.breakdowns.append(breakdown)
         imported.signatures.update({s.hash: s.text for s in (*cells, *self.layers)})
 
     def _typed(self, row: NetworkRow) -> Target:
@@ -157,11 +160,9 @@ class _SizedNetwork:
         try:
             lowered = registry.lower(self.network, target).network
         except (MeasurementError, UnavailableError, NetworkError) as error:
-            raise Refusal(
-                "the engine's lowering refuses the network",
-                f"{self.name} on {target}: {error}",
-                "export it with the operators that the engine knows",
-            ) from None
+            value = f"{self.name} on {target}: {error}"
+            fix = "export it with the operators that the engine knows"
+            raise Refusal("the engine's lowering refuses the network", value, fix) from None
         return [sign_part(lowered, positions)[0] for positions in cut_positions(lowered)]
 
 
@@ -197,11 +198,9 @@ def _network_at(file: Path, row: NetworkRow) -> tuple[Network, str]:
     try:
         return read.network(row.batch, shapes), read.facts.precision.name
     except NetworkError as error:
-        raise Refusal(
-            "the ONNX file does not take the batch or the size",
-            f"{error} (batch {row.batch})" if row.batch else str(error),
-            "export it with dynamic sizes, or for these sizes",
-        ) from None  # fmt: skip
+        value = f"{error} (batch {row.batch})" if row.batch else str(error)
+        fix = "export it with dynamic sizes, or for these sizes"
+        raise Refusal("the ONNX file does not take the batch or the size", value, fix) from None
 
 
 def _shapes(
@@ -215,11 +214,9 @@ def _shapes(
     last = _is_channels_last(sizes)
     channels = sizes[3] if last else sizes[1]
     if channels is None:
-        raise Refusal(
-            "the ONNX file has no input of images to give a size to",
-            f"{name}: {', '.join(f'{n} {list(s)}' for n, s in inputs.items())}",
-            "leave the size out, or export the network with its channels",
-        )
+        value = f"{name}: {', '.join(f'{n} {list(s)}' for n, s in inputs.items())}"
+        fix = "leave the size out, or export the network with its channels"
+        raise Refusal("the ONNX file has no input of images to give a size to", value, fix)
     first = batch or sizes[0] or 1
     return {tensor: (first, *size, channels) if last else (first, channels, *size)}
 

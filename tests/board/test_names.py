@@ -12,7 +12,7 @@ from hybridlat.board import BoardError
 from hybridlat.board.plan import Plan, in_order
 from hybridlat.errors import InputError, StoreError
 from hybridlat.measuring import plan_results
-from hybridlat.measuring.ssh import Board
+from hybridlat.measuring.ssh import RemoteHost
 from tests.board.conftest import MakePlan, change
 
 OUTSIDE = ("../evil", "/etc/passwd", "models/../../evil", "models/", "models/.hidden", "a\0b", "")
@@ -42,13 +42,13 @@ def test_a_plans_name_is_sixteen_digits_before_it_is_part_of_a_command(make_plan
     manifest = folder / "manifest.json"
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"plan": "x; rm -rf ~"}))
     with pytest.raises(InputError, match="is no hash"):
-        Board("user@board").measure(folder)
+        RemoteHost("user@board").measure(folder)
 
 
 @pytest.mark.parametrize("host", ["user@board\n", "-oProxyCommand=x", "a b", "", "$(x)", "a;b"])
 def test_what_is_no_host(host: str) -> None:
     with pytest.raises(InputError, match="is no host"):
-        Board(host)
+        RemoteHost(host)
 
 
 def test_rounds_of_a_group_come_before_the_next_group() -> None:

@@ -22,7 +22,7 @@ from hybridlat.measuring import plan_results
 from hybridlat.measuring.plan_results import MISSING
 from hybridlat.measuring.plan_runs import unknown_to
 from hybridlat.measuring.plans import draft_for
-from hybridlat.measuring.ssh import Board
+from hybridlat.measuring.ssh import RemoteHost
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
@@ -34,15 +34,15 @@ from tests.networks import ROOT, classifier
 def test_copy_run_fetch_and_again(far: Path, make_plan: MakePlan) -> None:
     folder = make_plan()
     said: list[str] = []
-    board = Board("user@board", "trtexec", on_message=said.append)
-    board.measure(folder)
+    host = RemoteHost("user@board", "trtexec", on_message=said.append)
+    host.measure(folder)
     results = folder / "results.jsonl"
     records = plan_results.read_results(folder).measurements
     assert all(r.failure is None and r.environment["gpu"] == "far board" for r in records)
     assert any("model 1 of" in line for line in said)
     before = results.read_bytes()
     said.clear()
-    board.measure(folder)
+    host.measure(folder)
     assert results.read_bytes() == before
     assert any("0 measured now" in line for line in said)
     assert not any("copying" in line for line in said)
@@ -66,7 +66,7 @@ def test_a_run_that_takes_too_long_is_ended_and_what_there_is_fetched(
     monkeypatch.setattr(threading, "Timer", timer)
     folder = make_plan(count=2, rounds=3)
     with pytest.raises(MeasurementError, match="stopped after 0 s"):
-        Board("user@board", "trtexec", timeout_s=0.0).measure(folder)
+        RemoteHost("user@board", "trtexec", timeout_s=0.0).measure(folder)
     assert (folder / "results.jsonl").exists()
 
 
@@ -76,13 +76,13 @@ def test_a_board_without_any_engine_says_what_is_missing(
     plan = make_plan()
     (tmp_path / "bin" / "trtexec").unlink()
     with pytest.raises(BackendUnavailable, match="has no TensorRT that can be used") as caught:
-        Board("user@board").measure(plan)
+        RemoteHost("user@board").measure(plan)
     assert "set TRTEXEC to its path" in str(caught.value)
     assert "there is no NVIDIA driver" in str(caught.value)
     (tmp_path / "bin" / "python3").write_text("#!/bin/sh\nexit 127\n")  # nor Python
     (tmp_path / "bin" / "python3").chmod(0o755)
     with pytest.raises(BackendUnavailable, match=r"worker\.py: it ended without a word; run\.sh"):
-        Board("user@board").measure(plan)
+        RemoteHost("user@board").measure(plan)
 
 
 def test_a_copy_that_was_cut_off_is_made_again(far: Path, make_plan: MakePlan) -> None:
@@ -91,14 +91,14 @@ def test_a_copy_that_was_cut_off_is_made_again(far: Path, make_plan: MakePlan) -
     there = far / "hybridlat-plans" / name.strip()
     there.mkdir(parents=True)
     (there / "plan.txt").write_text(name)  # and nothing else
-    Board("user@board", "trtexec").measure(folder)
+    RemoteHost("user@board", "trtexec").measure(folder)
     assert all(r.failure is None for r in plan_results.read_results(folder).measurements)
 
 
 def test_a_run_that_still_goes_on_there_is_ended_first(far: Path, make_plan: MakePlan) -> None:
     folder = make_plan(rounds=2)
-    board = Board("user@board", "trtexec")
-    board.measure(folder)
+    host = RemoteHost("user@board", "trtexec")
+    host.measure(folder)
     (script,) = far.glob("hybridlat-plans/*/run.sh")
     other = far / "other" / "run.sh"  # a file of its own: a shell reads its script as it goes
     other.parent.mkdir()
@@ -106,7 +106,7 @@ def test_a_run_that_still_goes_on_there_is_ended_first(far: Path, make_plan: Mak
     old = subprocess.Popen(["sh", str(other)])
     (script.parent / "run.pid").write_text(f"{old.pid}\n")
     script.write_text("#!/bin/sh\nexit 0\n")
-    board.measure(folder)
+    host.measure(folder)
     assert old.wait() != 0
 
 
@@ -116,12 +116,12 @@ def test_networks_are_measured_on_a_host_all_in_one_plan(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     networks = [("a", classifier(8)), ("b", classifier(16))]
     said: list[str] = []
-    board = Board("user@board", on_message=said.append)
+    host = RemoteHost("user@board", on_message=said.append)
     there = Target.parse("orin/tensorrt-8.6/fp16")
     with Store("sqlite://") as store:
-        reports = measure_on_host(networks, Target.parse("orin/tensorrt/fp16"), store, board)
+        reports = measure_on_host(networks, Target.parse("orin/tensorrt/fp16"), store, host)
         store.add([Measurement(there, sign(null_network(1)).hash, "cell", 7.0)])
-        again = measure_on_host(networks, there, store, board, what="cells")
+        again = measure_on_host(networks, there, store, host, what="cells")
     assert [(report.network, report.target) for report in reports] == [
         ("a", str(there)), ("b", str(there)),
     ]  # fmt: skip
@@ -138,18 +138,18 @@ def test_only_the_plan_is_copied_with_what_is_measured_of_it(
     far: Path, make_plan: MakePlan
 ) -> None:
     folder = make_plan()
-    board = Board("user@board", "trtexec")
-    board.measure(folder)
+    host = RemoteHost("user@board", "trtexec")
+    host.measure(folder)
     (there,) = far.glob("hybridlat-plans/*")
     measured = (there / "results.jsonl").read_bytes()
     shutil.rmtree(there)
     for name in (".env", "big/file", "models/weights.bin", "hybridlat_board/.netrc"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("secret")
-    board.measure(folder)
+    host.measure(folder)
     assert not [p for p in there.rglob("*") if p.is_file() and p.read_bytes() == b"secret"]
     assert (there / "results.jsonl").read_bytes() == measured  # and goes on from there
-    board.forget(folder)
+    host.forget(folder)
     assert not there.exists()
 
 
@@ -161,15 +161,15 @@ def test_a_run_that_was_cut_off_is_gone_on_with(
     lost, log = tmp_path / "lost", tmp_path / "log"
     lost.write_text(str(calls))
     target = Target.parse("orin/tensorrt-8.6/fp16")
-    board, networks = Board("user@board", "trtexec"), [("a", classifier(8))]
+    host, networks = RemoteHost("user@board", "trtexec"), [("a", classifier(8))]
     with Store("sqlite://") as store:
         monkeypatch.setenv("FAKE_TRTEXEC_LOG", str(log))
         monkeypatch.setenv("FAKE_TRTEXEC_LOST", str(lost))
         with pytest.raises(MeasurementError, match=r"the GPU is lost.*until then is kept"):
-            measure_on_host(networks, target, store, board)
+            measure_on_host(networks, target, store, host)
         first = list(store.measurements())
         monkeypatch.delenv("FAKE_TRTEXEC_LOST")
-        (report,) = measure_on_host(networks, target, store, board)
+        (report,) = measure_on_host(networks, target, store, host)
         cells = draft_for(networks, target, unknown_to(store, target, "cells")).manifest()["tasks"]
     assert first and all(MISSING in record.environment for record in first)
     assert report.records and {len(record.visits) for record in report.records} == {3}

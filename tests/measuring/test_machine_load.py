@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from hybridlat.engines import host
-from hybridlat.graph.builder import null_network
 from hybridlat.measuring.machine import constant_us, is_overhead_known
 from hybridlat.schema.measurement import (
     MachineLoad,
@@ -70,7 +69,7 @@ def test_the_load_stands_in_an_environment_and_says_who_was_busy() -> None:
 
 def test_what_a_busy_machine_recorded_of_itself_holds_until_it_is_quiet(tmp_path: Path) -> None:
     store, backend = Store(tmp_path / "store.db"), FakeBackend()
-    overhead_us = partial(constant_us, store, backend, "entry cost", null_network(1))
+    overhead_us = partial(constant_us, store, backend, "entry cost")
     assert overhead_us(9.0, BUSY) == 9.0
     assert not is_overhead_known(store, backend)
     assert overhead_us(8.0, BUSY) == 9.0
