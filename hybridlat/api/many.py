@@ -21,7 +21,6 @@ from hybridlat.api.session import Answer, Session, Sessions, answer_of
 from hybridlat.api.sources import Item, Query
 from hybridlat.engines.registry import ResolvedEngine
 from hybridlat.errors import HybridlatError, MeasurementError
-from hybridlat.measuring.process import safe_path
 from hybridlat.schema import workers
 from hybridlat.store import Store
 
@@ -134,7 +133,7 @@ def from_workers(
     call, left, one_by_one = joblib.delayed(work), deque(items), False
     while left:
         sent = [left[0]] if one_by_one else list(left)
-        with safe_path():
+        with workers.safe_path():
             answers = parallel()(call(spec, query, item) for item in sent)
         try:
             for answer in answers:

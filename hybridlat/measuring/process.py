@@ -58,19 +58,6 @@ def alone(lock: str = "", what: str = "on this machine") -> Iterator[list[str]]:
         yield waits
 
 
-@contextlib.contextmanager
-def safe_path() -> Iterator[None]:
-    """Processes of Python that start while it lasts take no modules from the working folder."""
-    before = os.environ.get("PYTHONSAFEPATH")
-    os.environ["PYTHONSAFEPATH"] = "1"
-    try:
-        yield
-    finally:
-        os.environ.pop("PYTHONSAFEPATH", None)  # another thread may have done so
-        if before is not None:
-            os.environ["PYTHONSAFEPATH"] = before
-
-
 class MeasuringProcess(contextlib.AbstractContextManager["MeasuringProcess"]):
     """One measuring process with one backend, named ``module:Class``, and its ``options``.
 
@@ -119,10 +106,7 @@ class MeasuringProcess(contextlib.AbstractContextManager["MeasuringProcess"]):
 
     @property
     def may_recover(self) -> bool:
-        """Whether another time it may answer: it was silent, or the system killed it, for memory.
-
-        A crash of its own comes again.
-        """
+        """Whether it may answer another time: it was silent, or the system killed it."""
         return not self._has_ended or self._process.wait(JOB_TIMEOUT_S) == -signal.SIGKILL
 
     def ask(self, task: VisitTask) -> VisitResult | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -20,6 +22,19 @@ def _watch(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_ORPHANED_CHECK_S)
     os._exit(1)
+
+
+@contextlib.contextmanager
+def safe_path() -> Iterator[None]:
+    """Processes of Python that start while it lasts take no modules from the working folder."""
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop("PYTHONSAFEPATH", None)  # another thread may have done so
+        if before is not None:
+            os.environ["PYTHONSAFEPATH"] = before
 
 
 def count_of(jobs: int | None) -> int:
