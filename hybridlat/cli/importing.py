@@ -32,8 +32,7 @@ from hybridlat.store.packs import INFO_FILE, PackLookup
 _SHOWN = 5  # values named for each reason
 _COMPARED = 1000  # records with estimates, which take some 40 ms each
 PLAN, PACKS = "plan", "packs"
-_OF = {"board_id": (PLAN,), "nets": importers.TABLES, "columns": ("networks",),
-       "target": importers.TABLES}  # fmt: skip
+_OF = {"nets": importers.TABLES, "columns": ("networks",), "target": importers.TABLES}
 """Which contents an option is for."""
 _NAMES = {PLAN: "plans", PACKS: "packs", "networks": "tables", "trtexec": "logs of trtexec"}
 
@@ -49,7 +48,6 @@ _NAMES = {PLAN: "plans", PACKS: "packs", "networks": "tables", "trtexec": "logs 
 @click.option("--columns", metavar="FILE", type=click.Path(path_type=Path),
               help="A table's columns, as TOML.")  # fmt: skip
 @click.option("--target", metavar="TARGET", help="Target of what a table or log does not state.")
-@click.option("--board", "board_id", metavar="ID", help="Only the results of this board of a plan.")
 @options.store
 @options.as_json
 def import_(
@@ -58,7 +56,6 @@ def import_(
     nets: Path | None,
     columns: Path | None,
     target: str | None,
-    board_id: str | None,
     store: str | None,
     as_json: bool,
 ) -> None:
@@ -77,16 +74,15 @@ def import_(
         found = " and ".join(f"{_NAMES[kind]} ({path})" for kind, path in kinds.items())
         raise InputError(f"these are {found}: import each kind by a command of its own")
     (kind,) = kinds
-    given = {"board_id": board_id, "nets": nets, "columns": columns, "target": target}
+    given = {"nets": nets, "columns": columns, "target": target}
     for name, value in given.items():
         if value is not None and kind not in _OF[name]:
             wanted = " and ".join(_NAMES[one] for one in _OF[name])
-            option = name.removesuffix("_id")
-            raise click.UsageError(f"--{option} is for {wanted}, not for {_NAMES.get(kind, kind)}")
+            raise click.UsageError(f"--{name} is for {wanted}, not for {_NAMES.get(kind, kind)}")
     default = None if target is None else target_named(target)
     with Store(store) as opened, ProgressShown("lowering networks:").at("importing") as shown:
         if kind == PLAN:
-            results = [import_results(path, opened, board_id) for path in paths]
+            results = [import_results(path, opened) for path in paths]
         elif kind == "trtexec":
             document, asides = _import_rows(
                 opened, read_logs(paths, default, tables.board_of), nets, default, shown

@@ -65,11 +65,8 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     return content
 
 
-def _read_results_file(path: Path, manifest: Mapping[str, Any], board_id: str | None) -> _Results:
-    """One results file; StoreError unless all its lines are of this plan and of one board.
-
-    BoardError for a line that is no result.
-    """
+def _read_results_file(path: Path, manifest: Mapping[str, Any]) -> _Results:
+    """One results file; StoreError unless all its lines are of this plan and of one board."""
     lines = list(read_lines(str(path)))
     header = next((line for line in lines if line["kind"] == "board"), None)
     if header is None:
@@ -97,13 +94,7 @@ def _read_results_file(path: Path, manifest: Mapping[str, Any], board_id: str | 
         for line in failures
         if not line.get("lost") or lost[line["task"]] >= MAX_LOST
     }
-    board = _Results(header["board_id"], header["at"], _stated(header["board"]), visits, failed)
-    if board_id not in (None, board.id):
-        raise StoreError(
-            f"{path} is from the board {board.id[:60]!r} "
-            f"({board.facts.get('gpu') or board.facts.get('model', 'unnamed')!r}), not {board_id}"
-        )
-    return board
+    return _Results(header["board_id"], header["at"], _stated(header["board"]), visits, failed)
 
 
 def _stated(facts: Mapping[str, Any]) -> dict[str, str]:
@@ -111,10 +102,7 @@ def _stated(facts: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _is_as_ordered(runtime: str, board: _Results, path: Path) -> bool:
-    """Whether the engine's version is the plan's: how networks fall into cells follows it.
-
-    StoreError for another engine.
-    """
+    """Whether the engine's version is the plan's, by which networks fall into cells."""
     engine, _, version = runtime.partition("-")
     measured = board.runtime
     if measured.partition("-")[0] != engine:
@@ -125,17 +113,17 @@ def _is_as_ordered(runtime: str, board: _Results, path: Path) -> bool:
     return False
 
 
-def read_results(folder: str | Path, *, board_id: str | None = None) -> ImportedRecords:
+def read_results(folder: str | Path) -> ImportedRecords:
     """The records in a plan's folder, and how its networks fall into cells.
 
-    Every ``results*.jsonl`` is read, each of one board (``board_id`` where given). Raises
-    StoreError for a damaged plan or result, mixed boards, or values that cannot be latencies.
+    Every ``results*.jsonl`` is read, each of one board. Raises StoreError for a damaged plan or
+    result, mixed boards, or values that cannot be latencies.
     """
     folder = Path(folder)
     try:
         manifest = _read_manifest(folder)
         files = sorted(folder.glob("results*.jsonl"))
-        boards = [_read_results_file(path, manifest, board_id) for path in files]
+        boards = [_read_results_file(path, manifest) for path in files]
     except BoardError as error:
         raise StoreError(str(error)) from error
     if not boards:
@@ -206,10 +194,7 @@ def _measurements(manifest: Mapping[str, Any], board: _Results) -> Iterator[Meas
 
 
 def _set_drift(reference: str, files: Sequence[Sequence[dict[str, Any]]]) -> None:
-    """Give a board's visits their ``drift``: 1.05 where its reference ran 5 % slower than usual.
-
-    What is usual is one pace for all files of the board; around a visit is in its own file.
-    """
+    """Give a board's visits their ``drift``: 1.05 where its reference ran 5 % slower than usual."""
 
     def reference_us(line: Mapping[str, Any]) -> float:
         samples_us = line["samples_us"].get(reference) if line["task"] == reference else None
@@ -230,10 +215,7 @@ def _set_drift(reference: str, files: Sequence[Sequence[dict[str, Any]]]) -> Non
 
 
 def _visits(task: str, items: Sequence[str], lines: Sequence[Mapping[str, Any]]) -> list[Visit]:
-    """Visits of a task: samples of its first item, less its second where it has one.
-
-    worker.py times a pair in one visit; run.sh times each item by itself, a round at a time.
-    """
+    """Visits of a task: samples of its first item, less its second where it has one."""
     visits = [
         Visit(_samples(items, line["samples_us"]), line["drift"], _process(line))
         for line in lines

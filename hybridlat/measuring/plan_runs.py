@@ -31,14 +31,9 @@ RunPlan = Callable[[Path], None]
 """Measures the plan in a folder: ``results*.jsonl`` lie in it afterwards."""
 
 
-def import_results(
-    folder: Path, store: Store, board_id: str | None = None
-) -> tuple[list[Measurement], int]:
-    """Add the results in a plan's folder to ``store``: the records, and how many are new.
-
-    Raises StoreError where they make no sense.
-    """
-    results = read_results(folder, board_id=board_id)
+def import_results(folder: Path, store: Store) -> tuple[list[Measurement], int]:
+    """Add the results in a plan's folder to ``store``: the records, and how many are new."""
+    results = read_results(folder)
     return results.measurements, store.add_all(results).measurements
 
 
@@ -79,11 +74,7 @@ def measure_draft(draft: Draft, target: Target, store: Store, run: RunPlan) -> l
 
 
 def _unfinished(plans: Path, target: Target, manifest: Mapping[str, Any]) -> Path | None:
-    """A plan of these networks that was cut off, and measures all that is wanted now and more.
-
-    What the store has of it by now, perhaps too few visits, is not wanted any more. Plans that no
-    run has gone on with for long are removed.
-    """
+    """A plan of these networks that was cut off, and measures all that is requested now."""
     requested = {_key(record) for record in manifest["records"]}
     for folder in sorted(plans.glob(f"{target.folder}-{'[0-9a-f]' * 16}")):
         try:
