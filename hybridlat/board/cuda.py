@@ -108,10 +108,7 @@ class Cuda(object):
         return lambda: self._call("cuGraphLaunch", executable, self._stream)
 
     def elapsed_us(self, works: List[Work], during: Optional[Work] = None) -> List[float]:
-        """Enqueue all works back to back with an event between each two; microseconds of each.
-
-        ``during`` is called once everything is enqueued and before waiting: the device is busy.
-        """
+        """Microseconds of each work, enqueued back to back; ``during`` is called while they run."""
         while len(self._events) <= len(works):
             event = ctypes.c_void_p()
             self._call("cuEventCreate", ctypes.byref(event), ctypes.c_uint(0))

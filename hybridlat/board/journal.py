@@ -94,10 +94,7 @@ class Journal(object):
 
 
 def read_lines(path: str) -> Iterator[Dict[str, Any]]:
-    """The whole lines of a results file, none where there is no file.
-
-    Raises BoardError for a whole line that is no result, and for a file that is none.
-    """
+    """The whole lines of a results file, none without a file; BoardError for what is no result."""
     try:
         texts = read_file(path, _MOST_BYTES).split(b"\n")
     except (FileNotFoundError, NotADirectoryError):

@@ -85,10 +85,7 @@ def _refuse(name: str) -> None:
 
 
 def read_file(path: str, most_bytes: int) -> bytes:
-    """A regular file's content; BoardError for a device, a pipe, or more than ``most_bytes``.
-
-    FileNotFoundError or NotADirectoryError where there is none.
-    """
+    """A regular file's content; BoardError for a device, a pipe, or more than ``most_bytes``."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe is waited for, a device never ends
             raise BoardError("%s is no regular file" % path)

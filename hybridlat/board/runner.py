@@ -29,10 +29,9 @@ def _say_step(done: int, total: int, label: str) -> None:
 
 
 class Worker(object):
-    """One worker process with one engine.
+    """One worker process with one engine; ``hello`` is its first answer.
 
-    ``python`` is the interpreter that has the engine, ``hello`` its first answer. Raises NoDevice
-    when the engine cannot be had, WorkerLost when the process is gone: a new one must be made.
+    Raises NoDevice when the engine cannot be had, WorkerLost when the process is gone.
     """
 
     def __init__(
@@ -102,11 +101,7 @@ class Worker(object):
 
 
 class Runner(object):
-    """One run over a plan with one engine, within a budget of seconds.
-
-    ``start`` makes its worker processes. ``progress`` gets done, total and a label behind every
-    task.
-    """
+    """One run over a plan with one engine, within a budget of seconds."""
 
     def __init__(
         self,

@@ -58,8 +58,7 @@ def external_libraries() -> Dict[str, bool]:
 class EngineBuilder(object):
     """TensorRT's builder and runtime on this machine; ``version`` as in a target, ``8.6``.
 
-    ``any_layout``: tensors that a part of a network reads and makes may lie in memory as kernels
-    like them, channels last among others. Those of a whole network are linear always.
+    ``any_layout``: what a part of a network reads and makes may lie in memory as kernels like it.
     """
 
     def __init__(self, timing_cache: str = "", any_layout: bool = False) -> None:
@@ -121,10 +120,7 @@ class EngineBuilder(object):
     def build(
         self, path: str, precision: str, typed_path: str = "", is_part: bool = False
     ) -> bytes:
-        """The engine of the model at ``path`` for a precision: ``fp32`` may multiply in TF32.
-
-        ``typed_path`` is the same model already in that type, for versions that need it so.
-        """
+        """The engine of a model, or of the same one typed, for a precision: fp32 may use TF32."""
         trt = self.trt
         del self._errors[:]
         flag = _PRECISION_FLAGS.get(precision)

@@ -43,11 +43,7 @@ class Engine(object):
     def build(
         self, key: str, path: str, typed_path: str, precision: str, copies: int, alone: bool
     ) -> Dict[str, Any]:
-        """Build a model and make it ready; what is worth keeping of the build.
-
-        ``copies`` with their own weights are run in turn; ``alone`` says that it is a part of a
-        network, too short to be timed one launch at a time.
-        """
+        """Make a model ready; ``alone``: it is too short to be timed launch by launch."""
         raise NotImplementedError
 
     def run_us(

@@ -35,10 +35,7 @@ PROCESSES, VISIT_MS, _LEAST_VISITS = 2, 50.0, 3  # of the steadiness
 
 
 def fit_dispatch_overhead_us(levels_us: Mapping[int, Sequence[float]]) -> float:
-    """Latency of a chain of no operators, by least squares over the medians of each length.
-
-    0 where a probe has no visit, and never below.
-    """
+    """Latency of a chain of no operators, by least squares; 0 where a probe has no visit."""
     if not levels_us or not all(levels_us.values()):
         return 0.0
     lengths = [float(length) for length in levels_us]

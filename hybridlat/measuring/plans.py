@@ -93,10 +93,7 @@ class Draft:
         return name, digest
 
     def add(self, name: str, job: Job) -> None:
-        """Time a network of that name, or a cell of it and in turn its predecessor, for a record.
-
-        The same models again are the same task.
-        """
+        """Time a network, or a cell of it and in turn its predecessor, for a record."""
         items = [self._item(each, job.kind) for each in job.networks]
         precision, is_cell = self.target.precision, job.kind == "cell"
         task = {
@@ -224,10 +221,8 @@ def draft_for(
 ) -> Draft:
     """The plan for (name, network) pairs: whole networks first, then cells by the differential.
 
-    ``lower`` is the engine's lowering (default: that of the target's engine, version and
-    precision). Every model is visited in ``rounds``. What comes back belongs to ``target``, with
-    the version that the board's engine has. Raises InputError for a precision that no plan can ask
-    for, TargetError for an engine without fusion rules.
+    ``lower`` is by default that of the target. Raises InputError for a precision that no plan can
+    ask for, TargetError for an engine without fusion rules.
     """
     lower = lower or partial(registry.lower, target=target)
     draft, planned = Draft(target, rounds), set[str]()

@@ -77,11 +77,7 @@ def measure(
 
 @dataclass
 class _Run:
-    """The visits of one call, as they come in; ``cached`` are the keys of those in the cache.
-
-    ``visits`` are by the key of a job or probe, ``references_us`` in order by process.
-    ``failures`` are the last of each job or probe, and whether it may be none another time.
-    """
+    """The visits of one call, by the key of a job or probe, and the last failure of each."""
 
     backend: Backend
     options: Mapping[str, int | str]
@@ -123,10 +119,7 @@ class _Run:
         return budget_s is not None and time.monotonic() - self.started > budget_s
 
     def _visit_in(self, process: int, due: Sequence[Job]) -> None:
-        """All rounds of one process; it is started again behind a job that brought it down.
-
-        A job that failed is left to the next process.
-        """
+        """All rounds of one process, started again behind a job that brought it down."""
         failed: set[str] = set()
         tasks = tasks_of(self.settings, process, due, self._is_probing)
         todo = [task for task in tasks if not self._is_cached(process, task)]
@@ -191,10 +184,7 @@ class _Run:
         self.progress(Progress(self.done, self.done + ahead, label, left_s))
 
     def _constants_us(self, is_last: bool = False) -> tuple[float, float]:
-        """The reference latency and the dispatch overhead: the store's, or what visits show.
-
-        0 before the first visit. The last ones are recorded.
-        """
+        """The reference latency and the dispatch overhead; 0 before any visit."""
         of_jobs = [result for key in self.jobs for result in self.visits[key]]
         if not of_jobs:
             return 0.0, 0.0

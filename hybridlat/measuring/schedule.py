@@ -121,10 +121,7 @@ def replicas_for(network: Network) -> int:
 def tasks_of(
     settings: MeasurementConfig, process: int, jobs: Sequence[Job], probing: bool = True
 ) -> Iterator[VisitTask]:
-    """The visits of one process, in the order to make them: all jobs shuffled in every round.
-
-    ``probing``: the dispatch overhead's probes are visited among them, since it is not known yet.
-    """
+    """The visits of one process: all jobs, with the probes if ``probing``, shuffled every round."""
     by_key = {job.key: job for job in jobs}
     probes = {probe_key(length): null_network(length) for length in PROBE_LENGTHS}
     probed = list(probes) * math.ceil(_PROBE_VISITS / settings.rounds) if probing else []
@@ -227,10 +224,7 @@ def _is_map(type_: TensorType) -> bool:
 
 
 def working_bytes(network: Network) -> int:
-    """Memory that a network works in: all weights, and what its largest operator reads and makes.
-
-    Engines give the activations of different operators the same memory.
-    """
+    """Memory that a network works in: weights, and what its largest operator reads and makes."""
     largest = 0
     for node in network.nodes:
         names = {name for name in (*node.inputs, *node.outputs) if name in network.types}

@@ -126,11 +126,7 @@ class RemoteHost:
         source: IO[bytes] | int = subprocess.DEVNULL,
         sink: IO[bytes] | int = subprocess.PIPE,
     ) -> str:
-        """Run the command on ``source``; what it prints, unless that goes to ``sink``.
-
-        Raises BackendUnavailable when the host does not answer (in time), MeasurementError when the
-        command fails there.
-        """
+        """What the command prints; BackendUnavailable where the host does not answer."""
         try:
             done = subprocess.run(
                 [*_SSH, self.host, command],

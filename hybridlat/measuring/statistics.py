@@ -76,10 +76,7 @@ def usual_us(references_us: Sequence[float]) -> float:
 
 
 def difference(timed_us: Sequence[float], taken_off_us: Sequence[float]) -> tuple[float, ...]:
-    """Samples of a cell: those of it and its predecessor, less the level of the predecessor's.
-
-    Single samples may be below zero. ValueError where the predecessor has no samples.
-    """
+    """Samples of a cell: those of it and its predecessor, less the level of the predecessor's."""
     level = level_us(taken_off_us)
     return tuple(round(sample - level, 3) for sample in timed_us)
 
@@ -210,11 +207,9 @@ def record_of(
     flicker: float = 0.0,
     counted: Sequence[Visit] | None = None,
 ) -> Measurement:
-    """The record that visits make, with the latency of the ``counted`` ones; ValueError without.
-
-    On a busy machine all may be slow alike: the spread is then at least ``BUSY_SPREAD_SHARE``.
-    """
+    """The record of visits, with the latency of the ``counted`` ones."""
     result = combine(visits if counted is None else counted, overhead_us, flicker)
+    # On a busy machine all may be slow alike.
     is_busy = subject.load is not None and subject.load.is_busy
     return subject.record(
         result.latency_us,

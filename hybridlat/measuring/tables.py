@@ -54,10 +54,7 @@ class NetworkFiles:
             raise InputError(f"{folder} {why}: --nets names the folder of the ONNX files")
 
     def find(self, names: Sequence[str]) -> Path:
-        """The file of the first name that has one; Refusal where none has.
-
-        Also the only file whose name differs in case, ``-`` and ``_`` alone.
-        """
+        """The file of the first name that has one, even if written otherwise; Refusal without."""
         for name in names:
             alike = self._files.get(_plain(name), [])
             meant = [file for file in alike if file.stem == name] or alike
@@ -74,10 +71,7 @@ def _plain(name: str) -> str:
 def take(
     rows: Sequence[NetworkRow], files: NetworkFiles | None
 ) -> Iterator[tuple[ImportedRecords, list[Refusal]]]:
-    """The rows as records, and those that come to nothing: one network at one size at a time.
-
-    Without ``files`` no row can be lowered.
-    """
+    """The rows as records, and those that come to nothing: one network at one size at a time."""
     ordered = sorted(rows, key=lambda row: (*_network_of(row), str(row.target)))
     for _, alike in itertools.groupby(ordered, _network_of):
         imported, refused = ImportedRecords(), list[Refusal]()
@@ -182,10 +176,7 @@ def _lowering_identity(target: Target) -> str:
 
 
 def _network_at(file: Path, row: NetworkRow) -> tuple[Network, str]:
-    """The network of a file bound to a row's batch, shapes or size of images, and its precision.
-
-    None leaves what the file has. Raises Refusal where the file does not take them.
-    """
+    """The network of a file bound to a row's sizes, and its precision; Refusal for other sizes."""
     try:
         read = load(file)
     except InputError as error:

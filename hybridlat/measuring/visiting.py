@@ -75,11 +75,7 @@ class References:
             self.run_us()
 
     def run_us(self) -> float:
-        """Median once warm: behind a visit the first dozen runs find caches and pages cold.
-
-        On a machine so busy that every run is disturbed, the last latency stands; MeasurementError
-        where there is none.
-        """
+        """Median once warm, the last one where every run is disturbed."""
         self._session.run_us(WARM_RUNS)
         samples = self._session.run_us(TIMED_RUNS)
         deadline = time.perf_counter() + PATIENCE_S
@@ -98,11 +94,7 @@ class References:
 def visit(
     backend: Backend, references: References, task: VisitTask, cores: int | None = None
 ) -> VisitResult:
-    """Build what the task names, run it in turn for ``visit_ms``, take it down again.
-
-    ``cores`` are those of the machine that measuring may use, where this process is pinned to
-    fewer.
-    """
+    """Build what the task names, run it in turn for ``visit_ms``, take it down again."""
     meter = LoadMeter(backend.target.threads or 1, cores)
     sessions: list[Session] = []
     try:
@@ -134,8 +126,7 @@ def visit(
 def rotate(sessions: Sequence[Session], task: VisitTask) -> Sequence[float]:
     """Samples of sessions run in turn, for longer where hardly a run is undisturbed.
 
-    The first pass warms up and is dropped. So is the first replica of every pass: it runs behind
-    the bookkeeping of the pass, the others behind each other, as cells do in a network.
+    The first replica of a pass runs behind its bookkeeping, and is dropped like the first pass.
     """
     visit_s, runs = task.visit_ms / 1e3, [partial(session.run_us, 1) for session in sessions]
     groups: list[Sequence[int]] = [[index] for index in range(len(sessions))]
