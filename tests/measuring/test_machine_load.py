@@ -56,9 +56,9 @@ def test_a_system_that_does_not_tell_counts_as_unknown(
 def test_the_load_stands_in_an_environment_and_says_who_was_busy() -> None:
     for load in (QUIET, BUSY, MachineLoad(0.0, 0.12, 1)):
         assert load_of(load.environment()) == load
-    assert [load.is_busy for load in (QUIET, BUSY, replace(QUIET, steal_share=0.06))] == [
-        False, True, True,
-    ]  # fmt: skip
+    busy = (BUSY, replace(QUIET, steal_share=0.06), *(MachineLoad(1.0, 0.0, n) for n in (1, 2)))
+    assert all(load.is_busy for load in busy)
+    assert not (QUIET.is_busy or MachineLoad(1.0, 0.0, 8).is_busy)
     assert load_of({}) is None and not was_busy({"load": "many", "load_cores": "2"})
     assert mean_load([]) is None and mean_load([None, QUIET, BUSY]) == MachineLoad(5.05, 0.0, 2)
     assert busiest([QUIET.environment(), {}]) is None

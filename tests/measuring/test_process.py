@@ -67,10 +67,10 @@ def folder(tmp_path: Path) -> Path:
 def python(folder: Path, *arguments: str, text: str | None = None) -> str:
     """What an isolated interpreter prints; on standard error at most that it waits for another."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    command, pipe = [sys.executable, *arguments], subprocess.PIPE
     done = subprocess.run(
-        [sys.executable, *arguments], input=text, cwd=folder, env=environment,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        command, input=text, cwd=folder, env=environment, stdout=pipe, stderr=pipe, text=True
+    )
     errors = [line for line in done.stderr.splitlines() if "): waiting for it" not in line]
     assert (done.returncode, errors) == (0, [])
     return done.stdout
@@ -190,6 +190,7 @@ def kept_visits(store: Path) -> int:
         return 0
 
 
+COMMAND = ["measure", "net.onnx", "--target", TARGET, "--store", "s.db"]
 ON_ITS_TERMINAL = (
     # The terminal becomes this process's own, and what a background shell ignores is forgotten.
     "import fcntl, os, signal, sys, termios\n"
@@ -207,11 +208,14 @@ def test_ctrl_c_on_a_terminal_ends_with_one_sentence(folder: Path, visits: int) 
     settings[1] &= ~termios.OPOST
     termios.tcsetattr(slave, termios.TCSANOW, settings)
     process = subprocess.Popen(
-        [sys.executable, "-c", ON_ITS_TERMINAL, "measure", "net.onnx", "--target", TARGET,
-         "--store", "s.db"],
-        stdin=slave, stdout=slave, stderr=slave, cwd=folder, start_new_session=True,
+        [sys.executable, "-c", ON_ITS_TERMINAL, *COMMAND],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        cwd=folder,
+        start_new_session=True,
         env={**os.environ, SLEEP_VARIABLE: "0.02", "TERM": "dumb", "NO_COLOR": "1"},
-    )  # fmt: skip
+    )
     os.close(slave)
     try:
         assert until(
@@ -244,12 +248,9 @@ def _read_all(master: int) -> str:
 
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="there is no /proc here")
 def test_it_dies_with_its_parent_in_the_middle_of_a_visit(folder: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "hybridlat", "measure", "net.onnx", "--target", TARGET,
-         "--store", "s.db"],
-        cwd=folder, env={**os.environ, SLEEP_VARIABLE: "600"},
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    command = [sys.executable, "-m", "hybridlat", *COMMAND]
+    environment = {**os.environ, SLEEP_VARIABLE: "600"}
+    process = subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.DEVNULL)
     try:
         assert until(lambda: bool(workers_of(process.pid)), process)
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,6 @@ import pytest
 from hybridlat.engines.base import Session
 from hybridlat.engines.onnxruntime.session import OnnxRuntimeBackend
 from hybridlat.errors import MeasurementError
-from hybridlat.graph.builder import null_network
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring import replicas, visiting
@@ -38,8 +38,8 @@ def conv(channels: int) -> Network:
 def bad_conv() -> Network:
     """One that ONNX Runtime refuses."""
     net = Builder("odd")
-    return net.network(net.op("Conv", [net.input((1, 4, 8, 8)), net.weight((4, 9, 3, 3))],
-                              (1, 4, 8, 8), 11))  # fmt: skip
+    inputs = [net.input((1, 4, 8, 8)), net.weight((4, 9, 3, 3))]
+    return net.network(net.op("Conv", inputs, (1, 4, 8, 8), 11))
 
 
 def job(network: Network) -> Job:
@@ -153,9 +153,13 @@ GOOD = (107.0, 20.0)
     ],
 )
 def test_only_what_no_process_can_run_has_failed(
-    answers: list[tuple[float, float] | str], latencies: list[float | None], failure: str | None,
-    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
+    answers: list[tuple[float, float] | str],
+    latencies: list[float | None],
+    failure: str | None,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     monkeypatch.setattr(replicas, "MeasuringProcess", Processes(*([answer] for answer in answers)))
     records = measure(FakeBackend(), {}, [job(conv(8))], store, ONCE)
     assert [(r.latency_us, r.failure) for r in records] == [(us, failure) for us in latencies]
@@ -181,22 +185,9 @@ def test_a_third_process_goes_by_the_drift_and_without_the_overhead(
     assert processes.asked[2] == third
 
 
-def test_a_machine_too_busy_for_the_reference_is_no_failure_of_the_cell(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    references = References(FakeBackend())
-    references._session, references._last_us = DisturbedAtFirst(10**9), 0.0
-    monkeypatch.setattr(visiting, "PATIENCE_S", 0.0)
-    task = VisitTask("k", (conv(8),), 1.0, 1, 4)
-    assert visit(FakeBackend(), references, task) == VisitResult()
-
-
 def test_a_budget_ends_early(store: Store) -> None:
-    none_left = MeasurementConfig(
-        rounds=1, processes=1, max_processes=1, visit_ms=1.0, budget_s=0.0
-    )
     jobs = [job(conv(c)) for c in range(32, 64)]
-    assert len(measure(FakeBackend(), {}, jobs, store, none_left)) < len(jobs)
+    assert len(measure(FakeBackend(), {}, jobs, store, replace(QUICK, budget_s=0.0))) < len(jobs)
 
 
 def test_a_visit_stands_between_references() -> None:
@@ -204,38 +195,6 @@ def test_a_visit_stands_between_references() -> None:
     report = visit(backend, References(backend), VisitTask("k", (conv(8),), 1.0, 1, 4))
     assert report.failure is None and report.reference_us > 0
     assert len(report.samples_us) % 3 == 0  # three of four replicas, the first left out
-
-
-class Busy(FakeBackend):
-    """A machine on which the first ``calm`` runs are left undisturbed, and no later one."""
-
-    calm = 0
-
-    def build(self, network: Network, **options: object) -> Session:
-        session = super().build(network, **options)  # type: ignore[arg-type]
-        run_us = session.run_us
-
-        def disturbed(count: int) -> list[float]:
-            self.calm -= count
-            return run_us(count) if self.calm >= 0 else []
-
-        session.run_us = disturbed  # type: ignore[method-assign]
-        return session
-
-
-def test_on_a_busy_machine_the_last_reference_stands_if_there_is_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(visiting, "PATIENCE_S", 0.01)
-    monkeypatch.setattr(visiting, "WARM_UP_S", 0.0)
-    with pytest.raises(MeasurementError, match="too busy to measure"):
-        References(Busy()).run_us()
-    backend = Busy()
-    backend.calm = 100
-    references = References(backend)
-    before_us = references.run_us()
-    backend.calm = 0
-    assert references.run_us() == before_us > 0
 
 
 class DisturbedAtFirst(Session):
@@ -250,6 +209,20 @@ class DisturbedAtFirst(Session):
 
     def close(self) -> None:
         pass
+
+
+def test_on_a_busy_machine_the_last_reference_stands_if_there_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(visiting, "PATIENCE_S", 0.0)
+    references, task = References(FakeBackend()), VisitTask("k", (conv(8),), 1.0, 1, 4)
+    last_us = references.run_us()
+    references._session = DisturbedAtFirst(10**9)
+    assert references.run_us() == last_us > 0
+    references._last_us = 0.0
+    with pytest.raises(MeasurementError, match="too busy to measure"):
+        references.run_us()
+    assert visit(FakeBackend(), references, task) == VisitResult()  # no failure of the cell
 
 
 class Gives(FakeBackend):
@@ -270,8 +243,7 @@ def test_a_visit_goes_on_for_a_while_until_some_runs_were_left_undisturbed(
 
 
 def test_levels_and_the_dispatch_overhead() -> None:
-    assert level_us([5.0]) == 5.0
-    assert level_us([4.0, 1.0, 2.0, 3.0], 0.2) == 1.0
+    assert level_us([5.0]) == 5.0 and level_us([4.0, 1.0, 2.0, 3.0], 0.2) == 1.0
     assert fit_dispatch_overhead_us({1: [3.5], 2: [4.0], 4: [5.0], 8: [7.0]}) == pytest.approx(3.0)
     with pytest.raises(ValueError, match="no level"):
         level_us([])
@@ -280,4 +252,3 @@ def test_levels_and_the_dispatch_overhead() -> None:
 def test_heavier_cells_get_fewer_replicas_but_never_one() -> None:
     counts = [replicas_for(conv(c)) for c in (64, 256, 1024)]
     assert counts == sorted(counts, reverse=True) and counts[-1] >= 2
-    assert null_network(8).weight_bytes == 0

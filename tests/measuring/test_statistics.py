@@ -26,10 +26,8 @@ from hybridlat.store.records import aggregate
 FAKE = Target("fake", "fake-1.0", "fp32", 1)
 
 samples = st.lists(st.floats(1.0, 1e5), min_size=1, max_size=30)
-visits = st.lists(
-    st.builds(Visit, samples.map(tuple), st.floats(0.5, 2.0), st.integers(0, 2)),
-    min_size=1, max_size=6,
-)  # fmt: skip
+visit = st.builds(Visit, samples.map(tuple), st.floats(0.5, 2.0), st.integers(0, 2))
+visits = st.lists(visit, min_size=1, max_size=6)
 
 
 @given(visits, st.floats(0.1, 10.0))
@@ -76,11 +74,6 @@ def test_what_does_not_rise_above_its_error_says_so() -> None:
     assert not combine([Visit((100.0,)), Visit((101.0,))]).below_noise
 
 
-def test_the_usual_reference_is_a_quiet_one() -> None:
-    assert usual_us([10.0, 10.0, 10.1, 15.0, 30.0]) == pytest.approx(10.0)
-    assert usual_us([]) == 1.0
-
-
 def test_flicker_is_what_changes_from_visit_to_visit() -> None:
     slowly = [100.0 * 1.01**i for i in range(40)]
     flipping = [100.0 * (1.1 if i % 2 else 1.0) for i in range(40)]
@@ -116,6 +109,11 @@ def test_the_stated_error_is_the_true_one(processes: int, each: int) -> None:
     assert stated == pytest.approx(error, rel=0.1)
 
 
+def test_the_usual_reference_is_a_quiet_one() -> None:
+    assert usual_us([10.0, 10.0, 10.1, 15.0, 30.0]) == pytest.approx(10.0)
+    assert usual_us([]) == 1.0
+
+
 @pytest.mark.parametrize("count", [4, 6, 11, 120])
 def test_the_level_is_the_same_quantile_of_few_samples_and_of_many(count: int) -> None:
     drawn = np.random.default_rng(count).random((3000, count))
@@ -134,8 +132,8 @@ def test_a_process_far_from_the_others_does_not_count() -> None:
     record = record_of(subject, disturbed, counted=without_outliers(disturbed))
     assert record.latency_us == combine(quiet).latency_us and len(record.visits) == 6
     # Of two that differ, or three that all do, none is known to be right.
-    for unsure in ([*process(0, 100.0), *process(1, 190.0)],
-                   [*process(0, 100.0), *process(1, 130.0), *process(2, 190.0)]):  # fmt: skip
+    two = [*process(0, 100.0), *process(1, 190.0)]
+    for unsure in (two, [*two, *process(2, 130.0)]):
         assert without_outliers(unsure) == unsure
         assert combine(unsure).spread_share > 0.15
 

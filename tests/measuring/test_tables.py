@@ -59,9 +59,11 @@ def test_a_network_is_kept_as_its_target_lowers_it(nets: Path, target: Target) -
     assert breakdown.signature == record.signature == sign(network).hash
     outside = (*network.inputs, *network.outputs)
     assert breakdown.labels == {
-        "batch": "4", "size": "32x32", "lowering": registry.lowering_identity(target),
+        "batch": "4",
+        "size": "32x32",
+        "lowering": registry.lowering_identity(target),
         "copied_bytes": str(sum(network.type_of(tensor).bytes for tensor in outside)),
-    }  # fmt: skip
+    }
     whole = Lowered(network, tuple((i,) for i in range(len(network.nodes))), (), "unfused")
     layers = Counter(sign(c.network).hash for c in kernels(whole))
     assert dict(breakdown.layers) == dict(layers)
