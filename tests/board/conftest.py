@@ -39,8 +39,8 @@ RunScript = Callable[..., subprocess.CompletedProcess[str]]
 def put_trtexec(folder: Path, **more: str) -> str:
     """A PATH of the system and a folder with a stand-in for trtexec and these scripts."""
     folder.mkdir(exist_ok=True)
-    scripts = {"trtexec": f'#!/bin/sh\nexec {sys.executable} -I -S {FAKE} "$@"\n',
-               "nvidia-smi": SMI, **more}  # fmt: skip
+    trtexec = f'#!/bin/sh\nexec {sys.executable} -I -S {FAKE} "$@"\n'
+    scripts = {"trtexec": trtexec, "nvidia-smi": SMI, **more}
     for name, text in scripts.items():
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
@@ -98,12 +98,12 @@ def run_sh(tmp_path: Path) -> RunScript:
     path = put_trtexec(tmp_path / "bin")
 
     def run(folder: Path, version: str = "8.6", **more: str) -> subprocess.CompletedProcess[str]:
-        environment = {"PATH": path, "FAKE_TRTEXEC": version, "FAKE_BOARD": "board one",
-                       "HYBRIDLAT_LOCK": str(tmp_path / "lock"), **more}  # fmt: skip
+        usual = {"PATH": path, "FAKE_TRTEXEC": version, "FAKE_BOARD": "board one"}
+        environment = {**usual, "HYBRIDLAT_LOCK": str(tmp_path / "lock"), **more}
+        command, pipe = ["sh", str(folder / "run.sh")], subprocess.PIPE
         return subprocess.run(
-            ["sh", str(folder / "run.sh")], env=environment, capture_output=True, text=True,
-            start_new_session=True,
-        )  # fmt: skip
+            command, env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+        )
 
     return run
 

@@ -16,11 +16,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "tensorrt_api.json"
-ENUMS = (
-    "BuilderFlag", "NetworkDefinitionCreationFlag", "MemoryPoolType", "DataType", "TensorIOMode",
-    "ProfilingVerbosity", "TacticSource", "PreviewFeature", "LayerInformationFormat",
-    "TensorFormat",
-)  # fmt: skip
+ENUMS = """BuilderFlag NetworkDefinitionCreationFlag MemoryPoolType DataType TensorIOMode
+ProfilingVerbosity TacticSource PreviewFeature LayerInformationFormat TensorFormat"""
 
 
 class FakeDriver:
@@ -80,7 +77,7 @@ def _enum(trt: types.ModuleType, name: str, members: list[str]) -> None:
 class _Strict:
     """An object that has what the golden list gives its class, and nothing else."""
 
-    def __init__(self, api: dict[str, list[str]], kind: str, values: dict[str, Any]) -> None:
+    def __init__(self, api: dict[str, list[str]], kind: str, **values: Any) -> None:
         object.__setattr__(self, "_names", set(api.get(kind, ())))
         object.__setattr__(self, "_kind", kind)
         object.__setattr__(self, "_values", {k: v for k, v in values.items() if k in self._names})
@@ -104,7 +101,7 @@ def make_module(version: str) -> Any:
     recorded: dict[str, Any] = {"flags": [], "cleared": [], "network": None, "parsed": []}
     trt.recorded = recorded
     for name, members in api.items():
-        if name in ENUMS:
+        if name in ENUMS.split():
             _enum(trt, name, members)
 
     class Logger:
@@ -117,23 +114,24 @@ def make_module(version: str) -> Any:
             made._values["cache"] = cache
             return True
 
+        def new_cache(data: bytes) -> _Strict:
+            return _Strict(api, "ITimingCache", serialize=lambda: data + b"+")
+
         made: _Strict = _Strict(
-            api, "IBuilderConfig",
-            {
-                "set_memory_pool_limit": lambda pool, size: None,
-                "set_flag": lambda flag: recorded["flags"].append(flag.name),
-                "clear_flag": lambda flag: recorded["cleared"].append(flag.name),
-                "get_tactic_sources": lambda: 31,
-                "set_tactic_sources": lambda mask: recorded.update(tactics=mask) or True,
-                "set_preview_feature": lambda feature, on: recorded.update(preview=feature.name),
-                "create_timing_cache": lambda data: _Strict(
-                    api, "ITimingCache", {"serialize": lambda: data + b"+"}
-                ),
-                "set_timing_cache": set_cache,
-                "get_timing_cache": lambda: made._values["cache"],
-                "profiling_verbosity": None, "max_aux_streams": None,
-            },
-        )  # fmt: skip
+            api,
+            "IBuilderConfig",
+            set_memory_pool_limit=lambda pool, size: None,
+            set_flag=lambda flag: recorded["flags"].append(flag.name),
+            clear_flag=lambda flag: recorded["cleared"].append(flag.name),
+            get_tactic_sources=lambda: 31,
+            set_tactic_sources=lambda mask: recorded.update(tactics=mask) or True,
+            set_preview_feature=lambda feature, on: recorded.update(preview=feature.name),
+            create_timing_cache=new_cache,
+            set_timing_cache=set_cache,
+            get_timing_cache=lambda: made._values["cache"],
+            profiling_verbosity=None,
+            max_aux_streams=None,
+        )
         recorded["config"] = made
         return made
 
@@ -142,67 +140,52 @@ def make_module(version: str) -> Any:
         return "refused" not in path
 
     def parser(network: Any, logger: Any) -> _Strict:
-        error = _Strict(api, "ParserError", {"desc": lambda: "no importer for Op"})
-        return _Strict(
-            api, "OnnxParser",
-            {"parse_from_file": parse, "num_errors": 1, "get_error": lambda i: error},
-        )  # fmt: skip
+        error = _Strict(api, "ParserError", desc=lambda: "no importer for Op")
+        how = {"parse_from_file": parse, "num_errors": 1, "get_error": lambda i: error}
+        return _Strict(api, "OnnxParser", **how)
 
     def network(flags: int) -> object:
         recorded["network"] = flags
+        kinds, image = trt.DataType, (1, 3, 8, 8)
+        tensors = ((kinds.FLOAT, image), (kinds.INT32, image), (kinds.FLOAT, (1, 10)))
         ends = [
-            _Strict(api, "ITensor", {"dtype": dtype, "shape": shape, "allowed_formats": None})
-            for dtype, shape in (
-                (trt.DataType.FLOAT, (1, 3, 8, 8)),
-                (trt.DataType.INT32, (1, 3, 8, 8)),
-                (trt.DataType.FLOAT, (1, 10)),
-            )
+            _Strict(api, "ITensor", dtype=dtype, shape=shape, allowed_formats=None)
+            for dtype, shape in tensors
         ]
         recorded["ends"] = ends
-        return _Strict(
-            api, "INetworkDefinition",
-            {"num_inputs": 2, "num_outputs": 1, "get_input": lambda i: ends[i],
-             "get_output": lambda i: ends[2 + i]},
-        )  # fmt: skip
+        inputs = {"num_inputs": 2, "get_input": ends.__getitem__}
+        outputs = {"num_outputs": 1, "get_output": lambda i: ends[2 + i]}
+        return _Strict(api, "INetworkDefinition", **inputs, **outputs)
 
     def build(network: Any, made: Any) -> bytes | None:
         return None if "unbuildable" in recorded["parsed"][-1] else b"plan"
 
     def context() -> _Strict:
-        return _Strict(
-            api, "IExecutionContext",
-            {"set_tensor_address": lambda name, address: True,
-             "execute_async_v3": lambda stream: True},
-        )  # fmt: skip
+        calls = {"set_tensor_address": lambda *_: True, "execute_async_v3": lambda _: True}
+        return _Strict(api, "IExecutionContext", **calls)
 
     def engine(plan: bytes) -> _Strict:
         shapes = {"x": (1, 3, 8, 8), "y": (1, 10)}
-        inspector = _Strict(
-            api, "EngineInspector",
-            {"get_engine_information": lambda kind: '{"Layers": [{"Name": "a\x1eb"}]}'},
-        )  # fmt: skip
+        layers = '{"Layers": [{"Name": "a\x1eb"}]}'
+        inspector = _Strict(api, "EngineInspector", get_engine_information=lambda kind: layers)
         return _Strict(
-            api, "ICudaEngine",
-            {
-                "num_io_tensors": len(shapes),
-                "get_tensor_name": lambda i: list(shapes)[i],
-                "get_tensor_dtype": lambda name: trt.DataType.FLOAT,
-                "get_tensor_shape": shapes.get,
-                "get_tensor_vectorized_dim": lambda name: 1 if name == "x" else -1,
-                "get_tensor_components_per_element": lambda name: 8,
-                "get_tensor_mode": lambda name: trt.TensorIOMode.INPUT if name == "x" else 99,
-                "create_execution_context": context,
-                "create_engine_inspector": lambda: inspector,
-            },
-        )  # fmt: skip
+            api,
+            "ICudaEngine",
+            num_io_tensors=len(shapes),
+            get_tensor_name=list(shapes).__getitem__,
+            get_tensor_dtype=lambda name: trt.DataType.FLOAT,
+            get_tensor_shape=shapes.get,
+            get_tensor_vectorized_dim=lambda name: 1 if name == "x" else -1,
+            get_tensor_components_per_element=lambda name: 8,
+            get_tensor_mode=lambda name: trt.TensorIOMode.INPUT if name == "x" else 99,
+            create_execution_context=context,
+            create_engine_inspector=lambda: inspector,
+        )
 
-    trt.Builder = lambda logger: _Strict(
-        api, "Builder",
-        {"create_network": network, "create_builder_config": config,
-         "build_serialized_network": build},
-    )  # fmt: skip
+    builds = {"create_network": network, "build_serialized_network": build}
+    trt.Builder = lambda logger: _Strict(api, "Builder", create_builder_config=config, **builds)
     trt.OnnxParser = parser
-    trt.Runtime = lambda logger: _Strict(api, "Runtime", {"deserialize_cuda_engine": engine})
+    trt.Runtime = lambda logger: _Strict(api, "Runtime", deserialize_cuda_engine=engine)
     return trt
 
 

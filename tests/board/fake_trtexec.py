@@ -91,9 +91,9 @@ def export_times(version: str, path: str, times: list[float]) -> None:
     with open(path, "w") as sink:  # laid out as trtexec does it, not as json.dump does
         sink.write("[\n")
         for place, (start, compute) in enumerate(rows):
-            row = {"startEnqMs": start, "endEnqMs": start, "startComputeMs": start,
-                   "endComputeMs": start + compute, "h2dMs": 0.0, "computeMs": compute,
-                   "d2hMs": 0.0, "latencyMs": compute}  # fmt: skip
+            row = dict.fromkeys(("startEnqMs", "endEnqMs", "startComputeMs"), start)
+            row |= {"endComputeMs": start + compute, "h2dMs": 0.0, "computeMs": compute}
+            row |= {"d2hMs": 0.0, "latencyMs": compute}
             inner = ", ".join(f'"{key}" : {value:g}' for key, value in row.items())
             sink.write(("  " if place == 0 else ", ") + "{ " + inner + " }\n")
         sink.write("]\n")

@@ -37,11 +37,9 @@ def test_plan_run_with_either_layouts_and_import(
     Path("python").mkdir()
     Path("python", "sitecustomize.py").write_text(FAKE)
     run = [sys.executable, "campaign/worker.py", "run", "--time-limit", "8m"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "python")}
     for more in ([], ["--option", "layouts=any", "--results", "results-any.jsonl"]):
-        done = subprocess.run(
-            [*run, *more], env={**os.environ, "PYTHONPATH": str(tmp_path / "python")},
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        done = subprocess.run([*run, *more], env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
     assert cli.run(["import", "campaign", "--store", "s.db"]) == 0
     with Store("s.db") as store:

@@ -15,12 +15,12 @@ from tests.board.test_run_sh import visits
 
 FACTS = {"engine": "e", "engine_version": "1"}
 ABOUT = {"format": 1, "board_id": "b", "at": "2026-11-21T10:00:00Z"}
+VISIT = {"task": "t", "round": 0, "samples_us": {"t": [1.5, 2]}, "sensors": {"t": {"sm_mhz": 1.0}}}
 LINES = [
     {"kind": "board", **ABOUT, "plan": "p", "board": {**FACTS, "gpu": 'a "}" \\ {'}},
-    {"kind": "visit", **ABOUT, "task": "t", "round": 0, "samples_us": {"t": [1.5, 2]},
-     "sensors": {"t": {"sm_mhz": 1.0}}},
+    {"kind": "visit", **ABOUT, **VISIT},
     {"kind": "failure", **ABOUT, "task": "u", "round": 0, "error": "é{"},
-]  # fmt: skip
+]
 DATA = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in LINES).encode()
 CUT_AND_CLEAN = """
 eval "$(sed -n '/^whole_lines()/,/^}/p' "$1")"
@@ -55,12 +55,10 @@ def test_worker_py_goes_on_behind_a_cut_at_every_byte(tmp_path: Path, tail: byte
 def test_run_sh_keeps_the_whole_lines_of_a_cut_at_every_byte(tmp_path: Path, zeros: int) -> None:
     (tmp_path / "data").write_bytes(DATA)
     script = Path(board.__file__).with_name("run.sh")
-    done = subprocess.run(
-        ["sh", "-c", CUT_AND_CLEAN, "sh", str(script), str(zeros)],
-        cwd=tmp_path, capture_output=True, text=True, check=True, env={"LC_ALL": "C"},
-    )  # fmt: skip
+    command = ["sh", "-c", CUT_AND_CLEAN, "sh", str(script), str(zeros)]
+    printed = subprocess.check_output(command, cwd=tmp_path, text=True, env={"LC_ALL": "C"})
     ends = [0, *(i + 1 for i, byte in enumerate(DATA) if byte == 10)]
-    kept = [int(line.split()[1]) for line in done.stdout.splitlines()]
+    kept = [int(line.split()[1]) for line in printed.splitlines()]
     for size, length in enumerate(kept):
         whole = max(end for end in ends if end <= size)
         assert length == (size + 1 if not zeros and size + 1 in ends[1:] else whole)

@@ -61,6 +61,5 @@ def test_rounds_of_a_group_come_before_the_next_group() -> None:
     assert order[:2] == [("whole", 0), ("whole", 1)]
     assert order[2] == ("t0", 0)
     second = order.index(("t0", 1))
-    models = {item for name, _ in order[2:second] for t in tasks if t["task"] == name
-              for item in t["items"]}  # fmt: skip
-    assert 20 < len(models) < 48  # apart in time, and all of them still on the device
+    # Apart in time, and all models, two a task, still on the device.
+    assert 10 < len({name for name, _ in order[2:second]}) < 24

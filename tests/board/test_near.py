@@ -82,9 +82,8 @@ def test_predict_measures_what_it_does_not_know(
 def test_another_target_than_this_machine_is_told_apart(
     net: Path, gpu: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = cli.run(["measure", str(net), "--target", "a100/tensorrt-10.16/fp16", "--store",
-                    f"{tmp_path}/s.db"])  # fmt: skip
-    assert code == 3
+    other = ["--target", "a100/tensorrt-10.16/fp16", "--store", f"{tmp_path}/s.db"]
+    assert cli.run(["measure", str(net), *other]) == 3
     assert f"this machine is {TARGET}" in capsys.readouterr().err
 
 

@@ -123,8 +123,8 @@ def test_networks_are_measured_on_a_host_all_in_one_plan(
         store.add([Measurement(there, sign(null_network(1)).hash, "cell", 7.0)])
         again = measure_on_host(networks, there, store, host, what="cells")
     assert [(report.network, report.target) for report in reports] == [
-        ("a", str(there)), ("b", str(there)),
-    ]  # fmt: skip
+        (name, str(there)) for name, _ in networks
+    ]
     assert sum("copying" in line for line in said) == 1  # one plan, which is gone by now
     assert not list(far.glob("hybridlat-plans/*"))
     for report, known in zip(reports, again, strict=True):
@@ -202,21 +202,16 @@ exec sh -c "$2"
 def test_two_boards_are_measured_at_once_into_one_store(tmp_path: Path) -> None:
     (tmp_path / "net.onnx").write_bytes(to_onnx(classifier(8), seed=1))
     ssh = TWO_BOARDS.replace("BOARDS", str(tmp_path / "boards"))
-    environment = {
-        **os.environ, "PATH": put_trtexec(tmp_path / "bin", ssh=ssh), "FAKE_TRTEXEC": "8.6",
-        "XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT),
-    }  # fmt: skip
-    words = [sys.executable, "-m", "hybridlat", "measure", "net.onnx", "--store", "s.db"]
-    words += ["--runner", "trtexec"]
+    folders = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}
+    path = put_trtexec(tmp_path / "bin", ssh=ssh)
+    environment = {**os.environ, **folders, "PATH": path, "FAKE_TRTEXEC": "8.6"}
     boards = {"left": "orin-nano/tensorrt-8.6/fp16", "right": "orin-agx/tensorrt-8.6/fp16"}
-    runs = [
-        subprocess.Popen([*words, "--host", name, "--target", target], cwd=tmp_path,
-                         env=environment, stderr=subprocess.PIPE, text=True)
+    loop = "".join(
+        f"{sys.executable} -m hybridlat measure net.onnx --store s.db --runner trtexec "
+        f"--host {name} --target {target} &\n"
         for name, target in boards.items()
-    ]  # fmt: skip
-    for run in runs:
-        _, errors = run.communicate()
-        assert run.returncode == 0, errors
+    )
+    subprocess.run(["sh", "-c", f"{loop}wait"], cwd=tmp_path, env=environment, check=True)
     with Store(str(tmp_path / "s.db")) as store:
         records = list(store.measurements())
     measured = {(str(r.target), r.environment["gpu"]): r.failure for r in records}

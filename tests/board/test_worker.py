@@ -27,10 +27,8 @@ PYTHONS = ("3.6", "3.7", "3.8", "3.10", "3.12", "3.13")
 
 
 def run(folder: Path, *more: str, python: str = sys.executable) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [python, str(folder / "worker.py"), "run", "--engine", "fake", *more],
-        capture_output=True, text=True,
-    )  # fmt: skip
+    command = [python, str(folder / "worker.py"), "run", "--engine", "fake", *more]
+    return subprocess.run(command, capture_output=True, text=True)
 
 
 def lines_of(folder: Path) -> list[dict[str, Any]]:
@@ -87,10 +85,8 @@ def test_killed_while_running_and_run_again(make_plan: MakePlan) -> None:
     folder = quick(make_plan("fake", count=2))
     tasks = {t["task"] for t in json.loads((folder / "manifest.json").read_text())["tasks"]}
     for lines in (1, 3, 5):
-        process = subprocess.Popen(
-            [sys.executable, str(folder / "worker.py"), "run", "--engine", "fake", "--option",
-             "sleep_s=0.1"], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        )  # fmt: skip
+        command = [sys.executable, str(folder / "worker.py"), "run", "--engine", "fake"]
+        process = subprocess.Popen([*command, "--option", "sleep_s=0.1"], stderr=subprocess.DEVNULL)
         while process.poll() is None and len(lines_of(folder)) < lines:
             time.sleep(0.02)
         os.kill(process.pid, signal.SIGKILL)
