@@ -44,10 +44,7 @@ _streams: List[Any] = []
 
 
 class Cuda(object):
-    """The driver API through ctypes, on the primary context of the first device.
-
-    Addresses and the ``stream`` are plain integers.
-    """
+    """The driver API through ctypes, on the primary context of the first device."""
 
     def __init__(self) -> None:
         self._lib = load_driver()

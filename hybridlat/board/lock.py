@@ -22,10 +22,7 @@ def machine_lock() -> str:
 
 
 def hold(path: str, on_wait: Callable[[str], None]) -> int:
-    """The descriptor of a lock file, locked; ``on_wait`` gets the holder that is waited for.
-
-    BoardError where it cannot be locked. No symbolic link is followed, and no pipe waited for.
-    """
+    """The descriptor of a lock file, locked; ``on_wait`` gets the holder that is waited for."""
     flags = os.O_NOFOLLOW | os.O_NONBLOCK
     with contextlib.ExitStack() as opened:
         try:
@@ -33,7 +30,7 @@ def hold(path: str, on_wait: Callable[[str], None]) -> int:
                 made = os.open(path, os.O_CREAT | os.O_EXCL, 0o666)
                 os.fchmod(made, 0o666)  # another user's run reads and names it
                 os.close(made)
-            try:
+            try:  # no symbolic link is followed, and no pipe waited for
                 lock = os.open(path, os.O_RDWR | flags)
             except PermissionError:
                 lock = os.open(path, os.O_RDONLY | flags)

@@ -110,8 +110,8 @@ class Plan(object):
 def in_order(tasks: List[Dict[str, Any]]) -> List[Tuple[int, Dict[str, Any]]]:
     """The visits (round, task) of a plan: stage by stage, and in a stage group by group.
 
-    A group's models fit on the device together. All its rounds come before the next group's: visits
-    of one task are apart in time, and no model is built twice.
+    A group's models fit on the device together, so that none is built twice, and all its rounds
+    come before the next group's: visits of one task are apart in time.
     """
     groups = []  # type: List[List[Dict[str, Any]]]
     models = set()  # type: set[str]

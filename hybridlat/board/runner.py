@@ -24,15 +24,16 @@ def _say(text: str) -> None:
     sys.stderr.flush()
 
 
+def _say_waiting(holder: str) -> None:
+    _say("another run measures on this board (%s): waiting for it" % holder)
+
+
 def _say_step(done: int, total: int, label: str) -> None:
     _say("%d of %d  %s" % (done, total, label))
 
 
 class Worker(object):
-    """One worker process with one engine; ``hello`` is its first answer.
-
-    Raises NoDevice when the engine cannot be had, WorkerLost when the process is gone.
-    """
+    """One worker process with one engine; ``hello`` is its first answer, NoDevice without one."""
 
     def __init__(
         self, launcher: str, engine: str, options: Dict[str, str], python: str = "", log: str = ""
@@ -86,7 +87,6 @@ class Worker(object):
 
     def close(self) -> None:
         with suppress(OSError, ValueError, subprocess.TimeoutExpired):
-            self._process.stdin.write('{"do": "quit"}\n')
             self._process.stdin.close()
             self._process.wait(timeout=10)
         self.kill()
@@ -100,7 +100,7 @@ class Worker(object):
                 pipe.close()
 
 
-class Runner(object):
+class PlanRun(object):
     """One run over a plan with one engine, within a budget of seconds."""
 
     def __init__(
@@ -109,15 +109,14 @@ class Runner(object):
         start: Callable[[], Worker],
         results: str = "results.jsonl",
         budget_s: float = 1e9,
-        progress: Callable[[int, int, str], None] = _say_step,
+        progress: Optional[Callable[[int, int, str], None]] = None,
     ) -> None:
-        self._plan, self._make, self._progress = plan, start, progress
+        self._plan, self._make, self._progress = plan, start, progress or _say_step
         self._worker: Optional[Worker] = None
         self._loaded: List[str] = []
         self._processes = 0
         plan.check_files()
-        waiting = "another run measures on this board (%s): waiting for it"
-        self._lock = hold(machine_lock(), lambda holder: _say(waiting % holder))
+        self._lock = hold(machine_lock(), _say_waiting)
         os.set_inheritable(self._lock, True)
         self._end = time.time() + budget_s
         try:

@@ -33,11 +33,9 @@ class Engine(object):
         return {}
 
     def board(self) -> Dict[str, str]:
-        """What the engine knows of the device it runs on."""
         return {}
 
     def read_sensors(self) -> Reading:
-        """Clock, temperature and power now."""
         return {}
 
     def build(
@@ -77,8 +75,8 @@ def take_turns(
 ) -> Dict[Key, List[float]]:
     """The samples in microseconds of each key: every pass runs each key once, in order.
 
-    Samples of the first ``warm_passes`` are dropped. ``goes_on`` is called before every pass with
-    the samples so far, the number of passes made, and the seconds since the warm ones.
+    The first ``warm_passes`` are dropped. ``goes_on`` gets, before every pass, the samples, the
+    number of passes, and the seconds since the warm ones.
     """
     samples = {key: [] for key in runs}  # type: Dict[Key, List[float]]
     passes, began = 0, time.perf_counter()
@@ -177,12 +175,8 @@ def serve(engine_name: str, options: Dict[str, str]) -> int:
     hello.update(settings=engine.settings(), board=engine.board(), python=sys.version.split()[0])
     print(json.dumps(hello), file=answers, flush=True)
     for line in iter(sys.stdin.readline, ""):
-        request = json.loads(line)
-        if request["do"] == "quit":
-            break
         try:
-            answer = _do(engine, request)
-            answer["ok"] = True
+            answer = dict(_do(engine, json.loads(line)), ok=True)
         except BoardError as error:
             answer = {"ok": False, "error": str(error), "kind": type(error).__name__}
         except MemoryError:

@@ -74,7 +74,7 @@ def main(arguments: List[str]) -> int:
         plan = _load(".plan").Plan(command.plan)
         options.setdefault("timing_cache", plan.file("timing.cache"))
         start = functools.partial(start, log=plan.file("worker.log"))
-        counts = _load(".runner").Runner(plan, start, command.results, command.time_limit).run()
+        counts = _load(".runner").PlanRun(plan, start, command.results, command.time_limit).run()
         sys.stderr.write(", ".join("%s %d" % pair for pair in sorted(counts.items())) + "\n")
         return 4 if counts["left"] else 0
     except errors.BoardError as error:

@@ -1,7 +1,6 @@
 """From networks to records: what is timed, by which protocol, where, and what visits add up to.
 
-In come requests (networks and cells) and a backend, a board behind ssh or a table of others'
-latencies; out go records with their raw samples, and a report.
+In come requests and a backend, a remote host or a table; out go records with their raw samples.
 
     measurer            requests by the protocol of their engine, on this machine
     replicas, schedule  one run in measuring processes: copies of cells, or cells with predecessors

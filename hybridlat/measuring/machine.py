@@ -1,10 +1,8 @@
 """What belongs to a machine and to no network: two latencies, and how steadily it runs.
 
-The **dispatch overhead** is the cost of one call of the engine: the latency of a chain of no
-operators, extrapolated from chains of a few tiny ones (the *overhead probes*). The **reference
-latency** is that of the reference network on a quiet machine, of which the machine's speed around a
-visit is a multiple. What was recorded while the machine was busy holds until a quiet one records it
-anew.
+The **dispatch overhead** is the latency of a chain of no operators, extrapolated from chains of a
+few tiny ones (the *overhead probes*). The **reference latency** is that of the reference network on
+a quiet machine. What a busy machine recorded holds until a quiet one records it anew.
 """
 
 from __future__ import annotations
@@ -53,8 +51,7 @@ def constant_us(
 ) -> float:
     """One of the machine's constants, as the store knows it.
 
-    Else ``value_us`` of this run, recorded now unless it is 0. ``load`` is how busy the machine was
-    in this run.
+    Else ``value_us`` of this run and its ``load``, recorded now unless it is 0.
     """
     signature = sign(null_network(1) if role == "entry cost" else reference_network())
     quiet_us, busy_us = _recorded_us(store, backend, signature.hash)
@@ -86,9 +83,8 @@ def _recorded_us(store: Store, backend: Backend, hash_: str) -> tuple[float | No
 class Steadiness:
     """How steadily the machine ran the reference network for ``seconds`` in ``processes``.
 
-    ``noise_share`` is by how much single visits differ within a process (relative standard
-    deviation), ``wander_share`` how far all visits are from ``latency_us``, which is that of a
-    quiet machine (root mean square), ``slowest_share`` the farthest.
+    ``noise_share`` is how visits differ within a process (relative standard deviation).
+    ``wander_share`` and ``slowest_share`` are how far all are from a quiet ``latency_us``.
     """
 
     target: str
@@ -105,8 +101,7 @@ class Steadiness:
 def steadiness(backend: Backend, options: Mapping[str, int | str], seconds: float) -> Steadiness:
     """Visit the reference network for ``seconds`` in two processes, one after the other.
 
-    Raises BackendUnavailable where the engine does not start in a process of its own,
-    MeasurementError where it cannot run the reference network.
+    Raises BackendUnavailable where the engine does not start, MeasurementError where it fails.
     """
     began = time.monotonic()
     place = registry.place_of(backend)

@@ -1,8 +1,8 @@
 """Measure networks by a plan: write it, run it here or on a board, import its results.
 
-A plan lies in the user's cache folder while it runs, named by what it asks for, so that a call
-that was cut off goes on where it stopped; it is gone once the store has all of it. Of two processes
-with the same plan at the same time the second waits, and takes what the first measured.
+A plan lies in the user's cache folder until the store has all of it, so that a call that was cut
+off goes on where it stopped. Of two processes with the same plan at the same time the second waits,
+and takes what the first measured.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def import_results(folder: Path, store: Store) -> tuple[list[Measurement], int]:
 
 
 def measure_draft(draft: Draft, target: Target, store: Store, run: RunPlan) -> list[Measurement]:
-    """Measure a plan on ``target`` by ``run``: the records, none where nothing is wanted.
+    """Measure a plan on ``target`` by ``run``: the records, none where nothing is missing.
 
     What was measured before ``run`` raised is imported too, and the next call goes on with that
     plan. Raises what ``run`` raises, and StoreError for results that make no sense.
@@ -94,7 +94,7 @@ def _key(record: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def unknown_to(store: Store, target: Target, what: What, remeasure: bool = False) -> Selection:
-    """Chooses the records of a plan: networks unless only cells are wanted, and unknown cells."""
+    """Chooses the records of a plan: networks unless ``what`` is cells, and unknown cells."""
 
     def selects(kind: Kind, hash_: str) -> bool:
         if kind == "network":

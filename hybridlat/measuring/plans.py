@@ -152,21 +152,18 @@ class Draft:
     def write(self, folder: Path) -> None:
         """Write the plan's folder; InputError when there is another plan in it."""
         if not self._tasks:
-            raise InputError("there is nothing to measure: every wanted cell is known already")
-        manifest, path = self.manifest(), folder / "manifest.json"
-        of_text = folder / "plan.txt"
-        there = of_text.read_text(errors="replace").strip() if of_text.exists() else ""
+            raise InputError("there is nothing to measure: every cell is known already")
+        manifest, path, name = self.manifest(), folder / "manifest.json", folder / "plan.txt"
+        there = name.read_text(errors="replace").strip() if name.exists() else ""
         if path.exists() and there != manifest["plan"]:
             raise InputError(f"{folder} holds another plan: give a new folder")
-        for name in ("models", "blocks"):
-            (folder / name).mkdir(parents=True, exist_ok=True)
-        for name, content in self._models.items():
-            (folder / name).write_bytes(content)
-        for name in self._noise:
-            (folder / "blocks" / name).write_bytes(tensorrt.block(name))
+        blocks = {f"blocks/{name}": tensorrt.block(name) for name in self._noise}
+        for part in ("models", "blocks"):
+            (folder / part).mkdir(parents=True, exist_ok=True)
+        for file, content in (self._models | blocks).items():
+            (folder / file).write_bytes(content)
         _write_lists(folder, manifest)
         _write_runners(folder)
-        blocks = [f"blocks/{name}" for name in self._noise]
         write_sums(folder, [*self._models, *blocks, *LISTS])
         path.write_text(json.dumps(manifest, indent=1) + "\n")  # last: a plan with it is whole
 
@@ -189,24 +186,25 @@ def _write_lists(folder: Path, manifest: Mapping[str, Any]) -> None:
         columns = [key, spec["precision"], spec["file"], spec.get("typed_file", "-")]
         return "\t".join(column.removeprefix("models/") for column in columns) + "\n"
 
-    reference = manifest["reference"]
     order = dict.fromkeys(key for task in manifest["tasks"] for key in task["items"])
-    (folder / "items.txt").write_text("".join(row(key) for key in order))
-    (folder / "reference_item.txt").write_text(row(reference) if reference else "")
-    sizes = "".join(f"{name}\t{size}\n" for name, size in manifest["noise"].items())
-    (folder / "noise.txt").write_text(sizes)
-    (folder / "plan.txt").write_text(manifest["plan"] + "\n")
-    (folder / "runtime.txt").write_text(manifest["runtime"] + "\n")
-    (folder / "rounds.txt").write_text(f"{manifest['settings']['rounds']}\n")
+    texts = {
+        "items.txt": "".join(row(key) for key in order),
+        "reference_item.txt": row(manifest["reference"]),
+        "noise.txt": "".join(f"{name}\t{size}\n" for name, size in manifest["noise"].items()),
+        "plan.txt": manifest["plan"] + "\n",
+        "runtime.txt": manifest["runtime"] + "\n",
+        "rounds.txt": f"{manifest['settings']['rounds']}\n",
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text)
 
 
 def _write_runners(folder: Path) -> None:
     source = Path(board.__file__).parent
-    target = folder / "hybridlat_board"
-    target.mkdir(exist_ok=True)
+    (folder / "hybridlat_board").mkdir(exist_ok=True)
     for path in source.glob("*.py"):
         if path.name != "worker.py":
-            shutil.copyfile(path, target / path.name)
+            shutil.copyfile(path, folder / "hybridlat_board" / path.name)
     for name in ("worker.py", "run.sh"):
         shutil.copyfile(source / name, folder / name)
         (folder / name).chmod(0o755)

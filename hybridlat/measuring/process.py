@@ -2,11 +2,10 @@
 
     python -m hybridlat.measuring.process FD PARENT     FD: a socket to the parent, PARENT its id
 
-A process of its own, so that a crash or a hang costs one job, and so that addresses and cores,
-which a process keeps for its whole life, differ between visits of the same thing. It is a plain
-subprocess in a session of its own, not one of ``multiprocessing``: that would run the caller's main
-module again (a script without a guard, a notebook and standard input have none that can be run
-twice), may not be started by daemonic processes, and gets the terminal's Ctrl-C.
+So a crash or a hang costs one job, and addresses and cores, which a process keeps for its life,
+differ between visits of the same thing. It is a plain subprocess in a session of its own:
+``multiprocessing`` would run the caller's main module again (a script without a guard, a notebook),
+may not be started by daemonic processes, and gets the terminal's Ctrl-C.
 """
 
 from __future__ import annotations
@@ -38,11 +37,10 @@ _log = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def alone(lock: str = "", what: str = "on this machine") -> Iterator[list[str]]:
-    """Measure while no other run does, whoever started it: the one that comes later waits.
+    """Measure while no other run on this machine, or with the same ``lock``, does.
 
-    By default on this machine, else those that take the file ``lock`` for the same ``what``. Yields
-    the holder that was waited for, if any. Where nothing can be locked, as in a container with a
-    root that is read-only, it goes on with a warning.
+    Yields the holder that was waited for, if any. Where nothing can be locked, as in a container
+    with a root that is read-only, it goes on with a warning.
     """
     waits: list[str] = []
 

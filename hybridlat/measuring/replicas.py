@@ -53,10 +53,9 @@ def measure(
 ) -> list[Measurement]:
     """Measure ``jobs`` on ``backend`` and add the records to ``store``; in order of the jobs.
 
-    ``options`` start the backend again in the measuring processes. A job that nothing can run
-    becomes a record with its failure. One that the budget left out, or that only took too much time
-    or memory, is missing from the result. MeasurementError where the budget ended before another
-    process had measured.
+    ``options`` start the backend in the measuring processes. A job that nothing can run is a record
+    with its failure; one that the budget left out, or that may run another time, is missing.
+    MeasurementError where the budget ended while another process measured.
     """
     settings, started = settings or MeasurementConfig(), time.monotonic()
     with alone() as waits:

@@ -21,10 +21,9 @@ class MeasureReport:
         target: what it was measured on.
         records: what is new.
         known: the number of cells that were known before.
-        latency_us: of the whole network, in microseconds; None where it was not measured.
-        sum_of_cells_us: the dispatch overhead and every use of every cell, in microseconds; None
-            where a cell has no latency.
-        elapsed_s: what measuring took, in seconds.
+        latency_us: of the whole network; None where it was not measured.
+        sum_of_cells_us: the dispatch overhead and all cells; None where one has no latency.
+        elapsed_s: what measuring took.
         failures: a sentence by the signature of what could not be measured.
         warnings: the parts of the file that were not measured, and a busy machine.
     """

@@ -5,12 +5,10 @@ A cell is T(predecessor ++ cell) − T(predecessor). Both are built from the fil
 engine optimises them as it does the whole network; entering the engine and the change of layout at
 the border are in both, and cancel. The predecessor is the last cell that makes what the cell reads.
 
-An engine hands its results out in the plain layout, so T(predecessor) would pay for a conversion
-that T(predecessor ++ cell) does not: on large maps more than the cell itself. Every result that is
-not the network's own is therefore read by a *tap* inside the engine, a pooling that reads one pixel
-a channel, and the tap hands out that. What a cell reads of other cells comes from a *source* in
-both, a pooling that writes it inside the engine. So a change of layout is charged to the cell that
-reads a tensor in another layout than its maker writes.
+An engine hands its results out in the plain layout, a conversion that may cost more than the cell.
+Every result that is not the network's own is therefore read by a *tap* inside the engine, a pooling
+of one pixel a channel. What a cell reads of other cells comes from a *source* in both, a pooling
+that writes it inside the engine. So the cell pays that reads another layout than its maker writes.
 """
 
 from __future__ import annotations
@@ -107,9 +105,8 @@ they differ by more than a sixth."""
 def replicas_for(network: Network) -> int:
     """How many copies of a cell run in turn, so that it is as cold as inside a network.
 
-    There all other cells have been through the caches in between: many copies of a small cell do
-    the same, few of a heavy one, and few where the whole network is small. The numbers were chosen
-    on a machine with 1 MiB of second-level cache a core.
+    There other cells have been through the caches: many copies of a small cell do the same. The
+    numbers were chosen on a machine with 1 MiB of second-level cache a core.
     """
     weight_bytes = max(network.weight_bytes, 1)
     if weight_bytes > HEAVY_BYTES:

@@ -83,11 +83,10 @@ class RemoteHost:
             raise InputError(f"{self.host!r} is no host: write user@board")
 
     def measure(self, plan: Path) -> None:
-        """Copy the plan, run it and fetch what it measured.
+        """Copy the plan, run it and fetch what it measured, even of a run that was cut off.
 
-        What was measured before a lost connection or ``timeout_s`` is fetched all the same; the
-        next call goes on from there. Raises BackendUnavailable when the host does not answer or has
-        no runner, MeasurementError when the run fails.
+        The next call goes on from there. Raises BackendUnavailable when the host does not answer or
+        has no runner, MeasurementError when the run fails.
         """
         read = _read(plan)
         name, there = read.name, f"cd hybridlat-plans/{read.name} && "

@@ -1,8 +1,7 @@
 """The one analysis of all protocols: from raw samples to a latency and its spread.
 
-A record means the same under every protocol: ``latency_us`` is the median over visits of
-their levels, drift divided out and overhead taken off; ``spread_share`` its relative standard
-error.
+A record means the same under every protocol: ``latency_us`` is the median over visits of their
+levels, drift divided out and overhead taken off; ``spread_share`` its relative standard error.
 """
 
 from __future__ import annotations
@@ -84,8 +83,7 @@ def difference(timed_us: Sequence[float], taken_off_us: Sequence[float]) -> tupl
 def flicker_share(*processes_us: Sequence[float]) -> float:
     """How much the machine's pace changes from one visit of a process to the next.
 
-    The robust standard deviation of the steps of the references' logarithms, over √2: slow drift is
-    not in it.
+    The robust standard deviation of the steps of the references' logarithms, over √2.
     """
     pairs = [pair for of_process in processes_us for pair in itertools.pairwise(of_process)]
     steps = [abs(math.log(after / before)) for before, after in pairs if before > 0 < after]
@@ -96,9 +94,8 @@ def combine(visits: Sequence[Visit], overhead_us: float = 0.0, flicker: float = 
     """The median over visits of their levels, drift divided out, less the dispatch overhead.
 
     The spread is the standard error of a median over the processes, pooled with how their visits
-    differ, these with what ``flicker`` (see ``flicker_share``) and the samples tell of one visit;
-    that of a single visit is at least ``SINGLE_VISIT_SPREAD``. A result is never below
-    ``FLOOR_US``. ValueError without visits.
+    differ, these with what ``flicker`` (see ``flicker_share``) and the samples tell of one visit.
+    ValueError without visits.
     """
     above_us = statistics.median(map(_level, visits)) - overhead_us
     error_us = _standard_error_us(visits, flicker)
@@ -112,10 +109,7 @@ def _level(visit: Visit) -> float:
 
 
 def without_outliers(visits: Sequence[Visit]) -> list[Visit]:
-    """The visits of processes within ``OUTLIER_SHARE`` of the median process, where most are.
-
-    All where there are fewer than three processes or no majority. Not for differences.
-    """
+    """The visits of processes near the median process, where most are; else all of them."""
     middles = {p: statistics.median(levels) for p, levels in _levels_by_process(visits).items()}
     if len(middles) < _LEAST_PROCESSES:
         return list(visits)

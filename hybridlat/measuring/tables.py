@@ -1,8 +1,7 @@
 """Others' measurements of whole networks as records: each network lowered as its target does it.
 
-A table states how long a network took; to learn from that, its ONNX file is read at the batch and
-size of the row, lowered for the row's target and cut into cells: once for each set of rules that
-targets have in common.
+A network's ONNX file is read at the batch and size of its row, lowered for the row's target and cut
+into cells: once for each set of rules that targets have in common.
 """
 
 from __future__ import annotations
@@ -165,7 +164,6 @@ def _counts(signatures: list[Signature]) -> tuple[tuple[str, int], ...]:
 
 
 def _lowering_identity(target: Target) -> str:
-    """What a lowering depends on; Refusal for an engine that cannot lower here."""
     try:
         return registry.lowering_identity(target)
     except TargetError:
@@ -234,10 +232,9 @@ def notes(targets: Sequence[Target]) -> list[str]:
 
 
 def board_of(name: str, units: int | None, memory_bytes: int | None, word: str) -> tuple[str, str]:
-    """The device of a log, and a remark: its sheet has these multiprocessors and this memory.
+    """The device of a log by its multiprocessors and memory, and a remark on its sheet.
 
-    ``word`` is the user's device, which counts where the log leaves more than one. Raises Refusal
-    where it is none of them, and where there is none and several are left.
+    ``word`` is the user's device, which counts where several are left. Refusal for another.
     """
     plain, known = device_name(name), device_sheets.names()
     chip = _CHIP.fullmatch(name.lower().strip())

@@ -48,9 +48,7 @@ class VisitTask:
 class VisitResult:
     """Samples of the replicas or of a difference, the reference around them, or a failure.
 
-    ``load`` is that of other work, None where the system does not report it; ``process`` is
-    numbered by who asked. No samples and no failure: every run was disturbed, and the next visit
-    may do better.
+    Neither: every run was disturbed. ``load`` is that of other work, None where it is unknown.
     """
 
     samples_us: tuple[float, ...] = ()

@@ -33,7 +33,7 @@ def main() -> int:
     version = os.environ.get("FAKE_TRTEXEC", "8.6")
     code, more = DIALECTS[version]
     known = {*COMMON.split(), *more.split()} - ({"fp16"} if version == "11" else set())
-    lies = set(os.environ.get("FAKE_TRTEXEC_LIES", "").split())  # told in the help, not understood
+    lies = set(os.environ.get("FAKE_TRTEXEC_LIES", "").split())  # named by the help, not understood
     line = f"TensorRT.trtexec [TensorRT {code}] # {' '.join(sys.argv)}"
     print(f"&&&& RUNNING {line}")
     flags = dict(argument.partition("=")[::2] for argument in sys.argv[1:])

@@ -40,19 +40,19 @@ def test_measure_on_a_board_and_predict_from_its_records(
 ) -> None:
     there = ["measure", str(net), "--host", "user@board"]
     assert cli.run([*there, "--target", TARGET, "--json"]) == 0
-    said = capsys.readouterr()
-    document = json.loads(said.out)  # alone on standard output
+    printed = capsys.readouterr()
+    document = json.loads(printed.out)  # alone on standard output
     assert document["target"] == THERE
     assert document["latency_us"] > 0
     assert {record["kind"] for record in document["records"]} == {"network", "cell"}
-    assert "user@board: measuring with trtexec" in said.err
-    assert "model 1 of" in said.err
+    assert "user@board: measuring with trtexec" in printed.err
+    assert "model 1 of" in printed.err
     assert not list((net.parent / "cache" / "hybridlat" / "plans").iterdir())
     # All of it is known now; whole networks are measured whenever they are asked for.
     cli.run([*there, "--target", THERE, "--cells"])
-    said = capsys.readouterr()
-    assert f"net.onnx  on {THERE}" in said.out
-    assert "sum of cells" in said.out and "model 1 of" not in said.err
+    printed = capsys.readouterr()
+    assert f"net.onnx  on {THERE}" in printed.out
+    assert "sum of cells" in printed.out and "model 1 of" not in printed.err
     assert sources(net, capsys) == {"measured"}
 
 

@@ -59,8 +59,8 @@ def test_cells_are_measured_behind_their_predecessors(
         again = predictor.measure(net, what="cells")
         assert again.records == ()
         assert again.known > 0
-        estimate = predictor.predict(net)
-        assert {cell.source for cell in estimate.cells} == {"measured"}
+    with Predictor(TARGET, store=f"{tmp_path}/other.db", measure="always") as predictor:
+        assert {cell.source for cell in predictor.predict(net).cells} == {"measured"}
         assert not list((tmp_path / "cache" / "hybridlat" / "plans").iterdir())
     with Store(store) as opened:
         records = list(opened.measurements())
@@ -68,15 +68,6 @@ def test_cells_are_measured_behind_their_predecessors(
     assert whole.environment["settings"]
     assert whole.environment["gpu"] == "NVIDIA H100 80GB HBM3"
     assert all(r.visits for r in records)
-
-
-def test_predict_measures_what_it_does_not_know(
-    net: Path, gpu: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = ["predict", str(net), "--target", TARGET, "--store", f"{tmp_path}/s.db", "--json"]
-    cli.run([*arguments, "--measure", "always"])
-    cells = json.loads(capsys.readouterr().out)["cells"]
-    assert {cell["source"] for cell in cells} == {"measured"}
 
 
 def test_another_target_than_this_machine_is_told_apart(
@@ -96,9 +87,9 @@ def test_without_a_driver_one_sentence_says_so(
     arguments = [str(net), "--target", TARGET, "--store", f"{tmp_path}/s.db"]
     why = "there is no NVIDIA driver on this machine (libcuda.so.1 cannot be loaded)"
     assert cli.run(["measure", *arguments]) == 3
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.splitlines() == [
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.splitlines() == [
         f"hybridlat: {TARGET} cannot be measured here: TensorRT cannot be used: {why}"
     ]
     assert cli.run(["predict", *arguments, "--json"]) == 0

@@ -33,19 +33,29 @@ from tests.networks import ROOT, classifier
 
 def test_copy_run_fetch_and_again(far: Path, make_plan: MakePlan) -> None:
     folder = make_plan()
-    said: list[str] = []
-    host = RemoteHost("user@board", "trtexec", on_message=said.append)
+    lines: list[str] = []
+    host = RemoteHost("user@board", "trtexec", on_message=lines.append)
     host.measure(folder)
     results = folder / "results.jsonl"
     records = plan_results.read_results(folder).measurements
     assert all(r.failure is None and r.environment["gpu"] == "far board" for r in records)
-    assert any("model 1 of" in line for line in said)
+    assert any("model 1 of" in line for line in lines)
     before = results.read_bytes()
-    said.clear()
+    lines.clear()
     host.measure(folder)
     assert results.read_bytes() == before
-    assert any("0 measured now" in line for line in said)
-    assert not any("copying" in line for line in said)
+    assert any("0 measured now" in line for line in lines)
+    assert not any("copying" in line for line in lines)
+    (there,) = far.glob("hybridlat-plans/*")
+    shutil.rmtree(there)
+    for name in (".env", "big/file", "models/weights.bin", "hybridlat_board/.netrc"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("secret")
+    host.measure(folder)  # only the plan is copied, with what is measured of it
+    assert not [p for p in there.rglob("*") if p.is_file() and p.read_bytes() == b"secret"]
+    assert (there / "results.jsonl").read_bytes() == before
+    host.forget(folder)
+    assert not there.exists()
 
 
 def test_a_run_that_takes_too_long_is_ended_and_what_there_is_fetched(
@@ -115,8 +125,8 @@ def test_networks_are_measured_on_a_host_all_in_one_plan(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     networks = [("a", classifier(8)), ("b", classifier(16))]
-    said: list[str] = []
-    host = RemoteHost("user@board", on_message=said.append)
+    lines: list[str] = []
+    host = RemoteHost("user@board", on_message=lines.append)
     there = Target.parse("orin/tensorrt-8.6/fp16")
     with Store("sqlite://") as store:
         reports = measure_on_host(networks, Target.parse("orin/tensorrt/fp16"), store, host)
@@ -125,32 +135,13 @@ def test_networks_are_measured_on_a_host_all_in_one_plan(
     assert [(report.network, report.target) for report in reports] == [
         (name, str(there)) for name, _ in networks
     ]
-    assert sum("copying" in line for line in said) == 1  # one plan, which is gone by now
+    assert sum("copying" in line for line in lines) == 1  # one plan, which is gone by now
     assert not list(far.glob("hybridlat-plans/*"))
     for report, known in zip(reports, again, strict=True):
         assert report.latency_us and report.sum_of_cells_us and not report.failures
         assert known.records == () and known.known > 0
         # The same number as on this machine: with the dispatch overhead, where there is one.
         assert known.sum_of_cells_us == pytest.approx(report.sum_of_cells_us + 7.0)
-
-
-def test_only_the_plan_is_copied_with_what_is_measured_of_it(
-    far: Path, make_plan: MakePlan
-) -> None:
-    folder = make_plan()
-    host = RemoteHost("user@board", "trtexec")
-    host.measure(folder)
-    (there,) = far.glob("hybridlat-plans/*")
-    measured = (there / "results.jsonl").read_bytes()
-    shutil.rmtree(there)
-    for name in (".env", "big/file", "models/weights.bin", "hybridlat_board/.netrc"):
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text("secret")
-    host.measure(folder)
-    assert not [p for p in there.rglob("*") if p.is_file() and p.read_bytes() == b"secret"]
-    assert (there / "results.jsonl").read_bytes() == measured  # and goes on from there
-    host.forget(folder)
-    assert not there.exists()
 
 
 @pytest.mark.parametrize("calls", [2, 14])

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import pytest
 
 from hybridlat.board.nvml import Reading
-from hybridlat.board.visits import Engine, take_turns, visit
+from hybridlat.board.visits import Engine, visit
 
 
 class Steady(Engine):
@@ -25,23 +24,6 @@ class Steady(Engine):
 
     def read_sensors(self) -> Reading:
         return {"sm_mhz": 1500.0}
-
-
-def test_turns_are_taken_in_order_and_warm_passes_are_dropped() -> None:
-    order: list[str] = []
-
-    def run(key: str) -> list[float]:
-        order.append(key)
-        return [float(len(order))]
-
-    def goes_on(samples: dict[str, list[float]], passes: int, spent_s: float) -> bool:
-        assert all(len(taken) == max(passes - 1, 0) for taken in samples.values())
-        return passes < 3 and spent_s >= 0
-
-    taken = take_turns({key: partial(run, key) for key in "ab"}, goes_on)
-    assert order == ["a", "b"] * 3
-    assert taken == {"a": [3.0, 5.0], "b": [4.0, 6.0]}
-    assert take_turns({}, lambda *_: False) == {}
 
 
 def test_a_pair_alternates_and_the_slow_one_gets_its_samples() -> None:

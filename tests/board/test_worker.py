@@ -192,4 +192,4 @@ def test_results_of_another_engine_are_refused(make_plan: MakePlan) -> None:
 def test_a_missing_engine_is_one_sentence(make_plan: MakePlan) -> None:
     done = run(make_plan("fake"), "--option", "missing=yes")
     assert done.returncode == 3
-    assert done.stderr.strip() == "worker.py: the fake engine was told to be missing"
+    assert done.stderr.strip() == "worker.py: the fake engine is missing"

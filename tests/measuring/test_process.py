@@ -228,10 +228,10 @@ def test_ctrl_c_on_a_terminal_ends_with_one_sentence(folder: Path, visits: int) 
     finally:
         process.kill()
         process.wait()
-        said = _read_all(master)
+        printed = _read_all(master)
         os.close(master)
-    assert "Traceback" not in said and "KeyboardInterrupt" not in said
-    assert said.count("hybridlat: interrupted; what was measured until now is kept") == 1
+    assert "Traceback" not in printed and "KeyboardInterrupt" not in printed
+    assert printed.count("hybridlat: interrupted; what was measured until now is kept") == 1
     assert not Path(f"/proc/{worker}").exists()
 
 

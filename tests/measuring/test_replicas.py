@@ -108,7 +108,7 @@ class Processes:
 
     def __init__(self, *processes: Sequence[tuple[float, float] | str]) -> None:
         self.left = [list(answers) for answers in processes]
-        self.asked = [0] * len(processes)
+        self.tasks = [0] * len(processes)
         self.last = ""
 
     def __call__(self, *_: object) -> AbstractContextManager[Processes]:
@@ -118,7 +118,7 @@ class Processes:
         if task.key.startswith("null"):
             return VisitResult((7.0,) * 5, 20.0)
         place = next(n for n, answers in enumerate(self.left) if answers)
-        self.asked[place] += 1
+        self.tasks[place] += 1
         answer = self.left[place].pop(0)
         if isinstance(answer, tuple):
             return VisitResult((answer[0],) * 5, answer[1])
@@ -182,7 +182,7 @@ def test_a_third_process_goes_by_the_drift_and_without_the_overhead(
     processes = Processes([first], [second], [first])
     monkeypatch.setattr(replicas, "MeasuringProcess", processes)
     assert len(measure(FakeBackend(), {}, [job(conv(8))], store, ONCE)) == 1
-    assert processes.asked[2] == third
+    assert processes.tasks[2] == third
 
 
 def test_a_budget_ends_early(store: Store) -> None:

@@ -155,19 +155,19 @@ def test_places_without_onnx_files_are_refused(tmp_path: Path) -> None:
 def test_targets_with_the_same_rules_share_a_lowering(
     nets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[Target] = []
+    lowered: list[Target] = []
     lower = registry.lower
 
-    def asking(network: Network, target: Target) -> Lowered:
-        asked.append(target)
+    def counting(network: Network, target: Target) -> Lowered:
+        lowered.append(target)
         return lower(network, target)
 
-    monkeypatch.setattr(registry, "lower", asking)
+    monkeypatch.setattr(registry, "lower", counting)
     targets = [Target(d, r, "amp") for d in ("v100", "t4") for r in ("torch-2.1", "torch-2.4")]
     rows = [row(target=t, labels={"source": source}) for t in targets for source in "xy"]
     imported = taken(rows, nets)[0]
     assert len({record.id for record in imported.measurements}) == 8
     assert len({breakdown.id for breakdown in imported.breakdowns}) == 4
-    assert len(asked) == 1
+    assert len(lowered) == 1
     taken([row(target=Target("v100", "torch-1.12", "amp"))], nets)
-    assert len(asked) == 2
+    assert len(lowered) == 2

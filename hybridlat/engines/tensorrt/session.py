@@ -17,7 +17,7 @@ from hybridlat.board import BoardError, EngineError, NoDevice, WorkerLost
 from hybridlat.board.cuda import find_driver
 from hybridlat.board.journal import board_model
 from hybridlat.board.plan import Plan
-from hybridlat.board.runner import Runner, Worker
+from hybridlat.board.runner import PlanRun, Worker
 from hybridlat.engines import registry, tensorrt
 from hybridlat.engines.base import Backend, Method
 from hybridlat.errors import BackendUnavailable, MeasurementError
@@ -63,7 +63,7 @@ class TensorRtBackend(Backend):
         self, folder: Path, progress: Callable[[int, int, str], None] | None = None
     ) -> None:
         try:
-            Runner(Plan(str(folder)), self._start, progress=progress).run()
+            PlanRun(Plan(str(folder)), self._start, progress=progress).run()
         except BoardError as error:
             raise MeasurementError(f"TensorRT cannot measure: {error}") from error
 

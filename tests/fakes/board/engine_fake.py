@@ -1,7 +1,7 @@
 """An engine made up for rehearsals: latencies follow from the model's operators, noise is seeded.
 
-It can be told to crash, hang or lose its device on chosen models, and to have room for a few only,
-to see that one cell is lost and not the run. It lies beside a plan's other engines.
+Options make it crash, hang or lose its device on chosen models, or have room for a few only, to see
+that one cell is lost and not the run. It lies beside a plan's other engines.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ class FakeEngine(Engine):
 
     def __init__(self, options: Dict[str, str]) -> None:
         if options.get("missing"):
-            raise NoDevice("the fake engine was told to be missing")
+            raise NoDevice("the fake engine is missing")
         self.name = options.get("name", "fake")
         self.version = options.get("version", "1.0")
         self._options = options
@@ -42,15 +42,15 @@ class FakeEngine(Engine):
     def read_sensors(self) -> Reading:
         return {"sm_mhz": 1500.0, "temperature_c": 45.0}
 
-    def _is_told(self, what: str, path: str) -> bool:
+    def _is_chosen(self, what: str, path: str) -> bool:
         return self._options.get(what, "\0") in os.path.basename(path)
 
     def build(self, key: str, path: str, precision: str, copies: int, **_: Any) -> Dict[str, Any]:
-        if self._is_told("crash", path):
+        if self._is_chosen("crash", path):
             os._exit(139)
-        if self._is_told("hang", path):
+        if self._is_chosen("hang", path):
             time.sleep(3600)
-        if self._is_told("lose_device", path):
+        if self._is_chosen("lose_device", path):
             raise DeviceLost("the made-up device is gone")
         if len(self._cost) >= int(self._options.get("room", "1000000")):
             raise EngineError("the made-up device is out of memory")
