@@ -154,9 +154,6 @@ def system_facts() -> Dict[str, str]:
 
 def first_line(path: str) -> str:
     """The first line of a file, stripped; empty where it cannot be read."""
-    try:
-        with open(path, "rb") as source:
-            text = source.read(4096).decode("utf-8", "replace")
-    except OSError:
-        return ""
-    return text.split("\n")[0].strip("\0 \t\r")
+    with suppress(OSError), open(path, "rb") as source:
+        return source.read(4096).decode("utf-8", "replace").split("\n")[0].strip("\0 \t\r")
+    return ""

@@ -87,13 +87,9 @@ class EngineBuilder(object):
 
     def _make_logger(self) -> Any:
         trt = self.trt
-        errors: List[str] = []
-        self._errors = errors
+        self._errors = errors = []  # type: List[str]
 
         class Logger(trt.ILogger):  # type: ignore[misc, name-defined]
-            def __init__(self) -> None:
-                trt.ILogger.__init__(self)
-
             def log(self, severity: Any, msg: str) -> None:
                 if severity in (trt.ILogger.ERROR, trt.ILogger.INTERNAL_ERROR):
                     errors.append(str(msg))
