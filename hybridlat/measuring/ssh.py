@@ -82,6 +82,11 @@ class RemoteHost:
         if not _HOST.fullmatch(self.host):
             raise InputError(f"{self.host!r} is no host: write user@board")
 
+    @property
+    def _results(self) -> str:
+        """This host's file in a plan's folder: another board of the target may go on with it."""
+        return f"results-{re.sub('[^A-Za-z0-9._-]', '_', self.host)}.jsonl"
+
     def measure(self, plan: Path) -> None:
         """Copy the plan, run it and fetch what it measured, even of a run that was cut off.
 
@@ -108,7 +113,7 @@ class RemoteHost:
             raise BackendUnavailable(f"{self.host} has no TensorRT that can be used ({reason})")
         problem = "" if status == FINE else last
         try:
-            self._fetch(f"{there}cat {RESULTS}", plan / RESULTS)
+            self._fetch(f"{there}cat {RESULTS}", plan / self._results)
         except MeasurementError as error:
             raise MeasurementError(f"{self.host}: {problem}" if problem else str(error)) from error
         if problem:
@@ -186,8 +191,8 @@ class RemoteHost:
             with tarfile.open(fileobj=archive, mode="w") as packed:
                 for name in (*files, "files.txt", "run.sh", "worker.py", *code, "manifest.json"):
                     packed.add(plan / name, name, recursive=False)
-                if (plan / RESULTS).exists():  # the board goes on from there
-                    packed.add(plan / RESULTS, RESULTS)
+                if (plan / self._results).exists():  # the board goes on from there
+                    packed.add(plan / self._results, RESULTS)
             self._say(f"copying {archive.tell() / 1e6:.1f} MB")
             archive.seek(0)
             self._run(unpack, _COPY_S, source=archive)

@@ -24,8 +24,8 @@ FAKE = Path(__file__).with_name("fake_trtexec.py")
 ENGINE = Path(__file__).parents[1] / "fakes" / "board" / "engine_fake.py"
 SSH = """#!/bin/sh
 while [ "${1#-}" != "$1" ]; do shift 2; done
-[ "$1" = user@board ] || { echo "could not resolve $1" >&2; exit 255; }
-cd BOARD && exec sh -c "$2"
+case $1 in user@board | user@other) ;; *) echo "could not resolve $1" >&2; exit 255 ;; esac
+mkdir -p "HOSTS/$1" && cd "HOSTS/$1" && FAKE_BOARD="far $1" exec sh -c "$2"
 """
 
 SMI = """#!/bin/sh
@@ -110,12 +110,11 @@ def run_sh(tmp_path: Path) -> RunScript:
 
 @pytest.fixture
 def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A board behind ssh, an ssh that runs here, in the folder that is returned; it has no scp."""
-    home = tmp_path / "far"
-    home.mkdir()
+    """Two boards behind ssh, an ssh that runs here, without scp; the folder of ``user@board``."""
+    home = tmp_path / "far" / "user@board"
+    home.mkdir(parents=True)
     no_copies = "#!/bin/sh\necho 'there is no file transfer here' >&2\nexit 1\n"
-    ssh = SSH.replace("BOARD", str(home))
+    ssh = SSH.replace("HOSTS", str(home.parent))
     path = put_trtexec(tmp_path / "bin", scp=no_copies, sftp=no_copies, ssh=ssh)
     monkeypatch.setenv("PATH", path)
-    monkeypatch.setenv("FAKE_BOARD", "far board")
     return home

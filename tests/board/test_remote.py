@@ -36,9 +36,9 @@ def test_copy_run_fetch_and_again(far: Path, make_plan: MakePlan) -> None:
     lines: list[str] = []
     host = RemoteHost("user@board", "trtexec", on_message=lines.append)
     host.measure(folder)
-    results = folder / "results.jsonl"
+    results = folder / "results-user_board.jsonl"
     records = plan_results.read_results(folder).measurements
-    assert all(r.failure is None and r.environment["gpu"] == "far board" for r in records)
+    assert all(r.failure is None and r.environment["gpu"] == "far user@board" for r in records)
     assert any("model 1 of" in line for line in lines)
     before = results.read_bytes()
     lines.clear()
@@ -77,7 +77,7 @@ def test_a_run_that_takes_too_long_is_ended_and_what_there_is_fetched(
     folder = make_plan(count=2, rounds=3)
     with pytest.raises(MeasurementError, match="stopped after 0 s"):
         RemoteHost("user@board", "trtexec", timeout_s=0.0).measure(folder)
-    assert (folder / "results.jsonl").exists()
+    assert (folder / "results-user_board.jsonl").exists()
 
 
 def test_a_board_without_any_engine_says_what_is_missing(
@@ -142,6 +142,24 @@ def test_networks_are_measured_on_a_host_all_in_one_plan(
         assert known.records == () and known.known > 0
         # The same number as on this machine: with the dispatch overhead, where there is one.
         assert known.sum_of_cells_us == pytest.approx(report.sum_of_cells_us + 7.0)
+
+
+def test_a_run_that_was_cut_off_is_made_by_another_board_of_the_target(
+    far: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    lost, target = tmp_path / "lost", Target.parse("orin/tensorrt-8.6/fp16")
+    lost.write_text("4")
+    monkeypatch.setenv("FAKE_TRTEXEC_LOST", str(lost))
+    networks = [("a", classifier(8))]
+    with Store("sqlite://") as store:
+        with pytest.raises(MeasurementError, match="the GPU is lost"):
+            measure_on_host(networks, target, store, RemoteHost("user@board", "trtexec"))
+        monkeypatch.delenv("FAKE_TRTEXEC_LOST")
+        measure_on_host(networks, target, store, RemoteHost("user@other", "trtexec"))
+        records = [r for r in store.measurements() if MISSING not in r.environment]
+    assert {record.environment["gpu"] for record in records} == {"far user@other"}
+    assert not list(far.parent.glob("user@other/hybridlat-plans/*"))
 
 
 @pytest.mark.parametrize("calls", [2, 14])
