@@ -17,8 +17,6 @@ from tests.board import fake_tensorrt
 
 VERSIONS = ("8.5", "8.6", "10.0", "10.16", "11.4")
 API = json.loads(fake_tensorrt.GOLDEN.read_text())
-DUMPS = Path(__file__).resolve().parents[3] / "shared" / "gpu" / "api"
-
 
 MakeFake = Callable[..., tuple[Any, fake_tensorrt.FakeDriver]]
 
@@ -149,12 +147,3 @@ def test_what_the_machine_lacks_is_named(fake: MakeFake) -> None:
         open_engine("tensorrt", {})
     with pytest.raises(NoDevice, match="no engine 'cudnn'"):
         open_engine("cudnn", {})
-
-
-@pytest.mark.skipif(not DUMPS.is_dir(), reason="the API dumps are not beside this repository")
-@pytest.mark.parametrize("version", ["8.4", *VERSIONS])
-def test_the_golden_names_are_those_of_the_bindings(version: str) -> None:
-    dump = json.loads((DUMPS / f"api_{version}.json").read_text())
-    for kind, names in API["asked"].items():
-        there = [name for name in names if name in (dump.get(kind) or [])]
-        assert API[version].get(kind, []) == there, kind

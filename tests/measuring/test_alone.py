@@ -155,10 +155,8 @@ class Clocks(SimpleNamespace):
         self.cpu += int(1e6 * cpu_ms)
 
 
-def session_of(threads: int, watched: int = resource.RUSAGE_THREAD) -> host.CpuSession:
-    kind = type("Own", (host.CpuSession,), {"watched": watched, "long_run_us": 5e3, "engine": "x"})
-    session: host.CpuSession = kind("net", threads)
-    return session
+class LongRuns(host.CpuSession):
+    watched, long_run_us, engine = resource.RUSAGE_THREAD, 5e3, "x"
 
 
 @pytest.mark.parametrize(
@@ -177,7 +175,7 @@ def session_of(threads: int, watched: int = resource.RUSAGE_THREAD) -> host.CpuS
 def test_what_competitors_took_from_long_runs_is_known(
     monkeypatch: pytest.MonkeyPatch, threads: int, runs: list[tuple[float, float]], lost: float
 ) -> None:
-    clocks, session = Clocks(runs), session_of(threads)
+    clocks, session = Clocks(runs), LongRuns("net", threads)
     monkeypatch.setattr(host, "time", clocks)
     session._run = clocks.run
     session.run_us(len(runs))
