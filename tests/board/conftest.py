@@ -68,6 +68,13 @@ def change(folder: Path, edit: Callable[[dict[str, Any]], object]) -> Path:
     return folder
 
 
+def lines_of(folder: Path) -> list[dict[str, Any]]:
+    """The whole lines in a plan's results so far."""
+    results = folder / "results.jsonl"
+    texts = results.read_text().splitlines() if results.exists() else []
+    return [json.loads(text) for text in texts if text.endswith("}")]
+
+
 def quick(folder: Path, **settings: float) -> Path:
     """Less warm-up and fewer samples: a made-up engine needs none."""
     settings = {"warm_s": 0.01, "samples": 20, **settings}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import fcntl
 import json
 import os
@@ -20,7 +19,7 @@ from hybridlat.board.plan import Plan
 from hybridlat.errors import StoreError
 from hybridlat.measuring import plan_results
 from hybridlat.measuring.statistics import level_us
-from tests.board.conftest import MakePlan, RunScript, change, put_trtexec
+from tests.board.conftest import MakePlan, RunScript, change, lines_of, put_trtexec
 
 SLOW = """#!/bin/sh
 [ "$1" != --help ] || {{ echo "[TensorRT v8601]"; exit; }}
@@ -31,9 +30,7 @@ VERSIONS = {"8.2": "8.2", "8.5": "8.5", "8.6": "8.6", "10": "10.2", "11": "11.4"
 
 
 def visits(folder: Path) -> list[tuple[str, int]]:
-    texts = (folder / "results.jsonl").read_text().splitlines()
-    lines = [json.loads(text) for text in texts if text.endswith("}")]
-    return [(line["task"], line["round"]) for line in lines if line["kind"] == "visit"]
+    return [(line["task"], line["round"]) for line in lines_of(folder) if line["kind"] == "visit"]
 
 
 @pytest.mark.parametrize(
@@ -72,10 +69,9 @@ def test_a_differential_is_the_pair_less_its_first_half(
     folder = make_plan()
     assert run_sh(folder).returncode == 0
     manifest = json.loads((folder / "manifest.json").read_text())
-    lines = [json.loads(t) for t in (folder / "results.jsonl").read_text().splitlines()]
     level = {
         line["task"]: level_us(line["samples_us"][line["task"]])
-        for line in lines
+        for line in lines_of(folder)
         if line["kind"] == "visit" and line["round"] == 0
     }
     records = plan_results.read_results(folder).measurements
@@ -94,8 +90,7 @@ def test_two_sessions_of_a_board_share_a_pace_and_short_rounds_do_not_count(
 ) -> None:
     folder = make_plan(rounds=2)
     assert run_sh(folder).returncode == 0
-    first = [json.loads(text) for text in (folder / "results.jsonl").read_text().splitlines()]
-    later = copy.deepcopy(first)
+    later = lines_of(folder)
     for line in later:  # the board is slower by then, and one round of each is cut short
         for item, samples in line.get("samples_us", {}).items():
             few = samples[:4] if line["round"] else samples
@@ -118,8 +113,7 @@ def test_killed_and_run_again_nothing_is_measured_twice_or_lost(
     assert run_sh(whole).returncode == 0
     die = tmp_path / "die"
     die.write_text(str(calls))
-    killed = run_sh(folder, FAKE_TRTEXEC_DIE=str(die))
-    assert killed.returncode < 0
+    assert run_sh(folder, FAKE_TRTEXEC_DIE=str(die)).returncode < 0
     with (folder / "results.jsonl").open("a") as sink:
         sink.write('{"kind": "visit", "task": "cut o')
     assert run_sh(folder).returncode == 0
@@ -183,8 +177,8 @@ def test_a_model_that_takes_the_gpu_down_twice_has_failed(
     for _ in range(2):
         (tmp_path / "lost").write_text("1")  # it is there again, until this model
         assert run_sh(folder, FAKE_TRTEXEC_LOST=str(tmp_path / "lost")).returncode == 5
-    (first,) = [t for t in (folder / "results.jsonl").read_text().splitlines() if "failure" in t]
-    assert "unknown error" in first
+    (failure,) = [line for line in lines_of(folder) if line["kind"] == "failure"]
+    assert "unknown error" in failure["error"]
 
 
 @pytest.mark.parametrize("name", ["blocks", "models", "items.txt", "files.txt"])

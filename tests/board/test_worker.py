@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,7 +19,7 @@ from hybridlat import board
 from hybridlat.board.plan import Plan
 from hybridlat.errors import StoreError
 from hybridlat.measuring import plan_results, plans
-from tests.board.conftest import MakePlan, add_fake_engine, quick
+from tests.board.conftest import MakePlan, add_fake_engine, lines_of, quick
 
 FOLDER = Path(board.__file__).parent
 PYTHONS = ("3.6", "3.7", "3.8", "3.10", "3.12", "3.13")
@@ -29,13 +28,6 @@ PYTHONS = ("3.6", "3.7", "3.8", "3.10", "3.12", "3.13")
 def run(folder: Path, *more: str, python: str = sys.executable) -> subprocess.CompletedProcess[str]:
     command = [python, str(folder / "worker.py"), "run", "--engine", "fake", *more]
     return subprocess.run(command, capture_output=True, text=True)
-
-
-def lines_of(folder: Path) -> list[dict[str, Any]]:
-    """The whole lines in the results so far."""
-    results = folder / "results.jsonl"
-    texts = results.read_text().splitlines() if results.exists() else []
-    return [json.loads(text) for text in texts if text.endswith("}")]
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda p: p.name)
