@@ -34,10 +34,7 @@ _SHORTEST_US, _LONGEST_US = 1e-3, 60e6
 _MOST_DRIFT = 100.0
 MISSING = "rounds_missing"
 """Says in a record's environment that a run was cut off: it has fewer visits than are planned."""
-
-_LAUNCHES: Mapping[str, Launch] = {"graph": "graph", "enqueue": "stream"}
-"""A record's launch by the word of a board's engine."""
-
+_LAUNCHES: Mapping[str, Launch] = {"graph": "graph", "enqueue": "stream"}  # by an engine's word
 _log = logging.getLogger(__name__)
 
 

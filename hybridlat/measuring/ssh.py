@@ -46,7 +46,6 @@ _STOP = (
     f" while {_IS_RUN} && [ $n -lt 20 ]; do sleep 1; n=$((n + 1)); done;"
     " kill -KILL -$p 2>/dev/null || kill -9 $p 2>/dev/null; fi; true"
 )
-RESULTS = "results.jsonl"
 OLD_DAYS = 30  # a plan that no run has gone on with since then is removed
 _SWEEP = f"find hybridlat-plans/* -prune -mtime +{OLD_DAYS} -exec rm -rf {{}} + 2>/dev/null; true"
 
@@ -113,7 +112,7 @@ class RemoteHost:
             raise BackendUnavailable(f"{self.host} has no TensorRT that can be used ({reason})")
         problem = "" if status == FINE else last
         try:
-            self._fetch(f"{there}cat {RESULTS}", plan / self._results)
+            self._fetch(f"{there}cat results.jsonl", plan / self._results)
         except MeasurementError as error:
             raise MeasurementError(f"{self.host}: {problem}" if problem else str(error)) from error
         if problem:
@@ -192,7 +191,7 @@ class RemoteHost:
                 for name in (*files, "files.txt", "run.sh", "worker.py", *code, "manifest.json"):
                     packed.add(plan / name, name, recursive=False)
                 if (plan / self._results).exists():  # the board goes on from there
-                    packed.add(plan / self._results, RESULTS)
+                    packed.add(plan / self._results, "results.jsonl")
             self._say(f"copying {archive.tell() / 1e6:.1f} MB")
             archive.seek(0)
             self._run(unpack, _COPY_S, source=archive)
