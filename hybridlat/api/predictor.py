@@ -17,7 +17,12 @@ from hybridlat.api.sources import Item, Query, checked_shapes, items_of, one_bat
 from hybridlat.engines.device_sheets import read
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import HybridlatError, InputError, TargetError
-from hybridlat.estimate.lookup.asked_target import asked_target, is_gpu, newest_on_record
+from hybridlat.estimate.lookup.asked_target import (
+    asked_target,
+    is_gpu,
+    newest_on_record,
+    targets_on_record,
+)
 from hybridlat.estimate.partition import known_file
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
@@ -73,7 +78,7 @@ class Predictor(AbstractContextManager["Predictor"]):
         self.options = replace(self.options, runtime=wanted.runtime if wanted else "")
         engine = resolve(wanted, threads)
         if engine.backend is None and isinstance(target, str):
-            newest = newest_on_record(engine.target, self.store, threads)
+            newest = newest_on_record(engine.target, targets_on_record(self.store), threads)
             why_not = engine.why_not.replace(str(engine.target), str(newest), 1)
             engine = replace(engine, target=newest, why_not=why_not)
         requested = None if target is None else engine.target

@@ -13,7 +13,7 @@ from hybridlat.api.sources import Item, Query, Source, checked_shapes, one_batch
 from hybridlat.engines import registry
 from hybridlat.errors import InputError, UnavailableError
 from hybridlat.estimate.belief import cells_of
-from hybridlat.estimate.lookup.asked_target import newest_on_record, on_record
+from hybridlat.estimate.lookup.asked_target import newest_on_record, targets_on_record
 from hybridlat.estimate.lookup.target_list import by_data_sheet
 from hybridlat.estimate.partition import Partition, known_file
 from hybridlat.estimate.predict.chain import family_law
@@ -55,10 +55,10 @@ def recommend(
     estimates, sessions = list[Estimate](), list[tuple[Session, Partition]]()
     with Store(store) as kept:
         opened = Item(source).opened(query, lambda digest: known_file(kept, digest))
-        known, partitions = on_record(kept), dict[tuple[str, str], Partition]()
+        known, partitions = targets_on_record(kept), dict[tuple[str, str], Partition]()
         for target in chosen:
             options = Options(confidence=confidence, measure="never", runtime=target.runtime)
-            newest = newest_on_record(target, kept, known=known)
+            newest = newest_on_record(target, known)
             session = Session(registry.ResolvedEngine(newest), newest, options, kept)
             with suppress(UnavailableError):  # an engine that is not here
                 key = registry.lowering_identity(newest), target.precision

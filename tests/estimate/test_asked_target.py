@@ -53,6 +53,10 @@ NEWEST = {
     "T4/TensorRT/FP16": "t4/tensorrt/fp16",
     "v100/torch/fp32": "v100/torch/fp32",
     "l4/tensorrt/fp16": "l4/tensorrt/fp16",
+    # all power modes of a board open to one version
+    "orin-nano-7w/tensorrt/fp16": "orin-nano-7w/tensorrt/fp16",
+    "orin-agx-15w/tensorrt/fp32": "orin-agx-15w/tensorrt-10/fp32",
+    "orin-nano-7w/tensorrt/int8": "orin-nano-7w/tensorrt-8.5/int8",
     "rtx-4090/torch-compile-2.4/amp": "rtx-4090/torch-compile-2.4/amp",
 }
 WRONG = {
@@ -136,6 +140,14 @@ def test_records_make_a_device_known(tmp_path: Path) -> None:
         assert known_target("Pixel9/TRT/fp16", store) == newer
         with pytest.raises(TargetError, match="pixel9 needs an engine"):
             known_target("pixel9", store)
+
+
+def test_what_was_measured_goes_before_public_tables(tmp_path: Path) -> None:
+    with Store(str(tmp_path / "s.db")) as store:
+        store.add([Measurement(Target("orin-nx", "tensorrt-10.3", "fp16"), "0" * 32, "cell", 1, 0)])
+        for device in ("orin-nx", "orin-nx-10w"):
+            opened = known_target(f"{device}/tensorrt/fp16", store)
+            assert str(opened) == f"{device}/tensorrt-10.3/fp16"
 
 
 def test_this_machine_stands_for_what_a_target_leaves_open() -> None:

@@ -7,9 +7,11 @@ import difflib
 import re
 from collections.abc import Collection
 from dataclasses import replace
+from functools import cache
 
 from hybridlat.engines import device_sheets, host, registry
 from hybridlat.errors import TargetError
+from hybridlat.model.family.tasks import Task
 from hybridlat.schema.names import device_name, engine_name, precision_name, refuse_version
 from hybridlat.schema.target import PART, PRECISIONS, VERSION, Target, version_key
 from hybridlat.store import Store, packs
@@ -93,29 +95,43 @@ def known_target(text: str | Target, store: Store) -> Target:
     """
     if isinstance(text, Target):
         return text
-    target = newest_on_record(asked_target(text, store), store)
+    target = newest_on_record(asked_target(text, store), targets_on_record(store))
     described(target.device, on_record(store))
     return target
 
 
-def newest_on_record(
-    target: Target, store: Store, threads: int | None = None, known: Collection[Target] = ()
-) -> Target:
-    """The newest target on record that differs by what this one leaves open, if not on record.
+def targets_on_record(store: Store | None) -> tuple[set[Target], set[Target]]:
+    """The targets with records, models or packs; and all on record, public tables' too."""
+    return recorded(store), on_record(store)
 
-    A version may be open, and on a CPU the number of ``threads``: 1 unless given. ``known`` are the
-    targets on record, where they are at hand.
+
+def newest_on_record(
+    target: Target, known: tuple[set[Target], set[Target]], threads: int | None = None
+) -> Target:
+    """The target with what it leaves open filled in by the newest on record, if not on record.
+
+    A version may be open, and on a CPU the number of ``threads``: 1 unless given. ``known`` are
+    ``targets_on_record``: what was measured goes before public tables. All power modes of a board
+    open to one version, since a lower mode would else be quicker by another version's records.
     """
-    known = known or on_record(store)
-    likes = [
-        like
-        for like in known
-        if like.threads == (target.threads or (like.threads and (threads or 1)))
-        and target.version in ("", like.version)
-        and replace(like, runtime=target.runtime, threads=target.threads) == target
-        and like.engine == target.engine
-    ]
-    return target if target in known else max(likes, key=_age, default=target)
+    for targets in known:
+        likes = [
+            replace(like, device=target.device)
+            for like in targets
+            if like.precision == target.precision
+            and like.engine == target.engine
+            and target.version in ("", like.version)
+            and like.threads == (target.threads or (like.threads and (threads or 1)))
+            and _board(like.device) == _board(target.device)
+        ]
+        if likes:
+            return target if target in likes else max(likes, key=_age)
+    return target
+
+
+@cache
+def _board(device: str) -> str:
+    return Task(device, "", "").board
 
 
 def _age(target: Target) -> tuple[bool, bool, tuple[int, ...]]:

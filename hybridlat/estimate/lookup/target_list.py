@@ -11,7 +11,7 @@ from hybridlat.engines import device_sheets
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import BackendUnavailable
 from hybridlat.estimate.lookup import models
-from hybridlat.estimate.lookup.asked_target import asked_devices
+from hybridlat.estimate.lookup.asked_target import asked_devices, newest_on_record
 from hybridlat.schema.device import Device
 from hybridlat.schema.target import Target, version_key
 from hybridlat.store import Store, packs
@@ -55,7 +55,9 @@ def by_data_sheet(known: Iterable[TargetInfo]) -> list[TargetInfo]:
     Every GPU under every engine, at the precisions that the family and the sheet know.
     """
     named = {Target.parse(info.target) for info in known}
-    taken = {str(t) for t in (*named, *(replace(t, runtime=t.engine) for t in named))}
+    short = {replace(target, runtime=target.engine) for target in named}
+    opened = {target for target in short if newest_on_record(target, (named, named)) != target}
+    taken = set(map(str, named | opened))
     return [
         TargetInfo(name, FROM_SHEET, 0, 0, False, half_width_share=head.half_width_share(None))
         for head in models.family_heads()
