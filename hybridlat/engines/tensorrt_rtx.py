@@ -14,7 +14,7 @@ from typing import Any
 
 from hybridlat import onnx_io
 from hybridlat.engines.fusion.groups import Groups, lowered_of, numbered, taken_groups
-from hybridlat.engines.tensorrt import in_half_precision
+from hybridlat.engines.tensorrt import in_half_precision, refuse_narrow_floats
 from hybridlat.errors import MeasurementError, MissingExtra
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.operators import named
@@ -71,8 +71,10 @@ def version() -> str:
 def lower(network: Network, target: Target) -> Lowered:
     """The kernels that TensorRT-RTX makes of ``network`` in the target's precision.
 
-    Raises MissingExtra without the compiler, MeasurementError when it refuses the network.
+    Raises MissingExtra without the compiler, MeasurementError when it refuses the network, and
+    NetworkError for one that is quantised to FP8 or FP4.
     """
+    refuse_narrow_floats(network)
     groups, by = groups_of(network, target.precision)
     return lowered_of(network, groups, by)
 

@@ -275,6 +275,11 @@ def _no_shape(node: FileNode, tensor: str) -> str:
             f"the shape of {tensor!r} depends on data ({node.op} {node.name!r}): "
             "export the network without what comes after it, its post-processing"
         )
+    if node.op.startswith(("TRT_FP8", "TRT_FP4")):
+        return (
+            f"{node.op} {node.name!r} quantises to {node.op[4:7]}, in which no target is "
+            "predicted: give the network before it was quantised, or one quantised to int8"
+        )
     where = f" of the domain {node.domain!r}" if node.domain else ""
     return (
         f"the shape of {tensor!r}, made by {node.op} {node.name!r}{where}, cannot be worked "

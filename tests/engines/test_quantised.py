@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import onnx
+import onnx.parser
 import pytest
 
 from hybridlat.engines import registry
 from hybridlat.engines.registry import precision_notes, resolve
+from hybridlat.errors import NetworkError
 from hybridlat.estimate.partition import partition_network
 from hybridlat.graph.cells import cut
 from hybridlat.graph.signature import sign
@@ -66,6 +68,22 @@ def test_a_kernel_goes_by_what_it_computes_and_holds_what_it_rounds() -> None:
 def test_tensorrt_runs_the_kernels_of_the_float_network() -> None:
     """In one precision the cells are the same: the target says which."""
     assert cells_of(model(QDQ, WEIGHTS), TENSORRT) == cells_of(model(PLAIN, FLOATS), TENSORRT)
+
+
+@pytest.mark.parametrize("target", ["b200/tensorrt/fp16", "rtx-4090/tensorrt/int8"])
+@pytest.mark.parametrize("dtype", ["float8e4m3fn", "float8e5m2", "float4e2m1"])
+def test_tensorrt_refuses_what_is_quantised_to_narrow_floats(dtype: str, target: str) -> None:
+    number = onnx.TensorProto.DataType.Value(dtype.upper())
+    made = onnx.parser.parse_model(
+        f"""<ir_version: 11, opset_import: ["" : 23]>
+        g (float[1,64] x) => (float[1,64] y) <float s = {{0.02}}> {{
+          q = QuantizeLinear<output_dtype={number}>(x, s)  d = DequantizeLinear(q, s)
+          y = Relu(d) }}"""
+    )
+    network = read_network(made)
+    with pytest.raises(NetworkError, match=f"quantised to {dtype}, in which no .* to int8"):
+        registry.lower(network, Target.parse(target))
+    assert registry.lower(network, Target.parse("h100/torch-2.4/fp16"))
 
 
 @pytest.mark.parametrize("target", ["h100/torch-2.4/fp32", "h100/torch-compile/fp32"])

@@ -98,7 +98,15 @@ def test_sizes_in_external_data_are_named_with_their_file(step: str) -> None:
         read_network(made)
 
 
-def test_an_operator_that_nobody_knows_is_refused_by_name() -> None:
-    made = model("g (float[4] x) => (float[n] y) { y = NoSuchOp(x) }")
-    with pytest.raises(NetworkError, match=r"made by NoSuchOp .*state it in the file's value_info"):
+@pytest.mark.parametrize(
+    ("op", "reason"),
+    [
+        ("NoSuchOp", r"made by NoSuchOp .*state it in the file's value_info"),
+        ("TRT_FP8QuantizeLinear", "quantises to FP8, in which no target is predicted"),
+        ("TRT_FP4DynamicQuantize", "quantises to FP4, in which no target is predicted"),
+    ],
+)
+def test_an_operator_that_nobody_knows_is_refused_by_name(op: str, reason: str) -> None:
+    made = model(f"g (float[4] x) => (float[n] y) {{ y = {op}(x) }}")
+    with pytest.raises(NetworkError, match=reason):
         read_network(made)

@@ -16,7 +16,7 @@ from hybridlat.engines.fusion.groups import lowered_of, traced
 from hybridlat.engines.fusion.rewriter import apply, in_force, unknown_operators
 from hybridlat.engines.fusion.rewriting import Match, Rewritten, View
 from hybridlat.engines.tensorrt.fusion_rules import CLASSIC, RULES, compiled, rules_of
-from hybridlat.errors import TargetError
+from hybridlat.errors import NetworkError, TargetError
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
 from hybridlat.graph.operators import is_quantised
 from hybridlat.schema.target import Target, version_key
@@ -37,6 +37,7 @@ _FOREIGN = (
 )
 _FLOATS, _CODES = ("float32", "float16", "bfloat16"), (1, 10, 16)  # names of types, and ONNX's
 _QUANTISERS = frozenset({"QuantizeLinear", "DequantizeLinear"})
+_NARROW_FLOATS = ("float8", "float6", "float4")
 _INTEGERS = ("int8", "uint8", "int16", "uint16")
 
 
@@ -45,8 +46,10 @@ def lower(network: Network, target: Target) -> Lowered:
 
     The kernels keep the file's types, so that a cell is the same cell at every precision; those of
     a quantised file are the kernels of the network that was quantised.
-    Operators that no rule names stay kernels of their own, and the warnings name them.
+    Operators that no rule names stay kernels of their own, and the warnings name them. NetworkError
+    for a file that is quantised to FP8 or FP4.
     """
+    refuse_narrow_floats(network)
     is_half, target = _is_half(target), _as_tensorrt(target)
     written = without_quantisation(network)
     compiles, region = _compiles(target), frozenset[int]()
@@ -162,6 +165,19 @@ def in_precision(network: Network, dtype: str) -> Network:
             for name, constant in network.constants.items()
         },
     )
+
+
+def refuse_narrow_floats(network: Network) -> None:
+    """NetworkError where a file is quantised to FP8 or FP4, which no target's precision is."""
+    quantisers = (node for node in network.nodes if node.op in _QUANTISERS)
+    names = (name for node in quantisers for name in (*node.inputs[:1], *node.outputs[:1]))
+    for dtype in (network.type_of(name).dtype for name in names):
+        if dtype.startswith(_NARROW_FLOATS):
+            raise NetworkError(
+                f"{network.name} is quantised to {dtype}, in which no target of TensorRT is "
+                "predicted: give the network before it was quantised at fp32, bf16 or fp16, or "
+                "one quantised to int8"
+            )
 
 
 def without_quantisation(network: Network) -> Rewritten:
