@@ -1,12 +1,15 @@
 """How well the table of TensorRT's fusion rules agrees with TensorRT-RTX's compiler.
 
-``python experiments/tensorrt_fusion.py [--nets DIR --answers DIR] [--engines DIR] [--record]``
+``python experiments/tensorrt_fusion.py [--nets DIR --answers DIR] [--exports DIR] [--engines DIR]
+[--record]``
 
 Prints the tables of experiments/tensorrt_fusion.md: the share of operators in identical groups,
 FP32 and FP16, for the networks that shaped the rules and for those that did not, and every kind of
 disagreement. ``--nets`` takes a folder of ONNX
 files besides, of which two thirds may shape the rules and one third judges: for the latter nothing
 but the agreement is printed, since who has seen more must judge on other networks.
+``--exports`` takes a folder of exports by network (``<network>/*.onnx``), of which 20 are drawn at
+random, none of a network of data/nets, and the compiler is asked (an hour for attention).
 ``--engines`` takes a folder with ``layers.parquet``, layers of published engines, and ``nets``.
 
 What the compiler says of data/nets is read from tests/golden/rtx_layers; ``--record`` asks it anew
@@ -29,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from experiments import tensorrt_engines, tensorrt_networks
-from experiments.tensorrt_networks import JUDGING, PRECISIONS, SHAPING, UNSEEN
+from experiments.tensorrt_networks import ATTENTION, DRAWN, JUDGING, PRECISIONS, SHAPING, UNSEEN
 from experiments.tensorrt_verdicts import Kind, Verdict, verdict
 from hybridlat.engines import tensorrt_rtx
 from hybridlat.engines.fusion.groups import Groups
@@ -38,7 +41,7 @@ from hybridlat.graph.network import Network
 
 SHAPING_HALF, OTHER_HALF = "half that shaped the rules", "the other half"
 HALVES = (SHAPING_HALF, OTHER_HALF)
-PARTS = (*HALVES, SHAPING, JUDGING, UNSEEN)
+PARTS = (*HALVES, SHAPING, JUDGING, UNSEEN, DRAWN, ATTENTION)
 SHOWN_KINDS = 10
 NETS = ROOT / "data" / "nets"
 PAGE = ROOT / "experiments" / "tensorrt_fusion.md"
@@ -156,6 +159,7 @@ def main() -> None:
     )
     parser.add_argument("--nets", type=Path, help="a folder of further ONNX files")
     parser.add_argument("--answers", type=Path, help="where what is said of them is kept")
+    parser.add_argument("--exports", type=Path, help="a folder of exports by network")
     parser.add_argument("--engines", type=Path, help="layers of published engines")
     parser.add_argument("--record", action="store_true", help="write the recordings anew")
     arguments = parser.parse_args()
@@ -176,9 +180,13 @@ def main() -> None:
         answers = arguments.answers or arguments.nets.with_name("rtx_answers")
         asks = tensorrt_rtx.installed()
         verdicts += tensorrt_networks.verdicts(arguments.nets, answers, frozenset(names), asks)
+    if arguments.exports is not None:
+        verdicts += tensorrt_networks.drawn(arguments.exports, frozenset(names))
     print(*figures(verdicts), "", *kinds_table(verdicts, HALVES), sep="\n")
     if arguments.nets is not None:
         print("", *kinds_table(verdicts, (SHAPING,), SHOWN_KINDS), sep="\n")
+    if arguments.exports is not None:
+        print("", *kinds_table(verdicts, (DRAWN, ATTENTION), SHOWN_KINDS), sep="\n")
     if arguments.engines is not None:
         print("", *tensorrt_engines.table(arguments.engines), sep="\n")
 

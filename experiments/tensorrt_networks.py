@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -22,6 +23,8 @@ from hybridlat.onnx_io import read_network
 
 PRECISIONS = ("fp32", "fp16")
 SHAPING, JUDGING, UNSEEN = "two thirds that shape", "third that judges", "its unseen families"
+DRAWN = "convolutional exports drawn at random"
+ATTENTION = "attention and mixers drawn with them"
 _JUDGING_BYTES = 102  # of 256 first bytes of a hash: a third once the known ones are taken out
 
 
@@ -86,3 +89,23 @@ def verdicts(nets: Path, answers: Path, known: Collection[str], ask: bool) -> It
                 part = JUDGING if family(path.stem) in seen else UNSEEN
             truth = groups_of_layers(network, layers)
             yield verdict(path.stem, precision, part, network, truth)
+
+
+def drawn(
+    folder: Path, known: Collection[str], count: int = 20, seed: int = 0
+) -> Iterator[Verdict]:
+    """The rules on exports drawn at random from ``<network>/*.onnx``, none of a ``known`` name."""
+    paths = sorted(path for path in folder.rglob("*.onnx") if path.parent.name not in known)
+    for path in random.Random(0).sample(paths, count):
+        for precision in PRECISIONS:
+            network = read(path, precision)
+            truth, _ = tensorrt_rtx.groups_of(network)
+            part = ATTENTION if is_transformer(network) else DRAWN
+            yield verdict(f"{path.parent.name}/{path.stem}", precision, part, network, truth)
+
+
+def is_transformer(network: Network) -> bool:
+    """Whether two activations are multiplied, or nothing but patches is convolved."""
+    products = [node for node in network.nodes if node.op == "MatMul"]
+    has_attention = any(network.types.keys() >= set(node.inputs) for node in products)
+    return has_attention or sum(node.op == "Conv" for node in network.nodes) <= 1
