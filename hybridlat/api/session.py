@@ -32,7 +32,7 @@ from hybridlat.estimate.predict.chain import family_law
 from hybridlat.estimate.predict.other_targets import is_alike
 from hybridlat.estimate.predict.source import copied_bytes
 from hybridlat.estimate.surprise import surprise
-from hybridlat.estimate.warnings import sentences
+from hybridlat.estimate.warnings import sentence
 from hybridlat.model.steady_sums import steady_sums
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
@@ -298,8 +298,9 @@ def estimate(
     )  # fmt: skip
     precision = file.facts.precision
     notes = precision_notes(session.requested or session.target, precision.name, str(precision))
-    far = sentences("surprising", session.surprising)
-    return replace(result, warnings=(*far, *sentences("precision", notes), *result.warnings))
+    own = [sentence("surprising", text) for text in session.surprising]
+    own += [sentence("precision", text) for text in notes]
+    return replace(result, warnings=(*own, *result.warnings))
 
 
 def _sizes(opened: Opened) -> str:

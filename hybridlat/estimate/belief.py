@@ -1,20 +1,20 @@
-"""The values between the steps of an estimate: what is wanted, and what is believed by now.
+"""The values between the steps of an estimate: the request, and the belief so far.
 
 A busy minute, or a record of another machine, makes a network's latency and the sum of its cells
-differ by more than either is unsure of. Such a pair tells neither how cells sum up on the machine
-nor anything of cells. What other networks say does not excuse it: a busy hour disturbs all alike.
+differ by more than either is unsure of. Such a pair tells nothing of cells.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hybridlat.estimate.compose.composition import CALIBRATED_AT, Composition, NetworkInterval
 from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE, SURE
-from hybridlat.estimate.compose.posterior import ErrorPosterior
+from hybridlat.estimate.compose.posterior import CellSum, ErrorPosterior
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
 from hybridlat.estimate.partition import Partition
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 MeasureNow = Callable[[Sequence[str], bool], None]
 """Measures these cells of the network, and whether the network as a whole as well."""
 SWITCHED_OFF = "measuring is switched off"
+RUN_NOISE_SHARE = 0.035
+"""How far cells measured one by one sum up to what they take behind each other."""
 _MOSTLY = 0.5  # of the time measured: predictions are not to blame
 _FULLY = 0.99  # of the time measured: the sum is a measurement
 
@@ -37,12 +39,11 @@ _FULLY = 0.99  # of the time measured: the sum is a measurement
 class Request:
     """One network to be estimated, and what the estimate has to be like.
 
-    ``measure`` None means that nothing may be measured, and ``why_not`` says why in the warnings;
-    ``remeasure`` measures every cell, known or not. ``started`` is the ``time.perf_counter()`` at
-    which the call began; ``network`` reads the file's network, where more than its cells is needed.
-    ``describe`` adds what the cells are made of; ``tolerance_given``: the user chose the tolerance.
-    ``sizes`` are the options of a command that bind the file's sizes as this call did, ``runtime``
-    is the target's as the user wrote it.
+    Without ``measure`` nothing may be measured, and ``why_not`` says why; ``remeasure`` measures
+    every cell. ``started`` is the ``time.perf_counter()`` of the call's begin; ``network`` reads
+    the file's network. ``describe`` adds the structure of cells; ``tolerance_given``: the user
+    chose the tolerance. ``sizes`` are options of a command that bind the file's sizes as here,
+    ``runtime`` is the target's as the user wrote it.
     """
 
     file: OnnxFile
@@ -61,7 +62,6 @@ class Request:
 
     @property
     def signatures(self) -> tuple[str, ...]:
-        """The signatures of the network's distinct cells."""
         return tuple([use.signature for use in self.partition.uses])
 
 
@@ -104,14 +104,33 @@ def cells_of(
     )
 
 
+def sums_of_runs(
+    runs: Iterable[tuple[str, Sequence[str]]],
+    measured: Mapping[str, tuple[float, float]],
+    signatures: Sequence[str],
+) -> list[CellSum]:
+    """The sums of runs that were measured before they were cut into cells.
+
+    ``runs`` have a signature and their cells; ``measured`` are µs and relative noise by a run's
+    signature; ``signatures`` are those of the network's distinct cells.
+    """
+    sums = []
+    for run, cells in runs:
+        if run in measured:
+            latency_us, noise = measured[run]
+            uses = Counter(cells)
+            counts = tuple([uses[signature] for signature in signatures])
+            sums.append(CellSum(counts, latency_us, math.hypot(noise, RUN_NOISE_SHARE)))
+    return sums
+
+
 @dataclass(frozen=True)
 class Belief:
     """What is believed of a network and its cells.
 
-    ``whole`` is what the records say of the network itself, ``disagreement`` what that is above
-    its cells where it may not be. ``failures`` are reasons, by position, of cells that cannot be
-    measured; ``measured_now`` the cells that were measured for this estimate, and ``network_runs``
-    how often the network was.
+    ``whole`` is the network as recorded, ``disagreement`` what that is above its cells where it may
+    not be. ``failures`` are reasons, by position, of cells that cannot be measured.
+    ``measured_now`` are cells measured for this estimate, ``network_runs`` runs of the network.
     """
 
     priors: CellPriors
@@ -125,20 +144,15 @@ class Belief:
 
     @property
     def exact(self) -> WholeLatency | None:
-        """The network's own latency, where it is known."""
         return self.whole if self.whole is not None and self.whole.is_exact else None
 
     @property
     def contradicted(self) -> bool:
-        """Whether the network and its cells, both measured, cannot both be right."""
         return self.exact is not None and self.disagreement is not None
 
     @property
     def interval(self) -> NetworkInterval:
-        """The network's own latency where it is known, else that which its cells make.
-
-        Where the two contradict each other either may be right: the interval covers both.
-        """
+        """The network's own latency where it is known, else its cells'; both if they disagree."""
         exact, composition = self.exact, self.composition
         if exact is None:
             return composition.interval(self.posterior)
@@ -148,7 +162,7 @@ class Belief:
 
     @property
     def reaches(self) -> tuple[tuple[float, float], ...]:
-        """Half widths of the interval at the confidences that it is calibrated at, and its own."""
+        """Half widths of the interval at its own and all calibrated confidences."""
         own, shares = self.composition, dict[float, float]()
         for level in sorted({*CALIBRATED_AT, own.confidence}):
             shares[level] = replace(self, composition=own.at(level)).interval.half_width_share
@@ -157,7 +171,7 @@ class Belief:
     def given_whole(self, whole: WholeLatency | None) -> Belief:
         """The belief after the network was measured whole: evidence on the sum of its cells.
 
-        It is none where the two contradict each other. The posterior is of the cells alone.
+        It is no evidence where the two contradict each other.
         """
         posterior = self.posterior
         conflict = disagreement(whole, self.composition, posterior)

@@ -1,8 +1,7 @@
-"""A search space as blocks at positions, and what is believed of every cell of it at once.
+"""A search space as blocks at positions, and one posterior of all its cells.
 
-A network of the space is the sum of its blocks' cells, composed as any network is: a candidate
-costs a few additions and one product of a vector with a matrix, and a cell measured for one
-candidate teaches about the cells of all others.
+A network of the space is the sum of its blocks' cells, composed as any network is. A cell measured
+for one candidate teaches about the cells of all others.
 """
 
 from __future__ import annotations
@@ -30,11 +29,10 @@ CellCounts = Mapping[str, int]
 class BlockLatency:
     """A ``block`` at a ``position`` of a search space.
 
-    ``latency_us`` is what it adds to a network, with the layout changes before it; None where one
-    of its cells has no latency, and ``reason`` says why. ``interval_us`` is that of the block
-    alone: the interval of a sum is narrower than the sum of these. ``measured_share`` (0..1) is
-    the part of the time that comes from measured cells. ``trusted`` is False where the interval is
-    wider than the tolerance and not all is measured.
+    ``latency_us`` is what it adds to a network, with the layout changes before it; None where a
+    cell has no latency, and ``reason`` says why. ``interval_us`` is of the block alone: that of a
+    sum is narrower. ``measured_share`` (0..1) is the part of the time in measured cells.
+    ``trusted`` is False where the interval is wider than the tolerance and not all is measured.
     """
 
     position: str
@@ -48,10 +46,9 @@ class BlockLatency:
 
 @dataclass(frozen=True, slots=True)
 class SumCheck:
-    """Networks of the space, drawn at random: the sum of their blocks beside their own cells.
+    """How far the sum of blocks is from a network's own cells, as a share (0..) of its latency.
 
-    ``mean_share`` and ``worst_share`` say how far off the sum is, on average and at worst over so
-    many ``networks``, as a share of their own latency (0..1).
+    In the mean and at worst over so many ``networks`` of the space, drawn at random.
     """
 
     networks: int
@@ -61,11 +58,7 @@ class SumCheck:
 
 @dataclass(frozen=True)
 class BlockTable:
-    """An additive table: a network takes ``constant_us`` and the ``rows`` of its blocks, summed.
-
-    ``check`` compares sums with networks drawn at random; None where none was. ``warnings`` are
-    sentences.
-    """
+    """An additive table: a network takes ``constant_us`` and the ``rows`` of its blocks, summed."""
 
     constant_us: float
     rows: tuple[BlockLatency, ...]
@@ -77,9 +70,8 @@ class BlockTable:
 class BlockSpace:
     """``blocks`` by position and name, each with the cells that it adds to a network on ``target``.
 
-    ``posterior`` is over all distinct cells of the space, which ``composition`` sums; ``drawn`` are
-    networks drawn at random, with all of their cells, to hold sums against. ``reasons`` say why
-    cells have no latency, ``warnings`` what else to know; ``tolerance`` is that of ``Predictor``.
+    ``posterior`` is over all distinct cells of the space; ``drawn`` are networks drawn at random,
+    with all of their cells, to hold sums against. ``reasons`` say why cells have no latency.
     """
 
     target: str
@@ -93,7 +85,6 @@ class BlockSpace:
 
     @cached_property
     def positions(self) -> dict[str, tuple[str, ...]]:
-        """The names of the blocks that can stand at each position, in order."""
         names: dict[str, tuple[str, ...]] = {}
         for position, block in self.blocks:
             names[position] = (*names.get(position, ()), block)
@@ -101,7 +92,7 @@ class BlockSpace:
 
     @cached_property
     def cells(self) -> dict[str, int]:
-        """Where each cell stands in the posterior, by signature hash."""
+        """Positions in the posterior by signature hash."""
         return {prior.signature: i for i, prior in enumerate(self.posterior.priors)}
 
     def counts_of(self, choice: Mapping[str, str]) -> Counter[str]:
@@ -125,7 +116,7 @@ class BlockSpace:
         return counts
 
     def cells_of(self, choice: Mapping[str, str]) -> ErrorPosterior:
-        """What is believed of the cells of the network with these blocks: what a gate works on."""
+        """The posterior of the cells of the network with these blocks."""
         return self._part(self.counts_of(choice))
 
     def _part(self, counts: CellCounts) -> ErrorPosterior:
@@ -142,10 +133,7 @@ class BlockSpace:
         )
 
     def latency(self, choice: Mapping[str, str]) -> NetworkInterval:
-        """The latency of the network with these blocks, one at each position: the sum of its rows.
-
-        NaN where a cell of it has no latency. InputError as ``counts_of`` raises it.
-        """
+        """The latency of the network with these blocks; NaN where a cell has none."""
         return self._interval(self.cells_of(choice))
 
     def _interval(self, cells: ErrorPosterior) -> NetworkInterval:
@@ -154,19 +142,19 @@ class BlockSpace:
         return self.composition.interval(cells)
 
     def observe(self, news: Mapping[str, tuple[float, float]]) -> BlockSpace:
-        """The space once cells were measured: (µs, relative noise) by signature hash."""
-        measured = {self.cells[signature]: found for signature, found in news.items()}
+        """The space with measured cells: (µs, relative noise) by signature hash."""
+        measured = {self.cells[signature]: latency for signature, latency in news.items()}
         return replace(self, posterior=self.posterior.observe(measured))
 
     def unsure(self) -> list[str]:
         """Cells without a record, of blocks whose latency is not within the tolerance."""
         doubtful = {(row.position, row.block) for row in self.table.rows if not row.trusted}
-        wanted = dict.fromkeys(h for block in doubtful for h in self.blocks[block])
-        return [h for h in wanted if not self.posterior.is_measured(self.cells[h])]
+        hashes = dict.fromkeys(h for block in doubtful for h in self.blocks[block])
+        return [h for h in hashes if not self.posterior.is_measured(self.cells[h])]
 
     @cached_property
     def table(self) -> BlockTable:
-        """The latency of every block, with what all of them leave out."""
+        """The latency of every block, and of what all of them leave out."""
         return BlockTable(
             self.composition.shown_ratio * self.composition.overhead_us,
             tuple(self._row(block) for block in self.blocks),
@@ -202,8 +190,7 @@ class BlockSpace:
 def cells_by_block(partition: Partition, blocks: Sequence[int | None]) -> dict[int, Counter[str]]:
     """The cells of a network by block; ``blocks`` are those of the file's operators, in file order.
 
-    A cell over several of them belongs to the first; what the engine adds (changes of layout) to
-    the block of what runs next, if anything does.
+    A cell over several blocks belongs to the first; an engine's change of layout to the next.
     """
     places = [(place, use.signature) for use in partition.uses for place in use.places]
     block = max([b for b in blocks if b is not None], default=0)

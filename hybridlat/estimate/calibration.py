@@ -30,11 +30,7 @@ _SETTLING_SHARES = (0.05, 0.1, 0.2, 0.3)
 
 @dataclass(frozen=True)
 class HeldOutNetwork:
-    """A network whose truth is known: what training and judging work on.
-
-    ``cells`` are as a model that has not seen the network states them; ``measured`` is (latency in
-    µs, noise share) of each, in the same order; ``latency_us`` that of the whole network.
-    """
+    """A network with its ``cells`` as a model without it states them, and (µs, noise) of each."""
 
     name: str
     latency_us: float
@@ -46,22 +42,18 @@ class HeldOutNetwork:
         return sum(c.count * us for c, (us, _) in zip(self.cells, self.measured, strict=True))
 
     def truth(self, positions: Sequence[int]) -> dict[int, tuple[float, float]]:
-        """What measuring the cells at these positions gives."""
         return {i: self.measured[i] for i in positions}
 
 
 def cells_at(share: float, cells: int) -> int:
-    """How many of a network's distinct cells a share of them is: at least one when above 0."""
+    """The number of distinct cells that is a share of them: at least one when above 0."""
     return math.ceil(share * cells - 1e-9)
 
 
 def measure_greedily(
     posterior: ErrorPosterior, network: HeldOutNetwork, measured: int
 ) -> ErrorPosterior:
-    """Measure in the order of worth, one cell at a time, until that many are measured.
-
-    Cells without a latency come first.
-    """
+    """The posterior with so many cells measured one by one, unknown ones first, then by worth."""
     while len(posterior.measured) < measured and posterior.unmeasured:
         unknown = [i for i in posterior.required if posterior.priors[i].latency_us is None]
         gains = Projection(posterior, Composition()).gains(posterior.unmeasured)
@@ -73,11 +65,10 @@ def measure_greedily(
 def tune_network_correlation(
     networks: Sequence[HeldOutNetwork], fitted: Correlation
 ) -> Correlation:
-    """The fitted correlation with as much shared by whole networks as serves the networks best.
+    """The fitted correlation with the part shared by whole networks that serves them best.
 
-    Likelihood gives the part shared by a whole network more than it deserves where one family of
-    networks errs together. What matters is the error of the sum once a few cells are measured: the
-    candidates take that part down, and give some of it to what cells of a kind share.
+    Likelihood gives that part too much where one family of networks errs together. The candidates
+    lessen it, and give some of it to what cells of a kind share.
     """
     best, least = fitted, math.inf
     for kept, moved in itertools.product(_KEPT, _MOVED):
@@ -104,11 +95,7 @@ def _error_left(networks: Sequence[HeldOutNetwork], correlation: Correlation) ->
 
 
 def fit_composition(networks: Sequence[HeldOutNetwork], confidence: float = 0.9) -> Composition:
-    """Constants, correlation of errors and interval of a target.
-
-    Every network is judged by constants fitted without it; its cells' predictions must come from a
-    model that has not seen it.
-    """
+    """Constants, correlation of errors and interval; networks are judged by constants without."""
     ordered = sorted(networks, key=lambda n: (n.name, n.latency_us))
     if not ordered:
         return Composition(confidence=confidence)
@@ -150,8 +137,8 @@ def _calibrated(
             scores[stage].append(error / math.sqrt(variance))
     # Spread and correlation were fitted to the same networks: about three degrees of freedom.
     fitted = math.sqrt((len(networks) + 3.0) / max(len(networks) - 3.0, 1.0))
-    # Sixty networks fix a 90 % quantile only to within 4 points of coverage. The stages measure
-    # standardised errors of the same networks, so each is drawn half-way to what they say together.
+    # Sixty networks fix a 90 % quantile to within 4 points of coverage. The stages are of the same
+    # networks, so each is drawn half-way to all together.
     together = _multiplier([s for stage in STAGES for s in scores[stage]], base.confidence)
     own = {stage: _multiplier(scores[stage], base.confidence) for stage in STAGES if scores[stage]}
     multipliers = {stage: fitted * (alone + together) / 2 for stage, alone in own.items()}
@@ -164,11 +151,7 @@ def _calibrated(
 def _levels(
     relative: Sequence[float], confidence: float, networks: int
 ) -> tuple[tuple[float, float], ...]:
-    """(confidence, factor) at every level that so many networks can promise.
-
-    ``relative`` are the errors of all stages in multipliers. One ratio serves all stages, without
-    which a surer answer could cost less to measure.
-    """
+    """(confidence, factor) at every level that so many networks can promise, for all stages."""
     multipliers: list[tuple[float, float]] = []
     for level in sorted({*CALIBRATED_AT, confidence}):
         if not relative or rank_of(networks, level) > networks:

@@ -1,14 +1,11 @@
-"""Which cells of a network must be measured so that its latency is known well enough.
+"""The cells of a network to measure so that its latency is known well enough.
 
-The gate works on the network: it looks for the set of cells with the smallest device time after
-which the network's interval is within the tolerance. What a measurement is worth is the drop of the
-network's variance, (K·w)ᵢ² / Kᵢᵢ with K the covariance of the cells' errors and w their shares of
-the time: a cell counts for its own error and for what it teaches about cells like it. Unknown cells
-and cells outside what the model was trained on are always measured, or the estimate is refused.
-The network as a whole is one more thing to measure, with its own cost.
+The gate looks for the set of cells with the least device time after which the network's interval is
+within the tolerance. A measurement is worth the drop of the network's variance, (K·w)ᵢ² / Kᵢᵢ with
+K the covariance of the cells' errors and w their shares of the time. Unknown cells and those
+outside what the model was trained on are always measured. So may be the network, at its own cost.
 
-The caller goes round: ``next_step`` → measure → ``posterior.observe``, until nothing is left to
-choose; after each round the remaining predictions have moved and the plan is made afresh.
+The caller goes round: ``next_step`` → measure → ``posterior.observe``, until nothing is left.
 """
 
 from __future__ import annotations
@@ -30,12 +27,7 @@ _EXACT_CELLS = 9  # up to here every set is tried: 512 of them take some ms
 
 @dataclass(frozen=True, slots=True)
 class MeasurementPlan:
-    """What the gate would measure, in the order of what it is worth.
-
-    ``positions`` index the posterior's cells, ``cost_s`` is their device time, ``half_width_share``
-    what the interval is expected to be afterwards: where not even all cells would be enough, within
-    2 % of the best there is.
-    """
+    """Positions of cells to measure, by worth, with their device time and the interval after it."""
 
     positions: tuple[int, ...]
     cost_s: float
@@ -59,11 +51,11 @@ def plan(
     tolerance: float,
     refused: Collection[int] = (),
 ) -> MeasurementPlan:
-    """The cheapest set of cells found that brings the interval within ``tolerance``.
+    """A cheap set of cells that brings the interval within ``tolerance``, or 2 % of the best.
 
-    ``refused`` are positions that cannot be measured (they failed, or nothing may be). With up to
-    nine candidates the set is the cheapest of all; with more, the first of one of two greedy orders
-    and the single cell after them that suffices cheapest. A wider tolerance never costs more.
+    ``refused`` are positions that cannot be measured. Of up to nine candidates the set is the
+    cheapest; of more, the first of one of two greedy orders, and the one cell after them that
+    suffices cheapest. A wider tolerance never costs more.
     """
     required = tuple([i for i in posterior.required if i not in refused])
     candidates = [i for i in posterior.unmeasured if i not in refused and i not in required]
@@ -93,15 +85,11 @@ def next_step(
 ) -> Step:
     """What to measure next: nothing when the interval suffices or nothing would help.
 
-    Unknown cells come alone, since the network cannot be judged without them; then the first
-    ``fraction`` of the plan (at least one cell), since what it teaches may make the rest needless.
-    ``network_s`` is the device time of measuring the network as a whole; None where it cannot be,
-    or was. Where every cell has a latency, it is measured instead of cells when that costs no more
-    than the cells that would be needed, or when no cells would do and it brings the interval
-    further, or at least off predictions. Cells of which nothing is known are measured in any case,
-    and where they are most of the network's work it is measured with them, since that costs little
-    more. ``network_anyway`` says that it is wanted besides the cells: the machine's composition has
-    still to be learned from whole networks.
+    Unknown cells come alone; then the first ``fraction`` of the plan, since what it teaches may
+    make the rest needless. ``network_s`` is the device time of measuring the network; None where it
+    cannot be, or was. It is measured instead of cells when it costs no more, or when no cells would
+    do and it brings the interval further, or at least off predictions; and beside unknown cells
+    that cost as much. ``network_anyway``: it is measured besides the cells, to compose by.
     """
     required = [i for i in posterior.required if i not in refused]
     unknown = tuple(i for i in required if posterior.priors[i].latency_us is None)
@@ -128,7 +116,7 @@ def next_step(
 class Projection:
     """The width of a network's interval once some of its cells are measured.
 
-    ``covariance`` is that of the cells' errors, ``reach`` that of each with the error of the sum.
+    ``reach`` is the covariance of each cell's error with that of the sum.
     """
 
     def __init__(
@@ -147,7 +135,6 @@ class Projection:
         return self.composition.half_width_shares(np.maximum(variances, 0.0), sum_us)
 
     def after(self, positions: tuple[int, ...]) -> Projection:
-        """The state once these cells are measured with the usual noise."""
         if not positions:
             return self
         seen = list(positions)
@@ -157,7 +144,6 @@ class Projection:
         return Projection(self.posterior, self.composition, covariance)
 
     def variance_after(self, positions: Sequence[int]) -> float:
-        """The variance once these cells are measured: quicker than the whole state."""
         if not positions:
             return self.variance
         seen = list(positions)
@@ -166,15 +152,13 @@ class Projection:
         return max(self.variance - known, 0.0)
 
     def observed(self, seen: list[int]) -> Matrix:
-        """Covariance of what measuring these cells would show."""
         return self.covariance[np.ix_(seen, seen)] + np.eye(len(seen)) * EXPECTED_NOISE_SHARE**2
 
     def costs_s(self, positions: Sequence[int]) -> Matrix:
-        """Device time of measuring each."""
         return np.array([self.posterior.priors[i].cost_s for i in positions])
 
     def gains(self, positions: Sequence[int]) -> Matrix:
-        """By how much measuring each alone would lower the variance."""
+        """How much measuring each alone would lower the variance."""
         seen = list(positions)
         own = self.covariance.diagonal()[seen] + EXPECTED_NOISE_SHARE**2
         return np.asarray(self.reach[seen] ** 2 / own)
@@ -223,9 +207,10 @@ def _greedy(state: Projection, candidates: Sequence[int], aim: float) -> Sequenc
 def _order(
     state: Projection, candidates: Sequence[int], costs: Matrix | None = None
 ) -> Iterator[tuple[int, Matrix]]:
-    """Every index of ``candidates``, the most worthwhile once those before it are measured first;
-    with ``costs`` by worth for the cost. Beside each what would be left of the variance if any
-    other was measured in its place."""
+    """Indices of ``candidates`` by worth, or worth for the cost, once those before are measured.
+
+    Beside each stands what would be left of the variance with any other in its place.
+    """
     seen = list(candidates)
     covariance = state.covariance[np.ix_(seen, seen)]
     reach, variance = state.reach[seen], state.variance

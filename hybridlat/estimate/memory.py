@@ -1,10 +1,8 @@
-"""What a network needs of a device's memory: weights, activations, and what the engine adds.
+"""The memory that a network needs: weights, activations, and what the engine adds.
 
-A tensor lives from the kernel that makes it to the last that reads it, in the order of the file
-(engines list branches anew in every session); the caller's inputs and outputs live throughout. A
-view is its source, and a kernel that changes elements one by one, or adds to an operand, writes
-over it where nobody else reads that. A concatenation that the engine eliminates is no kernel.
-Held against ONNX Runtime in experiments/memory.md.
+A tensor lives from the kernel that makes it to the last that reads it, in the order of the file;
+the caller's inputs and outputs live throughout. A view is its source, and a pointwise kernel writes
+over an operand that no other kernel reads. Held against ONNX Runtime in experiments/memory.md.
 """
 
 from __future__ import annotations
@@ -18,33 +16,31 @@ from operator import itemgetter
 from hybridlat.engines import registry
 from hybridlat.graph.cells import file_rank
 from hybridlat.graph.network import Lowered, Network, TensorType
-from hybridlat.graph.operators import KINDS, VIEWS, kind_of
+from hybridlat.graph.operators import KINDS, VIEWS, kind_of, named
 from hybridlat.model.family.shipped import FAMILY_OF
 from hybridlat.schema.device import Device
 from hybridlat.schema.memory import Memory
 from hybridlat.schema.target import Target
 
-_ELSEWHERE = frozenset({  # pointwise, and never written over an operand by ONNX Runtime
-    "BatchNormalization", "PRelu", "Gelu", "QuickGelu", "FastGelu", "BiasGelu",
-})  # fmt: skip
+# Pointwise operators that ONNX Runtime never writes over an operand.
+_ELSEWHERE = named("BatchNormalization PRelu Gelu QuickGelu FastGelu BiasGelu")
 _FLOATS = ("float32", "float16", "bfloat16")
 _ITEM_BYTES = {"fp16": 2, "bf16": 2, "amp": 2, "int8": 1}
 _MOST_BLOCKS = 3000
 _MIB = 1 << 20
-_ADDED = {"tensorrt": (200, 700), "torch": (400, 1000), "torch-compile": (400, 1000),
-          "onnxruntime": (20, 100)}  # fmt: skip
-"""MiB that a family of engines takes besides: its context, kernels and libraries. Whole processes
-of TensorRT 8.6 took 283 MiB on a T4 (github.com/NVIDIA/TensorRT/issues/3743); cuBLAS and cuDNN took
-423 MiB of 8.4 (issues/2217). A PyTorch process with one number in it took 723 MiB
-(discuss.pytorch.org/t/73021). ONNX Runtime: measured here (experiments/memory.md)."""
+_ADDED = {"tensorrt": (200, 700), "onnxruntime": (20, 100)}
+_ADDED |= dict.fromkeys(("torch", "torch-compile"), (400, 1000))
+"""MiB that engines take besides: context, kernels and libraries. Processes of TensorRT 8.6 took 283
+MiB on a T4 (github.com/NVIDIA/TensorRT/issues/3743), cuBLAS and cuDNN of 8.4 423 MiB (issues/2217),
+a PyTorch process 723 MiB (discuss.pytorch.org/t/73021); ONNX Runtime: experiments/memory.md."""
 _SYSTEM = (0.05, 0.2)
-"""Shares of a device's memory that are not the network's: of its own, and of a Jetson's, where the
-system has 0.3 to 1.5 of 4 GB (github.com/microsoft/onnxruntime/issues/4259)."""
+"""The system's share of a device's memory, and of a Jetson's: 0.3 to 1.5 of 4 GB there
+(github.com/microsoft/onnxruntime/issues/4259)."""
 
 
 @dataclass(eq=False)
 class _Block:
-    """Memory that tensors stand in, from one kernel to another; ``left`` are reads to come."""
+    """Memory of tensors, from one kernel to another; ``left`` are reads to come."""
 
     bytes: int
     begin: int
@@ -55,10 +51,9 @@ class _Block:
 def footprint(lowered: Lowered, target: Target) -> tuple[int, int]:
     """Bytes of a lowered network's weights, and of the activations that live at once.
 
-    Floats count as in the target's precision, unless its engine keeps that of the file; automatic
-    mixed precision holds weights twice. Under ONNX Runtime it is what that plans: a tensor takes
-    the block of a dead one of its shape, and blocks lie in one arena, each in the smallest gap that
-    holds it (its allocation_planner.cc and mem_pattern_planner.h).
+    Floats count as in the target's precision, unless its engine keeps that of the file. ONNX
+    Runtime gives a tensor the block of a dead one of its shape, and puts each block into the
+    smallest gap of an arena (its allocation_planner.cc and mem_pattern_planner.h).
     """
     rank, network = file_rank(lowered), lowered.network
     order = network.order_by(lambda i: (rank[i], i))
@@ -80,7 +75,7 @@ def footprint(lowered: Lowered, target: Target) -> tuple[int, int]:
 
 
 def memory_of(sizes: tuple[int, int], target: Target, device: Device | None) -> Memory:
-    """The memory of a network under a target's engine, held against that of its device."""
+    """The memory of a network under a target's engine, beside that of its device."""
     weights, activations = sizes
     added = _ADDED.get(FAMILY_OF.get(target.engine, target.engine))
     total = None
@@ -94,7 +89,6 @@ def memory_of(sizes: tuple[int, int], target: Target, device: Device | None) -> 
 
 
 def _blocks(network: Network, size: Callable[[TensorType], int], reuses: bool) -> list[_Block]:
-    """The blocks of memory that tensors stand in, by their beginning."""
     blocks: list[_Block] = []
     place: dict[str, _Block] = {}
     dead: defaultdict[TensorType | None, list[_Block]] = defaultdict(list)
@@ -132,7 +126,6 @@ def _blocks(network: Network, size: Callable[[TensorType], int], reuses: bool) -
 
 
 def _most_alive(blocks: Sequence[_Block]) -> int:
-    """The greatest sum of blocks that are needed at one time."""
     change: Counter[int] = Counter()
     for block in blocks:
         change[block.begin] += block.bytes

@@ -14,11 +14,10 @@ from hybridlat.engines import registry
 from hybridlat.engines.checks import check_of
 from hybridlat.errors import StoreError
 from hybridlat.estimate import gate
-from hybridlat.estimate.belief import Belief, MeasureNow, Request, cells_of
+from hybridlat.estimate.belief import Belief, MeasureNow, Request, cells_of, sums_of_runs
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE
 from hybridlat.estimate.compose.posterior import ErrorPosterior
-from hybridlat.estimate.compose.sums import sums_of_runs
 from hybridlat.estimate.compose.target_composition import (
     composition_of,
     is_calibrating,
@@ -46,12 +45,12 @@ MOST_NETWORK_RUNS = 3
 
 
 def estimate_network(request: Request, data: TargetData) -> Estimate:
-    """The estimate of one network from what is known of its target."""
+    """The estimate of one network by all that is known of its target."""
     return _estimate_of(request, data, belief_of(request, data))
 
 
 def belief_of(request: Request, data: TargetData) -> Belief:
-    """What is believed of a network in the end, once the gate has measured what it wants."""
+    """What is believed of a network once the gate has measured all that it needs."""
     data.refresh()
     belief = _first_belief(request, data)
     if request.measure is not None:
@@ -84,9 +83,10 @@ def _first_belief(request: Request, data: TargetData) -> Belief:
 
 
 def _whole_network(request: Request, data: TargetData) -> WholeLatency | None:
-    """What is recorded of the network here, which is not signed where nothing can be of it."""
+    """What is recorded of the network here; it is not signed where no network is."""
     partition = request.partition
-    return data.whole(partition.whole) if data.may_be_measured(partition) else None
+    may_be_measured = partition.network is None or data.given or data.networks
+    return data.whole(partition.whole) if may_be_measured else None
 
 
 def composition_for(data: TargetData, priors: CellPriors, confidence: float) -> Composition:
@@ -118,12 +118,12 @@ def _next_step(request: Request, data: TargetData, belief: Belief) -> gate.Step:
 def _measured(
     request: Request, measure: MeasureNow, data: TargetData, belief: Belief, step: gate.Step
 ) -> Belief:
-    wanted = [request.signatures[i] for i in step.positions]
-    measure(wanted, step.network)
-    records = data.known(wanted)
+    chosen = [request.signatures[i] for i in step.positions]
+    measure(chosen, step.network)
+    records = data.known(chosen)
     latencies: dict[int, tuple[float, float]] = {}
     failures = dict(belief.failures)
-    for i, signature in zip(step.positions, wanted, strict=True):
+    for i, signature in zip(step.positions, chosen, strict=True):
         record = records.get(signature)
         if record is None or record.latency_us is None:
             reason = record.failure if record else None
@@ -136,7 +136,7 @@ def _measured(
         composition=composition_for(data, belief.priors, request.confidence),
         posterior=belief.posterior.observe(latencies),
         failures=failures,
-        measured_now=belief.measured_now.union(wanted),
+        measured_now=belief.measured_now.union(chosen),
         network_runs=belief.network_runs + step.network,
     )
     if belief.priors.learns:
@@ -161,7 +161,8 @@ def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate
     if not within and exact is None and request.measure is None:
         refused = belief.failures.keys()
         plan = gate.plan(posterior, belief.composition, request.tolerance, refused)
-    wanted = () if plan is None else plan.positions
+        plan = plan if plan.positions else None
+    to_measure = () if plan is None or registry.refuses(data.target) else plan.positions
     any_latency = exact is not None or posterior.sum_us > 0
     low_us, high_us = interval.interval_us
     if exact is None:
@@ -189,9 +190,7 @@ def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate
         # Those of constants stand last.
         removed=tuple([names[i] for i in sorted(partition.removed, key=constants.__contains__)]),
         constants=len(constants),
-        to_measure=()
-        if registry.refuses(data.target)
-        else tuple([request.signatures[i] for i in wanted]),
+        to_measure=tuple([request.signatures[i] for i in to_measure]),
         tolerance=request.tolerance,
         tolerance_given=request.tolerance_given,
         structure=_structure(request, data) if request.describe else None,
@@ -209,7 +208,7 @@ def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate
         power_w=device.power_w if device else None,
         model=_model(data, belief),
     )
-    warnings = warnings_of(request, data, belief, estimate, load, plan if wanted else None)
+    warnings = warnings_of(request, data, belief, estimate, load, plan)
     return replace(estimate, warnings=warnings)
 
 
@@ -222,7 +221,7 @@ def _model(data: TargetData, belief: Belief) -> str:
 
 
 def _check(request: Request, data: TargetData, is_predicted: bool) -> tuple[str, str]:
-    """How to measure the same with the engine's own tool; what a plan measured is replayed."""
+    """How to measure the same with the engine's own tool."""
     shapes: Shapes = {}
     if request.sizes:
         network = request.partition.network or request.network()
@@ -234,11 +233,7 @@ def _check(request: Request, data: TargetData, is_predicted: bool) -> tuple[str,
 def _load_while_measured(
     data: TargetData, signatures: Sequence[str], cells: ErrorPosterior, whole: WholeLatency | None
 ) -> MachineLoad | None:
-    """How busy the machine was while what an answer rests on was measured; None if it was quiet.
-
-    An answer rests on the network itself, else on its cells: ``signatures``, in the order of the
-    posterior. Few cells that a busy machine measured are in their own intervals.
-    """
+    """How busy the machine was while the network, or much of its cells, was measured."""
     if whole is not None and whole.is_exact:
         return whole.load
     unsure = {

@@ -1,8 +1,7 @@
 """A network as cells of one target: what each is, how often and where it stands in the file.
 
-Asking an engine to lower a network costs tens of milliseconds; reading what it answered last time
-costs less than one. The partition is remembered, and cached in the store under a key of the file's
-structure, so networks that differ in names and weights alone share it.
+A partition is cached in the store under a key of the file's structure, since to lower a network
+costs tens of milliseconds. Networks that differ in names and weights alone share it.
 """
 
 from __future__ import annotations
@@ -57,12 +56,11 @@ class CellUse(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def count(self) -> int:
-        """How often the network holds the cell."""
         return len(self.places)
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """Positions in the file of all operators in any of the uses."""
+        """Positions in the file of all operators of all uses."""
         each = (sorted(itertools.chain(*place.kernels)) for place in self.places)
         return tuple(itertools.chain(*each))
 
@@ -70,15 +68,28 @@ class CellUse(msgspec.Struct, frozen=True, array_like=True):
 Runs = tuple[tuple[str, tuple[str, ...]], ...]
 
 
+class _Stored(msgspec.Struct, frozen=True, array_like=True):
+    """A partition in the store's cache; the store itself holds the signature texts."""
+
+    format: int
+    uses: tuple[CellUse, ...]
+    removed: tuple[int, ...]
+    batch: int
+    by: str
+    warnings: tuple[str, ...]
+    runs: Runs
+    hash: str
+    footprint: tuple[int, int]
+
+
 @dataclass(frozen=True)
 class Partition:
     """A network as cells: ``removed`` are positions of operators that the engine does not run.
 
-    ``runs`` are the signatures of runs that were cut on, each with those of its cells: such a run
-    was one cell once, and may be on record. ``texts`` are the signature texts of the cells, where
-    they are at hand. ``hash`` is that of the network itself where it has been signed, else
-    ``network`` is there to be signed: see ``whole``. ``footprint`` are the bytes of its weights and
-    of the activations that live at once on the target.
+    ``runs`` are signatures of runs that were one cell once and may be on record, each with its
+    cells. ``texts`` are signature texts of cells, where they are at hand. The network has its
+    ``hash``, or ``network`` is there to be signed: see ``whole``. ``footprint`` are the bytes of
+    its weights and of the activations that live at once.
     """
 
     uses: tuple[CellUse, ...]
@@ -87,41 +98,31 @@ class Partition:
     by: str
     warnings: tuple[str, ...] = ()
     runs: Runs = ()
-    texts: Mapping[str, str] = field(default_factory=dict)
     hash: str = ""
     footprint: tuple[int, int] = (0, 0)
+    texts: Mapping[str, str] = field(default_factory=dict)
     network: Network | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def whole(self) -> str:
-        """The hash of the network itself, under which its whole-network records lie.
-
-        To sign a network costs as much as to sign all its cells, so it is done when first needed.
-        """
+        """The hash of the network itself, under which its records lie; signed when needed."""
         return self.hash if self.network is None else sign(self.network).hash
 
     def signed(self) -> Partition:
-        """The same partition without its network, to be stored or sent."""
         return replace(self, hash=self.whole, network=None)
 
     def to_text(self) -> str:
-        """JSON for the store's cache; the store itself holds the signature texts."""
-        about = (self.batch, self.by, self.warnings, self.runs, self.whole, self.footprint)
-        return msgspec.json.encode((PARTITION_FORMAT, self.uses, self.removed, *about)).decode()
+        about = self.batch, self.by, self.warnings, self.runs, self.whole, self.footprint
+        stored = _Stored(PARTITION_FORMAT, self.uses, self.removed, *about)
+        return msgspec.json.encode(stored).decode()
 
     @classmethod
     def from_text(cls, text: str) -> Partition | None:
-        """Read ``to_text``; None for another format, and for what is damaged."""
-        # Format, fields, the hash of the network and its footprint.
-        body = wire.decode_or_none(
-            text,
-            tuple[int, tuple[CellUse, ...], tuple[int, ...], int, str, tuple[str, ...], Runs, str,
-                  tuple[int, int]],
-        )  # fmt: skip
-        if body is None or body[0] != PARTITION_FORMAT:
+        """Read ``to_text``; None for another format or a damaged one."""
+        stored = wire.decode_or_none(text, _Stored)
+        if stored is None or stored.format != PARTITION_FORMAT:
             return None
-        _, uses, removed, batch, by, warnings, runs, whole, sizes = body
-        return cls(uses, removed, batch, by, warnings, runs, hash=whole, footprint=sizes)
+        return cls(*msgspec.structs.astuple(stored)[1:])
 
 
 def partition_network(network: Network, lowered: Lowered, file_names: tuple[str, ...]) -> Partition:
@@ -166,16 +167,14 @@ def partition_network(network: Network, lowered: Lowered, file_names: tuple[str,
     gone = tuple(sorted({*range(len(file_names))}.difference(*kernels)))
     first = network.types[network.inputs[0]].shape if network.inputs else ()
     batch = first[0] if first else 1
-    return Partition(
-        uses, gone, batch, lowered.by, lowered.warnings, tuple(runs.items()), texts, network=network
-    )
+    about = batch, lowered.by, lowered.warnings, tuple(runs.items())
+    return Partition(uses, gone, *about, texts=texts, network=network)
 
 
 class Partitioner:
     """Splits files into cells for one target, as its engine fuses them.
 
-    ``lower`` asks the engine or applies its rules; ``identity`` names what its answers depend on,
-    so that nothing remembered outlives an engine's version or a change of its rules.
+    ``lower`` asks the engine or its rules; ``identity`` names what its answers depend on.
     """
 
     def __init__(
@@ -212,8 +211,7 @@ class Partitioner:
     def _ask(self, file: OnnxFile, batch: int | None, shapes: Shapes | None, key: str) -> Partition:
         network = file.network(batch, shapes)
         lowered = self._lower(network, self._target)
-        # What rules make of a network is found again sooner than made again, which pays for files;
-        # a search's candidates, which are none, would fill the store.
+        # A search's candidates, which are no files, would fill the store.
         keeps = not lowered.is_quick and bool(file.digest or not lowered.is_by_rules)
         partition = partition_network(network, lowered, file.facts.node_names)
         partition = replace(partition, footprint=footprint(lowered, self._target))
@@ -238,7 +236,7 @@ def _cached(store: Store, key: str, read: Callable[[str], T | None]) -> T | None
 
 
 def known_file(store: Store, digest: str) -> FileFacts | None:
-    """What the store's cache holds of the file with these bytes; None where it holds nothing."""
+    """The cached facts of the file with these bytes, if any."""
     return _cached(store, _file_key(digest), FileFacts.from_text)
 
 
@@ -247,7 +245,7 @@ def _file_key(digest: str) -> str:
 
 
 def keep_file(store: Store, file: OnnxFile) -> None:
-    """Cache what later processes need of a file, if its bytes have a digest and it is new."""
+    """Cache the facts of a new file whose bytes have a digest."""
     if not file.digest or file.known is not None:
         return
     try:

@@ -1,4 +1,4 @@
-"""What the cells of a network are made of, from their signatures, for reports to show."""
+"""The kernels that cells are made of, from their signatures, for reports."""
 
 from __future__ import annotations
 
@@ -36,13 +36,12 @@ def network_structure(
 ) -> Structure:
     """The structure of a network; ``texts`` are the signatures of the partition's uses, in order.
 
-    Operators that only make constants are named where a kernel has no others. ``device`` None is
-    an unknown one. ValueError for a text that is no signature.
+    Without ``device`` it is an unknown one. ValueError for a text that is no signature.
     """
     constants = file.facts.constant_nodes
 
     def shown(place: CellPlace) -> tuple[tuple[int, ...], ...]:
-        """The operators of each kernel; what is fused to it of constants goes without saying."""
+        """The operators of each kernel, those of constants where it has no others."""
         return tuple(
             tuple(n for n in kernel if n not in constants) or kernel for kernel in place.kernels
         )
@@ -51,10 +50,9 @@ def network_structure(
     for text, use in zip(texts, partition.uses, strict=True):
         kernels, works = _kernels(text), _works(text, device, precision)
         ops = ["+".join(file.facts.op_types[n] for n in kernel) for kernel in shown(use.places[0])]
-        cells.append(CellStructure(tuple(
-            replace(kernel, op=op or kernel.op, work=work)
-            for kernel, op, work in zip(kernels, ops, works, strict=True)
-        )))  # fmt: skip
+        described = zip(kernels, ops, works, strict=True)
+        named = [replace(kernel, op=op or kernel.op, work=work) for kernel, op, work in described]
+        cells.append(CellStructure(tuple(named)))
     names, parts = file.facts.node_names, [path.split(".") for path in file.facts.module_paths]
     # Without the modules that every path begins with (``gpu_0``, ``model``).
     outer = len(_shared([path[:-1] for path in parts if path != [""]]))
@@ -81,10 +79,10 @@ def _shared(paths: Sequence[Sequence[str]]) -> list[str]:
 
 
 def common_path(paths: Sequence[str]) -> str:
-    """The modules that all of the paths share, from the outside in; unknown ones do not count.
+    """The outer modules that all known paths share (``layer3.0``).
 
-    Where they share none, what their names begin with (``res4_1`` of ``res4_1_branch2a`` and
-    ``res4_1_branch2c``), else the first and the last: ``conv1…maxpool``.
+    Else the begin of their names (``res4_1`` of ``res4_1_branch2a`` and ``res4_1_branch2c``), else
+    the first and the last: ``conv1…maxpool``.
     """
     known = [path.split(".") for path in paths if path]
     if not known:
@@ -100,7 +98,7 @@ def common_path(paths: Sequence[str]) -> str:
 
 @lru_cache(maxsize=4096)
 def _kernels(text: str) -> tuple[Kernel, ...]:
-    """What a signature alone tells of each kernel; labels and work are the file's and device's."""
+    """The kernels of a signature, without labels and work."""
     network = signature_reading.read(text)
     maker = {out: i for i, node in enumerate(network.nodes) for out in node.outputs if out}
     cells = geometry([text])
@@ -138,10 +136,9 @@ def _kernels(text: str) -> tuple[Kernel, ...]:
 
 
 def _channels_last(network: Network) -> set[str]:
-    """Names of the images that lie with the channels last, in an engine that has both layouts.
+    """Names of the images with the channels last, in an engine that has both layouts.
 
-    Windows say how they read (``channels_last``, ``Nhwc…``) and transpositions what they turn;
-    anything else goes on in the layout of what it reads.
+    Windows (``channels_last``, ``Nhwc…``) and transpositions tell; others keep what they read.
     """
     last: set[str] = set()
     for node in network.nodes:
@@ -160,7 +157,6 @@ def _channels_last(network: Network) -> set[str]:
 
 
 def _channels_first(shape: tuple[int, ...], channels_last: bool) -> tuple[int, ...]:
-    """Sizes as people say them, whatever layout the engine keeps an image in."""
     return (shape[0], shape[-1], *shape[1:-1]) if channels_last and len(shape) == 4 else shape
 
 

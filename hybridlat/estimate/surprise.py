@@ -1,7 +1,4 @@
-"""Latencies of whole networks far from all that is believed of them: a wrong unit, perhaps.
-
-They are kept, since a surprise may be true, and named.
-"""
+"""Latencies of whole networks that are far from their estimates: a wrong unit, perhaps."""
 
 from __future__ import annotations
 
@@ -30,14 +27,17 @@ def surprise(data: TargetData, one: MeasuredNetwork, batch: int = 1) -> str:
     """``553 ms where 1.05 ms are expected; wrong unit?``, or nothing for a latency that is near.
 
     Far is ten times off the estimate, and far outside its interval. ``data`` must not know of the
-    latency yet. Nothing is far where a cell has no latency.
+    latency yet.
     """
     hashes = tuple(map(hash_of, one.texts))
-    texts = dict(zip(hashes, one.texts, strict=True))
     cells = NetworkCells(
-        hashes, one.counts, _CONFIDENCE, lambda: texts, lambda: one.copied_bytes,
+        hashes,
+        one.counts,
+        _CONFIDENCE,
+        lambda: dict(zip(hashes, one.texts, strict=True)),
+        lambda: one.copied_bytes,
         lambda: one.signature,
-    )  # fmt: skip
+    )
     priors = cell_priors(data, cells, can_measure=False)
     composition = composition_for(data, priors, _CONFIDENCE)
     posterior = composition.start(priors.cells, priors.block)

@@ -1,15 +1,11 @@
-"""The warnings of an estimate: what a reader must know besides its numbers, a sentence each.
-
-Only what one can act on, the worst first: what is wrong, why the interval is wide, and the command
-that would narrow it.
-"""
+"""The warnings of an estimate, the worst first: a sentence each, with the command that helps."""
 
 from __future__ import annotations
 
 import math
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from hybridlat.engines import device_sheets, registry
@@ -50,24 +46,24 @@ def warnings_of(
 ) -> tuple[EstimateWarning, ...]:
     """All warnings of an estimate.
 
-    ``load`` is how busy the machine was while it was measured, None if it was quiet; ``plan`` what
-    the gate would measure next, None where that would not help or nothing can.
+    ``load`` is that of the machine while it measured, unless it was quiet; ``plan`` what the gate
+    would measure next, if that helps.
     """
     return (
         *_of_missing_cells(request, data.target, estimate),
         *_of_measurements(request, data.target, belief, load),
-        *sentences("file", filter(_matters, request.partition.warnings)),
-        *sentences("model-unreadable", data.model_warnings),
+        *[sentence("file", text) for text in filter(_matters, request.partition.warnings)],
+        *[sentence("model-unreadable", text) for text in data.model_warnings],
         *([] if belief.exact is not None else _of_predictions(request, data, belief, estimate)),
         *_of_pace(data),
         *(_ways_to_measure(request, data.target, plan) if plan is not None else ()),
-    )  # fmt: skip
+    )
 
 
-def sentences(code: WarningCode, texts: Iterable[str], fix: str = "") -> list[EstimateWarning]:
-    """A warning for each text, which becomes a sentence."""
-    whole = [text if text.endswith((".", "?")) else f"{text}." for text in texts]
-    return [EstimateWarning(code, text[:1].upper() + text[1:], fix) for text in whole]
+def sentence(code: WarningCode, text: str, fix: str = "") -> EstimateWarning:
+    """A warning whose text is made a sentence."""
+    whole = text if text.endswith((".", "?")) else f"{text}."
+    return EstimateWarning(code, whole[:1].upper() + whole[1:], fix)
 
 
 def _matters(of_lowering: str) -> bool:
@@ -93,11 +89,11 @@ def _of_missing_cells(
     reasons = "; ".join(dict.fromkeys(cell.reason for cell in missing if cell.reason))
     why = f" ({reasons})" if reasons else ""
     rest = "" if estimate.latency_us is None else ", so the network takes longer than the others do"
-    yield from sentences("missing-cells", [f"{have} no latency{why}{rest}"])
+    yield sentence("missing-cells", f"{have} no latency{why}{rest}")
     if target.device not in device_sheets.names():
         fix = _command("predict", request, target, " --device-sheet FILE.toml")
         text = f"no data sheet describes {target.device}"
-        yield from sentences("no-data-sheet", [text], fix)
+        yield sentence("no-data-sheet", text, fix)
 
 
 def _of_measurements(
@@ -109,7 +105,7 @@ def _of_measurements(
     elif registry.can_measure(target):
         again = _command("predict", request, target, " --measure always")
     if load is not None:
-        yield from sentences("busy", [load.sentence], again)
+        yield sentence("busy", load.sentence, again)
     excess_share, exact = belief.disagreement, belief.exact
     if excess_share is not None and exact is not None and load is None:
         cells_us = exact.latency_us / (1 + excess_share)
@@ -117,7 +113,7 @@ def _of_measurements(
             f"the network took {latency_text(exact.latency_us)} as a whole and "
             f"{latency_text(cells_us)} by its cells, so one of the two was disturbed"
         )
-        yield from sentences("contradicted", [text], again)
+        yield sentence("contradicted", text, again)
 
 
 def _is_planned(target: Target) -> bool:
@@ -144,14 +140,14 @@ def _of_predictions(
     if strange:
         are = "1 cell is" if len(strange) == 1 else f"{len(strange)} cells are"
         text = f"{are} unlike all that was measured ({strange[0].reason})"
-        yield from sentences("unlike-known", [text])
+        yield sentence("unlike-known", text)
     if belief.whole is not None and not estimate.busy:
         text = f"a measurement of this network is used as a hint only ({belief.whole.basis})"
-        yield from sentences("network-hint", [text])
+        yield sentence("network-hint", text)
     yield from _of_physics(belief, estimate.latency_us)
     # The family, or another target that answered, is named as the cells' origin.
     if belief.priors.composition is None and not estimate.busy:
-        yield from sentences("uncalibrated", _of_interval(data))
+        yield from _of_interval(data)
     yield from _of_tolerance(request, estimate)
 
 
@@ -163,7 +159,7 @@ def _of_distance(
     if known is not None and not known[0] <= batch <= known[1]:
         there = str(known[0]) if known[0] == known[1] else f"{known[0]} – {known[1]}"
         text = f"the interval is wide because measurements are known at batch {there}, not {batch}"
-        yield from sentences("batch-outside", [text])
+        yield sentence("batch-outside", text)
         return
     typical = min((o.typical_share for o in origins if o.typical_share is not None), default=None)
     width = half_width_share(estimate.latency_us, estimate.interval_us)
@@ -172,64 +168,61 @@ def _of_distance(
             "the interval is wide because the kernels are unlike those of networks known here, "
             f"where ±{100 * typical:.0f} % is typical"
         )
-        yield from sentences("unlike-known", [text])
+        yield sentence("unlike-known", text)
 
 
-def _of_tolerance(request: Request, estimate: Estimate) -> list[EstimateWarning]:
+def _of_tolerance(request: Request, estimate: Estimate) -> Iterator[EstimateWarning]:
     width = half_width_share(estimate.latency_us, estimate.interval_us)
-    asked = request.measure is not None and request.tolerance_given
-    if not asked or estimate.within_tolerance or width is None or not estimate.supported:
-        return []
-    text = f"measuring more cells cannot narrow the interval below ±{100 * width:.1f} %"
-    return sentences("tolerance-out-of-reach", [text])
+    is_aimed = request.measure is not None and request.tolerance_given
+    if is_aimed and not estimate.within_tolerance and width is not None and estimate.supported:
+        text = f"measuring more cells cannot narrow the interval below ±{100 * width:.1f} %"
+        yield sentence("tolerance-out-of-reach", text)
 
 
-def _of_physics(belief: Belief, latency_us: float | None) -> list[EstimateWarning]:
+def _of_physics(belief: Belief, latency_us: float | None) -> Iterator[EstimateWarning]:
     if latency_us is None or not math.isfinite(latency_us):
-        return []
-    texts = []
+        return
     best_us, least_us = belief.priors.best_us, belief.priors.least_us
-    ratio = latency_us / best_us if best_us else 1.0
+    ratio, needs = latency_us / best_us if best_us else 1.0, ""
     if best_us and not 1 / MOST_RATIO <= ratio <= MOST_RATIO:
         times = f"{ratio:.0f} times" if ratio > 1 else f"only {100 * ratio:.2g} % of"
-        texts.append(
-            f"the estimate is {times} the {latency_text(best_us)} that the device needs by its "
-            "peak, bandwidth and launch time: do not rely on it without a measurement"
-        )
+        needs = f"{times} the {latency_text(best_us)} that the device needs by its peak, bandwidth "
+        needs += "and launch time"
     elif latency_us < least_us:
-        texts.append(
-            f"the estimate is below the {latency_text(least_us)} that the device needs by its peak "
-            "and bandwidth: do not rely on it without a measurement"
+        needs = (
+            f"below the {latency_text(least_us)} that the device needs by its peak and bandwidth"
         )
+    if needs:
+        text = f"the estimate is {needs}: do not rely on it without a measurement"
+        yield sentence("beyond-physics", text)
     if unknown := belief.priors.unknown_work:
         names = " and ".join(unknown[:_MOST_NAMED]) + " …" * (len(unknown) > _MOST_NAMED)
-        texts.append(
+        text = (
             f"how much {names} computes cannot be told from shapes: the estimate may be off by an "
             "order of magnitude"
         )
-    return sentences("beyond-physics", texts)
+        yield sentence("beyond-physics", text)
 
 
-def _of_interval(data: TargetData) -> list[str]:
-    """Where the interval comes from, unless it is from whole networks of this target."""
+def _of_interval(data: TargetData) -> Iterator[EstimateWarning]:
+    """Whose interval it is, unless whole networks of this target tell."""
     own = composition_of(data).networks
-    if own_composition(data) is not None or own >= ENOUGH_NETWORKS:
-        return []
-    lender, _ = lent_composition(data)
-    lent = f"the interval of {lender}, widened" if lender else "a first guess"
-    networks = {0: "no whole network", 1: "1 whole network"}.get(own, f"{own} whole networks")
-    return [f"the interval rests on {lent}, with {networks} measured on {data.target} yet"]
+    if own_composition(data) is None and own < ENOUGH_NETWORKS:
+        lender, _ = lent_composition(data)
+        lent = f"the interval of {lender}, widened" if lender else "a first guess"
+        networks = {0: "no whole network", 1: "1 whole network"}.get(own, f"{own} whole networks")
+        text = f"the interval rests on {lent}, with {networks} measured on {data.target} yet"
+        yield sentence("uncalibrated", text)
 
 
-def _of_pace(data: TargetData) -> list[EstimateWarning]:
+def _of_pace(data: TargetData) -> Iterator[EstimateWarning]:
     drift = pace_drift(data)
-    if drift.share <= LARGE_SHARE:
-        return []
-    text = (
-        f"this machine's pace varies by ±{100 * drift.share:.0f} % from run to run, which the "
-        "interval includes"
-    )
-    return sentences("pace", [text])
+    if drift.share > LARGE_SHARE:
+        percent = f"±{100 * drift.share:.0f} %"
+        text = (
+            f"this machine's pace varies by {percent} from run to run, which the interval includes"
+        )
+        yield sentence("pace", text)
 
 
 def _ways_to_measure(
@@ -240,7 +233,7 @@ def _ways_to_measure(
         at = f" at {target.precision}" if registry.refuses(target) else ""
         text = f"nothing measures {target.engine}{at} yet: import timings of your own"
         fix = f"hybridlat import TABLE.csv --nets DIR --target {target}"
-        yield from sentences("cannot-measure", [text], fix)
+        yield sentence("cannot-measure", text, fix)
         return
     count = len(plan.positions)
     cells = "1 cell" if count == 1 else f"{count} cells"
@@ -252,12 +245,12 @@ def _ways_to_measure(
     if boards:
         text = f"measuring {cells} over ssh, {cost}, {narrower}"
         fix = _command("measure", request, target, " --host USER@HOST")
-        yield from sentences("to-measure", [text], fix)
+        yield sentence("to-measure", text, fix)
         folder = _command("plan", request, target, " -o plan")
-        yield from sentences("plan", ["or take a folder there and run it"], folder)
+        yield sentence("plan", "or take a folder there and run it", folder)
     elif here and request.why_not != SWITCHED_OFF:
-        yield from sentences("cannot-measure", [f"nothing was measured: {request.why_not}"])
+        yield sentence("cannot-measure", f"nothing was measured: {request.why_not}")
     else:
         there = "" if here else f" on {target.device}"
         text = f"measuring {cells}{there}, {cost}, {narrower}"
-        yield from sentences("to-measure", [text], _command("predict", request, target))
+        yield sentence("to-measure", text, _command("predict", request, target))

@@ -1,7 +1,8 @@
-"""A CPU that is known, of which nothing is that helps."""
+"""Devices that are known, and the numbers of estimates that have them."""
 
 from __future__ import annotations
 
+from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
@@ -12,3 +13,9 @@ def make_known(device: str, store: str) -> None:
     target = Target(device, "openvino-2024.1", "fp32", 1)
     with Store(store) as opened:
         opened.add([Measurement(target, "0" * 32, "cell", 1.0, 0.01)])
+
+
+def ends(estimate: Estimate) -> tuple[float, float, float]:
+    """The lower end, the latency and the upper end, in µs."""
+    assert estimate.latency_us is not None and estimate.interval_us is not None
+    return estimate.interval_us[0], estimate.latency_us, estimate.interval_us[1]

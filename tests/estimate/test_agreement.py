@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from hybridlat import Predictor
+from hybridlat import Predictor, predict
 from hybridlat.cli import main as cli
 from hybridlat.engines import registry
 from hybridlat.engines.host import PROC_VARIABLE, usable_cores
@@ -27,6 +27,7 @@ from hybridlat.report.units import why_untrusted
 from hybridlat.schema.measurement import KINDS, Kind, MachineLoad, Measurement, load_of
 from hybridlat.schema.target import Target
 from hybridlat.store import LatencyStats, Store, packs
+from tests.estimate.known import ends
 from tests.estimate.test_whole_networks import TARGET, network_of
 from tests.fakes.fake_backend import FAKE, QUICK
 from tests.networks import NETS
@@ -90,22 +91,19 @@ def test_the_estimate_says_so_and_the_machine_learns_nothing_of_it(
                 predictor.predict(to_onnx(network_of(channels), seed=1))
         before = predictor.predict(data)
     assert not any("disturbed" in warning for warning in map(str, before.warnings))
-    assert before.latency_us is not None
+    hash_ = sign(load(data).network(None, None)).hash
     with Store(url) as opened:
-        own = list(
-            opened.measurements(TARGET, "network", sign(load(data).network(None, None)).hash)
-        )
+        own = list(opened.measurements(TARGET, "network", hash_))
     slow = f"sqlite:///{tmp_path / 'slow.db'}"
     with Store(url) as opened, Store(slow) as other:
-        others = [r for r in opened.measurements(TARGET) if r.id not in {o.id for o in own}]
-        other.add(
-            [*others, *(structs.replace(r, latency_us=1.89 * (r.latency_us or 0.0)) for r in own)]
-        )
+        for record in opened.measurements(TARGET):
+            slower_us = 1.89 * (record.latency_us or 0.0)
+            is_own = record.id in {one.id for one in own}
+            other.add([structs.replace(record, latency_us=slower_us) if is_own else record])
         other.add_breakdowns(list(opened.breakdowns(TARGET)))
         networks = composition_of(TargetData(TARGET, other)).networks
     assert networks == (0 if first else 3)
-    with Predictor(FAKE, store=slow, measure="never", tolerance=0.99) as predictor:
-        after = predictor.predict(data)
+    after = predict(data, FAKE, store=slow, measure="never", tolerance=0.99)
     assert after.source == "measured"
     [warning] = [w for w in after.warnings if w.code == "contradicted"]
     assert "as a whole" in warning.text and warning.fix.endswith("--measure always")
@@ -114,9 +112,8 @@ def test_the_estimate_says_so_and_the_machine_learns_nothing_of_it(
     assert sum(c.share for c in after.cells) == pytest.approx(1.0)
     # Nobody knows which of the two is right: both are in the interval, and neither is trusted.
     assert after.contradicted and not after.trusted and not after.within_tolerance
-    assert after.interval_us is not None and after.latency_us is not None
-    low_us, high_us = after.interval_us
-    assert low_us <= before.latency_us < 1.5 * before.latency_us < after.latency_us <= high_us
+    before_us, (low_us, latency_us, high_us) = ends(before)[1], ends(after)
+    assert low_us <= before_us < 1.5 * before_us < latency_us <= high_us
     assert "contradict each other" in why_untrusted(after)
     # Where measuring is allowed the network is measured again, and the quicker runs outvote it.
     with Predictor(FAKE, store=slow, settings=QUICK) as predictor:
@@ -148,17 +145,16 @@ def test_a_busy_machine_is_named_and_what_it_measured_is_outweighed(
         assert estimate.busy and not estimate.trusted and not estimate.within_tolerance
         assert why_untrusted(estimate) == "the machine was busy while measuring"
         [warning] = [w for w in map(str, estimate.warnings) if "busy" in w]
-        assert (
-            f"({5 * usable_cores():.1f} other tasks on" in warning and "when it is idle" in warning
-        )
+        assert f"({5 * usable_cores():.1f} other tasks on" in warning
+        assert "when it is idle" in warning
     with Store(url) as opened:
         records = list(opened.measurements(TARGET))
         data = TargetData(TARGET, opened)
         assert all(load_of(record.environment) for record in records)
         # It taught the machine nothing, and later answers from its records say the same.
         assert pace_drift(data) == PaceDrift() and composition_of(data).networks == 0
-    with Predictor(FAKE, store=url, measure="never") as predictor:
-        assert any("busy" in warning for warning in map(str, predictor.predict(files[0]).warnings))
+    later = predict(files[0], FAKE, store=url, measure="never")
+    assert any("busy" in warning for warning in map(str, later.warnings))
     monkeypatch.setenv(PROC_VARIABLE, busy_proc(tmp_path / "proc", 1))
     with Predictor(FAKE, store=url, settings=QUICK) as predictor:
         quiet = [predictor.predict(file) for file in files]
@@ -186,16 +182,12 @@ def test_a_pack_outweighs_what_a_busy_machine_measured(monkeypatch: pytest.Monke
     known = {"busy": "0" * 32, "quiet": "1" * 32}
     with Store("sqlite://") as store:
         for kind in KINDS[:2]:
-            store.add([
-                Measurement(TARGET, known["busy"], kind, 190.0, 0.5, environment=busy),
-                Measurement(TARGET, known["quiet"], kind, 101.0, 0.02),
-            ])  # fmt: skip
+            store.add([Measurement(TARGET, known["busy"], kind, 190.0, 0.5, environment=busy)])
+            store.add([Measurement(TARGET, known["quiet"], kind, 101.0, 0.02)])
         data = TargetData(TARGET, store)
         cells = data.known(known.values())
         wholes = {name: data.whole(hash_) for name, hash_ in known.items()}
-    assert {hash_: stats.latency_us for hash_, stats in cells.items()} == {
-        known["busy"]: 100.0, known["quiet"]: 101.0,
-    }  # fmt: skip
+    assert [cells[hash_].latency_us for hash_ in known.values()] == [100.0, 101.0]
     assert wholes["busy"] is not None and wholes["quiet"] is not None
     assert (wholes["busy"].latency_us, wholes["quiet"].latency_us) == (100.0, 101.0)
     assert wholes["busy"].is_exact and wholes["busy"].load is None
@@ -217,8 +209,8 @@ def test_any_latency_outweighs_a_failure_and_no_failure_anything(
 
 def test_nobody_is_sent_to_measure_what_the_engine_refuses(tmp_path: Path) -> None:
     def asked(target: str) -> tuple[list[str], bool]:
-        with Predictor(target, store=str(tmp_path / "s.db"), measure="never") as predictor:
-            estimate = predictor.predict(NETS / "squeezenet.onnx", batch=2)
+        path, store = NETS / "squeezenet.onnx", str(tmp_path / "s.db")
+        estimate = predict(path, target, store=store, measure="never", batch=2)
         # Why this machine cannot measure a GPU that it does not have is nothing to act on.
         assert "driver" not in str(estimate.warnings) and "MaxPool" not in str(estimate.warnings)
         return [w.fix for w in estimate.warnings if w.fix], bool(estimate.to_measure)
@@ -227,16 +219,13 @@ def test_nobody_is_sent_to_measure_what_the_engine_refuses(tmp_path: Path) -> No
     assert fix.startswith("hybridlat import TABLE.csv") and not wanted
     fixes, wanted = asked("l4/tensorrt/fp16")
     name = f"{NETS / 'squeezenet.onnx'} --batch 2 --target l4/tensorrt/fp16"
-    assert wanted and fixes == [
-        f"hybridlat measure {name} --host USER@HOST", f"hybridlat plan {name} -o plan",
-    ]  # fmt: skip
+    measuring, planning = f"measure {name} --host USER@HOST", f"plan {name} -o plan"
+    assert wanted and fixes == [f"hybridlat {measuring}", f"hybridlat {planning}"]
     for words in fixes:
         context = cli.app.make_context("hybridlat", words.split()[1:2], resilient_parsing=True)
         command = cli.app.get_command(context, words.split()[1])
         assert command is not None
         known = {option for parameter in command.params for option in parameter.opts}
         assert {word for word in words.split() if word.startswith("-")} <= known
-    can = {
-        t: registry.can_measure(Target.parse(t)) for t in ("a/onnxruntime/int8/1t", "a/torch/fp32")
-    }
-    assert can == {"a/onnxruntime/int8/1t": True, "a/torch/fp32": False}
+    assert registry.can_measure(Target.parse("a/onnxruntime/int8/1t"))
+    assert not registry.can_measure(Target.parse("a/torch/fp32"))

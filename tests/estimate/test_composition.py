@@ -22,11 +22,7 @@ from hybridlat.estimate.calibration import (
 )
 from hybridlat.estimate.compose.composition import Composition, student_quantile
 from hybridlat.estimate.compose.fitting import fit_constants
-from hybridlat.estimate.compose.machine import (
-    BORROWING_SHARE,
-    SummedNetwork,
-    machine_composition,
-)
+from hybridlat.estimate.compose.machine import BORROWING_SHARE, SummedNetwork, machine_composition
 from hybridlat.estimate.compose.posterior import CellPrior, Correlation
 from hybridlat.model.conformal import normal_quantile
 from tests.graph.made_networks import make_network

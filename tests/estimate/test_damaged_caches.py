@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat import Predictor
+from hybridlat import predict
 from hybridlat.estimate.lookup.models import keep_device, known_device
 from hybridlat.estimate.partition import PARTITION_FORMAT
 from hybridlat.onnx_io.facts import FACTS_FORMAT
@@ -33,14 +33,12 @@ def test_a_file_is_answered_though_all_that_is_cached_of_it_is_damaged(
 ) -> None:
     path, latencies = tmp_path / "s.db", []
     for _ in range(2):
-        with Predictor(TARGET, store=str(path), measure="never") as predictor:
-            latencies.append(predictor.predict(NET).latency_us)
+        latencies.append(predict(NET, TARGET, store=str(path), measure="never").latency_us)
         whole = texts(path)
         assert len(whole) == 2
         with sqlite3.connect(path) as connection:
             connection.execute(f"UPDATE cache SET text = {damage}")
-    with Predictor(TARGET, store=str(path), measure="never") as predictor:
-        latencies.append(predictor.predict(NET).latency_us)
+    latencies.append(predict(NET, TARGET, store=str(path), measure="never").latency_us)
     assert len(set(latencies)) == 1
     assert texts(path) == whole  # made again
 

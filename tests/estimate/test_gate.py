@@ -12,10 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridlat.estimate import gate
-from hybridlat.estimate.calibration import (
-    HeldOutNetwork,
-    fit_composition,
-)
+from hybridlat.estimate.calibration import HeldOutNetwork, fit_composition
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.posterior import ErrorPosterior
 from tests.graph.made_networks import TRUE, make_network
@@ -50,10 +47,8 @@ def test_never_exceeds_the_tolerance(seed: int, cells: int, tolerance: float) ->
 @given(st.integers(0, 10_000), st.integers(2, 22))
 def test_a_wider_tolerance_never_costs_more(seed: int, cells: int) -> None:
     posterior = COMPOSITION.start(make_network(seed, cells).cells)
-    costs = [
-        gate.plan(posterior, COMPOSITION, t).cost_s
-        for t in (0.0, 0.02, 0.03, 0.05, 0.08, 0.15, 0.5)
-    ]
+    tolerances = (0.0, 0.02, 0.03, 0.05, 0.08, 0.15, 0.5)
+    costs = [gate.plan(posterior, COMPOSITION, tolerance).cost_s for tolerance in tolerances]
     assert costs == sorted(costs, reverse=True)
 
 
@@ -88,13 +83,11 @@ def test_unknown_and_untrusted_cells_are_always_measured(
     seed: int, strange: set[int], unknown: bool
 ) -> None:
     network = make_network(seed, cells=12)
-    cells = tuple(
-        replace(c, trusted=False, latency_us=None if unknown else c.latency_us)
-        if i in strange
-        else c
-        for i, c in enumerate(network.cells)
-    )
-    network = replace(network, cells=cells)
+    cells = list(network.cells)
+    for i in strange:
+        latency_us = None if unknown else cells[i].latency_us
+        cells[i] = replace(cells[i], trusted=False, latency_us=latency_us)
+    network = replace(network, cells=tuple(cells))
     posterior = COMPOSITION.start(cells)
     assert strange <= set(gate.next_step(posterior, COMPOSITION, tolerance=10.0).positions)
     done = _run(network, tolerance=10.0)
@@ -113,9 +106,8 @@ def test_out_of_reach_comes_as_near_as_it_can() -> None:
     posterior = COMPOSITION.start(make_network(4, cells=14).cells)
     chosen = gate.plan(posterior, COMPOSITION, tolerance=0.001)
     assert chosen.half_width_share > 0.001
-    everything = posterior.observe(
-        {i: (c.latency_us or 0, 0.01) for i, c in enumerate(posterior.priors)}
-    )
+    known = {i: (cell.latency_us or 0, 0.01) for i, cell in enumerate(posterior.priors)}
+    everything = posterior.observe(known)
     best = COMPOSITION.interval(everything).half_width_share
     assert chosen.half_width_share <= best * 1.03
 
@@ -127,10 +119,8 @@ def test_a_surer_answer_never_costs_less(
 ) -> None:
     composition = _calibrated(networks)
     posterior = composition.start(make_network(seed, cells).cells)
-    costs = [
-        gate.plan(posterior, composition.at(c), tolerance).cost_s
-        for c in (0.3, 0.5, 0.8, 0.9, 0.99, 0.999)
-    ]
+    surer = map(composition.at, (0.3, 0.5, 0.8, 0.9, 0.99, 0.999))
+    costs = [gate.plan(posterior, one, tolerance).cost_s for one in surer]
     assert costs == sorted(costs)
 
 
@@ -152,12 +142,12 @@ def test_the_network_is_measured_whole_exactly_where_that_is_cheaper(
     seed: int, cells: int, tolerance: float, cost_s: float
 ) -> None:
     network = make_network(seed, cells)
-    found = gate.plan(COMPOSITION.start(network.cells), COMPOSITION, tolerance)
+    plan = gate.plan(COMPOSITION.start(network.cells), COMPOSITION, tolerance)
     step = _step(network, tolerance, cost_s)
-    if not found.positions:
+    if not plan.positions:
         assert not step
-    elif found.half_width_share <= tolerance:
-        assert step.network is (cost_s <= found.cost_s)
+    elif plan.half_width_share <= tolerance:
+        assert step.network is (cost_s <= plan.cost_s)
         assert step.network is not bool(step.positions)
     else:
         assert step.network  # no cells would do, and it comes nearer than they
@@ -165,9 +155,8 @@ def test_the_network_is_measured_whole_exactly_where_that_is_cheaper(
 
 def test_cells_of_which_nothing_is_known_are_measured_with_the_network_or_without() -> None:
     network = make_network(3, cells=10)
-    blank = replace(
-        network, cells=tuple(replace(c, latency_us=None, trusted=False) for c in network.cells)
-    )
+    cells = [replace(cell, latency_us=None, trusted=False) for cell in network.cells]
+    blank = replace(network, cells=tuple(cells))
     assert _step(blank, 0.05, cost_s=0.1) == gate.Step(tuple(range(10)), True)
     assert _step(blank, 0.05, cost_s=1e6) == gate.Step(tuple(range(10)), False)
     assert _step(blank, 0.05, cost_s=1e6, anyway=True).network

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from hybridlat import Predictor
+from hybridlat import predict
 from hybridlat.engines import device_sheets
 from hybridlat.estimate import memory
 from hybridlat.estimate.memory import memory_of
@@ -64,12 +64,10 @@ def test_floats_count_as_in_the_precision(
 def test_a_block_of_the_shape_is_taken_again_and_gaps_are_filled() -> None:
     """Small, large, small: the third takes the first's block; the fourth fits no gap of one map."""
     b = NetworkBuilder()
-    small, large = (1, 8, 16, 16), (1, 16, 16, 16)
-    x = b.conv(b.conv(b.conv(b.input(small), 8), 16), 8)
+    x = b.conv(b.conv(b.conv(b.input((1, 8, 16, 16)), 8), 16), 8)
     y = b.conv(x, 16)
-    network = b.network(b.op("Sigmoid", [b.op("Concat", [x, y], (1, 24, 16, 16), 13)],
-                             (1, 24, 16, 16), 13))  # fmt: skip
-    assert large == b.shape(y)
+    both = (1, 24, 16, 16)
+    network = b.network(b.op("Sigmoid", [b.op("Concat", [x, y], both, 13)], both, 13))
     callers = MAP + 3 * MAP
     assert footprint(network, TRT)[1] == callers + 6 * MAP
     assert footprint(network, ORT)[1] == callers + 6 * MAP
@@ -99,11 +97,10 @@ def test_jetsons_share_their_memory_and_only_they() -> None:
 
 
 def test_an_estimate_has_it_also_where_the_partition_is_cached(tmp_path: Path) -> None:
-    found = []
-    for _ in range(2):
-        with Predictor("epyc-26-2/onnxruntime-1.31/fp32/1t", store=f"sqlite:///{tmp_path}/s.db",
-                       measure="never") as predictor:  # fmt: skip
-            found.append(predictor.predict(ROOT / "data/nets/squeezenet.onnx").memory)
-    assert found[0] == found[1] and found[0] is not None
-    assert found[0].weights_bytes == pytest.approx(4_958_400, rel=0.02)
-    assert found[0].activations_bytes > 3_928_576  # planned by ONNX Runtime, without the caller's
+    path, target = ROOT / "data/nets/squeezenet.onnx", "epyc-26-2/onnxruntime-1.31/fp32/1t"
+    first, again = (
+        predict(path, target, store=f"{tmp_path}/s.db", measure="never").memory for _ in range(2)
+    )
+    assert first == again and first is not None
+    assert first.weights_bytes == pytest.approx(4_958_400, rel=0.02)
+    assert first.activations_bytes > 3_928_576  # planned by ONNX Runtime, without the caller's

@@ -9,9 +9,12 @@ import onnx
 import pytest
 
 from hybridlat import Predictor, onnx_io, predict
-from hybridlat.estimate.structure import common_path
+from hybridlat.estimate.structure import _kernels, common_path
+from hybridlat.model.geometry import geometry
+from hybridlat.report.cell_texts import what_text
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
+from hybridlat.schema.structure import CellStructure
 from tests.estimate.known import make_known
 from tests.networks import NETS
 
@@ -83,8 +86,8 @@ def test_nothing_is_said_of_a_device_that_nobody_described(tmp_path: Path) -> No
 
 def test_a_sheet_given_for_the_device_is_its_roof(tmp_path: Path) -> None:
     sheet = Device("mine", "gpu", {"fp32": 1e13, "fp16": 4e13}, 1e12, 40, 1e9, launch_us=3.0)
-    with Predictor("mine/tensorrt/fp16", store=str(tmp_path / "s.db"), measure="never",
-                   device=sheet) as predictor:  # fmt: skip
+    store = str(tmp_path / "s.db")
+    with Predictor("mine/tensorrt/fp16", store=store, measure="never", device=sheet) as predictor:
         structure = predictor.predict(NETS / "resnet18.onnx", describe=True).structure
     assert structure is not None and structure.roofs is not None
     assert structure.roofs.peak_flop_per_s == 4e13
@@ -196,12 +199,9 @@ def test_weights_what_makes_them_and_shapes_are_constants() -> None:
         y = Relu(p)
     }"""
     )
-    file = onnx_io.load(model)
-    assert {file.facts.op_types[i] for i in file.facts.constant_nodes} == {
-        "ConstantOfShape",
-        "Mul",
-        "Shape",
-    }
+    facts = onnx_io.load(model).facts
+    constants = {facts.op_types[i] for i in facts.constant_nodes}
+    assert constants == {"ConstantOfShape", "Mul", "Shape"}
 
 
 def test_what_is_removed_and_no_constant_is_no_warning(tmp_path: Path) -> None:
@@ -212,3 +212,35 @@ def test_what_is_removed_and_no_constant_is_no_warning(tmp_path: Path) -> None:
     estimate = predict(model, L4, store=str(tmp_path / "s.db"), measure="never")
     assert len(estimate.removed) == 9 and estimate.constants == 0
     assert not any("Identity" in warning for warning in map(str, estimate.warnings))
+
+
+# ---- layouts -------------------------------------------------------------------------------------
+
+# Turned round for an operator that has no quantised kernel, and back.
+TURNED = """hybridlat-signature 2
+input 0 uint8:1x56x48x32
+node com.microsoft::QLinearConv@1 \
+(0 float32: uint8: int8:32x32x3x3 float32: int8: float32: uint8:) -> (1:uint8:1x56x48x32) \
+{"auto_pad":"NOTSET","channels_last":1,"group":1,"kernel_shape":[3,3],"pads":[1,1,1,1]}
+node Transpose@13 (1) -> (2:uint8:1x32x56x48) {"perm":[0,3,1,2]}
+node Celu@12 (2) -> (3:uint8:1x32x56x48) {}
+node Transpose@13 (3) -> (4:uint8:1x56x48x32) {"perm":[0,2,3,1]}
+output 4
+context small
+"""
+
+
+def test_what_is_turned_back_within_a_cell_is_said_with_the_channels_first() -> None:
+    kernels = _kernels(TURNED)
+    assert what_text(CellStructure(kernels)) == "32, 3×3, 56×48 int8"
+    assert {kernel.output_shape for kernel in kernels} == {(1, 32, 56, 48)}
+
+
+def test_scales_are_no_sum_and_no_bias_of_a_quantised_convolution() -> None:
+    plain = geometry([TURNED])
+    assert plain.column("has_add")[0] == plain.column("has_bias")[0] == 0
+    assert geometry([TURNED.replace("float32:", "float32:32")]).column("has_bias")[0] == 0
+    biased = TURNED.replace("uint8:) ->", "uint8: int32:32) ->")
+    assert geometry([biased]).column("has_bias")[0] == 1
+    sizes = [int(plain.column(name)[0]) for name in ("c_in", "h_in", "w_in", "c_out", "h_out")]
+    assert sizes == [32, 56, 48, 32, 56]

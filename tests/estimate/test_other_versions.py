@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat import Predictor
+from hybridlat import Predictor, predict
 from hybridlat.engines import registry
 from hybridlat.estimate.lookup.target_data import TargetData, relatives_of
 from hybridlat.estimate.lookup.whole_networks import measured_networks
@@ -25,6 +25,7 @@ from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from hybridlat.store.packs import packs_for
+from tests.estimate.known import ends
 from tests.networks import NETS, Builder, residual_block
 
 VERSIONED, PLAIN = "orin-agx/tensorrt-8.6/fp16", "orin-agx/tensorrt/fp16"
@@ -32,22 +33,13 @@ CELL_US = 700.0  # far from what any law would say of these
 
 
 def asked(folder: Path, target: str, channels: int = 64) -> Estimate:
-    exactly, store = Target.parse(target), str(folder / "s.db")
-    with Predictor(exactly, store=store, measure="never", tolerance=0.99) as predictor:
-        return predictor.predict(to_onnx(residual_block(channels=channels), seed=1))
+    network, exactly = to_onnx(residual_block(channels=channels), seed=1), Target.parse(target)
+    return predict(network, exactly, store=str(folder / "s.db"), measure="never", tolerance=0.99)
 
 
-def keep_cells(folder: Path, target: str, latency_us: float = CELL_US) -> Estimate:
-    """Measure every cell of the network on a target, says the store; what was said before that."""
-    before = asked(folder, target)
-    with Store(folder / "s.db") as store:
-        store.add(
-            [
-                Measurement(Target.parse(target), cell.signature, "cell", latency_us, 0.01)
-                for cell in before.cells
-            ]
-        )
-    return before
+def log_width(estimate: Estimate) -> float:
+    low_us, _, high_us = ends(estimate)
+    return math.log(high_us / low_us) / 2
 
 
 def read(folder: Path, channels: int = 64) -> Network:
@@ -66,20 +58,19 @@ def signed(network: Network, target: Target) -> list[Signature]:
 def test_cells_of_another_version_answer_and_say_so(
     known: str, wanted: str, tmp_path: Path
 ) -> None:
-    keep_cells(tmp_path, known)
+    signatures = [cell.signature for cell in asked(tmp_path, known).cells]
+    with Store(tmp_path / "s.db") as store:
+        store.add(Measurement(Target.parse(known), s, "cell", CELL_US, 0.01) for s in signatures)
     there, here = asked(tmp_path, known), asked(tmp_path, wanted)
     assert here.supported and {cell.source for cell in here.cells} == {"predicted"}
     reasons = {cell.reason for cell in here.cells}
     assert reasons == {f"measured as {known}: another version of the engine"}
     assert [cell.latency_us for cell in here.cells] == pytest.approx([CELL_US] * len(here.cells))
     assert any(known in warning for warning in map(str, here.warnings))
-    assert here.interval_us is not None and there.interval_us is not None
-    width = math.log(here.interval_us[1] / here.interval_us[0]) / 2
-    assert width > 2 * math.log(there.interval_us[1] / there.interval_us[0]) / 2
+    width = log_width(here)
+    assert width > 2 * log_width(there)
     spread = math.hypot(RATIOS["version", ""].spread, 0.01)
-    nothing_known = asked(tmp_path / "empty", wanted).interval_us
-    assert nothing_known is not None
-    family = math.log(nothing_known[1] / nothing_known[0]) / 2  # which answers for the host still
+    family = log_width(asked(tmp_path / "empty", wanted))  # which answers for the host still
     of_cells = here.sum_of_cells_us / (here.latency_us or math.nan)
     expected = of_cells * normal_quantile(0.9) * spread + (1 - of_cells) * family
     assert width == pytest.approx(expected, rel=0.01)
@@ -91,9 +82,8 @@ def test_the_model_of_another_version_answers_for_every_cell_without_a_record(
     net = Builder("net")
     x = net.relu(net.conv(net.input((1, 3, 64, 64)), 64))
     x = net.relu(net.conv(x, 9000, kernel=9))  # far from all that the model was trained on
-    target = "epyc-26-2/onnxruntime-2.0/fp32/1t"
-    with Predictor(target, store=str(tmp_path / "s.db"), measure="never") as predictor:
-        estimate = predictor.predict(to_onnx(net.network(x), seed=1))
+    network, target = to_onnx(net.network(x), seed=1), "epyc-26-2/onnxruntime-2.0/fp32/1t"
+    estimate = predict(network, target, store=str(tmp_path / "s.db"), measure="never")
     assert estimate.supported and estimate.interval_us is not None
     strange = [cell for cell in estimate.cells if not cell.trusted]
     assert strange and estimate.trusted and not replace(estimate, tolerance_given=True).trusted
@@ -112,9 +102,9 @@ def test_the_pack_of_a_machine_tells_of_the_next_version_and_the_one_before(
         estimates = [predictor.predict(NETS / f"{n}.onnx") for n in ("ghostnet_100", "resnet18")]
     for estimate in estimates:
         assert estimate.supported and all("onnxruntime-1.31" in c.reason for c in estimate.cells)
-        assert estimate.latency_us is not None and estimate.interval_us is not None
         # Another machine of this CPU measured it.
-        assert 1.12 < estimate.interval_us[1] / estimate.latency_us < 1.3
+        _, latency_us, high_us = ends(estimate)
+        assert 1.12 < high_us / latency_us < 1.3
         texts = [w.text for w in estimate.warnings if "taken from epyc-26-2" in w.text]
         assert texts and all("as another machine measured it" in text for text in texts)
 
@@ -125,10 +115,9 @@ def test_what_this_machine_measured_itself_is_surer_than_a_pack(tmp_path: Path) 
         records = [Measurement(known, f"{i:032x}", "cell", 50.0, 0.01) for i in range(cells)]
         with Store(store) as opened:
             opened.add(records)
-        with Predictor(target, store=store, measure="never") as predictor:
-            estimate = predictor.predict(NETS / "resnet18.onnx")
-        assert estimate.latency_us is not None and estimate.interval_us is not None
-        return estimate.interval_us[1] / estimate.latency_us - 1
+        estimate = predict(NETS / "resnet18.onnx", target, store=store, measure="never")
+        _, latency_us, high_us = ends(estimate)
+        return high_us / latency_us - 1
 
     known = Target.parse("epyc-26-2/onnxruntime-1.31/fp32/1t")
     target = "epyc-26-2/onnxruntime-1.32/fp32/1t"
@@ -148,8 +137,8 @@ def test_the_pack_of_this_very_version_is_exact_once_cells_measured_here_agree(
         predictor.sessions.first._doubted = TargetData(target, predictor.store).doubted()
         first = predictor.predict(NETS / "ghostnet_100.onnx")
         assert first.source == "composed" and first.measured_share == 0
-        assert first.interval_us is not None and first.latency_us is not None
-        assert 1.12 < first.interval_us[1] / first.latency_us < 1.3
+        _, latency_us, high_us = ends(first)
+        assert 1.12 < high_us / latency_us < 1.3
         assert any("of this machine, taken from epyc-26-2" in w.text for w in first.warnings)
 
         cells = sorted(there.cells, key=lambda cell: -(cell.latency_us or 0.0))[:30]
@@ -161,19 +150,16 @@ def test_the_pack_of_this_very_version_is_exact_once_cells_measured_here_agree(
         )
         after = predictor.predict(NETS / "ghostnet_100.onnx")
     assert (after.source == "measured") == is_believed
-    assert after.latency_us is not None and there.latency_us is not None
     expected = 1.0 if is_believed else pace
-    assert after.latency_us / there.latency_us == pytest.approx(expected, abs=0.08)
+    assert ends(after)[1] / ends(there)[1] == pytest.approx(expected, abs=0.08)
 
 
 def test_an_estimate_that_lacks_a_cell_has_no_upper_end(tmp_path: Path) -> None:
     store, known = str(tmp_path / "s.db"), Target.parse("abacus/tensorrt/fp16")
-    with Predictor(PLAIN, store=store, measure="never") as predictor:
-        cell = predictor.predict(NETS / "resnet18.onnx").cells[0]
+    cell = predict(NETS / "resnet18.onnx", PLAIN, store=store, measure="never").cells[0]
     with Store(store) as opened:
         opened.add([Measurement(known, cell.signature, "cell", CELL_US, 0.01)])
-    with Predictor(known, store=store, measure="never") as predictor:
-        estimate = predictor.predict(NETS / "resnet18.onnx")
+    estimate = predict(NETS / "resnet18.onnx", known, store=store, measure="never")
     assert estimate.latency_us == CELL_US * cell.uses and not estimate.supported
     assert estimate.low_us is not None and 0 < estimate.low_us <= estimate.latency_us
     assert estimate.high_us == math.inf and estimate.grade is None and not estimate.trusted
@@ -184,33 +170,28 @@ def test_an_estimate_that_lacks_a_cell_has_no_upper_end(tmp_path: Path) -> None:
 
 def test_a_network_measured_whole_on_another_version_is_evidence(tmp_path: Path) -> None:
     before = asked(tmp_path, PLAIN, channels=256)
-    assert before.latency_us is not None and before.interval_us is not None
-    whole = sign(read(tmp_path, channels=256)).hash
-    told = Measurement(Target.parse(VERSIONED), whole, "network", 1.2 * before.latency_us, 0.01)
+    whole, before_us = sign(read(tmp_path, channels=256)).hash, ends(before)[1]
     with Store(tmp_path / "s.db") as store:
-        store.add([told])
+        known = Target.parse(VERSIONED)
+        store.add([Measurement(known, whole, "network", 1.2 * before_us, 0.01)])
     after = asked(tmp_path, PLAIN, channels=256)
-    assert after.latency_us is not None and after.interval_us is not None
     assert after.source == "composed"
     assert [VERSIONED in w.text for w in after.warnings if w.code == "network-hint"] == [True]
-    assert 1.01 * before.latency_us < after.latency_us < 1.2 * before.latency_us
-    narrower = after.interval_us[1] / after.interval_us[0]
-    assert 1.3 < narrower < before.interval_us[1] / before.interval_us[0]
+    assert 1.01 * before_us < ends(after)[1] < 1.2 * before_us
+    assert math.log(1.3) / 2 < log_width(after) < log_width(before)
 
 
 def test_networks_of_another_version_correct_the_family(tmp_path: Path) -> None:
-    before = asked(tmp_path, PLAIN)
-    assert before.latency_us is not None
-    known = Target.parse(VERSIONED)
+    before_us, known = ends(asked(tmp_path, PLAIN))[1], Target.parse(VERSIONED)
     with Store(tmp_path / "s.db") as store:
         texts = signed(read(tmp_path, 128), known)
         store.add_signatures({one.hash: one.text for one in texts})
         pairs = tuple((one.hash, 1) for one in texts)
         store.add_breakdowns([Breakdown(known, "wider", "0" * 32, pairs)])
-        store.add([Measurement(known, "0" * 32, "network", 50 * before.latency_us, 0.01)])
+        store.add([Measurement(known, "0" * 32, "network", 50 * before_us, 0.01)])
         assert len(measured_networks(store, known)) == 1
     after = asked(tmp_path, PLAIN)
-    assert after.latency_us is not None and after.latency_us > 1.1 * before.latency_us
+    assert ends(after)[1] > 1.1 * before_us
     assert any(f"1 network measured on {VERSIONED}" in cell.reason for cell in after.cells)
 
 
@@ -218,11 +199,8 @@ def test_the_surest_comes_first_and_another_device_or_engine_is_not_near(
     tmp_path: Path,
 ) -> None:
     names = ["orin-agx/tensorrt-8.6/fp32", "orin-agx/tensorrt-8.6/fp16", "orin-agx/tensorrt/fp32"]
-    names += [
-        "orin-nx/tensorrt-8.6/fp16",
-        "orin-agx/torch-2.4/fp16",
-        "orin-agx/paddle-tensorrt/fp16",
-    ]
+    names += ["orin-nx/tensorrt-8.6/fp16", "orin-agx/torch-2.4/fp16"]
+    names += ["orin-agx/paddle-tensorrt/fp16"]
     with Store(tmp_path / "s.db") as store:
         store.add([Measurement(Target.parse(n), "0" * 32, "cell", 1.0, 0.01) for n in names])
         near = relatives_of(TargetData(Target.parse(PLAIN), store))
@@ -250,10 +228,6 @@ def test_networks_measured_here_tell_how_the_machine_of_a_pack_compares(tmp_path
             quicker_us = 0.75 * (other.latency_us or math.nan)
             opened.add([Measurement(here, f"{number:032x}", "network", quicker_us, 0.01)])
     (after,) = predicted("mobilenetv2_100")
-    assert before.latency_us is not None and after.latency_us is not None
-    assert after.latency_us == pytest.approx(0.75 * before.latency_us, rel=0.06)
-    assert before.interval_us is not None and after.interval_us is not None
-    ends = before.interval_us, after.interval_us
-    wide, narrow = (math.log(high / low) for low, high in ends)
-    assert narrow < 0.7 * wide
+    assert ends(after)[1] == pytest.approx(0.75 * ends(before)[1], rel=0.06)
+    assert log_width(after) < 0.7 * log_width(before)
     assert any("4 networks compared" in warning.text for warning in after.warnings)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hybridlat import Predictor
+from hybridlat import predict
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.machine import LARGE_SHARE, PaceDrift, Paces
 from hybridlat.estimate.compose.posterior import CellPrior
@@ -20,6 +20,7 @@ from hybridlat.model.conformal import normal_quantile
 from hybridlat.onnx_io import load, to_onnx
 from hybridlat.schema.measurement import Kind, MachineLoad, Measurement, Visit
 from hybridlat.store import Store
+from tests.estimate.known import ends
 from tests.estimate.test_whole_networks import TARGET as FAKE
 from tests.networks import Builder
 
@@ -116,10 +117,9 @@ def test_an_answer_holds_the_wandering_and_says_so(tmp_path: Path) -> None:
                 run(i, [math.exp(scale * (-1) ** j) for j in range(2)], hash_) for i in range(30)
             )
             assert pace_drift(TargetData(FAKE, store)).processes >= 60
-        with Predictor(str(FAKE), store=url, measure="never") as predictor:
-            estimate = predictor.predict(data)
-        assert estimate.latency_us is not None and estimate.interval_us is not None
-        widths.append(estimate.interval_us[1] / estimate.latency_us)
+        estimate = predict(data, FAKE, store=url, measure="never")
+        _, latency_us, high_us = ends(estimate)
+        widths.append(high_us / latency_us)
         sentences = [w for w in map(str, estimate.warnings) if "pace varies" in w]
         assert len(sentences) == (1 if scale == 0.1 else 0)
     assert "±10 %" in sentences[0]

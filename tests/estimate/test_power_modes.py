@@ -25,13 +25,11 @@ from hybridlat.onnx_io import read_network
 from hybridlat.schema.device import Device
 from hybridlat.schema.target import Target
 
-NETS = [
-    Path(__file__).parents[2] / f"data/nets/{name}.onnx"
-    for name in (
-        "bvlc_alexnet", "efficientnet_b0", "lcnet_100", "mobilenetv2_100", "mobilenetv3_small_100",
-        "resnet18", "resnet50", "shufflenet_v2", "squeezenet", "yolo_cross_stage",
-    )
-]  # fmt: skip
+NAMES = (
+    "bvlc_alexnet efficientnet_b0 lcnet_100 mobilenetv2_100 mobilenetv3_small_100 resnet18 "
+    "resnet50 shufflenet_v2 squeezenet yolo_cross_stage"
+)
+NETS = [Path(__file__).parents[2] / f"data/nets/{name}.onnx" for name in NAMES.split()]
 ALL: dict[str, list[Device]] = defaultdict(list)
 for _name in device_sheets.names():
     _sheet = device_sheets.load(_name)
@@ -53,8 +51,8 @@ def is_above(more: Device, less: Device) -> bool:
 
 @cache
 def table(net: Path, precision: str) -> KernelTable:
-    found = cut(lower(read_network(net, 1), Target("orin-nano", "tensorrt-8.5", precision)))
-    texts = Counter(sign(cell.network).text for cell in found)
+    cells = cut(lower(read_network(net, 1), Target("orin-nano", "tensorrt-8.5", precision)))
+    texts = Counter(sign(cell.network).text for cell in cells)
     return table_of_texts(list(texts), list(texts.values()))
 
 

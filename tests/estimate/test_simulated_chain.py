@@ -8,7 +8,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from hybridlat.estimate.calibration import HeldOutNetwork, fit_composition
+from hybridlat.estimate.calibration import HeldOutNetwork
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.machine import (
     BORROWING_SHARE,
@@ -98,15 +98,3 @@ def test_networks_err_as_they_state(networks: int, machines: int, visits: int) -
     error, own_error = math.sqrt(np.mean(np.square(errors))), math.sqrt(np.mean(stated))
     assert own_error == pytest.approx(error, rel=0.1)
     assert np.mean(inside) > 0.87
-
-
-def test_a_trained_machine_errs_as_it_states() -> None:
-    rng = np.random.default_rng(0)
-    fitted = fit_composition([network_of(rng, 0.03, 2) for _ in range(60)])
-    judged = [network_of(rng, 0.03, 2) for _ in range(300)]
-    intervals = [fitted.interval(fitted.start(network.cells)) for network in judged]
-    inside = [
-        i.interval_us[0] <= n.latency_us <= i.interval_us[1]
-        for i, n in zip(intervals, judged, strict=True)
-    ]
-    assert np.mean(inside) == pytest.approx(0.9, abs=0.05)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hybridlat import Predictor
+from hybridlat import predict
 from hybridlat.engines import device_sheets
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.partition import Partitioner
@@ -22,15 +22,17 @@ from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
-from tests.estimate.known import make_known
+from tests.estimate.known import ends, make_known
 from tests.networks import NETS, Builder
 
 L4 = Target.parse("l4/tensorrt/fp16")
 
 
 def predicted(store: str, target: str, **options: float) -> Estimate:
-    with Predictor(target, store=store, measure="never", **options) as predictor:  # type: ignore[arg-type]
-        return predictor.predict(NETS / "resnet18.onnx")
+    tolerance = options.get("tolerance")
+    return predict(
+        NETS / "resnet18.onnx", target, store=store, measure="never", tolerance=tolerance
+    )
 
 
 @pytest.mark.parametrize("target", ["h200/tensorrt-8.6/fp16", "rtx-5090/torch-compile/amp"])
@@ -38,8 +40,8 @@ def test_a_gpu_that_nobody_measured_answers_with_every_cell(target: str, tmp_pat
     estimate = predicted(str(tmp_path / "none.db"), target, tolerance=0.99)
     assert estimate.supported
     assert {cell.source for cell in estimate.cells} == {"predicted"}
-    assert estimate.latency_us is not None and estimate.interval_us is not None
-    assert 50 < estimate.interval_us[0] < estimate.latency_us < estimate.interval_us[1] < 50_000
+    low_us, latency_us, high_us = ends(estimate)
+    assert 50 < low_us < latency_us < high_us < 50_000
 
 
 def test_a_gpu_without_tf32_has_nothing_to_switch_off(tmp_path: Path) -> None:
@@ -47,10 +49,9 @@ def test_a_gpu_without_tf32_has_nothing_to_switch_off(tmp_path: Path) -> None:
     usual, strict = (
         predicted(store, f"t4/tensorrt-7.2/{each}") for each in ("fp32", "fp32-strict")
     )
-    assert strict.latency_us == usual.latency_us and strict.interval_us == usual.interval_us
+    assert ends(strict) == ends(usual)
     tf32, plain = (predicted(store, f"a100/tensorrt-8.6/{p}") for p in ("fp32", "fp32-strict"))
-    assert tf32.latency_us is not None and plain.latency_us is not None
-    assert plain.latency_us > 1.2 * tf32.latency_us
+    assert ends(plain)[1] > 1.2 * ends(tf32)[1]
 
 
 def test_without_a_family_the_roofline_speaks_and_says_how_little_it_knows() -> None:
@@ -68,10 +69,8 @@ def test_a_cpu_without_a_record_is_told_by_another_one_as_badly_as_that_is(tmp_p
     estimate = predicted(store, target)
     theirs = predicted(store, "epyc-26-2/onnxruntime-1.31/fp32/1t", tolerance=0.99)
     assert estimate.supported and not estimate.within_tolerance
-    assert estimate.latency_us is not None and estimate.interval_us is not None
-    assert theirs.latency_us is not None
-    low, high = estimate.interval_us
-    assert low < theirs.latency_us < high and high / low > 9
+    low_us, _, high_us = ends(estimate)
+    assert low_us < ends(theirs)[1] < high_us and high_us / low_us > 9
     assert any("another device" in cell.reason for cell in estimate.cells)
 
 
@@ -80,7 +79,7 @@ def test_a_cell_measured_there_tells_the_pace_of_all(tmp_path: Path) -> None:
     make_known("abacus", store)
     before = predicted(store, target)
     heaviest = max(before.cells, key=lambda cell: cell.share)
-    assert heaviest.latency_us is not None and before.latency_us is not None
+    assert heaviest.latency_us is not None
     slow = Measurement(
         Target.parse(target), heaviest.signature, "cell", 2 * heaviest.latency_us, 0.01
     )
@@ -91,23 +90,24 @@ def test_a_cell_measured_there_tells_the_pace_of_all(tmp_path: Path) -> None:
             opened.add_signatures({slow.signature: texts[slow.signature]})  # as measuring does
         opened.add([slow])
     after = predicted(store, target)
-    assert after.latency_us is not None and after.interval_us is not None
     for cell, was in zip(after.cells, before.cells, strict=True):
         slower = (cell.latency_us or 0.0) / (was.latency_us or math.nan)
         if cell.signature == slow.signature:
             assert slower == pytest.approx(2)
         else:  # one cell weighs less than many would
             assert 1.3 < slower < 2 and "1 cell compared" in cell.reason
-    assert before.interval_us is not None
-    assert after.interval_us[1] / after.latency_us < before.interval_us[1] / before.latency_us / 1.5
+    narrow, wide = (high_us / latency_us for _, latency_us, high_us in map(ends, (after, before)))
+    assert narrow < wide / 1.5
 
 
 def test_a_cell_far_from_training_is_told_by_the_family_and_keeps_no_network_back(
     tmp_path: Path,
 ) -> None:
     target = Target.parse("v100/tensorrt/fp16")
-    with Predictor(target, store=str(tmp_path / "n.db"), measure="never", tolerance=0.99) as own:
-        estimate = own.predict(NETS / "bvlc_alexnet.onnx")  # its first kernel is 11x11
+    alexnet = NETS / "bvlc_alexnet.onnx"  # its first kernel is 11x11
+    estimate = predict(
+        alexnet, target, store=str(tmp_path / "n.db"), measure="never", tolerance=0.99
+    )
     first = next(cell for cell in estimate.cells if "n0" in cell.nodes)
     assert "learned from paddle-tensorrt-2020" in first.reason
     assert all(cell.trusted for cell in estimate.cells)
@@ -116,8 +116,8 @@ def test_a_cell_far_from_training_is_told_by_the_family_and_keeps_no_network_bac
 
 def network_cells(texts: Sequence[str], counts: Sequence[int]) -> NetworkCells:
     hashes = [hash_of(text) for text in texts]
-    found = dict(zip(hashes, texts, strict=True))
-    return NetworkCells(tuple(hashes), tuple(counts), 0.9, lambda: found, lambda: 0.0)
+    by_hash = dict(zip(hashes, texts, strict=True))
+    return NetworkCells(tuple(hashes), tuple(counts), 0.9, lambda: by_hash, lambda: 0.0)
 
 
 def test_the_order_of_the_sources(tmp_path: Path) -> None:
@@ -132,11 +132,9 @@ def test_the_order_of_the_sources(tmp_path: Path) -> None:
         assert names("abacus/tensorrt/fp16") == ["Records"]
         assert names("abacus/onnxruntime-1.31/fp32/1t") == ["Records", "OtherTarget", "Roofline"]
         assert names("abacus/onnxruntime-1.31/fp32/1t", True) == ["Records"]
-        assert names("epyc-26-2/onnxruntime-1.0/fp32/1t") == [
-            "Records", "OtherTarget", "OtherTarget", "Roofline"
-        ]  # fmt: skip
-        measuring = names("epyc-26-2/onnxruntime-1.0/fp32/1t", True)
-        assert measuring == ["Records", "OtherTarget", "OtherTarget"]
+        older = "epyc-26-2/onnxruntime-1.0/fp32/1t"
+        assert names(older) == ["Records", "OtherTarget", "OtherTarget", "Roofline"]
+        assert names(older, True) == ["Records", "OtherTarget", "OtherTarget"]
 
 
 @pytest.mark.parametrize("factor", [1 / 200, 1, 200])

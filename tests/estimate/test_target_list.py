@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat import Predictor
+from hybridlat import predict
 from hybridlat.cli import main as cli
 from hybridlat.engines import device_sheets
 from hybridlat.estimate.lookup import models as model_folders
@@ -57,8 +57,7 @@ def test_the_width_that_is_listed_is_like_the_one_that_is_predicted(
 ) -> None:
     store = str(tmp_path / "s.db")
     (listed,) = [i.half_width_share for i in list_targets(store) if i.target == target]
-    with Predictor(target, store=store, measure="never") as predictor:
-        estimate = predictor.predict(NET)
+    estimate = predict(NET, target, store=store, measure="never")
     stated = half_width_share(estimate.latency_us, estimate.interval_us)
     assert listed is not None and stated is not None
     assert 0.5 < (1 + listed) / (1 + stated) < 2
@@ -110,9 +109,8 @@ def test_the_command_lists_families_and_on_demand_their_devices(tmp_path: Path) 
     assert max(map(len, short.stdout.splitlines())) <= 80
     assert "rtx-5090" not in short.stdout
     (tmp_path / "board.toml").write_text(SHEET)
-    long = process(
-        "targets", "--store", store, "--all", "--device-sheet", str(tmp_path / "board.toml")
-    )
+    sheet = str(tmp_path / "board.toml")
+    long = process("targets", "--store", store, "--all", "--device-sheet", sheet)
     assert "rtx-5090" in long.stdout and "board" in long.stdout
     few = json.loads(process("targets", "--store", store, "--json").stdout)
     many = json.loads(process("targets", "--store", store, "--json", "--all").stdout)

@@ -1,11 +1,8 @@
 """From cells to the network: ``latency = overhead + scale × Σ cells``, with an interval.
 
-The two constants are fitted per target on whole networks that were measured, to the relative error,
-and pulled towards 0 and 1 where there are few of them. The interval joins two sources: the cells'
-errors, whose shared part does not average out (see posterior.py), and what the composition itself
-gets wrong, known from networks left out of the fit. How many standard errors it reaches is read
-off the errors of held-out networks (see calibration.py); ``evaluate`` reports how often intervals
-hold at each of ``CALIBRATED_AT``.
+The two constants are fitted per target to whole networks. The interval joins the cells' errors,
+whose shared part does not average out (see posterior.py), with those of the composition. How many
+standard errors it reaches is read off held-out networks (see calibration.py).
 """
 
 from __future__ import annotations
@@ -47,7 +44,6 @@ class NetworkInterval:
     half_width_share: float
 
     def covering(self, other: NetworkInterval) -> NetworkInterval:
-        """The same latency with an interval that holds the other one's too."""
         low_us = min(self.interval_us[0], other.interval_us[0])
         high_us = max(self.interval_us[1], other.interval_us[1])
         half = max(high_us / self.latency_us, self.latency_us / low_us) - 1
@@ -58,17 +54,14 @@ class NetworkInterval:
 class Composition:
     """The constants and the calibration of one target; ``networks`` were used to fit them.
 
-    ``residual_share`` is the spread of ln(true / composed) of networks left out of the fit, all
-    cells measured. ``quantiles`` are (x, q): the interval of this ``confidence`` is exp(±q·σ) where
-    x, 0..1, is the cells' part of σ²; between the given x, q is interpolated. ``levels`` are
-    (confidence, factor) with both rising: how far the interval must reach at one confidence against
-    another, as ``at`` needs it. ``degrees`` are those of freedom of ``residual_share`` where
-    networks are too few for quantiles: intervals then reach as Student's distribution, with at
-    least four for the cells' part. ``wander_share`` is how
-    far the machine's own pace is from the one of the latencies, as a standard error of ln(latency):
-    everything that runs there shares it, and no measuring makes it less. ``shown_ratio`` is what is
-    shown in units of what is measured and composed: the median of runs at the machine's usual pace,
-    against a low quantile at the pace of its records.
+    ``residual_share`` is the spread of ln(true / composed) of networks left out of the fit.
+    ``quantiles`` are (x, q): the interval of this ``confidence`` is exp(±q·σ) where x, 0..1, is the
+    cells' part of σ², with q interpolated. ``levels`` are (confidence, factor), both rising: how
+    far intervals reach at one confidence against another. ``degrees`` of freedom are those of
+    ``residual_share`` where networks are too few for quantiles; intervals reach as Student's
+    distribution then. ``wander_share`` is the standard error of the machine's pace, which no
+    measuring lessens. ``shown_ratio`` is what is shown, in units of what is composed: the median at
+    the machine's usual pace, against a low quantile at that of its records.
     """
 
     overhead_us: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 0.0
@@ -84,18 +77,13 @@ class Composition:
     degrees: Annotated[float, msgspec.Meta(ge=1, le=1e6)] | None = None
 
     def latency_us(self, sum_of_cells_us: float) -> float:
-        """Latency of a network whose cells sum to that."""
         return self.overhead_us + self.scale * sum_of_cells_us
 
     def start(self, priors: Sequence[CellPrior], block: Block | None = None) -> ErrorPosterior:
-        """The posterior about the cells of a network, with this target's correlation."""
         return ErrorPosterior.start(priors, self.correlation, block)
 
     def given_residual(self, log_ratio: float, noise: float) -> Composition:
-        """The composition of one network of which it is known by how much it misses.
-
-        ``log_ratio`` is ln(true / composed), known give or take ``noise``.
-        """
+        """The composition given a network's ln(true / composed), with its ``noise``."""
         kept = self.residual_share**2 / (self.residual_share**2 + noise**2)
         factor = math.exp(kept * log_ratio)
         return replace(
@@ -113,10 +101,7 @@ class Composition:
         return cells, cells + self.residual_share**2
 
     def at(self, confidence: float) -> Composition:
-        """The same composition with intervals of another confidence: the surer, the wider.
-
-        Multipliers grow by the ratio of the two confidences' ``interval_factor``.
-        """
+        """The same composition with intervals of another confidence."""
         ratio = self.interval_factor(confidence) / self.interval_factor(self.confidence)
         scaled = tuple((x, q * ratio) for x, q in self.quantiles)
         return replace(self, confidence=confidence, quantiles=scaled)
@@ -124,9 +109,8 @@ class Composition:
     def interval_factor(self, confidence: float) -> float:
         """How far an interval of that confidence reaches, in a unit of its own.
 
-        Between two ``levels`` by linear interpolation over the quantile of the normal distribution;
-        where there are none, or beyond them, as the quantiles of Student's distribution with the
-        degrees of freedom of the cells' errors. Rises strictly with the confidence.
+        Between ``levels`` it is linear in the normal quantile; beyond them it goes as the quantiles
+        of Student's distribution with the degrees of the cells' errors.
         """
         degrees = self.correlation.degrees
         if not self.levels:
@@ -140,7 +124,7 @@ class Composition:
         return float(np.interp(normal_quantile(confidence), points, reaches))
 
     def half_width_share(self, cells_variance: float, sum_of_cells_us: float) -> float:
-        """Relative half-width of the interval, upper side (the larger one)."""
+        """Relative half-width of the interval on its upper, larger side."""
         return float(self.half_width_shares(np.array([cells_variance]), sum_of_cells_us)[0])
 
     def half_width_shares(
@@ -153,27 +137,21 @@ class Composition:
         return self._reaching(np.interp(parts, points, values) * np.sqrt(total))
 
     def _students(self) -> list[tuple[float, float]]:
-        """The quantiles of what nobody calibrated."""
         if self.degrees is None:
             return [(0.0, normal_quantile(self.confidence))]
         ends = (0.0, self.degrees), (1.0, max(self.degrees, _CELL_DEGREES))
         return [(x, student_quantile(self.confidence, degrees)) for x, degrees in ends]
 
     def measured_half_width_share(self, noise: float) -> float:
-        """Relative half-width of a network that was measured whole, with that relative noise."""
+        """Relative half-width of a network that was measured whole."""
         return float(self._reaching(np.array(normal_quantile(self.confidence) * noise)))
 
     def _reaching(self, logs: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Relative half-widths of intervals that reach so far, and what the machine wanders."""
         wandering = normal_quantile(self.confidence) * self.wander_share
         return np.asarray(np.expm1(np.minimum(np.hypot(logs, wandering), 50.0)), np.float64)
 
     def total(self, latency_us: float, noise: float) -> tuple[float, float] | None:
-        """(µs, relative noise) of the sum of cells, as a measured whole network tells it.
-
-        ``noise`` is the relative standard error of the network's ``latency_us``. None where the
-        latency is no more than the overhead.
-        """
+        """(µs, relative noise) of the sum of a measured network's cells; None if not positive."""
         cells_us = latency_us - self.overhead_us
         if cells_us / self.scale <= 0:
             return None
@@ -181,16 +159,12 @@ class Composition:
         return cells_us / self.scale, noise
 
     def interval(self, posterior: ErrorPosterior) -> NetworkInterval:
-        """Latency and interval of the network that a posterior describes.
-
-        Cells of which nothing is known count nothing: ask ``posterior.complete`` first.
-        """
+        """Latency and interval of a network; unknown cells count nothing."""
         total = posterior.sum_us
         latency = self.latency_us(total)
         return self.around(latency, self.half_width_share(posterior.variance_share, total))
 
     def around(self, latency_us: float, half_width_share: float) -> NetworkInterval:
-        """The interval around a latency on the scale of records."""
         middle, reach = latency_us * self.shown_ratio, 1 + half_width_share
         return NetworkInterval(middle, (middle / reach, middle * reach), half_width_share)
 
@@ -199,7 +173,6 @@ class Composition:
 
     @classmethod
     def from_json(cls, body: Mapping[str, object]) -> Composition:
-        """Read back ``to_json``; InputError for another format or a lost value."""
         if body.get("format") != COMPOSITION_FORMAT:
             raise InputError(
                 f"composition format {body.get('format')!r} is none that this version reads "

@@ -1,8 +1,7 @@
 """Fit the constants and the correlation of cell errors to networks that the model had not seen.
 
-The correlation is the one of maximum likelihood, the errors of each network taken as a multivariate
-Student distribution. It is found by coordinate descent over a fixed grid, so that the same
-residuals always give the same answer. A weak pull towards the defaults decides where there are few.
+The correlation is of maximum likelihood under a multivariate Student distribution of each network's
+errors, by coordinate descent over a fixed grid, with a weak pull towards the defaults.
 """
 
 from __future__ import annotations
@@ -36,10 +35,8 @@ _GRIDS: dict[str, tuple[float, ...]] = {
     "untrusted_factor": (1.0, 1.25, 1.5, 2.0, 2.5, 3.0),
     "degrees": (4.0, 6.0, 8.0, 12.0, 16.0, 32.0, 64.0),
 }
-_PULL = {
-    "network": 5.0, "kind": 5.0, "near": 2.0, "length_scale": 0.5, "inflation": 0.5,
-    "untrusted_factor": 0.5, "degrees": 0.01,
-}  # fmt: skip
+_PULL = {"network": 5.0, "kind": 5.0, "near": 2.0, "degrees": 0.01}
+_PULL |= dict.fromkeys(("length_scale", "inflation", "untrusted_factor"), 0.5)
 _SCALES = ("length_scale", "inflation", "untrusted_factor", "degrees")  # pulled in ratio
 _MOST_SHARED = 0.95
 _MOST_CELLS = 80
@@ -51,15 +48,15 @@ class _Sample:
     """Standardised errors of one network with what the correlation needs of its cells."""
 
     def __init__(self, cells: Sequence[tuple[CellPrior, float]]) -> None:
-        usable = [
-            (f, us) for f, us in cells
-            if f.latency_us is not None and f.source == "predicted" and f.spread_share > 0
-        ]  # fmt: skip
-        usable.sort(key=lambda item: (-item[0].count * item[1], item[0].signature))
-        priors = [prior for prior, _ in usable[:_MOST_CELLS]]
-        errors = [math.log(t / (f.latency_us or t)) / f.spread_share for f, t in usable]
-        self.errors: Matrix = np.clip(np.array(errors[:_MOST_CELLS]), -_CLIP, _CLIP)
-        self.strange = np.array([not f.trusted for f in priors], dtype=bool)
+        ordered = sorted(cells, key=lambda item: (-item[0].count * item[1], item[0].signature))
+        priors, errors = list[CellPrior](), list[float]()
+        for prior, measured_us in ordered:
+            is_predicted = prior.source == "predicted" and prior.spread_share > 0
+            if is_predicted and prior.latency_us is not None and len(priors) < _MOST_CELLS:
+                priors.append(prior)
+                errors.append(math.log(measured_us / prior.latency_us) / prior.spread_share)
+        self.errors: Matrix = np.clip(np.array(errors), -_CLIP, _CLIP)
+        self.strange = np.array([not prior.trusted for prior in priors], dtype=bool)
         self.kinds = kind_similarity(priors)
         self.squared = squared_distances(priors)
 
@@ -85,9 +82,8 @@ class _Sample:
 def fit_correlation(networks: Sequence[Sequence[tuple[CellPrior, float]]]) -> Correlation:
     """The correlation under which the errors of held-out networks are most likely.
 
-    Each network is a list of (cell as it was predicted, measured latency in µs); cells without a
-    prediction are left out, and of a large network the 80 that take most time are used. Fewer than
-    two networks with two cells each give the defaults.
+    Each network is a list of (cell as it was predicted, measured latency in µs), of which the 80
+    predicted ones with most time are used. Fewer than two such networks give the defaults.
     """
     best = default = Correlation()
     samples = [sample for sample in map(_Sample, networks) if len(sample.errors) > 1]
@@ -124,8 +120,7 @@ def fit_constants(
 ) -> tuple[float, float]:
     """Overhead (µs, never negative) and scale that minimise the robust relative error.
 
-    Huber's loss by iterated reweighting, with normal priors around 0 and 1 whose weight depends
-    on how well the networks agree: one network moves the constants little, thirty decide them.
+    Huber's loss by iterated reweighting, with normal priors around 0 and 1.
     """
     count = len(sums_us)
     if count == 0:

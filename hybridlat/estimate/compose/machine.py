@@ -1,14 +1,12 @@
 """A machine's own composition, from whole networks measured on it in use, and how its pace drifts.
 
-A target without training composes its cells by what another machine lends: the plain sum and the
-cost of entering the engine, with the width of the same engine's interval elsewhere, widened by what
-borrowing costs. Every network measured whole with its cells then tells constants and width of this
-machine, and after a handful they are its own.
+A target without training composes its cells by the plain sum, the cost of entering the engine, and
+the width of the same engine's interval elsewhere, widened by what borrowing costs. Every network
+measured whole with its cells then tells constants and width of this machine.
 
-Records are on the scale of one pace: that at which the reference network takes what it took when
-the machine was first measured, on the quick side of that run. Every visit's ``drift`` says how much
-slower or quicker the machine was then. A latency is shown at the usual pace of the processes on
-record, and on the scale of the median of runs, where records hold a low quantile.
+Records are on the scale of one pace: that of the quick side of the machine's first run. A visit's
+``drift`` says how much slower the machine was then. A latency is shown at the usual pace of the
+processes on record, as the median of runs, where records hold a low quantile.
 """
 
 from __future__ import annotations
@@ -28,20 +26,18 @@ from hybridlat.schema.measurement import Measurement, was_busy
 CALIBRATING = 5
 """So many whole networks are measured beside their cells, whatever the tolerance."""
 BORROWING_SHARE = 0.05
-"""What borrowing costs: sums of measured cells missed 26 networks of another CPU (two cores of a
-shared Xeon) by 5.5 % where they miss the lender's own by 2.0 %, so by √(5.5² − 2.0²) more. Two
-machines say this, no more (experiments/onboarding.md)."""
+"""What borrowing costs: sums of measured cells missed 26 networks of another CPU by 5.5 %, the
+lender's own by 2.0 %, so by √(5.5² − 2.0²) more (experiments/onboarding.md)."""
 _PART_SHARE = BORROWING_SHARE / math.sqrt(2)
-"""Of the constant, and again of the scatter: those machines do not say which of the two it is."""
+"""Of the constant, and again of the scatter."""
 MOST_NOISE_SHARE = 0.1
 """A network that was measured worse than this, as on a busy machine, tells no constants."""
 MACHINES = 2.0
-"""Degrees of freedom of what was lent: as many machines as say how machines differ."""
+"""Degrees of freedom of what was lent: as many as machines that were compared."""
 SURE = 0.99
 """Confidence of the interval that two figures of one network must both lie in."""
 MOST_EXCESS_SHARE = 0.15
-"""Networks on quiet machines lie within 8 % of the sums of their measured cells (120 networks of
-the shipped CPU pack); another CPU's missed by 5.5 % (root mean square)."""
+"""120 networks of the shipped CPU pack lie within 8 % of the sums of their measured cells."""
 _LONE_SHARE = 0.05  # scatter of networks where no machine lends
 _HUBER = 1.5
 _FAR_OUT = 3.0
@@ -49,23 +45,21 @@ _ROUNDS = 50
 LARGE_SHARE = 0.03
 """From here on an estimate says that the machine's pace varies."""
 LEAST_VISITS = 2
-"""A process with fewer visits in a run says more of single visits than of the machine."""
+"""A process with fewer visits says more of single visits than of the machine."""
 _USUAL_PROCESSES = 2
 _LEAST_USUAL = 0.01
 _STEADY_SHARE = 0.015
 _OF_FLICKER = 0.6
-"""Before enough processes were seen, they are taken to differ by the hypotenuse of this and that
-part of how much single visits of one process do, for the first run shows those. A steady machine
-had 1.5 % among visits, 2.5 among the paces of processes, and 1.7 between two that run one network
-at one pace; a shared one 5.5 %, 3.6 and 3.5 (20,000 visits of the shipped CPU's records, and 12,000
-of two cores of another EPYC, 2026-11-23)."""
+"""Processes are first taken to differ by the hypotenuse of these two, this one a part of how much
+single visits of one process do. A steady machine had 1.5 % among visits, 2.5 among the paces of
+processes, and 1.7 between two that run one network; a shared one 5.5, 3.6 and 3.5 %."""
 MOST_MEDIAN_RATIO = 1.03
-"""Quiet machines show 1.00 to 1.03; what lies above is other work and not the machine."""
+"""Quiet machines show 1.00 to 1.03; what lies above is other work."""
 
 
 @dataclass(frozen=True, slots=True)
 class SummedNetwork:
-    """A network measured whole with all of its cells: its latency, and their raw sum."""
+    """A network measured whole with all of its cells."""
 
     latency_us: float
     sum_us: float
@@ -79,10 +73,8 @@ def machine_composition(
     With r = ln((latency − dispatch overhead) / sum) of each network, r scatters normally around the
     machine's own constant. Half of the variance that borrowing costs is the constant's around 0,
     half is the scatter's beside the lender's, with two degrees of freedom (the conjugate analysis
-    of a normal variance); the interval reaches as far as Student's distribution says. Networks far
-    from the others count less in the constant (Huber's weights), and as three times the usual
-    distance in the scatter. The overhead was measured by itself: a few large networks would tell
-    it badly.
+    of a normal variance). Networks far from the others count less in the constant (Huber's
+    weights), and as three times the usual distance in the scatter.
     """
     confidence = lent.confidence if lent is not None else 0.9
     prior = math.hypot(lent.residual_share, _PART_SHARE) if lent is not None else _LONE_SHARE
@@ -121,8 +113,8 @@ def undisturbed(
 ) -> list[SummedNetwork]:
     """The networks that may say how cells sum up on their machine.
 
-    Left out is one that the composition of all others, and that of none, puts beyond their
-    intervals at ``SURE``, and one that is ``MOST_EXCESS_SHARE`` from its cells.
+    Left out are those beyond the intervals at ``SURE`` of the composition without networks and of
+    that with all others, and those that are ``MOST_EXCESS_SHARE`` from their cells.
     """
     before = machine_composition((), dispatch_overhead_us, lent)
     quiet = []
@@ -143,7 +135,7 @@ def _is_beyond(network: SummedNetwork, composition: Composition) -> bool:
 
 
 def _miss(network: SummedNetwork, composition: Composition) -> float:
-    """The logarithm of what the network took in what its cells make."""
+    """ln(latency / composed)."""
     return math.log(network.latency_us / composition.latency_us(network.sum_us))
 
 
@@ -151,12 +143,10 @@ def _miss(network: SummedNetwork, composition: Composition) -> float:
 class PaceDrift:
     """How far processes were from the machine's usual pace.
 
-    ``share`` is the root mean square of ln(pace / usual) over ``processes`` of measuring, those far
-    out clipped at three times the usual distance, pooled with two processes of what is usual; 0
-    without any. ``usual_pace`` is the median of the processes' paces in that of the records,
-    ``median_ratio`` how far the median of a visit's samples lies above the level of records.
-    ``process_share`` is how far processes are apart on one network when the pace is divided out:
-    memory lies elsewhere in each.
+    ``share`` is the root mean square of ln(pace / usual) over ``processes`` of measuring, pooled
+    with two usual ones; 0 without any. ``usual_pace`` is the processes' median in that of records,
+    ``median_ratio`` how far the median of samples lies above the level of records.
+    ``process_share`` is how far processes are apart on one network at one pace.
     """
 
     share: float = 0.0
@@ -167,21 +157,16 @@ class PaceDrift:
 
     @property
     def wander_share(self) -> float:
-        """How far a process of the user's is from what was measured, as a standard error of ln."""
+        """Standard error of ln(latency) between a user's process and the records."""
         return math.hypot(self.share, self.process_share)
 
     @property
     def shown_ratio(self) -> float:
-        """What is shown of a network, in what its record tells."""
         return self.usual_pace * self.median_ratio
 
 
 class Paces:
-    """The paces of measuring processes, from records as they come.
-
-    Records of one run bear the time at which it ended, so a process is named by that time, to the
-    minute, and its number.
-    """
+    """The paces of measuring processes, each named by its run's end, to the minute, and number."""
 
     def __init__(self, records: Iterable[Measurement] = ()) -> None:
         self._drifts: dict[tuple[str, int], list[float]] = defaultdict(list)
@@ -191,10 +176,7 @@ class Paces:
             self.add(record)
 
     def add(self, record: Measurement) -> None:
-        """Take the drifts of a record's visits.
-
-        Failures, and records that were made while the machine was busy, say nothing of its pace.
-        """
+        """Take the drifts of a record's visits, unless it failed or the machine was busy."""
         if record.failure is not None or record.labels.get("role") or was_busy(record.environment):
             return
         middles: dict[int, list[float]] = defaultdict(list)
@@ -210,11 +192,9 @@ class Paces:
             self._apart += [math.log(a / b) / math.sqrt(2) for a, b in itertools.pairwise(each_us)]
 
     def by_process(self) -> list[float]:
-        """The pace of every measuring process with enough visits, oldest first."""
         return [math.exp(statistics.median(logs)) for logs in self._logs()]
 
     def drift(self) -> PaceDrift:
-        """What all records say together."""
         logs, paces = self._logs(), self.by_process()
         if not paces:
             return PaceDrift(median_ratio=self.median_ratio)
@@ -230,17 +210,13 @@ class Paces:
 
     @property
     def median_ratio(self) -> float:
-        """How far medians of whole networks' samples lie above what their records say, typically.
-
-        A record's level is a low quantile, which repeats best and serves to compare; who times a
-        network sees the median. 1 without a network, and between 1 and ``MOST_MEDIAN_RATIO``.
-        """
+        """How far the median of a network's samples typically lies above its record's quantile."""
         ratios = self._median_ratios
         return min(max(statistics.median(ratios), 1.0), MOST_MEDIAN_RATIO) if ratios else 1.0
 
 
 def _pooled(logs: Sequence[float], likely: float) -> float:
-    """Their root mean square, those far out clipped, pooled with a few that are as is likely."""
+    """The root mean square, clipped, pooled with a few that are ``likely``."""
     sizes = [abs(x) for x in logs]
     most = _FAR_OUT * max(1.4826 * statistics.median(sizes), _LEAST_USUAL)
     squares = math.fsum(min(size, most) ** 2 for size in sizes) + _USUAL_PROCESSES * likely**2

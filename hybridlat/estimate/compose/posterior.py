@@ -1,25 +1,22 @@
-"""What is known of the cells of one network, and how a measured cell teaches about the others.
+"""The latencies of a network's cells, and how a measured cell teaches about the others.
 
-The model's errors are not independent: two 1×1 convolutions of one network tend to be wrong in the
-same direction. With e = ln(true / predicted) of each cell, the errors of one network are taken as a
-multivariate Student process around zero whose correlation is
+The errors e = ln(true / predicted) of a network's cells are a multivariate Student process around
+zero with the correlation
 
     network + kind·K(i,j) + near·K(i,j)·exp(−d(i,j)²/(2·length_scale²)) + rest·[i = j]
 
-where K is the cosine of what the two cells compute (shares of their time by kind of operator) and d
-the distance of their shapes in octaves. Measuring a cell conditions the process (simple kriging):
-the remaining predictions move, their spread shrinks, and the common variance is rescaled by how
-surprising the measured ratios were (Shah, Wilson & Ghahramani, "Student-t processes as
-alternatives to Gaussian processes", AISTATS 2014, formula 5).
+where K is the cosine of the cells' shares of time by kind of operator, and d the distance of their
+shapes in octaves. A measured cell conditions the process (simple kriging), and the common variance
+is rescaled by the surprise (Shah, Wilson & Ghahramani, "Student-t processes as alternatives to
+Gaussian processes", AISTATS 2014, formula 5).
 
-A whole network that was measured is one more observation, of ln Σ uses·exp(e): linear to first
-order, its weights the shares of the time, taken anew where it moves them (Gauss and Newton's
-iteration). It moves the cells that rest on predictions; those that were measured stay.
+A measured whole network is an observation of ln Σ uses·exp(e), linear to first order, whose weights
+are taken anew where they move (Gauss and Newton's iteration). Measured cells stay.
 
-With the gain K that is applied, the errors left have the covariance (I − KH)·P·(I − KH)ᵀ + K·R·Kᵀ,
-whether or not K is the best one (Bucy & Joseph, "Filtering for Stochastic Processes", 1968): a cell
-that stays is as unsure as it was (Schmidt's filter, "Application of state-space methods to
-navigation problems", 1966).
+With the gain K the errors left have the covariance (I − KH)·P·(I − KH)ᵀ + K·R·Kᵀ, whether or not K
+is the best one (Bucy & Joseph, "Filtering for Stochastic Processes", 1968): a cell that stays is as
+unsure as before (Schmidt's filter, "Application of state-space methods to navigation problems",
+1966).
 """
 
 from __future__ import annotations
@@ -34,7 +31,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.estimate.compose.sums import CellSum
 from hybridlat.schema.cell_estimate import LatencySource
 
 Matrix = NDArray[np.float64]
@@ -48,12 +44,10 @@ _STILL = 1e-9
 class CellPrior:
     """One distinct cell of a network, as the gate sees it.
 
-    ``latency_us`` is of one use; None where it is unknown. ``spread_share`` is the
-    standard error of ln(latency): the measurement's noise, or the model's half-width divided by
-    the quantile it was taken at. ``cost_s`` is the device time that measuring it takes. ``kinds``
-    are the shares of its time by kind of operator, ``coordinates`` its shape in octaves (base-2
-    logarithms); cells without a place are near only through their kind. ``reason`` says what a
-    prediction rests on if not on the target's own model, or why it is not trusted.
+    ``latency_us`` is of one use; None where it is unknown. ``spread_share`` is the standard error
+    of ln(latency), ``cost_s`` the device time of measuring it. ``kinds`` are the shares of its time
+    by kind of operator, ``coordinates`` its shape in octaves. ``reason`` says what a prediction
+    rests on if not on the target's own model, or why it is not trusted.
     """
 
     signature: str
@@ -69,7 +63,7 @@ class CellPrior:
 
     @property
     def must_be_measured(self) -> bool:
-        """An unknown cell, or one outside what the model was trained on."""
+        """Whether the cell is unknown, or outside what the model was trained on."""
         return self.source != "measured" and (self.latency_us is None or not self.trusted)
 
 
@@ -96,15 +90,13 @@ class Correlation(msgspec.Struct, frozen=True, rename=_NAMES_ON_DISK):
     degrees: _Factor = 16.0
 
     def between(self, kinds: Matrix, squared: Matrix) -> Matrix:
-        """Correlation of the errors of cells, from their similarity by kind and their squared
-        distances: ones on the diagonal, positive definite."""
+        """Correlation of cells' errors, from their similarity by kind and squared distances."""
         near = np.exp(-squared / (2.0 * self.length_scale**2))
         shared: Matrix = self.network + kinds * (self.kind + self.near * near)
         np.fill_diagonal(shared, 1.0)
         return shared
 
     def spreads(self, priors: Sequence[CellPrior]) -> Matrix:
-        """Standard error of each cell, wider for those outside what the model was trained on."""
         factors = [1.0 if f.trusted else self.untrusted_factor for f in priors]
         return np.array([f.spread_share for f in priors], dtype=float) * factors
 
@@ -122,8 +114,7 @@ def kind_similarity(priors: Sequence[CellPrior]) -> Matrix:
 
 
 def squared_distances(priors: Sequence[CellPrior]) -> Matrix:
-    """Squared distance between the cells' shapes, in octaves² per coordinate; 0 without
-    coordinates."""
+    """Squared distance between the cells' shapes, in octaves² per coordinate; 0 without any."""
     width = max((len(f.coordinates) for f in priors), default=0)
     if width == 0:
         return np.zeros((len(priors), len(priors)))
@@ -134,13 +125,21 @@ def squared_distances(priors: Sequence[CellPrior]) -> Matrix:
     return np.asarray(np.where(np.isnan(squared), np.inf, squared))
 
 
+@dataclass(frozen=True, slots=True)
+class CellSum:
+    """What ``uses`` of each cell take together; ``noise_share``: standard error of ln(sum)."""
+
+    uses: tuple[int, ...]
+    latency_us: float
+    noise_share: float
+
+
 @dataclass(frozen=True, eq=False)
 class ErrorPosterior:
     """Mean and covariance of ln(true / stated) of every cell of one network.
 
-    ``priors`` are what was stated at the start, ``measured`` what was learned since: position →
-    (latency in µs, relative noise); ``sums`` are of cells together. Immutable: ``observe``,
-    ``observe_total`` and ``given_sums`` give new ones.
+    ``priors`` were stated at the start; ``measured`` since, by position: µs and relative noise.
+    ``sums`` are of cells together.
     """
 
     priors: tuple[CellPrior, ...]
@@ -158,7 +157,6 @@ class ErrorPosterior:
         correlation: Correlation | None = None,
         block: Block | None = None,
     ) -> ErrorPosterior:
-        """The posterior before anything further is measured."""
         chosen = correlation or Correlation()
         spread = chosen.spreads(priors)
         exact = np.array([f.source == "measured" for f in priors], dtype=bool)
@@ -204,17 +202,16 @@ class ErrorPosterior:
         return cells_alone.given_sums(self.sums)
 
     def given_sums(self, sums: Sequence[CellSum]) -> ErrorPosterior:
-        """The posterior given what some of the cells took together; ``observe`` keeps to that."""
+        """The posterior given sums of cells, which ``observe`` keeps to."""
         after = self
         for known in sums:
             after = after._given_sum(known)
         return replace(after, sums=tuple(sums)) if sums else self
 
     def observe_total(self, sum_us: float, noise: float) -> ErrorPosterior:
-        """The posterior given that all uses of all cells sum to that, give or take ``noise``.
+        """The posterior given the sum of all uses, with ``noise`` of ln(sum).
 
-        ``noise`` is the standard error of ln(sum). The last of all observations: ``observe``
-        forgets it. Beside a cell of which nothing is known it says nothing about the others.
+        It comes last, since ``observe`` forgets it. Beside an unknown cell it says nothing.
         """
         return self._given_sum(CellSum(tuple([f.count for f in self.priors]), sum_us, noise))
 
@@ -243,7 +240,7 @@ class ErrorPosterior:
 
     @cached_property
     def latencies_us(self) -> Matrix:
-        """Best guess of one use of each cell; NaN where nothing is known."""
+        """Of one use of each cell; NaN where nothing is known."""
         predicted = [math.nan if f.latency_us is None else f.latency_us for f in self.priors]
         latencies = np.array(predicted, dtype=float) * np.exp(self.mean)
         for position, (latency_us, _) in self.measured.items():
@@ -252,13 +249,12 @@ class ErrorPosterior:
 
     @cached_property
     def uses_us(self) -> Matrix:
-        """Time of all uses of each cell; 0 where nothing is known yet."""
+        """Of all uses of each cell; 0 where nothing is known."""
         counts = np.array([f.count for f in self.priors], dtype=float)
         return np.asarray(np.nan_to_num(self.latencies_us * counts, nan=0.0))
 
     @cached_property
     def sum_us(self) -> float:
-        """The raw sum of all uses of all cells."""
         return float(self.uses_us.sum())
 
     @property
@@ -274,22 +270,20 @@ class ErrorPosterior:
 
     @cached_property
     def unmeasured(self) -> tuple[int, ...]:
-        """Positions of the cells that rest on a prediction, or on nothing."""
         return tuple(i for i in range(len(self.priors)) if not self.is_measured(i))
 
     @cached_property
     def required(self) -> tuple[int, ...]:
-        """Positions that must be measured or refused: unknown, or outside the training range."""
         return tuple(i for i in self.unmeasured if self.priors[i].must_be_measured)
 
     @property
     def complete(self) -> bool:
-        """True when every cell has a latency, so that the sum is one."""
+        """Whether every cell has a latency."""
         return not bool(np.isnan(self.latencies_us).any())
 
     @property
     def measured_share(self) -> float:
-        """Part of the time that comes from measured cells, 0..1."""
+        """Measured cells' part of the time, 0..1."""
         total = self.sum_us
         if total <= 0:
             return 0.0

@@ -1,7 +1,4 @@
-"""The composition of one target: the trained one, else its machine's own beside one that is lent.
-
-What a machine's own records say is worked out once for each state of the store, and cached there.
-"""
+"""The composition of one target: the trained one, else its machine's own beside a lent one."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ _MOST_NETWORKS = 200
 
 @per_state
 def composition_of(data: TargetData) -> Composition:
-    """The target's composition now, the pace drift of its machine in it."""
+    """The target's composition, with the pace drift of its machine."""
     composition, (lender, lent) = own_composition(data), lent_composition(data)
     if lender in map(str, data.related):
         composition = lent  # the same machine's: its constants hold too
@@ -32,10 +29,7 @@ def composition_of(data: TargetData) -> Composition:
 
 
 def _of_version(data: TargetData, there: TargetData) -> Composition | None:
-    """That of another version on this device, where it rests on enough networks.
-
-    Entering the engine takes what it was measured to take here.
-    """
+    """The composition of another version here, if of enough networks, with the overhead here."""
     composition = own_composition(there) or _machine_composition(there)
     if composition.networks < machine.CALIBRATING:
         return None
@@ -53,18 +47,14 @@ def own_composition(data: TargetData) -> Composition | None:
 
 @per_state
 def _trained_composition(data: TargetData) -> Composition | None:
-    """What training fitted to whole networks of this very target, however few."""
-    found = models.all_readable(read_composition, data.model_folders, data.model_warnings)
-    return next(found, None)
+    """The composition that training fitted, to however few networks."""
+    trained = models.all_readable(read_composition, data.model_folders, data.model_warnings)
+    return next(trained, None)
 
 
 @per_state
 def lent_composition(data: TargetData) -> tuple[str, Composition | None]:
-    """Whose interval is used where this target has no composition: the same engine's, if any is.
-
-    How far the sum of measured cells is from the network depends on the engine more than on the
-    device.
-    """
+    """The composition of the same engine elsewhere, where this target has none, and whose it is."""
     if own_composition(data) is not None:
         return "", None
     related = [folder for target in data.related for folder in models.model_folders(target)]
@@ -78,7 +68,7 @@ def lent_composition(data: TargetData) -> tuple[str, Composition | None]:
 
 
 def on_this_machine(data: TargetData, composition: Composition) -> Composition:
-    """A composition with the pace drift that the machine's own records show, if any do."""
+    """A composition with the pace drift of the machine's own records, if there are any."""
     drift = pace_drift(data)
     if not drift.processes:
         return composition
@@ -87,7 +77,7 @@ def on_this_machine(data: TargetData, composition: Composition) -> Composition:
 
 @per_state
 def pace_drift(data: TargetData) -> PaceDrift:
-    """How the machine's own pace drifts, by its newest records."""
+    """The drift of the machine's pace, by its newest records."""
 
     def newest() -> PaceDrift:
         return Paces(data.store.recent(data.target)).drift()
@@ -96,7 +86,7 @@ def pace_drift(data: TargetData) -> PaceDrift:
 
 
 def is_calibrating(data: TargetData) -> bool:
-    """Whether whole networks are wanted: the machine has too few to compose by its own."""
+    """Whether the machine has too few whole networks to compose by its own."""
     has_own = own_composition(data) is not None
     return not has_own and composition_of(data).networks < machine.CALIBRATING
 
@@ -121,7 +111,7 @@ def summed_networks(data: TargetData) -> list[machine.SummedNetwork]:
 
 
 def read_composition(folder: Path) -> Composition | None:
-    """The composition of a model, None where it has none; StoreError where it is damaged."""
+    """The composition of a model, if it has one; StoreError for a damaged one."""
     path = folder / models.COMPOSITION_FILE
     if not path.exists():
         return None

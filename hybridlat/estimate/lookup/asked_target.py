@@ -1,4 +1,4 @@
-"""Which target a user means: parts in any wording, typos mended part by part, newest versions."""
+"""The target that a user means: any wording, typos mended by part, the newest version."""
 
 from __future__ import annotations
 
@@ -20,10 +20,8 @@ from hybridlat.store import Store, packs
 def asked_target(text: str, store: Store | None = None) -> Target:
     """The target that a text names, its parts in any wording: ``Tesla T4/TensorRT 8.6/FP16``.
 
-    What timed a published table (``tensorrt-trtutils``) is no part of it.
-    A name on record stays as it is; the device may be one that nothing describes. TargetError for
-    an engine, a version or a precision that does not exist, for a device alone, and for threads of
-    a GPU, with the target mended where that is possible.
+    A name on record stays as it is, and the device need not be known. TargetError for an engine, a
+    version or a precision that does not exist, for a device alone, and for threads of a GPU.
     """
     known = on_record(store)
     with contextlib.suppress(TargetError):
@@ -62,23 +60,24 @@ def asked_target(text: str, store: Store | None = None) -> Target:
 
 
 def is_gpu(target: Target) -> bool:
-    """Whether a target's device is a GPU, by its data sheet or by an engine that has no other."""
+    """Whether a target's device is a GPU, by its data sheet, or by its engine without one."""
     if target.device in device_sheets.names():
         return device_sheets.load(target.device).kind == "gpu"
     return "tensorrt" in target.engine
 
 
-def asked_devices(text: str, store: Store) -> set[str]:
-    """The devices that a text names in any wording: one, or all of a family (``jetson``).
+def named_devices(text: str, store: Store) -> set[str]:
+    """The devices with a text's words in their names or titles: one, or a family (``jetson``).
 
-    Those that have the text's words in their names or titles. TargetError where there are none.
+    TargetError where there are none.
     """
     from hybridlat.estimate.lookup.models import all_readable  # heavy
 
     known, words = on_record(store), _words(text)
-    sheets = all_readable(device_sheets.load, device_sheets.names())
-    titles = [(name, name) for name in _devices(known)] + [(s.name, s.title) for s in sheets]
-    alike = {name for name, title in titles if words and words <= _words(f"{name} {title}")}
+    titles = dict.fromkeys(_devices(known), "")
+    for sheet in all_readable(device_sheets.load, device_sheets.names()):
+        titles[sheet.name] = sheet.title
+    alike = {name for name in titles if words and words <= _words(f"{name} {titles[name]}")}
     device = _device(text, known)
     is_whole = device in _devices(known) and _words(device) <= words
     return alike if alike and not is_whole else {described(device, known)}
@@ -89,9 +88,9 @@ def _words(text: str) -> set[str]:
 
 
 def known_target(text: str | Target, store: Store) -> Target:
-    """The target of a known device that a text means, the newest on record without a version.
+    """The target of a known device that a text means, opened to the newest on record.
 
-    A Target is taken as it is. TargetError as for ``asked_target`` and ``described``.
+    A Target stays as it is. Raises TargetError.
     """
     if isinstance(text, Target):
         return text
@@ -135,13 +134,13 @@ def _board(device: str) -> str:
 
 
 def _age(target: Target) -> tuple[bool, bool, tuple[int, ...]]:
-    """Sorts versions by age: containers without a number, then years alone, then numbers."""
+    """Sorts versions by age: those without a number first, then years, then numbers."""
     numbers = version_key(target.version)
     return bool(numbers), not re.fullmatch("20[0-9]{2}", target.version), numbers
 
 
 def described(device: str, known: Collection[Target]) -> str:
-    """The device itself; TargetError with those alike where neither sheet nor target knows it."""
+    """The device itself; TargetError with those alike where it is not known."""
     names = sorted(_devices(known))
     if device not in names:
         parts = [name for name in names if name.startswith(f"{device}-")]
@@ -156,7 +155,7 @@ def described(device: str, known: Collection[Target]) -> str:
 
 
 def recorded(store: Store | None) -> set[Target]:
-    """The targets that the store has records of, and those with a model or a shipped pack."""
+    """The targets with records in the store, a model, or a shipped pack."""
     from hybridlat.estimate.lookup.models import all_readable, model_folders, read_target  # heavy
 
     stored = [] if store is None else store.targets()
@@ -176,7 +175,7 @@ def _devices(known: Collection[Target]) -> set[str]:
 
 
 def _device(text: str, known: Collection[Target]) -> str:
-    """The name of a device that is known, else the text if it can be one, else a clean one."""
+    """The name of a known device that the text means, else a name made of the text."""
     names = _devices(known)
     if text not in names:
         with contextlib.suppress(TargetError):
@@ -186,7 +185,7 @@ def _device(text: str, known: Collection[Target]) -> str:
 
 
 def _incomplete(device: str, runtime: str, known: Collection[Target]) -> TargetError:
-    """What a target lacks, with an example: TensorRT on a GPU with a sheet, else what is known."""
+    """The error of a target that lacks parts, with an example."""
     own = [name for t in known if t.device == device and f"/{runtime}" in (name := str(t))]
     example = min(own, default=f"{device}/{runtime or 'onnxruntime'}/fp32/1t")
     if device in device_sheets.names() and (sheet := device_sheets.load(device)).kind == "gpu":

@@ -1,13 +1,12 @@
-"""Where models lie, and what is read from there. A damaged file costs only what it belongs to.
+"""The folders of models, and what is read from them; what is damaged is passed over.
 
-A target's folder holds versions, each complete, and a file that names the one in use::
+A target's folder holds whole versions and a file that names the one in use::
 
     models/<target>/current                     the name of a version
     models/<target>/versions/<name>/card.json, composition.json, model.json, ...
 
-Replacing that file is the whole of an installation, so a reader meets the old version or the new
-one. The card has the hash of each file, which is checked before it is read: XGBoost ends the
-process over some damaged files. Shipped models lie in the target's folder itself.
+Shipped models lie in the target's folder itself. The card has the hash of each file, which is
+checked before reading: XGBoost ends the process over some damaged files.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -58,14 +57,14 @@ def model_folders(target: Target | None) -> list[Path]:
 
 
 def family_heads() -> list[FamilyHead]:
-    """What the families of engines that can be read say of themselves."""
+    """The head of every engine family that can be read."""
     user, names = user_models_folder(), sorted({*FAMILY_OF.values()})
-    each = (all_readable(head_of, folders(name, user)) for name in names)
-    return [head for heads in each for head in islice(heads, 1)]
+    each = (next(all_readable(head_of, folders(name, user)), None) for name in names)
+    return [head for head in each if head is not None]
 
 
 def folder_in_use(parent: Path) -> Path | None:
-    """The folder with the files in use of the target whose models lie in ``parent``."""
+    """The folder of the version in use, of a target whose models lie in ``parent``."""
     try:
         name = (parent / CURRENT_FILE).read_text(encoding="utf-8").strip()
     except (OSError, ValueError):
@@ -84,7 +83,7 @@ def model_hash(folder: Path) -> str:
 
 
 def read_card(folder: Path) -> Mapping[str, object]:
-    """What a model says of its training; StoreError where that cannot be read."""
+    """The card of a model; StoreError where it cannot be read."""
     return read_json(folder / CARD_FILE)
 
 
@@ -134,10 +133,7 @@ def check(file: Path) -> bool:
 
 
 def readable(read: Callable[[S], T], source: S, seen: list[str] | None = None) -> T | None:
-    """What ``read`` finds in ``source``; None with a warning where it cannot be read.
-
-    The warning goes to the log, once per process, and to ``seen``.
-    """
+    """What is read from ``source``; None where it cannot be, with a warning to log and ``seen``."""
     try:
         return read(source)
     except HybridlatError as error:
@@ -150,13 +146,13 @@ def readable(read: Callable[[S], T], source: S, seen: list[str] | None = None) -
 def all_readable(
     read: Callable[[S], T | None], sources: Iterable[S], seen: list[str] | None = None
 ) -> Iterator[T]:
-    """What is read from each source that has it, those that are damaged passed over."""
-    found = (readable(read, source, seen) for source in sources)
-    return (value for value in found if value is not None)
+    """What is read from each source that has it; those that are damaged are passed over."""
+    values = (readable(read, source, seen) for source in sources)
+    return (value for value in values if value is not None)
 
 
 def damaged(path: Path, error: object) -> StoreError:
-    """The error for a file of a model that cannot be used."""
+    """The error of a file that cannot be used."""
     return StoreError(
         f"{path} is passed over, it cannot be used ({error}): "
         "train its target again with `hybridlat train`, or delete the model's folder"
@@ -166,15 +162,12 @@ def damaged(path: Path, error: object) -> StoreError:
 def known_device(target: Target, store: Store) -> Device | None:
     """The device of a target; None where nothing describes it.
 
-    The data sheet of its device; else what its model in use was trained with; else the
-    micro-benchmark of it in the store's cache.
+    By its data sheet, by the model in use, or by the micro-benchmark in the store's cache.
     """
-    try:
+    with suppress(TargetError):
         return device_sheets.load(target.device).under(target.engine)
-    except TargetError:
-        if device := next(all_readable(_device_of, model_folders(target)), None):
-            return device
-    return store.cache_read(_key(target), partial(wire.decode_or_none, form=Device))
+    trained_with = next(all_readable(_device_of, model_folders(target)), None)
+    return trained_with or store.cache_read(_key(target), partial(wire.decode_or_none, form=Device))
 
 
 def _device_of(folder: Path) -> Device | None:

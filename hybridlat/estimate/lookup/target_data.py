@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, cached_property, partial, wraps
 from pathlib import Path
 from typing import TypeVar, cast
@@ -38,38 +39,38 @@ RecordSource = Store | PackLookup
 T = TypeVar("T")
 V = TypeVar("V")
 _CACHED_VERSION = 7
-_OWN_CELLS = 50  # measured here, from which on they tell more than those of a pack
+_OWN_CELLS = 50  # so many measured here tell more than a pack
 
 
 class TargetData:
     """Look-ups for one target, in the store and in shipped packs.
 
-    All of them are remembered until ``refresh`` finds other records in the store.
+    All of them are remembered until ``refresh`` finds other records in the store. ``models`` are
+    the folders of its model, where nothing that is installed counts, no packs either. Another
+    machine of this name may have measured what is shipped: that is ``elsewhere`` then.
     """
 
     def __init__(
-        self, target: Target, store: Store, models: Sequence[Path] | None = None,
+        self,
+        target: Target,
+        store: Store,
+        models: Sequence[Path] | None = None,
         elsewhere: TargetData | None = None,
-    ) -> None:  # fmt: skip
-        """``models`` are folders to take the target's model from, where nothing that is installed
-        counts, packs neither. What is shipped of the target is no more than ``elsewhere`` where
-        another machine of this name may have measured it."""
+    ) -> None:
         self.target, self.store, self.elsewhere = target, store, elsewhere
         self.related = registry.same_cell_targets(target)
-        """Targets that share this one's cells: the same machine and engine, files of another
-        precision."""
+        """Targets that share this one's cells: files of another precision."""
         self._is_installed = models is None and elsewhere is None
         self.model_folders = model_folders(target) if models is None else models
         if elsewhere is not None:
             own = user_models_folder()
             self.model_folders = [f for f in self.model_folders if f.is_relative_to(own)]
-        """The folders of the target's own models, the user's before those shipped."""
         self.model_warnings: list[str] = []
-        """What of the models cannot be used."""
+        """Sentences about models that cannot be used."""
         self.given: Mapping[str, whole_networks.MeasuredNetwork] = {}
-        """Networks by hash whose latency the user gave, which count before all records."""
+        """Networks by hash whose latency the user gave: they go before all records."""
         self.is_replayed = False
-        """Whether answers are of kernels in a CUDA graph, whatever was measured."""
+        """Whether a CUDA graph launches the kernels, whatever was measured."""
         self._known: dict[str, LatencyStats | None] = {}
         self._at_state: dict[object, object] = {}
         self._state: tuple[list[Target], list[tuple[int, str]]] | None = None
@@ -77,7 +78,7 @@ class TargetData:
         self._neighbours: dict[Target, TargetData] = {}
 
     def refresh(self) -> None:
-        """Forget what was looked up where the store has other records of the targets now."""
+        """Forget all look-ups if the store has other records of the targets now."""
         stamp = self.store.stamp
         if stamp is None or stamp != self._stamp:
             targets = (self.target, *self.related, *self._neighbours)
@@ -91,16 +92,11 @@ class TargetData:
 
     @property
     def model(self) -> CellModel | None:
-        """The target's model of unseen cells.
-
-        Where it has none, that of a related target: it knows the cells that both have, and takes
-        the operators of the others for unknown.
-        """
+        """The model of unseen cells: the target's own, else that of a related target."""
         return self._model[1] if self._model else None
 
     @cached_property
     def model_hash(self) -> str:
-        """The hash of that model's files; empty without one."""
         return model_hash(self._model[0]) if self._model else ""
 
     @cached_property
@@ -121,11 +117,11 @@ class TargetData:
 
     def known(self, hashes: Iterable[str]) -> dict[str, LatencyStats]:
         """The record of each cell, as far as there is one."""
-        wanted = dict.fromkeys(hashes)
-        missing = [h for h in wanted if h not in self._known]
+        distinct = dict.fromkeys(hashes)
+        missing = [h for h in distinct if h not in self._known]
         if missing:
             self._look_up(missing)
-        return {h: stats for h in wanted if (stats := self._known[h]) is not None}
+        return {h: stats for h in distinct if (stats := self._known[h]) is not None}
 
     def _look_up(self, hashes: Sequence[str]) -> None:
         if self._state is None:
@@ -146,7 +142,7 @@ class TargetData:
         self._known.update({h: stats.get(h) for h in hashes})
 
     def whole(self, signature: str) -> whole_networks.WholeLatency | None:
-        """What is known of a whole network on this very target; None where nothing is."""
+        """The network as it was measured on this very target, or as the user gave it."""
         if one := self.given.get(signature):
             return whole_networks.WholeLatency(
                 one.latency_us, whole_networks.UNSTATED_NOISE_SHARE, True, "as given"
@@ -154,7 +150,7 @@ class TargetData:
         return self.recorded(signature)
 
     def recorded(self, signature: str) -> whole_networks.WholeLatency | None:
-        """The same by records alone, as whatever is cached must have it."""
+        """The same by records alone."""
         return self.at_this_state(
             ("network", signature),
             lambda: whole_networks.whole_latency(self.target, signature, self.store, self._packs),
@@ -162,7 +158,7 @@ class TargetData:
 
     @property
     def networks(self) -> int:
-        """How many records of whole networks there are of this target."""
+        """The number of records of whole networks."""
         shipped = sum(p.counts()["network"] for p in self._packs if p.target == self.target)
         return shipped + self.at_this_state(
             "networks", lambda: self.store.revision(self.target, ["network"])[0]
@@ -173,23 +169,6 @@ class TargetData:
         """Whether what is shipped of the target outweighs what this machine has measured."""
         own = self.at_this_state("cells", lambda: self.store.revision(self.target, ["cell"])[0])
         return bool(self._packs) and own < _OWN_CELLS
-
-    def may_be_measured(self, partition: Partition) -> bool:
-        """Whether a network may have been measured whole here: False only where that is certain."""
-        if partition.network is None or self.given:
-            return True
-        if not self.networks:
-            return False
-        outlines = self.at_this_state("outlines", self._outlines)
-        return outlines is None or whole_networks.outline(partition.network) in outlines
-
-    def _outlines(self) -> frozenset[whole_networks.Outline] | None:
-        packs = [pack for pack in self._packs if pack.target == self.target]
-        hashes = set(self.store.signatures(self.target, "network"))
-        hashes.update(*(pack.signatures("network") for pack in packs))
-        texts = signature_texts([self.store, *packs], hashes)
-        complete = len(texts) == len(hashes)
-        return frozenset(map(whole_networks.outline_of_text, texts.values())) if complete else None
 
     def texts(self, partition: Partition, hashes: Sequence[str]) -> Mapping[str, str]:
         """Signature texts of cells; StoreError when one is nowhere to be found."""
@@ -206,12 +185,12 @@ class TargetData:
 
     @property
     def dispatch_overhead_us(self) -> float:
-        """What entering the engine costs once per inference; 0 where it was never measured."""
+        """The cost of entering the engine, once per inference; 0 where it was never measured."""
         entry = self.known([_entry_cost_signature()]).get(_entry_cost_signature())
         return (entry.latency_us or 0.0) if entry is not None else 0.0
 
     def at_this_state(self, name: object, work_out: Callable[[], T]) -> T:
-        """What follows from the store's records, worked out once until there are others."""
+        """A value that follows from the store's records, worked out once until they change."""
         if self._state is None:
             self.refresh()
         if name not in self._at_state:
@@ -221,7 +200,7 @@ class TargetData:
         return cast(T, self._at_state[name])
 
     def doubted(self) -> TargetData | None:
-        """The same where packs are another machine's; None where there are none."""
+        """The look-ups if packs are of another machine; None without packs."""
         elsewhere = TargetData(self.target, Store("sqlite://")) if self._packs else None
         return elsewhere and TargetData(self.target, self.store, elsewhere=elsewhere)
 
@@ -233,19 +212,16 @@ class TargetData:
 
     @property
     def other_versions(self) -> list[TargetData]:
-        """The look-ups of the engine's other versions on this device, the nearest first.
-
-        What another machine of the same name measured comes before them.
-        """
+        """The look-ups of another machine of this name, then of other versions, nearest first."""
         others = [o for o in relatives_of(self) if o.precision == self.target.precision]
         return [*filter(None, [self.elsewhere]), *map(self.neighbour, others)]
 
     def cached(
         self, what: str, form: type[V], work_out: Callable[[], V], besides: object = None
     ) -> V:
-        """A value that follows from the target's records, cached in the store for its state.
+        """A value that follows from the target's records, cached in the store for their state.
 
-        ``besides`` is whatever else it depends on, but for the records of related targets.
+        ``besides`` is all else that it depends on, but for the records of related targets.
         """
         count, last = self.store.revision(self.target)
         if not count:
@@ -273,7 +249,7 @@ def signature_texts(sources: Sequence[RecordSource], hashes: set[str]) -> dict[s
 
 
 def per_state(work_out: Callable[[TargetData], T]) -> Callable[[TargetData], T]:
-    """Decorates what follows from a target's records: worked out once until there are others."""
+    """Decorates a function of a target's records: it runs once until there are others."""
 
     @wraps(work_out)
     def remembered(data: TargetData) -> T:
@@ -284,35 +260,35 @@ def per_state(work_out: Callable[[TargetData], T]) -> Callable[[TargetData], T]:
 
 @per_state
 def relatives_of(data: TargetData) -> tuple[Target, ...]:
-    """Other versions and precisions of a target's engine on its device, the nearest first.
+    """Recorded versions and precisions of a target's engine on its device, the nearest first.
 
-    Those that the store has records of, and those that have a model or a shipped pack. Precisions
-    that share their cells anyway (see `registry.same_cell_targets`) are none.
+    Precisions that share its cells are none of them.
     """
     here = data.target
-    same = (here.device, here.engine, here.threads)
     known = sorted(recorded(data.store) - {here, *data.related})
-    others = [other for other in known if (other.device, other.engine, other.threads) == same]
+    others = [
+        other
+        for other in known
+        if replace(other, runtime=here.runtime, precision=here.precision) == here
+        and other.engine == here.engine
+    ]
     others.sort(key=lambda o: (o.precision != here.precision, version_gap(o, here)))
     return tuple(others)
 
 
 def version_gap(one: Target, other: Target) -> tuple[int, ...]:
-    """How far apart two targets' versions are, by each of their numbers."""
+    """The distance of two targets' versions, by each of their numbers."""
     numbers = itertools.zip_longest(*map(version_key, (one.version, other.version)), fillvalue=0)
     return tuple(abs(a - b) for a, b in numbers)
 
 
-def _outweighs(found: LatencyStats, known: LatencyStats | None) -> bool:
-    """Whether a later source answers: nothing is known, a failure, or what a busy machine measured.
-
-    No failure outweighs anything.
-    """
-    if known is None or found.latency_us is None:
+def _outweighs(new: LatencyStats, known: LatencyStats | None) -> bool:
+    """Whether a later source answers: before it there is nothing, a failure, or a busy machine."""
+    if known is None or new.latency_us is None:
         return known is None
     if known.latency_us is None:
         return True
-    return found.spread_share < BUSY_SPREAD_SHARE <= known.spread_share
+    return new.spread_share < BUSY_SPREAD_SHARE <= known.spread_share
 
 
 @cache

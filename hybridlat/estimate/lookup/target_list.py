@@ -1,4 +1,4 @@
-"""Which targets there is something known of, and how much."""
+"""The targets that are known, and how much is known of each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hybridlat.engines import device_sheets
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import BackendUnavailable
 from hybridlat.estimate.lookup import models
-from hybridlat.estimate.lookup.asked_target import asked_devices, newest_on_record
+from hybridlat.estimate.lookup.asked_target import named_devices, newest_on_record
 from hybridlat.schema.device import Device
 from hybridlat.schema.target import Target, version_key
 from hybridlat.store import Store, packs
@@ -22,14 +22,13 @@ FROM_SHEET = "family: data sheet"
 
 @dataclass(frozen=True)
 class TargetInfo:
-    """One ``target`` that can be predicted for, and what there is of it.
+    """One ``target`` that can be predicted for, by its ``source``.
 
-    ``source`` says where from. ``cells`` and ``networks`` count what was measured, ``model`` says
-    whether there is a model of the target alone. ``noise_floor`` is that of the networks that its
-    model was trained with, RMSPE in percent; ``half_width_share`` (0..) how far off the farther end
-    of a 90 % interval typically is where the family of its engine answers, from whole networks that
-    were held out; ``batches`` the least and the largest batch of those. ``trained_on`` counts the
-    cells that its model learned from.
+    ``cells`` and ``networks`` count what was measured, ``model`` says whether the target has a
+    model of its own, ``noise_floor`` is that of its training (RMSPE in percent), ``trained_on``
+    counts its cells. Where the family of the engine answers, ``half_width_share`` (0..) is the
+    typical distance of the farther end of a 90 % interval, by held-out networks, and ``batches``
+    are the least and the largest batch of those.
     """
 
     target: str
@@ -44,15 +43,15 @@ class TargetInfo:
 
 
 def gpus() -> list[Device]:
-    """The GPUs that have a data sheet."""
+    """The data sheets of GPUs."""
     sheets = models.all_readable(device_sheets.load, device_sheets.names())
     return [sheet for sheet in sheets if sheet.kind == "gpu"]
 
 
 def by_data_sheet(known: Iterable[TargetInfo]) -> list[TargetInfo]:
-    """What families predict by data sheet alone: neither known nor short for a known version.
+    """The targets that families predict by data sheet alone, at the precisions of the sheet.
 
-    Every GPU under every engine, at the precisions that the family and the sheet know.
+    None of them is known, or opens to a known version.
     """
     named = {Target.parse(info.target) for info in known}
     short = {replace(target, runtime=target.engine) for target in named}
@@ -70,11 +69,10 @@ def by_data_sheet(known: Iterable[TargetInfo]) -> list[TargetInfo]:
 
 
 def list_targets(store: str | None = None, device: str | None = None) -> list[TargetInfo]:
-    """Every target that the store, packs, models or families know, and this machine.
+    """Every target of the store, packs, models and families, and this machine.
 
-    Of families those that whole networks were measured on; `by_data_sheet` lists the others. Of a
-    ``device`` in any wording, or of all that share its words (``orin``), all of them; TargetError
-    where nothing is known of it.
+    Of a ``device`` in any wording, or of all that share its words (``orin``), those of data sheets
+    too; TargetError for an unknown one.
     """
     by_name: dict[str, TargetInfo] = {}
 
@@ -92,7 +90,7 @@ def list_targets(store: str | None = None, device: str | None = None) -> list[Ta
     with Store(store) as opened:
         for stats in opened.stats():
             add(stats.target, "store", stats.cells, stats.networks)
-        wanted = None if device is None else asked_devices(device, opened)
+        devices = None if device is None else named_devices(device, opened)
     for pack in packs.shipped_packs():
         counts = pack.counts()
         add(pack.target, "pack", counts["cell"], counts["network"])
@@ -101,20 +99,21 @@ def list_targets(store: str | None = None, device: str | None = None) -> list[Ta
         if target is not None:
             card = models.read_card(folder)
             noise, rows = card.get("noise_floor"), card.get("rows")
-            add(target, "model", noise_floor=noise if isinstance(noise, int | float) else None,
-                trained_on=rows if isinstance(rows, int) else None)  # fmt: skip
+            floor = noise if isinstance(noise, int | float) else None
+            trained_on = rows if isinstance(rows, int) else None
+            add(target, "model", noise_floor=floor, trained_on=trained_on)
     for head in models.family_heads():
         for target in sorted(head.targets):
-            width = head.half_width_share(target)
-            add(target, FAMILY, 0, head.networks(target), half_width_share=width,
-                batches=head.batches.get(str(target)))  # fmt: skip
+            width, batches = head.half_width_share(target), head.batches.get(str(target))
+            networks = head.networks(target)
+            add(target, FAMILY, 0, networks, half_width_share=width, batches=batches)
     with contextlib.suppress(BackendUnavailable):
         engine = resolve(None)
         if engine.backend is not None:
             add(engine.target, "this machine")
-    if wanted is not None:
+    if devices is not None:
         by_name |= {info.target: info for info in by_data_sheet(by_name.values())}
-        by_name = {name: i for name, i in by_name.items() if name.split("/")[0] in wanted}
+        by_name = {name: i for name, i in by_name.items() if name.split("/")[0] in devices}
     return sorted(by_name.values(), key=_place)
 
 

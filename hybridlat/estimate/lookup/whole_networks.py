@@ -1,14 +1,12 @@
-"""What records of whole networks say: of a network itself, and of how cells sum up on a machine."""
+"""Records of whole networks: what they say of a network, and which networks are on record."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from hybridlat.graph.network import Network
 from hybridlat.schema.measurement import Breakdown, MachineLoad, Measurement, busiest, was_busy
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
@@ -16,15 +14,10 @@ from hybridlat.store.packs import PackLookup
 from hybridlat.store.records import aggregate
 
 LEAST_NOISE_SHARE = 0.01
-"""The same networks, measured again minutes later, differ by this much where visits agree better:
-standard deviation 1.6 % over 114 networks of the shipped CPU pack, disturbed ones included."""
+"""By how much a network differs when it is measured again: 1.6 % over 114 of the CPU pack."""
 UNSTATED_NOISE_SHARE = 0.05
-"""Of a figure that comes without samples, as of a single visit."""
-Outline = frozenset[tuple[tuple[str, tuple[int, ...]], int]]
-_NODE = re.compile(r"^node (?:\S+::)?(\S+)@\d+ .*?\) -> \((?:\d+:\w+:([\dx]*)|-)", re.MULTILINE)
+"""Of a latency that comes without samples."""
 _VERSION = re.compile(r"(\d+(?:\.\d+)*)\S*\s*$")
-
-
 MOST_NETWORKS = 300
 """Measured networks that others are predicted by: more cost seconds and add little."""
 
@@ -34,8 +27,8 @@ class WholeLatency:
     """A network as it was measured whole, so many ``times``.
 
     ``noise_share`` is the relative standard error of ``latency_us``. ``is_exact``: it answers for
-    the network; otherwise it is only evidence. ``basis`` says in a few words what it rests on.
-    ``load`` is that of the machine where it was busy whenever it measured the network.
+    the network, else it is evidence. ``basis`` says in words what it rests on. ``load`` is that of
+    the machine, where no run was on a quiet one.
     """
 
     latency_us: float
@@ -48,11 +41,11 @@ class WholeLatency:
 
 @dataclass(frozen=True)
 class MeasuredNetwork:
-    """A whole network that was measured: where, its cells' texts, their counts, its latency.
+    """A whole network that was measured, with the signature texts and counts of its cells.
 
-    ``signature`` is its hash, ``name`` that of its file or of the table that it comes from;
-    ``is_given`` where the user gave the latency. ``cells`` are the hashes of its cells, where a
-    store keeps them. ``is_replayed``: a CUDA graph launched its kernels.
+    ``signature`` is its hash, ``name`` that of its file or table; ``is_given``: the user gave the
+    latency. ``cells`` are the hashes of its cells, where a store keeps them. ``is_replayed``: a
+    CUDA graph launched its kernels.
     """
 
     target: Target
@@ -71,15 +64,17 @@ class MeasuredNetwork:
         cls, breakdown: Breakdown, texts: Mapping[str, str], us: float, is_replayed: bool = False
     ) -> MeasuredNetwork:
         """The network of a breakdown; KeyError where the text of a cell is missing."""
+        cells, counts = zip(*breakdown.cells, strict=True) if breakdown.cells else ((), ())
+        copied_bytes = float(breakdown.labels.get("copied_bytes", "0"))
         return cls(
             breakdown.target,
-            tuple([texts[signature] for signature, _ in breakdown.cells]),
-            tuple([count for _, count in breakdown.cells]),
-            float(breakdown.labels.get("copied_bytes", "0")),
+            tuple([texts[signature] for signature in cells]),
+            counts,
+            copied_bytes,
             us,
             breakdown.signature,
             breakdown.network,
-            cells=tuple([signature for signature, _ in breakdown.cells]),
+            cells=cells,
             is_replayed=is_replayed,
         )
 
@@ -87,10 +82,9 @@ class MeasuredNetwork:
 def whole_latency(
     target: Target, signature: str, store: Store, packs: Sequence[PackLookup]
 ) -> WholeLatency | None:
-    """What is recorded of the network with this signature; None where nothing is that counts.
+    """What is recorded of a network; None without a record that ``tells_latency``.
 
-    Records that their origin doubts, and those of another version of the engine than the target's,
-    do not count; those of a busy machine are evidence only.
+    Records of a busy machine are evidence alone.
     """
     records = [r for r in store.measurements(target, "network", signature) if tells_latency(r)]
     own = from_records(records)
@@ -105,33 +99,25 @@ def whole_latency(
     return own
 
 
-def outline(network: Network) -> Outline:
-    """How often each operator makes which shape.
-
-    The same for networks that are the same, found in a small part of a signature's time.
-    """
-    firsts = ((node.op, node.outputs[0]) for node in network.nodes)
-    shapes = ((op, network.types[out].shape if out else ()) for op, out in firsts)
-    return frozenset(Counter(shapes).items())
-
-
-def outline_of_text(text: str) -> Outline:
-    """The outline of the network that a signature text describes."""
-    made = ((op, tuple(map(int, filter(None, s.split("x"))))) for op, s in _NODE.findall(text))
-    return frozenset(Counter(made).items())
-
-
 def tells_latency(record: Measurement) -> bool:
-    """Whether a record of a whole network tells its latency on its target."""
+    """Whether a record of a whole network tells its latency on its target.
+
+    A target may state fewer parts of the engine's version than the record's environment, or none.
+    """
     if record.latency_us is None or record.suspect:
         return False
-    return _same_version(record.target.version, record.environment.get("engine", ""))
+    measured = _VERSION.search(record.environment.get("engine", ""))
+    stated = record.target.version
+    if measured is None or not stated[:1].isdigit():
+        return True
+    parts = stated.split(".")
+    return measured[1].split(".")[: len(parts)] == parts
 
 
 def measured_networks(
     store: Store | PackLookup, target: Target, most: int = MOST_NETWORKS
 ) -> list[MeasuredNetwork]:
-    """Whole networks of a target whose cells the store or pack can name, so many at ``most``."""
+    """At most so many whole networks of a target whose cells the store or pack can name."""
     records = filter(tells_latency, store.measurements(target, "network"))
     latest = {r.signature: r for r in records if not was_busy(r.environment)}
     chosen: list[tuple[Breakdown, float, bool]] = []
@@ -150,7 +136,7 @@ def measured_networks(
 
 
 def from_records(records: Iterable[Measurement]) -> WholeLatency | None:
-    """What records of one network that count say together: those of a quiet machine, if any are."""
+    """What records of one network say together: those of a quiet machine, if there are any."""
     ordered = sorted(records, key=lambda r: (r.measured_at, r.id))
     chosen = [r for r in ordered if not was_busy(r.environment)] or ordered
     if not chosen:
@@ -172,18 +158,5 @@ def _runs(times: int) -> str:
 
 
 def _noise(record: Measurement) -> float:
-    if record.spread_share > 0 or record.visits:
-        return record.spread_share
-    return UNSTATED_NOISE_SHARE
-
-
-def _same_version(wanted: str, engine: str) -> bool:
-    """Whether an engine's version, as an environment tells it, is that of a target.
-
-    A target may state fewer parts of it, or none; an environment that names no version agrees.
-    """
-    stated = _VERSION.search(engine)
-    if stated is None or not wanted or not wanted[0].isdigit():
-        return True
-    parts = wanted.split(".")
-    return stated.group(1).split(".")[: len(parts)] == parts
+    is_stated = record.spread_share > 0 or record.visits
+    return record.spread_share if is_stated else UNSTATED_NOISE_SHARE
