@@ -35,15 +35,6 @@ def predicted(store: str, target: str, **options: float) -> Estimate:
     )
 
 
-@pytest.mark.parametrize("target", ["h200/tensorrt-8.6/fp16", "rtx-5090/torch-compile/amp"])
-def test_a_gpu_that_nobody_measured_answers_with_every_cell(target: str, tmp_path: Path) -> None:
-    estimate = predicted(str(tmp_path / "none.db"), target, tolerance=0.99)
-    assert estimate.supported
-    assert {cell.source for cell in estimate.cells} == {"predicted"}
-    low_us, latency_us, high_us = ends(estimate)
-    assert 50 < low_us < latency_us < high_us < 50_000
-
-
 def test_a_gpu_without_tf32_has_nothing_to_switch_off(tmp_path: Path) -> None:
     store = str(tmp_path / "none.db")
     usual, strict = (

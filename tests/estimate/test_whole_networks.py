@@ -183,16 +183,6 @@ def test_measuring_always_takes_the_network_too(store: str) -> None:
     assert "2 runs" in estimate.reason
 
 
-def test_a_machines_own_networks_take_over_from_what_was_lent() -> None:
-    sums = [100.0 * 1.3**i for i in range(30)]
-    networks = [machine.SummedNetwork(1.08 * us + 2.0, us) for us in sums]
-    none, few, many = (machine.machine_composition(networks[:n], 2.0) for n in (0, 3, 30))
-    assert (none.overhead_us, none.scale, few.networks) == (2.0, 1.0, 3)
-    assert none.residual_share > machine.BORROWING_SHARE
-    assert none.residual_share > few.residual_share > many.residual_share
-    assert abs(few.scale - 1.08) > abs(many.scale - 1.08)
-
-
 def test_on_a_gpu_a_table_of_networks_answers_and_moves_the_cells(tmp_path: Path) -> None:
     target = "l4/tensorrt/fp16"
     path, page = NETS / "resnet18.onnx", {"source": "a page"}
