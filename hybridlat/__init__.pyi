@@ -3,9 +3,9 @@
 from hybridlat.api.functions import compare as compare
 from hybridlat.api.functions import measure as measure
 from hybridlat.api.functions import predict as predict
+from hybridlat.api.options import MeasureMode as MeasureMode
 from hybridlat.api.predictor import Predictor as Predictor
 from hybridlat.api.recommend import recommend as recommend
-from hybridlat.api.session import MeasureMode as MeasureMode
 from hybridlat.api.sources import ManySource as ManySource
 from hybridlat.api.sources import Source as Source
 from hybridlat.errors import HybridlatError as HybridlatError

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -26,7 +26,7 @@ from hybridlat.errors import HybridlatError, InputError, NetworkError
 from hybridlat.estimate.predict.source import copied_bytes
 from hybridlat.model.conformal import normal_quantile
 from hybridlat.report.explain import Explanation, Stated, Suspect
-from hybridlat.report.units import latency_text
+from hybridlat.report.units import count_text, latency_text
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.target import Target
 
@@ -136,28 +136,36 @@ def explain(predictor: Any, source: Any, measured: float | StrPath, query: Query
     if (refusal := run.log.objection) is not None:
         text = f"{refusal.reason} ({refusal.value})"
         cases.append(replace(base, kind="options", text=text, factor=_OPTIONS))
-    priors = PRIORS | {"busy": PRIORS["busy"] * (_STEADY_BUSY if run.is_steady else 1.0)}
-    nothing = PRIORS["nothing"] / _ANY
-    suspects, z = [], normal_quantile(estimate.confidence)
     images = [sizes for sizes in opened.file.parsed.input_sizes.values() if len(sizes) > 2]
+    suspects = _weighed(cases, run, images, normal_quantile(estimate.confidence))
+    nothing = PRIORS["nothing"] / _ANY
+    total = sum(one.probability for one in suspects) + nothing
+    ranked = sorted(suspects, key=lambda one: -one.probability)
+    scaled = tuple(replace(one, probability=one.probability / total) for one in ranked)
+    measured_us = run.gpu_us + copies_us
+    return Explanation(estimate, measured_us, scaled, nothing / total, tuple(stated))
+
+
+def _weighed(
+    cases: Sequence[_Case], run: Run, images: Sequence[Sequence[int | None]], z: float
+) -> list[Suspect]:
+    """Of each kind the likeliest case, with the weight of all; ``z`` is the interval's quantile."""
+    priors = PRIORS | {"busy": PRIORS["busy"] * (_STEADY_BUSY if run.is_steady else 1.0)}
+    suspects = []
     for kind, prior in priors.items():
         alike = [case for case in cases if case.kind == kind not in run.settled]
+        if not alike:
+            continue
         axes = {"batch": slice(1), "size": slice(2, None)}.get(kind)
         if axes is not None and not any(None in sizes[axes] for sizes in images):
             prior *= _FIXED
         weights = [prior / len(alike) * case.density(run.gpu_us) for case in alike]
-        if alike:
-            best = alike[weights.index(max(weights))]
-            reach, (least, most) = math.exp(z * best.log_sd), best.factor
-            ends_us = (best.latency_us / reach * least + copies_us,
-                       best.latency_us * reach * most + copies_us)  # fmt: skip
-            suspects.append(Suspect(kind, best.text, ends_us, sum(weights)))
-    total = sum(one.probability for one in suspects) + nothing
-    ranked = sorted(suspects, key=lambda one: -one.probability)
-    scaled = [replace(one, probability=one.probability / total) for one in ranked]
-    return Explanation(
-        estimate, run.gpu_us + copies_us, tuple(scaled), nothing / total, tuple(stated)
-    )
+        best = alike[weights.index(max(weights))]
+        reach, (least, most) = math.exp(z * best.log_sd), best.factor
+        low_us, high_us = best.latency_us / reach * least, best.latency_us * reach * most
+        ends_us = low_us + run.copies_us, high_us + run.copies_us
+        suspects.append(Suspect(kind, best.text, ends_us, sum(weights)))
+    return suspects
 
 
 def _case(kind: str, text: str, estimate: Estimate) -> _Case:
@@ -187,11 +195,8 @@ def _circumstances(
             yield Circumstance("power mode", f"the mode of {other.device}", other, query)
     else:
         for threads in (1, 2, 4, 8):
-            text, other = (
-                f"with {threads} thread{'s' * (threads > 1)}",
-                replace(target, threads=threads),
-            )
-            yield Circumstance("threads", text, other, query)
+            text = f"with {count_text(threads, 'thread')}"
+            yield Circumstance("threads", text, replace(target, threads=threads), query)
     low, high = ratio / 4, ratio * 10  # of work, that the latency may come of
     now = _shapes(opened)
     batch = query.batch or next((shape[0] for shape in now.values() if shape), 1)
@@ -216,7 +221,7 @@ def _beside(base: _Case, estimate: Estimate, opened: Opened, is_gpu: bool) -> It
         copied = copied_bytes(opened.network())
         pinned, pageable = (1 + (copied / rate + start_us) / us for rate, start_us in _COPIES)
         slowest = max(_HOST_LAUNCH_US * kernels / us, 1.01)
-        yield replace(base, kind="host copies", text="with copies from and to the host",
-                      factor=(pinned, pageable))  # fmt: skip
-        yield replace(base, kind="launches", text=f"waiting for the host's {kernels} launches",
-                      factor=(1.0, slowest))  # fmt: skip
+        text = "with copies from and to the host"
+        yield replace(base, kind="host copies", text=text, factor=(pinned, pageable))
+        text = f"waiting for the host's {kernels} launches"
+        yield replace(base, kind="launches", text=text, factor=(1.0, slowest))

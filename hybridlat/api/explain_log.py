@@ -30,10 +30,7 @@ REPLAYED = "replayed from a CUDA graph"
 
 @dataclass(frozen=True)
 class Circumstance:
-    """How a network may run: a kind, words, and what is predicted; ``work`` times as much is done.
-
-    ``work`` is 0 where its latency is none of the work's alone. ``is_replayed``: from a CUDA graph.
-    """
+    """How a network may run; ``work`` times as long where work alone decides, else 0."""
 
     kind: str
     text: str
@@ -71,13 +68,13 @@ class Run:
     def settled(self) -> set[str]:
         """The kinds of circumstances that the log states or excludes."""
         log = self.log
-        launches = log.labels.get("note") or "Enqueue Time" in log.medians_us
-        facts = {
-            "host copies": log.median_us, "batch": log.shapes or log.batch, "launches": launches,
-            "size": log.shapes or log.batch,
-            "precision": "precision" in log.fields and not log.is_typed,
-        }  # fmt: skip
-        return {kind for kind, fact in facts.items() if fact}
+        kinds = {"host copies"} if log.median_us else set[str]()
+        kinds |= {"batch", "size"} if log.shapes or log.batch else set()
+        if log.labels.get("note") or "Enqueue Time" in log.medians_us:
+            kinds.add("launches")
+        if "precision" in log.fields and not log.is_typed:
+            kinds.add("precision")
+        return kinds
 
     def allows(self, target: Target) -> bool:
         """Whether the board's highest clock reaches that of a mode."""

@@ -2,38 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from hybridlat.api.predictor import Predictor, check_many
-from hybridlat.api.sources import Query, checked_shapes, one_batch
+from hybridlat.api.predictor import Predictor
+from hybridlat.api.sources import Query, check_many, checked_shapes, items_of, one_batch
 from hybridlat.errors import InputError
-from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
-from hybridlat.schema.progress import OnProgress
+from hybridlat.schema.shown import Estimates
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
-    from hybridlat.api.session import MeasureMode
+    from hybridlat.api.options import PredictOptions, PredictorOptions
     from hybridlat.api.sources import ManySource, Source
     from hybridlat.measuring.report import MeasureReport, What
-    from hybridlat.measuring.schedule import MeasurementConfig
     from hybridlat.onnx_io import Shapes
     from hybridlat.onnx_io.torch_export import Example
     from hybridlat.report.views import Comparison
 
 
+@overload
 def predict(
-    source: Source, target: str | Target | None = None, input: Example | None = None, *,
-    batch: int | Sequence[int] | None = None, shapes: Shapes | None = None,
-    name: str | None = None, describe: bool = True, store: str | None = None,
-    threads: int | None = None, measure: MeasureMode = "auto", tolerance: float | None = None,
-    confidence: float = 0.9, progress: OnProgress | None = None,
-    settings: MeasurementConfig | None = None, device: str | Path | Device | None = None,
-    known: Mapping[Any, float] | None = None,
-) -> Estimate | Any:  # fmt: skip
+    source: Source,
+    target: str | Target | None = None,
+    input: Example | None = None,
+    *,
+    batch: int | None = None,
+    **options: Unpack[PredictOptions],
+) -> Estimate: ...
+
+
+@overload
+def predict(
+    source: Source,
+    target: str | Target | None = None,
+    input: Example | None = None,
+    *,
+    batch: Sequence[int],
+    **options: Unpack[PredictOptions],
+) -> Estimates[Estimate]: ...
+
+
+def predict(
+    source: Source,
+    target: str | Target | None = None,
+    input: Example | None = None,
+    *,
+    batch: Any = None,
+    shapes: Shapes | None = None,
+    name: str | None = None,
+    describe: bool = True,
+    **options: Any,
+) -> Any:
     """The estimate of one network; for a list of batches, a list of estimates.
 
         predict("resnet50.onnx")
@@ -69,64 +91,82 @@ def predict(
     MeasurementError when the engine refuses the network. An estimate that is not within the
     tolerance is no error: see its ``trusted`` and ``warnings``.
     """
-    with Predictor(
-        target, store=store, threads=threads, measure=measure, tolerance=tolerance,
-        confidence=confidence, progress=progress, settings=settings, device=device,
-    ) as predictor:  # fmt: skip
-        predictor.give(known or {}, batch=batch, shapes=shapes)
+    known = options.pop("known", None) or {}
+    with Predictor(target, **options) as predictor:
+        predictor.give(known, batch=batch, shapes=shapes)
         return predictor.predict(
             source, input, batch=batch, shapes=shapes, name=name, describe=describe
         )
 
 
 def compare(
-    sources: Iterable[ManySource], target: str | Target | Sequence[str | Target] | None = None,
-    input: Example | None = None, *, batch: int | None = None, shapes: Shapes | None = None,
-    store: str | None = None, threads: int | None = None, measure: MeasureMode = "auto",
-    tolerance: float | None = None, confidence: float = 0.9, progress: OnProgress | None = None,
-    settings: MeasurementConfig | None = None, device: str | Path | Device | None = None,
-    known: Mapping[Any, float] | None = None,
-) -> Comparison:  # fmt: skip
+    sources: Iterable[ManySource],
+    target: str | Target | Sequence[str | Target] | None = None,
+    input: Example | None = None,
+    *,
+    batch: int | None = None,
+    shapes: Shapes | None = None,
+    **options: Unpack[PredictorOptions],
+) -> Comparison:
     """Networks side by side, or one on several targets; the first is what others are compared with.
 
-    ``sources`` are networks as ``predict`` takes them, and so is everything else; ``target`` may be
-    a list. InputError for fewer than two estimates.
+    ``sources`` are networks as ``predict`` takes them, and so are its other keywords; ``target``
+    may be a list. InputError for fewer than two estimates.
     """
-    from hybridlat.api.comparing import compared  # loads the reports
-
     check_many(sources, "compare")
     networks = list(sources)
     targets: Any = target if isinstance(target, list | tuple) else [target]
     query = Query(one_batch(batch), checked_shapes(shapes), input)
     if len(networks) * len(targets) < 2:
         raise InputError("compare takes two networks or more, or one on several targets")
+    known = options.pop("known", None) or {}
     with ExitStack() as stack:
-        predictors = []
-        for one in targets:
-            predictor = Predictor(
-                one, store=store, threads=threads, measure=measure, tolerance=tolerance,
-                confidence=confidence, progress=progress, settings=settings, device=device,
-            )  # fmt: skip
-            predictors.append(stack.enter_context(predictor))
-            predictor.give(known or {}, batch=batch, shapes=shapes)
+        predictors = [stack.enter_context(Predictor(one, **options)) for one in targets]
+        for predictor in predictors:
+            predictor.give(known, batch=batch, shapes=shapes)
         return compared(predictors, networks, query)
 
 
+def compared(
+    predictors: Sequence[Predictor], sources: Sequence[ManySource], query: Query
+) -> Comparison:
+    """Every network on every target; the first on the first is what others are compared with."""
+    from hybridlat.report.views import Comparison  # loads the reports
+
+    options: dict[str, Any] = {"input": query.example, "batch": query.batch}
+    options |= {"shapes": query.shapes, "describe": True}
+    estimates = tuple(one for each in predictors for one in each.predict_many(sources, **options))
+    if not all(cell.source == "predicted" for one in estimates for cell in one.cells):
+        return Comparison(estimates)
+    opened = [item.opened(query) for item in items_of(sources)]
+    pairs = [(each.sessions.of(one.file), one) for each in predictors for one in opened]
+    laws = [law for session, _ in pairs if (law := session.law) is not None]
+    if len(laws) < len(pairs) or len({law.model.tasks for law in laws}) > 1:
+        return Comparison(estimates)
+    # One family of GPUs predicts all of them: their errors go together.
+    networks = [session.measured_network(opened, math.nan) for session, opened in pairs]
+    correlations = laws[0].correlations(list(zip(laws, networks, strict=True)))
+    return Comparison(estimates, tuple(correlations))
+
+
 def measure(
-    source: Source, target: str | Target | None = None, input: Example | None = None, *,
-    what: What = "both", batch: int | None = None, shapes: Shapes | None = None,
-    remeasure: bool = False, store: str | None = None, threads: int | None = None,
-    progress: OnProgress | None = None, settings: MeasurementConfig | None = None,
-) -> MeasureReport:  # fmt: skip
+    source: Source,
+    target: str | Target | None = None,
+    input: Example | None = None,
+    *,
+    what: What = "both",
+    batch: int | None = None,
+    shapes: Shapes | None = None,
+    remeasure: bool = False,
+    **options: Unpack[PredictorOptions],
+) -> MeasureReport:
     """Measure a network's cells, the whole network, or both, and keep the records.
 
     ``what`` is ``"cells"``, ``"network"`` or ``"both"``; ``remeasure`` takes cells that are known
     as well. Everything else is as in ``predict``. Raises BackendUnavailable when the target is not
     this machine.
     """
-    with Predictor(
-        target, store=store, threads=threads, progress=progress, settings=settings
-    ) as predictor:
+    with Predictor(target, **options) as predictor:
         return predictor.measure(
             source, input, what=what, batch=batch, shapes=shapes, remeasure=remeasure
         )

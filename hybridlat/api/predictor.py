@@ -10,11 +10,11 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
-from hybridlat.api.session import Answer, MeasureMode, Options, Session, Sessions, answer_of
-from hybridlat.api.sources import Item, Query, checked_shapes, items_of, one_batch
-from hybridlat.engines.device_sheets import read
+from hybridlat.api.options import MeasureMode, NetworkOptions, Options, sheet_of
+from hybridlat.api.session import Answer, Session, Sessions, answer_of
+from hybridlat.api.sources import Item, Query, check_many, checked_shapes, items_of, one_batch
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import HybridlatError, InputError, TargetError
 from hybridlat.estimate.lookup.asked_target import (
@@ -46,9 +46,8 @@ if TYPE_CHECKING:
 class Predictor(AbstractContextManager["Predictor"]):
     """Predicts latencies on one target; keeps what it has loaded, so later calls are quick.
 
-    The arguments are those of ``hybridlat.predict``: ``target`` (None is this machine's CPU under
-    ONNX Runtime), ``store``, ``threads``, ``measure`` (``auto``, ``never`` or ``always``),
-    ``tolerance``, ``confidence`` (0.05 is 5 %), ``progress``, ``settings``, ``device``, ``known``.
+    The arguments are those of ``hybridlat.predict``: ``target``, ``store``, ``threads``,
+    ``measure``, ``tolerance``, ``confidence``, ``progress``, ``settings``, ``device``, ``known``.
     """
 
     def __init__(
@@ -69,14 +68,14 @@ class Predictor(AbstractContextManager["Predictor"]):
             raise InputError(
                 f"{target!r} is no target: give its name, such as 'v100/tensorrt/fp16', or a Target"
             )
-        sheet = _sheet(device, target)
-        self.options = Options(tolerance, confidence, measure, sheet, settings, progress)
+        sheet = sheet_of(device, target)
+        options = Options(tolerance, confidence, measure, sheet, settings, progress)
         self.store = Store(store)
-        wanted = asked_target(target, self.store) if isinstance(target, str) else target
-        if wanted is not None and threads and is_gpu(wanted):
-            raise TargetError(f"{wanted} is a GPU's, and threads={threads} goes with CPUs alone")
-        self.options = replace(self.options, runtime=wanted.runtime if wanted else "")
-        engine = resolve(wanted, threads)
+        named = asked_target(target, self.store) if isinstance(target, str) else target
+        if named is not None and threads and is_gpu(named):
+            raise TargetError(f"{named} is a GPU's, and threads={threads} goes with CPUs alone")
+        self.options = replace(options, runtime=named.runtime if named else "")
+        engine = resolve(named, threads)
         if engine.backend is None and isinstance(target, str):
             newest = newest_on_record(engine.target, targets_on_record(self.store), threads)
             why_not = engine.why_not.replace(str(engine.target), str(newest), 1)
@@ -99,9 +98,12 @@ class Predictor(AbstractContextManager["Predictor"]):
         self.sessions.close()
 
     def give(
-        self, known: Mapping[Any, float], *, batch: int | Sequence[int] | None = None,
+        self,
+        known: Mapping[Any, float],
+        *,
+        batch: int | Sequence[int] | None = None,
         shapes: Shapes | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Correct the target's family by networks whose latency is ``known``, and by those alone.
 
         Paths that name no batch are read at ``batch`` and ``shapes``. It raises what ``predict``
@@ -124,7 +126,27 @@ class Predictor(AbstractContextManager["Predictor"]):
         first = self.sessions.first
         if first.law is None or not opened:
             return None
-        return first.law.most_telling([first.given(one, math.nan) for one in opened])
+        return first.law.most_telling([first.measured_network(one, math.nan) for one in opened])
+
+    @overload
+    def predict(
+        self,
+        source: Source,
+        input: Example | None = None,
+        *,
+        batch: int | None = None,
+        **options: Unpack[NetworkOptions],
+    ) -> Estimate: ...
+
+    @overload
+    def predict(
+        self,
+        source: Source,
+        input: Example | None = None,
+        *,
+        batch: Sequence[int],
+        **options: Unpack[NetworkOptions],
+    ) -> Estimates[Estimate]: ...
 
     def predict(
         self,
@@ -135,12 +157,11 @@ class Predictor(AbstractContextManager["Predictor"]):
         shapes: Shapes | None = None,
         name: str | None = None,
         describe: bool = False,
-    ) -> Estimate | Any:
+    ) -> Estimate | Estimates[Estimate]:
         """The estimate of one network; for a list of batches, a list of estimates.
 
-        The arguments are those of ``hybridlat.predict``: ``source`` (a path, the bytes of a file,
-        a ModelProto or a module), the ``input`` of a module, ``batch``, ``shapes``, ``name`` and
-        ``describe``. It raises the same errors.
+        The arguments are those of ``hybridlat.predict``: ``source``, the ``input`` of a module,
+        ``batch``, ``shapes``, ``name`` and ``describe``. It raises the same errors.
         """
         if isinstance(source, list | tuple):
             raise InputError("predict takes one network: for several there is predict_many")
@@ -201,12 +222,11 @@ class Predictor(AbstractContextManager["Predictor"]):
     ) -> BlockSpace:
         """The latency of every block of a search space at every position, as an additive table.
 
-        ``blocks`` lists the blocks of each position, in the order in which they run: a mapping
-        from positions to networks of one input and one output by name; None among them leaves
-        the position out.
+        ``blocks`` maps each position, in the order in which they run, to networks of one input and
+        one output by name; None among them leaves the position out.
 
-            space = predictor.space({"stem": [stem], "1.0": {"3x3": a, "5x5": b, "none": None}})
-            space.latency({"stem": "stem", "1.0": "5x5"}).interval_us
+            space = predictor.space({"stem": {"s": a}, "1.0": {"3x3": b, "5x5": c, "none": None}})
+            space.latency({"stem": "s", "1.0": "5x5"}).interval_us
 
         Each block is seen inside a network, so its row holds the engine's layout changes before it.
         Where measuring is allowed, the cells of blocks that are not within the tolerance are
@@ -218,24 +238,34 @@ class Predictor(AbstractContextManager["Predictor"]):
         return space_of(self.sessions, blocks, query)
 
     def sweep(
-        self, source: Source, over: Over, values: Sequence[float], input: Example | None = None,
-        *, batch: int | None = None, shapes: Shapes | None = None,
-    ) -> Sweep:  # fmt: skip
+        self,
+        source: Source,
+        over: Over,
+        values: Sequence[float],
+        input: Example | None = None,
+        *,
+        batch: int | None = None,
+        shapes: Shapes | None = None,
+    ) -> Sweep:
         """The latency of one network at several values of its ``batch``, ``size`` or ``width``.
 
         A size is the longer side of every input image. A width is a factor for all channels: those
         that depend on each other are scaled together, to multiples of 8 where they were, and inputs
         and outputs keep theirs. Values that the network cannot have are ``refused`` in the result;
-        raises what ``predict`` does where none is left.
+        it raises what ``predict`` does where none is left.
         """
         from hybridlat.api.sweep import sweep_of
 
         return sweep_of(self.predict, source, input, over, values, batch=batch, shapes=shapes)
 
     def explain(
-        self, source: Source, measured_us: float | str | Path, *, batch: int | None = None,
+        self,
+        source: Source,
+        measured_us: float | str | Path,
+        *,
+        batch: int | None = None,
         shapes: Shapes | None = None,
-    ) -> Explanation:  # fmt: skip
+    ) -> Explanation:
         """Whether ``measured_us`` is normal for a network here, and what explains it best.
 
         The path of trtexec's log in its place settles what the log states. Suspects are another
@@ -279,19 +309,3 @@ def _raising(answers: Generator[Answer]) -> Iterator[Estimate]:
             if isinstance(answer, HybridlatError):
                 raise answer
             yield answer
-
-
-def check_many(sources: object, name: str) -> None:
-    """InputError where ``sources`` is no list of networks; ``name`` is what was called."""
-    one = isinstance(sources, str | bytes | bytearray | os.PathLike)
-    if one or not isinstance(sources, Iterable):
-        raise InputError(f"{name} takes a list of networks: for a single one there is predict")
-
-
-def _sheet(device: str | Path | Device | None, target: object) -> Device | None:
-    if device is not None and target is None:
-        raise InputError(
-            "device is the data sheet of the target's device: give a target as well, as in "
-            "target='l4/tensorrt/fp16'"
-        )
-    return read(device) if isinstance(device, str | Path) else device

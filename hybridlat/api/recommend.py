@@ -8,7 +8,8 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 
-from hybridlat.api.session import Options, Session, estimate
+from hybridlat.api.options import Options
+from hybridlat.api.session import Session, estimate
 from hybridlat.api.sources import Item, Query, Source, checked_shapes, one_batch
 from hybridlat.engines import registry
 from hybridlat.errors import InputError, UnavailableError
@@ -28,10 +29,17 @@ _ORDER = {"within": 0, None: 0, "unsure": 1, "over": 2}
 
 
 def recommend(
-    source: Source, pattern: str = "*", *, max_latency_us: float | None = None,
-    fps: float | None = None, batch: int | None = None, shapes: Shapes | None = None,
-    precision: str | None = None, confidence: float = 0.9, store: str | None = None,
-) -> list[Estimate]:  # fmt: skip
+    source: Source,
+    pattern: str = "*",
+    *,
+    max_latency_us: float | None = None,
+    fps: float | None = None,
+    batch: int | None = None,
+    shapes: Shapes | None = None,
+    precision: str | None = None,
+    confidence: float = 0.9,
+    store: str | None = None,
+) -> Estimates[Estimate]:
     """The estimate of a network on every GPU, mode and precision, the first to choose first.
 
     Those that keep the budget come before those that may and those that do not, each by the power
@@ -67,10 +75,12 @@ def recommend(
                     signatures = [use.signature for use in partition.uses]
                     partitions[key] = replace(partition, texts=texts(partition, signatures))
                 sessions.append((session, partitions[key]))
-        foresee([
-            (law, cells_of(session.data, partition, confidence, opened.network))
-            for session, partition in sessions if (law := family_law(session.data))
-        ])  # fmt: skip
+        by_family = []
+        for session, partition in sessions:
+            if law := family_law(session.data):
+                cells = cells_of(session.data, partition, confidence, opened.network)
+                by_family.append((law, cells))
+        foresee(by_family)
         for session, partition in sessions:
             estimates.append(estimate(session, opened, started, partition=partition))
     if (max_latency_us, fps) != (None, None):

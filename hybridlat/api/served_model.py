@@ -10,7 +10,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybridlat.api.session import Options, Session, Sessions, estimate
+from hybridlat.api.options import Options
+from hybridlat.api.session import Session, Sessions, estimate
 from hybridlat.api.sources import Item, Query, one_batch
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import InputError

@@ -9,13 +9,13 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from numbers import Real
-from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from hybridlat.api.options import Options
 from hybridlat.api.sources import Item, Opened, Query, one_batch
 from hybridlat.engines import registry
 from hybridlat.engines.device_sheets import with_sheet
@@ -34,69 +34,36 @@ from hybridlat.estimate.predict.source import copied_bytes
 from hybridlat.estimate.surprise import surprise
 from hybridlat.estimate.warnings import sentence
 from hybridlat.model.steady_sums import steady_sums
-from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
-from hybridlat.schema.progress import OnProgress
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
     from hybridlat.api.measure import MeasureService
     from hybridlat.estimate.predict.family import Family
-    from hybridlat.measuring.schedule import MeasurementConfig
     from hybridlat.onnx_io import OnnxFile, Recall, Shapes
     from hybridlat.store import Store
 
 Answer: TypeAlias = "Estimate | HybridlatError"
-MeasureMode = Literal["auto", "never", "always"]
-"""Whether a call measures; see ``predict``."""
 _log = logging.getLogger(__name__)
-DEFAULT_TOLERANCE = 0.05
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a predictor estimates, whatever the target; see ``Predictor``.
-
-    InputError for a value that makes no sense.
-    """
-
-    tolerance: float | None = None
-    confidence: float = 0.9
-    measure: MeasureMode = "auto"
-    device: Device | None = None
-    settings: MeasurementConfig | None = None
-    progress: OnProgress | None = None
-    runtime: str = ""  # the target's as the user wrote it
-    models: tuple[Path, ...] | None = None  # folders of the model, where nothing installed counts
-
-    def __post_init__(self) -> None:
-        for name, example in (("tolerance", "0.05 for 5 %"), ("confidence", "0.9 for 90 %")):
-            share = getattr(self, name)
-            # Beyond the digits of a float, the quantile of a confidence is none.
-            if share is not None and not (
-                isinstance(share, Real) and 0.5 < (1 + float(share)) / 2 < 1
-            ):
-                raise InputError(f"{name}={share!r} is no share between 0 and 1: write {example}")
-        if self.measure not in ("auto", "never", "always"):
-            raise InputError(f"measure={self.measure!r}: choose auto, never or always")
-
-    @property
-    def aim(self) -> float:
-        """What the gate works towards: the tolerance, 5 % where none is given."""
-        return DEFAULT_TOLERANCE if self.tolerance is None else self.tolerance
 
 
 class Session:
     """One target with its engine, its store, and the records and models of it.
 
     ``requested`` is the target that the user named; None for this machine's own. ``backend``
-    measures here; None where the target is another machine's.
+    measures here; None where the target is another machine's. ``surprising`` says which of the
+    ``given`` latencies are far from what is believed without them.
     """
 
     def __init__(
-        self, engine: ResolvedEngine, requested: Target | None, options: Options, store: Store,
-        given: Mapping[str, MeasuredNetwork] | None = None, surprising: Sequence[str] = (),
-    ) -> None:  # fmt: skip
+        self,
+        engine: ResolvedEngine,
+        requested: Target | None,
+        options: Options,
+        store: Store,
+        given: Mapping[str, MeasuredNetwork] | None = None,
+        surprising: Sequence[str] = (),
+    ) -> None:
         """BackendUnavailable if it must measure and cannot."""
         if options.measure == "always" and engine.backend is None:
             raise BackendUnavailable(engine.why_not)
@@ -106,7 +73,6 @@ class Session:
         self._doubted = self._data.doubted() if engine.backend is not None else None
         self.data.given = given or {}
         self.surprising = surprising
-        """What of the given latencies is far from what is believed without them."""
         self._partitioner = Partitioner(engine.target, store)
 
     @property
@@ -185,7 +151,7 @@ class Session:
             precision = opened.file.facts.precision.name
             if notes := precision_notes(self.target, precision, precision):
                 raise InputError(f"{path} is not known at {self.target.precision}: {notes[0]}")
-            one = self.given(opened, us)
+            one = self.measured_network(opened, us)
             if given.setdefault(one.signature, one).latency_us != us:
                 raise InputError(f"{key} is given a second latency, {us:g} µs: give one")
             with self.device_sheet():
@@ -199,7 +165,7 @@ class Session:
         with self.device_sheet():
             return None if self.may_measure or own_composition(self.data) else family_law(self.data)
 
-    def given(self, opened: Opened, latency_us: float) -> MeasuredNetwork:
+    def measured_network(self, opened: Opened, latency_us: float) -> MeasuredNetwork:
         partition = self.partition(opened)
         texts = self.data.texts(partition, [use.signature for use in partition.uses])
         cells = tuple([texts[use.signature] for use in partition.uses])
@@ -211,10 +177,7 @@ class Session:
 
 
 class Sessions:
-    """The sessions of one predictor, one for each precision of the files that it estimates.
-
-    ``resolve`` finds the engine of a target.
-    """
+    """The sessions of one predictor, one for each precision of the files that it estimates."""
 
     def __init__(self, first: Session, resolve: Callable[[Target], ResolvedEngine]) -> None:
         self.first = first
@@ -224,17 +187,16 @@ class Sessions:
         """What equal networks take, by what they are."""
 
     def of(self, file: OnnxFile) -> Session:
-        """The session for a file: the first one, or that at the precision of the file.
-
-        TargetError where nothing is known of the target's device.
-        """
+        """The session at the precision of a file; TargetError where its device is unknown."""
         first = self.first
         target = registry.at_precision(first.target, file.facts.precision.name)
         if target not in self._by_target:
             first.check()
-            self._by_target[target] = first if target == first.target else Session(
-                self._resolve(target), first.requested, first.options, first.store
-            )  # fmt: skip
+            own = first
+            if target != first.target:
+                engine = self._resolve(target)
+                own = Session(engine, first.requested, first.options, first.store)
+            self._by_target[target] = own
         return self._by_target[target]
 
     def close(self) -> None:
@@ -264,13 +226,13 @@ def answer_of(sessions: Sessions, item: Item, query: Query, recall: Recall | Non
 
 
 def estimate(
-    session: Session, opened: Opened, started: float, describe: bool = False,
+    session: Session,
+    opened: Opened,
+    started: float,
+    describe: bool = False,
     partition: Partition | None = None,
-) -> Estimate:  # fmt: skip
-    """The estimate of a network; the call began at ``time.perf_counter()`` ``started``.
-
-    ``describe`` adds what its cells are made of; ``partition`` are the cells, where they are known.
-    """
+) -> Estimate:
+    """The estimate of a network; the call began at ``time.perf_counter()`` ``started``."""
     file, options, may_measure = opened.file, session.options, session.may_measure
     partition = partition or session.partition(opened)
     request = Request(
@@ -290,12 +252,8 @@ def estimate(
     )
     with session.device_sheet(), steady_sums(alone=not may_measure):
         result = estimate_network(request, session.data)
-    _log.info(
-        "%s on %s: %s µs from %d cells, %.0f %% of the time measured, %d cells now, in %.3f s",
-        result.network, result.target,
-        "no" if result.latency_us is None else f"{result.latency_us:.1f}", len(partition.uses),
-        100 * result.measured_share, result.measured_now, time.perf_counter() - started,
-    )  # fmt: skip
+    seconds = time.perf_counter() - started
+    _log.info("%r, %d cells measured now, in %.3f s", result, result.measured_now, seconds)
     precision = file.facts.precision
     notes = precision_notes(session.requested or session.target, precision.name, str(precision))
     own = [sentence("surprising", text) for text in session.surprising]

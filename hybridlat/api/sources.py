@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
@@ -66,13 +67,7 @@ class Item:
         return self if named is None else Item(named[1], self.name or named[0], self.example)
 
     def opened(self, query: Query, recall: Recall | None = None) -> Opened:
-        """The network of any kind of source; a module is exported for its example input.
-
-        A file that ``recall`` knows is not parsed yet.
-
-        Raises InputError where an example is missing or does not belong, and what
-        ``onnx_io.load`` and ``torch_export.export`` raise.
-        """
+        """The network; a file that ``recall`` knows is not parsed yet, a module is exported."""
         source, shapes = self.source, checked_shapes(query.shapes)
         if not torch_export.is_module(source):
             if self.example is not None:
@@ -140,3 +135,10 @@ def items_of(sources: Iterable[ManySource]) -> Iterator[Item]:
         elif isinstance(source, bytes | bytearray | memoryview) or (graph and not graph.name):
             name = f"network {index}"
         yield Item(source, name, example)
+
+
+def check_many(sources: object, name: str) -> None:
+    """InputError where ``sources`` is no list of networks; ``name`` is what was called."""
+    one = isinstance(sources, str | bytes | bytearray | os.PathLike)
+    if one or not isinstance(sources, Iterable):
+        raise InputError(f"{name} takes a list of networks: for a single one there is predict")

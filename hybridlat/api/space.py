@@ -1,7 +1,4 @@
-"""``Predictor.space``: the latency of every block of a search space, seen between others.
-
-Blocks are chained to networks, so that each is seen at its position.
-"""
+"""``Predictor.space``: the latency of every block of a search space, each between others."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias
 
 from hybridlat import onnx_io
@@ -76,11 +74,9 @@ def _space(session: Session, order: Sequence[Block], examples: Sequence[_Example
         texts.update(data.texts(example.partition, list(own)))
         for position, name in example.choice.items():
             cells.setdefault((position, name), example.cells.get(position, {}))
-    network = examples[0].opened.network()
-    together = NetworkCells(
-        tuple(counts), tuple(counts.values()), options.confidence,
-        lambda: texts, lambda: copied_bytes(network),
-    )  # fmt: skip
+    copied = partial(copied_bytes, examples[0].opened.network())
+    uses = tuple(counts.values())
+    together = NetworkCells(tuple(counts), uses, options.confidence, lambda: texts, copied)
     priors = cell_priors(data, together, can_measure=False)
     composition = composition_for(data, priors, options.confidence)
     warnings = [w for example in examples for w in example.partition.warnings]
@@ -143,11 +139,7 @@ def _chained(sessions: Sessions, choices: _Choices, choice: Mapping[str, str]) -
 
 
 def chain(blocks: Sequence[Network]) -> Network:
-    """One network that runs ``blocks`` in turn; the names of block ``i`` begin with ``i/``.
-
-    NetworkError for a block that does not read one tensor and give one, that does not fit behind
-    the one before it, or that holds operators of a size that only data tell.
-    """
+    """One network that runs ``blocks`` in turn; the names of block ``i`` begin with ``i/``."""
     nodes: list[Node] = []
     types: dict[str, TensorType] = {}
     constants: dict[str, Constant] = {}

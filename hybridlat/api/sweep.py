@@ -20,9 +20,13 @@ _COLOURS = (1, 3, 4)
 
 
 def sweep_of(
-    predict: Callable[..., Estimate], source: Source, input: Example | None, over: Over,
-    values: Sequence[float], **sizes: Any,
-) -> Sweep:  # fmt: skip
+    predict: Callable[..., Estimate],
+    source: Source,
+    input: Example | None,
+    over: Over,
+    values: Sequence[float],
+    **sizes: Any,
+) -> Sweep:
     """See ``Predictor.sweep``; ``sizes`` are batch and shapes, ``predict`` is that method."""
     from hybridlat.report.sweep import Over, Sweep  # loads the reports
 
@@ -56,10 +60,7 @@ def sweep_of(
 
 
 def image_shapes(opened: Opened, size: int) -> Mapping[str, tuple[int, ...]]:
-    """The shapes of a file's images with ``size`` as their longer side, the others as they are.
-
-    InputError where no input is an image, or its sides would be no whole numbers.
-    """
+    """The shapes of a file with ``size`` as the longer side of its images; else InputError."""
     shapes = {}
     for name, written in opened.file.parsed.input_sizes.items():
         if len(written) != 4:

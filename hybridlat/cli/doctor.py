@@ -24,7 +24,7 @@ from hybridlat.estimate.compose.target_composition import pace_drift
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.measuring.machine import Steadiness, steadiness
 from hybridlat.report.table import Cell, Column, Table, titled
-from hybridlat.report.units import latency_text, percent_text, plus_minus_text
+from hybridlat.report.units import NOTHING, latency_text, percent_text, plus_minus_text
 from hybridlat.schema.progress import OnMessage
 from hybridlat.store import Store
 from hybridlat.store.place import StorePlace
@@ -38,6 +38,8 @@ _SYSTEM_FILES = {
     "cpu_quota": Path("/sys/fs/cgroup/cpu.max"),
 }
 
+_OF_TARGET = ("cells", "networks", "failures", "last")
+
 Facts = dict[str, Any]
 """A JSON object of the checkup: docs/reference/output.md names its fields."""
 
@@ -49,9 +51,11 @@ class _Problems(list[Facts]):
         self.append({"severity": severity, "what": what, "fix": fix})
 
 
+_TIMING = "How long to time the machine; 0 leaves that out."
+
+
 @click.command()
-@options.time_limit("How long to time the machine; 0 leaves that out.", type=SECONDS,
-                    default="20s", show_default=True)  # fmt: skip
+@options.time_limit(_TIMING, type=SECONDS, default="20s", show_default=True)
 @options.store
 @options.as_json
 @click.pass_context
@@ -73,7 +77,7 @@ def doctor(ctx: click.Context, time_limit: float, store: str | None, as_json: bo
 
 
 def _checkup(store: str | None, seconds: float, say: OnMessage) -> Facts:
-    """The JSON object; what is wrong becomes a problem of it, never an error."""
+    """The JSON object; what is wrong is a problem in it."""
     problems = _Problems()
     say("looking for engines")
     engines = list(_engines(problems))
@@ -100,12 +104,9 @@ def _checkup(store: str | None, seconds: float, say: OnMessage) -> Facts:
 
 
 def _engines(problems: _Problems) -> Iterator[Facts]:
-    """What this machine is called under each engine, or why it does not measure here.
-
-    ``measures`` is False for engines of which only the fusion rules are known here.
-    """
+    """What this machine is called under each engine, or why it does not measure here."""
     for name in registry.ENGINES.names():
-        found = {"name": name, "measures": True, "target": "", "version": "", "why_not": ""}
+        facts = {"name": name, "measures": True, "target": "", "version": "", "why_not": ""}
         try:
             entry = registry.entry(name)
         except Exception as error:  # noqa: BLE001  a plug-in may raise anything
@@ -113,28 +114,27 @@ def _engines(problems: _Problems) -> Iterator[Facts]:
             problems.add(what, "update or remove that package")
             continue
         if entry.backend is None:
-            yield {**found, "measures": False, "why_not": "only its fusion rules are known here"}
+            yield {**facts, "measures": False, "why_not": "only its fusion rules are known here"}
             continue
         try:
             usual = registry.load_backend(name).options_for(None, None)
             with closing(registry.open_backend(name, usual)) as backend:
-                found["version"] = backend.environment().get("engine", "").rpartition(" ")[2]
-                found["target"] = str(backend.target)
+                facts["version"] = backend.environment().get("engine", "").rpartition(" ")[2]
+                facts["target"] = str(backend.target)
         except (HybridlatError, ImportError, OSError) as error:
-            found["why_not"] = str(error)
-        yield found
+            facts["why_not"] = str(error)
+        yield facts
 
 
 def _conditions(problems: _Problems) -> dict[str, str]:
-    facts = {}
     load = LoadMeter().load()
-    if load is not None:
-        facts["load"] = f"{load.load:.1f}"
-        if load.is_busy:
-            what = f"the machine is busy: a load of {load.load:.1f} on {load.cores} cores"
-            problems.add(what, "measure when nothing else runs")
-    there = {name: path for name, path in _SYSTEM_FILES.items() if path.is_file()}
-    facts |= {name: path.read_text(encoding="utf-8").strip() for name, path in there.items()}
+    facts = {} if load is None else {"load": f"{load.load:.1f}"}
+    if load is not None and load.is_busy:
+        what = f"the machine is busy: a load of {load.load:.1f} on {load.cores} cores"
+        problems.add(what, "measure when nothing else runs")
+    for name, path in _SYSTEM_FILES.items():
+        if path.is_file():
+            facts[name] = path.read_text(encoding="utf-8").strip()
     if facts.get("governor", "performance") != "performance":
         what = f"the CPU's frequency governor is {facts['governor']!r}: its clock comes and goes"
         problems.add(what, "sudo cpupower frequency-set -g performance")
@@ -178,11 +178,9 @@ def _held(store: Store, problems: _Problems) -> Iterator[Facts]:
     try:
         for stats in store.stats():
             drift = pace_drift(TargetData(stats.target, store))
-            yield {
-                "target": str(stats.target), "cells": stats.cells,
-                "networks": stats.networks, "failures": stats.failures, "last": stats.last,
-                "wander_share": drift.share if drift.processes else None,
-            }  # fmt: skip
+            counts = {name: getattr(stats, name) for name in _OF_TARGET}
+            wander = drift.share if drift.processes else None
+            yield {"target": str(stats.target), **counts, "wander_share": wander}
     except StoreError as error:
         fix = "run `hybridlat store check`, or give --store"
         problems.add(f"the store cannot be read: {error}", fix, "error")
@@ -204,23 +202,23 @@ def _print(checkup: Facts) -> None:
     out = console()
     machine: Mapping[str, str] = {**checkup["machine"], "store": checkup["store"]}
     facts = [[f"  {name.replace('_', ' ')}", value] for name, value in machine.items()]
+    engines = []
+    for engine in checkup["engines"]:
+        place = Cell(engine["why_not"], "hint")
+        if engine["target"]:
+            place = Cell(engine["target"], "measured")
+        engines.append([engine["name"], engine["version"] or NOTHING, place])
+    held = []
+    for of in checkup["held"]:
+        counts = [f"{of['cells']:,}", f"{of['networks']:,}", plus_minus_text(of["wander_share"])]
+        held.append([of["target"], *counts, of["last"][:10] or NOTHING])
     for table in (
-        Table([Column(style="dim"), Column(wraps=True)], facts,
-              title=f"hybridlat {checkup['version']} on"),
-        Table(titled("engine", "version", "measures here as", wraps=True), [
-            [e["name"], e["version"] or "–",
-             Cell(e["target"], "measured") if e["target"] else Cell(e["why_not"], "hint")]
-            for e in checkup["engines"]
-        ]),
-        Table(titled("held of", "cells", "networks", "wanders", "last", wraps=True), [
-            [h["target"], f"{h['cells']:,}", f"{h['networks']:,}",
-             plus_minus_text(h["wander_share"]), h["last"][:10] or "–"]
-            for h in checkup["held"]
-        ]),
-    ):  # fmt: skip
+        Table([Column(style="dim"), Column(wraps=True)], facts, f"hybridlat {__version__} on"),
+        Table(titled("engine", "version", "measures here as", wraps=True), engines),
+        Table(titled("held of", "cells", "networks", "wanders", "last", wraps=True), held),
+    ):
         if table.rows:
-            out.print(table.terminal())
-            out.print()
+            out.print(table.terminal(), "")
     timed = checkup["steadiness"]
     if timed is not None:
         noise, pace = plus_minus_text(timed["noise_share"]), plus_minus_text(timed["wander_share"])

@@ -23,23 +23,27 @@ from hybridlat.store import default_url
 
 _LISTENING = re.compile(r"UVICORN_|MLFLOW_(HOST|STATIC_PREFIX|SERVER_\w+|\w+_OPTS)$")
 """Variables by which the environment would have MLflow's server listen elsewhere, or to others."""
+_TARGETS = "Evaluate this target; may be repeated. Every target with records unless given."
+_BASELINES = "Evaluate this baseline too; may be repeated. All unless given; `no` for none."
+_DRAWS = "Draw the folds of GPU families N times: figures are the mean, ± their standard deviation."
 
 
 @click.command()
-@options.target_option("Evaluate this target; may be repeated. Every target with records unless "
-                       "given.", "targets", multiple=True)  # fmt: skip
+@options.target_option(_TARGETS, "targets", multiple=True)
 @options.nets("Evaluate only the networks named as the ONNX files of DIR.")
-@click.option("--tolerance", "tolerances", type=SHARE, multiple=True, default=("5%",),
-              metavar="SHARE", show_default=True,
-              help="Tolerance that the gate works towards; may be repeated.")  # fmt: skip
-@click.option("--baseline", "baselines", multiple=True, metavar="NAME",
-              help="Evaluate this baseline too; may be repeated. All unless given; `no` for "
-                   "none.")  # fmt: skip
-@click.option("--all", "everything", is_flag=True,
-              help="Show every regime, method and figure.")  # fmt: skip
-@click.option("--draws", type=whole(1), metavar="N", default=1, show_default=True,
-              help="Draw the folds of GPU families N times: figures are the mean, ± their standard "
-                   "deviation.")  # fmt: skip
+@click.option(
+    "--tolerance",
+    "tolerances",
+    type=SHARE,
+    multiple=True,
+    default=("5%",),
+    metavar="SHARE",
+    show_default=True,
+    help="Tolerance that the gate works towards; may be repeated.",
+)
+@click.option("--baseline", "baselines", multiple=True, metavar="NAME", help=_BASELINES)
+@click.option("--all", "everything", is_flag=True, help="Show every regime, method and figure.")
+@click.option("--draws", type=whole(1), metavar="N", default=1, show_default=True, help=_DRAWS)
 @options.as_markdown
 @options.device
 @options.store
@@ -151,8 +155,8 @@ def mlflow(store: str | None) -> None:
     aside(f"all runs: {tracker.address('', server)}")
     aside("the page is there once MLflow has started, in some seconds; Ctrl-C stops it")
     kept = {name: text for name, text in os.environ.items() if not _LISTENING.match(name)}
-    own = {"MLFLOW_BACKEND_STORE_URI": tracker.uri, "MLFLOW_REGISTRY_STORE_URI": tracker.uri,
-           "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONWARNINGS": "ignore"}  # fmt: skip
-    words = ["-m", "mlflow", "server", "--host", host, "--port", str(port), "--workers", "1",
-             "--uvicorn-opts", "--log-level warning"]  # fmt: skip
-    os.execve(sys.executable, [sys.executable, *words], {**kept, **tracking.QUIET, **own})
+    own = dict.fromkeys(("MLFLOW_BACKEND_STORE_URI", "MLFLOW_REGISTRY_STORE_URI"), tracker.uri)
+    own |= {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONWARNINGS": "ignore"}
+    words = f"-m mlflow server --host {host} --port {port} --workers 1 --uvicorn-opts".split()
+    command = [sys.executable, *words, "--log-level warning"]
+    os.execve(sys.executable, command, {**kept, **tracking.QUIET, **own})

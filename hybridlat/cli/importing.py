@@ -32,21 +32,26 @@ from hybridlat.store.packs import INFO_FILE, PackLookup
 _SHOWN = 5  # values named for each reason
 _COMPARED = 1000  # records with estimates, which take some 40 ms each
 PLAN, PACKS = "plan", "packs"
-_OF = {"nets": importers.TABLES, "columns": ("networks",), "target": importers.TABLES}
+_OF: Mapping[str, Sequence[str]] = {
+    "columns": ["networks"],
+    "nets": importers.TABLES,
+    "target": importers.TABLES,
+}
 """Which contents an option is for."""
 _NAMES = {PLAN: "plans", PACKS: "packs", "networks": "tables", "trtexec": "logs of trtexec"}
+_PATH = click.Path(path_type=Path)
+_FROM = (
+    "What PATH is, if its look does not say: networks (a table of whole networks), trtexec (its "
+    "logs), or what an importer of another package reads."
+)
+_NETS = "ONNX files of a table's or log's networks."
 
 
 @click.command(name="import")
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...",
-                type=click.Path(path_type=Path))  # fmt: skip
-@click.option("--from", "data_set", metavar="NAME",
-              help="What PATH is, if its look does not say: networks (a table of whole networks), "
-                   "trtexec (its logs), or what an importer of another package reads.")  # fmt: skip
-@click.option("--nets", metavar="DIR", type=click.Path(path_type=Path),
-              help="ONNX files of a table's or log's networks.")  # fmt: skip
-@click.option("--columns", metavar="FILE", type=click.Path(path_type=Path),
-              help="A table's columns, as TOML.")  # fmt: skip
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=_PATH)
+@click.option("--from", "data_set", metavar="NAME", help=_FROM)
+@click.option("--nets", metavar="DIR", type=_PATH, help=_NETS)
+@click.option("--columns", metavar="FILE", type=_PATH, help="A table's columns, as TOML.")
 @click.option("--target", metavar="TARGET", help="Target of what a table or log does not state.")
 @options.store
 @options.as_json
@@ -71,25 +76,24 @@ def import_(
     """
     kinds = {data_set or _kind_of(path): path for path in paths}
     if len(kinds) > 1:
-        found = " and ".join(f"{_NAMES[kind]} ({path})" for kind, path in kinds.items())
-        raise InputError(f"these are {found}: import each kind by a command of its own")
+        mixed = " and ".join(f"{_NAMES[kind]} ({path})" for kind, path in kinds.items())
+        raise InputError(f"these are {mixed}: import each kind by a command of its own")
     (kind,) = kinds
-    given = {"nets": nets, "columns": columns, "target": target}
-    for name, value in given.items():
+    options_of = {"nets": nets, "columns": columns, "target": target}
+    for name, value in options_of.items():
         if value is not None and kind not in _OF[name]:
-            wanted = " and ".join(_NAMES[one] for one in _OF[name])
-            raise click.UsageError(f"--{name} is for {wanted}, not for {_NAMES.get(kind, kind)}")
+            contents = " and ".join(_NAMES[one] for one in _OF[name])
+            raise click.UsageError(f"--{name} is for {contents}, not for {_NAMES.get(kind, kind)}")
     default = None if target is None else target_named(target)
     with Store(store) as opened, ProgressShown("lowering networks:").at("importing") as shown:
         if kind == PLAN:
             results = [import_results(path, opened) for path in paths]
-        elif kind == "trtexec":
-            document, asides = _import_rows(
-                opened, read_logs(paths, default, tables.board_of), nets, default, shown
-            )
-        elif kind == "networks":
-            column_map = ColumnMap() if columns is None else read_column_map(columns)
-            read = read_networks(paths, column_map, default)
+        elif kind in importers.TABLES:
+            if kind == "trtexec":
+                read = read_logs(paths, default, tables.board_of)
+            else:
+                column_map = ColumnMap() if columns is None else read_column_map(columns)
+                read = read_networks(paths, column_map, default)
             document, asides = _import_rows(opened, read, nets, default, shown)
         else:
             document, asides = _import_records(opened, data_set, paths)
@@ -226,8 +230,8 @@ def _import_rows(
     notes = [*read.notes, *tables.notes(sorted(targets))]
     others = [str(t) for t in sorted(targets) if default not in (t, replace(t, runtime=t.engine))]
     if default is not None and others:
-        notes.append(f"rows that state another target than {default} are kept as they state it: "
-                     + ", ".join(others))  # fmt: skip
+        kept = f"rows that state another target than {default} are kept as they state it: "
+        notes.append(kept + ", ".join(others))
     reasons: dict[tuple[str, str], list[Refusal]] = {}
     for refusal in refused:
         reasons.setdefault((refusal.reason, refusal.fix), []).append(refusal)
@@ -235,14 +239,9 @@ def _import_rows(
         {"reason": reason, "fix": fix, "rows": [[r.where, r.value] for r in rows]}
         for (reason, fix), rows in sorted(reasons.items(), key=lambda pair: -len(pair[1]))
     ]
-    document = {
-        "rows": len(read.rows) + len(read.refused),
-        **counts,
-        "targets": sorted(map(str, targets)),
-        "notes": notes,
-        "left_out": left,
-        "surprising": far,
-    }
+    document: dict[str, Any] = {"rows": len(read.rows) + len(read.refused), **counts}
+    document |= {"targets": sorted(map(str, targets)), "notes": notes}
+    document |= {"left_out": left, "surprising": far}
     return document, [*map(_sentence, left), *_first(far), *notes]
 
 

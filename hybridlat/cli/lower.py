@@ -28,13 +28,13 @@ from hybridlat.schema.target import Target
 
 
 @click.command()
-@click.argument("network", metavar="NET.onnx", type=click.Path())
+@options.network
 @options.target_option(
-    "device/runtime/precision: the runtime is the engine that lowers.", required=True
+    "device/runtime/precision: which engine lowers, and for what.", required=True
 )
 @options.device
 @options.sizes
-@options.as_json  # fmt: skip
+@options.as_json
 def lower(
     network: str, target: str, batch: int | None, shapes: options.Shapes, as_json: bool
 ) -> None:
@@ -53,22 +53,18 @@ def lower(
     for number, positions in enumerate(cut_positions(lowered.network)):
         for p in positions:
             origins = lowered.origins[p]
-            kernels.append({
-                "cell": number, "op": label(lowered.network.nodes[p], origins, read),
-                "nodes": [names[i] for i in origins],
-                "engine_differs": None if differing is None else bool(differing & set(origins)),
-            })  # fmt: skip
+            op, nodes = label(lowered.network.nodes[p], origins, read), [names[i] for i in origins]
+            differs = None if differing is None else bool(differing & set(origins))
+            kernels.append({"cell": number, "op": op, "nodes": nodes, "engine_differs": differs})
     removed = [names[i] for i in lowered.removed]
     if as_json:
-        print_json({"network": network, "by": lowered.by, "kernels": kernels,
-                    "removed": removed, "warnings": list(lowered.warnings)})  # fmt: skip
+        body = {"network": network, "by": lowered.by, "kernels": kernels}
+        print_json(body | {"removed": removed, "warnings": list(lowered.warnings)})
         return
-    cells = [kernel["cell"] for kernel in kernels]
+    counts = f"{count_text(len(names), 'operator')} → {count_text(len(kernels), 'kernel')}"
+    cells = count_text(len({kernel["cell"] for kernel in kernels}), "cell")
     out = console()
-    out.print(Text.assemble(
-        (f"{count_text(len(names), 'operator')} → {count_text(len(kernels), 'kernel')} in "
-         f"{count_text(len(set(cells)), 'cell')}", "bold"), f", by {lowered.by}"
-    ))  # fmt: skip
+    out.print(Text.assemble((f"{counts} in {cells}", "bold"), f", by {lowered.by}"))
     out.print(_table(kernels).terminal())
     if removed:
         out.print(f"{len(removed)} removed: {visible(first_and_more(removed))}", style="dim")
@@ -77,10 +73,7 @@ def lower(
 
 
 def _differing(read: Network, lowered: Lowered, target: Target) -> set[int] | None:
-    """Operators that TensorRT-RTX's compiler groups otherwise than the rules.
-
-    None: it is not here, or refuses the network.
-    """
+    """Operators that TensorRT-RTX's compiler groups otherwise; None where it does not answer."""
     if target.engine != "tensorrt" or not compiler.installed():
         return None
     try:
@@ -94,10 +87,8 @@ def _table(kernels: Sequence[Mapping[str, Any]]) -> Table:
     rows = []
     for above, kernel in pairwise([{"cell": None}, *kernels]):
         differs = ("  ← the engine differs", "red") if kernel["engine_differs"] else ("", "")
-        rows.append([
-            str(kernel["cell"]) if kernel["cell"] != above["cell"] else "",
-            Text(kernel["op"] + differs[0], differs[1]),
-            first_and_more(kernel["nodes"]) or "made by the engine",
-        ])  # fmt: skip
+        cell = str(kernel["cell"]) if kernel["cell"] != above["cell"] else ""
+        op = Text(kernel["op"] + differs[0], differs[1])
+        rows.append([cell, op, first_and_more(kernel["nodes"]) or "made by the engine"])
     columns = [Column("cell", right=True), Column("kernel", wraps=True)]
     return Table([*columns, Column("operators", style="dim")], rows)

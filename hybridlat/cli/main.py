@@ -1,9 +1,8 @@
 """The command line: its commands, and their exit codes.
 
-A command's file is loaded when the command runs, and engines when it needs them: ``--help`` and
-completion answer at once. Exit codes: 0 done, 1 the estimate is over ``--max-latency``, 2 bad
-input or usage, 3 no trustworthy estimate, 70 a defect of hybridlat, 130 interrupted, 141 the
-reader of the output has closed it.
+A command's file is loaded when the command runs. Exit codes: 0 done, 1 over the budget, 2 bad input
+or usage, 3 not sure enough, 70 a defect of hybridlat, 130 interrupted, 141 the reader of the output
+has closed it.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import re
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from keyword import iskeyword
 
 import click
 
@@ -28,36 +28,37 @@ from hybridlat.schema.shown import visible
 
 DEFECT, INTERRUPTED, BROKEN_PIPE = 70, 130, 141
 DEBUG_VARIABLE = "HYBRIDLAT_DEBUG"
+_DEBUG = "Log all of it, and where an error arose (or HYBRIDLAT_DEBUG=1)."
 _LOGGER = logging.getLogger("hybridlat")
 
-GROUPS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
+GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Ask": {
-        "predict": ("predict", "predict", "Predict latencies, and where the time goes."),
-        "compare": ("predict", "compare", "Compare networks, cell by cell."),
-        "recommend": ("recommend", "recommend", "Rank the GPUs that keep a budget."),
-        "explain": ("explain", "explain", "Say whether a measured latency is normal, or why not."),
-        "sweep": ("sweep", "sweep", "Sweep a network over batches, input sizes or widths."),
-        "targets": ("targets", "targets", "List the targets, and what is known of each."),
+        "predict": ("predict", "Predict latencies, and where the time goes."),
+        "compare": ("predict", "Compare networks, cell by cell."),
+        "recommend": ("questions", "Rank the GPUs that keep a budget."),
+        "explain": ("questions", "Say whether a latency is normal, or why not."),
+        "sweep": ("questions", "Sweep a network over batches, input sizes or widths."),
+        "targets": ("targets", "List the targets, and what is known of each."),
     },
     "Measure": {
-        "measure": ("measure", "measure", "Measure networks and their cells, here or on a board."),
-        "plan": ("measure", "plan", "Write a plan that measures on another device."),
-        "import": ("importing", "import_", "Import a plan's results, packs, tables or logs."),
-        "onboard": ("train", "onboard", "Measure a new device for so long, then train."),
-        "doctor": ("doctor", "doctor", "Say what this machine can measure, and what is wrong."),
+        "measure": ("measure", "Measure networks and their cells, here or on a board."),
+        "plan": ("measure", "Write a plan that measures on another device."),
+        "import": ("importing", "Import a plan's results, packs, tables or logs."),
+        "onboard": ("train", "Measure a new device for so long, then train."),
+        "doctor": ("doctor", "Say what this machine can measure, and what is wrong."),
     },
     "Models": {
-        "train": ("train", "train", "Train a model; it is promoted only if it is not worse."),
-        "evaluate": ("evaluate", "evaluate", "Evaluate predictions on held-out networks."),
-        "mlflow": ("evaluate", "mlflow", "Show in a browser what evaluate and train recorded."),
+        "train": ("train", "Train a model; it is promoted only if it is not worse."),
+        "evaluate": ("evaluate", "Evaluate predictions on held-out networks."),
+        "mlflow": ("evaluate", "Show in a browser what evaluate and train recorded."),
     },
     "Data": {
-        "store": ("store", "store", "Show, exchange, check and forget measurements."),
-        "examples": ("targets", "examples", "Write ONNX files to try things with."),
-        "lower": ("lower", "lower", "Show the kernels that an engine makes of a network."),
+        "store": ("store", "Show, exchange, check and forget measurements."),
+        "examples": ("targets", "Write ONNX files to try things with."),
+        "lower": ("lower", "Show the kernels that an engine makes of a network."),
     },
 }
-"""Of each command its module, its name there, and its summary."""
+"""Of each command its module and its summary."""
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
 _OTHER_WORDS = {"fusion": "lower", "inspect": "lower", "benchmark": "measure", "devices": "targets"}
 """What other tools call it, and what it is here."""
@@ -73,9 +74,8 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        module, attribute, _ = COMMANDS[name]
-        loaded = importlib.import_module(f"hybridlat.cli.{module}")
-        command: click.Command = getattr(loaded, attribute)
+        loaded = importlib.import_module(f"hybridlat.cli.{COMMANDS[name][0]}")
+        command: click.Command = getattr(loaded, f"{name}_" if iskeyword(name) else name)
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -97,7 +97,7 @@ class Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, group in GROUPS.items():
             with formatter.section(title):
-                formatter.write_dl([(name.ljust(9), entry[-1]) for name, entry in group.items()])
+                formatter.write_dl([(name.ljust(9), words) for name, (_, words) in group.items()])
 
 
 class _Messages(logging.Handler):
@@ -117,8 +117,7 @@ class _Form(logging.Formatter):
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="hybridlat", message="%(prog)s %(version)s")
 @click.option("-v", "--verbose", is_flag=True, help="Log to standard error what is being done.")
-@click.option("--debug", is_flag=True, envvar=DEBUG_VARIABLE,
-              help="Log all of it, and where an error arose (or HYBRIDLAT_DEBUG=1).")  # fmt: skip
+@click.option("--debug", is_flag=True, envvar=DEBUG_VARIABLE, help=_DEBUG)
 @click.pass_context
 def app(ctx: click.Context, verbose: bool, debug: bool) -> None:
     """The latency of a CNN: measured where it can be, predicted where it cannot.
@@ -151,10 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; its exit code. Errors become one sentence on standard error.
-
-    Nothing outlives the run: a program that runs commands has its logging back as it was.
-    """
+    """Run the command line; its exit code. The logging is as it was before."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     handler, level_before = _Messages(), _LOGGER.level
     try:
@@ -166,8 +162,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
             name = error.option_name
             why = f"{name} is part of --target, as in --target l4/tensorrt/fp16."
             error = click.UsageError(why, error.ctx)
-        error.show(words_of := io.StringIO())
-        click.echo(visible(words_of.getvalue(), breaks=True), err=True, nl=False)
+        error.show(message := io.StringIO())
+        click.echo(visible(message.getvalue(), breaks=True), err=True, nl=False)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return _end("interrupted; what was measured until now is kept", INTERRUPTED)

@@ -1,7 +1,4 @@
-"""Options that several commands share, so that they read and mean the same everywhere.
-
-Each knows its group of the help.
-"""
+"""Options that several commands share, so that they read and mean the same everywhere."""
 
 from __future__ import annotations
 
@@ -99,7 +96,7 @@ class Documents:
     def fill_standard_output(self) -> bool:
         return self.as_json or "-" in (self.markdown, self.csv)
 
-    def write_tables(self, markdown: Callable[[], str], csv: Callable[[], str] = str) -> None:
+    def write_tables(self, markdown: Callable[[], str] = str, csv: Callable[[], str] = str) -> None:
         """Write the Markdown and the CSV to their files; ``-`` is standard output."""
         for file, text in ((self.markdown, markdown), (self.csv, csv)):
             if file == "-":
@@ -115,8 +112,9 @@ def _all_of(*decorators: Callable[[F], F]) -> Callable[[F], F]:
 def device(function: F) -> F:
     """The option ``--device-sheet``: it stands for the targets' device in this command."""
 
-    @option("--device-sheet", group=WHERE, metavar="FILE.toml", type=click.Path(),
-            help="Data sheet of the target's device, for this command.")  # fmt: skip
+    sheet = "Data sheet of the target's device, for this command."
+
+    @option("--device-sheet", group=WHERE, metavar="FILE.toml", type=click.Path(), help=sheet)
     @wraps(function)
     def command(*arguments: Any, device_sheet: str | None, **options: Any) -> Any:
         if device_sheet is not None:
@@ -149,8 +147,8 @@ def _device_of(ctx: click.Context, options: Mapping[str, Any]) -> str | None:
 
 def target_option(words: str, *names: str, **more: Any) -> Callable[[F], F]:
     """``--target``, with these words of help."""
-    return option("--target", *names, group=WHERE, metavar="TARGET",
-                  shell_complete=complete_target, help=words, **more)  # fmt: skip
+    more |= {"metavar": "TARGET", "shell_complete": complete_target}
+    return option("--target", *names, group=WHERE, help=words, **more)
 
 
 def time_limit(words: str, *names: str, **more: Any) -> Callable[[F], F]:
@@ -160,29 +158,63 @@ def time_limit(words: str, *names: str, **more: Any) -> Callable[[F], F]:
     )
 
 
-networks = click.argument("networks", nargs=-1, required=True, metavar="NET.onnx...",
-                          type=click.Path())  # fmt: skip
 _DEFAULT = (
     "device/runtime/precision[/threads], such as l4/tensorrt/fp16: `hybridlat targets` lists "
     "them. This machine's CPU under ONNX Runtime unless given."
 )
-target = target_option(_DEFAULT)
-store = option("--store", group=WHERE, metavar="URL",
-               help="Where measurements are kept: a file or a PostgreSQL URL; HYBRIDLAT_STORE "
-                    "unless given, else a file in the user's data folder.")  # fmt: skip
-threads = option("--threads", group=WHERE, type=whole(1, 1024), metavar="N",
-                 help="Threads that the engine computes with (1 unless given).")  # fmt: skip
-as_json = option("--json", "as_json", group=OUTPUT, is_flag=True,
-                 help="Print one JSON document and nothing else.")  # fmt: skip
-as_page = option("--html", group=OUTPUT, type=OutputFile(), metavar="FILE",
-                 help="Also write a page to look at: one file, no network.")  # fmt: skip
-as_markdown = option("--markdown", group=OUTPUT, type=OutputFile(allow_dash=True), metavar="FILE",
-                     help="Also write a Markdown table; - for standard output.")  # fmt: skip
-as_csv = option("--csv", group=OUTPUT, type=OutputFile(allow_dash=True), metavar="FILE",
-                help="Also write its rows as CSV; - for standard output.")  # fmt: skip
-every_cell = option("--all", "every_cell", group=OUTPUT, is_flag=True,
-                    help="Show every cell, and every operator that is not run.")  # fmt: skip
+_BATCH = "Size of a free batch dimension (1 unless given)."
+_SHARED: Mapping[str, tuple[str, click.ParamType[Any] | None, str | None, str]] = {
+    "--store": (WHERE, None, "URL", "Where measurements are kept: a file or a PostgreSQL URL; "
+                "HYBRIDLAT_STORE unless given, else a file in the user's data folder."),
+    "--threads": (WHERE, whole(1, 1024), "N", "Threads that the engine computes with (1 unless "
+                  "given)."),
+    "--json": (OUTPUT, None, None, "Print one JSON document and nothing else."),
+    "--html": (OUTPUT, OutputFile(), "FILE", "Also write a page to look at: one file, no network."),
+    "--markdown": (OUTPUT, OutputFile(allow_dash=True), "FILE", "Also write a Markdown table; - "
+                   "for standard output."),
+    "--csv": (OUTPUT, OutputFile(allow_dash=True), "FILE", "Also write its rows as CSV; - for "
+              "standard output."),
+    "--cells": (WHAT, None, None, "Measure only the cells, one by one."),
+    "--network": (WHAT, None, None, "Measure only whole networks."),
+    "--remeasure": (WHAT, None, None, "Measure again what the store knows already."),
+    "--batch": (INPUT, whole(1), "N", _BATCH),
+    "--shape": (INPUT, SHAPE, "NAME:1x3x224x224", "Shape of an input; may be repeated."),
+    "--jobs": (OTHER, whole(1, also=-1), "N", "Processes that work at once; -1: one a core."),
+    "--tolerance": (SURE, SHARE, "SHARE", "Accept intervals up to ± this; narrower means more "
+                    "measuring, and exit code 3 if it cannot be reached. 5% is tried for unless "
+                    "given."),
+    "--confidence": (SURE, SHARE, "SHARE", "Probability that an interval holds the true latency."),
+    "--measure": (SURE, click.Choice(["auto", "never", "always"]), None, "auto: what the tolerance "
+                  "needs, if the target is this machine; never: look up and predict only; always: "
+                  "every cell and the network again."),
+    "--known": (SURE, KNOWN, "NET.onnx[@N]=1.21ms", "What another network takes on the target (at "
+                "batch N), to correct a prediction for a GPU; may be repeated."),
+    "--max-latency": (SURE, BUDGET, "8ms|30fps", "The budget of one batch: its time, or images a "
+                      "second (batch over latency). Exit code 1 if not kept, 3 if that is open."),
+    "--no-track": (OTHER, None, None, "Do not record this in MLflow."),
+    "--out": (OTHER, click.Path(path_type=Path), "DIR", "Folder that models are written to; the "
+              "user's own unless given."),
+    "--seed": (OTHER, whole(0), "N", "Seed of all that is random: the same records and seed give "
+               "the same result."),
+}  # fmt: skip
+"""Of each shared option its group, type, metavar and help."""
 
+
+def _shared(name: str, *names: str, **more: Any) -> Callable[[F], F]:
+    group, kind, metavar, words = _SHARED[name]
+    return option(name, *names, group=group, type=kind, metavar=metavar, help=words, **more)
+
+
+network = click.argument("network", metavar="NET.onnx", type=click.Path())
+networks = click.argument(
+    "networks", nargs=-1, required=True, metavar="NET.onnx...", type=click.Path()
+)
+target = target_option(_DEFAULT)
+store, threads = _shared("--store"), _shared("--threads")
+as_json = _shared("--json", "as_json", is_flag=True)
+as_page, as_markdown, as_csv = _shared("--html"), _shared("--markdown"), _shared("--csv")
+_CELLS = "Show every cell, and every operator that is not run."
+every_cell = option("--all", "every_cell", group=OUTPUT, is_flag=True, help=_CELLS)
 every_row = option("--all", "every_row", group=OUTPUT, is_flag=True, help="Show every row.")
 
 far = _all_of(
@@ -196,55 +228,31 @@ far = _all_of(
 )  # fmt: skip
 targets = target_option(f"{_DEFAULT} Several give a table.", "targets", multiple=True)
 what = _all_of(
-    option("--cells", "what", group=WHAT, flag_value="cells",
-           help="Measure only the cells, one by one."),
-    option("--network", "what", group=WHAT, flag_value="network",
-           help="Measure only whole networks."),
-    option("--remeasure", group=WHAT, is_flag=True,
-           help="Measure again what the store knows already."),
-)  # fmt: skip
+    _shared("--cells", "what", flag_value="cells"),
+    _shared("--network", "what", flag_value="network"),
+    _shared("--remeasure", is_flag=True),
+)
 
 
 def nets(words: str) -> Callable[[F], F]:
     """``--nets``, with these words of help."""
-    return option("--nets", type=click.Path(exists=True, file_okay=False, path_type=Path),
-                  metavar="DIR", help=words)  # fmt: skip
+    folder = click.Path(exists=True, file_okay=False, path_type=Path)
+    return option("--nets", type=folder, metavar="DIR", help=words)
 
 
 where = _all_of(target, device, threads, store)
 anywhere = _all_of(targets, device, threads, store)
-batch = option("--batch", group=INPUT, type=whole(1), metavar="N",
-               help="Size of a free batch dimension (1 unless given).")  # fmt: skip
-batches = option("--batch", "batches", group=INPUT, type=BATCHES, metavar="N[,N...]",
-                 help="Size of a free batch dimension (1 unless given). Several, as in 1,2,4,8, "
-                      "give latency and throughput of each.")  # fmt: skip
-shape = option("--shape", "shapes", group=INPUT, type=SHAPE, multiple=True,
-               callback=_by_name, metavar="NAME:1x3x224x224",
-               help="Shape of an input; may be repeated.")  # fmt: skip
+_CURVE = f"{_BATCH} Several, as in 1,2,4,8, give latency and throughput of each."
+batch = _shared("--batch")
+batches = option("--batch", "batches", group=INPUT, type=BATCHES, metavar="N[,N...]", help=_CURVE)
+shape = _shared("--shape", "shapes", multiple=True, callback=_by_name)
 sizes = _all_of(batch, shape)
-jobs = option("--jobs", type=whole(1, also=-1), metavar="N", default=1, show_default=True,
-              help="Processes that work at once; -1: one a core.")  # fmt: skip
-trust = _all_of(
-    option("--tolerance", group=SURE, type=SHARE, metavar="SHARE", help="Accept intervals up "
-           "to ± this; narrower means more measuring, and exit code 3 if it cannot be reached. 5% "
-           "is tried for unless given."),
-    option("--confidence", group=SURE, type=SHARE, default="90%", show_default=True,
-           metavar="SHARE", help="Probability that the interval holds the true latency."),
-    option("--measure", group=SURE, type=click.Choice(["auto", "never", "always"]), default="auto",
-           show_default=True, help="auto: what the tolerance needs, if the target is this machine; "
-           "never: look up and predict only; always: every cell and the network again."),
-)  # fmt: skip
-known = option("--known", "latencies", group=SURE, type=KNOWN, multiple=True, callback=_by_name,
-               metavar="NET.onnx[@N]=1.21ms", help="What another network takes on the target (at "
-               "batch N), to correct a prediction for a GPU; may be repeated.")  # fmt: skip
-max_latency = option("--max-latency", "budget", group=SURE, type=BUDGET, metavar="8ms|30fps",
-                     help="The budget of one batch: its time, or images a second (batch over "
-                          "latency). Exit code 1 if not kept, 3 if that is open.")  # fmt: skip
-
-untracked = option("--no-track", is_flag=True, help="Do not record this in MLflow.")
-models_folder = option("--out", type=click.Path(path_type=Path), metavar="DIR",
-                       help="Folder that models are written to; the user's own unless "
-                            "given.")  # fmt: skip
-seed = option("--seed", type=whole(0), metavar="N", default=0, show_default=True,
-              help="Seed of all that is random: the same records and seed give the same "
-                   "result.")  # fmt: skip
+jobs = _shared("--jobs", default=1, show_default=True)
+confidence = _shared("--confidence", default="90%", show_default=True)
+measuring = _shared("--measure", default="auto", show_default=True)
+trust = _all_of(_shared("--tolerance"), confidence, measuring)
+known = _shared("--known", "latencies", multiple=True, callback=_by_name)
+max_latency = _shared("--max-latency", "budget")
+untracked = _shared("--no-track", is_flag=True)
+models_folder = _shared("--out")
+seed = _shared("--seed", default=0, show_default=True)

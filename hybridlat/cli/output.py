@@ -31,10 +31,10 @@ _LINE_EVERY_S = 5.0
 
 
 def console() -> Console:
-    """The terminal as rich sees it; text is printed as it is, without markup or guesses."""
-    from rich.console import Console
+    """The terminal as rich sees it."""
+    from hybridlat.report.terminal import plain_console
 
-    return Console(highlight=False, markup=False, emoji=False, soft_wrap=False)
+    return plain_console()
 
 
 def echo(text: object) -> None:
@@ -54,10 +54,7 @@ def say(sentence: str) -> None:
 
 
 def write_page(file: str, estimates: Sequence[Estimate], **more: Any) -> None:
-    """Write the page of ``--html``; its foot has the command, less passwords of databases.
-
-    ``more`` are other arguments of ``report.html.page``.
-    """
+    """Write the page of ``--html``; its foot has the command, less passwords of databases."""
     from hybridlat.report.html import page  # few ask for a page
     from hybridlat.store.place import without_password
 
@@ -67,10 +64,7 @@ def write_page(file: str, estimates: Sequence[Estimate], **more: Any) -> None:
 
 
 def print_json(value: object) -> None:
-    """One JSON document on standard output, in ASCII so that no terminal can spoil it.
-
-    NaN and infinities are no JSON: ValueError.
-    """
+    """One JSON document on standard output, in ASCII; ValueError for NaN and infinities."""
     click.echo(json.dumps(value, allow_nan=False, indent=2))
 
 
@@ -80,10 +74,9 @@ def on_message(as_json: bool) -> OnMessage:
 
 
 class ProgressShown(AbstractContextManager["ProgressShown"]):
-    """A callback for ``Predictor(progress=...)``; a context manager that clears up after itself.
+    """A callback for ``Predictor(progress=...)``; ``doing`` is the verb of what is counted.
 
-    A terminal shows one line, the step or how far it is, once the work has taken a second.
-    Elsewhere only long work prints a line now and then. ``doing`` is the verb of what is counted.
+    A terminal shows one line once the work has taken a second; elsewhere long work prints lines.
     """
 
     def __init__(self, doing: str = "measuring") -> None:

@@ -20,18 +20,14 @@ from hybridlat.errors import HybridlatError
 from hybridlat.report.compare import print_comparison
 from hybridlat.report.prediction_table import Place, PredictionTable
 from hybridlat.report.terminal import print_estimate
-from hybridlat.report.units import (
-    against_text,
-    percent_text,
-    why_untrusted,
-)
+from hybridlat.report.units import percent_text
+from hybridlat.report.verdicts import budget_text, verdict_text, why_untrusted
 from hybridlat.schema.estimate import Estimate, EstimateWarning
 from hybridlat.schema.shown import part_text
 from hybridlat.schema.target import Target
 
 OVER, BAD_INPUT, UNTRUSTED = 1, 2, 3
-UNSURE = "not to be trusted"
-MOST_SAID = 3
+MOST_DOUBTS = 3  # of a kind that are printed
 MOST_ADVISED, WORTH_ADVISING = 100, 1 / 3  # networks, and what one tells of the others
 WIDE = ("rough", "order of magnitude")
 
@@ -96,14 +92,14 @@ def predict(
     measurements are of no use.
     """
     documents = Documents(as_json, markdown, csv)
-    wanted = tuple(dict.fromkeys(targets)) or (None,)
-    if latencies and len(wanted) > 1:
+    each_target = tuple(dict.fromkeys(targets)) or (None,)
+    if latencies and len(each_target) > 1:
         raise click.UsageError("--known is a latency on one target: give one --target.")
-    names = [target or "this machine" for target in wanted]
+    names = [target or "this machine" for target in each_target]
     table = PredictionTable(networks, batches or (None,), names)
-    shows_cells = len(table.batches) * len(wanted) == 1
+    shows_cells = len(table.batches) * len(names) == 1
     quiet = documents.fill_standard_output
-    for k, target in enumerate(wanted):
+    for k, target in enumerate(each_target):
         try:
             with opened(target, **chosen) as (predictor, shown):
                 predictor.give(latencies, batch=batches, shapes=shapes)
@@ -112,21 +108,22 @@ def predict(
                         networks, batch=batch, shapes=shapes, describe=True, jobs=jobs,
                         errors="return",
                     )  # fmt: skip
-                    for i in range(len(networks)):
-                        shown.at(f"predicting {networks[i]} on {names[k]}{table.next_text()}")
+                    for i, network in enumerate(networks):
+                        count = f", {len(table.answers) + 1} of {table.size}"
+                        step = f"predicting {network} on {names[k]}"
+                        shown.at(step + (count if table.size > 1 else ""))
                         result = next(results)
                         if shows_cells or not isinstance(result, Estimate):
                             shown.close()
-                        _keep(table, (i, j, k), result, budget)
-                        result = table.answers[i, j, k]
-                        if isinstance(result, Estimate) and shows_cells and not quiet:
+                        answer = _keep(table, (i, j, k), result, budget)
+                        if isinstance(answer, Estimate) and shows_cells and not quiet:
                             if len(table.estimates()) > 1:
                                 click.echo()
-                            print_estimate(console(), result, every_cell=every_cell)
+                            print_estimate(console(), answer, every_cell=every_cell)
                 if shows_cells and (hint := _advise(predictor, table, shapes)) and not quiet:
                     echo(hint)
         except HybridlatError as error:
-            if len(wanted) == 1:
+            if len(each_target) == 1:
                 raise
             for i, j in itertools.product(range(len(networks)), range(len(table.batches))):
                 _keep(table, (i, j, k), error, None)
@@ -145,19 +142,22 @@ def predict(
 
 
 def _keep(
-    table: PredictionTable, place: Place, result: Estimate | HybridlatError,
+    table: PredictionTable,
+    place: Place,
+    answer: Estimate | HybridlatError,
     budget: tuple[str, float] | None,
-) -> None:  # fmt: skip
+) -> Estimate | HybridlatError:
     """One more answer, held against the budget; an error of one of several is printed once."""
-    said = {str(one) for one in table.answers.values() if isinstance(one, HybridlatError)}
-    if isinstance(result, Estimate):
-        table.targets[place[2]] = result.target
-        result = result.against(**dict([budget])) if budget else result
+    errors = {str(one) for one in table.answers.values() if isinstance(one, HybridlatError)}
+    if isinstance(answer, Estimate):
+        table.targets[place[2]] = answer.target
+        answer = answer.against(**dict([budget])) if budget else answer
     elif table.size == 1:  # it is the command's
-        raise result
-    elif str(result) not in said:
-        aside(str(result))
-    table.answers[place] = result
+        raise answer
+    elif str(answer) not in errors:
+        aside(str(answer))
+    table.answers[place] = answer
+    return answer
 
 
 def _advise(predictor: hybridlat.Predictor, table: PredictionTable, shapes: options.Shapes) -> str:
@@ -165,10 +165,12 @@ def _advise(predictor: hybridlat.Predictor, table: PredictionTable, shapes: opti
     answers = [(place, one) for place, one in table.rows() if isinstance(one, Estimate)]
     wide = [(place, one) for place, one in answers if one.grade in WIDE]
     paths = [table.networks[place[0]] for place, _ in wide[:MOST_ADVISED]]
-    found = predictor.most_telling(paths, batch=table.batches[0], shapes=shapes) if paths else None
-    if found is None or (len(paths) > 1 and found[1] < WORTH_ADVISING):
+    telling = (
+        predictor.most_telling(paths, batch=table.batches[0], shapes=shapes) if paths else None
+    )
+    if telling is None or (len(paths) > 1 and telling[1] < WORTH_ADVISING):
         return ""
-    best, share = found
+    best, share = telling
     text = "A latency that you know there narrows this: --known NET.onnx=1.21ms."
     if len(paths) > 1:
         text = (
@@ -182,28 +184,26 @@ def _advise(predictor: hybridlat.Predictor, table: PredictionTable, shapes: opti
 
 
 def _exit_code(table: PredictionTable, *, shown: bool) -> int:
-    """The exit code of all answers; doubts are said on standard error, those of a kind counted.
-
-    ``shown``: standard output says of each estimate whether it keeps the budget and is trusted.
-    """
+    """Of all answers; doubts that are not ``shown`` go to standard error, counted by kind."""
     codes = {0}
     doubts: dict[str, list[str]] = {}
     for answer in table.answers.values():
         if isinstance(answer, HybridlatError):
             codes.add(answer.exit_code)
             continue
-        code, kind, why = verdict_of(answer)
+        code, doubt = doubt_of(answer)
         codes.add(code)
         if code and not shown:
             label = answer.network if table.size > 1 else ""
             label += f" at batch {answer.batch}" if len(table.batches) > 1 else ""
             label += f" on {answer.target}" if len(table.targets) > 1 else ""
-            doubts.setdefault(kind, []).append(": ".join(filter(None, [label, kind, why])))
-    for kind, said in doubts.items():
-        for sentence in said[:MOST_SAID]:
+            sentence = ": ".join(filter(None, [label, doubt]))
+            doubts.setdefault(doubt.partition(":")[0], []).append(sentence)
+    for kind, sentences in doubts.items():
+        for sentence in sentences[:MOST_DOUBTS]:
             aside(sentence)
-        if len(said) > MOST_SAID:
-            aside(f"{kind}: {len(said)} of {table.size}")
+        if len(sentences) > MOST_DOUBTS:
+            aside(f"{kind}: {len(sentences)} of {table.size}")
     return worst(codes)
 
 
@@ -212,14 +212,13 @@ def worst(codes: set[int]) -> int:
     return next(code for code in (BAD_INPUT, UNTRUSTED, OVER, 0) if code in codes)
 
 
-def verdict_of(estimate: Estimate) -> tuple[int, str, str]:
-    """Whether an estimate is sure enough for what was asked: exit code, what is wrong, and why."""
+def doubt_of(estimate: Estimate) -> tuple[int, str]:
+    """The exit code of an estimate, and why it is not sure enough for what was asked."""
     if estimate.verdict == "over":
-        return OVER, "over", against_text(estimate)
+        return OVER, budget_text(estimate)
     if not estimate.trusted:
-        return UNTRUSTED, UNSURE, why_untrusted(estimate)
-    unsure = estimate.verdict == "unsure"
-    return (UNTRUSTED, "may be over", against_text(estimate)) if unsure else (0, "", "")
+        return UNTRUSTED, verdict_text(estimate)
+    return (UNTRUSTED, budget_text(estimate)) if estimate.verdict == "unsure" else (0, "")
 
 
 @click.command(cls=Grouped)
@@ -261,30 +260,31 @@ def compare(
     Exit codes: 0 done, 1 over --max-slower (the whole interval of the ratio), 2 bad input, 3 not
     sure enough.
     """
-    from hybridlat.api.comparing import compared  # numpy
+    from hybridlat.api.functions import compared
 
-    wanted = tuple(dict.fromkeys(targets)) or (None,)
-    if len(networks) * len(wanted) < 2:
+    each_target = tuple(dict.fromkeys(targets)) or (None,)
+    if len(networks) * len(each_target) < 2:
         raise click.UsageError("Comparing takes two networks or more, or --target twice.")
     with ExitStack() as stack:
         predictors = []
-        for target in wanted:
+        for target in each_target:
             predictor, shown = stack.enter_context(opened(target, **chosen))
             predictor.give(latencies, batch=batch, shapes=shapes)
             predictors.append(predictor)
             shown.at(f"predicting {networks[0]} and others")
-        found = compared(predictors, networks, Query(batch, shapes))
+        comparison = compared(predictors, networks, Query(batch, shapes))
+    estimates, ratios = comparison.estimates, comparison.ratios
     if as_json:
-        print_json(found.to_json())
+        print_json(comparison.to_json())
     else:
-        print_comparison(console(), found.estimates, found.ratios, every_cell=every_cell)
+        print_comparison(console(), estimates, ratios, every_cell=every_cell)
     if html is not None:
-        write_page(html, found.estimates, ratios=found.ratios)
-    doubtful = [estimate for estimate in found.estimates if not estimate.trusted]
+        write_page(html, estimates, ratios=ratios)
+    doubtful = [estimate for estimate in estimates if not estimate.trusted]
     for estimate in doubtful if as_json else ():  # people have read it beside the table
         aside(f"{estimate.network}: {why_untrusted(estimate)}")
     codes = {UNTRUSTED if doubtful else 0}
-    for estimate, ratio in zip(found.estimates, found.ratios, strict=True):
+    for estimate, ratio in zip(estimates, ratios, strict=True):
         if max_slower is not None and ratio is not None and ratio.interval[1] > 1 + max_slower:
             is_sure = ratio.interval[0] > 1 + max_slower
             codes.add(OVER if is_sure else UNTRUSTED)

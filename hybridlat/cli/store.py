@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import asdict
+from typing import Any
 
 import click
 
@@ -20,6 +21,7 @@ from hybridlat.store import Removal, Store
 from hybridlat.store.integrity import check_pack
 
 DAMAGED = 2
+_OLDER = "Drop what was kept longer ago than this; 90d unless given."
 
 
 @click.group()
@@ -73,10 +75,7 @@ def stats(store: str | None, as_json: bool) -> None:
 @click.option("--anonymous", is_flag=True, help="Leave out what names a person or a machine.")
 @options.store
 @options.as_json
-def export(
-    folder: str, target: str | None, source: str, licence: str, anonymous: bool, store: str | None,
-    as_json: bool,
-) -> None:  # fmt: skip
+def export(folder: str, target: str | None, store: str | None, as_json: bool, **how: Any) -> None:
     """Write the records as packs, a folder for each target.
 
     \b
@@ -85,7 +84,7 @@ def export(
     """
     with Store(store) as opened:
         chosen = None if target is None else asked_target(target, opened)
-        packs = opened.export(folder, chosen, source=source, licence=licence, anonymous=anonymous)
+        packs = opened.export(folder, chosen, **how)
     if not packs:
         raise StoreError("the store holds nothing to export: see hybridlat store stats")
     if as_json:
@@ -190,8 +189,7 @@ def _removal_text(removal: Removal) -> str:
 
 
 @store.command()
-@click.option("--older-than", type=DURATION, default="90d", show_default=True,
-              metavar="90d", help="Drop what was kept longer ago than this.")  # fmt: skip
+@click.option("--older-than", type=DURATION, default="90d", metavar="90d", help=_OLDER)
 @click.option("--max-mb", type=whole(0), metavar="MB", help="Drop the oldest beyond this size.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be dropped.")
 @options.store

@@ -15,9 +15,10 @@ from hybridlat.estimate.lookup import target_list
 from hybridlat.estimate.lookup.models import family_heads
 from hybridlat.onnx_io.file import shipped_networks
 from hybridlat.report.table import Column, Table
-from hybridlat.report.units import count_text, plus_minus_text
+from hybridlat.report.units import NOTHING, count_text, plus_minus_text
 
-NONE, _WIDTH = plus_minus_text(None), "typical interval"
+_WIDTH = "typical interval"
+_ALL = "Also list the GPUs that are predicted by data sheet alone."
 
 
 @click.command()
@@ -25,8 +26,7 @@ NONE, _WIDTH = plus_minus_text(None), "typical interval"
 @options.device
 @options.store
 @options.as_json
-@click.option("--all", "every_device", is_flag=True,
-              help="Also list the GPUs that are predicted by data sheet alone.")  # fmt: skip
+@click.option("--all", "every_device", is_flag=True, help=_ALL)
 def targets(device: str | None, store: str | None, as_json: bool, every_device: bool) -> None:
     """List the targets that can be predicted: all that are known, or those of DEVICE.
 
@@ -85,13 +85,13 @@ def _table(title: str, known: Sequence[target_list.TargetInfo]) -> Table:
     noises = [info.noise_floor for info in known]
     trained = [info.trained_on if _basis(info) == "a model" else None for info in known]
     columns = {
-        "cells": [f"{info.cells:,}" if info.cells else NONE for info in known],
-        "networks": [f"{info.networks:,}" if info.networks else NONE for info in known],
+        "cells": [f"{info.cells:,}" if info.cells else NOTHING for info in known],
+        "networks": [f"{info.networks:,}" if info.networks else NOTHING for info in known],
         _WIDTH: [_interval_text(info) for info in known],
         "repeatability": [plus_minus_text(None if n is None else n / 100) for n in noises],
-        "trained on": [f"{rows:,} cells" if rows else NONE for rows in trained],
+        "trained on": [f"{rows:,} cells" if rows else NOTHING for rows in trained],
     }
-    shown = {name: texts for name, texts in columns.items() if set(texts) != {NONE}}
+    shown = {name: texts for name, texts in columns.items() if set(texts) != {NOTHING}}
     names = [Text(i.target, "bold green" if i.target in here else "") for i in known]
     caption = f"{here[0]} is this machine." if here else ""
     titles = [Column("target"), *(Column(name, right=name != _WIDTH) for name in shown)]
@@ -101,7 +101,7 @@ def _table(title: str, known: Sequence[target_list.TargetInfo]) -> Table:
 def _interval_text(info: target_list.TargetInfo) -> str:
     """``±12 % at batch 1–8``: how wide, and where that was learned."""
     text = plus_minus_text(info.half_width_share)
-    if info.batches is not None and text != NONE:
+    if info.batches is not None and text != NOTHING:
         text += f" at batch {'–'.join(map(str, dict.fromkeys(info.batches)))}"
     return text
 

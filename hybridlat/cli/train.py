@@ -16,7 +16,8 @@ from hybridlat.engines.registry import resolve
 from hybridlat.errors import BackendUnavailable
 from hybridlat.estimate.lookup.asked_target import asked_target, known_target
 from hybridlat.measuring.measurer import Measurer
-from hybridlat.report.units import count_text, why_untrusted
+from hybridlat.report.units import count_text
+from hybridlat.report.verdicts import why_untrusted
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
@@ -30,22 +31,24 @@ from hybridlat.training.train import (
     train_target,
 )
 
+_TARGET = "device/runtime/precision[/threads]: `hybridlat targets` lists them."
+_PULL = "Install the champion that MLflow's registry has of the target, and train nothing."
+_BUDGET = "How long to measure, training included: 10m, 1h30m."
+_FULL = "Measure everything even where another version of the engine is known on this device."
 REFUSED = 3
 FEW = 10
 """Whole networks of another version that tell as much of it as a model."""
 
 
 @click.command()
-@options.target_option("device/runtime/precision[/threads]: `hybridlat targets` lists them.",
-                       required=True)  # fmt: skip
+@options.target_option(_TARGET, required=True)
 @options.device
 @options.store
 @options.models_folder
 @options.seed
 @options.jobs
 @options.untracked
-@option("--pull", "is_pulled", is_flag=True, help="Install the champion that MLflow's registry "
-        "has of the target, and train nothing.")  # fmt: skip
+@option("--pull", "is_pulled", is_flag=True, help=_PULL)
 @options.as_json
 @click.pass_context
 def train(
@@ -120,11 +123,9 @@ def json_object(value: Trained | Onboarded) -> dict[str, object]:
 
 
 @click.command()
-@options.time_limit("How long to measure, training included: 10m, 1h30m.", "--budget", "time_limit",
-                    required=True)  # fmt: skip
+@options.time_limit(_BUDGET, "--budget", "time_limit", required=True)
 @options.nets("ONNX files to measure; those shipped with hybridlat unless given.")
-@option("--full", is_flag=True, help="Measure everything even where another version of the engine "
-        "is known on this device.")  # fmt: skip
+@option("--full", is_flag=True, help=_FULL)
 @options.where
 @options.models_folder
 @options.seed
@@ -175,11 +176,7 @@ def onboard(
 
 
 def _by_another_version(target: Target, chosen: OnboardingOptions) -> Onboarded | None:
-    """The networks answered from another version of the engine; None where none is known.
-
-    The gate measures what tells how far the versions are apart, until each is sure or the time is
-    over. A target with a model of its own is known already.
-    """
+    """The networks answered from another version of the engine; None where none is known."""
     with opened(target, store=chosen.store, settings=chosen.settings) as (predictor, _):
         data = predictor.sessions.first.data
         others = [each for each in data.other_versions if each.model or each.networks >= FEW]
@@ -188,18 +185,17 @@ def _by_another_version(target: Target, chosen: OnboardingOptions) -> Onboarded 
         began, measured, networks, wide = time.monotonic(), 0, 0, list[str]()
         for path in sorted((chosen.nets or shipped("data", "nets")).glob("*.onnx")):
             if time.monotonic() - began > chosen.budget_s:
-                wide.append("the time was over before all networks were asked")
+                wide.append("the time was over before all networks were answered")
                 break
             answer = predictor.predict(path)
             measured, networks = measured + answer.measured_now, networks + 1
             if not answer.trusted:
                 wide.append(f"{answer.network}: {why_untrusted(answer)}")
         cells = sum(each.cells for each in predictor.store.stats() if each.target == target)
-    said = f"answered from {others[0].target}, {count_text(measured, 'cell')} measured now"
-    return Onboarded(
-        target, networks, cells, 0, time.monotonic() - began, (said, *wide),
-        by=others[0].target, accepted=not wide,
-    )  # fmt: skip
+    note = f"answered from {others[0].target}, {count_text(measured, 'cell')} measured now"
+    took, by = time.monotonic() - began, others[0].target
+    notes = (note, *wide)
+    return Onboarded(target, networks, cells, 0, took, notes, by=by, accepted=not wide)
 
 
 def _print_onboarded(onboarded: Onboarded, as_json: bool) -> int:

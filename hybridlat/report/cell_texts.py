@@ -29,11 +29,7 @@ _SHORT = {
 
 
 def chain(ops: Sequence[str], width: int = 1_000_000) -> str:
-    """All kernels in order, repetitions counted: ``Conv+Relu ×2 → Conv+Add+Relu``.
-
-    Long names are shortened. In ``width`` characters the middle gives way to a count of kernels:
-    cells differ most by their first and last ones.
-    """
+    """All kernels in order: ``Conv+Relu ×2 → Conv``; in ``width`` the middle becomes a count."""
     counts = [(op, len(list(run))) for op, run in itertools.groupby(map(abbreviated, ops))]
     texts = [op if count == 1 else f"{op} ×{count}" for op, count in counts]
     for shown in range(max(len(texts), 1), 0, -1):
@@ -60,10 +56,7 @@ def abbreviated(text: str) -> str:
 
 
 def where_text(paths: Sequence[str], width: int = 1000) -> str:
-    """The module paths of a cell's uses: ``layer3.0``, ``blocks.0–11``, ``layer1.1 +3``.
-
-    In at most ``width`` characters: paths differ by their ends, so the beginning gives way.
-    """
+    """The modules of a cell: ``layer3.0``, ``blocks.0–11``, ``layer1.1 +3``; cut in front."""
     known = list(dict.fromkeys(path for path in paths if path))
     text = _one_number_apart(known) or first_and_more(known)
     return text if len(text) <= width else f"…{text[len(text) - max(width - 1, 0) :]}"[:width]
@@ -86,12 +79,10 @@ def _one_number_apart(paths: Sequence[str]) -> str:
 
 
 def what_text(cell: CellStructure) -> str:
-    """Channels, window and stride, image of a convolution: ``64→128, 3×3/2, 28×28``.
+    """Channels, window and stride, image: ``64→128, 3×3/2, 28×28``, ``MaxPool 64, 3×3/2, 56×56``.
 
-    Anything else is named: ``MaxPool 64, 3×3/2, 56×56``, ``Gemm 197×192→576``. A cell of several
-    kernels goes by its convolutions, the ends giving the channels and the widest the window, else
-    by the kernel with most arithmetic and the count of the others: ``Gemm 197×192→576 +13``. One
-    that is computed in whole numbers says so: ``64→128, 3×3/2, 28×28 int8``.
+    Of several kernels the convolutions count: channels of the ends, the widest window. Without any,
+    the kernel with most arithmetic, and a count of the others: ``Gemm 197×192→576 +13``.
     """
     kernels = cell.kernels
     if not kernels:
@@ -164,8 +155,7 @@ ALIKE = 1.25
 class Row:
     """What a table says of one cell, or of several that read the same.
 
-    ``latency_us`` is of one use, their mean where there are several cells; ``half_width_share`` the
-    widest interval among them. ``limit`` is what limits it, and how much of the time that explains.
+    ``limit`` is what limits it, and how much of the time that explains.
     """
 
     cells: tuple[CellEstimate, ...]
@@ -231,10 +221,7 @@ class Row:
 
 
 def rows_of(estimate: Estimate, *, fold: bool) -> list[Row]:
-    """The rows of an estimate: what has no latency first, then the slowest.
-
-    ``fold`` makes one row of cells that would read the same but for where they stand.
-    """
+    """What has no latency first, then the slowest; ``fold`` makes one row of cells that read so."""
     rows = sorted((row_of(estimate, i) for i in range(len(estimate.cells))), key=Row.rank)
     return sorted(_folded(rows), key=Row.rank) if fold else rows
 

@@ -35,6 +35,7 @@ CHECKS: Mapping[str, str] = {
 }
 """How to tell each suspect from the others."""
 _SPLIT = re.compile(r" \+ |\|\||\.\.\.|[\[\](){},]")
+_OF_CELL = ("signature", "ops", "nodes")
 _MOVES = ("reformat", "copynode", "memcpy", "cast")
 
 
@@ -103,15 +104,13 @@ class Explanation:
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object of ``hybridlat explain --json``, but for the layers."""
-        suspects = [asdict(one) | {"check": one.check} for one in self.suspects]
-        return {
-            "format": 1, "network": self.estimate.network,
-            "target": self.estimate.target, "batch": self.estimate.batch,
-            "measured_us": self.measured_us, "latency_us": self.estimate.latency_us,
-            "interval_us": self.estimate.interval_us, "verdict": self.verdict,
-            "nothing": self.nothing, "cause": self.cause.kind, "suspects": suspects,
-            "stated": [asdict(one) for one in self.stated],
-        }  # fmt: skip
+        names = ("network", "target", "batch", "latency_us", "interval_us")
+        body: dict[str, Any] = {name: getattr(self.estimate, name) for name in names}
+        body |= {"format": 1, "measured_us": self.measured_us, "verdict": self.verdict}
+        body |= {"nothing": self.nothing, "cause": self.cause.kind}
+        body["suspects"] = [asdict(one) | {"check": one.check} for one in self.suspects]
+        body["stated"] = [asdict(one) for one in self.stated]
+        return body
 
     def shown(self) -> list[Suspect]:
         """The suspects that matter to people."""
@@ -119,15 +118,13 @@ class Explanation:
 
     def table(self) -> Table:
         """What each would take, and how probable it is."""
-        rows: list[list[Cell | str]] = [
+        rows = [
             ["by the log", Cell(first_upper(one.text), "name"), latency_text(one.latency_us)]
             for one in self.stated
         ]
-        rows += [
-            [part_text(one.probability), Cell(first_upper(one.text), "name"),
-             interval_text(one.interval_us)]
-            for one in self.shown()
-        ]  # fmt: skip
+        for one in self.shown():
+            text = Cell(first_upper(one.text), "name")
+            rows.append([part_text(one.probability), text, interval_text(one.interval_us)])
         rows.append([part_text(self.nothing), "Nothing of these", ""])
         titles = Column("probability", right=True), Column("circumstance", wraps=True)
         return Table([*titles, Column("would take", right=True)], rows)
@@ -139,12 +136,11 @@ class Explanation:
     def headline(self) -> str:
         """``10.0 ms where 7.12 ms (5.0 – 10.1 ms) is expected: 1.40 times as long, normal``."""
         expected = self.estimate.latency_us or 1.0
-        words = {"normal": "within the interval", "explained": self.cause.text,
-                 "not explained": "not explained"}  # fmt: skip
+        words = {"normal": "within the interval", "explained": self.cause.text}
         return visible(
             f"{latency_text(self.measured_us)} where {latency_text(expected)} "
             f"({interval_text(self.estimate.interval_us)}) are expected: "
-            f"{self.measured_us / expected:.2f} times that, {words[self.verdict]}"
+            f"{self.measured_us / expected:.2f} times that, {words.get(self.verdict, self.verdict)}"
         )
 
     def __str__(self) -> str:
@@ -154,10 +150,7 @@ class Explanation:
 
 @dataclass(frozen=True)
 class Layers:
-    """The layers of a profile beside our cells: the time of each cell there, by its position.
-
-    ``moved`` are layers that only move or convert data, ``others`` those of no operator.
-    """
+    """The layers of a profile beside our cells; ``moved`` only move data, ``others`` fit none."""
 
     estimate: Estimate
     cells_us: Mapping[int, float]
@@ -166,11 +159,10 @@ class Layers:
 
     def to_json(self) -> dict[str, Any]:
         """The cells with their latency there, and what belongs to none."""
-        cells = [
-            {"signature": cell.signature, "ops": cell.ops, "nodes": cell.nodes,
-             "predicted_us": cell.total_us, "profiled_us": self.cells_us.get(i)}
-            for i, cell in enumerate(self.estimate.cells)
-        ]  # fmt: skip
+        cells = []
+        for i, cell in enumerate(self.estimate.cells):
+            times = {"predicted_us": cell.total_us, "profiled_us": self.cells_us.get(i)}
+            cells.append({name: getattr(cell, name) for name in _OF_CELL} | times)
         return {"cells": cells, "moved_us": dict(self.moved), "others_us": dict(self.others)}
 
     def table(self, most: int = 12) -> Table:
@@ -188,19 +180,14 @@ class Layers:
             rows.append([scale.number(us), profiled, apart, where, what])
         for name, layers in (("reformats and copies", self.moved), ("of no operator", self.others)):
             if layers:
-                total = sum(layers.values())
-                rows.append(["", scale.number(total), f"+{scale.number(total)}",
-                             f"{len(layers)} layers", name])  # fmt: skip
+                total = scale.number(sum(layers.values()))
+                rows.append(["", total, f"+{total}", f"{len(layers)} layers", name])
         titles = (f"predicted [{scale.name}]", "profiled", "apart")
         return Table([*titled(*titles, right=True), *titled("where", "what", wraps=True)], rows)
 
 
 def layers_of(estimate: Estimate, file: str) -> Layers:
-    """The layers that ``trtexec --exportProfile`` wrote to ``file``, by the estimate's cells.
-
-    A layer belongs to the cell that has the first operator that its name holds. InputError for a
-    file without layers.
-    """
+    """What ``trtexec --exportProfile`` wrote; a layer is of the first operator that it names."""
     try:
         read = json.loads(read_bytes(Path(file)))
         each = {one["name"]: 1e3 * one["averageMs"] for one in read if "averageMs" in one}

@@ -1,27 +1,23 @@
-"""One self-contained page: answers, graphs of cells, curves and comparisons; no outside requests.
-
-Everything that the page says stands in it as text and tables; the script adds drawings. Its
-libraries are part of the file (``assets/vendor``), and a content policy forbids all requests.
-"""
+"""One self-contained page: answers, graphs of cells, curves, comparisons; it loads nothing."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import date
 from functools import cache
 from importlib.metadata import version
 from itertools import compress
-from operator import attrgetter
 from typing import Any
 
-from hybridlat.report import units
+from hybridlat.report import units, verdicts
 from hybridlat.report.cell_texts import abbreviated, chain, kernel_sizes, row_of, where_text
-from hybridlat.report.compare import Ratios, differences_table, letter_of, networks_table
+from hybridlat.report.compare import differences_table, letter_of, networks_table
 from hybridlat.report.html_section import asset, network_section
 from hybridlat.report.prediction_table import basis_note, table_of
+from hybridlat.report.ratios import Ratios, ratios_of
 from hybridlat.report.table import Table, escape
 from hybridlat.schema.estimate import Estimate
 
@@ -32,15 +28,25 @@ _STEERING = re.compile("[<\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-
 _LABEL = 40  # letters of a chain of kernels; its whole is beside it
 
 
+@dataclass(frozen=True)
+class Curve:
+    """How estimates are drawn ``over`` their ``values``, with their ``table`` below."""
+
+    over: str
+    values: Sequence[float]
+    table: Table
+
+
 def page(
-    estimates: Sequence[Estimate], *, command: str = "", over: str = "",
-    values: Sequence[float] = (), table: Table | None = None, ratios: Ratios = (),
-) -> str:  # fmt: skip
+    estimates: Sequence[Estimate],
+    *,
+    command: str = "",
+    sweep: Curve | None = None,
+    ratios: Ratios = (),
+) -> str:
     """The whole HTML document for one or several estimates; ``command`` made it, says its foot.
 
-    Estimates of one network on one target at several batches are drawn as a curve of latency and
-    throughput, estimates of several networks or targets are compared. Those of a sweep are one
-    curve ``over`` its ``values``, with its own ``table``.
+    Several batches of a network are drawn as a curve, as a ``sweep`` is; others are compared.
     """
     names = list(dict.fromkeys(estimate.network for estimate in estimates))
     title = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
@@ -49,12 +55,14 @@ def page(
     if len(named) > 1:
         links = "".join(f'<li><a href="#n{i}">{escape(n)}</a></li>' for i, n in enumerate(named))
         parts.append(f'<nav aria-label="Networks on this page"><ol>{links}</ol></nav>')
-    if table is not None:
-        parts.append(_curve(estimates, range(len(estimates)), over, values, table))
+    if sweep is not None:
+        parts.append(_drawn(estimates, range(len(estimates)), sweep))
     elif len({(e.network, e.target) for e in estimates}) > 1:
-        parts.append(_comparison(estimates, ratios))
-    for curve in curves_of(estimates) if table is None else ():
-        parts.append(_curve([estimates[i] for i in curve], curve))
+        parts.append(_comparison(estimates, ratios or ratios_of(estimates)))
+    for positions in curves_of(estimates) if sweep is None else ():
+        batches = [estimates[i] for i in positions]
+        curve = Curve("batch", [one.batch for one in batches], table_of(batches))
+        parts.append(_drawn(batches, positions, curve))
     parts += [network_section(estimate, i, named[i]) for i, estimate in enumerate(estimates)]
     networks = [
         {"letter": letter_of(i), "heading": named[i], **_network(estimate)}
@@ -95,20 +103,21 @@ def _comparison(estimates: Sequence[Estimate], ratios: Ratios) -> str:
     table = networks_table(estimates, ratios)
     cells = differences_table(estimates, _DIFFERENCES)
     apart = f"<h2>Cells that make the difference</h2>\n{cells.page()}" if cells.rows else ""
-    hints = filter(None, [str(table.caption or ""), basis_note(estimates)])
-    where = "".join(f'<p class="hint">{escape(hint)}</p>\n' for hint in hints)
+    hints = [str(table.caption or ""), basis_note(estimates)]
+    heading = f"{len(estimates)} estimates side by side"
+    return _bars(heading, hints, table.page() + apart)
+
+
+def _bars(heading: str, hints: Sequence[str], below: str) -> str:
+    shown = "".join(f'<p class="hint">{escape(hint)}</p>\n' for hint in filter(None, hints))
     return (
-        f"<section>\n<h1>{len(estimates)} estimates side by side</h1>\n{where}"
-        '<figure class="comparison" hidden><div class="plot"></div></figure>\n'
-        f"{table.page()}{apart}</section>"
+        f"<section>\n<h1>{escape(heading)}</h1>\n{shown}"
+        f'<figure class="comparison" hidden><div class="plot"></div></figure>\n{below}</section>'
     )
 
 
 def curves_of(estimates: Sequence[Estimate]) -> list[list[int]]:
-    """A curve for every network and target that there are two batches or more of.
-
-    It is the positions of the estimates by rising batch, each batch once.
-    """
+    """Of each network and target at several batches the positions of its estimates, by batch."""
     by_network: dict[tuple[str, str], dict[int, int]] = {}
     for i, estimate in enumerate(estimates):
         by_network.setdefault((estimate.network, estimate.target), {})[estimate.batch] = i
@@ -116,20 +125,15 @@ def curves_of(estimates: Sequence[Estimate]) -> list[list[int]]:
     return [[i for _, i in curve] for curve in batches if len(curve) > 1]
 
 
-_batch = attrgetter("batch")
-
-
-def _curve(
-    curve: Sequence[Estimate], positions: Sequence[int], over: str = "batch",
-    values: Sequence[float] = (), table: Table | None = None,
-) -> str:  # fmt: skip
-    points, at = (" ".join(map(str, each)) for each in (positions, values or map(_batch, curve)))
-    name = curve[0].network.removesuffix(f" at {over} {at.split()[0]}")
+def _drawn(estimates: Sequence[Estimate], positions: Sequence[int], curve: Curve) -> str:
+    points, values = " ".join(map(str, positions)), " ".join(map(str, curve.values))
+    name = estimates[0].network.removesuffix(f" at {curve.over} {curve.values[0]:g}")
+    plural = "es" if curve.over == "batch" else "s"
     return (
-        f"<section>\n<h1>{escape(name)} over {over}{'es' if over == 'batch' else 's'}</h1>\n"
-        f'<p class="hint">on {escape(curve[0].target)}</p>\n'
-        f'<figure data-curve="{points}" data-over="{over}" data-values="{at}" hidden>'
-        f'<div class="plot"></div></figure>\n{(table or table_of(curve)).page()}</section>'
+        f"<section>\n<h1>{escape(name)} over {curve.over}{plural}</h1>\n"
+        f'<p class="hint">on {escape(estimates[0].target)}</p>\n'
+        f'<figure data-curve="{points}" data-over="{curve.over}" data-values="{values}" hidden>'
+        f'<div class="plot"></div></figure>\n{curve.table.page()}</section>'
     )
 
 
@@ -141,13 +145,13 @@ def _script_json(value: Any) -> str:
 
 def _network(estimate: Estimate) -> dict[str, Any]:
     structure, body = estimate.structure, estimate.to_json()
-    return {name: body[name] for name in ("network", "batch", "latency_us", "interval_us")} | {
-        "latency": units.answer_text(estimate)[0],
-        "throughput": units.fps_text(estimate.throughput_per_s),
-        "cells": [_cell(estimate, i, cell) for i, cell in enumerate(body["cells"])],
-        "places": [asdict(place) for place in structure.places] if structure else [],
-        "roofs": asdict(structure.roofs) if structure and structure.roofs else None,
-    }  # fmt: skip
+    network = {name: body[name] for name in ("network", "batch", "latency_us", "interval_us")}
+    network["latency"] = verdicts.answer_text(estimate)[0]
+    network["throughput"] = units.fps_text(estimate.throughput_per_s)
+    network["cells"] = [_cell(estimate, i, cell) for i, cell in enumerate(body["cells"])]
+    network["places"] = [asdict(place) for place in structure.places] if structure else []
+    network["roofs"] = asdict(structure.roofs) if structure and structure.roofs else None
+    return network
 
 
 def _cell(estimate: Estimate, position: int, body: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from string import Template
 
-from hybridlat.report import units
+from hybridlat.report import units, verdicts
 from hybridlat.report.cell_texts import Row, chain, rows_of, where_text
 from hybridlat.report.table import Html, Table, escape, titled
 from hybridlat.schema.estimate import Estimate
@@ -28,36 +28,41 @@ def network_section(estimate: Estimate, number: int, heading: str) -> str:
     structure = estimate.structure
     parts = [
         f'<section id="n{number}" data-network="{number}" aria-label="{escape(heading)}">',
-        _header(estimate, heading), _notes(estimate), _timeline(estimate),
+        _header(estimate, heading),
+        _notes(estimate),
+        _timeline(estimate),
         asset("graph.html").template if structure and structure.places else "",
-        _roofline(estimate), _table(estimate), _removed(estimate), "</section>",
-    ]  # fmt: skip
-    return "\n".join(part for part in parts if part)
+        _roofline(estimate),
+        _table(estimate),
+        _removed(estimate),
+        "</section>",
+    ]
+    return "\n".join(filter(None, parts))
 
 
 def _header(estimate: Estimate, heading: str) -> str:
-    answer, ends = units.answer_text(estimate)
-    said = {"latency": answer}
+    answer, ends = verdicts.answer_text(estimate)
+    spans = {"latency": answer}
     if estimate.interval_us is not None:
         width = units.reach_text(estimate.latency_us, estimate.interval_us)
         parts = [width] if width.startswith("±") else []
         parts += [ends] if estimate.finite_high_us is not None else []
         parts.append(f"{units.confidence_text(estimate.confidence)} sure")
-        said["interval"] = " · ".join(parts)
+        spans["interval"] = " · ".join(parts)
     if estimate.grade:
-        said[f"grade {estimate.grade}"] = estimate.grade
+        spans[f"grade {estimate.grade}"] = estimate.grade
     if not estimate.trusted:
-        said["doubt"] = "not to be trusted"
+        spans["doubt"] = "not to be trusted"
     facts = {
         "target": estimate.target,
         "batch": str(estimate.batch),
         "throughput": units.fps_text(estimate.throughput_per_s),
-        "budget": units.budget_text(estimate),
-        "memory": units.memory_text(estimate),
+        "budget": verdicts.budget_text(estimate),
+        "memory": verdicts.memory_text(estimate),
         "rests on": estimate.rests_on,
         "answered as": estimate.answered_as if estimate.answered_as != estimate.target else "",
         "model": estimate.model,
-        "measured just now": units.measured_now_text(estimate),
+        "measured just now": verdicts.measured_now_text(estimate),
         "sum of cells": units.latency_text(estimate.sum_of_cells_us),
         "answered in": units.latency_text(estimate.elapsed_s * 1e6),
     }
@@ -65,25 +70,25 @@ def _header(estimate: Estimate, heading: str) -> str:
     check = f"{escape(estimate.check)}</code> ({escape(estimate.check_field)})"
     shown += [("check it", f"<code>{check}")] if estimate.check else []
     items = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in shown)
-    spans = "".join(f'<span class="{kind}">{text}</span>' for kind, text in said.items())
+    line = "".join(f'<span class="{kind}">{text}</span>' for kind, text in spans.items())
     return (
-        f'<h1>{escape(heading)}</h1>\n<p class="answer">{spans}</p>\n<dl class="facts">{items}</dl>'
+        f'<h1>{escape(heading)}</h1>\n<p class="answer">{line}</p>\n<dl class="facts">{items}</dl>'
     )
 
 
 def _notes(estimate: Estimate) -> str:
     """One box: what the answer is worth, what one can do about it, the rest folded."""
-    told = units.remarks(estimate)
-    if not told and estimate.trusted and estimate.grade in ("measured", "good"):
+    remarks = verdicts.remarks(estimate)
+    if not remarks and estimate.trusted and estimate.grade in ("measured", "good"):
         return ""
-    parts = [f"<p><b>{escape(units.first_upper(units.verdict_text(estimate)))}.</b></p>"]
-    for remark in told:
+    parts = [f"<p><b>{escape(units.first_upper(verdicts.verdict_text(estimate)))}.</b></p>"]
+    for remark in remarks:
         text = escape(remark.text.strip())
         if remark.kind == "command":
             parts.append(f"<pre><code>{text}</code></pre>")
         elif remark.kind != "warn":
             parts.append(f"<p>{text}</p>")
-    if others := [f"<li>{escape(cell.text)}</li>" for cell in told if cell.kind == "warn"]:
+    if others := [f"<li>{escape(cell.text)}</li>" for cell in remarks if cell.kind == "warn"]:
         count = units.count_text(len(others), "note")
         parts.append(f"<details><summary>{count}</summary><ul>{''.join(others)}</ul></details>")
     kind = "" if estimate.trusted else " bad"
@@ -98,8 +103,8 @@ def _roofline(estimate: Estimate) -> str:
     shown = {row.limit.partition(" ")[0] for row in rows_of(estimate, fold=False)}
     limits = "".join(
         f'<span class="key-word {name or "none"}">{name or "not known"}</span>'
-        for name in _LIMITS if name in shown
-    )  # fmt: skip
+        for name in filter(shown.__contains__, _LIMITS)
+    )
     return asset("roofline.html").substitute(source=source, limits=limits)
 
 
@@ -110,19 +115,20 @@ def _table(estimate: Estimate) -> str:
     top = max(row.share for row in rows) or 1.0
     scale = units.scale_for(row.latency_us for row in rows)
     number_of = {cell.signature: i for i, cell in enumerate(estimate.cells)}
-    lines = [
-        [
-            Html(f'<i class="{row.source}" style="width:{100 * row.share / top:.1f}%"></i>',
-                 "meter"),
-            units.percent_text(row.share), f"×{row.count}",
-            units.each_text(scale, row.latency_us), row.reach(),
-            Html(row.source, f"source word tight {row.source}"), Html(row.limit, "word tight"),
-            Html('<button type="button" class="show" title="show in the graph">'
-                 f"{escape(row.where())}</button>", "word tight"),
-            Html(escape(row.what), "word tight"), Html(_opened(row), "word ops"),
+    lines: list[list[str | Html]] = []
+    for row in rows:
+        bar = f'<i class="{row.source}" style="width:{100 * row.share / top:.1f}%"></i>'
+        button = '<button type="button" class="show" title="show in the graph">'
+        figures = [units.percent_text(row.share), f"×{row.count}"]
+        figures += [units.each_text(scale, row.latency_us), row.reach()]
+        words = [
+            Html(row.source, f"source word tight {row.source}"),
+            Html(row.limit, "word tight"),
+            Html(f"{button}{escape(row.where())}</button>", "word tight"),
+            Html(escape(row.what), "word tight"),
+            Html(_opened(row), "word ops"),
         ]
-        for row in rows
-    ]  # fmt: skip
+        lines.append([Html(bar, "meter"), *figures, *words])
     columns = [
         *titled("", "share", "uses", f"each, {scale.name}", "interval", right=True),
         *titled("source", "limit", "where", "what", "cell", wraps=True),
@@ -151,7 +157,7 @@ def _removed(estimate: Estimate) -> str:
         return ""
     names = escape(", ".join(estimate.removed))
     return (
-        f'<details class="removed"><summary>Not run: {units.not_run_text(estimate)}</summary>'
+        f'<details class="removed"><summary>Not run: {verdicts.not_run_text(estimate)}</summary>'
         f"<p>{names}</p></details>"
     )
 

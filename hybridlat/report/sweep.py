@@ -9,16 +9,17 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal
 
-from hybridlat.report.prediction_table import COLUMNS, values_of
+from hybridlat.report.prediction_table import csv_of, record_of
 from hybridlat.report.table import Cell, Column, Table, titled
-from hybridlat.report.units import answer_text, fps_text, percent_text
+from hybridlat.report.units import NOTHING, fps_text, percent_text
+from hybridlat.report.verdicts import answer_text
 from hybridlat.report.views import printed
 from hybridlat.schema.estimate import Estimate
 
 Over = Literal["batch", "size", "width"]
 _FLAT, _STEEP = 0.02, 1.5
 _KNEE = 0.9  # of the best throughput
-_WIDE_TERMINAL = 100
+_KINDS = {"flat": "slower", "reverse": "slower", "step": "warn"}  # of cells of a table
 
 
 @dataclass(frozen=True)
@@ -64,42 +65,38 @@ class Sweep:
     def to_json(self) -> dict[str, Any]:
         """The JSON object of ``hybridlat sweep --json``."""
         points = [
-            {self.over: x, **dict(zip(COLUMNS, values_of(one), strict=False)),
-             "step": step, "cheaper": self.cheaper(x)}
+            {self.over: x, **record_of(one), "step": step, "cheaper": self.cheaper(x)}
             for (x, one), step in zip(self.estimates.items(), self.steps, strict=True)
-        ]  # fmt: skip
+        ]
         refused = [{self.over: x, "reason": reason} for x, reason in self.refused.items()]
         return {"format": 1, "over": self.over, "points": points, "refused": refused}
 
     def to_csv(self) -> str:
         """The points as rows, in the columns of ``predict --csv`` behind value and step."""
-        rows = [
-            [x, step, *values_of(one)]
-            for (x, one), step in zip(self.estimates.items(), self.steps, strict=True)
-        ]
-        return Table(titled(self.over, "step", *COLUMNS[:-1]), rows).csv()
+        pairs = zip(self.estimates.items(), self.steps, strict=True)
+        return csv_of({self.over: x, "step": step, **record_of(one)} for (x, one), step in pairs)
 
     def table(self) -> Table:
         """For a terminal or a notebook."""
-        points, rows = list(self.estimates.items()), []
-        for i, ((x, one), step) in enumerate(zip(points, self.steps, strict=True)):
+        rows: list[list[str | Cell]] = []
+        before: tuple[float, float | None] = math.nan, None
+        for (x, one), step in zip(self.estimates.items(), self.steps, strict=True):
             latency, interval = answer_text(one)
-            before = points[i - 1][1].latency_us if i else None
-            more = (one.latency_us or math.nan) / before - 1 if before else None
+            more = (one.latency_us or math.nan) / before[1] - 1 if before[1] else None
             lower = self.cheaper(x)
-            saves = "" if lower is None or i == 0 or lower == points[i - 1][0] else f"{lower:g}"
-            kind = {"flat": "slower", "reverse": "slower", "step": "warn"}.get(step, "")
-            rows.append([
-                f"{x:g}", Cell(latency, "latency"), interval, percent_text(more),
-                Cell({"start": "", "slope": ""}.get(step, step), kind), saves,
-                fps_text(one.throughput_per_s), one.grade or "–",
-            ])  # fmt: skip
-        first = points[0][1]
+            saves = "" if lower in (None, before[0]) else f"{lower:g}"
+            shown = "" if step in ("start", "slope") else step
+            answer = (Cell(latency, "latency"), interval, percent_text(more))
+            kind = Cell(shown, _KINDS.get(step, ""))
+            others = (saves, fps_text(one.throughput_per_s), one.grade or NOTHING)
+            rows.append([f"{x:g}", *answer, kind, *others])
+            before = x, one.latency_us
         titles = [self.over, "latency", "interval", "more", "step", "next that saves", "throughput"]
         columns = [*titled(*titles, right=True), Column("grade")]
-        names = {"throughput": self.over != "batch", "next that saves": self.over == "batch"}
+        left_out = {"throughput": self.over != "batch", "next that saves": self.over == "batch"}
+        first = next(iter(self.estimates.values()))
         batch = "" if self.over == "batch" else f", batch {first.batch}"
-        return Table(columns, rows, f"on {first.target}{batch}").without(names)
+        return Table(columns, rows, f"on {first.target}{batch}").without(left_out)
 
     def __str__(self) -> str:
         shown = printed(lambda console: console.print(self.table().terminal()))

@@ -22,7 +22,7 @@ STYLES = {
     "name": "bold", "doubtful": "bold red", "latency": "bold cyan",
     "faster": "green", "slower": "red", "sameness": "dim", "hint": "dim",
     "measured": "green", "predicted": "yellow", "unsupported": "bold red",
-    "bad": "bold red", "warn": "yellow", "command": "cyan",
+    "bad": "bold red", "warn": "yellow", "command": "cyan", "": "",
 }  # fmt: skip
 """How a terminal shows each kind of cell; a page has the bold letters, and these classes:"""
 _CLASSES = ("faster", "slower")
@@ -38,10 +38,7 @@ def escape(text: str) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """A column; ``wraps`` lets long texts go on in the next line, else they are cut.
-
-    ``style`` is rich's, ``most`` the greatest width on a terminal. On a page only words wrap.
-    """
+    """A column; texts go on in the next line where it ``wraps``, else a terminal cuts them."""
 
     title: str = ""
     right: bool = False
@@ -71,10 +68,7 @@ class Html:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells: texts, cells, rich's texts for a terminal, or values for a CSV.
-
-    ``title`` and ``caption`` stand above and below on a terminal.
-    """
+    """Rows of cells: texts, rich's texts for a terminal, or values for a CSV."""
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[str | Cell | Html | Text | Any]]
@@ -92,23 +86,23 @@ class Table:
         from rich import table
         from rich.text import Text
 
-        shown = table.Table(
-            title=visible(self.title) or None, title_justify="left", title_style="bold",
-            caption=_plain(self.caption, breaks=True) or None, caption_justify="left",
-            show_header=any(column.title for column in self.columns),
-            box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim",
-        )  # fmt: skip
+        title, caption = visible(self.title) or None, _plain(self.caption, breaks=True) or None
+        shown = table.Table(title=title, caption=caption, box=None, pad_edge=False)
+        shown.title_style, shown.header_style, shown.padding = "bold", "dim", (0, GAP, 0, 0)
+        shown.title_justify = shown.caption_justify = "left"
+        shown.show_header = any(column.title for column in self.columns)
         for column in self.columns:
             shown.add_column(
-                column.title, justify="right" if column.right else "left", style=column.style,
-                no_wrap=not column.wraps, overflow="fold" if column.wraps else "ellipsis",
+                column.title,
+                justify="right" if column.right else "left",
+                style=column.style,
+                no_wrap=not column.wraps,
+                overflow="fold" if column.wraps else "ellipsis",
                 max_width=column.most,
-            )  # fmt: skip
+            )
         for row in self.rows:
-            shown.add_row(*[
-                _plain(Text(c.text, STYLES.get(c.kind, "")) if isinstance(c, Cell) else c)
-                for c in row
-            ])  # fmt: skip
+            texts = [Text(c.text, STYLES[c.kind]) if isinstance(c, Cell) else c for c in row]
+            shown.add_row(*map(_plain, texts))
         return shown
 
     def page(self, attributes: Sequence[str] = ()) -> str:
@@ -129,21 +123,16 @@ class Table:
         )
 
     def markdown(self) -> str:
-        rows = [
-            [column.title for column in self.columns],
-            ["---:" if column.right else "---" for column in self.columns],
-            *self.rows,
-        ]
-        return "\n".join(
-            "| " + " | ".join(_OF_MARKDOWN.sub(r"\\\g<0>", visible(str(c))) for c in row) + " |"
-            for row in rows
-        )  # fmt: skip
+        titles = [column.title for column in self.columns]
+        rules = ["---:" if column.right else "---" for column in self.columns]
+        lines = []
+        for row in (titles, rules, *self.rows):
+            cells = (_OF_MARKDOWN.sub(r"\\\g<0>", visible(str(cell))) for cell in row)
+            lines.append(f"| {' | '.join(cells)} |")
+        return "\n".join(lines)
 
     def csv(self) -> str:
-        """Comma-separated, titles first; None is an empty field, True is ``true``.
-
-        A text that a spreadsheet would take for a formula begins with ``'``: it is text there.
-        """
+        """Titles first; None is an empty field. What a spreadsheet would run begins with ``'``."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow([column.title for column in self.columns])

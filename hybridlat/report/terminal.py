@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from hybridlat.report import units
+from hybridlat.report import units, verdicts
 from hybridlat.report.cell_texts import Row, rows_of
 from hybridlat.report.table import GAP, STYLES, Cell, Column, Table
 from hybridlat.schema.estimate import Estimate
@@ -26,8 +26,13 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _VERDICTS = {"within": "bold green", "over": "bold red", "unsure": "yellow"}
 
 
+def plain_console(**more: Any) -> Console:
+    """Text is printed as it is, without markup or guesses."""
+    return Console(highlight=False, markup=False, emoji=False, **more)
+
+
 def print_estimate(console: Console, estimate: Estimate, *, every_cell: bool = False) -> None:
-    """Print one estimate."""
+    """Print the answer, the cells and the notes."""
     console.print(headline(estimate, everything=every_cell))
     if estimate.cells:
         console.print()
@@ -40,22 +45,25 @@ def print_estimate(console: Console, estimate: Estimate, *, every_cell: bool = F
 def headline(estimate: Estimate, *, everything: bool = False) -> RenderableType:
     """Name and target; latency, throughput and interval; what the answer is worth; the budget."""
     place = f"  on {estimate.target}, batch {estimate.batch}"
-    first = Text.assemble((visible(estimate.network), "bold"), visible(place))
-    answer, interval = units.answer_text(estimate)
+    answer, interval = verdicts.answer_text(estimate)
     width = units.reach_text(estimate.latency_us, estimate.interval_us)
-    others = [] if width in (answer, interval) else [width]
-    if interval != units.NOTHING:
-        others.append(f"{interval} ({units.confidence_text(estimate.confidence)})")
+    figures = [answer]
     if estimate.throughput_per_s and estimate.finite_high_us is not None:
-        others.insert(0, units.fps_text(estimate.throughput_per_s))
-    worth = Text(visible(units.verdict_text(estimate)), "" if estimate.trusted else "bold red")
-    lines = [first, Text("   ".join([answer, *others])), worth]
-    lines[1].stylize("bold cyan", 0, len(answer))
-    if budget := units.budget_text(estimate):
-        lines.append(Text(budget, _VERDICTS[estimate.verdict or "unsure"]))
+        figures.append(units.fps_text(estimate.throughput_per_s))
+    figures += [] if width in (answer, interval) else [width]
+    if interval != units.NOTHING:
+        figures.append(f"{interval} ({units.confidence_text(estimate.confidence)})")
+    lines = [
+        Text.assemble((visible(estimate.network), "bold"), visible(place)),
+        Text.assemble((answer, "bold cyan"), "   ".join(["", *figures[1:]])),
+        Text(visible(verdicts.verdict_text(estimate)), "" if estimate.trusted else "bold red"),
+    ]
+    if estimate.verdict is not None:
+        lines.append(Text(verdicts.budget_text(estimate), _VERDICTS[estimate.verdict]))
     tight = estimate.memory is not None and estimate.memory.verdict in ("tight", "too large")
     if (everything and estimate.memory) or tight:
-        lines.append(Text(f"memory {units.memory_text(estimate)}", "yellow" if tight else "dim"))
+        style = "yellow" if tight else "dim"
+        lines.append(Text(f"memory {verdicts.memory_text(estimate)}", style))
     if everything:
         facts = [f"answered in {units.latency_text(estimate.elapsed_s * 1e6)}"]
         if estimate.latency_us is not None:
@@ -70,19 +78,16 @@ def shown_rows(estimate: Estimate, every_cell: bool) -> tuple[list[Row], list[Ro
     rows = rows_of(estimate, fold=not every_cell)
     missing = [row for row in rows if row.latency_us is None]
     known = rows[len(missing) :]
-    told = len(known) if every_cell else sum(row.share >= _LEAST_SHARE for row in known)
+    count = len(known) if every_cell else sum(row.share >= _LEAST_SHARE for row in known)
     # One hidden row would take as many lines as the row that stands for it.
-    limit = told if every_cell or told == ROWS + 1 else min(ROWS, told)
+    limit = count if every_cell or count == ROWS + 1 else min(ROWS, count)
     return missing + known[:limit], known[limit:]
 
 
 def notes(estimate: Estimate, *, everything: bool = False) -> list[Text]:
-    """What the reader must know or can do, one line each.
-
-    ``everything``: at any length, and with all operators that do not run.
-    """
+    """What the reader must know or can do; ``everything`` at any length, and what does not run."""
     lines = []
-    for remark in units.remarks(estimate):
+    for remark in verdicts.remarks(estimate):
         text = remark.text
         if len(text) > _NOTE_LENGTH and not everything and remark.kind != "command":
             text = f"{text[:_NOTE_LENGTH].rpartition(' ')[0]} … (--all shows all of it)"

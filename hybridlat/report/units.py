@@ -1,7 +1,4 @@
-"""How quantities and estimates are worded, the same wherever they are shown.
-
-Latencies stand in the unit that fits, shares in percent.
-"""
+"""Quantities in words: latencies in the unit that fits, shares in percent, counts with nouns."""
 
 from __future__ import annotations
 
@@ -9,10 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hybridlat.report.table import Cell
 from hybridlat.schema.cell_estimate import half_width_share
-from hybridlat.schema.estimate import Estimate
-from hybridlat.schema.shown import ALL, part_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +26,6 @@ RESOLUTION_US = 1.0
 """No clock resolves cells below this; their intervals mean nothing."""
 
 NOTHING = "–"
-_BAD = ("missing-cells", "busy", "contradicted", "beyond-physics", "surprising")
 _LOPSIDED = 1.2  # sides that differ by more are shown as a range
 _NARROW = 0.02  # below it nobody minds
 
@@ -76,14 +69,6 @@ def interval_text(interval_us: tuple[float, float] | None) -> str:
     scale = scale_for(interval_us)
     decimals = _decimals(high_us / scale.unit_us)
     return f"{scale.number(low_us, decimals)} – {scale.number(high_us, decimals)} {scale.name}"
-
-
-def answer_text(estimate: Estimate) -> tuple[str, str]:
-    """The latency and its interval; ``at least 7.99 ms`` and a dash where a cell has no latency."""
-    interval = interval_text(estimate.interval_us)
-    if estimate.interval_us is not None and estimate.finite_high_us is None:
-        return interval, NOTHING
-    return latency_text(estimate.latency_us), interval
 
 
 def percent_text(share: float | None, decimals: int = 1) -> str:
@@ -130,109 +115,3 @@ def _decimals(value: float) -> int:
 def fps_text(per_s: float | None) -> str:
     """``123 fps``; a dash where there is none."""
     return NOTHING if per_s is None else f"{per_s:,.{_decimals(per_s)}f} fps"
-
-
-def budget_text(estimate: Estimate) -> str:
-    """``within: 7.16 – 8.22 ms against 33.3 ms, surely``; empty without a budget."""
-    names = {"within": "within", "over": "over", "unsure": "may be over"}
-    name = names[estimate.verdict] if estimate.verdict else ""
-    return name and f"{name}: {against_text(estimate)}"
-
-
-def memory_text(estimate: Estimate) -> str:
-    """``0.29 – 0.81 of 8.59 GB: fits``; without what the engine adds where that is unknown."""
-    memory = estimate.memory
-    if memory is None:
-        return ""
-    own = memory.weights_bytes + memory.activations_bytes
-    ends = [f"{size / 1e9:.2f}" for size in memory.total_bytes or (own,)]
-    of = "" if memory.device_bytes is None else f" of {memory.device_bytes / 1e9:.3g}"
-    return f"{' – '.join(ends)}{of} GB{': ' if memory.verdict else ''}{memory.verdict or ''}"
-
-
-def against_text(estimate: Estimate) -> str:
-    """``7.16 – 8.22 ms against 8.00 ms, 83 % within``: the interval and the budget."""
-    limit = latency_text(estimate.max_latency_us)
-    sure = sureness_text(estimate)
-    return f"{interval_text(estimate.interval_us)} against {limit}{', ' if sure else ''}{sure}"
-
-
-def sureness_text(estimate: Estimate) -> str:
-    """How sure a verdict is: ``surely``, ``97 % sure``; of an open one ``62 % within``."""
-    probability = estimate.probability_within
-    if probability is None:
-        return ""
-    if estimate.verdict == "unsure":
-        return f"{part_text(probability)} within"
-    sure = probability if estimate.verdict == "within" else 1 - probability
-    return "surely" if sure >= ALL else f"{part_text(sure)} sure"
-
-
-def verdict_text(estimate: Estimate) -> str:
-    """``rough: learned from other GPUs``, ``measured (2 runs, shipped data)``.
-
-    Or ``not to be trusted: …`` and why.
-    """
-    if not estimate.trusted:
-        return f"not to be trusted: {why_untrusted(estimate)}"
-    now = measured_now_text(estimate)
-    now = f"{now} just now" if now else ""
-    if estimate.grade == "measured":
-        return f"measured ({', '.join(filter(None, [estimate.reason or 'cell by cell', now]))})"
-    return f"{estimate.grade}: {', '.join(filter(None, [estimate.rests_on, now]))}"
-
-
-def measured_now_text(estimate: Estimate) -> str:
-    """``3 cells and the network``; empty where nothing was measured to answer."""
-    found = [count_text(estimate.measured_now, "cell")] if estimate.measured_now else []
-    if estimate.network_measured_now:
-        found.append("the network")
-    return " and ".join(found)
-
-
-def not_run_text(estimate: Estimate) -> str:
-    """How many operators of the file the engine does not run."""
-    others = len(estimate.removed) - estimate.constants
-    counts = [f"{count_text(others, 'operator')} without a kernel"] if others else []
-    if estimate.constants:
-        makes = "makes" if estimate.constants == 1 else "make"
-        counts.append(f"{count_text(estimate.constants, 'operator')} that only {makes} constants")
-    return ", ".join(counts)
-
-
-def remarks(estimate: Estimate) -> list[Cell]:
-    """What the reader must know or can do, the worst first: texts, and commands to copy."""
-    told = f"{estimate.rests_on}." if estimate.trusted else ""  # it stands in the verdict
-    cells = []
-    for warning in estimate.warnings:
-        if warning.text.lower() == told.lower():
-            continue
-        kind = "bad" if warning.code in _BAD else "warn"
-        cells.append(Cell(warning.text, "hint" if warning.fix and kind == "warn" else kind))
-        if warning.fix:
-            cells.append(Cell(f"  {warning.fix}", "command"))
-    return cells
-
-
-def why_untrusted(estimate: Estimate) -> str:
-    """A few words; empty for an estimate that is trusted.
-
-    An interval can be narrow enough and the estimate doubtful all the same: a cell unlike all that
-    the model was trained on has an interval that means little.
-    """
-    if estimate.trusted:
-        return ""
-    missing = sum(cell.source == "unsupported" for cell in estimate.cells)
-    if (missing and estimate.source != "measured") or estimate.latency_us is None:
-        return f"{count_text(missing, 'cell')} without a latency"
-    if estimate.busy:
-        return "the machine was busy while measuring"
-    if estimate.contradicted:
-        return "the network and its cells contradict each other"
-    width = half_width_share(estimate.latency_us, estimate.interval_us)
-    asked = estimate.tolerance
-    if asked is not None and width is not None and width <= asked:
-        strange = [c for c in estimate.cells if c.source == "predicted" and not c.trusted]
-        are = "1 cell is" if len(strange) == 1 else f"{len(strange)} cells are"
-        return f"{are} unlike all that was measured"
-    return f"you asked for ±{percent_text(asked)}, this is {plus_minus_text(width)}"

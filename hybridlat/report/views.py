@@ -15,7 +15,8 @@ from hybridlat.errors import HybridlatError, MissingExtra
 from hybridlat.report import compare, terminal, units
 from hybridlat.report.html import page
 from hybridlat.report.html_section import asset
-from hybridlat.report.prediction_table import COLUMNS, table_of, values_of
+from hybridlat.report.prediction_table import record_of, table_of
+from hybridlat.report.ratios import Ratio, ratios_of, speed_ups
 from hybridlat.report.table import Table, escape
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.files import write_text
@@ -31,17 +32,17 @@ _OF_THE_COMMAND = re.compile(r"\s*\(--all[^)]*\)")
 
 def line(estimate: Estimate) -> str:
     """``Estimate(a.onnx on l4/tensorrt/fp16, batch 1: 547 µs, 369–810 µs (90 %), rough, …)``."""
-    said = [units.latency_text(estimate.latency_us) if estimate.latency_us else "no latency"]
+    facts = [units.latency_text(estimate.latency_us) if estimate.latency_us else "no latency"]
     if estimate.interval_us is not None:
         sure = units.confidence_text(estimate.confidence)
-        said.append(f"{units.interval_text(estimate.interval_us).replace(' – ', '–')} ({sure})")
+        facts.append(f"{units.interval_text(estimate.interval_us).replace(' – ', '–')} ({sure})")
     if estimate.grade is not None:
-        said.append(estimate.grade)
+        facts.append(estimate.grade)
     if estimate.grade != "measured":
-        said.append(f"{part_text(estimate.measured_share)} measured")
-    said.append(units.count_text(len(estimate.cells), "cell"))
+        facts.append(f"{part_text(estimate.measured_share)} measured")
+    facts.append(units.count_text(len(estimate.cells), "cell"))
     of = f"{estimate.network} on {estimate.target}, batch {estimate.batch}"
-    return visible(f"Estimate({of}: {', '.join(said)})")
+    return visible(f"Estimate({of}: {', '.join(facts)})")
 
 
 def text(estimate: Estimate) -> str:
@@ -53,8 +54,8 @@ def printed(show: Callable[[Console], None]) -> str:
     """What ``show`` prints, without colours; as wide as the terminal, if there is one."""
     out = io.StringIO()
     width = shutil.get_terminal_size((_WIDTH, 24)).columns
-    show(Console(file=out, width=width, color_system=None, force_jupyter=False,
-                 highlight=False, markup=False, emoji=False))  # fmt: skip
+    plain = {"color_system": None, "force_jupyter": False}
+    show(terminal.plain_console(file=out, width=width, **plain))
     shown = _OF_THE_COMMAND.sub("", out.getvalue())
     return "\n".join(part.rstrip() for part in shown.splitlines())
 
@@ -91,17 +92,17 @@ class Comparison:
     correlations: tuple[float, ...] = ()
 
     @property
-    def ratios(self) -> tuple[compare.Ratio | None, ...]:
+    def ratios(self) -> tuple[Ratio | None, ...]:
         """Each latency in that of the first: ratio, interval, ``probability_faster``.
 
         Most of the error is common to all candidates: intervals of ratios are narrower.
         """
-        return compare.ratios_of(self.estimates, self.correlations)
+        return ratios_of(self.estimates, self.correlations)
 
     @property
     def speed_up(self) -> tuple[float | None, ...]:
         """How many times faster each network is than the first; None without a latency."""
-        return tuple(compare.speed_up(self.estimates[0], one) for one in self.estimates)
+        return speed_ups(self.ratios)
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object of ``hybridlat compare --json``."""
@@ -119,12 +120,16 @@ class Comparison:
 
 
 def _in_notebook(head: Sequence[str], tables: Sequence[Table], notes: Sequence[str]) -> str:
-    first = "".join(f"<b>{escape(shown)}</b><br>" for shown in head[:1])
-    after = "<br>".join(map(escape, head[1:]))
-    said = "<br>".join(map(escape, notes))
-    shown = [replace(t, columns=[replace(c, wraps=not c.right) for c in t.columns]).page()
-             for t in tables]  # fmt: skip
-    return asset("notebook.html").substitute(head=first + after, tables="".join(shown), notes=said)
+    bold = "".join(f"<b>{escape(line)}</b><br>" for line in head[:1])
+    pages = ""
+    for table in tables:
+        columns = [replace(column, wraps=not column.right) for column in table.columns]
+        pages += replace(table, columns=columns).page()
+    return asset("notebook.html").substitute(
+        head=bold + "<br>".join(map(escape, head[1:])),
+        tables=pages,
+        notes="<br>".join(map(escape, notes)),
+    )
 
 
 def to_html(estimates: Iterable[Estimate], path: StrPath | None = None) -> str | None:
@@ -150,11 +155,10 @@ def to_frame(estimates: Any) -> Any:
     held: Any = getattr(estimates, "estimates", estimates)
     if isinstance(held, Mapping):
         return _frame(estimates.to_json()["points"])
-    return _frame([
-        {"error": str(one)} if isinstance(one, HybridlatError)
-        else dict(zip(COLUMNS, values_of(one), strict=False))
-        for one in held
-    ])  # fmt: skip
+    rows: list[dict[str, object]] = []
+    for one in held:
+        rows.append({"error": str(one)} if isinstance(one, HybridlatError) else record_of(one))
+    return _frame(rows)
 
 
 def frame_of_cells(estimate: Estimate) -> Any:

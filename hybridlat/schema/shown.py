@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 if TYPE_CHECKING:
     from _typeshed import StrPath
+
+T = TypeVar("T")
 
 
 class Shown:
@@ -45,7 +47,7 @@ class Shown:
         return page
 
 
-class Estimates(list[Any]):
+class Estimates(list[T]):
     """A list of estimates, of any iterable: ``str`` and a notebook show them as one table.
 
     Errors among them, as ``predict_many(errors="return")`` gives, are rows of their own.

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,38 +19,43 @@ from hybridlat.schema.progress import Progress
 from tests.cli.shell import FAKE, process
 from tests.networks import ROOT
 
-NEEDLESS = {
-    "onnx", "onnxruntime", "mlflow", "xgboost", "sklearn", "pandas", "scipy", "joblib", "pyarrow",
-    "matplotlib", "openvino", "tensorrt", "torch",
-}  # fmt: skip
+_HEAVY = "onnx onnxruntime mlflow xgboost sklearn pandas scipy joblib pyarrow matplotlib"
+NEEDLESS = {*_HEAVY.split(), "openvino", "tensorrt", "torch"}
 """What an answer of look-ups has no use for. Each takes a tenth of a second or more to load."""
 
 
-def test_a_reader_that_stops_reading_is_no_error(nets: Path) -> None:
-    shell = f"{sys.executable} -m hybridlat --help | head -n 1 >/dev/null; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False,
-                          timeout=60, cwd=ROOT)  # fmt: skip
-    assert done.stderr == ""
-    assert done.stdout.strip() in ("0", str(cli.BROKEN_PIPE))
-
-
-def test_closed_streams_are_no_defect(nets: Path) -> None:
-    shell = f"{sys.executable} -m hybridlat store stats --store {nets}/known.db <&- >&-; echo $?"
-    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False,
-                          timeout=60, cwd=ROOT)  # fmt: skip
-    assert (done.stdout, done.stderr) == ("0\n", "")
-
-
-def test_messages_steer_no_terminal(
-    nets: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--help | head -n 1 >/dev/null; echo ${PIPESTATUS[0]}", {"0\n", f"{cli.BROKEN_PIPE}\n"}),
+        ("store stats --store known.db <&- >&-; echo $?", {"0\n"}),
+    ],
+)
+def test_a_reader_that_stops_and_closed_streams_are_no_defect(
+    nets: Path, words: str, said: set[str]
 ) -> None:
-    monkeypatch.chdir(nets)
-    for words in (["predict", "no\x1b[2J\n.onnx"], ["predict", "--max-latency", "\x9b\n", "a.onnx"],
-                  ["store", "check", "no\x1b[2J\n"], ["import", "\u202e"], ["\x1b"]):  # fmt: skip
-        assert cli.run([*words, "--store", "known.db"]) == 2
-        out, err = capsys.readouterr()
-        assert err or out
-        assert all(line.isprintable() for line in (out + err).split("\n"))
+    shell = ["bash", "-c", f"{sys.executable} -m hybridlat {words}"]
+    done = subprocess.run(shell, capture_output=True, text=True, check=False, timeout=60, cwd=nets)
+    assert done.stderr == "" and done.stdout in said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["predict", "no\x1b[2J\n.onnx"],
+        ["predict", "--max-latency", "\x9b\n", "a.onnx"],
+        ["store", "check", "no\x1b[2J\n"],
+        ["import", "\u202e"],
+        ["\x1b"],
+    ],
+)
+def test_messages_steer_no_terminal(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run([*words, "--store", str(tmp_path / "s.db")]) == 2
+    out, err = capsys.readouterr()
+    assert err or out
+    assert all(line.isprintable() for line in (out + err).split("\n"))
 
 
 def test_an_interrupt_ends_with_a_sentence(nets: Path, tmp_path: Path) -> None:
@@ -62,8 +68,8 @@ def test_an_interrupt_ends_with_a_sentence(nets: Path, tmp_path: Path) -> None:
         "hybridlat.Predictor.predict_many = wait\n"
         f"cli.main(['predict', 'a.onnx', '--target', '{FAKE}', '--store', r'{tmp_path}/s.db'])"
     )
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True,
-                          stderr=subprocess.PIPE, cwd=ROOT) as running:  # fmt: skip
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, **pipes) as running:
         assert running.stdout is not None and running.stderr is not None
         assert running.stdout.readline() == "ready\n"
         running.send_signal(signal.SIGINT)
@@ -75,6 +81,8 @@ def test_an_interrupt_ends_with_a_sentence(nets: Path, tmp_path: Path) -> None:
 def test_progress_without_a_terminal_is_a_line_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with ProgressShown() as shown:
+        shown(Progress(1, 2, "Conv", 0.1))  # what is quick shows nothing
     clock = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     with ProgressShown() as shown:
@@ -82,22 +90,11 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(
             clock[0] = done * 0.2
             shown(Progress(done, 100, "Conv+Relu", 20.0 - clock[0]))
     out, err = capsys.readouterr()
-    assert out == ""
-    assert 3 <= len(err.splitlines()) <= 6
+    assert out == "" and 3 <= len(err.splitlines()) <= 6
     assert err.splitlines()[-1] == "measuring 100/100"
-
-
-def test_what_is_quick_shows_no_progress(capsys: pytest.CaptureFixture[str]) -> None:
-    with ProgressShown() as shown:
-        shown(Progress(1, 2, "Conv", 0.1))
-    assert capsys.readouterr().err == ""
-
-
-def test_time_left_is_readable() -> None:
     texts = {None: "", 7400.0: ", about 2 h 3 min left", 90.0: ", about 2 min left"}
-    assert {s: line(Progress(1, 2, "x", s)) for s in texts} == {
-        seconds: f"measuring 1/2{left}" for seconds, left in texts.items()
-    }
+    for seconds, left in texts.items():
+        assert line(Progress(1, 2, "x", seconds)) == f"measuring 1/2{left}"
 
 
 def test_a_terminal_shows_the_step_that_takes_long(
@@ -118,10 +115,9 @@ def test_a_terminal_shows_the_step_that_takes_long(
 
 
 def test_targets_complete(nets: Path) -> None:
-    done = process(
-        cwd=nets, HYBRIDLAT_STORE="known.db", _HYBRIDLAT_COMPLETE="bash_complete",
-        COMP_WORDS="hybridlat predict --target fak", COMP_CWORD="3",
-    )  # fmt: skip
+    typed = {"COMP_WORDS": "hybridlat predict --target fak", "COMP_CWORD": "3"}
+    typed |= {"HYBRIDLAT_STORE": "known.db", "_HYBRIDLAT_COMPLETE": "bash_complete"}
+    done = process(cwd=nets, **typed)
     assert f"plain,{FAKE}" in done.stdout.split()
 
 
@@ -133,8 +129,8 @@ def loaded_by(code: str, *words: str) -> set[str]:
             f"with contextlib.redirect_stdout(io.StringIO()): assert cli.run({[*words]!r}) == 0"
         )
     script = f"{code}\nimport sys; print(*sorted(m.partition('.')[0] for m in sys.modules))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
-                          check=True, cwd=ROOT, timeout=60)  # fmt: skip
+    words_of = [sys.executable, "-c", script]
+    done = subprocess.run(words_of, capture_output=True, text=True, check=True, cwd=ROOT)
     return set(done.stdout.splitlines()[-1].split())
 
 

@@ -18,9 +18,9 @@ from tests.networks import ROOT
 LOGGER = logging.getLogger("hybridlat")
 
 
-def known(nets: Path, *before: str) -> subprocess.CompletedProcess[str]:
-    return process(*before, "predict", "a.onnx", "--tolerance", "30%", "--target", FAKE, "--json",
-                   "--store", "known.db", cwd=nets)  # fmt: skip
+def known(nets: Path, *before: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    words = ["predict", "a.onnx", "--tolerance", "30%", "--target", FAKE, "--json"]
+    return process(*before, *words, "--store", "known.db", cwd=nets, **environment)
 
 
 def test_a_warning_is_a_sentence_beside_the_answer(nets: Path, tmp_path: Path) -> None:
@@ -29,8 +29,7 @@ def test_a_warning_is_a_sentence_beside_the_answer(nets: Path, tmp_path: Path) -
     place.mkdir(parents=True)
     (place / "card.json").write_text("no card")
     (place / "composition.json").write_text("{")
-    done = process("predict", "a.onnx", "--tolerance", "30%", "--target", FAKE, "--json",
-                   "--store", "known.db", cwd=nets, XDG_DATA_HOME=str(tmp_path))  # fmt: skip
+    done = known(nets, XDG_DATA_HOME=str(tmp_path))
     said = done.stderr.splitlines()
     assert len(said) == len(set(said)) >= 1
     assert all(line.startswith(f"hybridlat: {place}") and "passed over" in line for line in said)
@@ -69,6 +68,6 @@ def test_a_library_user_routes_messages_and_hears_nothing_before() -> None:
         "logging.basicConfig(level=logging.INFO, format='%(name)s|%(message)s')\n"
         "logging.getLogger('hybridlat.anything').info('seen')\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
-                          check=True, cwd=ROOT)  # fmt: skip
+    words = [sys.executable, "-c", script]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stderr == "hybridlat.anything|seen\n"

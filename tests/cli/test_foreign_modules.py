@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -41,14 +42,16 @@ def folder(tmp_path: Path) -> Path:
     # An operator of whose output onnx says nothing: a process of its own tries it.
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [4, 8]) for n in "xy")
     d = helper.make_empty_tensor_value_info("d")
-    nodes = [helper.make_node("CDist", ["x", "x"], ["d"], domain="com.microsoft",
-                              metric="euclidean"),
-             helper.make_node("Relu", ["d"], ["y"])]  # fmt: skip
+    odd = {"domain": "com.microsoft", "metric": "euclidean"}
+    nodes = [
+        helper.make_node("CDist", ["x", "x"], ["d"], **odd),
+        helper.make_node("Relu", ["d"], ["y"]),
+    ]
     y.type.tensor_type.shape.dim[1].dim_value = 4
     domains = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     graph = helper.make_graph(nodes, "g", [x], [y], value_info=[d])
-    onnx.save(helper.make_model(graph, opset_imports=domains, ir_version=8),
-              folder / "mystery.onnx")  # fmt: skip
+    made = helper.make_model(graph, opset_imports=domains, ir_version=8)
+    onnx.save(made, folder / "mystery.onnx")
     for name in NAMES.split():
         (folder / f"{name}.py").write_text(f"open({str(tmp_path / 'run')!r}, 'a').write('{name} ')")
     return folder
@@ -66,8 +69,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(folder: Path, *words: str) -> None:
     """A process of Python in the folder, which leaves nothing behind but hybridlat's own files."""
-    done = subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True,
-                          timeout=120, check=False)  # fmt: skip
+    how: Any = {"capture_output": True, "text": True, "timeout": 120}
+    done = subprocess.run([sys.executable, *words], cwd=folder, check=False, **how)
     assert done.returncode in (0, 3) and "defect" not in done.stderr, done.stderr
     home = folder.parent
     assert not (home / "run").exists(), (home / "run").read_text()

@@ -26,10 +26,9 @@ pytestmark = pytest.mark.usefixtures("folder")
 
 def test_logs_that_contradict_the_target_or_time_something_else(folder: Path) -> None:
     (folder / "logs").mkdir()
-    logs = {"a": ("", "Orin", 8), "b": ("", "Orin", 16), "c": (" --useDLACore=0", "Orin", 8),
-            "d": (" --useDLACore=0", "Orin", 8)}  # fmt: skip
-    for name, (words, device, units) in logs.items():
-        (folder / "logs" / f"{name}.log").write_text(LOG.format(words, device, units, "x"))
+    dla = " --useDLACore=0"
+    for name, words, units in (("a", "", 8), ("b", "", 16), ("c", dla, 8), ("d", dla, 8)):
+        (folder / "logs" / f"{name}.log").write_text(LOG.format(words, "Orin", units, "x"))
     nano = run_import("logs", "--nets", "nets", "--target", "orin-nano/tensorrt/fp16")
     assert nano.stdout.startswith("1 of 1 records are new"), nano.output
     assert "  orin-nano/tensorrt-8.6/fp16" in nano.stdout

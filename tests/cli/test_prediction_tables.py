@@ -24,40 +24,29 @@ def predict(nets: Path, *arguments: str, code: int = 0) -> Any:
     return done
 
 
-def test_batches_give_a_curve(nets: Path) -> None:
-    done = predict(nets, "a.onnx", "--target", FAKE, "--batch", "1,2,4", "--tolerance", "50%")
+def test_batches_give_a_curve_and_a_list_with_throughput(nets: Path) -> None:
+    words = ["--target", FAKE, "--tolerance", "50%"]
+    done = predict(nets, "a.onnx", "--batch", "1,2,4", *words)
     lines = done.stdout.splitlines()
     assert lines[0] == f"on {FAKE}" and lines[2].startswith("a ")
-    assert [line.split()[line.startswith(("network", "a"))] for line in lines[1:5]] == [
-        "batch", "1", "2", "4"
-    ]  # fmt: skip
+    first = [line.split()[line.startswith(("network", "a"))] for line in lines[1:5]]
+    assert first == ["batch", "1", "2", "4"]
     assert all(" fps" in line and " – " in line for line in lines[2:5])
-
-
-def test_json_of_batches_is_a_list_with_throughput(nets: Path) -> None:
-    done = predict(
-        nets, "a.onnx", "b.onnx", "--target", FAKE, "--batch", "1,2", "--json", "--tolerance", "50%"
-    )
-    found = json.loads(done.stdout)
-    assert [(e["network"], e["batch"]) for e in found] == [
-        ("a.onnx", 1), ("a.onnx", 2), ("b.onnx", 1), ("b.onnx", 2),
-    ]  # fmt: skip
+    found = json.loads(predict(nets, "a.onnx", "b.onnx", "--batch", "1,2", "--json", *words).stdout)
+    rows = [("a.onnx", 1), ("a.onnx", 2), ("b.onnx", 1), ("b.onnx", 2)]
+    assert [(e["network"], e["batch"]) for e in found] == rows
     for e in found:
         assert e["format"] == 1
         assert e["throughput_per_s"] == pytest.approx(1e6 * e["batch"] / e["latency_us"])
         low, high = e["throughput_interval_per_s"]
         assert low < e["throughput_per_s"] < high
-    one = json.loads(predict(nets, "a.onnx", "--target", FAKE, "--batch", "2", "--json").stdout)
-    assert one["batch"] == 2
 
 
 def test_targets_give_a_table_and_what_fails_costs_its_cell(nets: Path, tmp_path: Path) -> None:
     table, rows = tmp_path / "t.md", tmp_path / "t.csv"
-    done = predict(
-        nets, "a.onnx", "bad.onnx", "--target", FAKE, "--target", L4, "--target", "x/nobody/fp16",
-        "--measure", "never", "--markdown", str(table), "--csv", str(rows),
-        code=2,
-    )  # fmt: skip
+    targets = ["--target", FAKE, "--target", L4, "--target", "x/nobody/fp16", "--measure", "never"]
+    files = ["--markdown", str(table), "--csv", str(rows)]
+    done = predict(nets, "a.onnx", "bad.onnx", *targets, *files, code=2)
     assert done.stderr.count("bad.onnx: this is not an ONNX model") == 1
     assert done.stderr.count("unknown engine 'nobody'") == 1
     assert "4 of 6 predictions" in done.stderr
@@ -70,9 +59,8 @@ def test_targets_give_a_table_and_what_fails_costs_its_cell(nets: Path, tmp_path
     assert known[3] in done.stdout and done.stdout.splitlines()[1].startswith("a  ")
     assert "?" not in done.stdout  # a guess is a grade, and no doubt
     found = list(csv.DictReader(io.StringIO(rows.read_text())))
-    assert [(r["network"], r["target"]) for r in found[:3]] == [
-        ("a.onnx", FAKE), ("a.onnx", L4), ("a.onnx", "x/nobody/fp16"),
-    ]  # fmt: skip
+    places = [(r["network"], r["target"]) for r in found[:3]]
+    assert places == [("a.onnx", FAKE), ("a.onnx", L4), ("a.onnx", "x/nobody/fp16")]
     assert float(found[0]["low_us"]) < float(found[0]["latency_us"]) < float(found[0]["high_us"])
     assert found[2]["latency_us"] == "" and "'nobody'" in found[2]["error"]
     assert "not an ONNX model" in found[3]["error"] and len(found) == 6
@@ -89,15 +77,15 @@ def test_one_document_goes_to_standard_output(nets: Path) -> None:
 
 
 def test_the_limit_holds_for_every_cell_of_the_table(nets: Path) -> None:
-    done = predict(nets, "a.onnx", "--target", FAKE, "--batch", "1,4", "--tolerance", "50%",
-                   "--max-latency", "1us", code=1)  # fmt: skip
+    words = ["--batch", "1,4", "--tolerance", "50%", "--max-latency", "1us"]
+    done = predict(nets, "a.onnx", "--target", FAKE, *words, code=1)
     assert "a.onnx at batch 4: over: " in done.stderr
 
 
 def test_several_processes_print_what_one_prints(nets: Path) -> None:
     def body(*more: str) -> list[Any]:
-        done = predict(nets, "b.onnx", "bad.onnx", "a.onnx", "--target", FAKE, "--measure", "never",
-                       "--json", *more, code=2)  # fmt: skip
+        words = ["--target", FAKE, "--measure", "never", "--json", *more]
+        done = predict(nets, "b.onnx", "bad.onnx", "a.onnx", *words, code=2)
         assert "bad.onnx: this is not an ONNX model" in done.stderr
         return [{k: v for k, v in e.items() if k != "elapsed_s"} for e in json.loads(done.stdout)]
 

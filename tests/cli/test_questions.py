@@ -14,9 +14,8 @@ from click.testing import CliRunner, Result
 
 import hybridlat
 from hybridlat import Predictor
-from hybridlat.cli.explain import explain
 from hybridlat.cli.predict import compare
-from hybridlat.cli.sweep import sweep
+from hybridlat.cli.questions import explain, sweep
 from hybridlat.errors import InputError
 from hybridlat.onnx_io.file import shipped_networks
 
@@ -57,9 +56,8 @@ def test_a_sweep_over_batches_finds_the_knee_of_the_throughput() -> None:
     rates = [one.throughput_per_s or 0.0 for one in curve.estimates.values()]
     knee = curve.steps.index("knee")
     assert rates[knee] >= 0.9 * max(rates) > max(rates[:knee]) and curve.steps.count("knee") == 1
-    assert "knee" in str(curve) and [e.batch for e in curve.estimates.values()] == [
-        1, 2, 4, 8, 16, 32,
-    ]  # fmt: skip
+    assert "knee" in str(curve) and "next that saves" not in str(curve)
+    assert [estimate.batch for estimate in curve.estimates.values()] == [1, 2, 4, 8, 16, 32]
 
 
 def test_sizes_that_a_file_cannot_have_are_left_out_with_the_reason() -> None:

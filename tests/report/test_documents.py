@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import json
 import math
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
 import hybridlat
 from hybridlat.cli.output import print_json
-from hybridlat.report.compare import (
-    Ratio,
-    cell_differences,
-    comparison,
-    ratio_to,
-    speed_up,
-)
+from hybridlat.report.compare import cell_differences, comparison
 from hybridlat.report.html import curves_of, headings, page
 from hybridlat.report.html_section import asset
 from hybridlat.report.prediction_table import PredictionTable
+from hybridlat.report.ratios import Ratio, ratio_to, ratios_of, speed_ups
 from hybridlat.report.table import Table, titled
 from hybridlat.report.terminal import print_estimate
 from hybridlat.report.views import Comparison, printed
@@ -83,9 +78,6 @@ def test_the_page_is_whole_and_asks_nobody_for_anything() -> None:
     links = [v for name, v in parsed.attributes if name in {"src", "href", "srcset"}]
     assert links == ["#n0", "#n1", "#n2", "#n3"]  # within the page
     assert "default-src 'none'" in text
-
-
-def test_the_libraries_come_with_their_licences_and_the_page_stays_small() -> None:
     text = page([described()])
     assert "Copyright 2010-2023 Mike Bostock" in text and "Copyright (c) 2012-2014 Chris" in text
     assert len(text.encode()) < 500_000
@@ -127,7 +119,7 @@ def test_words_can_be_read_in_both_colour_schemes_and_on_paper(ink: str, papers:
 
 
 def test_no_name_ends_the_data_of_the_script() -> None:
-    odd = dataclasses.replace(described(), network="</script><b>&\u2028")
+    odd = replace(described(), network="</script><b>&\u2028")
     text = page([odd])
     assert Page(text).open == [] and Page(text).tags.count("b") == 0
     held = re.search(r'<script type="application/json" id="data">(.*?)</script>', text)
@@ -136,22 +128,20 @@ def test_no_name_ends_the_data_of_the_script() -> None:
 
 
 def test_curves_are_of_one_network_on_one_target_by_batch() -> None:
-    def at(batch: int, latency_us: float | None, target: str = "a/b/fp32") -> Estimate:
-        return dataclasses.replace(residual(), batch=batch, latency_us=latency_us, target=target)
-
-    estimates = [at(4, 2e3), at(1, 1e3), at(1, 5e3, "h100/tensorrt/fp16"), at(2, None)]
-    (curve,) = curves_of(estimates)
-    assert [estimates[i].batch for i in curve] == [1, 2, 4]
+    one = residual()
+    other = replace(one, target="h100/tensorrt/fp16")
+    estimates = [replace(one, batch=4), one, other, replace(one, batch=2, latency_us=None)]
+    assert curves_of(estimates) == [[1, 3, 0]]
     assert 'data-curve="1 3 0"' in page(estimates)
     for words in ("over batches</h1>", "side by side</h1>"):
-        assert words in page(estimates) and words not in page([residual()])
+        assert words in page(estimates) and words not in page([one])
 
 
 def odd_names() -> Estimate:
     cells = list(residual().cells)
-    cells[3] = dataclasses.replace(cells[3], reason="predicted from <its> kin")
+    cells[3] = replace(cells[3], reason="predicted from <its> kin")
     removed = ("Dropout_7", "odd <name>")
-    return dataclasses.replace(residual(), cells=tuple(cells), removed=removed, constants=1)
+    return replace(residual(), cells=tuple(cells), removed=removed, constants=1)
 
 
 @pytest.mark.parametrize(
@@ -180,101 +170,72 @@ def test_the_page_without_a_script_says_all_of_it(estimate: Estimate, words: lis
 COMMAND = "hybridlat plan a.onnx --target l4/tensorrt/fp16 -o plan"
 
 
-def rough() -> Estimate:
+def test_a_rough_answer_has_one_box_with_what_to_do_and_intervals_as_ranges() -> None:
     """A guess for a GPU: lopsided, every cell alike, with remarks of each kind."""
-    cells = tuple(dataclasses.replace(c, interval_us=(0.53 * us, 1.87 * us))
-                  for c in residual().cells if (us := c.latency_us))  # fmt: skip
+    cells = [replace(c, interval_us=(0.53 * us, 1.87 * us)) for c in residual().cells
+             if (us := c.latency_us)]  # fmt: skip
     warnings = (
         EstimateWarning("file", "No fusion rule covers MaxPool."),
         EstimateWarning("batch-outside", "Batch 1 is outside what is known.", COMMAND),
     )
-    return dataclasses.replace(
-        residual(), interval_us=(4400.0, 15e3), warnings=warnings, cells=cells
-    )
-
-
-def test_notes_are_one_box_with_what_to_do_and_the_rest_folded() -> None:
-    text = page([rough()])
+    cells[0] = replace(cells[0], interval_us=(890.0, 910.0))
+    rough = replace(residual(), interval_us=(4400.0, 15e3), warnings=warnings, cells=tuple(cells))
+    text = page([rough])
     (box,) = re.findall(r'<div class="notes.*?</div>', text)
     assert box.count(f"<pre><code>{COMMAND}</code></pre>") == 1
     order = ["<b>Rough", "Batch 1 is", "</pre>", "<details><summary>1 note", "MaxPool"]
     assert sorted(order, key=box.index) == order
     assert '<span class="grade rough">rough</span>' in text and "not to be trusted" not in text
     assert '<div class="notes' not in page([long_tail(3)])
-
-
-def test_lopsided_intervals_are_ranges() -> None:
-    assert ">4.4 – 15.0 ms · 90 % sure<" in page([rough()])
-    first, *others = rough().cells
-    first = dataclasses.replace(first, interval_us=(890.0, 910.0))
-    text = page([dataclasses.replace(rough(), cells=(first, *others))])
+    assert ">4.4 – 15.0 ms · 90 % sure<" in text
     assert all(words in text for words in (">interval</th>", "±1.1 %", "0.80 – 2.81 ms"))
 
 
 def test_the_timeline_holds_every_cell_in_proportion() -> None:
-    estimate = residual()
-    parsed = Page(page([estimate]))
-    widths = [float(value.removeprefix("flex:")) for name, value in parsed.attributes
-              if name == "style" and value.startswith("flex:")]  # fmt: skip
-    assert len(widths) == len(estimate.cells)
-    totals = [cell.uses * (cell.latency_us or 0) for cell in estimate.cells]
-    assert widths[2] / widths[0] == pytest.approx(totals[2] / totals[0], rel=0.02)
+    cells = residual().cells
+    styles = [value for name, value in Page(page([residual()])).attributes if name == "style"]
+    widths = [float(s.removeprefix("flex:")) for s in styles if s.startswith("flex:")]
+    assert len(widths) == len(cells)
+    assert widths[2] / widths[0] == pytest.approx(cells[2].share / cells[0].share, rel=0.02)
 
 
 def test_differences_hold_every_cell_once_the_largest_first() -> None:
-    rows = cell_differences([residual(), untrusted()])
-    assert sorted(row.signature[-1] for row in rows) == list("1234567")
-    unknown, *known = rows
+    unknown, *known = cell_differences([residual(), untrusted()])
+    assert sorted(row.signature[-1] for row in (unknown, *known)) == list("1234567")
     assert unknown.total_us == [0.0, None]
     assert known[0].total_us == [4500.0, 0.0] and known[0].count == [3, 0]
     apart = [row.difference_us for row in known]
     assert apart == sorted(apart, reverse=True)
 
 
-def test_cells_that_read_the_same_are_shown_as_one() -> None:
-    one = described()
-    other_cells = [
-        dataclasses.replace(cell, signature=f"{i:032x}") for i, cell in enumerate(one.cells, 90)
-    ]
-    other_cells[2] = dataclasses.replace(other_cells[2], uses=1)
-    assert one.structure is not None
-    places = tuple(dataclasses.replace(p, path=f"new.{p.path}") for p in one.structure.places)
-    structure = dataclasses.replace(one.structure, places=places)
-    other = dataclasses.replace(one, cells=tuple(other_cells), structure=structure)
-    assert len(cell_differences([one, other])) == 2 * len(one.cells)
-    (row,) = cell_differences([one, other], alike=True)
-    assert (row.count, row.total_us) == ([3, 1], [4500.0, 1500.0])
-
-
 def test_the_comparison_says_who_is_faster_and_whether_that_is_sure() -> None:
-    text = comparison([residual(), untrusted(), residual()])
+    estimates = [residual(), untrusted(), residual()]
+    text = comparison(estimates, ratios_of(estimates))
     assert text["format"] == 1
-    assert text["speed_up"] == [1.0, None, 1.0]  # a cell of the second has no latency
+    assert text["speed_up"] == (1.0, None, 1.0)  # a cell of the second has no latency
     assert text["distinguishable"] == [False, False, False]
     json.dumps(text, allow_nan=False)
-    twice = dataclasses.replace(residual(), latency_us=2 * 8123.4)
-    assert speed_up(residual(), twice) == pytest.approx(0.5)
+    twice = replace(residual(), latency_us=2 * 8123.4)
+    assert speed_ups(ratios_of([residual(), twice])) == pytest.approx((1.0, 0.5))
     ratio = ratio_to(residual(), residual())
     assert ratio is not None and not ratio.is_sure and ratio.probability_faster == 0.5
 
 
 def test_what_tells_estimates_apart_stands_in_their_headings() -> None:
-    one = dataclasses.replace(residual(), batch=1)
+    one = replace(residual(), batch=1)
     assert headings([one]) == ["resnet.onnx"]
-    assert headings([one, dataclasses.replace(one, batch=4)])[1] == "resnet.onnx · batch 4"
-    other = dataclasses.replace(one, target="l4/tensorrt/fp16")
+    assert headings([one, replace(one, batch=4)])[1] == "resnet.onnx · batch 4"
+    other = replace(one, target="l4/tensorrt/fp16")
     assert headings([one, other])[1] == "resnet.onnx · l4/tensorrt/fp16"
     # Networks at different batches are not faster or slower than one another.
     assert "against A" in page([one, other])
-    assert "against A" not in page([one, dataclasses.replace(other, batch=4)])
+    assert "against A" not in page([one, replace(other, batch=4)])
 
 
 def test_what_all_latencies_of_a_machine_share_tells_no_two_apart() -> None:
-    one = dataclasses.replace(residual(), latency_us=100.0, interval_us=(100 / 1.1, 110.0))
+    one = replace(residual(), latency_us=100.0, interval_us=(100 / 1.1, 110.0))
     cells = one.cells[:3]  # others with the same cells would be the same network
-    other = dataclasses.replace(
-        one, latency_us=112.0, interval_us=(112 / 1.1, 112 * 1.1), cells=cells
-    )
+    other = replace(one, latency_us=112.0, interval_us=(112 / 1.1, 112 * 1.1), cells=cells)
 
     def ratio(first: Estimate, second: Estimate, known: float | None = None) -> Ratio:
         made = ratio_to(first, second, known)
@@ -285,9 +246,9 @@ def test_what_all_latencies_of_a_machine_share_tells_no_two_apart() -> None:
 
     assert not ratio(one, other).is_sure
     # Nearly all of the width is the machine's own pace, the same for both.
-    paced = [dataclasses.replace(each, pace_share=0.095) for each in (one, other)]
+    paced = [replace(each, pace_share=0.095) for each in (one, other)]
     assert ratio(paced[0], paced[1]).is_sure
-    elsewhere = dataclasses.replace(paced[1], target="another/onnxruntime/fp32/1t")
+    elsewhere = replace(paced[1], target="another/onnxruntime/fp32/1t")
     assert not ratio(paced[0], elsewhere).is_sure
     # As errors of one family are: the more they have in common, the narrower the ratio.
     alone, close = ratio(one, other, 0.0), ratio(one, other, 0.95)
@@ -295,28 +256,37 @@ def test_what_all_latencies_of_a_machine_share_tells_no_two_apart() -> None:
     assert alone.interval[1] / 1.12 == pytest.approx(1.1 ** math.sqrt(2))
 
 
-def test_the_same_modules_of_other_sizes_are_one_row() -> None:
+def test_cells_of_the_same_modules_and_those_that_read_the_same_are_one_row() -> None:
     one = described()
-    other_cells = tuple(
-        dataclasses.replace(cell, signature=f"{i:032x}", latency_us=(cell.latency_us or 0.0) / 2)
-        for i, cell in enumerate(one.cells, 90)
-    )
-    other = dataclasses.replace(one, cells=other_cells)
-    rows = cell_differences([one, other])
     assert one.structure is not None
+    halves = [
+        replace(cell, signature=f"{i:032x}", latency_us=(cell.latency_us or 0.0) / 2)
+        for i, cell in enumerate(one.cells, 90)
+    ]
+    other = replace(one, cells=tuple(halves))  # one network at another size
+    rows = cell_differences([one, other])
     assert sorted(row.module for row in rows) == sorted(p.path for p in one.structure.places)
     for row in rows:
         first_us, second_us = row.total_us
         assert row.count == [1, 1] and first_us == 2 * (second_us or 0.0)
     assert rows[0].module in str(Comparison((one, other)))
+    # Other modules with cells that read the same, one of them used less.
+    alike = [replace(cell, signature=f"{i:032x}") for i, cell in enumerate(one.cells, 90)]
+    alike[2] = replace(alike[2], uses=1)
+    places = tuple(replace(place, path=f"new.{place.path}") for place in one.structure.places)
+    structure = replace(one.structure, places=places)
+    other = replace(one, cells=tuple(alike), structure=structure)
+    assert len(cell_differences([one, other])) == 2 * len(one.cells)
+    (row,) = cell_differences([one, other], alike=True)
+    assert (row.count, row.total_us) == ([3, 1], [4500.0, 1500.0])
 
 
 EVIL = "=\x1b[2J\x1b]0;owned\x07|<img src=x>\n\x9b\u202e\udcff.onnx"
 
 
 def test_names_steer_no_terminal_table_or_page() -> None:
-    cells = [dataclasses.replace(cell, nodes=(EVIL,)) for cell in described().cells]
-    odd = dataclasses.replace(described(), network=EVIL, cells=tuple(cells), removed=(EVIL,),
+    cells = [replace(cell, nodes=(EVIL,)) for cell in described().cells]
+    odd = replace(described(), network=EVIL, cells=tuple(cells), removed=(EVIL,),
                               warnings=(EstimateWarning("file", EVIL),))  # fmt: skip
     table = PredictionTable([EVIL], [None], ["a/b/fp32"], {(0, 0, 0): odd})
     comparison = Comparison((odd, residual()))

@@ -1,0 +1,240 @@
+"""``hybridlat recommend``, ``explain`` and ``sweep``: what people ask besides the latency."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+import hybridlat
+from hybridlat.cli import options
+from hybridlat.cli.options import INPUT, SURE, WHERE, Documents, Grouped, option
+from hybridlat.cli.output import ProgressShown, aside, console, print_json, write_page
+from hybridlat.cli.param_types import CURVE, MEASURED
+from hybridlat.cli.predict import OVER, UNTRUSTED, opened
+from hybridlat.report.explain import layers_of
+from hybridlat.report.html import Curve
+from hybridlat.report.prediction_table import choice_table, csv_of, record_of
+from hybridlat.report.units import latency_text
+from hybridlat.schema.target import PRECISIONS
+
+_ROWS, _WIDE = 20, 150  # rows without --all, and characters that have room for all columns
+_NOT_LISTED = ("cells", "removed", "warnings", "remarks")  # in the JSON of hundreds of targets
+
+
+@click.command(cls=Grouped)
+@options.network
+@click.argument("pattern", default="*")
+@option("--precision", group=WHERE, type=click.Choice(PRECISIONS), help="Only this precision.")
+@options.store
+@options.sizes
+@option(
+    "--fps",
+    group=SURE,
+    type=click.FloatRange(0, min_open=True),
+    metavar="N",
+    help="The budget in images a second (batch over latency).",
+)
+@options.max_latency
+@options.confidence
+@options.as_json
+@options.as_page
+@options.as_csv
+@options.every_row
+@click.pass_context
+def recommend(
+    ctx: click.Context,
+    /,
+    network: str,
+    pattern: str,
+    fps: float | None,
+    budget: tuple[str, float] | None,
+    as_json: bool,
+    html: str | None,
+    csv: str | None,
+    every_row: bool,
+    **chosen: Any,
+) -> None:
+    """Rank the GPUs that keep a budget for NET.onnx: every device and mode with a data sheet.
+
+    PATTERN is of devices, under TensorRT, or of targets. Those that keep the budget come first,
+    each by the power of the board, then by its memory.
+
+    \b
+    hybridlat recommend net.onnx --fps 30
+    hybridlat recommend net.onnx 'orin-*' --max-latency 20ms --precision fp16
+    hybridlat recommend net.onnx '*/torch/amp' --fps 200 --batch 8 --csv gpus.csv
+
+    Exit codes: 0 some keep it, 1 none does, 2 bad input, 3 some may.
+    """
+    documents = Documents(as_json, csv=csv)
+    if fps is not None and budget is not None:
+        raise click.UsageError("Give one budget: --fps or --max-latency.")
+    limit: dict[str, Any] = dict([budget] if budget else [("fps", fps)])
+    with ProgressShown().at("looking at every GPU"):
+        estimates = hybridlat.recommend(network, pattern, **limit, **chosen)
+    kept = [one for one in estimates if one.verdict != "over"]
+    shown = estimates if every_row else (kept or estimates)[:_ROWS]
+    counts = [sum(e.verdict == name for e in estimates) for name in ("within", "unsure", "over")]
+    if as_json:
+        bodies = [one.to_json() for one in estimates]
+        print_json([{k: v for k, v in body.items() if k not in _NOT_LISTED} for body in bodies])
+    elif not documents.fill_standard_output:
+        out = console()
+        out.print(choice_table(shown, wide=out.width >= _WIDE).terminal())
+        if left := len(estimates) - len(shown):
+            out.print(f"{left} more rows (--all)")
+        if any(counts):
+            most = latency_text(estimates[0].max_latency_us)
+            out.print(f"{counts[0]} within {most}, {counts[1]} unsure, {counts[2]} over")
+        if len({one.basis for one in shown}) > 1:
+            out.print("Rows that rest on different things do not compare closely.")
+    if html is not None:
+        write_page(html, shown)
+    documents.write_tables(csv=lambda: csv_of(map(record_of, estimates)))
+    ctx.exit(0 if counts[0] or not any(counts) else UNTRUSTED if counts[1] else OVER)
+
+
+@click.command(cls=Grouped)
+@options.network
+@options.where
+@option(
+    "--measured",
+    group=INPUT,
+    type=MEASURED,
+    required=True,
+    metavar="10ms|FILE.log",
+    help="The latency that was measured, of one batch, or trtexec's log.",
+)
+@option(
+    "--layers",
+    group=INPUT,
+    type=click.Path(),
+    metavar="FILE.json",
+    help="What trtexec --exportProfile wrote: its layers beside our cells.",
+)
+@options.known
+@options.sizes
+@options.as_json
+@click.pass_context
+def explain(
+    ctx: click.Context,
+    /,
+    network: str,
+    measured: float | str,
+    layers: str | None,
+    batch: int | None,
+    shapes: options.Shapes,
+    latencies: Mapping[str, float],
+    as_json: bool,
+    **chosen: Any,
+) -> None:
+    """Say whether a measured latency is normal, and which circumstance explains it best.
+
+    Suspects are predicted as the network is: another precision, power mode, batch, size or number
+    of threads, copies, launches, a lower clock, other programs. Each comes with what tells it from
+    the others.
+
+    \b
+    hybridlat explain resnet50 --target orin-nano/tensorrt/fp16 --measured 10ms
+    hybridlat explain a.onnx --target l4/tensorrt/fp16 --measured run.log --layers profile.json
+
+    Exit codes: 0 normal or explained, 2 bad input, 3 nothing explains it.
+    """
+    with opened(**chosen, measure="never") as (predictor, shown):
+        shown.at(f"explaining {network}")
+        predictor.give(latencies, batch=batch, shapes=shapes)
+        explanation = predictor.explain(network, measured, batch=batch, shapes=shapes)
+    profile = None if layers is None else layers_of(explanation.estimate, layers)
+    if as_json:
+        print_json(explanation.to_json() | ({"layers": profile.to_json()} if profile else {}))
+    else:
+        click.echo(str(explanation))
+        if profile is not None:
+            console().print("", profile.table().terminal())
+    ctx.exit(UNTRUSTED if explanation.verdict == "not explained" else 0)
+
+
+@click.command(cls=Grouped)
+@options.network
+@options.where
+@option(
+    "--size",
+    group=INPUT,
+    type=CURVE,
+    metavar="320:640:64",
+    help="Longer sides of the input images, with steps, or a list as in 320,416.",
+)
+@option(
+    "--width",
+    group=INPUT,
+    type=CURVE,
+    metavar="0.25:1:0.125",
+    help="Factors of all channels. Those that depend on each other are scaled together and "
+    "rounded to multiples of 8; inputs and outputs keep theirs.",
+)
+@option(
+    "--batch",
+    group=INPUT,
+    type=CURVE,
+    metavar="1,2,4",
+    help="Batch sizes; beside --size or --width the one of all.",
+)
+@options.shape
+@options.trust
+@options.as_json
+@options.as_page
+@options.as_csv
+@click.pass_context
+def sweep(
+    ctx: click.Context,
+    /,
+    network: str,
+    size: Sequence[float] | None,
+    width: Sequence[float] | None,
+    batch: Sequence[float] | None,
+    shapes: options.Shapes,
+    as_json: bool,
+    html: str | None,
+    csv: str | None,
+    **chosen: Any,
+) -> None:
+    """Show one network's latency over batches, input sizes or widths, its flat parts and steps.
+
+    flat: the lower value saves less than 2 %. step: more is paid than along the whole curve.
+    reverse: more is faster. knee: from here, throughput grows little. The next value that saves
+    stands beside those whose neighbour does not.
+
+    \b
+    hybridlat sweep resnet18 --target orin-nano/tensorrt/fp16 --width 0.25:1:0.125
+    hybridlat sweep a.onnx --target l4/tensorrt/fp16 --size 320:640:64 --html sizes.html
+    hybridlat sweep a.onnx --target l4/tensorrt/fp16 --batch 1,2,4,8 --csv batches.csv
+
+    Exit codes: 0 done, 2 bad input, 3 a value cannot be had, or is not to be trusted.
+    """
+    documents = Documents(as_json, csv=csv)
+    curves: dict[Any, Sequence[float]] = {
+        name: values for name, values in (("size", size), ("width", width)) if values
+    }
+    if batch and len(batch) > 1:
+        curves["batch"] = batch
+    if len(curves) != 1:
+        raise click.UsageError("Give one of --size, --width and --batch with two values or more.")
+    ((over, values),) = curves.items()
+    one = None if over == "batch" or not batch else int(batch[0])
+    with opened(**chosen) as (predictor, shown):
+        shown.at(f"predicting {network} over {over}")
+        curve = predictor.sweep(network, over, values, batch=one, shapes=shapes)
+    estimates = list(curve.estimates.values())
+    if as_json:
+        print_json(curve.to_json())
+    elif not documents.fill_standard_output:
+        console().print(curve.table().terminal())
+    if curve.refused:
+        aside(curve.left_out)
+    if html is not None:
+        write_page(html, estimates, sweep=Curve(over, list(curve.estimates), curve.table()))
+    documents.write_tables(csv=curve.to_csv)
+    doubtful = curve.refused or not all(estimate.trusted for estimate in estimates)
+    ctx.exit(UNTRUSTED if doubtful else 0)
