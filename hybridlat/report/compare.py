@@ -13,7 +13,7 @@ from rich.text import Text
 from hybridlat.report.cell_texts import chain, what_text
 from hybridlat.report.ratios import Ratio, Ratios, speed_ups
 from hybridlat.report.table import STYLES, Cell, Column, Table, titled
-from hybridlat.report.terminal import notes
+from hybridlat.report.terminal import is_command, notes
 from hybridlat.report.units import NOTHING, RESOLUTION_US, Scale, percent_text, scale_for
 from hybridlat.report.verdicts import answer_text, verdict_text
 from hybridlat.schema.estimate import Estimate
@@ -120,16 +120,22 @@ def print_comparison(
     if table.rows:
         console.print()
         console.print(table.terminal())
-    letters_of: dict[str, list[str]] = {}
-    texts: dict[str, Text] = {}
+    letters_of: dict[tuple[str, ...], list[str]] = {}
+    blocks_of: dict[tuple[str, ...], list[Text]] = {}
     for number, estimate in enumerate(estimates):
         doubt = Text(visible(f"{verdict_text(estimate)}."), STYLES["bad"])
-        of_cells = notes(estimate, everything=every_cell)
-        for note in of_cells if estimate.trusted else [doubt, *of_cells]:
-            letters_of.setdefault(note.plain, []).append(letter_of(number))
-            texts.setdefault(note.plain, note)
-    for plain, letters in letters_of.items():
-        console.print(Text(f"{', '.join(letters)}: ", "bold") + texts[plain])
+        blocks = [] if estimate.trusted else [[doubt]]
+        for note in notes(estimate, everything=every_cell):
+            blocks += [] if is_command(note) else [[]]
+            blocks[-1].append(note)
+        for block in blocks:
+            plain = tuple([note.plain for note in block])
+            letters_of.setdefault(plain, []).append(letter_of(number))
+            blocks_of[plain] = block
+    for plain, (note, *commands) in blocks_of.items():
+        console.print(Text(f"{', '.join(letters_of[plain])}: ", "bold") + note)
+        for command in commands:
+            console.print(command, soft_wrap=True)
 
 
 def letter_of(number: int) -> str:

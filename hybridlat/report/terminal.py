@@ -38,8 +38,7 @@ def print_estimate(console: Console, estimate: Estimate, *, every_cell: bool = F
         console.print()
         console.print(cells_table(*shown_rows(estimate, every_cell), console.width).terminal())
     for note in notes(estimate, everything=every_cell):
-        # A command that is broken into lines cannot be copied.
-        console.print(note, soft_wrap=str(note).startswith(" "))
+        console.print(note, soft_wrap=is_command(note))
 
 
 def headline(estimate: Estimate, *, everything: bool = False) -> RenderableType:
@@ -98,6 +97,11 @@ def notes(estimate: Estimate, *, everything: bool = False) -> list[Text]:
     if everything and estimate.removed:
         lines.append(Text(visible(f"Not run: {', '.join(estimate.removed)}"), "dim"))
     return lines
+
+
+def is_command(note: Text) -> bool:
+    """Whether it is there to be copied: one that is broken into lines cannot be."""
+    return note.plain.startswith("  ")
 
 
 _Shown: TypeAlias = tuple[Column, Sequence[str | Cell]]

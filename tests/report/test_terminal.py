@@ -161,6 +161,8 @@ def test_a_guess_says_what_it_is_worth_in_a_line_and_then_what_to_do() -> None:
     assert "±" not in "".join(table) and "≈" not in "".join(table)  # all rows alike
     assert advice.startswith("Measuring 4 cells") and command.strip() == COMMAND
     assert f"  {COMMAND}" in printed(GUESS, 40).splitlines()  # in one piece it can be copied
+    pair = Comparison((GUESS, replace(GUESS, network="b.onnx")))
+    assert f"A, B: {advice}\n  {COMMAND}" in str(pair)
 
 
 @pytest.mark.parametrize(
