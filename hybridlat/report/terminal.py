@@ -127,8 +127,7 @@ def cells_table(rows: Sequence[Row], others: Sequence[Row], width: int) -> Table
     if several and not narrow:
         shown.append((Column("source"), [Cell(row.source, row.source) for row in rows]))
     if width >= 72 and any(row.limit for row in rows):
-        limits = [row.limit.partition(" ")[0] if narrow else row.limit for row in rows]
-        shown.append((Column("limit"), [Cell(limit, "hint") for limit in limits]))
+        shown.append((Column("limit"), [Cell(row.limit, "hint") for row in rows]))
     fixed = sum(max(map(len, [c.title, *map(str, cells)])) + GAP for c, cells in shown)
     shown += _words(rows, max(width - fixed, _AT_LEAST))
     notes = []
