@@ -133,8 +133,9 @@ def _table(estimate: Estimate) -> str:
         *titled("", "share", "uses", f"each, {scale.name}", "interval", right=True),
         *titled("source", "limit", "where", "what", "cell", wraps=True),
     ]
-    plain, no_limit = estimate.structure is None, not any(row.limit for row in rows)
-    left_out = {"limit": no_limit, "where": plain, "what": plain}
+    plain, one_source = estimate.structure is None, len({row.source for row in rows}) == 1
+    left_out = {"limit": not any(row.limit for row in rows), "where": plain, "what": plain}
+    left_out["source"] = one_source  # the grade has said it
     table = Table(columns, lines).without(left_out)
     attributes = [f' data-cell="{number_of[row.cells[0].signature]}"' for row in rows]
     return f"<h2>Cells, slowest first</h2>\n{table.page(attributes)}"

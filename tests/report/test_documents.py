@@ -187,6 +187,8 @@ def test_a_rough_answer_has_one_box_with_what_to_do_and_intervals_as_ranges() ->
     assert sorted(order, key=box.index) == order
     assert '<span class="grade rough">rough</span>' in text and "not to be trusted" not in text
     assert '<div class="notes' not in page([long_tail(3)])
+    # A column of sources says nothing where all are the same.
+    assert ">source</th>" in text and ">source</th>" not in page([long_tail(3)])
     assert ">4.4 – 15.0 ms · 90 % sure<" in text
     assert all(words in text for words in (">interval</th>", "±1.1 %", "0.80 – 2.81 ms"))
 
