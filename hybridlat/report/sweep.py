@@ -93,7 +93,8 @@ class Sweep:
             before = x, one.latency_us
         titles = [self.over, "latency", "interval", "more", "step", "next that saves", "throughput"]
         columns = [*titled(*titles, right=True), Column("grade")]
-        left_out = {"throughput": self.over != "batch", "next that saves": self.over == "batch"}
+        left_out = {"throughput": self.over != "batch", "step": not any(str(r[4]) for r in rows)}
+        left_out["next that saves"] = self.over == "batch" or not any(row[5] for row in rows)
         first = next(iter(self.estimates.values()))
         batch = "" if self.over == "batch" else f", batch {first.batch}"
         return Table(columns, rows, f"on {first.target}{batch}").without(left_out)

@@ -65,6 +65,7 @@ def test_sizes_that_a_file_cannot_have_are_left_out_with_the_reason() -> None:
     assert "224" in done.stdout and "left out is size 192: vgg19 at size 192" in done.stderr
     assert "export it again with these sizes or dynamic axes" in done.stderr
     both = Predictor(ORIN).sweep("resnet18", "size", [224, 448])
+    assert "step" not in str(both)  # a column that says nothing is left out
     assert [e.batch for e in both.estimates.values()] == [1, 1] and not both.refused
 
 
