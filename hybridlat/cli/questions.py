@@ -91,7 +91,7 @@ def recommend(
         if len({one.basis for one in shown}) > 1:
             out.print("Rows that rest on different things do not compare closely.")
     if html is not None:
-        write_page(html, shown)
+        write_page(html, shown, choice=choice_table(shown, wide=True))
     documents.write_tables(csv=lambda: csv_of(map(record_of, estimates)))
     ctx.exit(0 if counts[0] or not any(counts) else UNTRUSTED if counts[1] else OVER)
 

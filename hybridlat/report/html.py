@@ -42,28 +42,42 @@ def page(
     *,
     command: str = "",
     sweep: Curve | None = None,
+    choice: Table | None = None,
     ratios: Ratios = (),
 ) -> str:
     """The whole HTML document for one or several estimates; ``command`` made it, says its foot.
 
-    Several batches of a network are drawn as a curve, as a ``sweep`` is; others are compared.
+    Several batches of a network are drawn as a curve, as a ``sweep`` is; others are compared. Of
+    targets to choose from it has the table of the ``choice`` alone.
     """
     names = list(dict.fromkeys(estimate.network for estimate in estimates))
     title = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     named = headings(estimates)
     parts = []
-    if len(named) > 1:
+    if len(named) > 1 and choice is None:
         links = "".join(f'<li><a href="#n{i}">{escape(n)}</a></li>' for i, n in enumerate(named))
         parts.append(f'<nav aria-label="Networks on this page"><ol>{links}</ol></nav>')
     if sweep is not None:
         parts.append(_drawn(estimates, range(len(estimates)), sweep))
+    elif choice is not None:
+        budget = estimates[0].max_latency_us
+        against = "" if budget is None else f" against {units.latency_text(budget)}"
+        heading = f"{names[0]} on {units.count_text(len(estimates), 'target')}{against}"
+        parts.append(
+            _bars(
+                heading,
+                ["The first is the first to choose: by verdict, power and memory."],
+                choice.page(),
+            )
+        )
     elif len({(e.network, e.target) for e in estimates}) > 1:
         parts.append(_comparison(estimates, ratios or ratios_of(estimates)))
     for positions in curves_of(estimates) if sweep is None else ():
         batches = [estimates[i] for i in positions]
         curve = Curve("batch", [one.batch for one in batches], table_of(batches))
         parts.append(_drawn(batches, positions, curve))
-    parts += [network_section(estimate, i, named[i]) for i, estimate in enumerate(estimates)]
+    if choice is None:
+        parts += [network_section(estimate, i, named[i]) for i, estimate in enumerate(estimates)]
     networks = [
         {"letter": letter_of(i), "heading": named[i], **_network(estimate)}
         for i, estimate in enumerate(estimates)

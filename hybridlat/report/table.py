@@ -107,7 +107,8 @@ class Table:
 
     def page(self, attributes: Sequence[str] = ()) -> str:
         """For a page; ``attributes`` are those of each row."""
-        words = [' class="word"' if column.wraps else "" for column in self.columns]
+        classes = ["word" if c.wraps else "" if c.right else "left" for c in self.columns]
+        words = [f' class="{name}"' if name else "" for name in classes]
         unseen = '<span class="unseen">row</span>'  # a title for those who hear the page
         head = "".join(
             f'<th scope="col"{word}>{escape(column.title) or unseen}</th>'

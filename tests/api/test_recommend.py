@@ -81,7 +81,9 @@ def test_the_command_prints_a_table_and_writes_csv_and_page(
     (row,) = csv.DictReader(table.read_text().splitlines())
     assert row["verdict"] == {0: "within", 1: "over", 3: "unsure"}[code]
     assert float(row["power_w"]) == 15.0 and row["memory_verdict"] == "fits"
-    assert "orin-nano/tensorrt/fp16" in page.read_text()
+    shown = page.read_text()  # the table, and no page for each target
+    assert all(words in shown for words in (">15 W<", ">rests on<", "1 target against"))
+    assert "side by side</h1>" not in shown and "<section id" not in shown
     assert cli.run([*words, "--json"]) == 0
     (body,) = json.loads(capsys.readouterr().out)
     assert body["power_w"] == 15.0 and body["verdict"] is None and "cells" not in body
