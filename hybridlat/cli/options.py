@@ -213,7 +213,7 @@ target = target_option(_DEFAULT)
 store, threads = _shared("--store"), _shared("--threads")
 as_json = _shared("--json", "as_json", is_flag=True)
 as_page, as_markdown, as_csv = _shared("--html"), _shared("--markdown"), _shared("--csv")
-_CELLS = "Show every cell, and every operator that is not run."
+_CELLS = "Show every cell, the memory, how to check it, and every operator that is not run."
 every_cell = option("--all", "every_cell", group=OUTPUT, is_flag=True, help=_CELLS)
 every_row = option("--all", "every_row", group=OUTPUT, is_flag=True, help="Show every row.")
 
