@@ -218,7 +218,8 @@ def _print(checkup: Facts) -> None:
         Table(titled("held of", "cells", "networks", "wanders", "last", wraps=True), held),
     ):
         if table.rows:
-            out.print(table.terminal(), "")
+            table.print(out)
+            out.print()
     timed = checkup["steadiness"]
     if timed is not None:
         noise, pace = plus_minus_text(timed["noise_share"]), plus_minus_text(timed["wander_share"])

@@ -118,7 +118,7 @@ def show(rows: Sequence[ResultRow], report: TargetReport | None, everything: boo
         if row.reason:
             out.print(f"{row.target} · not judged: {row.reason}\n")
     for table in leaderboard.tables(rows, everything):
-        out.print(table.terminal())
+        table.print(out)
         out.print()
     for note in () if report is None else report.notes:
         aside(note)

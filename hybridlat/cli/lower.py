@@ -65,7 +65,7 @@ def lower(
     cells = count_text(len({kernel["cell"] for kernel in kernels}), "cell")
     out = console()
     out.print(Text.assemble((f"{counts} in {cells}", "bold"), f", by {lowered.by}"))
-    out.print(_table(kernels).terminal())
+    _table(kernels).print(out)
     if removed:
         out.print(f"{len(removed)} removed: {visible(first_and_more(removed))}", style="dim")
     for warning in lowered.warnings:

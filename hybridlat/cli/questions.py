@@ -82,7 +82,7 @@ def recommend(
         print_json([{k: v for k, v in body.items() if k not in _NOT_LISTED} for body in bodies])
     elif not documents.fill_standard_output:
         out = console()
-        out.print(choice_table(shown, wide=out.width >= _WIDE).terminal())
+        choice_table(shown, wide=out.width >= _WIDE).print(out)
         if left := len(estimates) - len(shown):
             out.print(f"{left} more rows (--all)")
         if any(counts):
@@ -152,7 +152,8 @@ def explain(
     else:
         click.echo(str(explanation))
         if profile is not None:
-            console().print("", profile.table().terminal())
+            click.echo()
+            profile.table().print(console())
     ctx.exit(UNTRUSTED if explanation.verdict == "not explained" else 0)
 
 
@@ -230,7 +231,7 @@ def sweep(
     if as_json:
         print_json(curve.to_json())
     elif not documents.fill_standard_output:
-        console().print(curve.table().terminal())
+        curve.table().print(console())
     if curve.refused:
         aside(curve.left_out)
     if html is not None:

@@ -61,7 +61,7 @@ def stats(store: str | None, as_json: bool) -> None:
             for row in rows
         ]
         counts, last = titled(*names, right=True), Column("last", wraps=True)
-        out.print(Table([Column("target", wraps=True), *counts, last], lines).terminal())
+        Table([Column("target"), *counts, last], lines).print(out)
     else:
         out.print("The store is empty: predict or measure a network, or import records.")
     out.print(visible(url), style="dim")

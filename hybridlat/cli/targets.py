@@ -50,7 +50,8 @@ def targets(device: str | None, store: str | None, as_json: bool, every_device: 
             names = ", ".join(dict.fromkeys(info.target.split("/")[0] for info in rows))
             out.print(f"By data sheet, under other engines and precisions: {names}", "")
         elif rows:
-            out.print(_table(f"Targets that rest on {basis}", rows).terminal(), "")
+            _table(f"Targets that rest on {basis}", rows).print(out)
+            out.print()
     if not known:
         out.print("Only the data sheet of this device is known: predictions are rough.")
     if families:
@@ -61,12 +62,13 @@ def targets(device: str | None, store: str | None, as_json: bool, every_device: 
         columns = [Column("engine, any version"), Column(_WIDTH, right=True)]
         caption = "" if every_device else "--all names them."
         title = f"{count_text(len(boards), 'GPU')} predicted by their data sheets"
-        out.print(Table(columns, widths, title, caption).terminal())
+        Table(columns, widths, title, caption).print(out)
         if every_device:
             kinds = dict.fromkeys(board.architecture for board in boards)
             named = {k: ", ".join(b.name for b in boards if b.architecture == k) for k in kinds}
             columns = [Column("architecture"), Column("GPU, its modes and slices", wraps=True)]
-            out.print("", Table(columns, sorted(named.items())).terminal())
+            out.print()
+            Table(columns, sorted(named.items())).print(out)
 
 
 def _basis(info: target_list.TargetInfo) -> str:

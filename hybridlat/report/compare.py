@@ -115,7 +115,7 @@ def print_comparison(
     console: Console, estimates: Sequence[Estimate], ratios: Ratios, *, every_cell: bool = False
 ) -> None:
     """The networks in a table, then the cells that set them apart, the largest first."""
-    console.print(networks_table(estimates, ratios).terminal())
+    networks_table(estimates, ratios).print(console)
     table = differences_table(estimates, None if every_cell else ROWS, console.width)
     if table.rows:
         console.print()

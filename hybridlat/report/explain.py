@@ -144,7 +144,7 @@ class Explanation:
         )
 
     def __str__(self) -> str:
-        table = printed(lambda console: console.print(self.table().terminal()))
+        table = printed(self.table().print)
         return "\n".join([self.headline(), table, "", *self.checks()]).rstrip()
 
 

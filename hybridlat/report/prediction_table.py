@@ -61,7 +61,7 @@ class PredictionTable:
         """One row for each network, batch and target; what is doubtful carries a question mark."""
         if len(self.targets) == 1:
             console.print(Text(f"on {self.targets[0]}", "bold"))
-        console.print(self._brief().terminal())
+        self._brief().print(console)
         budgets = dict.fromkeys(latency_text(e.max_latency_us) for e in self.estimates())
         if budgets.keys() - {NOTHING}:
             console.print(Text(f"against {', '.join(budgets)}", "dim"))

@@ -100,7 +100,7 @@ class Sweep:
         return Table(columns, rows, f"on {first.target}{batch}").without(left_out)
 
     def __str__(self) -> str:
-        shown = printed(lambda console: console.print(self.table().terminal()))
+        shown = printed(self.table().print)
         return "\n".join(filter(None, [shown, self.left_out]))
 
     @property

@@ -14,6 +14,7 @@ from hybridlat.schema.shown import visible
 
 if TYPE_CHECKING:
     from rich import table
+    from rich.console import Console
     from rich.text import Text
 
 GAP = 2
@@ -104,6 +105,19 @@ class Table:
             texts = [Text(c.text, STYLES[c.kind]) if isinstance(c, Cell) else c for c in row]
             shown.add_row(*map(_plain, texts))
         return shown
+
+    def print(self, console: Console) -> None:
+        """On a terminal, at least as wide as its words: what is to be copied is never cut."""
+        from rich.cells import cell_len
+
+        own, width = console.width, 0
+        for column, *cells in zip(self.columns, *self.rows, strict=True):
+            texts = visible("\n".join(map(str, [column.title, *cells])), breaks=True)
+            words = texts.split() if column.wraps else texts.split("\n")
+            width += GAP + max(map(cell_len, words), default=0)
+        console.width = max(own, width - GAP)  # the terminal itself breaks longer lines
+        console.print(self.terminal())
+        console.width = own
 
     def page(self, attributes: Sequence[str] = ()) -> str:
         """For a page; ``attributes`` are those of each row."""

@@ -70,7 +70,7 @@ def notebook(estimate: Estimate) -> str:
 
 def text_of_many(estimates: Sequence[Estimate | HybridlatError]) -> str:
     """One table, as a terminal shows it."""
-    return printed(lambda console: console.print(table_of(estimates).terminal()))
+    return printed(table_of(estimates).print)
 
 
 def notebook_of_many(estimates: Sequence[Estimate | HybridlatError]) -> str:

@@ -22,6 +22,7 @@ from hybridlat.report.table import Table, titled
 from hybridlat.report.terminal import print_estimate
 from hybridlat.report.views import Comparison, printed
 from hybridlat.schema.estimate import Estimate, EstimateWarning
+from hybridlat.schema.shown import Estimates
 from tests.report.estimates import described, long_tail, residual, untrusted
 from tests.report.test_terminal import hold_against
 
@@ -281,6 +282,22 @@ def test_cells_of_the_same_modules_and_those_that_read_the_same_are_one_row() ->
     assert len(cell_differences([one, other])) == 2 * len(one.cells)
     (row,) = cell_differences([one, other], alike=True)
     assert (row.count, row.total_us) == ([3, 1], [4500.0, 1500.0])
+
+
+def test_nothing_that_is_to_be_copied_is_cut_or_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However narrow the terminal: it wraps the lines itself, and a pipe has them whole."""
+    monkeypatch.setenv("COLUMNS", "60")
+    name, target = "a_network_with_a_long_name.onnx", "orin-agx-32gb/tensorrt-10.3/fp16"
+    one = replace(residual(), network=name, target=target).against(9000.0)
+    other = replace(one, target="orin-nano-4gb/tensorrt/fp16")
+    answers = {(0, 0, 0): one, (0, 0, 1): other}
+    table = PredictionTable([name], [None], [target, other.target], dict(answers))
+    for shown in (
+        printed(table.print),
+        str(Comparison((one, other))),
+        str(Estimates([one, other])),
+    ):
+        assert all(whole in shown for whole in (name[:-5], target, other.target, "8.12 ms", "good"))
 
 
 EVIL = "=\x1b[2J\x1b]0;owned\x07|<img src=x>\n\x9b\u202e\udcff.onnx"
