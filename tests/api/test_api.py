@@ -14,8 +14,8 @@ import pytest
 from msgspec.structs import replace
 
 import hybridlat
-from hybridlat import Predictor, onnx_io, predict
-from hybridlat.errors import InputError, TargetError
+from hybridlat import Predictor, onnx_io
+from hybridlat.errors import InputError
 from hybridlat.estimate.lookup.target_list import list_targets
 from hybridlat.graph.network import Network
 from hybridlat.onnx_io import to_onnx
@@ -110,40 +110,18 @@ def test_an_estimate_holds_plain_values(tmp_path: Path, target: str, origin: str
     assert b"numpy" not in pickle.dumps(estimate)
 
 
-def test_bad_arguments_are_named() -> None:
-    with pytest.raises(InputError, match="choose auto, never or always"):
-        Predictor(FAKE, measure="sometimes")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="5 is no target"):
-        Predictor(5)  # type: ignore[arg-type]
-    with pytest.raises(TargetError, match="unknown precision"):
-        predict("net.onnx", "gpu/tensorrt/fp31")
-    with pytest.raises(InputError, match="tolerance"):
-        Predictor(FAKE, tolerance=0)
-    for told in ("abc", "5%", 0):
-        with pytest.raises(InputError, match=r"write 0\.05 for 5 %"):
-            Predictor(FAKE, tolerance=told)  # type: ignore[arg-type]
-        with pytest.raises(InputError, match=r"write 0\.9 for 90 %"):
-            Predictor(FAKE, confidence=told)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("shapes", [5, "abc", {"input": "abc"}, {"input": 5}, {"input": (1, 2.5)}])
 def test_shapes_that_are_none_are_named(fake: Predictor, shapes: Any) -> None:
     data = to_onnx(small_network(), seed=1)
-    with pytest.raises(InputError, match=r'give shapes=\{"input": \(1, 3, 224, 224\)\}'):
-        fake.predict(data, shapes=shapes)
-    with pytest.raises(InputError, match="give shapes="):
-        fake.predict_many([data], shapes=shapes)
-
-
-def test_only_public_names_are_listed() -> None:
-    assert set(dir(hybridlat)) == set(hybridlat.__all__)
+    for call, source in ((fake.predict, data), (fake.predict_many, [data])):
+        with pytest.raises(InputError, match=r'give shapes=\{"input": \(1, 3, 224, 224\)\}'):
+            call(source, shapes=shapes)
 
 
 @pytest.mark.parametrize("door", [hybridlat, onnx_io])
 def test_every_name_of_a_door_is_where_the_door_says(door: ModuleType) -> None:
-    assert door.__all__
-    for name in door.__all__:
-        assert getattr(door, name) is not None
+    assert door.__all__ and set(dir(hybridlat)) == set(hybridlat.__all__)
+    assert all(getattr(door, name) is not None for name in door.__all__)
 
 
 def test_the_surer_the_wider_and_the_more_would_be_measured(tmp_path: Path) -> None:
@@ -151,10 +129,8 @@ def test_the_surer_the_wider_and_the_more_would_be_measured(tmp_path: Path) -> N
     pack = next(p for p in shipped_packs() if p.target.threads)
     estimates = []
     for confidence in (0.5, 0.9, 0.99):
-        with Predictor(
-            pack.target, store=str(tmp_path / "s.db"), measure="never", confidence=confidence,
-            tolerance=0.03,
-        ) as predictor:  # fmt: skip
+        how: Any = {"store": str(tmp_path / "s.db"), "measure": "never", "tolerance": 0.03}
+        with Predictor(pack.target, confidence=confidence, **how) as predictor:
             shapes = {"data_0": (1, 3, 192, 192)}
             estimates.append(predictor.predict(NETS / "squeezenet.onnx", shapes=shapes))
     assert [e.confidence for e in estimates] == [0.5, 0.9, 0.99]

@@ -6,18 +6,18 @@ import dataclasses
 import inspect
 import io
 import json
-import operator
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_type
 
 import pytest
 from rich.console import Console
 
 import hybridlat
 from hybridlat import Predictor
+from hybridlat.api.options import PredictOptions, PredictorOptions
 from hybridlat.errors import InputError, MissingExtra
 from hybridlat.onnx_io import to_onnx
 from hybridlat.report import terminal
@@ -28,29 +28,26 @@ from tests.networks import NETS
 from tests.report.estimates import described, residual, untrusted
 
 PACK = "epyc-26-2/onnxruntime-1.31/fp32/1t"
-CALLS = (
-    "predict", "compare", "measure", "Predictor", "Predictor.predict", "Predictor.predict_many",
-    "Predictor.measure",
-)  # fmt: skip
-
-
 NET = to_onnx(small_network(), seed=1)
 
 
-def call_of(name: str) -> Any:
-    return operator.attrgetter(name)(hybridlat)
+def test_every_keyword_is_explained_and_spelt_out() -> None:
+    spelt = inspect.signature(Predictor).parameters
+    assert not [p for p in spelt.values() if p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    assert PredictorOptions.__annotations__.keys() == spelt.keys() - {"target"}
+    defaults = [spelt[word].default for word in ("tolerance", "measure", "confidence")]
+    assert defaults == [None, "auto", 0.9]
+    for call, words in ((Predictor, spelt), (hybridlat.predict, PredictOptions.__annotations__)):
+        assert not [word for word in words if word not in str(inspect.getdoc(call))]
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_a_signature_names_every_keyword_and_the_help_too(name: str) -> None:
-    parameters = dict(inspect.signature(call_of(name)).parameters)
-    assert not [p for p in parameters.values() if p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
-    if name in ("predict", "compare", "Predictor"):
-        defaults = [parameters[word].default for word in ("tolerance", "measure", "confidence")]
-        assert defaults == [None, "auto", 0.9]
-        assert {"store", "threads", "device", "progress", "settings"} <= parameters.keys()
-    if name in ("predict", "Predictor"):
-        assert not [word for word in parameters if word not in str(inspect.getdoc(call_of(name)))]
+def test_types_reach_the_user(store: str) -> None:
+    """Checked by mypy."""
+    assert_type(hybridlat.predict(NET, FAKE, store=store, measure="never"), hybridlat.Estimate)
+    with Predictor(FAKE, store=store, measure="never") as predictor:
+        curve = predictor.predict(NET, batch=[1, 2])
+        assert_type(curve, hybridlat.Estimates[hybridlat.Estimate])
+        assert [one.batch for one in curve] == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +58,12 @@ def test_a_signature_names_every_keyword_and_the_help_too(name: str) -> None:
         ((FAKE, (1, 3, 8, 8)), {}, "goes with a torch.nn.Module"),
         ((), {"device": "l4"}, "give a target as well, as in target='l4/tensorrt/fp16'"),
         ((FAKE,), {"device": "cuda"}, "cuda is not a data sheet of a device"),
-        ((FAKE,), {"tolerance": 5}, "tolerance=5 is no share .*: write 0.05 for 5 %"),
+        ((FAKE,), {"measure": "sometimes"}, "choose auto, never or always"),
+        *(
+            ((FAKE,), {"tolerance": odd}, f"tolerance={odd!r} is no share .*: write 0.05 for 5 %")
+            for odd in (5, "abc", "5%", 0)
+        ),
+        ((FAKE,), {"confidence": "90%"}, "confidence='90%' is no share .*: write 0.9 for 90 %"),
         ((FAKE,), {"confidence": 1 - 1e-16}, "confidence=.* is no share .*: write 0.9 for 90 %"),
         ((FAKE,), {"tolerance": 2.5}, "tolerance=2.5 is no share .*: write 0.05 for 5 %"),
     ],
