@@ -62,10 +62,15 @@ def test_the_network_itself_takes_what_was_given(given_us: float, batch: int | N
 
 @pytest.mark.parametrize(
     ("factor", "batch", "hint"),
-    [(1.3, 1, None), (5.0, 1, None), (20.0, 1, ""), (1e3, 1, "; wrong unit?"),
-     (1e-3, 1, "; wrong unit?"),
-     (1 / 64, 64, "; of one image, or of all 64?")],
-)  # fmt: skip
+    [
+        (1.3, 1, None),
+        (5.0, 1, None),
+        (20.0, 1, ""),
+        (1e3, 1, "; wrong unit?"),
+        (1e-3, 1, "; wrong unit?"),
+        (1 / 64, 64, "; of one image, or of all 64?"),
+    ],
+)
 def test_a_latency_that_nobody_expects_is_named(
     store: str, factor: float, batch: int, hint: str | None
 ) -> None:

@@ -43,19 +43,20 @@ def test_rows_are_ranked_by_verdict_power_and_memory(store: str) -> None:
     verdicts = [row.verdict for row in rows]
     assert len(set(verdicts)) == 3
     order = {"within": 0, "unsure": 1, "over": 2}
-    assert verdicts == sorted(verdicts, key=lambda verdict: order[verdict or ""])
-    for verdict in set(verdicts):
-        each = [row for row in rows if row.verdict == verdict]
-        ranks = [
-            (row.power_w or 0.0, (row.memory and row.memory.device_bytes) or 0) for row in each
-        ]
-        assert ranks == sorted(ranks)
+    ranks = [
+        (
+            order[row.verdict or ""],
+            row.power_w or 0.0,
+            (row.memory and row.memory.device_bytes) or 0,
+        )
+        for row in rows
+    ]
+    assert ranks == sorted(ranks)
 
 
 def test_a_pattern_names_devices_or_targets_and_what_fits_nothing_is_refused(store: str) -> None:
-    engines = {row.target.split("/")[1] for row in hybridlat.recommend(NET, "l4/*/fp32",
-                                                                       store=store)}  # fmt: skip
-    assert {"tensorrt", "torch"} <= engines
+    rows = hybridlat.recommend(NET, "l4/*/fp32", store=store)
+    assert {"tensorrt", "torch"} <= {row.target.split("/")[1] for row in rows}
     for pattern, precision in (("jetson-?", None), ("gtx-1080", "bf16")):
         with pytest.raises(InputError, match="fits no target"):
             hybridlat.recommend(NET, pattern, precision=precision, store=store)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from click.testing import CliRunner, Result
 
@@ -19,11 +20,9 @@ def process(
     *arguments: str, cwd: Path = ROOT, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """The command line as from a shell, not on a terminal."""
-    return subprocess.run(
-        [sys.executable, "-m", "hybridlat", *arguments],
-        cwd=cwd, capture_output=True, text=True, timeout=120, check=False,
-        env={**os.environ, "COLUMNS": "100", **environment},
-    )  # fmt: skip
+    words, env = [sys.executable, "-m", "hybridlat"], {**os.environ, "COLUMNS": "100"}
+    how: Any = {"capture_output": True, "text": True, "timeout": 120, "env": env | environment}
+    return subprocess.run([*words, *arguments], cwd=cwd, check=False, **how)
 
 
 def run_import(*words: str) -> Result:

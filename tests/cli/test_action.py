@@ -31,11 +31,10 @@ def run_step(name: str, folder: Path, **inputs: str) -> subprocess.CompletedProc
     (folder / "hybridlat").chmod(0o755)
     path = f"{folder}{os.pathsep}{os.environ['PATH']}"
     home = {"GITHUB_STEP_SUMMARY": "summary.md", "HYBRIDLAT_STORE": str(folder / "s.db")}
-    return subprocess.run(
-        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
-        cwd=folder, capture_output=True, text=True, check=False, timeout=120,
-        env={**os.environ, **home, **given, "PATH": path, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    env = {**os.environ, **home, **given, "PATH": path, "PYTHONPATH": str(ROOT)}
+    words = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+    how: Any = {"cwd": folder, "env": env, "capture_output": True, "text": True, "timeout": 120}
+    return subprocess.run(words, check=False, **how)
 
 
 @pytest.mark.parametrize(("budget", "code"), [("", 0), ("1s", 0), ("1us", 1), ("0.4ms", 3)])

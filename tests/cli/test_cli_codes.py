@@ -104,10 +104,8 @@ def test_compare_says_each_note_once_and_ends_as_predict_does(
 
 def at(latency_us: float, low_us: float, high_us: float, **more: Any) -> Estimate:
     """An estimate as it is where 5 % were aimed at and not reached."""
-    return replace(
-        residual(), latency_us=latency_us, interval_us=(low_us, high_us), within_tolerance=False,
-        tolerance=0.05, **more,
-    )  # fmt: skip
+    answer: Any = {"latency_us": latency_us, "interval_us": (low_us, high_us), "tolerance": 0.05}
+    return replace(residual(), within_tolerance=False, **answer, **more)
 
 
 @pytest.mark.parametrize(
@@ -166,12 +164,9 @@ def test_a_table_says_each_kind_of_doubt_a_few_times_and_counts_it(
 
 def test_options_arrive_as_written(answering: Callable[..., Any]) -> None:
     stand_in = answering(residual())
-    code = cli.run(
-        ["predict", "n.onnx", "--target", FAKE, "--threads", "2", "--store", "s.db", "--batch", "4",
-         "--shape", "in:0:4x3x8x8", "--shape", "mask:4", "--tolerance", "2.5%",
-         "--measure", "never"]
-    )  # fmt: skip
-    assert code == 0
+    words = f"predict n.onnx --target {FAKE} --threads 2 --store s.db --batch 4 --measure never"
+    shaped = "--shape in:0:4x3x8x8 --shape mask:4 --tolerance 2.5%"
+    assert cli.run([*words.split(), *shaped.split()]) == 0
     (target,), asked = stand_in.call_args
     assert (target, asked["threads"], asked["store"]) == (FAKE, 2, "s.db")
     assert asked["tolerance"] == pytest.approx(0.025) and asked["confidence"] == pytest.approx(0.9)
@@ -187,9 +182,8 @@ def test_help_is_in_groups_and_cuts_nothing() -> None:
         return CliRunner().invoke(cli.app, [*words, "--help"], env={"COLUMNS": "80"}).stdout
 
     assert re.findall(r"(?m)^(\w+):$", shown())[1:] == ["Ask", "Measure", "Models", "Data"]
-    assert re.findall(r"(?m)^([\w ]+):$", shown("predict")) == [
-        "Where", "Input", "How sure", "Output", "Other"
-    ]  # fmt: skip
+    groups = re.findall(r"(?m)^([\w ]+):$", shown("predict"))
+    assert groups == ["Where", "Input", "How sure", "Output", "Other"]
     assert "`hybridlat targets` lists" in " ".join(shown("predict").split())
     for name in cli.COMMANDS:
         text = shown(name)
@@ -234,8 +228,8 @@ def test_what_is_wrong_is_said_in_a_sentence(
 
 
 def test_a_misspelt_target_is_answered_with_those_alike(nets: Path) -> None:
-    done = process("predict", "a.onnx", "--target", "fake/fake-1.0/fp23/1t", "--store", "known.db",
-                   cwd=nets, HYBRIDLAT_STORE="known.db")  # fmt: skip
+    place = ["--target", "fake/fake-1.0/fp23/1t", "--store", "known.db"]
+    done = process("predict", "a.onnx", *place, cwd=nets, HYBRIDLAT_STORE="known.db")
     assert done.returncode == 2
     assert f"did you mean {FAKE}?" in done.stderr
 

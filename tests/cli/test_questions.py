@@ -127,6 +127,17 @@ LOG = """\
 [I] Enqueue Time: min = 0.01 ms, max = 1 ms, mean = 0.1 ms, median = {enqueue} ms
 [I] GPU Compute Time: min = {low} ms, max = 99 ms, mean = {gpu} ms, median = {gpu} ms
 """
+
+
+def write_log(ms: float, **stated: Any) -> str:
+    """A log of that latency, as on an L4 at batch 1 in FP16 but for what is ``stated``."""
+    fields = {"options": "--fp16", "device": "NVIDIA L4", "clock": 2.04, "enqueue": 0.01}
+    fields |= {"dims": "1x3x224x224", "all": ms, "gpu": ms, "low": ms / 2}
+    text = LOG.format(**fields | stated)
+    Path("run.log").write_text(text)
+    return text
+
+
 NANO, SUPER = "orin-nano/tensorrt-8.6/fp16", "orin-nano-super/tensorrt-8.6/fp16"
 L4_86, T4_86 = "l4/tensorrt-8.6/fp16", "t4/tensorrt-8.6/fp16"
 BOUND = {"enqueue": 2.2, "dims": "4x3x224x224", "gpu": 2.3}
@@ -147,9 +158,7 @@ def test_a_log_of_trtexec_settles_what_it_states(
     cause: str, asked: str, planted: str, batch: int, stated: Any, unsuspected: str
 ) -> None:
     ms = (Predictor(planted).predict("resnet18", batch=batch).latency_us or 0.0) / 1e3
-    fields = {"options": "--fp16", "device": "NVIDIA L4", "clock": 2.04, "enqueue": 0.01,
-              "dims": "1x3x224x224", "all": ms, "gpu": ms, "low": ms / 2}  # fmt: skip
-    Path("run.log").write_text(LOG.format(**fields | stated))
+    write_log(ms, **stated)
     words = ("resnet18", "--target", asked, "--measured", "run.log", "--json")
     body = json.loads(run(explain, *words).stdout)
     assert (body["verdict"], body["cause"]) == ("explained", cause)
@@ -160,9 +169,7 @@ def test_a_log_of_trtexec_settles_what_it_states(
 def test_a_run_by_a_cuda_graph_is_held_against_one() -> None:
     expected_us = Predictor(L4_86).predict("squeezenet").latency_us or 0.0
     ms = expected_us * 0.7e-3
-    fields = {"options": "--fp16 --useCudaGraph", "device": "NVIDIA L4", "clock": 2.04, "low": ms,
-              "enqueue": 0.01, "dims": "1x3x224x224", "all": ms, "gpu": ms}  # fmt: skip
-    Path("run.log").write_text(LOG.format(**fields))
+    write_log(ms, options="--fp16 --useCudaGraph")
     words = ("squeezenet", "--target", L4_86, "--measured", "run.log", "--json")
     (stated,) = json.loads(run(explain, *words).stdout)["stated"]
     assert (stated["kind"], stated["text"]) == ("launches", "replayed from a CUDA graph")
@@ -181,18 +188,13 @@ def test_sizes_that_a_file_leaves_open_are_those_of_the_log() -> None:
     onnx.save(model, "open.onnx")
     estimate = Predictor(L4_86).predict("open.onnx", shapes={"input": (4, 3, 192, 256)})
     ms = (estimate.latency_us or 0.0) / 1e3
-    fields = {"options": "--fp16", "device": "NVIDIA L4", "clock": 2.04, "enqueue": 0.01}
-    same = {"dims": "4x3x192x256", "all": ms, "gpu": ms, "low": ms}
-    Path("run.log").write_text(LOG.format(**fields | same))
+    write_log(ms, dims="4x3x192x256")
     explained = Predictor(L4_86).explain("open.onnx", "run.log")
     assert (explained.verdict, explained.estimate.batch, explained.stated) == ("normal", 4, ())
 
 
 def test_an_option_of_a_run_is_a_circumstance_and_a_broken_log_is_refused() -> None:
-    fields = {"device": "NVIDIA L4", "clock": 2.04, "enqueue": 0.01, "dims": "1x3x224x224",
-              "all": 2.5, "gpu": 2.5, "low": 2.49}  # fmt: skip
-    log = LOG.format(options="--fp16 --infStreams=4", **fields)
-    Path("run.log").write_text(log)
+    log = write_log(2.5, options="--fp16 --infStreams=4", low=2.49)
     streams = Predictor(L4_86).explain("resnet18", Path("run.log"))
     assert streams.cause.kind == "options" and "--infStreams=4" in streams.headline()
     assert "by the log" not in str(streams)

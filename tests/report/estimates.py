@@ -36,6 +36,14 @@ def cell(
     )
 
 
+def of(cells: tuple[CellEstimate, ...], **more: Any) -> Estimate:
+    """An estimate of a ResNet of these cells, but for what is given."""
+    usual: dict[str, Any] = {"network": "resnet.onnx", "target": TARGET, "batch": 1}
+    usual |= {"latency_us": 8123.4, "interval_us": (7990.0, 8260.0), "confidence": 0.9}
+    usual |= {"within_tolerance": True, "sum_of_cells_us": 8002.5, "elapsed_s": 0.41}
+    return Estimate(**usual | {"measured_share": 0.725, "measured_now": 2, "cells": cells} | more)
+
+
 def residual() -> Estimate:
     """Six different cells, one of them predicted, one used three times."""
     block = ("Conv+Relu", "Conv+Relu", "Conv+Add+Relu")
@@ -47,12 +55,8 @@ def residual() -> Estimate:
         cell(5, ("GlobalAveragePool", "Flatten", "Gemm+Softmax"), 240.0, share=0.03),
         cell(6, ("BatchNormalization+Relu", "Conv", "Concat") * 12, 12.5, share=0.0015625),
     )
-    return Estimate(
-        network="resnet.onnx", target=TARGET, batch=1, latency_us=8123.4,
-        interval_us=(7990.0, 8260.0), confidence=0.9, within_tolerance=True,
-        sum_of_cells_us=8002.5, measured_share=0.725, measured_now=2, elapsed_s=0.41, cells=cells,
-        warnings=(EstimateWarning("file", "Dropout_7 was removed by the engine."),),
-    )  # fmt: skip
+    removed = EstimateWarning("file", "Dropout_7 was removed by the engine.")
+    return of(cells, warnings=(removed,))
 
 
 def untrusted() -> Estimate:
@@ -61,15 +65,15 @@ def untrusted() -> Estimate:
         cell(1, ("Conv+Relu",), 61.0, share=1.0, source="predicted"),
         cell(7, ("Einsum",), None, source="unsupported", reason="no model has seen an Einsum"),
     )
-    return Estimate(
-        network="odd <b>&.onnx", target=TARGET, batch=8, latency_us=61.0,
-        interval_us=(50.0, math.inf), confidence=0.9, within_tolerance=False, sum_of_cells_us=61.0,
-        measured_share=0.0, measured_now=0, elapsed_s=0.0123, cells=cells,
-        to_measure=(cells[0].signature, cells[1].signature),
-        warnings=(EstimateWarning("missing-cells", "1 cell has no latency (an Einsum)."),
-                  EstimateWarning("to-measure", "Measuring 2 cells would narrow this.",
-                                  "hybridlat predict 'odd <b>&.onnx'")),
-    )  # fmt: skip
+    command = "hybridlat predict 'odd <b>&.onnx'"
+    warnings = (
+        EstimateWarning("missing-cells", "1 cell has no latency (an Einsum)."),
+        EstimateWarning("to-measure", "Measuring 2 cells would narrow this.", command),
+    )
+    answer: dict[str, Any] = {"network": "odd <b>&.onnx", "batch": 8, "latency_us": 61.0}
+    answer |= {"interval_us": (50.0, math.inf), "sum_of_cells_us": 61.0, "within_tolerance": False}
+    answer |= {"measured_share": 0.0, "measured_now": 0, "elapsed_s": 0.0123}
+    return of(cells, to_measure=tuple(c.signature for c in cells), warnings=warnings, **answer)
 
 
 def long_tail(cells: int) -> Estimate:
@@ -79,8 +83,9 @@ def long_tail(cells: int) -> Estimate:
         cell(i + 1, ("Conv",) * (i % 3 + 1), 1000.0 / (i + 1), share=1000.0 / (i + 1) / total)
         for i in range(cells)
     )
-    return Estimate("tail.onnx", TARGET, 1, total, (0.99 * total, 1.01 * total), 0.9, True, total,
-                    1.0, 0, 0.01, rows)  # fmt: skip
+    answer: dict[str, Any] = {"network": "tail.onnx", "latency_us": total, "elapsed_s": 0.01}
+    answer |= {"interval_us": (0.99 * total, 1.01 * total), "sum_of_cells_us": total}
+    return of(rows, measured_share=1.0, measured_now=0, **answer)
 
 
 def kernel(op: str, reads: tuple[int, ...], shapes: str, **more: Any) -> Kernel:
@@ -118,18 +123,16 @@ def described() -> Estimate:
         )),
         CellStructure((kernel("Flatten", (-1,), "1000 1000", work=Work(0.0, 8e3, 0.0, 0.3)),)),
     )  # fmt: skip
-    order = ((0, "conv1"), (1, "maxpool"), (2, "layer1.0"), (2, "layer1.1"), (2, "layer1.2"),
-             (3, "layer2.0"), (4, "fc"), (5, "flatten"))  # fmt: skip
-    places = tuple(
-        CellPosition(number, (i - 1,), path,
-              tuple((f"/{path}/{k.op}_{n} <&>",) for n, k in enumerate(cells[number].kernels)))
-        for i, (number, path) in enumerate(order)
-    )  # fmt: skip
+    paths = ["conv1", "maxpool", "layer1.0", "layer1.1", "layer1.2", "layer2.0", "fc", "flatten"]
+    places = []
+    for i, (number, path) in enumerate(zip((0, 1, 2, 2, 2, 3, 4, 5), paths, strict=True)):
+        kernels = enumerate(cells[number].kernels)
+        names = tuple((f"/{path}/{k.op}_{n} <&>",) for n, k in kernels)
+        places.append(CellPosition(number, (i - 1,), path, names))
     roofs = Roofs("a device", 2e11, 2.5e10, None, "its data sheet")
     rows = list(residual().cells)
     rows[4] = cell(5, ("GlobalAveragePool", "Gemm+Softmax"), 240.0, share=0.03)
     rows[5] = cell(6, ("Flatten",), 0.2, share=0.000025)
-    return dataclasses.replace(
-        residual(), cells=tuple(rows), structure=Structure(cells, places, roofs), warnings=(),
-        removed=("Dropout_7", *(f"Constant_{i}" for i in range(40))), constants=40,
-    )  # fmt: skip
+    removed = ("Dropout_7", *(f"Constant_{i}" for i in range(40)))
+    structure = Structure(cells, tuple(places), roofs)
+    return of(tuple(rows), structure=structure, removed=removed, constants=40)

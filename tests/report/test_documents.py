@@ -105,10 +105,12 @@ def luminance(colour: str) -> float:
         ("ink", "paper card warn-paper bad-paper cool warm hot compute memory launch none"),
         ("soft", "paper card"),
         ("on-cell", "measured measured-2 predicted predicted-2"),
-        ("measured", "paper card"), ("predicted", "paper card"), ("unsupported", "paper bad-paper"),
+        ("measured", "paper card"),
+        ("predicted", "paper card"),
+        ("unsupported", "paper bad-paper"),
         ("accent", "paper"),
     ],
-)  # fmt: skip
+)
 def test_words_can_be_read_in_both_colour_schemes_and_on_paper(ink: str, papers: str) -> None:
     schemes = re.findall(r":root \{(.*?)\}", asset("page.css").template, flags=re.DOTALL)
     assert len(schemes) == 3
@@ -173,8 +175,12 @@ COMMAND = "hybridlat plan a.onnx --target l4/tensorrt/fp16 -o plan"
 
 def test_a_rough_answer_has_one_box_with_what_to_do_and_intervals_as_ranges() -> None:
     """A guess for a GPU: lopsided, every cell alike, with remarks of each kind."""
-    cells = [replace(c, interval_us=(0.53 * us, 1.87 * us)) for c in residual().cells
-             if (us := c.latency_us)]  # fmt: skip
+    cells = [
+        replace(
+            cell, interval_us=(0.53 * (cell.latency_us or 0.0), 1.87 * (cell.latency_us or 0.0))
+        )
+        for cell in residual().cells
+    ]
     warnings = (
         EstimateWarning("file", "No fusion rule covers MaxPool."),
         EstimateWarning("batch-outside", "Batch 1 is outside what is known.", COMMAND),
@@ -305,8 +311,8 @@ EVIL = "=\x1b[2J\x1b]0;owned\x07|<img src=x>\n\x9b\u202e\udcff.onnx"
 
 def test_names_steer_no_terminal_table_or_page() -> None:
     cells = [replace(cell, nodes=(EVIL,)) for cell in described().cells]
-    odd = replace(described(), network=EVIL, cells=tuple(cells), removed=(EVIL,),
-                              warnings=(EstimateWarning("file", EVIL),))  # fmt: skip
+    odd = replace(described(), network=EVIL, cells=tuple(cells), removed=(EVIL,))
+    odd = replace(odd, warnings=(EstimateWarning("file", EVIL),))
     table = PredictionTable([EVIL], [None], ["a/b/fp32"], {(0, 0, 0): odd})
     comparison = Comparison((odd, residual()))
     shown = printed(lambda console: print_estimate(console, odd, every_cell=True))

@@ -60,12 +60,10 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Open]:
         path = tmp_path / "page.html"
         path.write_text(page(estimates), encoding="utf-8")
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia",
-                                {"media": media, "features": [scheme]})  # fmt: skip
-        browser.execute_cdp_cmd(
-            "Emulation.setDeviceMetricsOverride",
-            {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False},
-        )
+        look = {"media": media, "features": [scheme]}
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", look)
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         browser.get(path.as_uri())
         assert within(20, lambda: bool(browser.execute_script(DRAWN)))
         return browser
@@ -97,9 +95,8 @@ def test_a_click_opens_a_cell_to_its_kernels_and_node_names(opened: Open) -> Non
     assert len(places) == 8 and not every(driver, "g.kernel")
     places[5].click()
     assert one(driver, "[data-place='5']").get_attribute("aria-expanded") == "true"
-    assert [k.text for k in every(driver, "g.kernel text.op")] == [
-        "Conv", "Conv+Relu", "Conv+Add+Relu",
-    ]  # fmt: skip
+    kernels = [kernel.text for kernel in every(driver, "g.kernel text.op")]
+    assert kernels == ["Conv", "Conv+Relu", "Conv+Add+Relu"]
     beside = one(driver, "aside").text
     for words in ("layer2.0", "64→128, 3×3/2, 28×28", "/layer2.0/Conv_0 <&>", "compute"):
         assert words in beside, words
@@ -235,17 +232,14 @@ def test_several_batches_are_a_curve_and_several_networks_are_compared(opened: O
     assert len(every(driver, ".comparison .bar")) == 2 and not every(driver, "[data-curve]")
 
 
-def test_many_networks_are_drawn_without_scrolling(opened: Open) -> None:
-    driver = opened(*(dataclasses.replace(described(), network=f"{i}.onnx") for i in range(6)))
-    last = "section[data-network='5'] g.place"
-    assert within(10, lambda: len(every(driver, last)) == 8)
-
-
-def test_an_interval_without_an_upper_end_is_drawn_to_the_edge(opened: Open) -> None:
+def test_many_networks_and_intervals_without_an_upper_end_are_drawn(opened: Open) -> None:
     first = dataclasses.replace(described(), interval_us=(7e3, math.inf))
-    driver = opened(first, dataclasses.replace(first, batch=2), untrusted())
+    others = [dataclasses.replace(first, batch=2), untrusted()]
+    driver = opened(first, *others, *(dataclasses.replace(first, network=n) for n in "abc"))
     for path in every(driver, ".comparison .whisker, [data-curve] .band"):
         assert not re.search("NaN|Infinity", path.get_attribute("d"))
+    last = "section[data-network='5'] g.place"  # without scrolling
+    assert within(10, lambda: len(every(driver, last)) == 8)
 
 
 def test_a_detector_prints_on_three_pages(opened: Open) -> None:
