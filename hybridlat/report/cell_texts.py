@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from hybridlat.report.units import RESOLUTION_US, plus_minus_text, reach_text
@@ -60,6 +60,14 @@ def where_text(paths: Sequence[str], width: int = 1000) -> str:
     known = list(dict.fromkeys(path for path in paths if path))
     text = _one_number_apart(known) or first_and_more(known)
     return text if len(text) <= width else f"…{text[len(text) - max(width - 1, 0) :]}"[:width]
+
+
+def names_text(names: Iterable[str]) -> str:
+    """All names, those that are alike but for one number as a range: ``Constant_0–39``."""
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        alike.setdefault(_DIGITS.sub("#", name), []).append(name)
+    return ", ".join(_one_number_apart(each) or ", ".join(each) for each in alike.values())
 
 
 def _one_number_apart(paths: Sequence[str]) -> str:

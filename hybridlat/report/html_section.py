@@ -7,7 +7,7 @@ from pathlib import Path
 from string import Template
 
 from hybridlat.report import units, verdicts
-from hybridlat.report.cell_texts import Row, chain, rows_of, where_text
+from hybridlat.report.cell_texts import Row, chain, names_text, rows_of, where_text
 from hybridlat.report.table import Html, Table, escape, titled
 from hybridlat.schema.estimate import Estimate
 
@@ -156,7 +156,7 @@ def _opened(row: Row) -> str:
 def _removed(estimate: Estimate) -> str:
     if not estimate.removed:
         return ""
-    names = escape(", ".join(estimate.removed))
+    names = escape(names_text(estimate.removed))
     return (
         f'<details class="removed"><summary>Not run: {verdicts.not_run_text(estimate)}</summary>'
         f"<p>{names}</p></details>"

@@ -9,7 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from hybridlat.report import units, verdicts
-from hybridlat.report.cell_texts import Row, rows_of
+from hybridlat.report.cell_texts import Row, names_text, rows_of
 from hybridlat.report.table import GAP, STYLES, Cell, Column, Table
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.shown import visible
@@ -95,7 +95,7 @@ def notes(estimate: Estimate, *, everything: bool = False) -> list[Text]:
         lines.append(Text(f"To check it, compare {estimate.check_field} of", STYLES["hint"]))
         lines.append(Text(f"  {visible(estimate.check)}", STYLES["command"]))
     if everything and estimate.removed:
-        lines.append(Text(visible(f"Not run: {', '.join(estimate.removed)}"), "dim"))
+        lines.append(Text(visible(f"Not run: {names_text(estimate.removed)}"), "dim"))
     return lines
 
 

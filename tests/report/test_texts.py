@@ -96,6 +96,18 @@ def test_where_is_the_path_that_the_uses_share(paths: list[str], width: int, tex
     assert cell_texts.where_text(paths, width) == text
 
 
+def test_names_that_differ_by_a_number_are_a_range() -> None:
+    names = [
+        *(f"Constant_{i}" for i in range(40)),
+        "/a/Concat_2",
+        "b",
+        "Constant_50",
+        "c1_2",
+        "c2_1",
+    ]
+    assert cell_texts.names_text(names) == "Constant_0–39,50, /a/Concat_2, b, c1_2, c2_1"
+
+
 @given(st.lists(st.text("ab.12", max_size=8), max_size=6), st.integers(1, 40))
 def test_where_fits_its_width(paths: list[str], width: int) -> None:
     assert len(cell_texts.where_text(paths, width)) <= width
