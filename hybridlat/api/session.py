@@ -88,8 +88,9 @@ class Session:
     def may_measure(self) -> bool:
         """Whether the gate may measure; not unless it must where no store would keep it."""
         measure = self.options.measure
-        wanted = measure == "always" or (measure == "auto" and not self.store.is_read_only)
-        return self.backend is not None and wanted
+        if self.backend is None:
+            return False
+        return measure == "always" or (measure == "auto" and not self.store.is_read_only)
 
     @property
     def why_not(self) -> str:
@@ -136,7 +137,7 @@ class Session:
                     "is not predicted so: measure the network there (`hybridlat measure`), or keep "
                     "its latency (`hybridlat import`)"
                 )
-        given: dict[str, MeasuredNetwork] = {}
+        networks: dict[str, MeasuredNetwork] = {}
         before, far = TargetData(self.target, self.store), list[str]()
         for key, latency_us in known.items():
             us = float(latency_us) if isinstance(latency_us, Real) else math.nan
@@ -152,12 +153,12 @@ class Session:
             if notes := precision_notes(self.target, precision, precision):
                 raise InputError(f"{path} is not known at {self.target.precision}: {notes[0]}")
             one = self.measured_network(opened, us)
-            if given.setdefault(one.signature, one).latency_us != us:
+            if networks.setdefault(one.signature, one).latency_us != us:
                 raise InputError(f"{key} is given a second latency, {us:g} µs: give one")
             with self.device_sheet():
                 text = surprise(before, one, opened.batch or 1)
             far += [f"the latency given for {key} is far off: {text}"] if text else []
-        self.data.given, self.surprising = given, far
+        self.data.given, self.surprising = networks, far
 
     @property
     def law(self) -> Family | None:

@@ -42,7 +42,7 @@ def space_of(sessions: Sessions, blocks: Mapping[str, Blocks], query: Query) -> 
     _check_mapping("a space is a mapping from positions to the blocks of each", blocks)
     if not blocks:
         raise InputError("a space has no positions: give the blocks of at least one")
-    choices = {position: _read(position, given, query) for position, given in blocks.items()}
+    choices = {position: _read(position, named, query) for position, named in blocks.items()}
     examples = _examples(sessions, choices)
     by_target = {(one := sessions.of(example.opened.file)).target: one for example in examples}
     if len(by_target) > 1:
@@ -106,9 +106,9 @@ def _examples(sessions: Sessions, choices: _Choices) -> list[_Example]:
     return examples
 
 
-def _check_mapping(sentence: str, given: object) -> None:
-    if not isinstance(given, Mapping):
-        raise InputError(f"{sentence}, not {type(given).__name__}")
+def _check_mapping(sentence: str, value: object) -> None:
+    if not isinstance(value, Mapping):
+        raise InputError(f"{sentence}, not {type(value).__name__}")
 
 
 def _read(position: str, blocks: Blocks, query: Query) -> dict[str, Network | None]:

@@ -44,10 +44,10 @@ def lower(
     hybridlat lower a.onnx --target l4/tensorrt/fp16
     hybridlat lower a.onnx --target mine/tensorrt/fp16 --device-sheet mine.toml --json
     """
-    wanted = asked_target(target)
+    named = asked_target(target)
     read = read_network(network, batch, shapes)
-    lowered = registry.lower(read, wanted)
-    differing = _differing(read, lowered, wanted)
+    lowered = registry.lower(read, named)
+    differing = _differing(read, lowered, named)
     names = [node.name for node in read.nodes]
     kernels: list[dict[str, Any]] = []
     for number, positions in enumerate(cut_positions(lowered.network)):

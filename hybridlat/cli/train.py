@@ -76,8 +76,8 @@ def train(
     """
     if is_pulled:
         with Store(store) as records:
-            wanted = asked_target(target, records)
-        pulled = pull(wanted, out, store=store)
+            named = asked_target(target, records)
+        pulled = pull(named, out, store=store)
         if as_json:
             print_json({"format": 1, **pulled})
         else:
@@ -85,13 +85,13 @@ def train(
         return
     chosen = TrainingOptions(out, seed=seed, track=not no_track)
     with Store(store) as records:
-        wanted = known_target(target, records)
+        named = known_target(target, records)
     try:
         with options.at_once(jobs):
-            trained = train_target(wanted, chosen, store=store, on_message=on_message(as_json))
+            trained = train_target(named, chosen, store=store, on_message=on_message(as_json))
     except NothingToTrain as why:
         if as_json:
-            print_json({"format": 1, "target": str(wanted), "accepted": False, "reason": str(why)})
+            print_json({"format": 1, "target": str(named), "accepted": False, "reason": str(why)})
         else:
             console().print(str(why))
         return

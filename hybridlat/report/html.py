@@ -154,7 +154,7 @@ def _drawn(estimates: Sequence[Estimate], positions: Sequence[int], curve: Curve
 def _script_json(value: Any) -> str:
     """JSON that may stand in a script element: nothing in it can end the element."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _STEERING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def _network(estimate: Estimate) -> dict[str, Any]:
