@@ -14,7 +14,7 @@ import click
 from hybridlat.cli import options
 from hybridlat.cli.options import Documents
 from hybridlat.cli.output import aside, console, on_message, print_json
-from hybridlat.cli.param_types import SHARE, whole
+from hybridlat.cli.param_types import SHARE
 from hybridlat.errors import MissingExtra
 from hybridlat.evaluation import evaluate as evaluation
 from hybridlat.evaluation import leaderboard, tracking
@@ -24,26 +24,17 @@ from hybridlat.store import default_url
 _LISTENING = re.compile(r"UVICORN_|MLFLOW_(HOST|STATIC_PREFIX|SERVER_\w+|\w+_OPTS)$")
 """Variables by which the environment would have MLflow's server listen elsewhere, or to others."""
 _TARGETS = "Evaluate this target; may be repeated. Every target with records unless given."
-_BASELINES = "Evaluate this baseline too; may be repeated. All unless given; `no` for none."
-_DRAWS = "Draw the folds of GPU families N times: figures are the mean, ± their standard deviation."
+_TOLERANCE = "Tolerance that the gate works towards; may be repeated."
 
 
 @click.command()
 @options.target_option(_TARGETS, "targets", multiple=True)
 @options.nets("Evaluate only the networks named as the ONNX files of DIR.")
-@click.option(
-    "--tolerance",
-    "tolerances",
-    type=SHARE,
-    multiple=True,
-    default=("5%",),
-    metavar="SHARE",
-    show_default=True,
-    help="Tolerance that the gate works towards; may be repeated.",
-)
-@click.option("--baseline", "baselines", multiple=True, metavar="NAME", help=_BASELINES)
+@click.option("--tolerance", "tolerances", type=SHARE, multiple=True, default=["5%"],
+              metavar="SHARE", show_default=True, help=_TOLERANCE)  # fmt: skip
+@options.shared("--baseline", "baselines", multiple=True)
 @click.option("--all", "everything", is_flag=True, help="Show every regime, method and figure.")
-@click.option("--draws", type=whole(1), metavar="N", default=1, show_default=True, help=_DRAWS)
+@options.shared("--draws", default=1, show_default=True)
 @options.as_markdown
 @options.device
 @options.store

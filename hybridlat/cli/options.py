@@ -14,8 +14,10 @@ import click
 from hybridlat.cli.param_types import (
     BATCHES,
     BUDGET,
+    CURVE,
     DURATION,
     KNOWN,
+    MEASURED,
     SHAPE,
     SHARE,
     OutputFile,
@@ -163,7 +165,8 @@ _DEFAULT = (
     "them. This machine's CPU under ONNX Runtime unless given."
 )
 _BATCH = "Size of a free batch dimension (1 unless given)."
-_SHARED: Mapping[str, tuple[str, click.ParamType[Any] | None, str | None, str]] = {
+_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+_ROWS: Mapping[str, tuple[str, click.ParamType[Any] | None, str | None, str]] = {
     "--store": (WHERE, None, "URL", "Where measurements are kept: a file or a PostgreSQL URL; "
                 "HYBRIDLAT_STORE unless given, else a file in the user's data folder."),
     "--threads": (WHERE, whole(1, 1024), "N", "Threads that the engine computes with (1 unless "
@@ -191,17 +194,33 @@ _SHARED: Mapping[str, tuple[str, click.ParamType[Any] | None, str | None, str]] 
                 "batch N), to correct a prediction for a GPU; may be repeated."),
     "--max-latency": (SURE, BUDGET, "8ms|30fps", "The budget of one batch: its time, or images a "
                       "second (batch over latency). Exit code 1 if not kept, 3 if that is open."),
+    "--fps": (SURE, click.FloatRange(0, min_open=True), "N", "The budget in images a second (batch "
+              "over latency)."),
+    "--measured": (INPUT, MEASURED, "10ms|FILE.log", "The latency that was measured, of one batch, "
+                   "or trtexec's log."),
+    "--layers": (INPUT, click.Path(), "FILE.json", "What trtexec --exportProfile wrote: its layers "
+                 "beside our cells."),
+    "--size": (INPUT, CURVE, "320:640:64", "Longer sides of the input images, with steps, or a "
+               "list as in 320,416."),
+    "--width": (INPUT, CURVE, "0.25:1:0.125", "Factors of all channels. Those that depend on each "
+                "other are scaled together and rounded to multiples of 8; inputs and outputs keep "
+                "theirs."),
+    "--baseline": (OTHER, None, "NAME", "Evaluate this baseline too; may be repeated. All unless "
+                   "given; `no` for none."),
+    "--draws": (OTHER, whole(1), "N", "Draw the folds of GPU families N times: figures are the "
+                "mean, ± their standard deviation."),
     "--no-track": (OTHER, None, None, "Do not record this in MLflow."),
     "--out": (OTHER, click.Path(path_type=Path), "DIR", "Folder that models are written to; the "
               "user's own unless given."),
     "--seed": (OTHER, whole(0), "N", "Seed of all that is random: the same records and seed give "
                "the same result."),
 }  # fmt: skip
-"""Of each shared option its group, type, metavar and help."""
+"""Of options their group, type, metavar and help."""
 
 
-def _shared(name: str, *names: str, **more: Any) -> Callable[[F], F]:
-    group, kind, metavar, words = _SHARED[name]
+def shared(name: str, *names: str, **more: Any) -> Callable[[F], F]:
+    """The option of a row, with its other names and what is particular to a command."""
+    group, kind, metavar, words = _ROWS[name]
     return option(name, *names, group=group, type=kind, metavar=metavar, help=words, **more)
 
 
@@ -210,9 +229,9 @@ networks = click.argument(
     "networks", nargs=-1, required=True, metavar="NET.onnx...", type=click.Path()
 )
 target = target_option(_DEFAULT)
-store, threads = _shared("--store"), _shared("--threads")
-as_json = _shared("--json", "as_json", is_flag=True)
-as_page, as_markdown, as_csv = _shared("--html"), _shared("--markdown"), _shared("--csv")
+store, threads = shared("--store"), shared("--threads")
+as_json = shared("--json", "as_json", is_flag=True)
+as_page, as_markdown, as_csv = shared("--html"), shared("--markdown"), shared("--csv")
 _CELLS = "Show every cell, the memory, how to check it, and every operator that is not run."
 every_cell = option("--all", "every_cell", group=OUTPUT, is_flag=True, help=_CELLS)
 every_row = option("--all", "every_row", group=OUTPUT, is_flag=True, help="Show every row.")
@@ -228,31 +247,30 @@ far = _all_of(
 )  # fmt: skip
 targets = target_option(f"{_DEFAULT} Several give a table.", "targets", multiple=True)
 what = _all_of(
-    _shared("--cells", "what", flag_value="cells"),
-    _shared("--network", "what", flag_value="network"),
-    _shared("--remeasure", is_flag=True),
+    shared("--cells", "what", flag_value="cells"),
+    shared("--network", "what", flag_value="network"),
+    shared("--remeasure", is_flag=True),
 )
 
 
 def nets(words: str) -> Callable[[F], F]:
     """``--nets``, with these words of help."""
-    folder = click.Path(exists=True, file_okay=False, path_type=Path)
-    return option("--nets", type=folder, metavar="DIR", help=words)
+    return option("--nets", type=_FOLDER, metavar="DIR", help=words)
 
 
 where = _all_of(target, device, threads, store)
 anywhere = _all_of(targets, device, threads, store)
 _CURVE = f"{_BATCH} Several, as in 1,2,4,8, give latency and throughput of each."
-batch = _shared("--batch")
+batch = shared("--batch")
 batches = option("--batch", "batches", group=INPUT, type=BATCHES, metavar="N[,N...]", help=_CURVE)
-shape = _shared("--shape", "shapes", multiple=True, callback=_by_name)
+shape = shared("--shape", "shapes", multiple=True, callback=_by_name)
 sizes = _all_of(batch, shape)
-jobs = _shared("--jobs", default=1, show_default=True)
-confidence = _shared("--confidence", default="90%", show_default=True)
-measuring = _shared("--measure", default="auto", show_default=True)
-trust = _all_of(_shared("--tolerance"), confidence, measuring)
-known = _shared("--known", "latencies", multiple=True, callback=_by_name)
-max_latency = _shared("--max-latency", "budget")
-untracked = _shared("--no-track", is_flag=True)
-models_folder = _shared("--out")
-seed = _shared("--seed", default=0, show_default=True)
+jobs = shared("--jobs", default=1, show_default=True)
+confidence = shared("--confidence", default="90%", show_default=True)
+measuring = shared("--measure", default="auto", show_default=True)
+trust = _all_of(shared("--tolerance"), confidence, measuring)
+known = shared("--known", "latencies", multiple=True, callback=_by_name)
+max_latency = shared("--max-latency", "budget")
+untracked = shared("--no-track", is_flag=True)
+models_folder = shared("--out")
+seed = shared("--seed", default=0, show_default=True)

@@ -153,28 +153,17 @@ def _curve(text: str) -> tuple[float, ...]:
     return tuple(round(first + i * step, 9) for i in range(count))
 
 
-MOMENT = Value("time", _moment)
-"""``2026-11-21`` or ``2026-11-21T14:30``, in UTC unless it names another zone."""
-SHARE = Value("share", _share)
-"""``5%`` or ``0.05``: above 0 and below 100 %; a plain 5 lacks its sign."""
-DURATION = Value("duration", _duration)
-"""``90s``, ``10m``, ``1h30m``, in seconds."""
-SECONDS = Value("duration", lambda text: _duration(text, plain=True))
-"""The same, and a plain number for seconds, 0 included."""
-LATENCY = Value("latency", _latency)
-"""``8ms``, ``800us``, ``0.01s``, in microseconds."""
-MEASURED = Value("latency", _measured)
-"""``8ms``, or the name of a file that is there."""
-BUDGET = Value("budget", _budget)
-"""``8ms`` or ``30fps``, as an argument of ``Estimate.against`` and its value."""
-KNOWN = Value("network=latency", _known)
-"""``net.onnx=1.21ms``, or ``net.onnx@8=4.1ms`` at batch 8: the path and the microseconds."""
-SHAPE = Value("name:shape", _shape)
-"""``input:1x3x224x224``."""
-CURVE = Value("range", _curve)
-"""``320:640:64``, both ends included, or ``320,416,640``."""
-BATCHES = Value("batches", _batches)
-"""``8``, or ``1,2,4,8``: each once, in the order that they are given."""
+MOMENT = Value("time", _moment)  # 2026-11-21 or 2026-11-21T14:30, in UTC unless it names a zone
+SHARE = Value("share", _share)  # 5% or 0.05; a plain 5 lacks its sign
+DURATION = Value("duration", _duration)  # 90s, 10m, 1h30m, in seconds
+SECONDS = Value("duration", lambda text: _duration(text, plain=True))  # or a plain number
+LATENCY = Value("latency", _latency)  # 8ms, 800us, 0.01s, in microseconds
+MEASURED = Value("latency", _measured)  # the same, or the name of a file that is there
+BUDGET = Value("budget", _budget)  # 8ms or 30fps: an argument of Estimate.against and its value
+KNOWN = Value("network=latency", _known)  # net.onnx@8=4.1ms: the path and the microseconds
+SHAPE = Value("name:shape", _shape)  # input:1x3x224x224
+CURVE = Value("range", _curve)  # 320:640:64, both ends included, or 320,416,640
+BATCHES = Value("batches", _batches)  # 8, or 1,2,4,8: each once, in their order
 
 
 class OutputFile(click.Path):

@@ -9,9 +9,9 @@ import click
 
 import hybridlat
 from hybridlat.cli import options
-from hybridlat.cli.options import INPUT, SURE, WHERE, Documents, Grouped, option
+from hybridlat.cli.options import INPUT, WHERE, Documents, Grouped, option, shared
 from hybridlat.cli.output import ProgressShown, aside, console, print_json, write_page
-from hybridlat.cli.param_types import CURVE, MEASURED
+from hybridlat.cli.param_types import CURVE
 from hybridlat.cli.predict import OVER, UNTRUSTED, opened
 from hybridlat.report.explain import layers_of
 from hybridlat.report.html import Curve
@@ -19,6 +19,7 @@ from hybridlat.report.prediction_table import choice_table, csv_of, record_of
 from hybridlat.report.units import latency_text
 from hybridlat.schema.target import PRECISIONS
 
+_BATCH = "Batch sizes; beside --size or --width the one of all."
 _ROWS, _WIDE = 20, 150  # rows without --all, and characters that have room for all columns
 _NOT_LISTED = ("cells", "removed", "warnings", "remarks")  # in the JSON of hundreds of targets
 
@@ -29,13 +30,7 @@ _NOT_LISTED = ("cells", "removed", "warnings", "remarks")  # in the JSON of hund
 @option("--precision", group=WHERE, type=click.Choice(PRECISIONS), help="Only this precision.")
 @options.store
 @options.sizes
-@option(
-    "--fps",
-    group=SURE,
-    type=click.FloatRange(0, min_open=True),
-    metavar="N",
-    help="The budget in images a second (batch over latency).",
-)
+@shared("--fps")
 @options.max_latency
 @options.confidence
 @options.as_json
@@ -99,21 +94,8 @@ def recommend(
 @click.command(cls=Grouped)
 @options.network
 @options.where
-@option(
-    "--measured",
-    group=INPUT,
-    type=MEASURED,
-    required=True,
-    metavar="10ms|FILE.log",
-    help="The latency that was measured, of one batch, or trtexec's log.",
-)
-@option(
-    "--layers",
-    group=INPUT,
-    type=click.Path(),
-    metavar="FILE.json",
-    help="What trtexec --exportProfile wrote: its layers beside our cells.",
-)
+@shared("--measured", required=True)
+@shared("--layers")
 @options.known
 @options.sizes
 @options.as_json
@@ -160,28 +142,9 @@ def explain(
 @click.command(cls=Grouped)
 @options.network
 @options.where
-@option(
-    "--size",
-    group=INPUT,
-    type=CURVE,
-    metavar="320:640:64",
-    help="Longer sides of the input images, with steps, or a list as in 320,416.",
-)
-@option(
-    "--width",
-    group=INPUT,
-    type=CURVE,
-    metavar="0.25:1:0.125",
-    help="Factors of all channels. Those that depend on each other are scaled together and "
-    "rounded to multiples of 8; inputs and outputs keep theirs.",
-)
-@option(
-    "--batch",
-    group=INPUT,
-    type=CURVE,
-    metavar="1,2,4",
-    help="Batch sizes; beside --size or --width the one of all.",
-)
+@shared("--size")
+@shared("--width")
+@option("--batch", group=INPUT, type=CURVE, metavar="1,2,4", help=_BATCH)
 @options.shape
 @options.trust
 @options.as_json

@@ -18,6 +18,8 @@ from hybridlat.report.table import Column, Table
 from hybridlat.report.units import NOTHING, count_text, plus_minus_text
 
 _WIDTH = "typical interval"
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+_OUTPUT = "Folder to write the ONNX files to; their names are listed without."
 _ALL = "Also list the GPUs that are predicted by data sheet alone."
 
 
@@ -110,13 +112,7 @@ def _interval_text(info: target_list.TargetInfo) -> str:
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="Folder to write the ONNX files to; their names are listed without.",
-)
+@click.option("-o", "--output", type=_FOLDER, metavar="DIR", help=_OUTPUT)
 def examples(names: Sequence[str], output: Path | None) -> None:
     """List the shipped networks, or write them as ONNX files: architectures, without weights.
 
