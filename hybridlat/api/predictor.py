@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from hybridlat.api.options import MeasureMode, NetworkOptions, Options, sheet_of
-from hybridlat.api.session import Answer, Session, Sessions, answer_of
+from hybridlat.api.session import Session, Sessions, answer_of, raising
 from hybridlat.api.sources import Item, Query, check_many, checked_shapes, items_of, one_batch
 from hybridlat.engines.registry import resolve
-from hybridlat.errors import HybridlatError, InputError, TargetError
+from hybridlat.errors import InputError, TargetError
 from hybridlat.estimate.lookup.asked_target import (
     asked_target,
     is_gpu,
@@ -172,7 +172,7 @@ class Predictor(AbstractContextManager["Predictor"]):
         queries = [Query(one_batch(size), shapes, describe=describe) for size in sizes]
         item = Item(source, name, input)
         answers = (answer_of(self.sessions, item, query, self._recall) for query in queries)
-        estimates = list(_raising(answers))
+        estimates = list(raising(answers))
         return Estimates(estimates) if several else estimates[0]
 
     def predict_many(
@@ -210,7 +210,7 @@ class Predictor(AbstractContextManager["Predictor"]):
             from hybridlat.api.many import answers_by_workers  # loads joblib
 
             answers = answers_by_workers(sessions, items, query, jobs, self._token)
-        return _raising(answers) if errors == "raise" else answers
+        return raising(answers) if errors == "raise" else answers
 
     def space(
         self,
@@ -301,11 +301,3 @@ class Predictor(AbstractContextManager["Predictor"]):
         session = self.sessions.of(opened.file)
         partition = session.partition(opened)
         return session.measuring().report(opened, partition, what, remeasure, started)
-
-
-def _raising(answers: Generator[Answer]) -> Iterator[Estimate]:
-    with closing(answers):  # what is left of it would stop the workers of a later call
-        for answer in answers:
-            if isinstance(answer, HybridlatError):
-                raise answer
-            yield answer

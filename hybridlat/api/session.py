@@ -7,8 +7,8 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from functools import partial
 from numbers import Real
@@ -224,6 +224,15 @@ def answer_of(sessions: Sessions, item: Item, query: Query, recall: Recall | Non
         return replace(twin, network=opened.file.name)
     except HybridlatError as error:
         return error
+
+
+def raising(answers: Generator[Answer]) -> Iterator[Estimate]:
+    """The estimates; the first error among the answers is raised."""
+    with closing(answers):  # what is left of it would stop the workers of a later call
+        for answer in answers:
+            if isinstance(answer, HybridlatError):
+                raise answer
+            yield answer
 
 
 def estimate(

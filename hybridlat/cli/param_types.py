@@ -7,6 +7,7 @@ import math
 import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,10 @@ def _latency(text: str) -> float:
 
 
 def _measured(text: str) -> float | str:
-    return text if Path(text).is_file() else _latency(text)
+    with suppress(OSError):  # of a name that no file can have
+        if Path(text).is_file():
+            return text
+    return _latency(text)
 
 
 def _budget(text: str) -> tuple[str, float]:
@@ -157,7 +161,6 @@ MOMENT = Value("time", _moment)  # 2026-11-21 or 2026-11-21T14:30, in UTC unless
 SHARE = Value("share", _share)  # 5% or 0.05; a plain 5 lacks its sign
 DURATION = Value("duration", _duration)  # 90s, 10m, 1h30m, in seconds
 SECONDS = Value("duration", lambda text: _duration(text, plain=True))  # or a plain number
-LATENCY = Value("latency", _latency)  # 8ms, 800us, 0.01s, in microseconds
 MEASURED = Value("latency", _measured)  # the same, or the name of a file that is there
 BUDGET = Value("budget", _budget)  # 8ms or 30fps: an argument of Estimate.against and its value
 KNOWN = Value("network=latency", _known)  # net.onnx@8=4.1ms: the path and the microseconds

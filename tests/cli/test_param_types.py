@@ -15,7 +15,7 @@ from hybridlat.cli.param_types import (
     BUDGET,
     CURVE,
     DURATION,
-    LATENCY,
+    MEASURED,
     SHAPE,
     SHARE,
     OutputFile,
@@ -26,8 +26,8 @@ from hybridlat.cli.param_types import (
     ("kind", "text", "value"),
     [
         (SHARE, "5%", 0.05), (SHARE, "0.05", 0.05), (SHARE, " 12 % ", 0.12),
-        (LATENCY, "8ms", 8000.0), (LATENCY, " .5 S ", 5e5), (LATENCY, "800us", 800.0),
-        (LATENCY, "800µs", 800.0), (BUDGET, "8ms", ("max_latency_us", 8000.0)),
+        (MEASURED, "8ms", 8000.0), (MEASURED, " .5 S ", 5e5), (MEASURED, "800us", 800.0),
+        (MEASURED, "800µs", 800.0), (BUDGET, "8ms", ("max_latency_us", 8000.0)),
         (BUDGET, "29.97 FPS", ("fps", 29.97)),
         (DURATION, "90s", 90.0), (DURATION, "1h30m 5s", 5405.0), (DURATION, "10min", 600.0),
         (SHAPE, "in:0:1x3x224×224", ("in:0", (1, 3, 224, 224))), (SHAPE, "µ:1,3", ("µ", (1, 3))),
@@ -50,7 +50,7 @@ def test_values_are_read_as_people_write_them(
         (SHARE, "0", "above 0"),
         (SHARE, "100%", "below 100%"),
         (SHARE, "5", "write 5% (or 0.05)"),
-        *((LATENCY, text, "8ms") for text in ("8", "8 parsecs", "0ms", "-3ms", "9" * 400 + "ms")),
+        *((MEASURED, text, "8ms") for text in ("8", "8 parsecs", "0ms", "-3ms", "9" * 400 + "ms")),
         *((BUDGET, text, "30fps") for text in ("30", "0fps", "fps", "30 ips")),
         *((DURATION, text, "90s") for text in ("90", "10m10m", "1w", "0s", "")),
         *((SHAPE, text, "NAME:1x3x224x224") for text in ("1x3x224x224", ":1x3", "in:", "in:1x-3")),
@@ -71,7 +71,7 @@ def test_what_makes_no_sense_is_refused_with_the_way_to_write_it(
 
 @given(st.text(max_size=30))
 def test_any_text_is_read_or_refused_and_nothing_else(text: str) -> None:
-    for kind in (SHARE, DURATION, LATENCY, SHAPE):
+    for kind in (SHARE, DURATION, MEASURED, SHAPE):
         value: object = None
         with contextlib.suppress(click.BadParameter):
             value = kind.convert(text, None, None)
