@@ -5,7 +5,7 @@ from hybridlat.api.functions import measure as measure
 from hybridlat.api.functions import predict as predict
 from hybridlat.api.options import MeasureMode as MeasureMode
 from hybridlat.api.predictor import Predictor as Predictor
-from hybridlat.api.recommend import recommend as recommend
+from hybridlat.api.questions import recommend as recommend
 from hybridlat.api.sources import ManySource as ManySource
 from hybridlat.api.sources import Source as Source
 from hybridlat.errors import HybridlatError as HybridlatError

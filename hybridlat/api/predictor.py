@@ -207,7 +207,7 @@ class Predictor(AbstractContextManager["Predictor"]):
         if jobs == 1 or sessions.first.may_measure or self.store.place.is_in_memory:
             answers = (answer_of(sessions, item, query, self._recall) for item in items)
         else:
-            from hybridlat.api.many import answers_by_workers  # loads joblib
+            from hybridlat.api.parallel import answers_by_workers  # loads joblib
 
             answers = answers_by_workers(sessions, items, query, jobs, self._token)
         return raising(answers) if errors == "raise" else answers
@@ -254,7 +254,7 @@ class Predictor(AbstractContextManager["Predictor"]):
         and outputs keep theirs. Values that the network cannot have are ``refused`` in the result;
         it raises what ``predict`` does where none is left.
         """
-        from hybridlat.api.sweep import sweep_of
+        from hybridlat.api.questions import sweep_of
 
         return sweep_of(self.predict, source, input, over, values, batch=batch, shapes=shapes)
 

@@ -21,8 +21,8 @@ import onnx
 import pytest
 
 from hybridlat import Predictor, onnx_io
-from hybridlat.api import many
-from hybridlat.api.many import LARGEST_WINDOW_BYTES, windows
+from hybridlat.api import parallel as many
+from hybridlat.api.parallel import LARGEST_WINDOW_BYTES, windows
 from hybridlat.api.sources import Item, Query
 from hybridlat.errors import HybridlatError, InputError, MissingExtra, NetworkError
 from hybridlat.onnx_io import to_onnx

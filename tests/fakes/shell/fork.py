@@ -16,7 +16,7 @@ import socket
 import sys
 
 # Nothing that starts threads, as ONNX Runtime and pandas do: they would be lost in the fork.
-LOADED = ("hybridlat.cli.predict", "hybridlat.api.predictor", "hybridlat.api.many", "optuna")
+LOADED = ("hybridlat.cli.predict", "hybridlat.api.predictor", "hybridlat.api.parallel", "optuna")
 
 
 def serve(path: str) -> int:
