@@ -26,7 +26,7 @@ COLUMNS = (
 """Of the CSV: one row for each network, target and batch, empty where there is nothing to say."""
 _COLUMNS = [Column("network"), Column("batch", right=True), Column("target")]
 _COLUMNS += titled("latency", "interval", "throughput", right=True)
-_COLUMNS += [Column("grade", wraps=True), Column("verdict"), Column("memory")]
+_COLUMNS += titled("grade", "verdict", "memory")
 DOUBT = "?"
 _DOUBTFUL = (
     f"{DOUBT} not to be trusted: a cell has no latency, the measurements are doubtful, or the "
