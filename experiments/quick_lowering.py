@@ -27,8 +27,8 @@ sys.path.insert(0, str(ROOT))
 from experiments import nasbench201
 from experiments.block_spaces import SPACES
 from experiments.random_graphs import random_graph
-from hybridlat.engines import onnxruntime as lowering
-from hybridlat.engines.onnxruntime import CHECKED_VERSIONS, agree
+from hybridlat.engines.ort import lowering
+from hybridlat.engines.ort.lowering import CHECKED_VERSIONS, agree
 from hybridlat.errors import HybridlatError
 from hybridlat.onnx_io import OnnxFile, load
 from hybridlat.schema.target import Target

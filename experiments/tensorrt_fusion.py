@@ -34,7 +34,7 @@ sys.path.insert(0, str(ROOT))
 from experiments import tensorrt_engines, tensorrt_networks
 from experiments.tensorrt_networks import ATTENTION, DRAWN, JUDGING, PRECISIONS, SHAPING, UNSEEN
 from experiments.tensorrt_verdicts import Kind, Verdict, verdict
-from hybridlat.engines import tensorrt_rtx
+from hybridlat.engines import rtx_compiler
 from hybridlat.engines.fusion.groups import Groups
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.network import Network
@@ -66,7 +66,7 @@ def recording(name: str, precision: str) -> Path:
 def record(name: str, precision: str) -> None:
     """Ask the compiler and keep its groups."""
     network = network_of(name, precision)
-    groups, by = tensorrt_rtx.groups_of(network)
+    groups, by = rtx_compiler.groups_of(network)
     body = {
         "by": by,
         "nodes": len(network.nodes),
@@ -87,7 +87,7 @@ def judge(name: str, precision: str, truth: Groups | None = None) -> Verdict:
     """Hold the rules against the compiler, or against ``truth`` where that is given."""
     network = network_of(name, precision)
     if truth is None:
-        truth, _ = tensorrt_rtx.groups_of(network)
+        truth, _ = rtx_compiler.groups_of(network)
     part = SHAPING_HALF if name in shaping() else OTHER_HALF
     return verdict(name, precision, part, network, truth)
 
@@ -178,7 +178,7 @@ def main() -> None:
     ]
     if arguments.nets is not None:
         answers = arguments.answers or arguments.nets.with_name("rtx_answers")
-        asks = tensorrt_rtx.installed()
+        asks = rtx_compiler.installed()
         verdicts += tensorrt_networks.verdicts(arguments.nets, answers, frozenset(names), asks)
     if arguments.exports is not None:
         verdicts += tensorrt_networks.drawn(arguments.exports, frozenset(names))

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from experiments.tensorrt_verdicts import Verdict, verdict
-from hybridlat.engines import tensorrt_rtx
-from hybridlat.engines.tensorrt import in_half_precision
-from hybridlat.engines.tensorrt_rtx import EngineLayer, groups_of_layers
+from hybridlat.engines import rtx_compiler
+from hybridlat.engines.rtx_compiler import EngineLayer, groups_of_layers
+from hybridlat.engines.tensorrt.lowering import in_half_precision
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.network import Network
 from hybridlat.onnx_io import read_network
@@ -57,9 +57,9 @@ def answer(path: Path, precision: str, folder: Path) -> dict[str, Any]:
     if not kept.exists():
         body: dict[str, Any]
         try:
-            layers = tensorrt_rtx.engine_layers(read(path, precision))
+            layers = rtx_compiler.engine_layers(read(path, precision))
             told = [[layer.name, layer.kind, list(layer.nodes)] for layer in layers]
-            body = {"by": f"{tensorrt_rtx.ENGINE} {tensorrt_rtx.version()}", "layers": told}
+            body = {"by": f"{rtx_compiler.ENGINE} {rtx_compiler.version()}", "layers": told}
         except MeasurementError as error:
             body = {"error": str(error)}
         folder.mkdir(parents=True, exist_ok=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hybridlat.engines.fusion import rewriter
 from hybridlat.engines.fusion.groups import Groups, differing
+from hybridlat.engines.fusion.rules import apply
 from hybridlat.engines.tensorrt import fusion_rules
 from hybridlat.graph.network import Network
 
@@ -62,7 +62,7 @@ def is_partition(network: Network, groups: Groups) -> bool:
 
 def verdict(name: str, precision: str, part: str, network: Network, truth: Groups) -> Verdict:
     """Hold the rules against the compiler's groups of a network."""
-    groups = rewriter.apply(network, fusion_rules.rules_of(fusion_rules.RTX))
+    groups = apply(network, fusion_rules.rules_of(fusion_rules.RTX))
     if not is_partition(network, groups) or not is_partition(network, truth):
         raise AssertionError(f"{name}: an operator is in no group or in two")
     moved = moved_bytes(network, truth.kernels, truth.removed)

@@ -12,7 +12,7 @@ from rich.text import Text
 from hybridlat.cli import options
 from hybridlat.cli.output import console, print_json
 from hybridlat.engines import registry
-from hybridlat.engines import tensorrt_rtx as compiler
+from hybridlat.engines import rtx_compiler as compiler
 from hybridlat.engines.fusion.groups import Groups
 from hybridlat.engines.fusion.groups import differing as differing_operators
 from hybridlat.errors import MeasurementError

@@ -29,8 +29,8 @@ from dataclasses import replace
 from hybridlat.engines import pytorch_rules as rules
 from hybridlat.engines.fusion.forms import GENERATED, one_form
 from hybridlat.engines.fusion.groups import Groups, lowered_of, traced
-from hybridlat.engines.fusion.rewriter import apply, fuse, in_force, unknown_operators
-from hybridlat.engines.fusion.rewriting import Match, Rewritten, View
+from hybridlat.engines.fusion.patterns import Match, Rewritten, View
+from hybridlat.engines.fusion.rules import apply, fuse, in_force, unknown_operators
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
 from hybridlat.graph.operators import named
 from hybridlat.onnx_io.facts import bias_origin

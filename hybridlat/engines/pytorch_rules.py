@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from hybridlat.engines.fusion import conditions as when
 from hybridlat.engines.fusion.conditions import all_of, any_of
-from hybridlat.engines.fusion.rewriter import FusionState, Rule, eliminate, fuse
+from hybridlat.engines.fusion.rules import FusionState, Rule, eliminate, fuse
 from hybridlat.graph.network import Network, Node
 
 VIEW = "Reshape Transpose Slice Split Expand"

@@ -33,12 +33,11 @@ _log = logging.getLogger(__name__)
 class EngineEntry:
     """An engine: ``lowering`` is a module, ``backend`` ``module:Class``; None where it has none.
 
-    The module offers ``lower(network, target)``, the kernels that the target's engine makes of the
-    network (MissingExtra where the engine has to be asked and is not here, MeasurementError where
-    it refuses the network), and ``identity(target)``, which names all that the answer depends on:
-    the engine's version, or the table of rules. It may have ``lower_quickly``: ``lower`` by rules
-    where they are known to hold. ``keeps_precision``: the engine computes in the precision that a
-    file is written in, whatever is asked, but for those that it computes ``in_fp32``.
+    The module has ``lower(network, target)``, which raises MissingExtra where the engine must be
+    asked and is not installed, and MeasurementError where it refuses the network. It also has
+    ``identity(target)``, which names all that the answer depends on, and may have
+    ``lower_quickly``: ``lower`` by rules where they are known to hold. ``keeps_precision``: the
+    engine computes in the file's precision, but for those that it computes ``in_fp32``.
     ``precisions``: those that its backend measures.
     """
 
@@ -50,18 +49,26 @@ class EngineEntry:
 
 
 _TORCH = EngineEntry(f"{_ROOM}.pytorch")
+_TENSORRT = EngineEntry(
+    f"{_ROOM}.tensorrt.lowering", f"{_ROOM}.tensorrt.session:TensorRtBackend", precisions=PLANNED
+)
 OWN: Mapping[str, EngineEntry] = {
-    "onnxruntime": EngineEntry(f"{_ROOM}.onnxruntime",
-                               f"{_ROOM}.onnxruntime.session:OnnxRuntimeBackend", True),
-    "openvino": EngineEntry(f"{_ROOM}.openvino", f"{_ROOM}.openvino:OpenVinoBackend", True,
-                            ("fp16", "bf16"), ("fp32", "int8")),
-    "tensorrt": EngineEntry(f"{_ROOM}.tensorrt", f"{_ROOM}.tensorrt.session:TensorRtBackend",
-                            precisions=PLANNED),
-    "tensorrt-rtx": EngineEntry(f"{_ROOM}.tensorrt_rtx"),
-    "paddle-tensorrt": EngineEntry(f"{_ROOM}.tensorrt"),
+    "onnxruntime": EngineEntry(
+        f"{_ROOM}.ort.lowering", f"{_ROOM}.ort.session:OnnxRuntimeBackend", keeps_precision=True
+    ),
+    "openvino": EngineEntry(
+        f"{_ROOM}.openvino_cpu",
+        f"{_ROOM}.openvino_cpu:OpenVinoBackend",
+        keeps_precision=True,
+        in_fp32=("fp16", "bf16"),
+        precisions=("fp32", "int8"),
+    ),
+    "tensorrt": _TENSORRT,
+    "tensorrt-rtx": EngineEntry(f"{_ROOM}.rtx_compiler"),
+    "paddle-tensorrt": EngineEntry(_TENSORRT.lowering),
     "torch": _TORCH,
     "torch-compile": _TORCH,
-}  # fmt: skip
+}
 ENGINES = Plugins(_ROOM, dict.fromkeys(OWN, __name__))
 
 
@@ -73,10 +80,7 @@ def entry(engine: str) -> EngineEntry:
 
 
 def at_precision(target: Target, precision: str) -> Target:
-    """The target that a file of ``precision`` is measured under when ``target`` is asked for.
-
-    Another one only where the engine computes in the precision of the file.
-    """
+    """The target under which a file of ``precision`` is measured, where ``target`` was chosen."""
     engine = entry(target.engine)
     own = "fp32" if precision in engine.in_fp32 else precision
     return replace(target, precision=own) if engine.keeps_precision else target
@@ -89,10 +93,9 @@ def board_target(target: Target) -> Target:
 
 
 def same_cell_targets(target: Target) -> tuple[Target, ...]:
-    """The same device and engine at the other precisions, where those share its cells.
+    """The same device and engine at the other precisions, where the cells are the same.
 
-    The types of a cell's tensors are part of its signature: an engine that computes in them runs
-    the cell alike under each of its targets.
+    Types are part of a cell's signature: an engine that computes in them runs it alike under each.
     """
     others = (at_precision(target, precision) for precision in PRECISIONS)
     return tuple(dict.fromkeys(other for other in others if other != target))
@@ -122,34 +125,28 @@ def refuses(target: Target) -> bool:
 def lower(network: Network, target: Target) -> Lowered:
     """The kernels that the target's engine runs for the network of a file.
 
-    The one way from a network to kernels: the target's engine, version, precision and threads
-    decide. Raises TargetError for an engine without fusion rules, MissingExtra and MeasurementError
-    as the engine's own lowering does.
+    The target's engine, version, precision and threads decide. Raises TargetError for an engine
+    without fusion rules, MissingExtra and MeasurementError as the engine's own lowering does.
     """
-    return _with_warnings(network, _lowering(target).lower(network, target))
+    lowered: Lowered = _lowering(target).lower(network, target)
+    return replace(lowered, warnings=(*lowered.warnings, *about(network)))
 
 
 def lower_quickly(network: Network, target: Target) -> Lowered:
     """The answer of :func:`lower`, by rules where they are known to hold for the engine."""
-    lowering = _lowering(target)
-    quick = None if network.left_out else getattr(lowering, "lower_quickly", None)
-    return _with_warnings(network, (quick or lowering.lower)(network, target))
-
-
-def _with_warnings(network: Network, lowered: Lowered) -> Lowered:
+    quick = getattr(_lowering(target), "lower_quickly", None)
+    if quick is None or network.left_out:
+        return lower(network, target)
+    lowered: Lowered = quick(network, target)
     return replace(lowered, warnings=(*lowered.warnings, *about(network)))
 
 
 def about(network: Network) -> tuple[str, ...]:
-    """Warnings about a network whatever the engine; none for most.
-
-    Of operators behind a size that only data tell, of weights that come with each inference, which
-    is hardly ever what was meant, and of a file that was made for another batch.
-    """
+    """Warnings about a network whatever the engine; none for most."""
     warnings = []
     if network.rebound:
-        many = len(network.rebound)
-        sizes = "1 operator was" if many == 1 else f"{many} operators were"
+        count = len(network.rebound)
+        sizes = "1 operator was" if count == 1 else f"{count} operators were"
         warnings.append(
             f"the file was made for another batch: constant sizes of {sizes} changed for this one"
         )
@@ -180,7 +177,7 @@ def lowering_identity(target: Target) -> str:
 
 @cache
 def code_hash() -> str:
-    """Of all that reads and lowers networks, by its source: another release may do so otherwise."""
+    """Hash of the source of all that reads and lowers networks: another release may differ."""
     package = Path(__file__).parents[1]
     files = [f for room in ("graph", "onnx_io", "engines") for f in (package / room).rglob("*.py")]
     return hashlib.sha256(b"".join(map(Path.read_bytes, sorted(files)))).hexdigest()[:16]
@@ -235,11 +232,11 @@ class ResolvedEngine:
 
 
 def resolve(target: str | Target | None, threads: int | None = None) -> ResolvedEngine:
-    """The engine of what a user calls a target (None: this machine's CPU under ONNX Runtime).
+    """The engine of a target (None: this machine's CPU under ONNX Runtime).
 
     This machine's own version and threads stand for those that the target leaves open. Raises
-    TargetError for a target that makes no sense, UnavailableError where not even the default
-    engine starts.
+    TargetError for a target that makes no sense, UnavailableError where the default engine does
+    not start.
     """
     requested = Target.parse(target) if isinstance(target, str) else target
     if requested is not None and threads is not None and requested.threads not in (None, threads):
@@ -268,11 +265,7 @@ def resolve(target: str | Target | None, threads: int | None = None) -> Resolved
 
 
 def precision_notes(requested: Target, precision: str, stated: str) -> list[str]:
-    """What a user should know of a file's precision beside that of the requested target.
-
-    ``precision`` is that of most of the file's convolutions and products, ``stated`` all of it in
-    words.
-    """
+    """Notes on a file's precision beside the target's; ``stated`` is all of it in words."""
     notes = [f"the network computes in {stated}"] if stated != precision else []
     answered = at_precision(requested, precision)
     if answered != requested:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from hybridlat.engines import tensorrt
+from hybridlat.engines.tensorrt import lowering as tensorrt
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.measuring import plans
 from hybridlat.schema.target import Target

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat.engines.tensorrt import in_half_precision
+from hybridlat.engines.tensorrt.lowering import in_half_precision
 from hybridlat.errors import InputError
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.target import Target

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hybridlat.cli.lower import lower
-from hybridlat.engines import tensorrt_rtx
+from hybridlat.engines import rtx_compiler
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.network import Network
 from tests.networks import NETS
@@ -41,7 +41,7 @@ def test_precision_and_version_of_the_target_decide() -> None:
     assert ops(newer).count("Sigmoid+Mul") == ops(older).count("Sigmoid+Mul") + depthwise
 
 
-@pytest.mark.skipif(not tensorrt_rtx.installed(), reason="the extra rtx is not installed")
+@pytest.mark.skipif(not rtx_compiler.installed(), reason="the extra rtx is not installed")
 def test_where_the_rules_and_the_engine_differ_is_marked() -> None:
     result = answer("bvlc_alexnet", "h100/tensorrt/fp32")
     differ = {kernel["op"] for kernel in result["kernels"] if kernel["engine_differs"]}
@@ -59,7 +59,7 @@ def test_an_engine_that_refuses_the_network_leaves_the_rules_unmarked(
     def refuse(network: Network, precision: str) -> None:
         raise MeasurementError("no importer")
 
-    monkeypatch.setattr(tensorrt_rtx, "installed", lambda: True)
-    monkeypatch.setattr(tensorrt_rtx, "groups_of", refuse)
+    monkeypatch.setattr(rtx_compiler, "installed", lambda: True)
+    monkeypatch.setattr(rtx_compiler, "groups_of", refuse)
     result = answer("squeezenet", "h100/tensorrt-8.6/fp16")
     assert {kernel["engine_differs"] for kernel in result["kernels"]} == {None}

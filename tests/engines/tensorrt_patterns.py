@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import onnx.parser
 
-from hybridlat.engines.tensorrt import in_half_precision, lower
 from hybridlat.engines.tensorrt.fusion_rules import RTX
+from hybridlat.engines.tensorrt.lowering import in_half_precision, lower
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target

@@ -26,7 +26,7 @@ MINE = registry.EngineEntry(backend="tests.fakes.fake_backend:FakeBackend")
 def onnxruntime() -> Backend:
     if importlib.util.find_spec("onnxruntime") is None:
         pytest.skip("ONNX Runtime is not installed")
-    from hybridlat.engines.onnxruntime.session import OnnxRuntimeBackend
+    from hybridlat.engines.ort.session import OnnxRuntimeBackend
 
     return OnnxRuntimeBackend(threads=1)
 

@@ -10,8 +10,8 @@ import onnx
 import pytest
 
 from hybridlat.engines import registry
-from hybridlat.engines.onnxruntime import context_of
-from hybridlat.engines.onnxruntime.session import OnnxRuntimeBackend
+from hybridlat.engines.ort.lowering import context_of
+from hybridlat.engines.ort.session import OnnxRuntimeBackend
 from hybridlat.errors import MeasurementError
 from hybridlat.estimate.partition import Partitioner
 from hybridlat.graph.cells import cut, kernels

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from hybridlat.engines.onnxruntime import session
-from hybridlat.engines.onnxruntime.session import OnnxRuntimeBackend, OnnxRuntimeSession
+from hybridlat.engines.ort import session
+from hybridlat.engines.ort.session import OnnxRuntimeBackend, OnnxRuntimeSession
 from hybridlat.errors import MeasurementError
 from tests.networks import classifier
 
 CHILD = """
 import numpy as np
-from hybridlat.engines.onnxruntime.session import OnnxRuntimeBackend
+from hybridlat.engines.ort.session import OnnxRuntimeBackend
 from tests.networks import classifier
 
 def product():

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from hybridlat.engines import openvino, registry
+from hybridlat.engines import openvino_cpu, registry
 from hybridlat.engines.fusion.groups import Groups
 from hybridlat.errors import MissingExtra
 from hybridlat.graph.network import Lowered, Network
@@ -42,10 +42,10 @@ def test_an_operator_without_a_layer_goes_with_its_reader_or_its_maker() -> None
     x = b.relu(b.conv(b.input((1, 4, 8, 8)), 4))
     x = b.flatten(b.global_pool(b.conv(x, 4)))
     network = b.network(x)  # Conv Relu Conv GlobalAveragePool Flatten
-    groups = openvino.groups_of(network, [(1,), (3,)])
+    groups = openvino_cpu.groups_of(network, [(1,), (3,)])
     assert groups == Groups(((0, 1), (2, 3)), (4,))
-    assert openvino.groups_of(network, [(0,), (2,), (3,)]) == Groups(((0,), (1, 2), (3,)), (4,))
-    in_two_layers = openvino.groups_of(network, [(0,), (0, 1), (2,), (3,)])  # the first counts
+    assert openvino_cpu.groups_of(network, [(0,), (2,), (3,)]) == Groups(((0,), (1, 2), (3,)), (4,))
+    in_two_layers = openvino_cpu.groups_of(network, [(0,), (0, 1), (2,), (3,)])  # the first counts
     assert in_two_layers == Groups(((0,), (1,), (2,), (3,)), (4,))
 
 
@@ -53,12 +53,12 @@ def test_without_the_engine_one_sentence_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "openvino", None)
-    openvino.core.cache_clear()
+    openvino_cpu.core.cache_clear()
     with pytest.raises(MissingExtra, match=r"\.\[openvino\]"):
         lower(residual_block())
     with pytest.raises(MissingExtra, match=r"\.\[openvino\]"):
         registry.open_backend("openvino")
-    openvino.core.cache_clear()
+    openvino_cpu.core.cache_clear()
 
 
 @NEEDS_ENGINE

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from experiments import nasbench201
 from experiments.block_spaces import NONE, SPACES, Architecture, BlockSpace
 from experiments.random_graphs import random_graph
-from hybridlat.engines import onnxruntime as lowering
-from hybridlat.engines.onnxruntime import RuleLowering, agree, engine_block, is_checked, predict
+from hybridlat.engines.ort import lowering
+from hybridlat.engines.ort.lowering import RuleLowering, agree, engine_block, is_checked, predict
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.onnx_io import OnnxFile, load, to_onnx

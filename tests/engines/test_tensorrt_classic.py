@@ -2,7 +2,7 @@
 
 import pytest
 
-from hybridlat.engines.tensorrt import identity, lower
+from hybridlat.engines.tensorrt.lowering import identity, lower
 from hybridlat.graph.cells import kernels
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from experiments import nasbench201
-from hybridlat.engines.tensorrt import lower
+from hybridlat.engines.tensorrt.lowering import lower
 from hybridlat.graph.operators import VIEWS
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from experiments import tensorrt_engines
-from hybridlat.engines import registry, tensorrt_rtx
+from hybridlat.engines import registry, rtx_compiler
 from hybridlat.engines.fusion.groups import Groups
-from hybridlat.engines.tensorrt_rtx import EngineLayer, groups_of_layers, parse_layers
+from hybridlat.engines.rtx_compiler import EngineLayer, groups_of_layers, parse_layers
 from hybridlat.errors import MissingExtra
 from hybridlat.schema.target import Target
 from tests.engines.tensorrt_patterns import CONV, PATTERNS, W3, Pattern, network, told
@@ -18,7 +18,7 @@ from tests.experiments.scripts import load
 from tests.networks import Builder, residual_block
 
 NEEDS_COMPILER = pytest.mark.skipif(
-    not tensorrt_rtx.installed(), reason="the extra rtx is not installed"
+    not rtx_compiler.installed(), reason="the extra rtx is not installed"
 )
 
 
@@ -47,8 +47,8 @@ def test_rules_agree_with_the_compiler(precision: str, part: str, goal: float) -
 @pytest.mark.parametrize("name", ["squeezenet", "mobilenetv3_small_100"])
 def test_recordings_are_what_the_compiler_says(name: str, precision: str) -> None:
     network = EXPERIMENT.network_of(name, precision)
-    groups, by = tensorrt_rtx.groups_of(network)
-    if tensorrt_rtx.version() != "1.7.1.116":
+    groups, by = rtx_compiler.groups_of(network)
+    if rtx_compiler.version() != "1.7.1.116":
         pytest.skip(f"recorded with another version than {by}")
     assert groups == EXPERIMENT.recorded(name, precision)
 
@@ -80,7 +80,7 @@ def test_layers_of_a_published_engine_hold_the_operators_that_they_name() -> Non
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.name)
 def test_small_networks_become_the_kernels_that_are_said(pattern: Pattern) -> None:
     net = pattern.network()
-    groups, _ = tensorrt_rtx.groups_of(net)
+    groups, _ = rtx_compiler.groups_of(net)
     assert told(net, groups.kernels) == pattern.expected()
 
 
@@ -89,7 +89,7 @@ def test_without_the_compiler_one_sentence_says_what_to_install(
 ) -> None:
     for module in ("tensorrt_rtx_bindings", "tensorrt_rtx"):
         monkeypatch.setitem(sys.modules, module, None)
-    assert not tensorrt_rtx.installed()
+    assert not rtx_compiler.installed()
     with pytest.raises(MissingExtra, match=r"\.\[rtx\]"):
         registry.lower(residual_block(), Target.parse("rtx-4090/tensorrt-rtx/fp32"))
 

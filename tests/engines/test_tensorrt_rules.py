@@ -2,11 +2,10 @@
 
 import pytest
 
-from hybridlat.engines.fusion import rewriter
 from hybridlat.engines.fusion.groups import Groups
-from hybridlat.engines.fusion.rewriter import eliminate, fuse
-from hybridlat.engines.tensorrt import lower
+from hybridlat.engines.fusion.rules import FusionState, apply, eliminate, fuse
 from hybridlat.engines.tensorrt.fusion_rules import RTX
+from hybridlat.engines.tensorrt.lowering import lower
 from hybridlat.graph.cells import kernels
 from hybridlat.graph.network import Network
 from hybridlat.schema.target import Target
@@ -180,14 +179,14 @@ def test_convolutions_of_one_tensor_with_the_same_windows_run_as_one() -> None:
 def test_a_table_is_read_from_top_to_bottom() -> None:
     net = network("a = Relu(x) c = Neg(a) y = Abs(c)")
     first = (fuse("1", "Relu", "Neg", "", makes="R"), fuse("2", "R", "Abs", ""))
-    assert rewriter.apply(net, first).kernels == ((0, 1, 2),)
-    assert rewriter.apply(net, first[::-1]).kernels == ((0, 1), (2,))
-    assert rewriter.apply(net, (eliminate("3", "Neg", ""),)) == Groups(((0,), (2,)), (1,))
+    assert apply(net, first).kernels == ((0, 1, 2),)
+    assert apply(net, first[::-1]).kernels == ((0, 1), (2,))
+    assert apply(net, (eliminate("3", "Neg", ""),)) == Groups(((0,), (2,)), (1,))
 
 
 def test_joining_never_closes_a_loop() -> None:
     net = network("a = Relu(x) c = Neg(a) d = Abs(c) y = Add(a, d)")
-    kernels = rewriter.apply(net, (fuse("1", "Relu", "Add", ""),)).kernels
+    kernels = apply(net, (fuse("1", "Relu", "Add", ""),)).kernels
     assert kernels == ((0,), (1,), (2,), (3,))
 
 
@@ -195,9 +194,9 @@ def test_a_fan_of_what_is_unlike_itself_is_not_compared_in_pairs() -> None:
     net = network(" ".join(f"a{i} = Relu(x)" for i in range(20)) + " y = Concat<axis=1>(a0, a1)")
     pairs = []
 
-    def unlike(_: rewriter.FusionState, producer: int, consumer: int) -> bool:
+    def unlike(_: FusionState, producer: int, consumer: int) -> bool:
         pairs.append((producer, consumer))
         return False
 
-    rewriter.apply(net, (fuse("1", "Relu", "Relu", "", unlike, match_policy="beside"),))
+    apply(net, (fuse("1", "Relu", "Relu", "", unlike, match_policy="beside"),))
     assert pairs == [(i, i) for i in range(20)]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from experiments.public_data.kernel_tables import kernel_table
 from hybridlat.engines import pytorch, registry
-from hybridlat.engines.fusion.rewriting import rewritten
+from hybridlat.engines.fusion.patterns import rewritten
 from hybridlat.engines.pytorch import as_module, folded_norms
 from hybridlat.engines.pytorch_rules import dense, reshaped
 from hybridlat.graph.cells import cut_positions

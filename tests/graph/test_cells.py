@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridlat.engines.tensorrt import lower
+from hybridlat.engines.tensorrt.lowering import lower
 from hybridlat.graph.cells import MOST_KERNELS, Cell, cut, cut_positions, kernels, run_positions
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import hash_of, sign

@@ -6,7 +6,7 @@ import onnx
 import pytest
 from hypothesis import given
 
-from hybridlat.engines import onnxruntime as engine
+from hybridlat.engines.ort import lowering as engine
 from hybridlat.errors import NetworkError
 from hybridlat.graph.forms import FORMS
 from hybridlat.graph.network import Network

@@ -118,7 +118,7 @@ def test_a_program_without_an_interpreter_says_so(monkeypatch: pytest.MonkeyPatc
     [
         ("__main__:Own", "define it at the top of a module of its own"),
         ("tests.nowhere:Own", "No module named 'tests.nowhere'"),
-        ("hybridlat.engines.onnxruntime.session:OnnxRuntimeBackend", "0 threads"),
+        ("hybridlat.engines.ort.session:OnnxRuntimeBackend", "0 threads"),
     ],
 )
 def test_what_keeps_it_from_starting_is_told(backend: str, words: str) -> None:

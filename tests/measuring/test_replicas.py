@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hybridlat.engines.base import Session
-from hybridlat.engines.onnxruntime.session import OnnxRuntimeBackend
+from hybridlat.engines.ort.session import OnnxRuntimeBackend
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from experiments.public_data.kernel_tables import kernel_rows, unfused
-from hybridlat.engines import registry, tensorrt
+from hybridlat.engines import registry
+from hybridlat.engines.tensorrt import lowering as tensorrt
 from hybridlat.graph.network import Network
 from hybridlat.model.geometry import COLUMN
 from hybridlat.onnx_io import read_network

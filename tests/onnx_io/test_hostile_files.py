@@ -10,8 +10,8 @@ import pytest
 from onnx import helper, parser
 
 from hybridlat import Predictor
-from hybridlat.engines import onnxruntime as engine
 from hybridlat.engines import registry
+from hybridlat.engines.ort import lowering as engine
 from hybridlat.errors import LONGEST_MESSAGE, InputError, NetworkError
 from hybridlat.graph.network import Network, TensorType
 from hybridlat.onnx_io import isolation, read_network

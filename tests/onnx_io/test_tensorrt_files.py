@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from hybridlat.board.plan import make_files
-from hybridlat.engines.tensorrt import in_half_precision
+from hybridlat.engines.tensorrt.lowering import in_half_precision
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.network import Network
 from hybridlat.onnx_io import read_network, tensorrt, to_onnx

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from hybridlat.engines.fusion.rewriting import Match, Parts, Pass, View
+from hybridlat.engines.fusion.patterns import Match, Parts, Pass, View
 from hybridlat.graph.network import Constant, TensorType
 
 _POINTWISE = frozenset({"Mul", "Div", "Add", "Sub", "Pow"})

@@ -1,14 +1,14 @@
 """The conditions that tables of fusion rules share.
 
 Each takes the state of a fusion, the producer and the consumer; see
-:mod:`hybridlat.engines.fusion.rewriter`.
+:mod:`hybridlat.engines.fusion.rules`.
 """
 
 from __future__ import annotations
 
 import math
 
-from hybridlat.engines.fusion.rewriter import Condition, FusionState
+from hybridlat.engines.fusion.rules import Condition, FusionState
 from hybridlat.graph.network import Node
 
 _CAN_WRITE_ANYWHERE = ("Split", "Slice")

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import cast
 
 from hybridlat.engines.fusion.composites import COMPOSITES, attentions
-from hybridlat.engines.fusion.rewriting import Match, Parts, Pass, Rewritten, View, rewritten
+from hybridlat.engines.fusion.patterns import Match, Parts, Pass, Rewritten, View, rewritten
 from hybridlat.graph.network import Constant, Network, TensorType
 
 

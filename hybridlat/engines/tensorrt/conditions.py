@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hybridlat.engines.fusion.conditions import is_half, is_int8, pixels, reads_one
-from hybridlat.engines.fusion.rewriter import FusionState
+from hybridlat.engines.fusion.rules import FusionState
 from hybridlat.graph.network import Node
 from hybridlat.graph.operators import KINDS, kind_of
 

@@ -3,7 +3,7 @@
 ``RTX`` is TensorRT-RTX 1.7, whose compiler tells the layers it makes: the table was shaped on half
 of the project's networks, on two thirds of a larger folder of architectures, and on small made-up
 graphs of common patterns. Tests hold it against that compiler, on networks it was not shaped on
-too. Where the compiler is installed, :mod:`.tensorrt_rtx` asks it instead. ``MYELIN`` is the part
+too. Where the compiler is installed, :mod:`hybridlat.engines.rtx_compiler` asks it instead. ``MYELIN`` is the part
 that classic TensorRT shares from version 10 on, for networks with layer normalisations.
 
 ``CLASSIC`` is TensorRT itself, by NVIDIA's list of fusions and published listings of engines of 7.1
@@ -25,7 +25,7 @@ from dataclasses import replace
 
 from hybridlat.engines.fusion import conditions as when
 from hybridlat.engines.fusion.conditions import all_of, any_of, unless
-from hybridlat.engines.fusion.rewriter import FusionState, Rule, eliminate, fuse
+from hybridlat.engines.fusion.rules import FusionState, Rule, eliminate, fuse
 from hybridlat.engines.tensorrt import conditions as trt
 from hybridlat.graph.network import Network
 from hybridlat.graph.operators import KINDS, kind_of, named

@@ -18,8 +18,9 @@ from hybridlat.board.cuda import find_driver
 from hybridlat.board.journal import board_model
 from hybridlat.board.plan import Plan
 from hybridlat.board.runner import PlanRun, Worker
-from hybridlat.engines import registry, tensorrt
+from hybridlat.engines import registry
 from hybridlat.engines.base import Backend, Method
+from hybridlat.engines.tensorrt.lowering import lower
 from hybridlat.errors import BackendUnavailable, MeasurementError
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.schema.names import device_name
@@ -57,7 +58,7 @@ class TensorRtBackend(Backend):
         self.target = Target(device, f"{hello['engine']}-{hello['version']}", precision)
 
     def lower(self, network: Network) -> Lowered:
-        return tensorrt.lower(network, self.target)
+        return lower(network, self.target)
 
     def run_plan(
         self, folder: Path, progress: Callable[[int, int, str], None] | None = None

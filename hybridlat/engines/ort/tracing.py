@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from hybridlat.engines.onnxruntime.predicted_graph import equal_results
+from hybridlat.engines.ort.predicted_graph import equal_results
 from hybridlat.graph.network import Network, Node
 from hybridlat.graph.operators import is_quantised, named
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import cast
 
-from hybridlat.engines.onnxruntime.predicted_graph import (
+from hybridlat.engines.ort.predicted_graph import (
     BLOCKED_DOMAIN,
     Kernel,
     PredictedGraph,

@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING
 from hybridlat import onnx_io
 from hybridlat.engines.fusion.groups import numbered
 from hybridlat.engines.host import cpu, one_line
-from hybridlat.engines.onnxruntime.rules import lower_by_rules
-from hybridlat.engines.onnxruntime.tracing import trace
+from hybridlat.engines.ort.rules import lower_by_rules
+from hybridlat.engines.ort.tracing import trace
 from hybridlat.errors import BackendUnavailable, MeasurementError, NetworkError
 from hybridlat.graph.builder import CONV_VERSION, NetworkBuilder
 from hybridlat.graph.network import Lowered, Network

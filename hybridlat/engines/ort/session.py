@@ -10,9 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hybridlat import onnx_io
-from hybridlat.engines import onnxruntime as lowering
 from hybridlat.engines.base import Method, Session, build_all
 from hybridlat.engines.host import CpuBackend, CpuSession
+from hybridlat.engines.ort import lowering
 from hybridlat.errors import HybridlatError, MeasurementError
 from hybridlat.graph.network import Lowered, Network
 

@@ -1,0 +1,213 @@
+"""TensorRT's kernels by its table of fusion rules, for a target's version and precision.
+
+Paddle Inference with TensorRT runs the same kernels. Published tables name the version of TensorRT
+where they know it (``paddle-tensorrt-8.0``), else the year of the measurement or of the container.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from hybridlat.engines import device_sheets
+from hybridlat.engines.fusion.forms import BUILT, FORMS, PARTS
+from hybridlat.engines.fusion.groups import lowered_of, traced
+from hybridlat.engines.fusion.patterns import Match, Rewritten, View
+from hybridlat.engines.fusion.rules import apply, in_force, unknown_operators
+from hybridlat.engines.tensorrt.fusion_rules import CLASSIC, RULES, compiled, rules_of
+from hybridlat.errors import NetworkError, TargetError
+from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
+from hybridlat.graph.operators import is_quantised
+from hybridlat.schema.target import Target, version_key
+
+_TENSORRT_OF_PADDLE = {"2020": "6.0", "2021": "8.0", "ngc": "8.0"}
+"""The TensorRT that a version which is no TensorRT's stands for, by the releases of that time."""
+# Inputs that ONNX types as float32 whatever the precision of the data: (operator, positions).
+_ALWAYS_FLOAT32: Mapping[str, tuple[int, ...]] = {"Resize": (1, 2), "Upsample": (1,)}
+_NEWEST = "10"
+"""What a target means that names no version."""
+_HALF = ("fp16", "bf16", "int8")
+_NORMS = frozenset({"LayerNormalization", "RMSNormalization"})  # what a transformer is known by
+_BEFORE_TURING = ("kepler", "maxwell", "pascal", "volta")
+_LARGEST_HALF = 65504.0
+_FOREIGN = (
+    "TensorRT compiles a network with layer normalisations into a ForeignNode or a few: its "
+    "kernels are named nowhere, and stand here as TensorRT-RTX makes them"
+)
+_FLOATS, _CODES = ("float32", "float16", "bfloat16"), (1, 10, 16)  # names of types, and ONNX's
+_QUANTISERS = frozenset({"QuantizeLinear", "DequantizeLinear"})
+_NARROW_FLOATS = ("float8", "float6", "float4")
+_INTEGERS = ("int8", "uint8", "int16", "uint16")
+
+
+def lower(network: Network, target: Target) -> Lowered:
+    """The kernels TensorRT makes of ``network`` at the target's version and precision.
+
+    The kernels keep the file's types, so that a cell is the same cell at every precision; those of
+    a quantised file are the kernels of the network that was quantised.
+    Operators that no rule names stay kernels of their own, and the warnings name them. NetworkError
+    for a file that is quantised to FP8 or FP4.
+    """
+    refuse_narrow_floats(network)
+    is_half, target = _is_half(target), _as_tensorrt(target)
+    written = without_quantisation(network)
+    compiles, region = _compiles(target), frozenset[int]()
+    if target.engine == CLASSIC:
+        written = written.then((*FORMS, *BUILT))
+        compiles = compiles and not _NORMS.isdisjoint(node.op for node in written.network.nodes)
+        if not compiles:
+            written = written.then(PARTS)
+            region = compiled(written.network) if _compiles(target) else region
+    plain = written.network
+    whole = "int8" if target.precision == "int8" else "float16"
+    typed = in_precision(plain, whole if is_half else "float32")
+    rules = rules_of(target.engine, compiles=compiles, region=region)
+    groups = apply(typed, rules, _version(target), drops_dead=True)
+    warnings = _unknown(plain)
+    if compiles and target.engine == CLASSIC:
+        warnings += (_FOREIGN,)
+    lowered = lowered_of(plain, groups, f"rules {target.runtime}", warnings)
+    return traced(lowered, written.origins, network)
+
+
+def identity(target: Target) -> str:
+    """The rules and what they ask of a target."""
+    is_half, target = _is_half(target), _as_tensorrt(target)
+    held = in_force(rules_of(target.engine, compiles=_compiles(target)), _version(target))
+    kernels = ("int8" if target.precision == "int8" else "half") if is_half else "single"
+    return f"rules/{target.engine}/{held}/{kernels}"
+
+
+def _is_half(target: Target) -> bool:
+    """Whether convolutions have the epilogues of half precision: from Turing on.
+
+    Paddle's activations are plug-ins, which are kernels of their own. A device without a sheet is
+    taken for a late one.
+    """
+    if target.precision not in _HALF or target.engine == "paddle-tensorrt":
+        return False
+    with suppress(TargetError):
+        return device_sheets.of_target(target).architecture not in _BEFORE_TURING
+    return True
+
+
+def _version(target: Target) -> str:
+    """The version of classic TensorRT whose rules hold; TensorRT-RTX counts its own from 1.0."""
+    return target.version if target.engine == CLASSIC and version_key(target.version) else _NEWEST
+
+
+def _compiles(target: Target) -> bool:
+    """Whether the engine gives what it can to Myelin: TensorRT-RTX all, classic from 10 on."""
+    return version_key(_version(target)) >= version_key(_NEWEST)
+
+
+def _as_tensorrt(target: Target) -> Target:
+    """The target with TensorRT itself as its runtime."""
+    if target.engine != "paddle-tensorrt":
+        return target
+    version = _TENSORRT_OF_PADDLE.get(target.version, target.version)
+    return replace(target, runtime=f"tensorrt-{version}" if version else "tensorrt")
+
+
+def _unknown(network: Network) -> tuple[str, ...]:
+    """Warnings of operators that no rule names, one for all that TensorRT does not even read."""
+    refused = [node.qualified_op for node in network.nodes if is_quantised(node.op)]
+    warnings = unknown_operators(network, RULES)
+    if not refused:
+        return warnings
+    return (
+        *(w for w in warnings if not any(f" {op} " in w for op in refused)),
+        f"TensorRT reads no {refused[0]}, one of {len(refused)} such operators of this file: write "
+        "it with QuantizeLinear and DequantizeLinear (QDQ) instead; each is taken for a kernel",
+    )
+
+
+def in_half_precision(network: Network) -> Network:
+    """The network with float16 in place of other floats."""
+    return in_precision(network, "float16")
+
+
+def in_precision(network: Network, dtype: str) -> Network:
+    """The network with floats of one type, whatever its file has: engines fuse by it.
+
+    A constant that is out of range becomes the largest number.
+    """
+    code = 1 if dtype == "float32" else 10
+    keep = {
+        name
+        for node in network.nodes
+        for index in _ALWAYS_FLOAT32.get(node.op, ())
+        for name in node.inputs[index : index + 1]
+    }
+
+    def typed(type_: TensorType) -> TensorType:
+        return type_._replace(dtype=dtype) if type_.dtype in _FLOATS else type_
+
+    def typed_constant(constant: Constant) -> Constant:
+        values = constant.values
+        if constant.type.dtype in _FLOATS and dtype == "float16" and values is not None:
+            values = tuple([min(max(v, -_LARGEST_HALF), _LARGEST_HALF) for v in values])
+        return Constant(typed(constant.type), values)
+
+    def typed_cast(node: Node) -> Node:
+        attributes = tuple(
+            (k, code if k == "to" and v in _CODES else v) for k, v in node.attributes
+        )
+        return replace(node, attributes=attributes)
+
+    return replace(
+        network,
+        nodes=tuple(typed_cast(node) if node.op == "Cast" else node for node in network.nodes),
+        types={name: typed(type_) for name, type_ in network.types.items()},
+        constants={
+            name: constant if name in keep else typed_constant(constant)
+            for name, constant in network.constants.items()
+        },
+    )
+
+
+def refuse_narrow_floats(network: Network) -> None:
+    """NetworkError where a file is quantised to FP8 or FP4, which no target's precision is."""
+    quantisers = (node for node in network.nodes if node.op in _QUANTISERS)
+    names = (name for node in quantisers for name in (*node.inputs[:1], *node.outputs[:1]))
+    for dtype in (network.type_of(name).dtype for name in names):
+        if dtype.startswith(_NARROW_FLOATS):
+            raise NetworkError(
+                f"{network.name} is quantised to {dtype}, in which no target of TensorRT is "
+                "predicted: give the network before it was quantised at fp32, bf16 or fp16, or "
+                "one quantised to int8"
+            )
+
+
+def without_quantisation(network: Network) -> Rewritten:
+    """The network as it was before it was quantised.
+
+    Engines take QuantizeLinear and DequantizeLinear for a note of where to compute in whole numbers
+    and run neither between two kernels that do.
+    """
+    whole = Rewritten(network, tuple([(i,) for i in range(len(network.nodes))]))
+    ops = frozenset([node.op for node in network.nodes])
+    return whole if _QUANTISERS.isdisjoint(ops) else whole.then(((ops, _quantisers),))
+
+
+def _quantisers(v: View, places: Sequence[int]) -> Iterator[Match]:
+    """What quantises, dequantises, or arranges a weight that was stored in whole numbers."""
+    stands_for: dict[str, str] = {}
+    real_weights: set[str] = set()
+    for position in places:
+        node = v.nodes[position]
+        source, made = node.inputs[0] if node.inputs else "", [out for out in node.outputs if out]
+        is_quantiser = node.op in _QUANTISERS
+        is_arranged = bool(real_weights.intersection(node.inputs)) and not any(
+            name in v.types and name not in real_weights for name in node.inputs
+        )
+        if is_arranged or (is_quantiser and source in v.network.constants):
+            real_weights.update(made)
+            weights = {out: Constant(v.types[out]) for out in made}
+            yield Match((position,), constants=weights, stands_for={out: out for out in made})
+        elif is_quantiser:
+            real = stands_for.get(source, source)
+            if v.network.type_of(real).dtype not in _INTEGERS:  # else it is whole from outside
+                stands_for[made[0]] = real
+                yield Match((position,), stands_for={made[0]: real})
