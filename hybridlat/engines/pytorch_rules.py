@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from hybridlat.engines.fusion import conditions as when
 from hybridlat.engines.fusion.conditions import all_of, any_of
-from hybridlat.engines.fusion.rules import FusionState, Rule, eliminate, fuse
+from hybridlat.engines.fusion.rules import Eliminate, Fuse, Group, Rule
 from hybridlat.graph.network import Network, Node
 
 VIEW = "Reshape Transpose Slice Split Expand"
@@ -31,56 +31,56 @@ _NORMS = "LayerNormalization InstanceNormalization GroupNormalization RMSNormali
 _WANT_DENSE = frozenset(_CHANNELS_LAST) | set(_NORMS.split())
 
 
-def reciprocal(s: FusionState, producer: int, consumer: int) -> bool:
+def reciprocal(producer: Group, consumer: Group) -> bool:
     """The consuming Div divides one by what the producer makes: one call, ``rsqrt``."""
-    first = s.only(consumer).inputs[0]
-    return first in s.network.constants and when.only_reader(s, producer, consumer)
+    first = consumer.first.inputs[0]
+    return first in consumer.network.constants and when.only_reader(producer, consumer)
 
 
-def behind_norm(s: FusionState, producer: int, consumer: int) -> bool:
+def behind_norm(producer: Group, consumer: Group) -> bool:
     """The consuming operator scales or shifts what the producing normalisation makes."""
-    return when.by_constant(s, producer, consumer) and s.ops(consumer)[0] not in s.ops(producer)
+    return when.by_constant(producer, consumer) and consumer.ops[0] not in producer.ops
 
 
-def in_attention(s: FusionState, producer: int, consumer: int) -> bool:
+def in_attention(producer: Group, consumer: Group) -> bool:
     """What the consumer makes goes through a softmax, scaled and masked or not, into a product."""
-    readers = s.consumers_of(consumer)
-    if len(readers) != 1 or s.gives_out(consumer):
+    readers = consumer.consumers
+    if len(readers) != 1 or consumer.gives_out:
         return False
-    op = s.ops(readers[0])[0]
+    op = readers[0].ops[0]
     if op == "MatMul":
-        return s.ops(consumer)[-1] == "Softmax"
-    return op in ("Mul", "Div", "Add", "Softmax") and in_attention(s, consumer, readers[0])
+        return consumer.ops[-1] == "Softmax"
+    return op in ("Mul", "Div", "Add", "Softmax") and in_attention(consumer, readers[0])
 
 
-def centres(s: FusionState, producer: int, consumer: int) -> bool:
+def centres(producer: Group, consumer: Group) -> bool:
     """The consuming Sub takes the mean off, and what is left is squared and no more."""
-    sub, readers = s.only(consumer), s.consumers_of(consumer)
-    if s.only(producer).inputs[0] != sub.inputs[0] or not when.only_reader(s, producer, consumer):
+    sub, readers = consumer.first, consumer.consumers
+    if producer.first.inputs[0] != sub.inputs[0] or not when.only_reader(producer, consumer):
         return False
-    return len(readers) == 1 and s.only(readers[0]).inputs == sub.outputs * 2
+    return len(readers) == 1 and readers[0].first.inputs == sub.outputs * 2
 
 
 # fmt: off
 COMPOSITES: tuple[Rule, ...] = (
-    eliminate("inference", "Identity Dropout", "do nothing at inference"),
-    eliminate("same type", "Cast", "is of that type already", when.keeps_type),
-    fuse("silu", "Sigmoid", "Mul", "aten::silu", when.gates_itself, "SiLU"),
-    fuse("mish", "Softplus", "Tanh", "aten::mish", when.only_reader, "SoftplusTanh"),
-    fuse("mish", "SoftplusTanh", "Mul", "aten::mish", when.only_reader, "Mish"),
-    fuse("variance", "ReduceMean", "Sub", "aten::var", centres, "Centred"),
-    fuse("variance", "Centred", "Mul", "aten::var", when.only_reader, "Squared"),
-    fuse("variance", "Squared", "ReduceMean", "aten::var", when.only_reader, "Variance"),
-    fuse("variance", "Variance", "Mul Div", "aten::var", when.by_scalar),
-    fuse("rsqrt", "Sqrt", "Div Reciprocal", "aten::rsqrt", reciprocal, "Rsqrt"),
-    fuse("group norm", "InstanceNormalization", "Mul", "aten::group_norm", behind_norm),
-    fuse("group norm", "InstanceNormalization", "Add", "aten::group_norm", behind_norm),
-    fuse("linear", "MatMul", "Add", "aten::addmm", when.by_constant),
-    fuse("attention", "Mul Div", "MatMul Scores", "aten::scaled_dot_product_attention", all_of(when.of_producer(when.by_scalar), when.only_reader, in_attention), "Scores", match_policy="every", since="2.0"),
-    fuse("attention", "MatMul Scores", "Mul Div", "aten::scaled_dot_product_attention", all_of(when.by_scalar, in_attention), "Scores", since="2.0"),
-    fuse("attention", "MatMul Scores", "Add", "aten::scaled_dot_product_attention", all_of(when.only_reader, in_attention), "Scores", since="2.0"),
-    fuse("attention", "MatMul Scores", "Softmax", "aten::scaled_dot_product_attention", all_of(when.only_reader, in_attention), "Attention", since="2.0"),
-    fuse("attention", "Attention", "MatMul", "aten::scaled_dot_product_attention", all_of(when.only_reader, when.reads_two), since="2.0"),
+    Eliminate("Identity Dropout", "do nothing at inference"),
+    Eliminate("Cast", "is of that type already", when.keeps_type),
+    Fuse("Sigmoid", "Mul", "aten::silu", when.gates_itself, "SiLU"),
+    Fuse("Softplus", "Tanh", "aten::mish", when.only_reader, "SoftplusTanh"),
+    Fuse("SoftplusTanh", "Mul", "aten::mish", when.only_reader, "Mish"),
+    Fuse("ReduceMean", "Sub", "aten::var", centres, "Centred"),
+    Fuse("Centred", "Mul", "aten::var", when.only_reader, "Squared"),
+    Fuse("Squared", "ReduceMean", "aten::var", when.only_reader, "Variance"),
+    Fuse("Variance", "Mul Div", "aten::var", when.by_scalar),
+    Fuse("Sqrt", "Div Reciprocal", "aten::rsqrt", reciprocal, "Rsqrt"),
+    Fuse("InstanceNormalization", "Mul", "aten::group_norm", behind_norm),
+    Fuse("InstanceNormalization", "Add", "aten::group_norm", behind_norm),
+    Fuse("MatMul", "Add", "aten::addmm", when.by_constant),
+    Fuse("Mul Div", "MatMul Scores", "aten::scaled_dot_product_attention", all_of(when.of_producer(when.by_scalar), when.only_reader, in_attention), "Scores", match_policy="every", since="2.0"),
+    Fuse("MatMul Scores", "Mul Div", "aten::scaled_dot_product_attention", all_of(when.by_scalar, in_attention), "Scores", since="2.0"),
+    Fuse("MatMul Scores", "Add", "aten::scaled_dot_product_attention", all_of(when.only_reader, in_attention), "Scores", since="2.0"),
+    Fuse("MatMul Scores", "Softmax", "aten::scaled_dot_product_attention", all_of(when.only_reader, in_attention), "Attention", since="2.0"),
+    Fuse("Attention", "MatMul", "aten::scaled_dot_product_attention", all_of(when.only_reader, when.reads_two), since="2.0"),
 )
 # fmt: on
 
@@ -88,7 +88,7 @@ COMPOSITES: tuple[Rule, ...] = (
 def free_views(copies: frozenset[int]) -> Rule:
     """Views cost nothing, but for those that copy."""
     reason = "another view of the same bytes"
-    return eliminate("view", VIEW, reason, lambda s, u, low: s.members[low][0] not in copies)
+    return Eliminate(VIEW, reason, lambda _, view: view.positions[0] not in copies)
 
 
 # ---- what inductor fuses ----
@@ -108,30 +108,30 @@ NORM = f"Softmax LogSoftmax {_NORMS}"
 _GENERATED = f"{POINTWISE} {COPY} Generated"
 
 
-def same_elements(s: FusionState, producer: int, consumer: int) -> bool:
+def same_elements(producer: Group, consumer: Group) -> bool:
     """Both groups make as many elements: one loop can do both."""
-    return s.output(producer).elements == s.output(consumer).elements
+    return producer.output.elements == consumer.output.elements
 
 
-def reads_what_it_reduced(s: FusionState, producer: int, consumer: int) -> bool:
+def reads_what_it_reduced(producer: Group, consumer: Group) -> bool:
     """The consumer runs over the elements that the producer has reduced along one axis."""
-    source = next((n for n in s.nodes(producer)[-1].inputs if n in s.network.types), "")
+    source = next((n for n in producer.nodes[-1].inputs if n in consumer.network.types), "")
     if not source:
         return False
-    read, made = s.network.types[source], s.output(consumer)
-    kept = s.output(producer).shape
+    read, made = consumer.network.types[source], consumer.output
+    kept = producer.output.shape
     reduced = sum(a != b for a, b in zip(read.shape, kept, strict=False))
     return made.elements == read.elements and len(kept) == len(read.shape) and reduced == 1
 
 
 # fmt: off
 INDUCTOR: tuple[Rule, ...] = (
-    fuse("point-wise", _GENERATED, _GENERATED, "one loop, or computed where it is read", any_of(same_elements, when.only_reader), "Generated", match_policy="every"),
-    fuse("window", WINDOW, _GENERATED, "one loop", all_of(when.only_reader, same_elements), "Window"),
-    fuse("window", "Window", _GENERATED, "one loop", all_of(when.only_reader, same_elements)),
-    fuse("reduction", _GENERATED, f"{REDUCE} {NORM}", "computed while it is reduced", when.only_reader, "Reduction", match_policy="every"),
-    fuse("reduction, result", f"{REDUCE} Reduction", _GENERATED, "done to the result", all_of(when.only_reader, same_elements), "Reduction"),
-    fuse("reduction, elements", f"{REDUCE} {NORM} Reduction", _GENERATED, "a second pass over the same elements", any_of(reads_what_it_reduced, all_of(when.only_reader, same_elements)), "Reduction"),
+    Fuse(_GENERATED, _GENERATED, "one loop, or computed where it is read", any_of(same_elements, when.only_reader), "Generated", match_policy="every"),
+    Fuse(WINDOW, _GENERATED, "one loop", all_of(when.only_reader, same_elements), "Window"),
+    Fuse("Window", _GENERATED, "one loop", all_of(when.only_reader, same_elements)),
+    Fuse(_GENERATED, f"{REDUCE} {NORM}", "computed while it is reduced", when.only_reader, "Reduction", match_policy="every"),
+    Fuse(f"{REDUCE} Reduction", _GENERATED, "done to the result", all_of(when.only_reader, same_elements), "Reduction"),
+    Fuse(f"{REDUCE} {NORM} Reduction", _GENERATED, "a second pass over the same elements", any_of(reads_what_it_reduced, all_of(when.only_reader, same_elements)), "Reduction"),
 )
 # fmt: on
 

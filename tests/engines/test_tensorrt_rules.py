@@ -3,7 +3,7 @@
 import pytest
 
 from hybridlat.engines.fusion.groups import Groups
-from hybridlat.engines.fusion.rules import FusionState, apply, eliminate, fuse
+from hybridlat.engines.fusion.rules import Eliminate, Fuse, Group, apply
 from hybridlat.engines.tensorrt.fusion_rules import RTX
 from hybridlat.engines.tensorrt.lowering import lower
 from hybridlat.graph.cells import kernels
@@ -99,9 +99,9 @@ def test_versions_bound_rules() -> None:
         "HardSigmoid+Mul" in kernels_of(net)[0] and "HardSigmoid+Mul" in kernels_of(net, "8.6")[0]
     )
     assert by_rules(net, "8.6").by == "rules tensorrt-8.6"
-    since = fuse("a", "Relu", "Relu", "", since="8.2")
+    since = Fuse("Relu", "Relu", "", since="8.2")
     assert [since.covers(v) for v in ("8.0", "8.2.1", "10.0", "")] == [False, True, True, True]
-    before = fuse("a", "Relu", "Relu", "", before="8.2")
+    before = Fuse("Relu", "Relu", "", before="8.2")
     assert [before.covers(v) for v in ("8.0", "8.2.1", "10.0", "")] == [True, False, False, False]
 
 
@@ -178,15 +178,15 @@ def test_convolutions_of_one_tensor_with_the_same_windows_run_as_one() -> None:
 
 def test_a_table_is_read_from_top_to_bottom() -> None:
     net = network("a = Relu(x) c = Neg(a) y = Abs(c)")
-    first = (fuse("1", "Relu", "Neg", "", makes="R"), fuse("2", "R", "Abs", ""))
+    first = (Fuse("Relu", "Neg", "", makes="R"), Fuse("R", "Abs", ""))
     assert apply(net, first).kernels == ((0, 1, 2),)
     assert apply(net, first[::-1]).kernels == ((0, 1), (2,))
-    assert apply(net, (eliminate("3", "Neg", ""),)) == Groups(((0,), (2,)), (1,))
+    assert apply(net, (Eliminate("Neg", ""),)) == Groups(((0,), (2,)), (1,))
 
 
 def test_joining_never_closes_a_loop() -> None:
     net = network("a = Relu(x) c = Neg(a) d = Abs(c) y = Add(a, d)")
-    kernels = apply(net, (fuse("1", "Relu", "Add", ""),)).kernels
+    kernels = apply(net, (Fuse("Relu", "Add", ""),)).kernels
     assert kernels == ((0,), (1,), (2,), (3,))
 
 
@@ -194,9 +194,9 @@ def test_a_fan_of_what_is_unlike_itself_is_not_compared_in_pairs() -> None:
     net = network(" ".join(f"a{i} = Relu(x)" for i in range(20)) + " y = Concat<axis=1>(a0, a1)")
     pairs = []
 
-    def unlike(_: FusionState, producer: int, consumer: int) -> bool:
-        pairs.append((producer, consumer))
+    def unlike(producer: Group, consumer: Group) -> bool:
+        pairs.append((producer.key, consumer.key))
         return False
 
-    apply(net, (fuse("1", "Relu", "Relu", "", unlike, match_policy="beside"),))
+    apply(net, (Fuse("Relu", "Relu", "", unlike, match_policy="beside"),))
     assert pairs == [(i, i) for i in range(20)]

@@ -1,51 +1,170 @@
 """The machinery under tables of fusion rules: what a rule is, and how a table is applied.
 
 A table is read from top to bottom. Every rule is tried on all groups of the network, in file order,
-before the next one is. At first each operator is a group of its own. A rule either fuses two
-groups, one of which reads from the other, or says that an operator costs nothing.
+before the next one is. At first each operator is a group of its own.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from hybridlat.engines.fusion.groups import Groups, is_stored_weight
 from hybridlat.graph.network import Network, Node, TensorType
 from hybridlat.schema.target import version_key
 
-MatchPolicy = Literal["last", "first", "every", "beside"]
-Condition = Callable[["FusionState", int, int], bool]
-"""Whether a rule applies to (state, producer group, consumer group); :func:`eliminate` has one
-group, given as both."""
 
+class Group:
+    """Operators that run in one kernel, by their positions in file order.
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One line of a table: ``consumer`` runs in the kernel of the ``producer`` that it reads from.
-
-    Both are kinds of group, in one text; a group's kind is that of its only operator, or what the
-    rule that fused it says (``makes``; else the producer's kind). Without a ``consumer`` the
-    operators cost nothing: their readers read what they read. ``since`` is the first engine version
-    that the rule holds for, ``before`` the first later one that it does not hold for, ``engine``
-    the only engine; empty: all that there are.
-    ``match_policy`` chooses among several producers in file order: the last or the first that the
-    consumer can be fused with, or every one; ``beside`` chooses the last among the groups that read
-    what the consumer reads.
+    A group's ``kind`` is that of its only operator, or what the rule that fused it says.
     """
 
-    name: str
-    producer: str
-    consumer: str
-    reason: str
-    when: Condition | None = None
-    makes: str = ""
-    match_policy: MatchPolicy = "last"
-    since: str = ""
-    before: str = ""
-    engine: str = ""
+    def __init__(self, fusion: Fusion, position: int) -> None:
+        self.fusion, self.network = fusion, fusion.network
+        self.key, self.positions = position, [position]
+        self.kind = self.first.qualified_op
+        self.op_counts = Counter([self.kind])
+
+    @property
+    def nodes(self) -> list[Node]:
+        return [self.network.nodes[i] for i in self.positions]
+
+    @property
+    def first(self) -> Node:
+        return self.network.nodes[self.positions[0]]
+
+    @property
+    def ops(self) -> tuple[str, ...]:
+        """Its operators by name, with the domain outside ONNX's own."""
+        return tuple(node.qualified_op for node in self.nodes)
+
+    @property
+    def output(self) -> TensorType:
+        """Type of what its last operator makes."""
+        return self.network.types[next(o for o in self.nodes[-1].outputs if o)]
+
+    @property
+    def producers(self) -> list[Group]:
+        """Other groups that it reads from, in the order in which it names them."""
+        sources = [source for position in self.positions for source in self._sources(position)]
+        return [g for g in dict.fromkeys(self.fusion.group_of[s] for s in sources) if g is not self]
+
+    def _sources(self, position: int) -> list[int]:
+        """Operators that one reads from, looking through those that are removed."""
+        sources: list[int] = []
+        for name in self.network.nodes[position].inputs:
+            source = self.network.producers.get(name)
+            if source is not None:
+                is_removed = source in self.fusion.removed
+                sources += self._sources(source) if is_removed else [source]
+        return sources
+
+    @property
+    def consumers(self) -> list[Group]:
+        """Other groups that read from it, in file order."""
+        outputs = [out for node in self.nodes for out in node.outputs if out]
+        readers = set[Group]().union(*map(self.fusion.readers, outputs))
+        return sorted(readers - {self}, key=_key)
+
+    @property
+    def beside(self) -> list[Group]:
+        """Other groups that read what it reads first."""
+        return sorted(self.fusion.readers(self.first.inputs[0]) - {self}, key=_key)
+
+    @property
+    def gives_out(self) -> bool:
+        """Whether one of its tensors is an output of the network."""
+        return any(out in self.network.outputs for node in self.nodes for out in node.outputs)
+
+    def feeds_only(self, consumer: Group) -> bool:
+        """Whether what ``consumer`` reads of it is read by nothing else, and not given out."""
+        made = [(out, self.fusion.readers(out)) for node in self.nodes for out in node.outputs]
+        return all(
+            readers <= {self, consumer} and out not in self.network.outputs
+            for out, readers in made
+            if consumer in readers
+        )
+
+    def would_loop(self, consumer: Group) -> bool:
+        """Whether there is a way from it to ``consumer`` through a third group."""
+        if {self}.issuperset(consumer.producers):
+            return False  # at a glance, however many readers it has
+        last = consumer.positions[-1]
+        waiting = [group for group in self.consumers if group is not consumer]
+        seen = set(waiting)
+        while waiting:
+            for below in waiting.pop().consumers:
+                if below is consumer:
+                    return True
+                if below not in seen and below.positions[0] < last:
+                    seen.add(below)
+                    waiting.append(below)
+        return False
+
+
+def _key(group: Group) -> int:
+    return group.key
+
+
+class Fusion:
+    """A network while rules are applied to it: its groups, by key, and what is removed."""
+
+    def __init__(self, network: Network, dead: Iterable[int] = ()) -> None:
+        self.network = network
+        self.removed: set[int] = set()
+        self.group_of = [Group(self, i) for i in range(len(network.nodes))]
+        self.groups = {group.key: group for group in self.group_of}
+        stored = [i for i, node in enumerate(network.nodes) if is_stored_weight(network, node)]
+        for position in {*dead, *stored}:
+            self.remove(self.group_of[position])
+
+    def readers(self, tensor: str) -> set[Group]:
+        """Groups that read a tensor, looking through operators that are removed."""
+        readers = self.network.consumers.get(tensor, ())
+        groups = {self.group_of[reader] for reader in readers if reader not in self.removed}
+        for reader in self.removed.intersection(readers):
+            for out in self.network.nodes[reader].outputs:
+                groups |= self.readers(out)
+        return groups
+
+    def merge(self, producer: Group, consumer: Group, kind: str) -> None:
+        """Make one group of two."""
+        for position in consumer.positions:
+            self.group_of[position] = producer
+        producer.positions = sorted(producer.positions + consumer.positions)
+        producer.op_counts.update(consumer.op_counts)
+        producer.kind = kind
+        del self.groups[consumer.key]
+
+    def remove(self, group: Group) -> None:
+        """Take a group out: it costs nothing, and its readers read what it read."""
+        self.removed.update(group.positions)
+        del self.groups[group.key]
+
+
+Condition = Callable[[Group, Group], bool]
+"""Whether a rule applies to a producer and a consumer; what is removed is given as both."""
+
+
+def always(producer: Group, consumer: Group) -> bool:
+    """No condition."""
+    return True
+
+
+@dataclass(frozen=True)
+class _Bounded:
+    """One line of a table.
+
+    ``since`` is the first engine version that the rule holds for, ``before`` the first later one
+    that it does not hold for, ``engine`` the only engine; empty: all that there are.
+    """
+
+    since: str = field(default="", kw_only=True)
+    before: str = field(default="", kw_only=True)
+    engine: str = field(default="", kw_only=True)
 
     def covers(self, version: str) -> bool:
         """Whether the rule holds for an engine version; an empty version is the newest."""
@@ -55,131 +174,76 @@ class Rule:
         return key >= version_key(self.since) and (not self.before or key < end)
 
 
-fuse = Rule
+@dataclass(frozen=True)
+class Eliminate(_Bounded):
+    """The operators of these kinds cost nothing: their readers read what they read."""
+
+    ops: str
+    reason: str
+    when: Condition = always
+
+    @property
+    def kinds(self) -> set[str]:
+        return set(self.ops.split())
+
+    def apply(self, fusion: Fusion) -> None:
+        kinds = self.kinds
+        for group in [group for group in fusion.groups.values() if group.kind in kinds]:
+            if self.when(group, group):
+                fusion.remove(group)
 
 
-def eliminate(
-    name: str, ops: str, reason: str, when: Condition | None = None, engine: str = ""
-) -> Rule:
-    """The operators cost nothing."""
-    return Rule(name, ops, "", reason, when, engine=engine)
+@dataclass(frozen=True)
+class Fuse(_Bounded):
+    """``consumer`` runs in the kernel of the ``producer`` that it reads from.
+
+    Both are kinds of group, in one text. The group that they become is of the kind ``makes``, else
+    the producer's. ``match_policy`` chooses among several producers in file order: the last or the
+    first that fits, or every one. ``beside`` chooses the last among the groups that read what the
+    consumer reads.
+    """
+
+    producer: str
+    consumer: str
+    reason: str
+    when: Condition = always
+    makes: str = ""
+    match_policy: Literal["last", "first", "every", "beside"] = "last"
+
+    @property
+    def kinds(self) -> set[str]:
+        return {*self.producer.split(), *self.consumer.split()}
+
+    def apply(self, fusion: Fusion) -> None:
+        producers, consumers = self.producer.split(), self.consumer.split()
+        present = {group.kind for group in fusion.groups.values()}
+        if present.isdisjoint(consumers) or present.isdisjoint(producers):
+            return
+        for group in [group for group in fusion.groups.values() if group.kind in consumers]:
+            if group.key in fusion.groups and group.kind in consumers:
+                self._fuse(fusion, group, producers)
+
+    def _fuse(self, fusion: Fusion, group: Group, producers: Sequence[str]) -> None:
+        if self.match_policy == "beside" and not self.when(group, group):
+            return  # unlike itself, it is like no other
+        others = group.beside if self.match_policy == "beside" else group.producers
+        for producer in sorted(others, key=_key, reverse=self.match_policy != "first"):
+            if producer.key not in fusion.groups or producer.kind not in producers:
+                continue
+            if self.when(producer, group) and not producer.would_loop(group):
+                fusion.merge(producer, group, self.makes or producer.kind)
+                if self.match_policy != "every":
+                    break
+                group = producer
+
+
+Rule = Fuse | Eliminate
 
 
 def in_force(rules: Sequence[Rule], version: str) -> str:
     """Names which rules of a table hold for a version: equal where two versions have the same."""
     held = "".join("1" if rule.covers(version) else "0" for rule in rules)
     return f"{int(held or '0', 2):x}"
-
-
-class FusionState:
-    """A network while rules are applied to it: the groups so far and what lies around them."""
-
-    def __init__(self, network: Network, dead: Iterable[int] = ()) -> None:
-        self.network = network
-        self.producers = network.producers
-        self.consumers = network.consumers
-        self.removed: set[int] = set()
-        self.group = list(range(len(network.nodes)))
-        self.members: dict[int, list[int]] = {i: [i] for i in self.group}
-        self.kind: dict[int, str] = {i: n.qualified_op for i, n in enumerate(network.nodes)}
-        self.op_counts = {i: Counter([op]) for i, op in self.kind.items()}
-        for position in dead:
-            self.remove(position)
-        for position, node in enumerate(network.nodes):
-            if is_stored_weight(network, node) and position not in self.removed:
-                self.remove(position)
-
-    def nodes(self, group: int) -> list[Node]:
-        """The operators of a group in file order."""
-        return [self.network.nodes[i] for i in self.members[group]]
-
-    def only(self, group: int) -> Node:
-        """The first operator of a group."""
-        return self.network.nodes[self.members[group][0]]
-
-    def ops(self, group: int) -> tuple[str, ...]:
-        """The names of a group's operators in file order, with the domain outside ONNX's own."""
-        return tuple(node.qualified_op for node in self.nodes(group))
-
-    def output(self, group: int) -> TensorType:
-        """Type of what the last operator of a group makes."""
-        return self.network.types[next(o for o in self.nodes(group)[-1].outputs if o)]
-
-    def producers_of(self, group: int) -> list[int]:
-        """Other groups that a group reads from, in the order in which it names them."""
-        sources = [source for member in self.members[group] for source in self._read_by(member)]
-        return [g for g in dict.fromkeys([self.group[s] for s in sources]) if g != group]
-
-    def _read_by(self, position: int) -> list[int]:
-        """Operators that one reads from, looking through those that are eliminated."""
-        sources: list[int] = []
-        for name in self.network.nodes[position].inputs:
-            source = self.producers.get(name)
-            if source is not None:
-                sources += self._read_by(source) if source in self.removed else [source]
-        return sources
-
-    def consumers_of(self, group: int) -> list[int]:
-        """Other groups that read from a group, looking through operators that are eliminated."""
-        outputs = [out for node in self.nodes(group) for out in node.outputs if out]
-        return sorted(set().union(*map(self.readers, outputs)) - {group})
-
-    def beside(self, group: int) -> list[int]:
-        """Other groups that read what a group reads first."""
-        return sorted(self.readers(self.only(group).inputs[0]) - {group})
-
-    def gives_out(self, group: int) -> bool:
-        """Whether a tensor of the group is an output of the network."""
-        outputs = set(self.network.outputs)
-        return any(out in outputs for node in self.nodes(group) for out in node.outputs)
-
-    def between_only(self, producer: int, consumer: int) -> bool:
-        """Whether what one reads of the other is read by nothing else, and not given out."""
-        made = [(out, self.readers(out)) for node in self.nodes(producer) for out in node.outputs]
-        return all(
-            readers <= {producer, consumer} and out not in self.network.outputs
-            for out, readers in made
-            if consumer in readers
-        )
-
-    def readers(self, tensor: str) -> set[int]:
-        """Groups that read a tensor, looking through operators that are eliminated."""
-        readers = self.consumers.get(tensor, ())
-        groups = {self.group[reader] for reader in readers if reader not in self.removed}
-        for reader in self.removed.intersection(readers):
-            for out in self.network.nodes[reader].outputs:
-                groups |= self.readers(out)
-        return groups
-
-    def would_loop(self, producer: int, consumer: int) -> bool:
-        """Whether there is a way from ``producer`` to ``consumer`` through a third group."""
-        if {producer}.issuperset(self.producers_of(consumer)):
-            return False  # at a glance, however many readers the producer has
-        last = self.members[consumer][-1]
-        waiting = [g for g in self.consumers_of(producer) if g != consumer]
-        seen = set(waiting)
-        while waiting:
-            for below in self.consumers_of(waiting.pop()):
-                if below == consumer:
-                    return True
-                if below not in seen and self.members[below][0] < last:
-                    seen.add(below)
-                    waiting.append(below)
-        return False
-
-    def merge(self, producer: int, consumer: int, kind: str) -> None:
-        """Make one group of two."""
-        for position in self.members[consumer]:
-            self.group[position] = producer
-        self.members[producer] = sorted(self.members[producer] + self.members.pop(consumer))
-        self.op_counts[producer].update(self.op_counts.pop(consumer))
-        self.kind[producer] = kind
-        del self.kind[consumer]
-
-    def remove(self, group: int) -> None:
-        """Take a group out: it costs nothing."""
-        self.removed.update(self.members.pop(group))
-        del self.kind[group]
 
 
 def dead_positions(network: Network) -> list[int]:
@@ -202,45 +266,17 @@ def apply(
 
     ``drops_dead``: the engine does not run what no output needs.
     """
-    state = FusionState(network, dead_positions(network) if drops_dead else ())
+    fusion = Fusion(network, dead_positions(network) if drops_dead else ())
     for rule in rules:
         if rule.covers(version):
-            _apply_rule(state, rule)
-    kernels = tuple(tuple(members) for _, members in sorted(state.members.items()))
-    return Groups(kernels, tuple(sorted(state.removed)))
-
-
-def _apply_rule(state: FusionState, rule: Rule) -> None:
-    producers = rule.producer.split()
-    kinds = rule.consumer.split() or producers
-    present = set(state.kind.values())
-    if present.isdisjoint(kinds) or present.isdisjoint(producers):
-        return
-    for group in [g for g, kind in state.kind.items() if kind in kinds]:
-        if state.kind.get(group) not in kinds:
-            continue
-        if not rule.consumer:
-            if rule.when is None or rule.when(state, group, group):
-                state.remove(group)
-            continue
-        others = state.producers_of
-        if rule.match_policy == "beside":
-            if rule.when is not None and not rule.when(state, group, group):
-                continue  # unlike itself, it is like no other
-            others = state.beside
-        for producer in sorted(others(group), reverse=rule.match_policy != "first"):
-            is_kind = state.kind.get(producer) in producers
-            fits = is_kind and (rule.when is None or rule.when(state, producer, group))
-            if fits and not state.would_loop(producer, group):
-                state.merge(producer, group, rule.makes or state.kind[producer])
-                if rule.match_policy != "every":
-                    break
-                group = producer
+            rule.apply(fusion)
+    kernels = tuple(tuple(group.positions) for _, group in sorted(fusion.groups.items()))
+    return Groups(kernels, tuple(sorted(fusion.removed)))
 
 
 def unknown_operators(network: Network, rules: Iterable[Rule]) -> tuple[str, ...]:
     """One warning for each operator that no rule of the table names."""
-    named = {op for rule in rules for op in f"{rule.producer} {rule.consumer}".split()}
+    named = set[str]().union(*(rule.kinds for rule in rules))
     counts = Counter(n.qualified_op for n in network.nodes if n.domain or n.op not in named)
     return tuple(
         f"no fusion rule covers {op} ({count} of {len(network.nodes)} operators): "
