@@ -18,10 +18,10 @@ import numpy as np
 
 from hybridlat import onnx_io
 from hybridlat.engines.base import Method, Session
-from hybridlat.engines.fusion.expand import unfuse
 from hybridlat.engines.fusion.groups import Groups, lowered_of, numbered, taken_groups
 from hybridlat.engines.host import CpuBackend, CpuSession, one_line
 from hybridlat.errors import HybridlatError, MeasurementError, MissingExtra
+from hybridlat.graph.fused import unfuse
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.operators import VIEWS
 from hybridlat.schema.target import Target

@@ -15,10 +15,10 @@ goes on alone is cut everywhere. A concatenation whose parts are written in plac
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from hybridlat.graph.fused import joined_inputs
 from hybridlat.graph.network import Lowered, Network, Node
 from hybridlat.graph.operators import is_quantised
 from hybridlat.graph.signature import canonical_order
@@ -253,22 +253,8 @@ def _written_in_place(network: Network) -> dict[str, str]:
     """
     whole: dict[str, str] = {}
     for node in network.nodes:
-        for parts in _eliminated_concats(node):
+        for parts in joined_inputs(node):
             old = {whole.get(name, name) for name in parts}
             whole.update(dict.fromkeys([n for n, name in whole.items() if name in old], parts[0]))
             whole.update(dict.fromkeys(parts, parts[0]))
     return whole
-
-
-def _eliminated_concats(kernel: Node) -> list[list[str]]:
-    """The inputs that a kernel reads as one; see ``fusion.expand`` for how its wires say so."""
-    wires, fused = kernel.attribute("wires"), kernel.attribute("fused", ())
-    if not isinstance(wires, tuple) or not isinstance(fused, tuple) or "Concat" in fused:
-        return []
-    tensors = {f"i{index}": [name] for index, name in enumerate(kernel.inputs)}
-    for place, wire in enumerate(wires):
-        if str(wire).startswith('["Concat"'):
-            tensors[f"{place}.0"] = [
-                n for i in json.loads(str(wire))[2] for n in tensors.get(i, ())
-            ]
-    return [parts for name, parts in tensors.items() if parts and not name.startswith("i")]

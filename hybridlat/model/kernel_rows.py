@@ -9,11 +9,11 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from hybridlat.graph.fused import fusion
 from hybridlat.graph.network import ITEM_BYTES
 from hybridlat.graph.operators import (
     KINDS,
     activation_class,
-    fusion,
     is_quantised,
     kind_of,
     weight_place,

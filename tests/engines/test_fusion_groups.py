@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridlat.engines import registry
-from hybridlat.engines.fusion.expand import unfuse
 from hybridlat.engines.fusion.groups import Groups, differing, lowered_of
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.cells import cut
+from hybridlat.graph.fused import unfuse
 from hybridlat.graph.network import Lowered, Network, Node, TensorType
 from hybridlat.graph.signature import sign
 from hybridlat.graph.signature_reading import read

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.public_data.convolutions import Convolution, conv_cell
+from hybridlat.graph.fused import fusion
 from hybridlat.graph.network import Network
-from hybridlat.graph.operators import fusion
 from hybridlat.graph.signature import sign
 from hybridlat.graph.signature_reading import read
 from hybridlat.model import geometry

@@ -9,17 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hybridlat.engines.fusion.expand import DOMAIN, implied, main_place, wiring_of
-from hybridlat.errors import MeasurementError
-from hybridlat.graph.network import (
-    AttributeValue,
-    Constant,
-    Lowered,
-    Network,
-    Node,
-    topological_order,
-)
-from hybridlat.graph.operators import COMMUTES
+from hybridlat.graph.fused import fuse, main_operator
+from hybridlat.graph.network import Constant, Lowered, Network, Node, topological_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +59,10 @@ def is_stored_weight(network: Network, node: Node) -> bool:
 def lowered_of(
     network: Network, groups: Groups, by: str, warnings: tuple[str, ...] = ()
 ) -> Lowered:
-    """The network of kernels: one node each, of the domain ``fused`` unless it is one operator.
+    """The network of kernels: one node each, a fused one unless it is one operator.
 
-    A fused kernel is called by its operators in file order (``Conv+Add+Relu``). It carries the
-    attributes of its main operator under their own names, those of the others as
-    ``<place>.<operator>.<name>``, the operators as ``fused``, and ``wires`` where those do not say
-    how they hang together. Readers of a removed operator read what it read, its parts one by one:
-    a view costs nothing. Its inputs are those of its main operator, in their places, then others.
+    Readers of a removed operator read what it read, its parts one by one: a view costs nothing. The
+    inputs of a kernel are those of its main operator, in their places, then others.
     """
     return _Writer(network, groups).lowered(by, warnings)
 
@@ -164,7 +152,7 @@ class _Writer:
     def _inputs(self, own: int) -> list[str]:
         kernel = self.kernels[own]
         nodes = [self.network.nodes[i] for i in kernel]
-        main = nodes[main_place([node.op for node in nodes])]
+        main = main_operator(nodes)
         if len(nodes) == 1 and not any(name in self.aliases for name in main.inputs):
             return list(main.inputs)
         ordered = (main, *(node for node in nodes if node is not main))
@@ -178,25 +166,13 @@ class _Writer:
 
     def _kernel(self, kernel: tuple[int, ...], inputs: list[str], needed: set[str]) -> Node:
         members = [self.network.nodes[i] for i in kernel]
-        ops = tuple(node.op for node in members)
-        main = members[main_place(ops)]
         outputs = [out for node in members for out in node.outputs if out in needed]
         if not outputs:  # none is read: the last must still be made
             outputs = [next(out for out in members[-1].outputs if out)]
-        if len(members) == 1 and tuple(inputs) == main.inputs:
-            keep = set(outputs)
-            return replace(main, outputs=tuple(o if o in keep else "" for o in main.outputs))
-        attributes: dict[str, AttributeValue] = {"fused": ops, **dict(main.attributes)}
-        for index, node in enumerate(members):
-            if node is not main:
-                attributes.update((f"{index}.{node.op}.{k}", v) for k, v in node.attributes)
-        ordered = tuple(sorted(attributes.items()))
-        made = Node(main.name, "+".join(ops), tuple(inputs), tuple(outputs), ordered, DOMAIN, 1)
-        whole = self._with_views(kernel, set(inputs))
-        if len(whole) == len(members) and self._says_it_all(made, members):
-            return made
-        attributes["wires"] = wiring_of(whole, made, self.network)
-        return replace(made, attributes=tuple(sorted(attributes.items())))
+        if tuple(inputs) == members[0].inputs and len(members) == 1:
+            kept = tuple(out if out in outputs else "" for out in members[0].outputs)
+            return replace(members[0], outputs=kept)
+        return fuse(members, self._with_views(kernel, set(inputs)), inputs, outputs, self.network)
 
     def _with_views(self, kernel: tuple[int, ...], inputs: set[str]) -> list[Node]:
         """The operators of a kernel and the removed ones through which it reads, in order."""
@@ -209,26 +185,3 @@ class _Writer:
                 chosen.add(position)
                 waiting.extend(self.network.nodes[position].inputs)
         return [self.network.nodes[i] for i in sorted(chosen)]
-
-    def _says_it_all(self, kernel: Node, members: Sequence[Node]) -> bool:
-        """Whether :func:`implied` finds the true wires by itself."""
-        if kernel.outputs != members[-1].outputs or any(node.domain for node in members):
-            return False
-        try:
-            guessed = implied(self.network, kernel, {})
-        except MeasurementError:
-            return False
-        types = {self.network.types[out] for node in members for out in node.outputs if out}
-        is_one_type = types == {self.network.types[kernel.outputs[0]]}
-        return is_one_type and _links(guessed) == _links(members)
-
-
-def _links(nodes: Sequence[Node]) -> list[list[str]]:
-    """What each operator reads, results by number; terms in any order."""
-    names: dict[str, str] = {}
-    links = []
-    for place, node in enumerate(nodes):
-        read = [names.get(name, name) for name in node.inputs]
-        links.append(sorted(read) if node.op in COMMUTES else read)
-        names.update((out, f"{place}.{i}") for i, out in enumerate(node.outputs) if out)
-    return links
