@@ -1,17 +1,166 @@
-"""Activations and normalisations that files write in parts, each as one operator again."""
+"""Activations and normalisations that files write in parts, each as one operator again.
+
+A pattern says how a tensor is made: ``X`` is the composite's input, ``NUMBER`` any constant of one
+element, a float that number alone, ``PARAMETER`` any constant. A whole number stands for at least
+so many element-wise operators on ``X`` and constants. All else is ``made(operators, …)`` of its
+operands, those of a commutative operator in any order.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from hybridlat.engines.fusion.patterns import Match, Parts, Pass, View
-from hybridlat.graph.network import Constant, TensorType
+from hybridlat.graph.network import AttributeValue, Constant, TensorType
+from hybridlat.graph.operators import COMMUTES
 
-_POINTWISE = frozenset({"Mul", "Div", "Add", "Sub", "Pow"})
+X, NUMBER, PARAMETER = "x", "number", "parameter"
+_SIXTH = 0.1666666716337204
+"""A sixth as a file has it, in 32 bits."""
 
 
-def _steps(v: View, places: Sequence[int]) -> Iterator[Match]:
+class Made(NamedTuple):
+    """A tensor that one of several operators makes of these operands."""
+
+    ops: tuple[str, ...]
+    operands: tuple[Pattern, ...]
+
+
+Pattern = str | float | Made
+
+
+class Bound(NamedTuple):
+    """What a pattern is found to be: its input, its operators, and its parameters in order."""
+
+    x: str = ""
+    members: frozenset[int] = frozenset()
+    parameters: tuple[Constant, ...] = ()
+
+
+def made(ops: str, *operands: Pattern) -> Made:
+    """The pattern of what operators make, named in one text."""
+    return Made(tuple(ops.split()), operands)
+
+
+def bind(v: View, tensor: str, pattern: Pattern, bound: Bound) -> Bound | None:
+    """What a pattern is where a tensor is made as it says, beside what is bound already."""
+    constant = v.network.constants.get(tensor)
+    if isinstance(pattern, Made):
+        position = v.maker(tensor, *pattern.ops)
+        return None if position is None else _bind_operands(v, position, pattern.operands, bound)
+    if pattern == X:
+        is_x = tensor in v.types and bound.x in ("", tensor)
+        return bound._replace(x=tensor) if is_x else None
+    if isinstance(pattern, int):
+        steps = _steps_from(v, tensor, bound.x)
+        fits = steps is not None and len(steps) >= pattern
+        return bound._replace(members=bound.members.union(steps or ())) if fits else None
+    if constant is None or (pattern != PARAMETER and constant.type.elements > 1):
+        return None
+    if pattern == PARAMETER:
+        return bound._replace(parameters=(*bound.parameters, constant))
+    is_number = pattern == NUMBER or not constant.values or _is_near(constant.values[0], pattern)
+    return bound if is_number else None
+
+
+def _bind_operands(
+    v: View, position: int, operands: Sequence[Pattern], bound: Bound
+) -> Bound | None:
+    node = v.nodes[position]
+    orders = (node.inputs, node.inputs[::-1]) if node.op in COMMUTES else (node.inputs,)
+    for inputs in orders if len(node.inputs) == len(operands) else ():
+        whole: Bound | None = bound._replace(members=bound.members | {position})
+        for tensor, operand in zip(inputs, operands, strict=True):
+            whole = whole and bind(v, tensor, operand, whole)
+        if whole is not None:
+            return whole
+    return None
+
+
+def _steps_from(v: View, tensor: str, x: str, most: int = 6) -> frozenset[int] | None:
+    """The element-wise operators between ``x`` and a tensor; None where it hangs on others too."""
+    if tensor == x or tensor in v.network.constants:
+        return frozenset()
+    maker = v.maker(tensor, "Mul", "Div", "Add", "Sub", "Pow") if most else None
+    if maker is None:
+        return None
+    steps = [_steps_from(v, name, x, most - 1) for name in v.nodes[maker].inputs]
+    return None if None in steps else frozenset({maker}).union(*filter(None, steps))
+
+
+def _is_near(value: object, number: object) -> bool:
+    """As close as files write a sixth."""
+    floats = isinstance(value, int | float) and isinstance(number, int | float)
+    return floats and math.isclose(float(str(value)), float(str(number)), rel_tol=1e-3)
+
+
+def _sixth(pattern: Pattern) -> tuple[Made, ...]:
+    return made("Div", pattern, 6.0), made("Mul", pattern, 1 / 6)
+
+
+def _gelu(function: str, steps: int) -> tuple[Made, ...]:
+    """Times x, plus one, times a half, in any order; the half may be elsewhere."""
+    gate = made("Add", made(function, steps), NUMBER)
+    halves = "Mul Div"
+    return (
+        made(halves, made("Mul", X, gate), NUMBER),
+        made("Mul", made(halves, X, NUMBER), gate),
+        made("Mul", X, made(halves, gate, NUMBER)),
+        made("Mul", X, gate),
+    )
+
+
+def _layer_norms() -> Iterator[Made]:
+    """Over the last axis, with scale and shift behind it or without."""
+    centred = made("Sub", X, made("ReduceMean", X))
+    for square in (made("Pow", centred, NUMBER), made("Mul", centred, centred)):
+        deviation = made("Sqrt", made("Add", made("ReduceMean", square), NUMBER))
+        inverse = made("Reciprocal", deviation)
+        for norm in (made("Div", centred, deviation), made("Mul", centred, inverse)):
+            scaled = made("Mul", norm, PARAMETER)
+            yield from (made("Add", scaled, PARAMETER), scaled, norm)
+
+
+_CLIPPED = made("Clip", made("Add", X, 3.0), 0.0, 6.0)
+_HARD_SIGMOIDS = _sixth(_CLIPPED)
+_GATES = (*_HARD_SIGMOIDS, made("HardSigmoid", X))
+_HARD_SWISHES = (*(made("Mul", X, gate) for gate in _GATES), *_sixth(made("Mul", X, _CLIPPED)))
+
+
+def _composite(op: str, patterns: Sequence[Made], **attributes: AttributeValue) -> Pass:
+    """The pass that writes one operator for what is made as any of the patterns says."""
+
+    def find(v: View, places: Sequence[int]) -> Iterator[Match]:
+        for pattern in patterns:
+            for position in places:
+                bound = bind(v, v.nodes[position].outputs[0], pattern, Bound())
+                if bound is None or not _is_usual(v, bound):
+                    continue
+                parts, (dtype, shape) = Parts(v, position), v.types[bound.x]
+                parameters = bound.parameters
+                if op == "LayerNormalization" and not parameters:
+                    parameters = (Constant(TensorType(dtype, shape[-1:])),)
+                parts.add(op, (bound.x,), shape, *parameters, **attributes)
+                yield parts.match(sorted(bound.members))
+
+    return frozenset(op for pattern in patterns for op in pattern.ops), find
+
+
+def _is_usual(v: View, bound: Bound) -> bool:
+    """Whether a mean is over the last axis, and a HardSigmoid is that of a HardSwish."""
+    for node in map(v.nodes.__getitem__, bound.members):
+        stated, last = dict(node.attributes), len(v.types[bound.x].shape) - 1
+        if node.op == "ReduceMean" and stated.get("axes") != (last,):
+            return False
+        is_gate = [*stated] == ["alpha"] and _is_near(stated["alpha"], _SIXTH)
+        if node.op == "HardSigmoid" and not is_gate:
+            return False
+    return True
+
+
+def _in_steps(v: View, places: Sequence[int]) -> Iterator[Match]:
     """Swish and Mish as older sets write them: their rules name the parts."""
     for position in places:
         node = v.nodes[position]
@@ -56,152 +205,12 @@ def attentions(v: View, places: Sequence[int]) -> Iterator[Match]:
         yield parts.match((position,))
 
 
-def _hard_gates(v: View, places: Sequence[int]) -> Iterator[Match]:
-    """HardSigmoid and HardSwish from min(max(x + 3, 0), 6) / 6, HardSwish from x·HardSigmoid(x)."""
-    for position in places:
-        node, members, lacking = v.nodes[position], [position], {"product"}
-        x, slope = node.inputs[0], node.attribute("alpha")
-        if node.op == "Clip":
-            shift = v.maker(x, "Add")
-            bounds = [v.network.constants.get(name) for name in node.inputs[1:]]
-            values = [c.values[0] for c in bounds if c is not None and c.values]
-            if shift is None or values != [0, 6] or v.reader(shift, "Clip") != position:
-                continue
-            if not _takes(v, shift, 3.0):
-                continue
-            x, members, lacking = v.data(shift)[0], [shift, position], {"product", "sixth"}
-        elif [name for name, _ in node.attributes] != ["alpha"] or not _near(slope, 1 / 6):
-            continue
-        while lacking and (below := v.reader(members[-1], "Mul", "Div")) is not None:
-            op = v.nodes[below].op
-            part = "product" if op == "Mul" and x in v.data(below) else "sixth"
-            is_sixth = part == "product" or _takes(v, below, 6.0 if op == "Div" else 1 / 6)
-            if part not in lacking or not is_sixth:
-                break
-            lacking.remove(part)
-            members.append(below)
-        if not lacking or ("sixth" not in lacking and node.op == "Clip"):
-            parts, shape = Parts(v, members[-1]), v.types[x].shape
-            if lacking:
-                parts.add("HardSigmoid", (x,), shape, alpha=_SIXTH)
-            else:
-                parts.add("HardSwish", (x,), shape)
-            yield parts.match(members)
-
-
-def _takes(v: View, position: int, number: float) -> bool:
-    """Whether an operator's operands are a tensor and this number, which signatures lack."""
-    known = v.number(position)
-    return v.by_one_value(position) and (known is None or _near(known, number))
-
-
-def _near(value: object, number: float) -> bool:
-    """As close as files write a sixth."""
-    return isinstance(value, float) and math.isclose(value, number, rel_tol=1e-3)
-
-
-_SIXTH = 0.1666666716337204
-"""A sixth as a file has it, in 32 bits."""
-
-
-def _gelus(v: View, places: Sequence[int]) -> Iterator[Match]:
-    """Gelu from its parts in any order, exact (Erf) or approximate (Tanh of a cubic)."""
-    for position in places:
-        above = _only_of(v, position)
-        if above is None or len(above[0]) < (1 if v.nodes[position].op == "Erf" else 3):
-            continue
-        members, x = [*above[0], position], above[1]
-        last, multiplied = position, False
-        while (below := v.reader(last, "Add", "Mul", "Div")) is not None:
-            others = [name for name in v.data(below) if name != v.nodes[last].outputs[0]]
-            half = v.maker(others[0], "Mul", "Div") if others else None
-            if not others:
-                if not v.by_one_value(below):
-                    break
-            elif others == [x] and v.nodes[below].op == "Mul" and not multiplied:
-                multiplied = True
-            elif half is not None and v.data(half) == [x] and v.reader(half, "Mul") == below:
-                members.append(half)
-                multiplied = True
-            else:
-                break
-            members.append(below)
-            last = below
-            if multiplied and len([m for m in members if m > position]) >= _PARTS_BEHIND:
-                break
-        if multiplied:
-            parts, shape = Parts(v, last), v.types[x].shape
-            if v.nodes[position].op == "Erf":
-                parts.add("Gelu", (x,), shape)
-            else:
-                parts.add("Gelu", (x,), shape, approximate="tanh")
-            yield parts.match(sorted(members))
-
-
-_PARTS_BEHIND = 3
-"""Behind the Erf of a Gelu: plus one, times x, times a half."""
-
-
-def _only_of(v: View, position: int) -> tuple[list[int], str] | None:
-    """The operators in front of one that hang on one tensor by numbers alone, and that tensor."""
-    members: set[int] = set()
-    waiting, ends = [v.nodes[position].inputs[0]], set[str]()
-    while waiting:
-        name = waiting.pop()
-        maker = v.maker(name, *_POINTWISE)
-        readers = v.consumers.get(name, ())
-        is_inner = maker is not None and {position, *members}.issuperset(readers)
-        if is_inner and maker is not None and name not in v.outputs and len(members) < 8:
-            members.add(maker)
-            waiting += v.data(maker)
-        else:
-            ends.add(name)
-    if len(ends) == 1:
-        return sorted(members), ends.pop()
-    return None
-
-
-def _layer_norms(v: View, places: Sequence[int]) -> Iterator[Match]:
-    """LayerNormalization over the last axis from its parts, with scale and shift behind it."""
-    for position in places:
-        node = v.nodes[position]
-        x = node.inputs[0]
-        rank = len(v.types[x].shape) if x in v.types else 0
-        centred = v.reader(position, "Sub")
-        if centred is None or node.attribute("axes") != (rank - 1,):
-            continue
-        chain = [position, centred]
-        difference = v.nodes[centred].outputs[0]
-        for op in (("Pow", "Mul"), ("ReduceMean",), ("Add",), ("Sqrt",), ("Div", "Reciprocal")):
-            readers = v.consumers.get(v.nodes[chain[-1]].outputs[0], ())
-            steps = [r for r in readers if r not in chain and v.nodes[r].op in op]
-            if not steps:
-                break
-            chain.append(steps[0])
-        if len(chain) < 7 or v.nodes[centred].inputs[0] != x:
-            continue
-        if v.nodes[chain[-1]].op == "Reciprocal":
-            chain += [r for r in (v.reader(chain[-1], "Mul"),) if r is not None]
-        if difference not in v.nodes[chain[-1]].inputs:
-            continue
-        parameters: list[Constant] = []
-        for op_ in ("Mul", "Add"):
-            below = v.reader(chain[-1], op_)
-            if below is None or len(v.data(below)) != 1:
-                break
-            names = v.nodes[below].inputs
-            parameters += [v.network.constants[n] for n in names if n in v.network.constants]
-            chain.append(below)
-        (dtype, shape), parts = v.types[x], Parts(v, chain[-1])
-        ones = Constant(TensorType(dtype, shape[-1:]))
-        parts.add("LayerNormalization", (x,), shape, *(parameters or [ones]))
-        yield parts.match(sorted(chain))
-
-
 COMPOSITES: tuple[Pass, ...] = (
-    (frozenset({"Swish", "Mish"}), _steps),
-    (frozenset({"Clip", "HardSigmoid"}), _hard_gates),
-    (frozenset({"Erf", "Tanh"}), _gelus),
-    (frozenset({"ReduceMean"}), _layer_norms),
+    (frozenset({"Swish", "Mish"}), _in_steps),
+    _composite("HardSwish", _HARD_SWISHES),
+    _composite("HardSigmoid", _HARD_SIGMOIDS, alpha=_SIXTH),
+    _composite("Gelu", _gelu("Erf", 1)),
+    _composite("Gelu", _gelu("Tanh", 3), approximate="tanh"),
+    _composite("LayerNormalization", (*_layer_norms(),)),
 )
 """In the order in which they are looked for."""
