@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from hybridlat.graph.builder import NetworkBuilder
+from hybridlat.graph.forms import written
 from hybridlat.graph.network import Network
-from hybridlat.graph.normal import local_form, written
+from hybridlat.graph.normal import local_form
 
 ROOT = Path(__file__).resolve().parents[1]
 NETS = ROOT / "data" / "nets"

@@ -1,4 +1,9 @@
-"""How the normal form writes each operator that has several spellings; see ``normal``."""
+"""The normal form of a network: one spelling for what exporters and operator sets write otherwise.
+
+Operators are in the words of operator set 17 (``operators``), axes count from the front, sizes that
+follow from shapes are written out, and what does nothing at inference is gone. Every engine runs a
+network and its normal form alike. Each constant has one reader: sharing is an exporter's choice.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +11,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from hybridlat.graph.network import AttributeValue, Constant, Node, TensorType
-from hybridlat.graph.writing import Sizes, Writing, sizes_of, with_attributes
+from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
+from hybridlat.graph.normal import Sizes, Writing, sizes_of, with_attributes
 
 
 def _view(w: Writing, node: Node) -> None:
@@ -17,13 +22,13 @@ def _view(w: Writing, node: Node) -> None:
         return w.keep(node)
     inputs = (source, w.put(node, "shape", shape))
     w.views[node.outputs[0]] = len(w.nodes)
-    w.stand(replace(node, op="Reshape", inputs=inputs, attributes=(), version=14))
+    w.keep(replace(node, op="Reshape", inputs=inputs, attributes=(), version=14))
 
 
 def _nothing(w: Writing, node: Node) -> None:
     """An Identity, or a Dropout whose mask nothing reads."""
-    mask = [name for name in node.outputs[1:] if name]
-    is_read = any(name in w.source.consumers or name in w.source.outputs for name in mask)
+    mask = {*node.outputs[1:]}
+    is_read = not (mask.isdisjoint(w.source.consumers) and mask.isdisjoint(w.source.outputs))
     (w.keep if is_read else w.drop)(node)
 
 
@@ -50,7 +55,7 @@ def _reduce(w: Writing, node: Node) -> None:
         node = replace(node, inputs=(node.inputs[0], w.put(node, "axes", axes)))
     else:
         node = replace(with_attributes(node, (), axes=axes), inputs=node.inputs[:1])
-    w.stand(node)
+    w.keep(node)
 
 
 def _along(usual: int | None) -> Callable[[Writing, Node], None]:
@@ -96,14 +101,13 @@ def _clip(w: Writing, node: Node) -> None:
     for label, value in zip(("min", "max"), bounds, strict=True):
         read.append("" if value is None else w.put(node, label, (float(str(value)),), dtype))
     inputs = tuple(read if read[2] else read[:2])
-    w.stand(replace(with_attributes(node, ("min", "max")), inputs=inputs))
+    w.keep(replace(with_attributes(node, ("min", "max")), inputs=inputs))
 
 
 def _pad(w: Writing, node: Node) -> None:
     """Sizes for every axis are an input; zeros are what is filled in by default."""
     rank, inputs = len(w.shape(node.inputs[0])), [*node.inputs[1:], "", "", ""][:3]
-    stated = sizes_of(node, "pads")
-    sizes = w.numbers(inputs[0]) if stated is None else stated
+    sizes = sizes_of(node, "pads") or w.numbers(inputs[0])
     axes = w.numbers(inputs[2]) if inputs[2] else tuple(range(rank))
     if sizes is None or axes is None:
         return w.keep(node)
@@ -111,17 +115,15 @@ def _pad(w: Writing, node: Node) -> None:
     for place, axis in enumerate(axes):
         full[axis % rank] = sizes[place]
         full[axis % rank + rank] = sizes[place + len(axes)]
-    fill = node.attribute("value", 0)
-    if inputs[1]:
-        constant = w.source.constants.get(inputs[1])
-        fill = constant.values[0] if constant is not None and constant.values else None
-    if fill is None:
+    constant = w.source.constants.get(inputs[1])
+    fill = constant.values[0] if constant and constant.values else node.attribute("value", 0)
+    if inputs[1] and not (constant and constant.values):  # it is computed
         return w.keep(node)
     node = with_attributes(node, ("pads", "value"))
     read = [node.inputs[0], w.put(node, "pads", full)]
     if fill:
         read.append(w.put(node, "value", (float(str(fill)),), w.types[node.outputs[0]].dtype))
-    w.stand(replace(node, inputs=tuple(read)))
+    w.keep(replace(node, inputs=tuple(read)))
 
 
 def _slice(w: Writing, node: Node) -> None:
@@ -149,13 +151,13 @@ def _slice(w: Writing, node: Node) -> None:
             cuts[axis % len(shape)] = (first, last if last >= 0 else -size - 1, step)
     if not cuts:  # some engines run it all the same
         cuts[axes[0] % len(shape)] = (0, shape[axes[0]], 1)
-    columns = [
-        *zip(*[(*cuts[axis][:2], axis, cuts[axis][2]) for axis in sorted(cuts)], strict=True)
-    ]
-    labels = ("starts", "ends", "axes", "steps")[: 3 if set(columns[3]) == {1} else 4]
-    node = with_attributes(node, labels)
-    read = [w.put(node, label, column) for label, column in zip(labels, columns, strict=False)]
-    w.stand(replace(node, inputs=(node.inputs[0], *read)))
+    rows = [(*cuts[axis][:2], axis, cuts[axis][2]) for axis in sorted(cuts)]
+    columns = dict(zip(("starts", "ends", "axes", "steps"), zip(*rows, strict=True), strict=True))
+    node = with_attributes(node, [*columns])
+    if set(columns["steps"]) == {1}:
+        del columns["steps"]
+    read = [w.put(node, label, column) for label, column in columns.items()]
+    w.keep(replace(node, inputs=(node.inputs[0], *read)))
 
 
 def _split(w: Writing, node: Node) -> None:
@@ -164,44 +166,38 @@ def _split(w: Writing, node: Node) -> None:
         return w.keep(node)
     axis = int(str(node.attribute("axis", 0))) % max(1, len(w.shape(node.inputs[0])))
     sizes = [w.shape(out)[axis] for out in node.outputs]
-    node = with_attributes(
-        node, ("axis", "split", "num_outputs"), **({"axis": axis} if axis else {})
-    )
-    w.stand(replace(node, inputs=(node.inputs[0], w.put(node, "split", sizes))))
+    stated: dict[str, AttributeValue] = {"axis": axis} if axis else {}
+    node = with_attributes(node, ("axis", "split", "num_outputs"), **stated)
+    w.keep(replace(node, inputs=(node.inputs[0], w.put(node, "split", sizes))))
 
 
 def _resize(w: Writing, node: Node) -> None:
     """What Upsample and the first Resize do, in the words of later ones."""
     if node.op == "Resize" and node.version > 10:
         return w.keep(node)
-    scales = node.inputs[1] if len(node.inputs) > 1 else f"{node.outputs[0]}/scales"
-    stated = node.attribute("scales")
+    scales, stated = "".join(node.inputs[1:2]), node.attribute("scales")
     if isinstance(stated, tuple):
-        numbers = tuple(map(float, stated))
+        scales, numbers = f"{node.outputs[0]}/scales", tuple(map(float, stated))
         w.constants[scales] = Constant(TensorType("float32", (len(numbers),)), numbers)
-    way: dict[str, AttributeValue] = {"coordinate_transformation_mode": "asymmetric"}
+    way = {"coordinate_transformation_mode": "asymmetric"}
     if node.attribute("mode", "nearest") == "nearest":
         way["nearest_mode"] = "floor"
     node = replace(with_attributes(node, ("scales",), **way), op="Resize", version=13)
-    put = w.stand if isinstance(stated, tuple) else w.keep
-    put(replace(node, inputs=(node.inputs[0], "", scales)))
+    w.keep(replace(node, inputs=(node.inputs[0], "", scales)))
 
 
 def _top_k(w: Writing, node: Node) -> None:
     """How many is an input."""
     k = node.attribute("k")
-    if isinstance(k, int):
-        inputs = (node.inputs[0], w.put(node, "k", (k,)))
-        w.stand(replace(with_attributes(node, ("k",)), inputs=inputs))
-    else:
-        _along(-1)(w, node)
+    if not isinstance(k, int):
+        return _along(-1)(w, node)
+    inputs = (node.inputs[0], w.put(node, "k", (k,)))
+    w.keep(replace(with_attributes(node, ("k",)), inputs=inputs))
 
 
 def _roi_align(w: Writing, node: Node) -> None:
-    if node.version < 16:
-        way = {"coordinate_transformation_mode": "output_half_pixel"}
-        node = replace(with_attributes(node, (), **way), version=16)
-    w.keep(node)
+    way = {"coordinate_transformation_mode": "output_half_pixel"} if node.version < 16 else {}
+    w.keep(replace(with_attributes(node, (), **way), version=16))
 
 
 def _grid_sample(w: Writing, node: Node) -> None:
@@ -233,23 +229,20 @@ def _window(w: Writing, node: Node) -> None:
     for i, o, s, span, more in zip(read, made, strides, spans, extra, strict=True):
         is_back = node.op == "ConvTranspose"
         totals.append(s * (i - 1) + more + span - o if is_back else (o - 1) * s + span - i)
-    if min(totals, default=0) < 0 and mode != "VALID":
-        if node.op == "ConvTranspose":
-            return w.keep(node)
-        totals = [max(0, total) for total in totals]
+    if min(totals, default=0) < 0 and mode != "VALID" and node.op == "ConvTranspose":
+        return w.keep(node)
+    totals = [max(0, total) if mode != "VALID" else 0 for total in totals]
     node = with_attributes(node, ("auto_pad", "output_shape"))
-    if mode != "VALID" and any(totals):
-        less = [total // 2 for total in totals]
-        more_ = [total - half for total, half in zip(totals, less, strict=True)]
-        first, last = (less, more_) if mode == "SAME_UPPER" else (more_, less)
-        node = with_attributes(node, (), pads=(*first, *last))
+    if any(totals):
+        less, rest = [total // 2 for total in totals], [-(-total // 2) for total in totals]
+        pads = (*less, *rest) if mode == "SAME_UPPER" else (*rest, *less)
+        node = with_attributes(node, (), pads=pads)
     w.keep(node)
 
 
 def _quantise(w: Writing, node: Node) -> None:
     """One scale for a whole tensor has no axis."""
-    scale = w.shape(node.inputs[1])
-    if math.prod(scale) > 1:
+    if math.prod(w.shape(node.inputs[1])) > 1:
         return _along(1)(w, node)
     w.keep(with_attributes(node, ("axis",)))
 
@@ -266,22 +259,19 @@ def _element_wise(w: Writing, node: Node) -> None:
         shape = constant.type.shape
         while is_wide and len(shape) > 1 and shape[0] == 1:
             shape = shape[1:]
-        if shape != constant.type.shape or inputs[place] in w.constants:
-            inputs[place] = f"{node.outputs[0]}/{place}"
+        inputs[place] = f"{node.outputs[0]}/{place}"
         type_ = constant.type._replace(shape=shape)
         w.constants[inputs[place]] = replace(constant, type=type_)
     if node.op in ("Add", "Mul") and places == [0]:
         inputs.reverse()
-    w.stand(replace(node, inputs=tuple(inputs)))
+    w.keep(replace(node, inputs=tuple(inputs)))
 
 
+_REDUCTIONS = "Mean Sum Max Min Prod L1 L2 LogSum LogSumExp SumSquare"
 FORMS: Mapping[str, Callable[[Writing, Node], None]] = {
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze"), _view),
     **dict.fromkeys(("Identity", "Dropout"), _nothing),
-    **dict.fromkeys(
-        ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2",
-         "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare"), _reduce,
-    ),
+    **dict.fromkeys([f"Reduce{kind}" for kind in _REDUCTIONS.split()], _reduce),
     **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _softmax),
     **dict.fromkeys(("LayerNormalization", "LpNormalization"), _along(-1)),
     **dict.fromkeys(("Gather", "GatherElements", "ScatterElements", "ArgMax", "ArgMin"), _along(0)),
@@ -290,7 +280,25 @@ FORMS: Mapping[str, Callable[[Writing, Node], None]] = {
     **dict.fromkeys(("Resize", "Upsample"), _resize),
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _quantise),
     "Concat": _along(None),
-    "Cast": _cast, "Clip": _clip, "Pad": _pad, "Slice": _slice, "Split": _split, "TopK": _top_k,
-    "RoiAlign": _roi_align, "Scatter": _scatter, "GridSample": _grid_sample,
-}  # fmt: skip
+    "Cast": _cast,
+    "Clip": _clip,
+    "Pad": _pad,
+    "Slice": _slice,
+    "Split": _split,
+    "TopK": _top_k,
+    "RoiAlign": _roi_align,
+    "Scatter": _scatter,
+    "GridSample": _grid_sample,
+}
 """The form of each operator of ONNX's own domain that has several spellings."""
+
+
+def written(network: Network) -> Network:
+    """The normal form of a network whose operators have theirs (``local_form``) already."""
+    w = Writing(network)
+    for node in network.nodes:
+        if w.stands_for and not w.stands_for.keys().isdisjoint(node.inputs):
+            node = replace(node, inputs=tuple([w.stands_for.get(i, i) for i in node.inputs]))
+        form = None if node.domain else FORMS.get(node.op)
+        (form or Writing.keep)(w, node)
+    return w.network()

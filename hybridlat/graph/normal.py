@@ -1,37 +1,33 @@
-"""The normal form of a network: one spelling for what exporters and operator sets write otherwise.
-
-Operators are in the words of operator set 17 (``operators``), axes count from the front, sizes that
-follow from shapes are written out, and what does nothing at inference is gone (``forms``). Every
-engine runs a network and its normal form alike; what only some engines do alike is theirs to say.
-Each constant has one reader, since sharing is an exporter's choice.
-"""
+"""The parts of a network's normal form that lie with one operator; see ``forms``."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from hybridlat.graph.forms import FORMS
-from hybridlat.graph.network import AttributeValue, Network, Node
-from hybridlat.graph.operators import plain_version
-from hybridlat.graph.writing import Writing
+from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
+from hybridlat.graph.operators import WHOLE, plain_version
 
+Sizes = tuple[int, ...]
 _USUAL = {"output_padding": 0, "dilations": 1, "strides": 1, "pads": 0}
 """Sizes of windows that say nothing where all of them are this."""
-_WINDOWS = {
-    "auto_pad": "NOTSET", "group": 1, "ceil_mode": 0, "storage_order": 0, "count_include_pad": 0,
-}  # fmt: skip
+_WINDOWS = {"auto_pad": "NOTSET", "group": 1} | dict.fromkeys(
+    ("ceil_mode", "storage_order", "count_include_pad"), 0
+)
 _OF_WINDOWS = frozenset({"Conv", "FusedConv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"})
 """Operators with these defaults, outside ONNX's own domain too, where no schema states them."""
-_DROPPED = {
-    "Conv": ("kernel_shape",), "ConvTranspose": ("kernel_shape",), "FusedConv": ("kernel_shape",),
-    "BatchNormalization": ("epsilon", "momentum", "spatial"), "Dropout": ("seed",),
+_DROPPED: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("Conv", "ConvTranspose", "FusedConv"), ("kernel_shape",)),
+    "BatchNormalization": ("epsilon", "momentum", "spatial"),
+    "Dropout": ("seed",),
     "Cast": ("saturate", "round_mode"),
-}  # fmt: skip
+}
 """What shapes say as well, and what no engine's time hangs on."""
 
 
 def local_form(node: Node) -> Node:
-    """An operator's own part of the normal form: its version, and attributes that say something.
+    """An operator's own part of the normal form: its version, and attributes that decide something.
 
     Those at the defaults that its operator set states are left out already.
     """
@@ -55,27 +51,105 @@ def _says_nothing(op: str, name: str, value: AttributeValue) -> bool:
     return op in _OF_WINDOWS and _WINDOWS.get(name) == value
 
 
-def written(network: Network) -> Network:
-    """The normal form of a network whose operators have theirs (``local_form``) already."""
-    w = Writing(network)
-    for node in network.nodes:
-        if w.stands_for and not w.stands_for.keys().isdisjoint(node.inputs):
-            node = replace(node, inputs=tuple([w.stands_for.get(i, i) for i in node.inputs]))
-        form = None if node.domain else FORMS.get(node.op)
-        (form or Writing.keep)(w, node)
-    if len(w.views) > 1:
-        w.join_views()
-    for name in w.stands_for:
-        del w.types[name]
-    return replace(network, nodes=tuple(w.nodes), types=w.types, constants=w.constants)
+@dataclass
+class Writing:
+    """A network while its normal form is written.
+
+    ``stands_for`` maps the results of operators that are gone to what their readers read instead,
+    ``views`` those of Reshapes to their positions.
+    """
+
+    source: Network
+    nodes: list[Node] = field(default_factory=list)
+    types: dict[str, TensorType] = field(default_factory=dict)
+    constants: dict[str, Constant] = field(default_factory=dict)
+    stands_for: dict[str, str] = field(default_factory=dict)
+    views: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.types.update(self.source.types)
+
+    def keep(self, node: Node) -> None:
+        """The operator stays; constants that another one has read already are copied for it."""
+        for place, name in enumerate(node.inputs):
+            constant = self.source.constants.get(name)
+            if constant is None:
+                continue
+            if name in self.constants:
+                name = f"{node.outputs[0]}/{place}"
+                inputs = (*node.inputs[:place], name, *node.inputs[place + 1 :])
+                node = replace(node, inputs=inputs)
+            self.constants[name] = constant
+        self.nodes.append(node)
+
+    def drop(self, node: Node) -> None:
+        """Its readers read what it reads; an Identity stays where it gives a result out."""
+        source, made = node.inputs[0], node.outputs[0]
+        if source in self.types and made not in self.source.outputs:
+            self.stands_for[made] = source
+        else:
+            node = replace(node, op="Identity", inputs=(source,), outputs=(made,))
+            self.keep(replace(node, attributes=(), version=16))
+
+    def network(self) -> Network:
+        """What is written so far."""
+        if len(self.views) > 1:
+            self._join_views()
+        for name in self.stands_for:
+            del self.types[name]
+        nodes = tuple(self.nodes)
+        return replace(self.source, nodes=nodes, types=self.types, constants=self.constants)
+
+    def _join_views(self) -> None:
+        """Several Reshapes in a row are the last of them, where nothing else reads the others."""
+        readers = Counter(name for node in self.nodes for name in dict.fromkeys(node.inputs))
+        readers.update(self.source.outputs)
+        gone = set[int]()
+        for position in self.views.values():
+            view = self.nodes[position]
+            before = self.views.get(view.inputs[0])
+            if before is not None and readers[view.inputs[0]] == 1:
+                source, shape = self.nodes[before].inputs
+                gone.add(before)
+                del self.types[view.inputs[0]], self.constants[shape]
+                self.nodes[position] = replace(view, inputs=(source, view.inputs[1]))
+        self.nodes = [node for i, node in enumerate(self.nodes) if i not in gone]
+
+    def shape(self, tensor: str) -> Sizes:
+        known = self.types.get(tensor)
+        return known.shape if known is not None else self.source.constants[tensor].type.shape
+
+    def numbers(self, tensor: str) -> Sizes | None:
+        """The whole numbers of a constant; None where they are not known."""
+        constant = self.source.constants.get(tensor)
+        known = constant is not None and constant.values is not None
+        return tuple(map(int, constant.values or ())) if constant and known else None
+
+    def put(self, node: Node, label: str, values: Sequence[float], dtype: str = "int64") -> str:
+        """A new constant with these values; all but sizes are scalars."""
+        name = f"{node.outputs[0]}/{label}"
+        shape = (len(values),) if dtype == "int64" else ()
+        number = int if dtype in WHOLE else float
+        self.constants[name] = Constant(TensorType(dtype, shape), tuple(map(number, values)))
+        return name
+
+
+def with_attributes(node: Node, drop: Sequence[str], **put: AttributeValue) -> Node:
+    """The operator without some attributes and with others."""
+    attributes = {k: v for k, v in node.attributes if k not in drop} | put
+    return replace(node, attributes=tuple(sorted(attributes.items())))
+
+
+def sizes_of(node: Node, name: str) -> Sizes | None:
+    """An attribute of several whole numbers; None where it is not there."""
+    value = node.attribute(name)
+    return tuple(map(int, value)) if isinstance(value, tuple) else None
 
 
 def with_onnx_names(network: Network) -> Network:
     """A graph of ONNX Runtime with ONNX's name for a GELU of its own: one kernel runs both."""
-    nodes = [
-        replace(node, domain="", version=20)
-        if (node.domain, node.op) == ("com.microsoft", "Gelu")
-        else node
-        for node in network.nodes
-    ]
+    nodes = list(network.nodes)
+    for position, node in enumerate(nodes):
+        if node.qualified_op == "com.microsoft::Gelu":
+            nodes[position] = replace(node, domain="", version=20)
     return replace(network, nodes=tuple(nodes))

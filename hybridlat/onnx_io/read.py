@@ -15,8 +15,9 @@ import onnx
 from onnx import ValueInfoProto
 
 from hybridlat.errors import NetworkError
+from hybridlat.graph.forms import written
 from hybridlat.graph.network import Network, Node, Shapes, TensorType
-from hybridlat.graph.normal import with_onnx_names, written
+from hybridlat.graph.normal import with_onnx_names
 from hybridlat.graph.operators import is_number
 from hybridlat.onnx_io.infer import CONTROL_FLOW, inferred
 from hybridlat.onnx_io.nodes import FileNode, domain_of, in_order, node_of
