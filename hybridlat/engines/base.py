@@ -17,10 +17,10 @@ from hybridlat.schema.target import Target
 
 
 class Method(enum.Enum):
-    """How an engine's cells are measured; ``hybridlat.measuring.measurer`` has one for each.
+    """How an engine's cells are measured.
 
-    REPLICAS: the lowered graph can be cut and its parts run as they are. DIFFERENTIAL: a cell can
-    only be timed with its predecessor. PLAN: the same by a plan, which ``run_plan`` measures.
+    REPLICAS: the lowered graph can be cut and its parts run. DIFFERENTIAL: a cell is timed with its
+    predecessor. PLAN: the same by a plan, which ``run_plan`` measures.
     """
 
     REPLICAS = "replicas"
@@ -36,10 +36,10 @@ class Session(AbstractContextManager["Session"]):
 
     @abc.abstractmethod
     def run_us(self, count: int) -> list[float]:
-        """Run ``count`` inferences one after another; microseconds of each.
+        """Microseconds of each of ``count`` inferences, one after another.
 
-        Samples that the operating system disturbed (involuntary context switches) are left out,
-        so fewer than ``count`` may come back. Raises MeasurementError when a run fails.
+        Samples that the operating system disturbed (involuntary context switches) are left out, so
+        there may be fewer. Raises MeasurementError when a run fails.
         """
 
     def close(self) -> None:
@@ -52,8 +52,7 @@ class Session(AbstractContextManager["Session"]):
 class Backend(abc.ABC):
     """An engine on this machine, for one precision (and thread count on a CPU).
 
-    ``method`` says how its cells are measured; measurements will belong to ``target``: device,
-    runtime with version, precision and threads.
+    Measurements belong to ``target``: device, runtime with version, precision and threads.
     """
 
     name: ClassVar[str]
@@ -64,10 +63,7 @@ class Backend(abc.ABC):
 
     @classmethod
     def options_for(cls, target: Target | None, threads: int | None) -> Mapping[str, int | str]:
-        """Arguments that start this backend for ``target`` (None: its default); none by default.
-
-        ``threads`` is the number that the user gave, None for none.
-        """
+        """Arguments that start this backend for ``target`` and the user's ``threads``, where they are known."""
         del target, threads
         return {}
 
@@ -77,16 +73,13 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def lower(self, network: Network) -> Lowered:
-        """The graph this engine runs for the network of a file: that of its target's lowering.
-
-        Raises MeasurementError when the engine refuses the network.
-        """
+        """The graph that this engine runs for the network of a file; MeasurementError if it is refused."""
 
     def build(self, network: Network, *, seed: int, lowered: bool) -> Session:
-        """Build a network with seeded random weights and inputs.
+        """Build a network with seeded random weights and inputs; MeasurementError where it fails.
 
-        ``lowered`` True: it is a cell (or all) of a lowered graph and must run as it is; False: it
-        is a file's network, to be optimised as the engine always does. Raises MeasurementError.
+        A ``lowered`` one must run as it is; a file's network is optimised as the engine always
+        does.
         """
         raise NotImplementedError(f"{self.name} is measured by plans")
 
@@ -98,7 +91,7 @@ class Backend(abc.ABC):
     ) -> None:
         """Measure the plan in ``folder`` on this machine; results lie in it afterwards.
 
-        ``progress`` gets done, total and a label. Goes on where an earlier call was cut off.
+        ``progress`` gets done, total and a label. A run goes on where an earlier one was cut off.
         Raises MeasurementError when nothing can be measured.
         """
         raise NotImplementedError(f"{self.name} measures no plans")
@@ -106,10 +99,10 @@ class Backend(abc.ABC):
     def build_replicas(
         self, network: Network, *, count: int, seed: int, lowered: bool
     ) -> list[Session]:
-        """``count`` sessions of the same network, to be run in turn; weights apart.
+        """``count`` sessions of the same network, to be run in turn, with weights of their own.
 
-        An engine overrides this where replicas can share the memory that activations live in, as
-        the cells of a network do.
+        An engine overrides this where they can share the memory of activations, as cells of a
+        network do.
         """
         one = partial(self.build, network, lowered=lowered)
         return build_all(partial(one, seed=seed + replica) for replica in range(count))

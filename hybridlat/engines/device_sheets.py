@@ -44,9 +44,8 @@ _Text = Annotated[str, msgspec.Meta(pattern=r"\S")]
 class _Sheet(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The keys of a sheet, each with its unit in its name; ``cache_kib`` nearest first.
 
-    The last five are there for whoever reads a sheet: where each number comes from that ``source``
-    does not tell, and what the peaks and the bandwidth follow from. ``based_on`` names the shipped
-    device whose keys hold where this sheet has none: a mode, a slice or a variant of it.
+    The last five are for whoever reads a sheet. ``based_on`` names the shipped device whose keys
+    hold where this sheet has none: it is a mode, a slice or a variant of that.
     """
 
     title: str = ""
@@ -91,10 +90,7 @@ def names() -> tuple[str, ...]:
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    """The data sheets in a folder by device.
-
-    A listing, not a path made of a name: a name is no way out of the folder.
-    """
+    """The data sheets in a folder by device: a listing, so that no name leads out of the folder."""
     return {file.stem: file for file in listing(folder, "*.toml")}
 
 
@@ -109,10 +105,9 @@ def _shipped_device(name: str) -> Device:
 
 
 def load(name: str) -> Device:
-    """The device of that name (``v100``).
+    """The device of that name (``v100``); TargetError names the choices.
 
-    A sheet given by ``with_sheet`` comes before one of the user's own folder, and that before one
-    that is shipped. TargetError names the choices.
+    A sheet of ``with_sheet`` comes before one of the user's folder, and that before a shipped one.
     """
     if name in (substitutes := _substitutes.get()):
         return substitutes[name]
@@ -128,10 +123,9 @@ def load(name: str) -> Device:
 
 
 def read(file: Path | str, name: str | None = None) -> Device:
-    """The data sheet in ``file``, whose stem is the device's name unless one is given.
+    """The data sheet in ``file``, whose stem is the device's name unless there is another.
 
-    TargetError says in one sentence what is wrong with it. Numbers become base units (FLOP per
-    second, bytes, hertz).
+    Numbers become base units (FLOP per second, bytes, hertz). TargetError says what is wrong.
     """
     path = Path(file)
     try:
@@ -197,11 +191,7 @@ def _refuse(path: Path, why: str) -> NoReturn:
 
 @contextmanager
 def with_sheet(device: Device) -> Iterator[None]:
-    """Let a device stand for its name while the block runs.
-
-    The block's ``load``, ``names`` and ``of_target`` know it, in this thread and in what it starts
-    with a copied context; nothing is kept afterwards.
-    """
+    """Let a device stand for its name in this thread, and what it starts, while the block runs."""
     token = _substitutes.set({**_substitutes.get(), device.name: device})
     try:
         yield
@@ -219,8 +209,8 @@ def of_target(target: Target) -> Device:
 def probe_cpu(threads: int = 1) -> Device:
     """This machine's CPU, measured in about a second: peak FLOP/s, bandwidth, cache sizes.
 
-    The peak is the best of several matrix products of 768 x 768 under ONNX Runtime with that many
-    threads; the bandwidth counts both sides of copies that are larger than the last cache.
+    The peak is that of the best product of two 768 x 768 matrices under ONNX Runtime. The bandwidth
+    counts both sides of copies that are larger than the last cache.
     """
     return Device(
         name=host.cpu_device(), kind="cpu", title=host.cpu().model, units=threads, clock_hz=0.0,

@@ -34,10 +34,9 @@ _MODEL_KEYS = ("model name", "cpu model", "uarch", "cpu")
 
 @dataclass(frozen=True)
 class Cpu:
-    """What this machine's CPU is: all that depends on it asks here.
+    """What this machine's CPU is: ``name`` in targets, ``model`` in its maker's words.
 
-    ``name`` is its device in targets, ``model`` its maker's words; ``facts`` are cpuinfo's, by the
-    first line of each key; ``cache_bytes`` of data, nearest first.
+    ``facts`` are cpuinfo's, by the first line of each key; ``cache_bytes`` of data, nearest first.
     """
 
     name: str
@@ -58,9 +57,8 @@ def cpu() -> Cpu:
 def cpu_device() -> str:
     """A short name for this machine's CPU: ``xeon-8481c``, ``epyc-26-2``, ``neoverse-n1``.
 
-    Vendors' noise words are dropped. A name that says no model (a virtual machine's plain
-    "AMD EPYC") gets the processor's family and model number, which tell the generation. ARM's
-    kernels name no model, or the architecture instead: the cores' implementer and part count.
+    A name that says no model gets the processor's family and model number. ARM's cores go by their
+    implementer and part.
     """
     return cpu().name
 
@@ -126,10 +124,7 @@ def pin(threads: int) -> None:
 
 
 class CpuBackend(Backend):
-    """An engine on the CPU with ``threads`` threads; ``version`` is the engine's own.
-
-    ``precision`` is that of the files it is given: it computes in theirs.
-    """
+    """An engine on the CPU with ``threads`` threads, for files in ``precision``."""
 
     version: str
 
@@ -159,13 +154,12 @@ class CpuBackend(Backend):
 
 
 class CpuSession(Session):
-    """A model in memory; ``_start`` fills ``_feeds`` and ``_run``.
+    """A model in memory; subclasses fill ``_feeds`` (buffer, source) and ``_run``.
 
-    The inputs (buffer, source) are written anew before every run, outside the timed part: in a
-    network a cell's input has just been written by its predecessor. A sample is disturbed when
-    ``watched`` (this thread, or all of the process where the engine works in threads of its own) is
-    switched out, and left out. A run of ``long_run_us`` always is now and then: what it loses by it
-    is its CPU time against the wall's, which ``lost_share`` says.
+    Inputs are written anew before every run, outside the timed part, as a predecessor has just
+    written them in a network. A sample is left out where ``watched`` (this thread, or the process
+    of an engine with threads of its own) is switched out. A run of ``long_run_us`` always is: it
+    loses the difference of its CPU time and the wall's, ``lost_share``.
     """
 
     engine: ClassVar[str]
@@ -205,8 +199,8 @@ class CpuSession(Session):
     def _lost_share(self) -> float:
         """What others took of the quicker half of the long runs, which are those that count.
 
-        Of one thread's time. Several wait for each other too: theirs is that of the run which had
-        most, and never less than one's. Sums, since some systems count CPU time in ticks of 10 ms.
+        Threads wait for each other too: theirs is the time of the run which had most. Sums, since
+        some systems count CPU time in ticks of 10 ms.
         """
         runs = sorted(self._long_runs, key=lambda run: run[0])
         quicker = runs[: (len(runs) + 1) // 2]
@@ -233,9 +227,8 @@ def one_line(error: Exception) -> str:
 class LoadMeter:
     """The load of this machine by other work, from when the meter is made.
 
-    ``own_threads`` of the measuring process run whenever a sample is taken, and do not count;
-    ``cores`` are those that measuring could use before it was pinned. Where the system does not
-    tell (not Linux) there is no load.
+    ``own_threads`` of the measuring process do not count; ``cores`` are those that it could use
+    before it was pinned. A system that does not say has no load.
     """
 
     def __init__(self, own_threads: int = 1, cores: int | None = None) -> None:
@@ -254,7 +247,7 @@ class LoadMeter:
     def load(self, lost_share: float = 0.0) -> MachineLoad | None:
         """The mean of the samples, for the cores that this process may use.
 
-        ``lost_share`` is what measured runs show that others took of their CPU time.
+        Others took ``lost_share`` of the CPU time of measured runs.
         """
         if not self._others and lost_share <= BUSY_STEAL_SHARE:
             return None

@@ -176,7 +176,7 @@ def _in_steps(v: View, places: Sequence[int]) -> Iterator[Match]:
 def attentions(v: View, places: Sequence[int]) -> Iterator[Match]:
     """Attention as older sets write it: a product of scaled operands, a mask, a softmax, a product.
 
-    One that shares keys among heads, caps or limits, or gives out more than its result stays.
+    One that shares keys among heads, has a cap or limits, or gives out more than its result stays.
     """
     for position in places:
         node, parts = v.nodes[position], Parts(v, position)

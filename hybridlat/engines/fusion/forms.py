@@ -120,8 +120,8 @@ def _leading(shape: tuple[int, ...], rows: int, size: int) -> tuple[int, ...] | 
 def _flat_products(v: View, places: Sequence[int]) -> Iterator[Match]:
     """A Gemm between two views is a product over the tensor of more axes, and a sum.
 
-    What is not viewed there, or the shape of fewer axes, tells which axes these were. A Gemm whose
-    weight is turned is a module's, which adds a bias: exporters leave out one of zeros.
+    The side without a view, or of fewer axes, says which axes these were. A Gemm with a turned
+    weight is a module's, which adds a bias: exporters leave out one of zeros.
     """
     constants = v.network.constants
     for position in places:

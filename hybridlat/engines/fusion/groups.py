@@ -17,7 +17,7 @@ from hybridlat.graph.network import Constant, Lowered, Network, Node, topologica
 class Groups:
     """Positions of a network's nodes: those of each kernel, and those that cost nothing.
 
-    ``kernels`` and ``removed`` together hold every position exactly once.
+    Every position is in exactly one place.
     """
 
     kernels: tuple[tuple[int, ...], ...]
@@ -32,10 +32,7 @@ def differing(answer: Groups, truth: Groups) -> tuple[int, ...]:
 
 
 def numbered(network: Network) -> Network:
-    """The network under names by which an engine's layers are traced back: ``n12``, ``n12.0``.
-
-    A layer may go by the tensor that it gives out; no parameter looks like an operator.
-    """
+    """The network under names by which layers are traced back: ``n12``, and ``n12.0`` for tensors."""
     names = {name: f"p_{name}" for name in (*network.inputs, *network.constants)}
     for i, node in enumerate(network.nodes):
         names.update((out, f"n{i}.{index}") for index, out in enumerate(node.outputs) if out)
@@ -70,7 +67,7 @@ def lowered_of(
 def traced(lowered: Lowered, places: Sequence[tuple[int, ...]], file: Network) -> Lowered:
     """The same kernels, traced to the operators of ``file``; those in no kernel are removed.
 
-    ``places`` says which of them each operator of the lowered network stands for. One that several
+    ``places`` are those that each operator of the lowered network stands for. One that several
     kernels compute belongs to the first.
     """
     left = {*range(len(file.nodes))}
@@ -98,10 +95,9 @@ class _Writer:
             self.kernels[stuck : stuck + 1] = [(i,) for i in self.kernels[stuck]]
 
     def _link(self) -> int | None:
-        """Work out which kernel makes each tensor, and the order in which they run.
+        """Find which kernel makes each tensor, and the order in which kernels run.
 
-        Returns the largest kernel that reads what hangs on itself, None when all can run: an engine
-        may compute an operator in parts at several times.
+        Returns the largest kernel that reads what hangs on itself, None when all can run.
         """
         nodes, kernels = self.network.nodes, self.kernels
         made = [

@@ -42,10 +42,7 @@ class Match:
 
 
 def _in_order(old: Rewritten) -> Rewritten:
-    """The operators in the order in which the outputs need them, however a file lists them.
-
-    Branches come in the order in which their join reads them; what no output needs comes last.
-    """
+    """The operators in the order in which the outputs need them, however a file lists them."""
     network = old.network
     ends = [network.producers[name] for name in network.outputs if name in network.producers]
     order = network.order_before((*ends, *range(len(network.nodes))))
@@ -65,10 +62,9 @@ def _hides(match: Match, network: Network) -> bool:
 
 
 def _replaced(old: Rewritten, matches: Iterator[Match]) -> Rewritten:
-    """Put new operators in.
+    """Put new operators in; a view is gone with the last of its readers.
 
-    A match is none that shares an operator with an earlier one, or hides a result that is read.
-    A view is gone with the last of its readers.
+    A match that shares an operator with an earlier one, or hides a result that is read, is none.
     """
     network, gone, put = old.network, set[int](), dict[int, Match]()
     types, constants = dict(network.types), dict(network.constants)

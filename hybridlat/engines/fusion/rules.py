@@ -156,11 +156,7 @@ def always(producer: Group, consumer: Group) -> bool:
 
 @dataclass(frozen=True)
 class _Bounded:
-    """One line of a table.
-
-    ``since`` is the first engine version that the rule holds for, ``before`` the first later one
-    that it does not hold for, ``engine`` the only engine; empty: all that there are.
-    """
+    """A line of a table, which holds for versions of an engine: none means all there are."""
 
     since: str = field(default="", kw_only=True)
     before: str = field(default="", kw_only=True)
@@ -197,10 +193,9 @@ class Eliminate(_Bounded):
 class Fuse(_Bounded):
     """``consumer`` runs in the kernel of the ``producer`` that it reads from.
 
-    Both are kinds of group, in one text. The group that they become is of the kind ``makes``, else
-    the producer's. ``match_policy`` chooses among several producers in file order: the last or the
-    first that fits, or every one. ``beside`` chooses the last among the groups that read what the
-    consumer reads.
+    Both are kinds of group in one text. They become a group of the kind ``makes``, else of the
+    producer's. Of several producers the last, the first or every one takes it in. ``beside`` stands
+    for the last of the groups that read what the consumer reads.
     """
 
     producer: str
@@ -262,7 +257,7 @@ def dead_positions(network: Network) -> list[int]:
 def apply(
     network: Network, rules: Sequence[Rule], version: str = "", *, drops_dead: bool = False
 ) -> Groups:
-    """The groups that a table of rules makes of a network; ``version`` empty: the newest.
+    """The groups that a table makes of a network under a version; the newest if it is empty.
 
     ``drops_dead``: the engine does not run what no output needs.
     """
