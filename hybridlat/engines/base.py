@@ -63,7 +63,7 @@ class Backend(abc.ABC):
 
     @classmethod
     def options_for(cls, target: Target | None, threads: int | None) -> Mapping[str, int | str]:
-        """Arguments that start this backend for ``target`` and the user's ``threads``, where they are known."""
+        """Arguments that start this backend for ``target``, or for its default."""
         del target, threads
         return {}
 
@@ -73,7 +73,7 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def lower(self, network: Network) -> Lowered:
-        """The graph that this engine runs for the network of a file; MeasurementError if it is refused."""
+        """The graph that this engine runs for the network of a file; MeasurementError."""
 
     def build(self, network: Network, *, seed: int, lowered: bool) -> Session:
         """Build a network with seeded random weights and inputs; MeasurementError where it fails.

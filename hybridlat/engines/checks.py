@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 
 from hybridlat.graph.network import Shapes
 from hybridlat.schema.target import Target
 
-_TRTEXEC: Mapping[str, str] = {
-    "fp32": "", "tf32": "", "fp32-strict": " --noTF32", "fp16": " --fp16", "bf16": " --bf16",
-    "int8": " --int8 --fp16",
-}  # fmt: skip
+_TRTEXEC = {"fp32": "", "tf32": "", "fp32-strict": " --noTF32", "int8": " --int8 --fp16"}
+_TRTEXEC |= {"fp16": " --fp16", "bf16": " --bf16"}
 _OPENVINO = {"fp32": "f32", "fp16": "f16", "bf16": "bf16", "int8": "f32"}
 
 

@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -34,9 +35,7 @@ _FIELDS = {
     "tensor_clock_mhz": ("clock_hz", 1e6), "power_w": ("power_w", 1),
 }  # fmt: skip
 _BOUNDS = {key: (BOUNDS[name][0] / x, BOUNDS[name][1] / x) for key, (name, x) in _FIELDS.items()}
-_BOUNDS |= {
-    "bus_bits": (1, 1e6), "data_rate_gbit_per_s": (0.01, 1e4), "cores_per_unit": (1, 1e5),
-}  # fmt: skip
+_BOUNDS |= {"bus_bits": (1, 1e6), "data_rate_gbit_per_s": (0.01, 1e4), "cores_per_unit": (1, 1e5)}
 _MOST_BYTES = 1 << 20
 _Text = Annotated[str, msgspec.Meta(pattern=r"\S")]
 
@@ -147,18 +146,18 @@ def read(file: Path | str, name: str | None = None) -> Device:
             if precision not in known:
                 _refuse(path, f"{table} knows no {precision}; choose from {', '.join(known)}")
     device = name or path.stem
+    stated = msgspec.structs.asdict(sheet)
+    same = {f.name: stated[f.name] for f in fields(Device) if f.name in stated}
     return Device(
-        name=device, kind=sheet.kind, units=sheet.units, clock_hz=sheet.clock_mhz * 1e6,
+        **same | {"title": sheet.title or device},
+        name=device,
+        clock_hz=sheet.clock_mhz * 1e6,
         peak_flops={p: tflops * 1e12 for p, tflops in sheet.peak_tflops.items()},
         sustained_flops={p: tflops * 1e12 for p, tflops in sheet.sustained_tflops.items()},
         bandwidth_bytes_per_s=sheet.bandwidth_gb_per_s * 1e9,
         cache_bytes=tuple(int(kib * 1024) for kib in sheet.cache_kib),
-        source=sheet.source, title=sheet.title or device, architecture=sheet.architecture,
-        compute_capability=sheet.compute_capability,
         memory_bytes=None if sheet.memory_gb is None else int(sheet.memory_gb * 2**30),
-        launch_us=sheet.launch_us, enqueue_us=sheet.enqueue_us, shares_memory=sheet.shares_memory,
-        power_w=sheet.power_w,
-    )  # fmt: skip
+    )
 
 
 def _sheet(path: Path) -> _Sheet:
@@ -213,12 +212,16 @@ def probe_cpu(threads: int = 1) -> Device:
     counts both sides of copies that are larger than the last cache.
     """
     return Device(
-        name=host.cpu_device(), kind="cpu", title=host.cpu().model, units=threads, clock_hz=0.0,
+        name=host.cpu_device(),
+        kind="cpu",
+        title=host.cpu().model,
+        units=threads,
+        clock_hz=0.0,
         peak_flops={"fp32": _matmul_flops(threads)},
         bandwidth_bytes_per_s=_copy_bandwidth(),
         cache_bytes=host.cpu().cache_bytes,
         source="micro-benchmark on this machine",
-    )  # fmt: skip
+    )
 
 
 @cache

@@ -93,8 +93,8 @@ def _text(about: Any, key: str) -> str:
 def groups_of(network: Network, claims: Sequence[tuple[int, ...]]) -> Groups:
     """Each operator in one group: the first layer that claims it.
 
-    A normalisation folded into weights takes the name of its convolution with it: an operator that
-    no layer claims belongs to the layer that reads it, else to the one that it reads from.
+    One that no layer claims belongs to the layer that reads it, else to the one it reads from: a
+    folded normalisation takes the name of its convolution with it.
     """
     by_layer = [*enumerate(claims)]
     taken = {node: index for index, claim in reversed(by_layer) for node in claim}

@@ -61,9 +61,8 @@ def lower(network: Network, target: Target, *, channels_last: bool = False) -> L
     """The kernels of the module that ``network`` was exported from, at the target's precision.
 
     Only ``amp`` (autocast) mixes types; at any other precision the file's are left, so that a cell
-    is the same cell. ``channels_last`` is the layout of the inputs of what runs eagerly: it decides
-    which views copy and which kernels run with channels last. An operator that no rule names is a
-    kernel, which is a warning where the network is compiled.
+    is the same cell. ``channels_last`` is the layout of inputs: eagerly it decides which views
+    copy.
     """
     compiled = target.engine == "torch-compile"
     plain = one_form(network, GENERATED if compiled or _is_cpu(target) else ())
@@ -99,12 +98,9 @@ def _is_cpu(target: Target) -> bool:
 def as_module(plain: Rewritten, bias_apart: bool = True) -> Rewritten:
     """Put back what the exporter folded into convolutions.
 
-    A ``BatchNormalization`` goes behind those whose bias was folded (:func:`folded_norms`), also
-    where exporters left the zeros of an untrained module out (:func:`lacks_biases`). Whether the
-    convolution had a bias besides, folded files do not tell: none is added. Any other bias
-    becomes an ``Add`` (``bias_apart``): with cuDNN, PyTorch adds it in a call of its own (ATen's
-    ``Convolution.cpp``), and so does the code that inductor makes for a GPU. On a CPU the
-    convolution adds it.
+    A ``BatchNormalization`` goes behind those whose bias was folded, and a bias becomes an ``Add``
+    (``bias_apart``): with cuDNN, PyTorch adds it in a call of its own (ATen's ``Convolution.cpp``),
+    and so does inductor on a GPU. On a CPU the convolution adds it.
     """
 
     def find(v: View, places: Sequence[int]) -> Iterator[Match]:
@@ -136,8 +132,8 @@ def lacks_biases(network: Network) -> bool:
 def _biases(network: Network) -> dict[int, str]:
     """The bias of each convolution that has one, or had: zeros of an untrained module.
 
-    Names tell which were folded; where one of these is not there, those of single pixels
-    (squeeze-and-excite) are not there either.
+    Names tell which were folded; then convolutions of a single pixel (squeeze-and-excite) lack
+    theirs too.
     """
     nodes = network.nodes
     convs = [i for i, n in enumerate(nodes) if n.op in _CONVOLUTIONS and not n.domain]
@@ -155,9 +151,8 @@ def _biases(network: Network) -> dict[int, str]:
 def folded_norms(network: Network) -> frozenset[int]:
     """Positions of the convolutions into which a batch normalisation was folded.
 
-    The name that the exporter gives a folded bias tells it. Where no name in the file tells either
-    way, the kind of network does: one that adds residuals or holds depthwise convolutions was not
-    trained without normalisation, unless it normalises otherwise; AlexNet, VGG, SqueezeNet were.
+    The folded bias's name says so. Where no name does, a network that adds residuals or holds
+    depthwise convolutions is taken for a normalised one, unless it normalises otherwise.
     """
     biased = _biases(network)
     convs = {i: network.nodes[i] for i in biased}
@@ -205,7 +200,7 @@ def _pixels(network: Network, node: Node) -> int:
 
 
 def with_autocast(module: Rewritten, groups: Groups, casts_apart: bool) -> tuple[Rewritten, Groups]:
-    """The module with the types that it computes in under autocast, and the same kernels.
+    """The module in the types that autocast computes in, with the same kernels.
 
     With ``casts_apart`` a cast of an activation is a kernel.
     """

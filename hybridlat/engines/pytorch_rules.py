@@ -165,8 +165,7 @@ def is_channels_last(shape: tuple[int, ...], strides: Strides) -> bool:
 def reshaped(shape: tuple[int, ...], strides: Strides, to: tuple[int, ...]) -> Strides | None:
     """Strides of another shape over the same bytes, None where there are none.
 
-    Axes that follow each other without a gap are one stretch; a new shape must cut stretches, never
-    join two.
+    Axes that follow each other without a gap are one stretch; a new shape must not join two.
     """
     stretches: list[list[int]] = []  # [elements, innermost stride]
     for size, stride in zip(shape, strides, strict=True):
@@ -194,10 +193,7 @@ def reshaped(shape: tuple[int, ...], strides: Strides, to: tuple[int, ...]) -> S
 
 
 def follow(network: Network, channels_last: bool = False) -> tuple[frozenset[int], frozenset[int]]:
-    """Positions of the views that copy, and of what runs with channels last.
-
-    ``channels_last`` is the layout of the network's inputs.
-    """
+    """Positions of the views that copy, and of what runs with channels last (as inputs may be)."""
     strides: dict[str, Strides] = {
         name: dense(network.types[name].shape, channels_last) for name in network.inputs
     }

@@ -125,8 +125,8 @@ def refuses(target: Target) -> bool:
 def lower(network: Network, target: Target) -> Lowered:
     """The kernels that the target's engine runs for the network of a file.
 
-    The target's engine, version, precision and threads decide. Raises TargetError for an engine
-    without fusion rules, MissingExtra and MeasurementError as the engine's own lowering does.
+    Raises TargetError for an engine without fusion rules, MissingExtra and MeasurementError as the
+    engine's own lowering does.
     """
     lowered: Lowered = _lowering(target).lower(network, target)
     return replace(lowered, warnings=(*lowered.warnings, *about(network)))
@@ -222,7 +222,7 @@ def open_backend(name: str, options: Mapping[str, int | str] | None = None) -> B
 class ResolvedEngine:
     """A target, and the backend that measures it here with the ``options`` that start it anew.
 
-    ``backend`` is None where the target is another machine's; ``why_not`` says why.
+    ``why_not`` says why there is no backend.
     """
 
     target: Target

@@ -36,10 +36,7 @@ _EPILOGUE = named(
 
 @dataclass(frozen=True, slots=True)
 class EngineLayer:
-    """One layer of an engine: the compiler's name and kind for it, and the file's operators in it.
-
-    ``nodes`` are positions in the network; empty for a layout change that belongs to none.
-    """
+    """One layer of an engine: its name, its kind, and positions of the network's operators in it."""
 
     name: str
     kind: str
@@ -69,11 +66,7 @@ def version() -> str:
 
 
 def lower(network: Network, target: Target) -> Lowered:
-    """The kernels that TensorRT-RTX makes of ``network`` in the target's precision.
-
-    Raises MissingExtra without the compiler, MeasurementError when it refuses the network, and
-    NetworkError for one that is quantised to FP8 or FP4.
-    """
+    """The kernels that TensorRT-RTX makes; MissingExtra, MeasurementError, NetworkError."""
     refuse_narrow_floats(network)
     groups, by = groups_of(network, target.precision)
     return lowered_of(network, groups, by)
@@ -91,10 +84,7 @@ def groups_of(network: Network, precision: str = "fp32") -> tuple[Groups, str]:
 
 
 def engine_layers(network: Network) -> tuple[EngineLayer, ...]:
-    """Ask the compiler, which tells layers by the numbers that operators are called by here.
-
-    Auxiliary streams are off, so that branches run one after another.
-    """
+    """The layers that the compiler prints, without auxiliary streams: one branch after another."""
     trt = _bindings()
     messages: list[str] = []
     errors: list[str] = []
@@ -136,14 +126,12 @@ def parse_layers(text: str) -> tuple[EngineLayer, ...]:
 
 
 def groups_of_layers(network: Network, layers: tuple[EngineLayer, ...]) -> Groups:
-    """Each operator in exactly one group: the first layer that holds it, or none if none does.
+    """Each operator in exactly one group: that of the first layer that holds it, or none.
 
-    Some are computed in more than one layer: a Split has a layer per slice, an activation that
-    two layers read may be computed by both. A layer that only pads a convolution's channels names
-    it as well; it belongs to the layer that computes it. Behind a matrix product the log leaves out
-    the operators of the epilogue, though the layer's name tells of them: they belong to the layer
-    that makes their input, or, where that is the bare product, to the one that reads them. What
-    only products read (a scale by one) belongs to the layer before.
+    A Split has a layer for each slice, and two layers may compute one activation. Behind a matrix
+    product the log leaves out the operators of the epilogue, though the layer's name tells of them:
+    they belong to the layer that makes their input, or, where that is the bare product, to the one
+    that reads them. What only products read (a scale by one) belongs to the layer before.
     """
     prepared = _prepared(network, layers)
     computes = [[n for n in layer.nodes if n not in prepared[i]] for i, layer in enumerate(layers)]

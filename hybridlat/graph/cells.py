@@ -33,9 +33,8 @@ _QUANTISERS = ("QuantizeLinear", "DequantizeLinear")
 class Cell:
     """A sub-network of a lowered network.
 
-    ``positions`` are its kernels in the lowered network, ``origins`` the operators of the file
-    that it computes, ``ops`` one readable label per kernel (``Conv+Add+Relu``), as the file has
-    them.
+    ``positions`` are its kernels there, ``origins`` the operators of the file that it computes,
+    ``ops`` one label for each kernel (``Conv+Add+Relu``), in the order of the file.
     """
 
     network: Network
@@ -45,10 +44,7 @@ class Cell:
 
 
 def cut_positions(network: Network) -> tuple[tuple[int, ...], ...]:
-    """Positions of the kernels of each cell, in order.
-
-    Cells are runs between single live tensors; one of many kernels is cut on into blocks.
-    """
+    """Positions of the kernels of each cell, in order: runs, the long ones cut on into blocks."""
     return tuple([cell for run in run_positions(network) for cell in cells_of_run(network, run)])
 
 
@@ -63,8 +59,8 @@ def cells_of_run(network: Network, run: tuple[int, ...]) -> list[tuple[int, ...]
 def run_positions(network: Network) -> tuple[tuple[int, ...], ...]:
     """Positions of the kernels of each run between two places where a single tensor is live.
 
-    A border lies after a kernel when exactly one activation is still to be read. Kernels are taken
-    in the order of ``schedule``, which does not depend on the order they are listed in.
+    A border lies after a kernel, in the order of ``schedule``, when one activation is still to be
+    read.
     """
     readers = {name: len(consumers) for name, consumers in network.consumers.items()}
     live = {name for name in network.inputs if readers.get(name)}
@@ -89,9 +85,8 @@ def run_positions(network: Network) -> tuple[tuple[int, ...], ...]:
 def schedule(network: Network) -> list[int]:
     """A topological order in which branches that lead nowhere else come first.
 
-    Of the kernels that are ready the one with the fewest kernels behind it is next, so a side
-    output (a detector's head) is finished before the trunk goes on, and the trunk can be cut
-    behind it. Ties go by the canonical order, not by where kernels are listed.
+    Of the kernels that are ready the one with the fewest kernels behind it is next, so that a side
+    output is finished before the trunk, which can be cut behind it. Ties go by the canonical order.
     """
     readers = network.consumers
     made = [out for node in network.nodes for out in node.outputs if out]
@@ -162,8 +157,7 @@ def labels(
 def label(node: Node, origins: tuple[int, ...], file_network: Network | None) -> str:
     """What a kernel is called in reports: the file's operators it computes, joined by ``+``.
 
-    A kernel that computes none (a layout change the engine put in) goes by its own name. What
-    quantises and dequantises inside a kernel that does something else is not named, but ``int8``.
+    A layout change goes by its own name. What quantises inside another kernel is called ``int8``.
     """
     if file_network is None or not origins:
         return node.op
@@ -177,8 +171,7 @@ def label(node: Node, origins: tuple[int, ...], file_network: Network | None) ->
 def file_part(network: Network, lowered: Lowered, origins: Iterable[int]) -> Network:
     """The file's operators at ``origins`` and what the engine removes around them, as a network.
 
-    Removed operators (Identity, folded shape arithmetic) are taken in where the part reads what
-    they make; the engine removes them there too. Without them a part could fall into pieces.
+    Without removed ones, whose results the part reads, it could fall into pieces.
     """
     removed = frozenset(lowered.removed)
     producers = network.producers
@@ -227,7 +220,7 @@ def block_positions(network: Network) -> list[tuple[int, ...]]:
 
 
 def _cost(inputs: int, outputs: int, whole: int) -> int:
-    """Of one block; ``whole`` of its outputs are written by no block behind it.
+    """Of one block; no block behind it writes ``whole`` of its outputs.
 
     The readers and writers of each tensor, less two, sum up to those beyond one each.
     """
@@ -247,7 +240,7 @@ def _order(network: Network) -> list[int]:
 
 
 def _written_in_place(network: Network) -> dict[str, str]:
-    """Of each tensor that the engine writes as a part of a longer one: what the longer one goes by.
+    """Of each part that is written into a longer tensor, one name for that tensor.
 
     The names of two that share a part are one.
     """

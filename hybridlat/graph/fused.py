@@ -124,11 +124,10 @@ class Fusion:
 def fusion(qualified_op: str) -> Fusion | None:
     """What a fused kernel is (``fused::Conv+Add+Relu``); None for any other.
 
-    Normalisation folds into the weights and counts nothing. A chain of pointwise operators is one
-    kind of kernel, whatever its links. A convolution or product that reads through a transpose, or
-    a convolution that pools its result, is that convolution, and so are several that run as one;
-    two products with a softmax between them are attention. Other operators that both cost are a
-    kind of their own.
+    Normalisation folds into the weights. A chain of pointwise operators is one kind of kernel,
+    whatever its links. A convolution or product that reads through a transpose or pools its result
+    is that alone, and so are several that run as one. Two products with a softmax between them are
+    attention. Other operators that both cost are a kind of their own.
     """
     domain, _, name = qualified_op.rpartition("::")
     if domain != _DOMAIN:

@@ -26,10 +26,7 @@ ITEM_BYTES: Mapping[str, float] = {
 
 
 class TensorType(NamedTuple):
-    """Element type (``float32`` …) and static shape of a tensor.
-
-    A tuple, since types are compared and hashed more often than anything else.
-    """
+    """Element type (``float32`` …) and static shape of a tensor: a tuple, which is quick to compare."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -50,8 +47,8 @@ class TensorType(NamedTuple):
 class Constant:
     """A weight, known by type alone, or a small structural constant with its ``values``.
 
-    ``values`` (row-major) are kept where they decide what is computed: reshape targets, pads,
-    scales, axes, clip bounds, exponents. ``None`` means a weight: any value will do.
+    Row-major values are kept where they decide what is computed: shapes, pads, scales, axes,
+    bounds, exponents. Without them any value will do.
     """
 
     type: TensorType
@@ -95,15 +92,12 @@ class Node:
 class Network:
     """A directed acyclic graph of operators with static shapes.
 
-    ``nodes`` are in a topological order; ``types`` holds every activation (inputs, and outputs of
-    nodes); ``constants`` every weight and structural constant; ``folded`` names the file's
-    operators that only compute constants (shape arithmetic, weights made by a node) and are gone;
-    ``left_out`` (name, operator) of those behind a size that only the data tell, which are no part
-    of the network: their latency is as unknown as the size. ``rebound`` names the operators whose
-    constants were made for the batch that was asked for, since the file was made for another.
-    A *cell* and a *kernel* are Networks too: sub-networks of a lowered network. ``context`` says in
-    what kind of network they stand where the engine's latency depends on it (how cold its caches
-    find them), in the lowering's own words; empty for the usual case.
+    ``nodes`` are in a topological order; ``types`` holds every activation, ``constants`` every
+    weight and structural constant; ``folded`` names the file's operators that only compute
+    constants, and are gone; ``left_out`` (name, operator) those behind a size that only data tell.
+    ``rebound`` names operators whose constants were changed for another batch. A *cell* and a
+    *kernel* are Networks too: sub-networks of a lowered one. ``context`` says in what kind of
+    network they stand, where latency depends on it.
     """
 
     name: str
@@ -142,10 +136,7 @@ class Network:
         return consumers
 
     def order_by(self, key: Callable[[int], Any]) -> list[int]:
-        """Positions in a topological order: of those whose inputs are made, the least key first.
-
-        ``key(position)`` should tell all nodes apart; what it leaves alike goes by position.
-        """
+        """A topological order: of the nodes whose inputs are made, the one of the least key is next."""
         made_by = self.producers
         needs = [{made_by[name] for name in n.inputs if name in made_by} for n in self.nodes]
         return topological_order(needs, key)
@@ -185,8 +176,8 @@ class Network:
     def subnetwork(self, positions: tuple[int, ...]) -> Network:
         """The nodes at ``positions`` as a network of their own.
 
-        Its inputs are the activations they read and do not make; its outputs those that others
-        read, that are outputs of the whole network, or that none reads (a last node must keep one).
+        Its outputs are those that others read, that the whole network gives out, or that none
+        reads.
         """
         consumers = self.consumers
         chosen = set(positions)
@@ -208,8 +199,8 @@ def topological_order(
 ) -> list[int]:
     """Positions in an order in which each follows those in ``needs`` of it, all different.
 
-    Of the positions that are ready the one of the least ``key`` comes first; without a key, and
-    where keys are alike, the least position. Positions on a loop, or behind one, are left out.
+    Of the positions that are ready the one of the least ``key`` comes first, then the least
+    position. Positions on a loop, or behind one, are left out.
     """
     waiting = [len(sources) for sources in needs]
     readers: list[list[int]] = [[] for _ in needs]
@@ -233,10 +224,9 @@ def topological_order(
 class Lowered:
     """The graph an engine really runs, and which operators of the file each of its kernels holds.
 
-    ``origins[i]`` are positions in the *file's* nodes that ``network.nodes[i]`` computes;
-    ``removed`` those that the engine dropped or folded away. Every file node is in exactly one
-    place. ``by`` names an engine (``onnxruntime 1.31.1``) or a table (``rules tensorrt``).
-    ``is_quick`` marks an answer that took less than finding it again in a store would.
+    ``origins[i]`` are positions in the file that ``network.nodes[i]`` computes, ``removed`` those
+    that the engine dropped: each is in one place. ``by`` names an engine (``onnxruntime 1.31.1``)
+    or a table (``rules tensorrt``). ``is_quick`` marks an answer that is not worth storing.
     """
 
     network: Network

@@ -52,8 +52,8 @@ def weight_place(qualified_op: str) -> int:
 def activation_class(name: str) -> int:
     """What a fused activation costs.
 
-    0 none, 1 a Relu (one instruction, in the registers), 2 one that costs a compare and often a
-    pass of its own over the output, 3 one that costs more.
+    0 nothing, 1 a Relu (one instruction, in the registers), 2 a compare and often a pass of its own
+    over the output, 3 more.
     """
     return 0 if not name else 1 if name == "Relu" else 2 if name in _CHEAP else 3
 
@@ -83,8 +83,8 @@ _STORED = frozenset({"QuantizeLinear", "DequantizeLinear", "MatMulNBits"})
 def decides(op: str, place: int, type_: TensorType) -> bool:
     """Whether the values of an operator's constant input say what is computed.
 
-    ``op`` is without its domain; ``place`` counts its inputs from 0. Indices and sizes do, and so
-    do the few floats that are bounds, scales or exponents.
+    Indices and sizes do, and so do the few floats that are bounds, scales or exponents. ``op`` is
+    without its domain; ``place`` counts its inputs from 0.
     """
     if type_.dtype in WHOLE:
         return type_.dtype in _SIZES and not (op in _STORED or is_quantised(op))
@@ -141,10 +141,13 @@ _WORDS = {
 _SINCE = {op: version for version, ops in _WORDS.items() for op in ops.split()}
 _USUAL = 13
 """The set in which all other operators last changed their words up to 17."""
-_MEANINGS: Mapping[str, tuple[int, ...]] = {
-    "GroupNormalization": (18, 21), "Upsample": (7, 9), "Resize": (10, 13), "RoiAlign": (10, 16),
-    "Softmax": (1, 13), "LogSoftmax": (1, 13), "Hardmax": (1, 13), "DFT": (17, 20),
-}  # fmt: skip
+_MEANINGS = dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), (1, 13)) | {
+    "GroupNormalization": (18, 21),
+    "Upsample": (7, 9),
+    "Resize": (10, 13),
+    "RoiAlign": (10, 16),
+    "DFT": (17, 20),
+}
 """The sets in which each meaning of an operator with several began."""
 _FIRST_OF_SECOND = {"Resize": 11}
 _ADDED = {
@@ -155,17 +158,15 @@ _ADDED = {
     "Resize": ("antialias", "axes", "keep_aspect_ratio_policy"), "SpaceToDepth": ("mode",),
 }  # fmt: skip
 """Attributes that came after set 17; what they say by default is what set 17 does."""
-_ADDED_VALUES = {
-    "Pad": {"wrap"}, "Resize": {"half_pixel_symmetric"}, "ScatterElements": {"max", "min"},
-    "ScatterND": {"max", "min"},
-}  # fmt: skip
+_ADDED_VALUES = {"Pad": {"wrap"}, "Resize": {"half_pixel_symmetric"}}
+_ADDED_VALUES |= {op: {"max", "min"} for op in ("ScatterElements", "ScatterND")}
 
 
 def plain_version(op: str, version: int, attributes: Mapping[str, object]) -> int:
     """The version by which networks name an operator of ONNX's own: equal for equal meanings.
 
-    ``version`` is the set in which the file's form of it began, ``attributes`` are those that are
-    not at their defaults. What set 17 cannot say keeps its version.
+    ``version`` is the set in which the file's form began, ``attributes`` are those not at their
+    defaults. What set 17 cannot say keeps its version.
     """
     if version > SET:
         values = {value for value in attributes.values() if isinstance(value, str)}

@@ -59,8 +59,8 @@ _signed: dict[_Listing, tuple[Signature, tuple[int, ...]]] = {}
 def sign_part(network: Network, positions: tuple[int, ...]) -> tuple[Signature, tuple[int, ...]]:
     """``sign_in_order`` of ``network.subnetwork(positions)``; positions rise.
 
-    Remembered for parts that list the same nodes in the same order, which then need not become
-    networks: a network repeats its cells, and so do the networks of a search space.
+    Parts that list the same nodes in the same order are signed once: networks of a search space
+    repeat their cells.
     """
     listing = _listing(network, positions)
     signed = _signed.get(listing)
@@ -72,11 +72,7 @@ def sign_part(network: Network, positions: tuple[int, ...]) -> tuple[Signature, 
 
 
 def _listing(network: Network, positions: tuple[int, ...]) -> _Listing:
-    """All that the signature of a part tells, in the order in which it is listed.
-
-    Of each node the operator; every tensor that it reads by its number, behind what it is where it
-    is read first; of every result its type and whether it is an output.
-    """
+    """All that the signature of a part tells, in the order in which it is listed."""
     types, constants, readers = network.types, network.constants, network.consumers
     chosen = frozenset(positions)
     number: dict[str, int] = {}

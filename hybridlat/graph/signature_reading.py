@@ -15,9 +15,8 @@ from hybridlat.graph.signature import HEADER, SIGNATURE_FORMAT
 class Line:
     """A line of a text: an input, an output or the context (``word``), or a node.
 
-    ``head`` is the tensor's number, the context, or the node's operator with its version; ``rest``
-    the input's type or the node's attributes, ``sources`` and ``results`` what the node reads and
-    makes, each as it is written.
+    ``head`` is a tensor's number, the context, or an operator with its version; ``rest`` a type or
+    attributes; ``sources`` and ``results`` are what a node reads and makes, as written.
     """
 
     word: str
@@ -48,10 +47,7 @@ def lines_of(text: str) -> Iterator[Line]:
 
 
 def read(text: str, name: str = "cell") -> Network:
-    """The network that a signature text describes; tensors are named ``t<number>``.
-
-    Raises ValueError for a text that is not a signature of this format.
-    """
+    """The network that a signature text describes, tensors named ``t<number>``; ValueError."""
     try:
         return _read(text, name)
     except (AttributeError, LookupError, RecursionError, TypeError) as error:

@@ -49,10 +49,7 @@ def tell_apart(network: Network, nodes: list[bytes], inputs: dict[str, bytes]) -
 
 
 def _spread(network: Network, nodes: list[bytes], inputs: dict[str, bytes], left: int) -> int:
-    """Mix into each colour those of the neighbours, until that tells no more of them apart.
-
-    Returns how many of ``left`` colours may be mixed yet.
-    """
+    """Mix neighbours into each colour until that tells no more apart; what is left of ``left``."""
     different, types = 0, network.types
     while left > 0:
         count = len(set(nodes)) + len(set(inputs.values()))

@@ -22,8 +22,8 @@ _SIZES_AT: Mapping[str, int] = {"Reshape": 1, "Expand": 1, "Resize": 3}
 def scaled(network: Network, factor: float) -> Network:
     """The network with ``factor`` times the channels; its inputs and outputs keep their sizes.
 
-    Channels that stand in the same tensors are a group, which is scaled as one. NetworkError for an
-    operator that cannot be followed, and where no channel can be scaled.
+    Channels that stand in the same tensors are scaled as one. Raises NetworkError for an operator
+    that cannot be followed, and where no channel can be scaled.
     """
     channels = Channels(network)
     labels = channels.labels()

@@ -70,8 +70,7 @@ FAMILIES: Mapping[str, str] = {
 class Product(NamedTuple):
     """A product of ``m`` x ``k`` and ``k`` x ``n``, and the FLOP of all that is multiplied.
 
-    It is done in ``steps``, one after the other, each of which reads ``again`` elements of the
-    weights anew.
+    Each of its ``steps``, one after the other, reads ``again`` elements of the weights anew.
     """
 
     m: int
@@ -189,17 +188,19 @@ def _letters(term: str, dots: int) -> list[str]:
 
 
 Formula = Callable[[Sequence[Shape], Sequence[Shape], Attributes], Product]
+_PACKED = """
+    MatMulNBits MatMulBnb4 MatMulFpQ4 MatMulBlockQuantizedFp4Weight MatMulBlockQuantizedFp8Weight"""
+_ATTENTION = """
+    Attention FlexAttention MultiHeadAttention DecoderMaskedMultiHeadAttention GroupQueryAttention
+    QAttention"""
 PRODUCTS: Mapping[str, Formula] = {
-    **dict.fromkeys(
-        ("MatMulNBits", "MatMulBnb4", "MatMulFpQ4", "MatMulBlockQuantizedFp4Weight",
-         "MatMulBlockQuantizedFp8Weight"), _packed),
-    **dict.fromkeys(
-        ("Attention", "FlexAttention", "MultiHeadAttention", "DecoderMaskedMultiHeadAttention",
-         "GroupQueryAttention", "QAttention"), _attention),
-    "LSTM": _recurrent(4), "DynamicQuantizeLSTM": _recurrent(4),
-    "GRU": _recurrent(3), "RNN": _recurrent(1),
+    **dict.fromkeys(_PACKED.split(), _packed),
+    **dict.fromkeys(_ATTENTION.split(), _attention),
+    **dict.fromkeys(("LSTM", "DynamicQuantizeLSTM"), _recurrent(4)),
+    "GRU": _recurrent(3),
+    "RNN": _recurrent(1),
     "Einsum": _einsum,
-}  # fmt: skip
+}
 
 
 def _fourier(read: Sequence[Shape], made: Sequence[Shape], attributes: Attributes) -> float:

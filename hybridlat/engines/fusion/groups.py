@@ -32,7 +32,7 @@ def differing(answer: Groups, truth: Groups) -> tuple[int, ...]:
 
 
 def numbered(network: Network) -> Network:
-    """The network under names by which layers are traced back: ``n12``, and ``n12.0`` for tensors."""
+    """The network under names by which layers are traced back: ``n12``, tensors ``n12.0``."""
     names = {name: f"p_{name}" for name in (*network.inputs, *network.constants)}
     for i, node in enumerate(network.nodes):
         names.update((out, f"n{i}.{index}") for index, out in enumerate(node.outputs) if out)

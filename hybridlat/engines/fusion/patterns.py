@@ -103,11 +103,9 @@ def _replaced(old: Rewritten, matches: Iterator[Match]) -> Rewritten:
     made = {*network.inputs, *[out for node in nodes for out in node.outputs]}
     read = {name for node in nodes for name in node.inputs}
     outputs = tuple([name for name in dict.fromkeys(read_now(network.outputs)) if name in made])
-    new = replace(
-        network, nodes=tuple(nodes), outputs=outputs,
-        types={name: type_ for name, type_ in types.items() if name in made},
-        constants={name: c for name, c in constants.items() if name in read},
-    )  # fmt: skip
+    types = {name: type_ for name, type_ in types.items() if name in made}
+    constants = {name: constant for name, constant in constants.items() if name in read}
+    new = replace(network, nodes=tuple(nodes), outputs=outputs, types=types, constants=constants)
     return Rewritten(new, tuple(origins))
 
 
@@ -136,20 +134,6 @@ class View:
     def data(self, position: int) -> list[str]:
         """What an operator reads that is no constant."""
         return [name for name in self.nodes[position].inputs if name in self.types]
-
-    def number(self, position: int) -> float | None:
-        """The one number that an operator reads beside its data, where it is known."""
-        values = self._constants(position)[0].values if self.by_one_value(position) else ()
-        return float(values[0]) if values else None
-
-    def by_one_value(self, position: int) -> bool:
-        """Whether an operator reads one tensor and one constant of one element."""
-        sizes = [constant.type.elements for constant in self._constants(position)]
-        return sizes == [1] and len(self.data(position)) == 1
-
-    def _constants(self, position: int) -> list[Constant]:
-        names = self.nodes[position].inputs
-        return [c for name in names if (c := self.network.constants.get(name))]
 
 
 class Parts:

@@ -83,10 +83,7 @@ def identity(target: Target) -> str:
 
 @functools.cache
 def installed_version() -> str:
-    """The installed version; loading the engine for it would cost more than a look-up.
-
-    Raises BackendUnavailable where there is none.
-    """
+    """The installed version, without loading the engine; BackendUnavailable where there is none."""
     try:
         return importlib.metadata.version("onnxruntime")
     except importlib.metadata.PackageNotFoundError:
@@ -110,9 +107,8 @@ def is_checked(version: str, block: int) -> bool:
 def context_of(network: Network) -> str:
     """``small``, ``medium`` or empty: how much the weights leave in the caches between two runs.
 
-    An inference reads all weights once. Where they are few, a cell finds most of its own still in
-    a nearby cache; where they are many, none. The same cell then takes up to a fifth longer, so it
-    is another cell for the store.
+    Where they are few, a cell finds most of its own still in a nearby cache; where they are many,
+    none, and it takes up to a fifth longer. So it is another cell for the store.
     """
     return next(name for name, most in CONTEXTS.items() if network.weight_bytes < most)
 
@@ -133,7 +129,7 @@ def session_options(threads: int) -> onnxruntime.SessionOptions:
 def engine_block() -> int:
     """Channels of a block of the engine's layout on this CPU, 1 where it has none.
 
-    The engine is asked: it fills the last block of a convolution's channels up.
+    The engine fills the last block of a convolution's channels up, which shows the number.
     """
     builder = NetworkBuilder("block")
     inputs = [builder.input((1, 3, 4, 4)), builder.constant((4, 3, 1, 1))]
@@ -145,11 +141,10 @@ def engine_block() -> int:
 
 @dataclass
 class RuleLowering:
-    """Lowers networks by rules, and by the engine that ``ask`` reaches where they do not hold.
+    """Lowers networks by rules, and by the engine (``ask``) where they do not hold.
 
-    ``is_trusted`` says whether rules are used. ``covered`` counts the networks that they cover;
-    ``next_check`` is the number of the one that is checked next, and each check that agrees doubles
-    the ``interval`` to the next.
+    ``is_trusted`` says whether rules are used. Of the networks that they have ``covered`` one is
+    checked, ``next_check``; each check that agrees doubles the ``interval`` to the next.
     """
 
     ask: Callable[[Network], Lowered]
@@ -173,11 +168,8 @@ class RuleLowering:
             # Later samples need not be stored: the rules find them again.
             return replace(answer, is_quick=self.covered > 1)
         self.is_trusted = False
-        _log.warning(
-            "%s lowers %s otherwise than the rules for its version: this process asks the engine "
-            "for every network from now on",
-            answer.by, network.name,
-        )  # fmt: skip
+        difference = f"{answer.by} lowers {network.name} otherwise than the rules for its version"
+        _log.warning("%s: this process asks the engine for every network from now on", difference)
         return answer
 
 

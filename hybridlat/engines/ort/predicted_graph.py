@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import itemgetter
 
@@ -41,6 +41,10 @@ class Kernel:
         self.attributes = _with(self.attributes, name, value, repr(value))
         self.is_activated |= name == "activation"
 
+    def node(self) -> Node:
+        inputs, outputs = tuple(self.inputs), (self.output,)
+        return Node("", self.op, inputs, outputs, self.attributes, self.domain, self.version)
+
 
 class UncoveredError(Exception):
     """The network holds what no rule speaks of."""
@@ -50,9 +54,9 @@ class UncoveredError(Exception):
 class PredictedGraph:
     """The kernels so far, for a network and a number of channels in a block.
 
-    ``blocked`` are the kernels whose results are in blocks, by the tensor's name in the file,
-    ``made`` the makers of all tensors; ``readers`` the operators that read each tensor of the file,
-    ``same`` the results of operators that equal an earlier one, ``twins`` those operators.
+    ``blocked`` are the kernels whose results are in blocks, ``made`` the makers of all tensors;
+    ``readers`` the operators that read each tensor of the file; ``same`` maps results to equal
+    earlier ones.
     """
 
     network: Network
@@ -93,16 +97,12 @@ class PredictedGraph:
         self._reorder_outputs()
         self.kernels.sort(key=lambda kernel: kernel.at)
         network = self.network
-        nodes = tuple([
-            Node("", k.op, tuple(k.inputs), (k.output,), k.attributes, k.domain, k.version)
-            for k in self.kernels
-        ])  # fmt: skip
+        nodes = tuple([kernel.node() for kernel in self.kernels])
         origins = tuple([tuple(sorted(k.origins)) for k in self.kernels])
         removed = tuple(sorted({*range(len(network.nodes))}.difference(*origins)))
-        lowered = Network(
-            network.name, nodes, network.inputs, network.outputs, self.types, self.constants,
-            network.folded, context,
-        )  # fmt: skip
+        lowered = replace(
+            network, nodes=nodes, types=self.types, constants=self.constants, context=context
+        )
         return Lowered(lowered, origins, removed, by, is_quick=True)
 
     def inputs(self, node: Node) -> list[str]:
@@ -178,11 +178,15 @@ class PredictedGraph:
             wide = padded(type_.shape[1], self.block)
             at = self.made[name].at if name in self.made else -1
             attributes: Attributes = (("channels_last", 0),)
-            self.kernels.append(
-                Kernel("ReorderInput", BLOCKED_DOMAIN, 1, [name], known, attributes, [], at + 0.5)
-            )
+            self._reorder("ReorderInput", name, known, attributes, at + 0.5)
             self.types[known] = TensorType("float32", (type_.shape[0], wide, *type_.shape[2:]))
         return known
+
+    def _reorder(
+        self, op: str, source: str, result: str, attributes: Attributes, at: float
+    ) -> None:
+        kernel = Kernel(op, BLOCKED_DOMAIN, 1, [source], result, attributes, [], at)
+        self.kernels.append(kernel)
 
     def _reorder_outputs(self) -> None:
         """What holds blocks and is read in the layout of the file is brought back to it."""
@@ -190,10 +194,8 @@ class PredictedGraph:
             if held.left <= 0:
                 continue
             attributes: Attributes = (("channels", held.channels), ("channels_last", 0))
-            self.kernels.append(Kernel(
-                "ReorderOutput", BLOCKED_DOMAIN, 1, [held.output], name, attributes, [],
-                held.at + 0.25,
-            ))  # fmt: skip
+            at = held.at + 0.25
+            self._reorder("ReorderOutput", held.output, name, attributes, at)
             self.types[name] = self.network.types[name]
 
 

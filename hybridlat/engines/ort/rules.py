@@ -244,8 +244,8 @@ def _blocks_of(
 ) -> tuple[bool, bool, bool, tuple[int, ...]]:
     """How a convolution with weights of that shape is brought onto blocks, if at all.
 
-    Whether it is, whether each of its groups is of one channel, whether its input is brought onto
-    blocks too, and the shape that its weights get.
+    Whether it is, whether its groups are of one channel, whether its input is in blocks too, and
+    the shape of its weights.
     """
     channels, per_group = shape[:2]
     wide = padded(channels, block)

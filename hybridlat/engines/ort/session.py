@@ -47,9 +47,8 @@ class OnnxRuntimeBackend(CpuBackend):
     ) -> list[Session]:
         """Replicas with weights of their own, and one arena, one input and one output for all.
 
-        So it is inside a network: the memory of activations is used again by cell after cell and
-        stays warm, while the weights have not been touched since the last inference. Nor have the
-        inputs behind the one that is read first: they passed by other cells.
+        Inside a network, cell after cell uses the memory of activations, which stays warm. The
+        weights, and the inputs behind the first, have not been touched since the last inference.
         """
         data = _encode(network, seed)
         read = dict.fromkeys(name for node in network.nodes for name in node.inputs)

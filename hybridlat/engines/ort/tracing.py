@@ -17,14 +17,12 @@ _DERIVED_NAME = re.compile(r"n(\d+)(?:\.\d+(?:_bn)?_nchwc.*|[_/].*)?")
 
 
 def trace(file: Network, lowered: Network) -> tuple[tuple[int, ...], ...]:
-    """For every kernel the positions of the file's nodes that it computes; each at most once.
+    """For every kernel the positions of the file's operators that it computes; each at most once.
 
-    ``file`` is the network under the names of ``numbered``.
-
-    A kernel's result is found in the file by its tensor's name, or by the kernel's name, which the
-    engine derives from it; from there the file is walked back to what other kernels have computed.
-    An addition or activation that the engine put into a convolution is found by walking forward.
-    Operators that compute the same are one kernel's.
+    ``file`` is the network under the names of ``numbered``. The name of a kernel's tensor, or its
+    own, leads to an operator of the file; from there the file is walked back to what other kernels
+    compute. An addition or activation inside a convolution is found by walking forward. Operators
+    that compute the same are one kernel's.
     """
     claimed: set[int] = set()
     anchors = [_anchors(file, node) for node in lowered.nodes]
@@ -72,20 +70,18 @@ def _anchors(file: Network, node: Node) -> list[int]:
 
 
 def _absorbed(
-    file: Network, equals: dict[int, list[int]], taken: set[int], node: Node, start: list[int],
+    file: Network,
+    equals: dict[int, list[int]],
+    taken: set[int],
+    node: Node,
+    start: list[int],
     mine: set[int],
-) -> set[int]:  # fmt: skip
-    """Additions and activations behind the anchor that the kernel's own attributes speak of.
-
-    ``taken`` are the operators that other kernels have computed.
-    """
+) -> set[int]:
+    """Additions and activations behind the anchor that a kernel's attributes speak of, none ``taken``."""
     nodes = file.nodes
 
     def readers(here: Sequence[int], kinds: Collection[str]) -> list[int]:
-        """The one operator of these kinds that reads a result of ``here``, and its equals.
-
-        None at all where there are several that differ.
-        """
+        """The operator of these kinds that reads a result of ``here``, and its equals; else none."""
         read = [r for p in here for out in nodes[p].outputs for r in file.consumers.get(out, ())]
         fitting = [r for r in read if nodes[r].op in kinds and r not in taken]
         alike = equals.get(fitting[0], fitting[:1]) if fitting else []

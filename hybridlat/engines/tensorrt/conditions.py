@@ -46,7 +46,7 @@ def has_a_twin(producer: Group, consumer: Group) -> bool:
 def is_a_twin(producer: Group, consumer: Group) -> bool:
     """The consumer convolves what the producer does, in the same way, and does the same to it.
 
-    In whole numbers other epilogues than a ReLU are made before convolutions are put together.
+    In whole numbers other epilogues than a ReLU come before convolutions are put together.
     """
     whole, part = producer.op_counts, consumer.op_counts
     takes = {"Conv", "Relu"} if is_int8(producer, consumer) else {"Conv", "Relu", "Clip"}
@@ -109,8 +109,8 @@ def branches_together(producer: Group, consumer: Group) -> bool:
 def is_in_place(producer: Group, consumer: Group) -> bool:
     """The consumer copies a part of a Concat that its maker can write where it belongs.
 
-    Convolutions can that neither add nor run as one with others, poolings, and element-wise
-    kernels in front of convolutions. Nothing may read the part that needs it dense.
+    So can convolutions that neither add nor run as one with others, poolings, and element-wise
+    kernels in front of convolutions. No reader may need the part dense.
     """
     if not reads_one(producer, consumer):
         return False

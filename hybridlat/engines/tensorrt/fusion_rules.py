@@ -235,10 +235,9 @@ RULES: tuple[Rule, ...] = (
 def rules_of(
     engine: str, *, compiles: bool = True, region: frozenset[int] = frozenset()
 ) -> tuple[Rule, ...]:
-    """The table of one engine, classic TensorRT's or TensorRT-RTX's.
+    """The table of classic TensorRT or TensorRT-RTX.
 
-    ``compiles``: with what Myelin makes, which is never without it in TensorRT-RTX; else it makes
-    that of the operators in ``region`` alone.
+    ``compiles``: with what Myelin makes; else it makes that of the operators in ``region`` alone.
     """
     held = ("", engine, MYELIN) if compiles or region else ("", engine)
     return tuple(
@@ -260,8 +259,8 @@ def _inside(rule: Rule, region: frozenset[int]) -> Rule:
 def compiled(network: Network) -> frozenset[int]:
     """Positions of operators that Myelin compiles in a network without layer normalisations.
 
-    A published engine of 10.7 has them around what computes on anything but feature maps: products
-    of activations, softmaxes and element-wise heads, with the copies and views that hang on them.
+    A published engine of 10.7 has them around what computes on anything but feature maps, with the
+    copies and views that hang on it.
     """
     nodes, types = network.nodes, network.types
     free = {i for i, node in enumerate(nodes) if node.op not in _BUILT_IN}

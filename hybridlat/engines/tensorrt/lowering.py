@@ -42,12 +42,11 @@ _INTEGERS = ("int8", "uint8", "int16", "uint16")
 
 
 def lower(network: Network, target: Target) -> Lowered:
-    """The kernels TensorRT makes of ``network`` at the target's version and precision.
+    """The kernels that TensorRT makes of ``network`` at the target's version and precision.
 
-    The kernels keep the file's types, so that a cell is the same cell at every precision; those of
-    a quantised file are the kernels of the network that was quantised.
-    Operators that no rule names stay kernels of their own, and the warnings name them. NetworkError
-    for a file that is quantised to FP8 or FP4.
+    They keep the file's types, so that a cell is the same cell at every precision. A quantised file
+    has those of the network that was quantised. The warnings name operators without a rule.
+    NetworkError for one that is quantised to FP8 or FP4.
     """
     refuse_narrow_floats(network)
     is_half, target = _is_half(target), _as_tensorrt(target)
@@ -82,8 +81,7 @@ def identity(target: Target) -> str:
 def _is_half(target: Target) -> bool:
     """Whether convolutions have the epilogues of half precision: from Turing on.
 
-    Paddle's activations are plug-ins, which are kernels of their own. A device without a sheet is
-    taken for a late one.
+    Paddle's activations are plug-ins. A device without a sheet is taken for a late one.
     """
     if target.precision not in _HALF or target.engine == "paddle-tensorrt":
         return False
@@ -129,10 +127,7 @@ def in_half_precision(network: Network) -> Network:
 
 
 def in_precision(network: Network, dtype: str) -> Network:
-    """The network with floats of one type, whatever its file has: engines fuse by it.
-
-    A constant that is out of range becomes the largest number.
-    """
+    """The network with floats of one type, by which engines fuse; constants stay in its range."""
     code = 1 if dtype == "float32" else 10
     keep = {
         name
@@ -183,8 +178,8 @@ def refuse_narrow_floats(network: Network) -> None:
 def without_quantisation(network: Network) -> Rewritten:
     """The network as it was before it was quantised.
 
-    Engines take QuantizeLinear and DequantizeLinear for a note of where to compute in whole numbers
-    and run neither between two kernels that do.
+    Engines take the quantisers for notes of where to compute in whole numbers, and run none between
+    two kernels that do.
     """
     whole = Rewritten(network, tuple([(i,) for i in range(len(network.nodes))]))
     ops = frozenset([node.op for node in network.nodes])

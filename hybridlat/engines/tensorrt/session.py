@@ -77,7 +77,6 @@ def _start_worker() -> Worker:
     folder = user_cache_path("hybridlat") / "tensorrt"
     folder.mkdir(parents=True, exist_ok=True)
     # One timing cache for all: TensorRT itself refuses one of another device or version.
-    return Worker(
-        str(launcher), "tensorrt", {"timing_cache": str(folder / "timing.cache")},
-        os.environ.get(PYTHON_VARIABLE, ""), str(folder / "worker.log"),
-    )  # fmt: skip
+    options = {"timing_cache": str(folder / "timing.cache")}
+    python, log = os.environ.get(PYTHON_VARIABLE, ""), str(folder / "worker.log")
+    return Worker(str(launcher), "tensorrt", options, python, log)
