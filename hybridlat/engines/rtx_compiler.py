@@ -36,7 +36,7 @@ _EPILOGUE = named(
 
 @dataclass(frozen=True, slots=True)
 class EngineLayer:
-    """One layer of an engine: its name, its kind, and positions of the network's operators in it."""
+    """A layer of an engine: its name, its kind, and positions of the operators in it."""
 
     name: str
     kind: str

@@ -26,7 +26,7 @@ ITEM_BYTES: Mapping[str, float] = {
 
 
 class TensorType(NamedTuple):
-    """Element type (``float32`` …) and static shape of a tensor: a tuple, which is quick to compare."""
+    """Element type (``float32`` …) and static shape of a tensor; quick to compare."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -136,7 +136,7 @@ class Network:
         return consumers
 
     def order_by(self, key: Callable[[int], Any]) -> list[int]:
-        """A topological order: of the nodes whose inputs are made, the one of the least key is next."""
+        """A topological order: of the nodes that are ready, the one of the least key is next."""
         made_by = self.producers
         needs = [{made_by[name] for name in n.inputs if name in made_by} for n in self.nodes]
         return topological_order(needs, key)

@@ -14,7 +14,7 @@ from hybridlat.engines import registry
 from hybridlat.engines.base import Backend, Method, Session
 from hybridlat.errors import BackendUnavailable, MeasurementError, MissingExtra, TargetError
 from hybridlat.graph.cells import cut, kernels
-from hybridlat.graph.network import Network
+from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import sign
 from hybridlat.schema.target import Target
 from tests.fakes.fake_backend import FakeBackend, FakeDifferentialBackend
@@ -84,11 +84,8 @@ def test_lowering_accounts_for_every_node_once(
 ) -> None:
     network = make()
     lowered = backend.lower(network)
-    result = [*(i for origin in lowered.origins for i in origin), *lowered.removed]
-    assert sorted(result) == list(range(len(network.nodes)))
-    assert len(lowered.origins) == len(lowered.network.nodes)
     assert lowered.by
-    assert_whole(lowered.network)
+    assert_accounted(network, lowered)
     hashes = [[sign(c.network).hash for c in cut(backend.lower(make()))] for _ in range(2)]
     assert hashes[0] == hashes[1]
 
@@ -123,7 +120,7 @@ def test_nonsense_is_refused(backend: Backend, what: str, lowered: bool) -> None
     assert lowered or "\n" not in str(caught.value)
 
 
-def test_backends_are_found_by_name() -> None:
+def test_backends_go_by_name() -> None:
     assert {"fake", "onnxruntime", "openvino", "tensorrt"} == set(registry.backends())
     with pytest.raises(BackendUnavailable, match=r"'no': choose one of .*onnxruntime"):
         registry.load_backend("no")
@@ -173,6 +170,14 @@ def samples(session: Session, count: int) -> list[float]:
 def assert_positive(times_us: list[float]) -> None:
     """Microseconds that a machine could have taken."""
     assert all(isinstance(t, float) and 0 < t < 60e6 and math.isfinite(t) for t in times_us)
+
+
+def assert_accounted(network: Network, lowered: Lowered) -> None:
+    """Every operator of the file is in one place, and the kernels are a network."""
+    placed = [*(i for origin in lowered.origins for i in origin), *lowered.removed]
+    assert sorted(placed) == list(range(len(network.nodes)))
+    assert len(lowered.origins) == len(lowered.network.nodes)
+    assert_whole(lowered.network)
 
 
 def assert_whole(network: Network) -> None:

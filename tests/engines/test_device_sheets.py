@@ -2,7 +2,6 @@
 
 import re
 import tomllib
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 
 from hybridlat.engines import device_sheets, host
 from hybridlat.errors import TargetError
-from hybridlat.schema.device import Device
 from hybridlat.schema.target import Target
 
 SHEETS = Path(__file__).resolve().parents[2] / "data" / "devices"
@@ -44,8 +42,7 @@ HALVED: dict[str, tuple[str, ...]] = dict.fromkeys(GEFORCE, ("tf32", "fp16", "bf
 HALVED |= dict.fromkeys(("a10g", "l40"), ("tf32", "fp16", "bf16", "int8"))
 ARCHITECTURES = {
     "3": "kepler", "5": "maxwell", "6": "pascal", "7": "volta", "7.5": "turing", "8": "ampere",
-    "8.9": "ada", "9": "hopper", "10": "blackwell", "11": "blackwell",
-    "12": "blackwell",
+    "8.9": "ada", "9": "hopper", "10": "blackwell", "11": "blackwell", "12": "blackwell",
 }  # fmt: skip
 
 
@@ -108,10 +105,14 @@ def test_what_nobody_measured_is_taken_to_reach_its_peak() -> None:
 
 
 @pytest.mark.parametrize("name", GPUS)
-def test_a_gpu_s_peaks_are_its_multiprocessors_times_its_clock(name: str) -> None:
+def test_a_gpu_states_all_and_its_peaks_are_its_multiprocessors_times_its_clock(name: str) -> None:
     device, stated = device_sheets.load(name), sheet(name)
     small = re.match("gtx-16|t1000", name)
     rates = WITHOUT_TENSOR_CORES if small else PER_CYCLE[device.compute_capability]
+    major = device.compute_capability.split(".")[0]
+    built_as = ARCHITECTURES.get(device.compute_capability, ARCHITECTURES.get(major))
+    assert device.architecture == built_as
+    assert 2**30 <= (device.memory_bytes or 0) < 2**40 and 1 < (device.launch_us or 0) < 20
     assert stated["cores_per_unit"] * 2 == rates["fp32"]
     peaks = dict(device.peak_flops)
     twice = pytest.approx(2 * peaks["fp16"], rel=0.006) if name in GEFORCE else None
@@ -129,25 +130,14 @@ def test_a_gpu_s_peaks_are_its_multiprocessors_times_its_clock(name: str) -> Non
 def test_a_mode_or_a_slice_is_no_quicker_a_unit_than_its_clock(name: str) -> None:
     device, base = device_sheets.load(name), device_sheets.load(sheet(name)["based_on"])
     share = device.units * device.clock_hz / (base.units * base.clock_hz)
-    for own, whole in ((device.peak_flops, base.peak_flops),
-                       (device.sustained_flops, base.sustained_flops)):  # fmt: skip
-        assert own == pytest.approx({p: flops * share for p, flops in whole.items()})
+    for rates in ("peak_flops", "sustained_flops"):
+        whole = {p: flops * share for p, flops in getattr(base, rates).items()}
+        assert getattr(device, rates) == pytest.approx(whole)
     if "-mig-" in name:
         part = device.bandwidth_bytes_per_s / base.bandwidth_bytes_per_s
         assert name.startswith(base.name) and device.units <= base.units
         assert part == pytest.approx(device.cache_bytes[-1] / base.cache_bytes[-1], rel=0.01)
         assert device.memory_bytes == pytest.approx((base.memory_bytes or 0) * part, rel=0.03)
-
-
-@pytest.mark.parametrize("name", GPUS)
-def test_a_gpu_says_all_that_a_model_of_many_devices_asks(name: str) -> None:
-    device = device_sheets.load(name)
-    major = device.compute_capability.split(".")[0]
-    assert device.architecture == ARCHITECTURES.get(
-        device.compute_capability, ARCHITECTURES.get(major)
-    )
-    assert device.memory_bytes is not None and 2**30 <= device.memory_bytes < 2**40
-    assert device.launch_us is not None and 1 < device.launch_us < 20
 
 
 @pytest.mark.parametrize("name", ["abacus", "../devices/v100", "", ".", "v100\n"])
@@ -175,44 +165,31 @@ fp16 = 125
     ("old", "new", "says"),
     [
         ("units = 80", "", "missing required field `units`"),
-        ("units = 80", "units = 80.5", "Expected `int`, got `float` - at `units`"),
         ("units = 80", "units = -1", "units is -1, but must be 1 to 100000"),
         ("units = 80", f"units = {10**400}", "units is too large, but must be"),
-        ("units = 80", f"units = 0x{'f' * 9000}", "units is too large, but must be"),
         ("units = 80", "units = true", "got `bool` - at `units`"),
         ("units = 80", "unit = 80", "unknown field `unit`"),
-        ("900", "'fast'", "got `str` - at `bandwidth_gb_per_s`"),
         ("900", "nan", "bandwidth_gb_per_s is nan, but must be 0.1 to 1e"),
-        ("900", "inf", "bandwidth_gb_per_s is inf"),
-        ("900", "1e-300", "bandwidth_gb_per_s is 1e-300, but must be"),
         ("fp16 = 125", "fp16 = 1e-300", "peak_tflops.fp16 is 1e-300, but must be"),
         ("[peak_tflops]", "launch_us = 1e29\n[peak_tflops]", "launch_us is 1e.29, but must be"),
         ("[peak_tflops]", "bus_bits = 0\n[peak_tflops]", "bus_bits is 0, but must be"),
-        ("1530", "1e-9", "clock_mhz is 1e-09, but must be"),
         ('"A board"', "[" * 9000, "not TOML"),
-        ('"A board"', "{a=" * 9000, "not TOML"),
         ('"gpu"', f'"{"x" * 9000}"', "Invalid enum value 'xxx"),
         ("fp16 =", '"\\u001b" =', r"peak_tflops knows no \\x1b"),
         ("1530", "0", "clock_mhz is 0"),
         ('"gpu"', '"tpu"', "'tpu' - at `kind`"),
-        ('"gpu"', "1", "got `int` - at `kind`"),
         ("[128, 6144]", "128", "got `int` - at `cache_kib`"),
         ("[128, 6144]", "[128, 0]", r"cache_kib is 0, but must be 1 to 1\.07374e\+09"),
-        ("[128, 6144]", "[128, nan]", "cache_kib is nan, but"),
         ("fp32 = 15.7", "", r"\[peak_tflops\] with at least fp32"),
         ("fp32 = 15.7", "fp32 = 0", "peak_tflops.fp32 is 0, but"),
         ("fp16 =", "half =", "peak_tflops knows no half"),
         ("units = 80", "based_on = 'abacus'", "it is based on 'abacus', which is no shipped"),
-        ("units = 80", "based_on = 3", "it is based on '3'"),
         ("units = 80", "based_on = 'v100'\nunits = 'x'", "got `str` - at `units`"),
-        ("units = 80", "units = 1000000000", "units is 1e.09, but must be 1 to"),
         ("fp16 = 125", "[sustained_tflops]\nfp16_in_fp16 = 9", "knows no fp16_in_fp16"),
         ("fp16 = 125", "fp16 = 125\n[sources]\nunits = 3", "at `sources"),
-        ("[peak_tflops]", "sources = 'x'\n[peak_tflops]", "at `sources`"),
         ("fp16 = 125", "fp16 = 125\n[sustained_tflops]\nhalf = 9", "tflops knows no half"),
-        ("[peak_tflops]", "peak_tflops]", "not TOML"),
     ],
-)  # fmt: skip
+)
 def test_a_broken_sheet_is_named_in_one_sentence(
     old: str, new: str, says: str, tmp_path: Path
 ) -> None:
@@ -320,38 +297,21 @@ def test_this_machines_cpu_is_probed() -> None:
 @pytest.mark.parametrize(
     ("indices", "sizes"),
     [
-        ([("1", "Data", "48K"), ("1", "Instruction", "32K"), ("2", "Unified", "2048K"),
-          ("3", "Unified", "32768K")], (48 * 1024, 2 * 2**20, 32 * 2**20)),
-        ([("1", "Data", "64K"), ("2", "Unified", ""), ("3", "Unified", "many")], (64 * 1024,)),
-        ([("", "Data", "64K"), ("2", "", "-1K")], (32 * 1024, 2**20, 16 * 2**20)),
-        ([], (32 * 1024, 2**20, 16 * 2**20)),
+        ("1 Data 48K,1 Instruction 32K,2 Unified 2048K", (48 * 1024, 2 * 2**20)),
+        ("1 Data 64K,2 Unified ,3 Unified many", (64 * 1024,)),
+        (" Data 64K,2  -1K", (32 * 1024, 2**20, 16 * 2**20)),
+        ("", (32 * 1024, 2**20, 16 * 2**20)),
     ],
-)  # fmt: skip
+)
 def test_caches_are_those_that_the_system_describes(
-    indices: list[tuple[str, str, str]], sizes: tuple[int, ...], tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    indices: str, sizes: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Some kernels of ARM have no file for a size, a level or a type, or none at all."""
-    for number, index in enumerate(indices):
+    for number, index in enumerate(filter(None, indices.split(","))):
         folder = tmp_path / "cache" / f"index{number}"
         folder.mkdir(parents=True)
-        for name, text in zip(("level", "type", "size"), index, strict=True):
+        for name, text in zip(("level", "type", "size"), index.split(" "), strict=True):
             if text:
                 (folder / name).write_text(f"{text}\n")
     monkeypatch.setenv(host.IDENTITY_VARIABLE, str(tmp_path))
     assert host.cpu().cache_bytes == sizes
-
-
-def test_a_mapping_of_another_version_still_makes_a_device() -> None:
-    device = device_sheets.load("v100")
-    stated = {**asdict(device), "sources": {}, "from_the_future": 3}
-    assert Device.from_mapping(stated) == device
-    for key in ("launch_us", "memory_bytes", "architecture", "compute_capability"):
-        del stated[key]
-    assert Device.from_mapping({**stated, "cache_bytes": [2048, 4096]}).cache_bytes[1] == 4096
-    for key, value in (("bandwidth_bytes_per_s", 1e-291), ("units", 0), ("peak_flops", {"fp32": 1}),
-                       ("cache_bytes", [-1]), ("peak_flops", {"fp16": 1e12})):  # fmt: skip
-        with pytest.raises(ValueError, match=key):
-            Device.from_mapping({**stated, key: value})
-    with pytest.raises(ValueError, match="missing required field"):
-        Device.from_mapping({"name": "v100"})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from pathlib import Path
 
 import onnx
 import pytest
@@ -13,13 +12,13 @@ from hybridlat.engines import registry
 from hybridlat.engines.ort.lowering import context_of
 from hybridlat.engines.ort.session import OnnxRuntimeBackend
 from hybridlat.errors import MeasurementError
-from hybridlat.estimate.partition import Partitioner
 from hybridlat.graph.cells import cut, kernels
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import sign
 from hybridlat.graph.signature_reading import read
-from hybridlat.onnx_io import load, read_network
+from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target
+from tests.engines.test_backends import assert_accounted
 from tests.networks import NETS, Builder
 
 NAMES = ("squeezenet", "mobilenetv3_small_100", "shufflenet", "resnet18", "inception_v1", "unet")
@@ -35,9 +34,7 @@ def lower(network: Network) -> Lowered:
 def test_every_operator_is_in_one_kernel_or_removed(name: str) -> None:
     network = read_network(NETS / f"{name}.onnx")
     lowered = lower(network)
-    placed = [i for origin in lowered.origins for i in origin] + list(lowered.removed)
-    assert sorted(placed) == list(range(len(network.nodes)))
-    assert len(lowered.origins) == len(lowered.network.nodes)
+    assert_accounted(network, lowered)
     cells = cut(lowered, network)
     assert sorted(p for c in cells for p in c.positions) == list(range(len(lowered.network.nodes)))
     # A cell hands one tensor on; only the last may hand on more, to the outside.
@@ -90,28 +87,3 @@ def test_what_the_engine_refuses_is_said_in_its_words() -> None:
     refused = net.network(net.op("NoSuchOp", [net.input((1, 4))], (1, 4)))
     with pytest.raises(MeasurementError, match="NoSuchOp"):
         lower(refused)
-
-
-def test_a_split_is_recalled_for_the_same_structure_only(tmp_path: Path) -> None:
-    from hybridlat.store import Store
-
-    asked: list[str] = []
-
-    def counted(network: Network, target: Target) -> Lowered:
-        asked.append(network.name)
-        return registry.lower(network, target)
-
-    version = "1"
-    other = replace(HERE, threads=2)
-
-    file = load(NETS / "squeezenet.onnx")
-    with Store(tmp_path / "store.db") as store:
-        first = Partitioner(HERE, store, counted, lambda _: version).partition(file)
-        again = Partitioner(HERE, store, counted, lambda _: version)
-        assert again.partition(file).uses == first.uses and len(asked) == 1
-        again.partition(file, batch=2)
-        Partitioner(other, store, counted, lambda _: version).partition(file)
-        assert len(asked) == 3
-        version = "2"  # the engine was updated: what it fuses may have changed
-        Partitioner(HERE, store, counted, lambda _: version).partition(file)
-    assert len(asked) == 4

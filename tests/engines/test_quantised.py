@@ -18,13 +18,14 @@ from hybridlat.model.geometry import View, geometry
 from hybridlat.onnx_io import load, read_network
 from hybridlat.schema.device import Device
 from hybridlat.schema.target import Target
+from tests.engines.test_backends import assert_accounted
 from tests.onnx_io.test_precision import BF16, FLOAT, HALF, INT8, model
 
 HERE = Target.parse("here/onnxruntime-1.31/int8/1t")
 TENSORRT = Target.parse("h100/tensorrt-8.6/int8")
 CONV = "Conv<pads=[1,1,1,1]>"
-WEIGHTS = {"w": (INT8, [16, 8, 3, 3]), "ws": (FLOAT, [16]), "wz": (INT8, [16]),
-           "v": (INT8, [16, 16, 3, 3])}  # fmt: skip
+WEIGHTS = {"w": (INT8, [16, 8, 3, 3]), "v": (INT8, [16, 16, 3, 3])}
+WEIGHTS |= {"ws": (FLOAT, [16]), "wz": (INT8, [16])}
 FLOATS = {"w": (FLOAT, [16, 8, 3, 3]), "v": (FLOAT, [16, 16, 3, 3])}
 SCALES = "float s = {0.02}, uint8 z = {0}"
 QDQ = f"""g (float[1,8,9,9] x) => (float[1,16,9,9] y) <{SCALES}>
@@ -59,8 +60,7 @@ def test_a_kernel_goes_by_what_it_computes_and_holds_what_it_rounds() -> None:
     labels = [label for cell in cut(lowered, network) for label in cell.ops]
     assert "int8 Conv+Relu" in labels and "int8 Add" in labels
     assert not any("Linear+" in label or "+Quant" in label for label in labels)
-    placed = sorted([*lowered.removed, *(i for origin in lowered.origins for i in origin)])
-    assert placed == list(range(len(network.nodes)))
+    assert_accounted(network, lowered)
     partition = partition_network(network, lowered, file.facts.node_names)
     assert not partition.removed
 
@@ -100,28 +100,27 @@ def test_the_geometry_of_a_quantised_convolution_is_that_of_its_weight() -> None
     cells = geometry(text)
     rows = [i for i in range(len(cells.values)) if cells.op(i).endswith("QLinearConv")]
     names = ("m", "n", "k", "c_in", "c_out", "h_out", "w_out", "k_h")
-    found = [[int(cells.column(name)[row]) for name in names] for row in rows]
-    assert found == [[81, 16, 72, 8, 16, 9, 9, 3], [81, 16, 144, 16, 16, 9, 9, 3]]
+    read = [[int(cells.column(name)[row]) for name in names] for row in rows]
+    assert read == [[81, 16, 72, 8, 16, 9, 9, 3], [81, 16, 144, 16, 16, 9, 9, 3]]
     narrow = Device("d", "cpu", {"fp32": 1e12, "int8": 4e12}, 1e11, 1, 1e9)
     view = View(cells, narrow, "fp32")
     assert view.compute_us[rows[0]] == pytest.approx(2 * 81 * 16 * 72 / 4e12 * 1e6)
 
 
 def test_an_engine_that_keeps_the_precision_of_files_answers_under_it() -> None:
-    asked = Target.parse("here/onnxruntime-1.31/fp32/1t")
-    assert registry.at_precision(asked, "int8") == HERE
-    assert registry.at_precision(Target.parse("h100/tensorrt/fp16"), "int8").precision == "fp16"
-    assert asked in registry.same_cell_targets(HERE) and HERE not in registry.same_cell_targets(
-        HERE
-    )
+    single, half = map(Target.parse, ("here/onnxruntime-1.31/fp32/1t", "h100/tensorrt/fp16"))
+    assert registry.at_precision(single, "int8") == HERE
+    assert registry.at_precision(half, "int8").precision == "fp16"
+    assert single in registry.same_cell_targets(HERE)
+    assert HERE not in registry.same_cell_targets(HERE)
     assert registry.same_cell_targets(TENSORRT) == ()
-    (note,) = precision_notes(asked, "int8", "int8")
+    (note,) = precision_notes(single, "int8", "int8")
     assert "here/onnxruntime-1.31/int8/1t, not here/onnxruntime-1.31/fp32/1t" in note
-    assert precision_notes(asked, "fp32", "fp32") == []
-    (note,) = precision_notes(Target.parse("h100/tensorrt/fp16"), "int8", "int8")
+    assert precision_notes(single, "fp32", "fp32") == []
+    (note,) = precision_notes(half, "int8", "int8")
     assert note.endswith("the target is h100/tensorrt/int8")
-    told = precision_notes(TENSORRT, "int8", "mixed: 2 of 3")
-    assert told == ["the network computes in mixed: 2 of 3"]
+    mixed = precision_notes(TENSORRT, "int8", "mixed: 2 of 3")
+    assert mixed == ["the network computes in mixed: 2 of 3"]
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
@@ -141,25 +140,26 @@ ARRANGED = {
     "transposed": ("t = Transpose<perm=[1,0]>(wd)", "MatMul(xd, t)"),
     "reshaped": ("t = Reshape(wd, to)", "MatMul(xd, t)"),
     "scaled": ("u = Transpose(wd)  t = Mul(u, ws)", "MatMul(xd, t)"),
-    "rounded again": ("q = QuantizeLinear(wd, s, z)  d = DequantizeLinear(q, s, z)"
-                      "  t = Transpose(d)", "MatMul(xd, t)"),
-}  # fmt: skip
+    "rounded again": (
+        "q = QuantizeLinear(wd, s, z)  d = DequantizeLinear(q, s, z)  t = Transpose(d)",
+        "MatMul(xd, t)",
+    ),
+}
 
 
 @pytest.mark.parametrize("how", ARRANGED)
 @pytest.mark.parametrize("target", ["h100/tensorrt-8.6/int8", "l4/tensorrt-10.3/fp16"])
 def test_what_arranges_a_stored_weight_is_done_once(how: str, target: str) -> None:
     """ModelOpt writes every Linear so: a stored weight, dequantised and then transposed."""
-    steps, product = ARRANGED[how]
+    steps, last = ARRANGED[how]
     stored = f"wd = DequantizeLinear<axis=0>(w, ws, wz)  {steps}"
-    made = model(HEAD + LINEAR.format(stored, product), {**WEIGHTS, "w": (INT8, [16, 8])})
-    plain = model("g (float[1,6,8] x) => (float[1,6,16] y) { y = MatMul(x, w) }",
-                  {"w": (FLOAT, [8, 16])})  # fmt: skip
+    made = model(HEAD + LINEAR.format(stored, last), {**WEIGHTS, "w": (INT8, [16, 8])})
+    product = "g (float[1,6,8] x) => (float[1,6,16] y) { y = MatMul(x, w) }"
+    plain = model(product, {"w": (FLOAT, [8, 16])})
     assert cells_of(made, Target.parse(target)) == cells_of(plain, Target.parse(target))
     network = read_network(made)
     lowered = registry.lower(network, Target.parse(target))
-    placed = sorted([*lowered.removed, *(i for held in lowered.origins for i in held)])
-    assert placed == list(range(len(network.nodes)))
+    assert_accounted(network, lowered)
 
 
 @pytest.mark.parametrize("engine", ["tensorrt-8.6", "tensorrt-10.3"])

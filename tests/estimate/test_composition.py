@@ -25,7 +25,7 @@ from hybridlat.estimate.compose.fitting import fit_constants
 from hybridlat.estimate.compose.machine import BORROWING_SHARE, SummedNetwork, machine_composition
 from hybridlat.estimate.compose.posterior import CellPrior, Correlation
 from hybridlat.model.conformal import normal_quantile
-from tests.graph.made_networks import make_network
+from tests.estimate.made_networks import make_network
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 

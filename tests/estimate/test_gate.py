@@ -15,7 +15,7 @@ from hybridlat.estimate import gate
 from hybridlat.estimate.calibration import HeldOutNetwork, fit_composition
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.posterior import ErrorPosterior
-from tests.graph.made_networks import TRUE, make_network
+from tests.estimate.made_networks import TRUE, make_network
 
 COMPOSITION = Composition(residual_share=0.01, correlation=TRUE, networks=30)
 

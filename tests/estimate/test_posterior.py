@@ -14,7 +14,7 @@ from hybridlat.estimate.belief import RUN_NOISE_SHARE, sums_of_runs
 from hybridlat.estimate.calibration import HeldOutNetwork
 from hybridlat.estimate.compose.fitting import fit_correlation
 from hybridlat.estimate.compose.posterior import CellPrior, CellSum, Correlation, ErrorPosterior
-from tests.graph.made_networks import TRUE, make_network
+from tests.estimate.made_networks import TRUE, make_network
 
 TWINS = (
     CellPrior("a", 1, 100.0, 0.2, kinds=(("conv", 1.0),), coordinates=(3.0,)),

@@ -77,11 +77,11 @@ def _absorbed(
     start: list[int],
     mine: set[int],
 ) -> set[int]:
-    """Additions and activations behind the anchor that a kernel's attributes speak of, none ``taken``."""
+    """Operators behind the anchor, none ``taken``, that a kernel's attributes speak of."""
     nodes = file.nodes
 
     def readers(here: Sequence[int], kinds: Collection[str]) -> list[int]:
-        """The operator of these kinds that reads a result of ``here``, and its equals; else none."""
+        """The operator of these kinds that reads what ``here`` makes, and its equals; else none."""
         read = [r for p in here for out in nodes[p].outputs for r in file.consumers.get(out, ())]
         fitting = [r for r in read if nodes[r].op in kinds and r not in taken]
         alike = equals.get(fitting[0], fitting[:1]) if fitting else []
