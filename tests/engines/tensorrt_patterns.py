@@ -76,7 +76,7 @@ class Pattern:
         return self.kernels.split(" | ")
 
 
-def told(net: Network, kernels: Iterable[tuple[int, ...]]) -> list[str]:
+def kernel_texts(net: Network, kernels: Iterable[tuple[int, ...]]) -> list[str]:
     """Groups of operators as text, in the order of their last operators."""
     ordered = sorted(kernels, key=lambda kernel: kernel[-1])
     return ["+".join(net.nodes[i].op for i in kernel) for kernel in ordered]

@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from hybridlat.engines import device_sheets, host
 from hybridlat.errors import TargetError
+from hybridlat.schema.device import Device
 from hybridlat.schema.target import Target
 
 SHEETS = Path(__file__).resolve().parents[2] / "data" / "devices"
@@ -315,3 +317,19 @@ def test_caches_are_those_that_the_system_describes(
                 (folder / name).write_text(f"{text}\n")
     monkeypatch.setenv(host.IDENTITY_VARIABLE, str(tmp_path))
     assert host.cpu().cache_bytes == sizes
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("bandwidth_bytes_per_s", 1e-291), ("units", 0), ("peak_flops", {"fp16": 1e12}),
+     ("cache_bytes", [-1]), ("from_the_future", 3)],
+)  # fmt: skip
+def test_a_mapping_is_a_device_or_names_what_is_wrong(key: str, value: object) -> None:
+    device = device_sheets.load("v100")
+    stated = {**asdict(device), "sources": {}, key: value}
+    if key == "from_the_future":
+        del stated["launch_us"]
+        assert Device.from_mapping(stated) == replace(device, launch_us=None)
+    else:
+        with pytest.raises(ValueError, match=key):
+            Device.from_mapping(stated)

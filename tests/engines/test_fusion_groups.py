@@ -13,6 +13,7 @@ from hybridlat.errors import MeasurementError
 from hybridlat.graph.cells import cut
 from hybridlat.graph.fused import unfuse
 from hybridlat.graph.network import Lowered, Network, Node, TensorType
+from hybridlat.graph.operators import named
 from hybridlat.graph.signature import sign
 from hybridlat.graph.signature_reading import read
 from hybridlat.onnx_io import read_network
@@ -22,18 +23,7 @@ from tests.engines.test_backends import assert_accounted, assert_whole
 from tests.networks import SMALL, Builder
 from tests.onnx_io.test_precision import FLOAT, model
 
-OPS = [
-    "Conv",
-    "Relu",
-    "Sigmoid",
-    "Add",
-    "Mul",
-    "Concat",
-    "MaxPool",
-    "Identity",
-    "HardSwish",
-    "Split",
-]
+OPS = sorted(named("Conv Relu Sigmoid Add Mul Concat MaxPool Identity HardSwish Split"))
 
 
 @st.composite
@@ -187,3 +177,19 @@ def test_wires_keep_the_domains_of_operators() -> None:
     lowered = lowered_of(network, Groups(((0, 1), (2,), (3, 4)), ()), "test")
     again = unfuse(lowered.network).nodes
     assert [node.qualified_op for node in again] == [n.qualified_op for n in network.nodes]
+
+
+@pytest.mark.parametrize(
+    ("target", "kept"),
+    [("l4/tensorrt/fp16", 1), ("l4/torch-compile-2.9/fp32", 1), ("l4/torch-2.4/fp32", 3)],
+)
+def test_compilers_drop_what_no_output_needs(target: str, kept: int) -> None:
+    b = Builder("dead")
+    x = b.input((1, 64, 28, 28))
+    needed = b.conv(x, 96, 1)
+    b.op("Relu", [b.conv(x, 32, 1)], (1, 32, 28, 28), 14)
+    lowered = registry.lower(b.network(needed), Target.parse(target))
+    assert len(lowered.network.nodes) == kept
+    assert lowered.network.outputs == (needed,)
+    held = {i for origins in lowered.origins for i in origins}
+    assert held | set(lowered.removed) == {0, 1, 2}

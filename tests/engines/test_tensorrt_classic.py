@@ -14,7 +14,7 @@ IMAGE, LARGE = "float[1,3,64,64] x", "float[1,64,40,40] x"
 SMALL, BATCH = "float[1,64,20,20] x", "float[10,64,20,20] x"
 SILU = "{0}s = Sigmoid({0}) {0}m = Mul({0}, {0}s)"
 POOL = "MaxPool<kernel_shape=[3,3], pads=[1,1,1,1]>"
-SIZES = "z = Constant<value = float[4] {1,1,2,2}>() n = Constant<value = float[0] {}>()"
+VERSIONS = ("7.1", "8.6", "10.7")
 AXIS = "i = Constant<value = int64[2] {32,32}>()"
 
 
@@ -25,82 +25,75 @@ def kernels_of(net: Network, target: str) -> list[str]:
 
 
 RESIDUAL = f"a = {CONV}(x, w) {SILU.format('a')} y = Add(am, x)"
-ALL, LAST, APART = "Conv+Sigmoid+Mul+Add", "Sigmoid+Mul+Add", "Conv"
-
-
-@pytest.mark.parametrize(
-    ("target", "inputs", "expected"),
-    [
-        ("8.6/fp16", LARGE, [ALL]),
-        ("8.6/fp16", BATCH, [ALL]),
-        ("10.7/fp16", LARGE, [ALL]),
-        ("10.7/fp16", SMALL, [APART, LAST]),
-        ("8.5/fp16", LARGE, [APART, LAST]),
-        ("8.6/int8", LARGE, [APART, LAST]),
-        ("8.2/fp32", LARGE, [APART, LAST]),
-        ("10.7/fp32", LARGE, [APART, LAST]),
-    ],
+ALL, LAST = ["Conv+Sigmoid+Mul+Add"], ["Conv", "Sigmoid+Mul+Add"]
+OF_IMAGE = f"a = {CONV}(x, stem) {SILU.format('a')} y = Identity(am)"
+OF_CHANNEL = f"a = Conv<pads=[1,1,1,1], group=64>(x, deep) {SILU.format('a')} y = Identity(am)"
+ONE, APART = ["Conv+Sigmoid+Mul"], ["Conv", "Sigmoid+Mul"]
+MISH = f"a = {POINT}(x, p) s = Softplus(a) t = Tanh(s) y = Mul(a, t)"
+CHAIN = "a = Neg(x) c = Abs(a) d = Add(c, x) e = Relu(c) y = Mul(d, e)"
+NORM = f"a = {CONV}(x, w) c = BatchNormalization(a, v, v, v, v) s = Add(c, x) y = Relu(s)"
+POOLED = f"a = {CONV}(x, stem) c = Relu(a) y = {POOL}(c)"
+HEAD = (
+    f"r = Constant<value = int64[5] {{1,2,32,28,28}}>() a = {CONV}(x, w) b = Reshape(a, r) "
+    "c = Transpose<perm=[0,1,3,4,2]>(b) s = Sigmoid(c) y = Exp(s)"
 )
-def test_a_silu_and_a_sum(target: str, inputs: str, expected: list[str]) -> None:
-    """One convolution takes both in half precision from 8.6 on, where maps are large."""
-    assert kernels_of(network(f"{W3} {RESIDUAL}", inputs), target) == expected
-
-
-DEEP = "Conv<kernel_shape=[3,3], pads=[1,1,1,1], group=64>"
-
-
-@pytest.mark.parametrize(
-    ("target", "body", "inputs", "expected"),
-    [
-        ("8.6/int8", f"a = {CONV}(x, s)", IMAGE, ["Conv+Sigmoid+Mul"]),
-        ("8.6/fp16", f"a = {CONV}(x, s)", IMAGE, ["Conv", "Sigmoid+Mul"]),
-        ("8.6/fp16", f"a = {DEEP}(x, d)", LARGE, ["Conv+Sigmoid+Mul"]),
-        ("10.3/fp16", f"a = {DEEP}(x, d)", LARGE, ["Conv+Sigmoid+Mul"]),
-        ("10.7/fp16", f"a = {DEEP}(x, d)", LARGE, ["Conv", "Sigmoid+Mul"]),
+FUSED = {
+    "a SiLU and a sum, both in half precision from 8.6 on, where maps are large": [
+        ("8.6/fp16", LARGE, RESIDUAL, ALL), ("8.6/fp16", BATCH, RESIDUAL, ALL),
+        ("10.7/fp16", LARGE, RESIDUAL, ALL), ("10.7/fp16", SMALL, RESIDUAL, LAST),
+        ("8.5/fp16", LARGE, RESIDUAL, LAST), ("8.6/int8", LARGE, RESIDUAL, LAST),
+        ("8.2/fp32", LARGE, RESIDUAL, LAST), ("10.7/fp32", LARGE, RESIDUAL, LAST),
     ],
-)
-def test_a_silu_of_an_image_or_of_single_channels(
-    target: str, body: str, inputs: str, expected: list[str]
-) -> None:
-    made = weights(s=(64, 3, 3, 3), d=(64, 1, 3, 3))
-    net = network(f"{made} {body} {SILU.format('a')}", inputs, outputs="am")
-    assert kernels_of(net, target) == expected
-
-
-@pytest.mark.parametrize(
-    ("target", "activation", "channels", "expected"),
-    [
-        ("8.2/fp32", "Sigmoid", 64, ["Conv", "Sigmoid"]),
-        ("8.4/fp16", "Sigmoid", 1, ["Conv+Sigmoid"]),
-        ("8.5/int8", "Sigmoid", 255, ["Conv+Sigmoid"]),
-        ("8.4/int8", "Sigmoid", 3, ["Conv", "Sigmoid"]),
-        ("8.2/fp32", "Clip", 64, ["Conv+Clip"]),
-        ("8.6/fp16", "PRelu", 64, ["Conv", "PRelu"]),
-        ("8.6/fp16", "Mish", 64, ["Conv+Softplus+Tanh+Mul"]),
-        ("8.6/fp32", "Mish", 64, ["Conv", "Softplus+Tanh+Mul"]),
+    "a SiLU of an image or of single channels": [
+        ("8.6/int8", IMAGE, OF_IMAGE, ONE), ("8.6/fp16", IMAGE, OF_IMAGE, APART),
+        ("8.6/fp16", LARGE, OF_CHANNEL, ONE), ("10.3/fp16", LARGE, OF_CHANNEL, ONE),
+        ("10.7/fp16", LARGE, OF_CHANNEL, APART),
     ],
-)
-def test_activations_beyond_relu(
-    target: str, activation: str, channels: int, expected: list[str]
-) -> None:
-    last = {
-        "PRelu": "y = PRelu(a, v)",
-        "Mish": "s = Softplus(a) t = Tanh(s) y = Mul(a, t)",
-    }.get(activation, f"y = {activation}(a)")
-    net = network(f"{W3} {weights(q=(channels, 64, 1, 1))} a = {POINT}(x, q) {last}")
-    assert kernels_of(net, target) == expected
+    "activations beyond ReLU": [
+        ("8.2/fp32", SMALL, f"a = {POINT}(x, p) y = Sigmoid(a)", ["Conv", "Sigmoid"]),
+        ("8.4/fp16", SMALL, f"a = {POINT}(x, single) y = Sigmoid(a)", ["Conv+Sigmoid"]),
+        ("8.5/int8", SMALL, f"a = {POINT}(x, p) y = Sigmoid(a)", ["Conv+Sigmoid"]),
+        ("8.4/int8", SMALL, f"a = {POINT}(x, single) y = Sigmoid(a)", ["Conv", "Sigmoid"]),
+        ("8.2/fp32", SMALL, f"a = {POINT}(x, p) y = Clip(a)", ["Conv+Clip"]),
+        ("8.6/fp16", SMALL, f"a = {POINT}(x, p) y = PRelu(a, v)", ["Conv", "PRelu"]),
+        ("8.6/fp16", SMALL, MISH, ["Conv+Softplus+Tanh+Mul"]),
+        ("8.6/fp32", SMALL, MISH, ["Conv", "Softplus+Tanh+Mul"]),
+    ],
+    "a ReLU before a sum keeps the sum apart": [
+        ("8.6/fp16", SMALL, f"a = {CONV}(x, w) c = Relu(a) s = Add(c, x) y = Relu(s)",
+         ["Conv+Relu", "Add+Relu"]),
+    ],
+    "a chain of element-wise operators is one kernel": [
+        *((f"{version}/fp32", SMALL, CHAIN, ["Neg+Abs", "Add+Relu+Mul"]) for version in VERSIONS),
+        ("10.7/fp16", SMALL, "a = GlobalAveragePool(x) c = Sigmoid(a) y = Mul(x, c)",
+         ["GlobalAveragePool", "Sigmoid", "Mul"]),
+    ],
+    "a normalisation behind a convolution costs nothing": [
+        (f"{version}/fp32", SMALL, NORM, ["Conv+BatchNormalization+Add+Relu"])
+        for version in VERSIONS
+    ],
+    "the pooling of an image is in its convolution in whole numbers": [
+        ("8.5/int8", IMAGE, POOLED, ["Conv+Relu+MaxPool"]),
+        ("8.5/fp16", IMAGE, POOLED, ["Conv+Relu", "MaxPool"]),
+    ],
+    "from 10 on Myelin compiles what computes on other than maps": [
+        ("10.7/fp16", "float[1,64,28,28] x", HEAD, ["Conv", "Reshape+Transpose+Sigmoid+Exp"]),
+        ("8.6/fp16", "float[1,64,28,28] x", HEAD, ["Conv", "Reshape+Transpose", "Sigmoid+Exp"]),
+    ],
+}  # fmt: skip
+OWN = weights(stem=(64, 3, 3, 3), deep=(64, 1, 3, 3), single=(1, 64, 1, 1))
 
 
-def test_a_relu_before_a_sum_keeps_the_sum_apart() -> None:
-    net = network(f"{W3} a = {CONV}(x, w) c = Relu(a) s = Add(c, x) y = Relu(s)")
-    assert kernels_of(net, "8.6/fp16") == ["Conv+Relu", "Add+Relu"]
+@pytest.mark.parametrize("what", FUSED)
+def test_engines_fuse_by_version_precision_and_size(what: str) -> None:
+    for target, inputs, body, expected in FUSED[what]:
+        assert kernels_of(network(f"{W3} {OWN} {body}", inputs), target) == expected, target
 
 
 @pytest.mark.parametrize(
     ("target", "main"),
-    [("8.2/fp16", 0), ("8.4/fp32", 0), ("8.4/int8", 1), ("8.5/int8", 1), ("8.6/fp16", 1),
-     ("10.3/fp16", 0)],
-)  # fmt: skip
+    [("8.2/fp16", 0), ("8.4/fp32", 0), ("8.4/int8", 1), ("8.6/fp16", 1), ("10.3/fp16", 0)],
+)
 def test_the_branch_that_adds(target: str, main: bool) -> None:
     net = network(
         f"{W3} a = {CONV}(x, w) c = Relu(a) d = {CONV}(c, w2) e = {POINT}(x, p) s = Add(d, e) "
@@ -109,29 +102,6 @@ def test_the_branch_that_adds(target: str, main: bool) -> None:
     lowered = lower(net, Target.parse(f"t4/tensorrt-{target}"))
     added = next(held for held in lowered.origins if len(held) == 3)
     assert net.nodes[added[0]].outputs == (("d",) if main else ("e",))
-
-
-def test_a_chain_of_element_wise_operators_is_one_kernel_in_every_version() -> None:
-    net = network("a = Neg(x) c = Abs(a) d = Add(c, x) e = Relu(c) y = Mul(d, e)")
-    for version in ("7.1", "8.6", "10.7"):
-        assert kernels_of(net, f"{version}/fp32") == ["Neg+Abs", "Add+Relu+Mul"]
-    gate = network("a = GlobalAveragePool(x) c = Sigmoid(a) y = Mul(x, c)")
-    assert kernels_of(gate, "10.7/fp16") == ["GlobalAveragePool", "Sigmoid", "Mul"]
-
-
-def test_a_normalisation_behind_a_convolution_costs_nothing_in_any_version() -> None:
-    net = network(
-        f"{W3} a = {CONV}(x, w) c = BatchNormalization(a, v, v, v, v) s = Add(c, x) y = Relu(s)"
-    )
-    for version in ("7.1", "8.6", "10.7"):
-        assert kernels_of(net, f"{version}/fp32") == ["Conv+BatchNormalization+Add+Relu"]
-
-
-@pytest.mark.parametrize("target", ["8.5/int8", "8.5/fp16"])
-def test_the_pooling_of_an_image_is_in_its_convolution_in_whole_numbers(target: str) -> None:
-    net = network(f"{weights(s=(64, 3, 3, 3))} a = {CONV}(x, s) c = Relu(a) y = {POOL}(c)", IMAGE)
-    whole = ["Conv+Relu+MaxPool"]
-    assert kernels_of(net, target) == (whole if "int8" in target else ["Conv+Relu", "MaxPool"])
 
 
 PARTS = f"{W3} {AXIS} a = {POINT}(x, p)"
@@ -151,9 +121,7 @@ PARTS = f"{W3} {AXIS} a = {POINT}(x, p)"
         (f"c = {POINT}(x, p)", 2),  # both convolutions run as one
         ("c = Identity(x)", 1),
     ],
-    ids=["convolution", "pool", "element-wise", "sum", "resize", "pooled too", "split", "of input",
-         "twins", "input"],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("target", ["7.1/fp16", "8.2/fp32", "8.6/int8", "10.7/fp16"])
 def test_parts_of_a_concat_are_copied_one_by_one(target: str, body: str, copies: int) -> None:
     outputs = "y, float[] k" if " k = " in body else "y"
@@ -194,14 +162,17 @@ def test_a_split_is_a_kernel_only_for_a_sum_that_a_convolution_takes() -> None:
     half = weights(h=(32, 32, 3, 3))
     net = network(
         f"{W3} {half} {AXIS} a = {CONV}(x, w) b, c = Split<axis=1>(a, i) d = {CONV}(c, h) "
-        f"{SILU.format('d')} y = Add(dm, c)", LARGE, outputs="y, float[] b",
-    )  # fmt: skip
+        f"{SILU.format('d')} y = Add(dm, c)",
+        LARGE,
+        outputs="y, float[] b",
+    )
     assert "Split" in kernels_of(net, "8.6/fp16")
     assert "Split" not in kernels_of(net, "8.6/fp32")
     alone = network(
         f"{W3} {half} {AXIS} a = {CONV}(x, w) b, c = Split<axis=1>(a, i) d = Neg(b) "
-        f"y = {CONV}(c, h)", outputs="y, float[] d",
-    )  # fmt: skip
+        f"y = {CONV}(c, h)",
+        outputs="y, float[] d",
+    )
     lowered = lower(alone, Target.parse("t4/tensorrt-8.6/fp16"))
     reads = [geometry([sign(k.network).text]) for k in kernels(lowered) if k.origins == (3,)]
     whole, half_bytes = 64 * 28 * 28 * 4, 32 * 28 * 28 * 4
@@ -212,23 +183,7 @@ def test_a_split_is_a_kernel_only_for_a_sum_that_a_convolution_takes() -> None:
     assert whole == 2 * half_bytes
 
 
-@pytest.mark.parametrize(
-    ("version", "expected"),
-    [
-        ("10.7", ["Conv", "Reshape+Transpose+Sigmoid+Exp"]),
-        ("8.6", ["Conv", "Reshape+Transpose", "Sigmoid+Exp"]),
-    ],
-)
-def test_from_10_on_myelin_compiles_what_computes_on_other_than_maps(
-    version: str, expected: list[str]
-) -> None:
-    shape = "r = Constant<value = int64[5] {1,2,32,28,28}>()"
-    head = "b = Reshape(a, r) c = Transpose<perm=[0,1,3,4,2]>(b) s = Sigmoid(c) y = Exp(s)"
-    net = network(f"{W3} {shape} a = {CONV}(x, w) {head}")
-    assert kernels_of(net, f"{version}/fp16") == expected
-
-
-def test_what_is_told_apart_has_an_identity_of_its_own() -> None:
+def test_what_differs_has_an_identity_of_its_own() -> None:
     """Lowerings of one version are kept by precision: half, single, and whole numbers."""
     targets = [
         Target.parse(f"t4/tensorrt-8.6/{precision}") for precision in ("fp16", "fp32", "int8")

@@ -13,7 +13,7 @@ from hybridlat.engines.fusion.groups import Groups
 from hybridlat.engines.rtx_compiler import EngineLayer, groups_of_layers, parse_layers
 from hybridlat.errors import MissingExtra
 from hybridlat.schema.target import Target
-from tests.engines.tensorrt_patterns import CONV, PATTERNS, W3, Pattern, network, told
+from tests.engines.tensorrt_patterns import CONV, PATTERNS, W3, Pattern, kernel_texts, network
 from tests.experiments.scripts import load
 from tests.networks import Builder, residual_block
 
@@ -33,9 +33,13 @@ def verdicts(precision: str) -> list[Any]:
 
 @pytest.mark.parametrize(
     ("precision", "part", "goal"),
-    [("fp32", "half that shaped the rules", 0.99), ("fp16", "half that shaped the rules", 0.985),
-     ("fp32", "the other half", 0.94), ("fp16", "the other half", 0.94)],
-)  # fmt: skip
+    [
+        ("fp32", "half that shaped the rules", 0.99),
+        ("fp16", "half that shaped the rules", 0.985),
+        ("fp32", "the other half", 0.94),
+        ("fp16", "the other half", 0.94),
+    ],
+)
 def test_rules_agree_with_the_compiler(precision: str, part: str, goal: float) -> None:
     chosen = [v for v in verdicts(precision) if v.part == part]
     assert len(chosen) >= 25
@@ -70,18 +74,20 @@ def test_layers_of_a_published_engine_hold_the_operators_that_they_name() -> Non
     )
     layers = [
         "Reformatting CopyNode for Input Tensor 0 to Conv_0 + PWN(Relu_1)",
-        "Conv_0", "MaxPool_2", "l1.weight + QuantizeLinear_9 + Conv_14 + Add_16 + PWN(Relu_17)",
-    ]  # fmt: skip
+        "Conv_0",
+        "MaxPool_2",
+        "l1.weight + QuantizeLinear_9 + Conv_14 + Add_16 + PWN(Relu_17)",
+    ]
     held = tensorrt_engines.operators_of(layers, net)
     assert held == {1: [0, 1], 2: [2], 3: [3, 4, 5]}
 
 
 @NEEDS_COMPILER
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.name)
-def test_small_networks_become_the_kernels_that_are_said(pattern: Pattern) -> None:
+def test_small_networks_become_these_kernels(pattern: Pattern) -> None:
     net = pattern.network()
     groups, _ = rtx_compiler.groups_of(net)
-    assert told(net, groups.kernels) == pattern.expected()
+    assert kernel_texts(net, groups.kernels) == pattern.expected()
 
 
 def test_without_the_compiler_one_sentence_says_what_to_install(
@@ -138,8 +144,8 @@ def test_operators_that_the_log_leaves_out_are_put_where_they_must_be() -> None:
 def test_every_kind_of_disagreement_stands_in_the_page_with_what_it_costs() -> None:
     every = [v for p in EXPERIMENT.PRECISIONS for v in verdicts(p)]
     rows = EXPERIMENT.kinds_table(every, EXPERIMENT.HALVES)[2:]
-    told = {tuple(cell.strip("`") for cell in _cells(row)[1:3]) for row in rows}
-    assert told == {(k.rules, k.compiler) for v in every for k in v.kinds}
+    shown = {tuple(cell.strip("`") for cell in _cells(row)[1:3]) for row in rows}
+    assert shown == {(k.rules, k.compiler) for v in every for k in v.kinds}
     published = EXPERIMENT.PAGE.read_text(encoding="utf-8")
     assert all(row in published for row in (*rows, *EXPERIMENT.figures(every)[2:]))
 

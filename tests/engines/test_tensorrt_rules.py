@@ -16,10 +16,40 @@ from tests.engines.tensorrt_patterns import (
     W3,
     Pattern,
     by_rules,
+    kernel_texts,
     network,
-    told,
     weights,
 )
+
+SILU = "{0}s = Sigmoid({0}) {0}m = Mul({0}, {0}s)"
+ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "HardSwish", "LeakyRelu")
+SMALL_GRAPHS = {
+    **{
+        activation: (f"{W3} a = {CONV}(x, w, v) c = {activation}(a) y = {CONV}(c, w2)",
+                     [f"Conv+{activation}", "Conv"], [])
+        for activation in ACTIVATIONS
+    },
+    "a Concat of convolutions is written in place": (
+        f"{W3} {weights(d=(64, 128, 1, 1))} a = {CONV}(x, w) c = {POINT}(x, p) "
+        f"e = Concat<axis=1>(a, c) y = {POINT}(e, d)",
+        ["Conv", "Conv", "Conv"], ["Concat"],
+    ),
+    "a channel shuffle is one copy": (
+        f"{W3} a = {CONV}(x, w) i = Constant<value = int64[5] {{1,2,32,28,28}}>() "
+        "o = Constant<value = int64[4] {1,64,28,28}>() c = Reshape(a, i) "
+        f"d = Transpose<perm=[0,2,1,3,4]>(c) e = Reshape(d, o) y = {CONV}(e, w2)",
+        ["Conv", "Reshape+Transpose", "Conv"], ["Reshape"],
+    ),
+    "nothing remains of Dropout, Identity and Flatten": (
+        f"{weights(f=(10, 64))} a = GlobalAveragePool(x) c = Flatten(a) d = Dropout(c) "
+        "e = Identity(d) y = Gemm<transB=1>(e, f)",
+        ["GlobalAveragePool", "Gemm"], ["Reshape"],
+    ),
+    "what no rule names stays a kernel": ("a = LRN<size=5>(x) y = Relu(a)", ["LRN", "Relu"], []),
+}  # fmt: skip
+CLASSIC_SILU, ONE_SILU = ["Conv", "Sigmoid+Mul", "Conv"], ["Conv+Sigmoid+Mul", "Conv"]
+APART = ["Conv", "Conv+Add", "Sigmoid+Mul", "Conv"]
+JOINED = ["Conv", "Conv+Add+Sigmoid+Mul", "Conv"]
 
 
 def kernels_of(
@@ -30,16 +60,48 @@ def kernels_of(
     return names, [net.nodes[i].op for i in lowered.removed], lowered.warnings
 
 
+@pytest.mark.parametrize("what", SMALL_GRAPHS)
+def test_small_graphs(what: str) -> None:
+    body, expected, gone = SMALL_GRAPHS[what]
+    names, removed, warnings = kernels_of(network(body))
+    assert (names, removed) == (expected, gone)
+    rule = "no fusion rule covers LRN (1 of 2 operators): taken for a kernel of its own"
+    assert warnings == ((rule,) if "LRN" in names else ())
+
+
+@pytest.mark.parametrize(
+    ("target", "of_one", "of_sum"),
+    [
+        ("t4/tensorrt-8.6/fp16", ONE_SILU, APART),
+        ("t4/tensorrt-10.3/fp16", ONE_SILU, JOINED),
+        ("t4/tensorrt-10.3/int8", ONE_SILU, JOINED),
+        ("unheard-of/tensorrt/fp16", ONE_SILU, JOINED),
+        ("t4/tensorrt-10.3/fp32", CLASSIC_SILU, APART),
+        ("t4/tensorrt-8.6/fp32", CLASSIC_SILU, APART),
+        ("v100/tensorrt-10.3/fp16", CLASSIC_SILU, APART),
+        ("jetson-nano/tensorrt-8.2/fp16", CLASSIC_SILU, APART),
+        ("t4/paddle-tensorrt-8.5/fp16", CLASSIC_SILU, APART),
+        ("t4/tensorrt-11.4/fp32", CLASSIC_SILU, APART),
+        ("t4/tensorrt-23.10/fp32", CLASSIC_SILU, APART),
+        ("t4/tensorrt-rtx-1.2/fp32", ONE_SILU, JOINED),
+        (f"t4/{RTX}/fp32", ONE_SILU, JOINED),
+    ],
+)
+def test_half_precision_alone_has_epilogues_beyond_relu(
+    target: str, of_one: list[str], of_sum: list[str]
+) -> None:
+    one = network(f"{W3} a = {CONV}(x, w) {SILU.format('a')} y = {CONV}(am, w2)")
+    branches = f"{W3} a = {POINT}(x, p) e = {CONV}(x, w) r = Add(a, e) {SILU.format('r')}"
+    both = network(f"{branches} y = {CONV}(rm, w2)")
+    for net, expected in ((one, of_one), (both, of_sum)):
+        lowered = lower(net, Target.parse(target))
+        assert [node.op for node in lowered.network.nodes] == expected
+
+
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.name)
 def test_small_networks_become_the_kernels_that_the_compiler_makes(pattern: Pattern) -> None:
     net = pattern.network()
-    assert told(net, by_rules(net).origins) == pattern.expected()
-
-
-@pytest.mark.parametrize("activation", ["Relu", "Sigmoid", "Tanh", "HardSwish", "LeakyRelu"])
-def test_a_convolution_takes_its_activation(activation: str) -> None:
-    net = network(f"{W3} a = {CONV}(x, w, v) c = {activation}(a) y = {CONV}(c, w2)")
-    assert kernels_of(net)[0] == [f"Conv+{activation}", "Conv"]
+    assert kernel_texts(net, by_rules(net).origins) == pattern.expected()
 
 
 def test_the_first_branch_adds_when_scales_are_not_folded() -> None:
@@ -51,46 +113,6 @@ def test_the_first_branch_adds_when_scales_are_not_folded() -> None:
     lowered = by_rules(net)
     added = next(o for o in lowered.origins if len(o) == 4)
     assert net.nodes[added[0]].outputs == ("a",)
-
-
-def test_a_concat_of_convolutions_is_written_in_place() -> None:
-    net = network(
-        f"{W3} {weights(d=(64, 128, 1, 1))} a = {CONV}(x, w) c = {POINT}(x, p) "
-        f"e = Concat<axis=1>(a, c) y = {POINT}(e, d)"
-    )
-    names, removed, _ = kernels_of(net)
-    assert (names, removed) == (["Conv", "Conv", "Conv"], ["Concat"])
-    last = by_rules(net).network.nodes[-1]
-    assert {"a", "c"} <= set(last.inputs)
-
-
-def test_a_channel_shuffle_is_one_copy() -> None:
-    net = network(
-        f"{W3} a = {CONV}(x, w) i = Constant<value = int64[5] {{1,2,32,28,28}}>() "
-        "o = Constant<value = int64[4] {1,64,28,28}>() c = Reshape(a, i) "
-        f"d = Transpose<perm=[0,2,1,3,4]>(c) e = Reshape(d, o) y = {CONV}(e, w2)"
-    )
-    names, removed, _ = kernels_of(net)
-    assert (names, removed) == (["Conv", "Reshape+Transpose", "Conv"], ["Reshape"])
-
-
-def test_nothing_remains_of_dropout_identity_and_flatten() -> None:
-    net = network(
-        f"{weights(f=(10, 64))} a = GlobalAveragePool(x) c = Flatten(a) d = Dropout(c) "
-        "e = Identity(d) y = Gemm<transB=1>(e, f)"
-    )
-    names, removed, _ = kernels_of(net)
-    assert names == ["GlobalAveragePool", "Gemm"]
-    assert removed == ["Reshape"]
-
-
-def test_what_no_rule_names_stays_a_kernel_and_is_reported() -> None:
-    net = network("a = LRN<size=5>(x) y = Relu(a)")
-    names, _, warnings = kernels_of(net)
-    assert names == ["LRN", "Relu"]
-    assert warnings == (
-        "no fusion rule covers LRN (1 of 2 operators): taken for a kernel of its own",
-    )
 
 
 def test_versions_bound_rules() -> None:
@@ -105,65 +127,10 @@ def test_versions_bound_rules() -> None:
     assert [before.covers(v) for v in ("8.0", "8.2.1", "10.0", "")] == [True, False, False, False]
 
 
-SILU = "{0}s = Sigmoid({0}) {0}m = Mul({0}, {0}s)"
-
-
-@pytest.mark.parametrize(
-    ("target", "kernels"),
-    [
-        ("t4/tensorrt-8.6/fp16", ["Conv+Sigmoid+Mul", "Conv"]),
-        ("t4/tensorrt-10.3/int8", ["Conv+Sigmoid+Mul", "Conv"]),
-        ("unheard-of/tensorrt/fp16", ["Conv+Sigmoid+Mul", "Conv"]),
-        ("t4/tensorrt-8.6/fp32", ["Conv", "Sigmoid+Mul", "Conv"]),
-        ("jetson-nano/tensorrt-8.2/fp16", ["Conv", "Sigmoid+Mul", "Conv"]),
-        ("t4/paddle-tensorrt-8.5/fp16", ["Conv", "Sigmoid+Mul", "Conv"]),
-        ("t4/tensorrt/fp32", ["Conv", "Sigmoid+Mul", "Conv"]),
-        ("t4/tensorrt-11.0/fp32", ["Conv", "Sigmoid+Mul", "Conv"]),
-        ("t4/tensorrt-12.1/fp32", ["Conv", "Sigmoid+Mul", "Conv"]),
-        ("t4/tensorrt-23.10/fp32", ["Conv", "Sigmoid+Mul", "Conv"]),
-        ("t4/tensorrt-rtx-1.2/fp32", ["Conv+Sigmoid+Mul", "Conv"]),
-        (f"t4/{RTX}/fp32", ["Conv+Sigmoid+Mul", "Conv"]),
-    ],
-)
-def test_half_precision_alone_has_epilogues_beyond_relu(target: str, kernels: list[str]) -> None:
-    net = network(f"{W3} a = {CONV}(x, w) {SILU.format('a')} y = {CONV}(am, w2)")
-    lowered = lower(net, Target.parse(target))
-    assert [node.op for node in lowered.network.nodes] == kernels
-
-
-def test_a_convolution_of_the_image_leaves_its_silu_to_another_kernel() -> None:
-    net = network(
-        f"{weights(w=(64, 3, 3, 3), w2=(64, 64, 3, 3))} a = {CONV}(x, w) {SILU.format('a')} "
-        f"y = {CONV}(am, w2)", "float[1,3,28,28] x",
-    )  # fmt: skip
-    assert kernels_of(net, "10.0", "fp16")[0] == ["Conv", "Sigmoid+Mul", "Conv"]
-
-
-@pytest.mark.parametrize(
-    ("target", "kernels"),
-    [
-        ("t4/tensorrt-10.3/fp16", ["Conv", "Conv+Add+Sigmoid+Mul", "Conv"]),
-        ("t4/tensorrt-10.3/fp32", ["Conv", "Conv+Add", "Sigmoid+Mul", "Conv"]),
-        ("t4/tensorrt-11.4/fp32", ["Conv", "Conv+Add", "Sigmoid+Mul", "Conv"]),
-        ("v100/tensorrt-10.3/fp16", ["Conv", "Conv+Add", "Sigmoid+Mul", "Conv"]),
-        (f"t4/{RTX}/fp32", ["Conv", "Conv+Add+Sigmoid+Mul", "Conv"]),
-    ],
-)
-def test_a_silu_of_a_sum_is_bounded_as_that_of_a_convolution(
-    target: str, kernels: list[str]
-) -> None:
-    net = network(
-        f"{W3} a = {POINT}(x, p) e = {CONV}(x, w) r = Add(a, e) {SILU.format('r')} "
-        f"y = {CONV}(rm, w2)"
-    )
-    lowered = lower(net, Target.parse(target))
-    assert [node.op for node in lowered.network.nodes] == kernels
-
-
 def test_convolutions_of_one_tensor_with_the_same_windows_run_as_one() -> None:
     body = f"{W3} {weights(q=(32, 64, 1, 1))} a = {POINT}(x, p) c = {POINT}(x, q)"
-    relus = network(f"{body} ar = Relu(a) cr = Relu(c) d = {CONV}(ar, w) y = Concat<axis=1>(d, d)",
-                    outputs="y, float[] cr")  # fmt: skip
+    relu = f"{body} ar = Relu(a) cr = Relu(c) d = {CONV}(ar, w) y = Concat<axis=1>(d, d)"
+    relus = network(relu, outputs="y, float[] cr")
     names = kernels_of(relus, "8.6")[0]
     assert "Conv+Conv+Relu+Relu" in names
     # A SiLU follows the one that both run as; each in a kernel of its own.
