@@ -57,17 +57,16 @@ _SEVERAL = 7
 _OWN_PARAMETERS = frozenset({"BatchNormalization", "PRelu"})
 
 
-def lower(network: Network, target: Target, *, channels_last: bool = False) -> Lowered:
+def lower(network: Network, target: Target) -> Lowered:
     """The kernels of the module that ``network`` was exported from, at the target's precision.
 
     Only ``amp`` (autocast) mixes types; at any other precision the file's are left, so that a cell
-    is the same cell. ``channels_last`` is the layout of inputs: eagerly it decides which views
-    copy.
+    is the same cell.
     """
     compiled = target.engine == "torch-compile"
     plain = one_form(network, GENERATED if compiled or _is_cpu(target) else ())
     module = as_module(plain, bias_apart=not _is_cpu(target))
-    copying, in_channels_last = rules.follow(module.network, channels_last)
+    copying, in_channels_last = rules.follow(module.network)
     table = (rules.free_views(copying), *rules.COMPOSITES)
     unknown: tuple[str, ...] = ()
     if compiled:

@@ -270,7 +270,7 @@ def test_a_mode_of_one_s_own_is_three_lines(own: Path) -> None:
     assert device_sheets.load("orin-nano").peak_flops == {"fp32": 1e12}
 
 
-def test_a_given_sheet_stands_for_its_device_inside_the_block_only(
+def test_another_sheet_stands_for_its_device_inside_the_block_only(
     own: Path, tmp_path: Path
 ) -> None:
     (own / "v100.toml").write_text(SHORT.replace("20", "21"))
@@ -321,9 +321,14 @@ def test_caches_are_those_that_the_system_describes(
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("bandwidth_bytes_per_s", 1e-291), ("units", 0), ("peak_flops", {"fp16": 1e12}),
-     ("cache_bytes", [-1]), ("from_the_future", 3)],
-)  # fmt: skip
+    [
+        ("bandwidth_bytes_per_s", 1e-291),
+        ("units", 0),
+        ("peak_flops", {"fp16": 1e12}),
+        ("cache_bytes", [-1]),
+        ("from_the_future", 3),
+    ],
+)
 def test_a_mapping_is_a_device_or_names_what_is_wrong(key: str, value: object) -> None:
     device = device_sheets.load("v100")
     stated = {**asdict(device), "sources": {}, key: value}

@@ -82,7 +82,7 @@ def test_the_context_says_how_large_the_network_is() -> None:
     assert other != sign(cells[0]).hash
 
 
-def test_what_the_engine_refuses_is_said_in_its_words() -> None:
+def test_a_refusal_is_in_the_engine_s_words() -> None:
     net = Builder("odd")
     refused = net.network(net.op("NoSuchOp", [net.input((1, 4))], (1, 4)))
     with pytest.raises(MeasurementError, match="NoSuchOp"):

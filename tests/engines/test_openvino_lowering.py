@@ -62,7 +62,7 @@ def test_without_the_engine_one_sentence_says_what_to_install(
 
 
 @NEEDS_ENGINE
-def test_a_layer_that_goes_by_the_tensor_it_gives_out_is_found() -> None:
+def test_a_layer_that_goes_by_the_tensor_it_gives_out_is_traced() -> None:
     b = Builder("net")
     first = b.relu(b.conv(b.input((1, 4, 8, 8)), 4))
     second = b.pool(first)

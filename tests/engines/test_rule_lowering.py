@@ -112,17 +112,17 @@ def test_a_sum_that_a_file_writes_twice_belongs_to_the_kernel_that_makes_it() ->
 
 def test_the_first_network_is_checked_and_then_fewer_and_fewer() -> None:
     network = nas(1)[0].network()
-    asked: list[int] = []
+    checked_at: list[int] = []
 
     def counted(network: Network) -> Lowered:
-        asked.append(lowered.covered)
+        checked_at.append(lowered.covered)
         return ask(network)
 
     lowered = RuleLowering(counted, is_trusted=True)
     assert lowered.interval == 50
     lowered.interval = 2
     answers = [lowered.lower(network) for _ in range(16)]
-    assert asked == [1, 3, 7, 15]
+    assert checked_at == [1, 3, 7, 15]
     assert all(agree(one, answers[0]) for one in answers)
     # Only the first is worth storing: the rules find the others sooner.
     assert [one.is_quick for one in answers] == [False] + 15 * [True]
@@ -139,7 +139,7 @@ def test_a_difference_turns_the_rules_off_with_a_warning(caplog: pytest.LogCaptu
     assert not lowered.is_trusted and lowered.covered == 3
 
 
-def test_under_a_version_that_was_not_checked_the_engine_is_asked() -> None:
+def test_under_a_version_that_was_not_checked_the_engine_lowers() -> None:
     network, lowered = nas(1)[0].network(), new(is_trusted=False)
     assert lowered.lower(network) == ask(network) and not lowered.covered
 
@@ -158,7 +158,7 @@ def test_the_engine_says_how_many_channels_a_block_has() -> None:
     assert max(widths) == {16: 32, 8: 24, 1: 17}[engine_block()]
 
 
-def test_what_no_rule_covers_is_asked_for() -> None:
+def test_the_engine_lowers_what_no_rule_covers() -> None:
     b = Builder("strange")
     made = b.op("Erf", [b.conv(b.input((1, 16, 8, 8)), 16)], (1, 16, 8, 8), 13)
     network, lowered = b.network(made), new()

@@ -109,10 +109,13 @@ OTHER = {
     ],
     "a scale for each channel": [
         (17, f"g ({X}) => ({Y}) <float[1] k = {{1}}> {{ y = Mul(x, k) }}"),
-        (17, f"""g ({X}) => ({Y}) <float[8,1,1] k = {{1,1,1,1,1,1,1,1}}>
-                {{ y = Mul(x, k) }}"""),
+        (
+            17,
+            f"""g ({X}) => ({Y}) <float[8,1,1] k = {{1,1,1,1,1,1,1,1}}>
+                {{ y = Mul(x, k) }}""",
+        ),
     ],
-}  # fmt: skip
+}
 
 
 def texts(files: list[tuple[int, str]]) -> list[str]:

@@ -44,8 +44,8 @@ def test_what_is_remembered_is_what_would_be_signed_anew(data: st.DataObject) ->
     for value in (1, 1.0):
         other = replace_node(network, 0, replace(node, attributes=(("x", value),)))
         assert sign_part(other, chosen) == sign_in_order(other.subnetwork(chosen))
-    given_out = replace(network, outputs=tuple(network.types))
-    assert sign_part(given_out, chosen) == sign_in_order(given_out.subnetwork(chosen))
+    exposed = replace(network, outputs=tuple(network.types))
+    assert sign_part(exposed, chosen) == sign_in_order(exposed.subnetwork(chosen))
 
 
 @given(networks())
