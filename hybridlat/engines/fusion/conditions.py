@@ -261,9 +261,9 @@ def _axes(group: Group) -> object:
 
 
 def _is_part_of_another(part: str, group: Group) -> bool:
-    fusion, nodes = group.fusion, group.network.nodes
-    readers = [i for i in group.network.consumers.get(part, ()) if i not in fusion.removed]
-    return any(nodes[i].op == "Concat" and fusion.group_of[i] is not group for i in readers)
+    grouping, nodes = group.grouping, group.network.nodes
+    readers = [i for i in group.network.consumers.get(part, ()) if i not in grouping.removed]
+    return any(nodes[i].op == "Concat" and grouping.group_of[i] is not group for i in readers)
 
 
 def _data(group: Group) -> list[str]:

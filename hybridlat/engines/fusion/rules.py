@@ -22,8 +22,8 @@ class Group:
     A group's ``kind`` is that of its only operator, or what the rule that fused it says.
     """
 
-    def __init__(self, fusion: Fusion, position: int) -> None:
-        self.fusion, self.network = fusion, fusion.network
+    def __init__(self, grouping: Grouping, position: int) -> None:
+        self.grouping, self.network = grouping, grouping.network
         self.key, self.positions = position, [position]
         self.kind = self.first.qualified_op
         self.op_counts = Counter([self.kind])
@@ -49,8 +49,10 @@ class Group:
     @property
     def producers(self) -> list[Group]:
         """Other groups that it reads from, in the order in which it names them."""
-        sources = [source for position in self.positions for source in self._sources(position)]
-        return [g for g in dict.fromkeys(self.fusion.group_of[s] for s in sources) if g is not self]
+        sources = [s for position in self.positions for s in self._sources(position)]
+        return [
+            g for g in dict.fromkeys(self.grouping.group_of[s] for s in sources) if g is not self
+        ]
 
     def _sources(self, position: int) -> list[int]:
         """Operators that one reads from, looking through those that are removed."""
@@ -58,7 +60,7 @@ class Group:
         for name in self.network.nodes[position].inputs:
             source = self.network.producers.get(name)
             if source is not None:
-                is_removed = source in self.fusion.removed
+                is_removed = source in self.grouping.removed
                 sources += self._sources(source) if is_removed else [source]
         return sources
 
@@ -66,13 +68,13 @@ class Group:
     def consumers(self) -> list[Group]:
         """Other groups that read from it, in file order."""
         outputs = [out for node in self.nodes for out in node.outputs if out]
-        readers = set[Group]().union(*map(self.fusion.readers, outputs))
+        readers = set[Group]().union(*map(self.grouping.readers, outputs))
         return sorted(readers - {self}, key=_key)
 
     @property
     def beside(self) -> list[Group]:
         """Other groups that read what it reads first."""
-        return sorted(self.fusion.readers(self.first.inputs[0]) - {self}, key=_key)
+        return sorted(self.grouping.readers(self.first.inputs[0]) - {self}, key=_key)
 
     @property
     def gives_out(self) -> bool:
@@ -81,7 +83,7 @@ class Group:
 
     def feeds_only(self, consumer: Group) -> bool:
         """Whether what ``consumer`` reads of it is read by nothing else, and not given out."""
-        made = [(out, self.fusion.readers(out)) for node in self.nodes for out in node.outputs]
+        made = [(out, self.grouping.readers(out)) for node in self.nodes for out in node.outputs]
         return all(
             readers <= {self, consumer} and out not in self.network.outputs
             for out, readers in made
@@ -109,7 +111,7 @@ def _key(group: Group) -> int:
     return group.key
 
 
-class Fusion:
+class Grouping:
     """A network while rules are applied to it: its groups, by key, and what is removed."""
 
     def __init__(self, network: Network, dead: Iterable[int] = ()) -> None:
@@ -182,11 +184,11 @@ class Eliminate(_Bounded):
     def kinds(self) -> set[str]:
         return set(self.ops.split())
 
-    def apply(self, fusion: Fusion) -> None:
+    def apply(self, grouping: Grouping) -> None:
         kinds = self.kinds
-        for group in [group for group in fusion.groups.values() if group.kind in kinds]:
+        for group in [group for group in grouping.groups.values() if group.kind in kinds]:
             if self.when(group, group):
-                fusion.remove(group)
+                grouping.remove(group)
 
 
 @dataclass(frozen=True)
@@ -209,24 +211,24 @@ class Fuse(_Bounded):
     def kinds(self) -> set[str]:
         return {*self.producer.split(), *self.consumer.split()}
 
-    def apply(self, fusion: Fusion) -> None:
+    def apply(self, grouping: Grouping) -> None:
         producers, consumers = self.producer.split(), self.consumer.split()
-        present = {group.kind for group in fusion.groups.values()}
+        present = {group.kind for group in grouping.groups.values()}
         if present.isdisjoint(consumers) or present.isdisjoint(producers):
             return
-        for group in [group for group in fusion.groups.values() if group.kind in consumers]:
-            if group.key in fusion.groups and group.kind in consumers:
-                self._fuse(fusion, group, producers)
+        for group in [group for group in grouping.groups.values() if group.kind in consumers]:
+            if group.key in grouping.groups and group.kind in consumers:
+                self._fuse(grouping, group, producers)
 
-    def _fuse(self, fusion: Fusion, group: Group, producers: Sequence[str]) -> None:
+    def _fuse(self, grouping: Grouping, group: Group, producers: Sequence[str]) -> None:
         if self.match_policy == "beside" and not self.when(group, group):
             return  # unlike itself, it is like no other
         others = group.beside if self.match_policy == "beside" else group.producers
         for producer in sorted(others, key=_key, reverse=self.match_policy != "first"):
-            if producer.key not in fusion.groups or producer.kind not in producers:
+            if producer.key not in grouping.groups or producer.kind not in producers:
                 continue
             if self.when(producer, group) and not producer.would_loop(group):
-                fusion.merge(producer, group, self.makes or producer.kind)
+                grouping.merge(producer, group, self.makes or producer.kind)
                 if self.match_policy != "every":
                     break
                 group = producer
@@ -261,12 +263,12 @@ def apply(
 
     ``drops_dead``: the engine does not run what no output needs.
     """
-    fusion = Fusion(network, dead_positions(network) if drops_dead else ())
+    grouping = Grouping(network, dead_positions(network) if drops_dead else ())
     for rule in rules:
         if rule.covers(version):
-            rule.apply(fusion)
-    kernels = tuple(tuple(group.positions) for _, group in sorted(fusion.groups.items()))
-    return Groups(kernels, tuple(sorted(fusion.removed)))
+            rule.apply(grouping)
+    kernels = tuple(tuple(group.positions) for _, group in sorted(grouping.groups.items()))
+    return Groups(kernels, tuple(sorted(grouping.removed)))
 
 
 def unknown_operators(network: Network, rules: Iterable[Rule]) -> tuple[str, ...]:

@@ -114,17 +114,17 @@ def is_in_place(producer: Group, consumer: Group) -> bool:
     """
     if not reads_one(producer, consumer):
         return False
-    copy, network, fusion = consumer.first, consumer.network, consumer.fusion
+    copy, network, grouping = consumer.first, consumer.network, consumer.grouping
     (name,), own = copy.inputs, consumer.positions[0]
     maker, readers = network.producers.get(name), network.consumers[name]
-    if maker is None or maker in fusion.removed or name in network.outputs:
+    if maker is None or maker in grouping.removed or name in network.outputs:
         return False
     ops = {reader: network.nodes[reader].op for reader in readers}
     if copy.attribute("axis") != 1 or not _READ_DENSE.isdisjoint(ops.values()):
         return False
     if any(op == "Concat" and reader < own for reader, op in ops.items()):
         return False  # it has its place in another one
-    made_by = fusion.group_of[maker]
+    made_by = grouping.group_of[maker]
     shape, held, kind = network.type_of(name).shape, made_by.ops, made_by.kind
     if kind in _CONVS:
         is_plain = _SUMS.isdisjoint(held) and held.count("Conv") < 2
@@ -143,7 +143,7 @@ def is_read_in_place(producer: Group, consumer: Group) -> bool:
     if len(shape) != 4 or any((m[0], *m[2:]) != (shape[0], *shape[2:]) for m in made):
         return False
     readers = [r for out in node.outputs for r in network.consumers.get(out, ())]
-    sums = [consumer.fusion.group_of[r] for r in readers if network.nodes[r].op in _SUMS]
+    sums = [consumer.grouping.group_of[r] for r in readers if network.nodes[r].op in _SUMS]
     return not any(group.kind in _CONVS for group in sums)
 
 
