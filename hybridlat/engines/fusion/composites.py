@@ -92,8 +92,9 @@ def _steps_from(v: View, tensor: str, x: str, most: int = 6) -> frozenset[int] |
 
 def _is_near(value: object, number: object) -> bool:
     """As close as files write a sixth."""
-    floats = isinstance(value, int | float) and isinstance(number, int | float)
-    return floats and math.isclose(float(str(value)), float(str(number)), rel_tol=1e-3)
+    if not isinstance(value, int | float) or not isinstance(number, int | float):
+        return False
+    return math.isclose(value, number, rel_tol=1e-3)
 
 
 def _sixth(pattern: Pattern) -> tuple[Made, ...]:

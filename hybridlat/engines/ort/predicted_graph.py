@@ -96,13 +96,11 @@ class PredictedGraph:
         """The finished graph as a lowered network: reorders behind blocks, kernels in order."""
         self._reorder_outputs()
         self.kernels.sort(key=lambda kernel: kernel.at)
-        network = self.network
         nodes = tuple([kernel.node() for kernel in self.kernels])
         origins = tuple([tuple(sorted(k.origins)) for k in self.kernels])
-        removed = tuple(sorted({*range(len(network.nodes))}.difference(*origins)))
-        lowered = replace(
-            network, nodes=nodes, types=self.types, constants=self.constants, context=context
-        )
+        removed = tuple(sorted({*range(len(self.network.nodes))}.difference(*origins)))
+        held = replace(self.network, nodes=nodes, types=self.types, constants=self.constants)
+        lowered = replace(held, context=context, rebound=())
         return Lowered(lowered, origins, removed, by, is_quick=True)
 
     def inputs(self, node: Node) -> list[str]:
