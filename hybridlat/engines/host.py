@@ -239,7 +239,6 @@ class LoadMeter:
         self.sample()
 
     def sample(self) -> None:
-        """Count the tasks that run or wait for a core now."""
         running = _runnable_tasks()
         if running is not None:
             self._others.append(max(running - self._own_threads, 0))

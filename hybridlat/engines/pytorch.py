@@ -90,7 +90,6 @@ def identity(target: Target) -> str:
 
 
 def _is_cpu(target: Target) -> bool:
-    """Whether the target's device is a CPU, by its threads or its name."""
     return target.threads is not None or _CPU.match(target.device) is not None
 
 
@@ -166,7 +165,6 @@ def folded_norms(network: Network) -> frozenset[int]:
 
 
 def _vector(v: View, node: Node) -> Constant:
-    """A number for each channel that a convolution makes."""
     type_ = v.types[node.outputs[0]]
     return Constant(type_._replace(shape=type_.shape[1:2]))
 

@@ -267,7 +267,6 @@ def _viewed(network: Network, node: Node, strides: dict[str, Strides]) -> list[S
 
 
 def _made(network: Network, node: Node, out: str, strides: dict[str, Strides]) -> Strides:
-    """Strides of what an operator that is no view makes."""
     shape = network.types[out].shape
     read = [name for name in node.inputs if name in strides]
     same = [name for name in read if network.types[name].shape == shape]

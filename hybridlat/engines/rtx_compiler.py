@@ -139,7 +139,6 @@ def groups_of_layers(network: Network, layers: tuple[EngineLayer, ...]) -> Group
     producers, consumers = network.producers, network.consumers
 
     def makers(position: int) -> list[int]:
-        """The layers that make what an operator reads."""
         sources = (producers.get(name, -1) for name in network.nodes[position].inputs)
         return [taken[source] for source in sources if source in taken]
 

@@ -32,14 +32,12 @@ class NetworkBuilder:
     inputs: list[str] = field(default_factory=list)
 
     def input(self, shape: Shape, name: str = "") -> str:
-        """A tensor that comes from outside."""
         name = name or f"in{len(self.inputs)}"
         self.inputs.append(name)
         self.types[name] = TensorType(DTYPE, shape)
         return name
 
     def shape(self, tensor: str) -> Shape:
-        """Shape of an activation."""
         return self.types[tensor].shape
 
     def constant(self, shape: Shape, values: tuple[float, ...] | None = None) -> str:
@@ -64,7 +62,6 @@ class NetworkBuilder:
         attributes: Mapping[str, AttributeValue] | None = None,
         domain: str = "",
     ) -> str:
-        """An operator with one result."""
         (out,) = self.op_of_many(op, inputs, [shape], version, attributes, domain)
         return out
 
@@ -77,7 +74,6 @@ class NetworkBuilder:
         attributes: Mapping[str, AttributeValue] | None = None,
         domain: str = "",
     ) -> list[str]:
-        """An operator with several results (Split)."""
         position = len(self.nodes)
         outs = [f"v{position}" if i == 0 else f"v{position}_{i}" for i in range(len(shapes))]
         self.types.update((out, TensorType(DTYPE, s)) for out, s in zip(outs, shapes, strict=True))

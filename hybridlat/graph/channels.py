@@ -87,7 +87,6 @@ class Channels:
         return node.attribute(name, () if constant is None else constant.values or ())
 
     def follow(self, node: Node) -> list[list[Ids]]:
-        """The axes of an operator's results."""
         family = "" if node.domain else FAMILY_OF.get(node.op, "")
         named = [name for name in node.inputs if name]
         inputs, shapes = list(map(self.of, named)), [self.shape(n) for n in node.outputs if n]
@@ -147,7 +146,6 @@ class Channels:
         return [[None] * len(each) for each in shapes]
 
     def convolved(self, node: Node, inputs: Sequence[list[Ids]]) -> Ids:
-        """The channels that a convolution makes."""
         (_, x, *_), (first, second, *window), *biases = inputs
         is_plain, groups = node.op == "Conv", groups_of(node)
         out, read = (first, second) if is_plain else (second, first)

@@ -196,7 +196,6 @@ def _type(text: str) -> TensorType:
 
 
 def _follows(kernel: Node, members: Sequence[Node], network: Network) -> bool:
-    """Whether the true wires follow from a kernel's operators."""
     if kernel.outputs != members[-1].outputs or any(node.domain for node in members):
         return False
     try:

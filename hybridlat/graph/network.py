@@ -238,5 +238,4 @@ class Lowered:
 
     @property
     def is_by_rules(self) -> bool:
-        """Whether a table of rules lowered the network, not the engine."""
         return self.by.startswith("rules ")

@@ -92,7 +92,6 @@ class Writing:
             self.keep(replace(node, attributes=(), version=16))
 
     def network(self) -> Network:
-        """What is written so far."""
         if len(self.views) > 1:
             self._join_views()
         for name in self.stands_for:

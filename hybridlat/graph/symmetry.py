@@ -102,7 +102,6 @@ class _Classes:
             self._recolour(each, colour)
 
     def tell_apart(self) -> list[bytes]:
-        """Colours of all, those of nodes and then of inputs all different."""
         self._spread(range(len(self.colours)))
         while self.alike:
             colour = heapq.heappop(self.alike)

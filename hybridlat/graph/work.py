@@ -124,7 +124,6 @@ def _attention(read: Sequence[Shape], made: Sequence[Shape], attributes: Attribu
 
 
 def _by_heads(shape: Shape, heads: int) -> Shape:
-    """B, heads, L, D."""
     return shape if len(shape) == 4 else (shape[0], heads, shape[1], shape[2] // heads)
 
 

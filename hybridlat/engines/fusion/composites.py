@@ -91,7 +91,6 @@ def _steps_from(v: View, tensor: str, x: str, most: int = 6) -> frozenset[int] |
 
 
 def _is_near(value: object, number: object) -> bool:
-    """As close as files write a sixth."""
     if not isinstance(value, int | float) or not isinstance(number, int | float):
         return False
     return math.isclose(value, number, rel_tol=1e-3)

@@ -17,7 +17,6 @@ class Rewritten(NamedTuple):
     origins: tuple[tuple[int, ...], ...]
 
     def then(self, passes: Sequence[Pass]) -> Rewritten:
-        """What each pass finds is replaced, one after the other."""
         result = _in_order(self)
         for anchors, find in passes:
             nodes = enumerate(result.network.nodes)
@@ -172,7 +171,6 @@ class Parts:
         return self.add("Reshape", (source,), shape, to)
 
     def match(self, members: Sequence[int]) -> Match:
-        """All of them in the members' place."""
         *nodes, last = self.nodes
         del self.types[last.outputs[0]]
         nodes.append(replace(last, outputs=(self.made,)))

@@ -38,12 +38,10 @@ class Group:
 
     @property
     def ops(self) -> tuple[str, ...]:
-        """Its operators by name, with the domain outside ONNX's own."""
         return tuple(node.qualified_op for node in self.nodes)
 
     @property
     def output(self) -> TensorType:
-        """Type of what its last operator makes."""
         return self.network.types[next(o for o in self.nodes[-1].outputs if o)]
 
     @property
@@ -66,7 +64,6 @@ class Group:
 
     @property
     def consumers(self) -> list[Group]:
-        """Other groups that read from it, in file order."""
         outputs = [out for node in self.nodes for out in node.outputs if out]
         readers = set[Group]().union(*map(self.grouping.readers, outputs))
         return sorted(readers - {self}, key=_key)
@@ -133,7 +130,6 @@ class Grouping:
         return groups
 
     def merge(self, producer: Group, consumer: Group, kind: str) -> None:
-        """Make one group of two."""
         for position in consumer.positions:
             self.group_of[position] = producer
         producer.positions = sorted(producer.positions + consumer.positions)
@@ -142,7 +138,6 @@ class Grouping:
         del self.groups[consumer.key]
 
     def remove(self, group: Group) -> None:
-        """Take a group out: it costs nothing, and its readers read what it read."""
         self.removed.update(group.positions)
         del self.groups[group.key]
 

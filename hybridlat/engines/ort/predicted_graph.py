@@ -88,7 +88,6 @@ class PredictedGraph:
         self.types.update((name, network.types[name]) for name in network.inputs)
 
     def maker(self, name: str) -> Node | None:
-        """The operator of the file that makes a tensor."""
         position = self.network.producers.get(name)
         return None if position is None else self.network.nodes[position]
 
@@ -187,7 +186,6 @@ class PredictedGraph:
         self.kernels.append(kernel)
 
     def _reorder_outputs(self) -> None:
-        """What holds blocks and is read in the layout of the file is brought back to it."""
         for name, held in self.blocked.items():
             if held.left <= 0:
                 continue

@@ -65,8 +65,6 @@ def lower_by_rules(network: Network, block: int, context: str, by: str) -> Lower
 
 
 class _Rules(PredictedGraph):
-    """One method for each kind of operator."""
-
     def _conv(self, position: int, node: Node) -> None:
         weight, *bias = [self.weight(name) for name in node.inputs[1:]]
         if len(weight.type.shape) != 4 or len(bias) > 1:
@@ -89,7 +87,6 @@ class _Rules(PredictedGraph):
     def _place_conv(
         self, kernel: Kernel, node: Node, operands: list[str], shape: tuple[int, ...]
     ) -> None:
-        """Bring a convolution onto blocks where its channels allow it."""
         source, channels = self.inputs(node)[0], shape[0]
         group = cast(int, node.attribute("group", 1))
         fits, is_deep, reads_blocks, filter_shape = _blocks_of(shape, group, self.block)
@@ -213,7 +210,6 @@ class _Rules(PredictedGraph):
         self.emit(self.new_kernel(position, node), inputs)
 
     def _on_blocks(self, position: int, node: Node, channels: int) -> None:
-        """The same operator, fed with blocks."""
         inputs = [self.as_blocks(name) for name in self.inputs(node)]
         self.emit(self.new_kernel(position, node), inputs, channels)
 

@@ -113,7 +113,6 @@ class Buffers:
         }
 
     def with_own(self, cold: Iterable[str]) -> Buffers:
-        """The same with ``cold`` inputs that nothing else reads or writes."""
         other = copy(self)
         other.cold = {name: self.inputs[name][1].copy() for name in cold}
         return other

@@ -161,7 +161,6 @@ def _weight(group: Group) -> tuple[int, ...]:
 
 
 def _groups(group: Group) -> object:
-    """In how many groups of channels a group's convolution works; None without one."""
     conv = _conv(group)
     return conv.attribute("group", 1) if conv else None
 
@@ -196,6 +195,5 @@ def _is_wide(group: Group) -> bool:
 
 
 def _is_grouped(group: Group) -> bool:
-    """Whether the group's convolution is neither dense nor depthwise."""
     groups, weight = _groups(group), _weight(group)
     return groups not in (None, 1) and (weight[1] > 1 or weight[0] != groups)

@@ -101,7 +101,6 @@ def _compiles(target: Target) -> bool:
 
 
 def _as_tensorrt(target: Target) -> Target:
-    """The target with TensorRT itself as its runtime."""
     if target.engine != "paddle-tensorrt":
         return target
     version = _TENSORRT_OF_PADDLE.get(target.version, target.version)
