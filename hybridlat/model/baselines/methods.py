@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import statistics
+from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -188,22 +189,24 @@ class KernelForest(Baseline):
         start = self._start(sums)
         self._scale = float(np.exp(np.median(np.log(truth / sums.total(start)))))
         guess = start * self._scale if sums.whole else start
-        owner = sums.kernels.cell
-        single = not sums.whole and np.bincount(owner, minlength=len(sums)).max() == 1
-        for _ in range(1 if single else self._way.rounds):
+        owner, kinds = sums.kernels.cell, sums.kernels.met_ops()
+        # A kernel alone in its sum has the same part in every round, and so has such a kind.
+        beside = sums.whole | (np.bincount(owner, minlength=len(sums))[owner] > 1)
+        shared = {kind for kind in kinds if beside[sums.kernels.codes([kind]) == 0].any()}
+        for turn in range(self._way.rounds if shared else 1):
+            guess = self._kernels_us(sums) if turn else guess
             part = np.log(guess / sums.total(guess)[owner] * truth[owner])
-            self._forests = self._grown(sums, part)
-            guess = self._kernels_us(sums)
+            self._forests |= self._grown(sums, part, sorted(shared) if turn else kinds)
 
     def _start(self, sums: Sums) -> Array:
         return sums.view(self.device, self.precision).roofline_us + self._way.start_us
 
-    def _grown(self, sums: Sums, log_us: Array) -> dict[str, Any]:
+    def _grown(self, sums: Sums, log_us: Array, kinds: Sequence[str]) -> dict[str, Any]:
         check_installed(f"the baseline {self.name}")
         from sklearn.ensemble import RandomForestRegressor
 
         forests = {}
-        for kind in sums.kernels.met_ops():
+        for kind in kinds:
             mine = sums.kernels.codes([kind]) == 0
             if mine.sum() >= self._way.least_rows:
                 forest = RandomForestRegressor(
