@@ -39,7 +39,7 @@ from experiments.whole_networks_page import LARGE, log, write_page
 from hybridlat.engines import device_sheets
 from hybridlat.evaluation.families import FamilyRecords
 from hybridlat.evaluation.family_laws import Answers, Fold, interval
-from hybridlat.evaluation.family_regimes import LAYERWISE, Regimes
+from hybridlat.evaluation.family_regimes import Regimes
 from hybridlat.evaluation.metrics import OWN
 from hybridlat.model.baselines import Problem, Sums
 from hybridlat.model.baselines import load as baseline_of
@@ -52,7 +52,8 @@ from hybridlat.schema.progress import OnMessage
 Array = NDArray[np.float64]
 LEAST = 3
 """Latencies of a table that is judged."""
-BASELINES = ("flops_linear", "roofline", "per_kind_linear", "kernel_forest", "layerwise_learned")
+LAYERWISE = "layerwise_learned"
+BASELINES = ("flops_linear", "roofline", "per_kind_linear", "kernel_forest", LAYERWISE)
 _OLD = ("1.12", "1.13")  # the same networks on the same card as under 2.1: time, not knowledge
 
 

@@ -165,12 +165,13 @@ class _Judge:
             self.on_message(f"{target}: reading the whole networks of its family")
             regimes = self._regimes(target)  # says why not, before a device is looked for
             config = self._config(target)
-            return config, regimes.evaluate(target, config, options.methods, options.networks)
+            report = regimes.evaluate(target, config, options.methods, options.networks)
+            return config, with_unjudged(report, options.methods)
         if options.networks is not None:
             dataset = dataset.only(options.networks)
         refuse_few(dataset)
         config = self._config(target)
-        return config, self._judge(dataset, config)
+        return config, with_unjudged(self._judge(dataset, config), options.methods)
 
     def _judge(self, dataset: Dataset, config: FitConfig) -> TargetReport:
         """In all regimes: as first met too, where ten of the networks are of another version."""
@@ -188,6 +189,20 @@ class _Judge:
                 results = first_met(dataset, sources, known, options.tolerances)
                 return replace(report, results=(*report.results, *results))
         return report
+
+def with_unjudged(report: TargetReport, methods: Sequence[str]) -> TargetReport:
+    """With a note of the methods that have no figure: they learn from what was not recorded."""
+    judged = {result.method for result in report.results}
+    left_out = [
+        f"{name} (from {' or '.join(f'{unit}s' for unit in all_baselines.load(name).units)})"
+        for name in methods
+        if name not in judged
+    ]
+    if not left_out:
+        return report
+    note = f"not judged, as they do not learn from such records: {', '.join(left_out)}"
+    return replace(report, notes=(*report.notes, note))
+
 
     def _config(self, target: Target) -> FitConfig:
         return FitConfig(device_of(target, self.store), target.precision, self.options.seed)

@@ -32,7 +32,6 @@ from hybridlat.model.baselines import Problem, Sums, Unit
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.target import Target
 
-LAYERWISE = "layerwise_learned"
 LEAST_ROWS = 10
 
 
@@ -73,7 +72,7 @@ class Regimes(HeldOutLaws):
             networks=len(rows),
             cells=len({text for row in rows for text, _ in row.cells}),
             calibration={r: levels(partial(self._of_all_draws, r, places)) for r in self.held_out},
-            notes=tuple(self._notes(target, places, results, baselines)),
+            notes=tuple(self._notes(target, places, results)),
         )
 
     def places(self, target: Target, networks: Sequence[str] | None = None) -> list[int]:
@@ -140,7 +139,6 @@ class Regimes(HeldOutLaws):
         target: Target,
         places: Sequence[int],
         results: Sequence[MethodResult],
-        baselines: Sequence[str],
     ) -> Iterator[str]:
         records = self.records
         yield from records.missing
@@ -166,5 +164,3 @@ class Regimes(HeldOutLaws):
                 "zero_shot is not judged: the store has no networks of another device of the "
                 f"family {records.family}"
             )
-        if LAYERWISE in baselines and not any(result.method == LAYERWISE for result in results):
-            yield f"{LAYERWISE} is not judged: the layers of the networks are not recorded"

@@ -46,7 +46,7 @@ from hybridlat.evaluation.metrics import (
     levels,
     noise_floor,
 )
-from hybridlat.model import baselines, fit
+from hybridlat.model import fit
 from hybridlat.model.baselines import Problem, Sums, Unit
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.steady_sums import steady_fits
@@ -234,8 +234,6 @@ def evaluate_cells(
     results += evaluate_baselines(
         names, {"cell": task}, config, lambda text: on_message(f"{dataset.target}: {text}")
     )
-    layered = [n for n in names if baselines.load(n).units[0] == "layer"]
-    unjudged = f"{dataset.target}: {' and '.join(layered)} cannot be judged"
     return TargetReport(
         target=dataset.target,
         data_hash=dataset.data_hash,
@@ -244,7 +242,6 @@ def evaluate_cells(
         networks=0,
         cells=len(hashes),
         calibration=calibration,
-        notes=(f"{unjudged}: no unfused layers are recorded",) if layered else (),
     )
 
 

@@ -19,7 +19,7 @@ from hybridlat.evaluation import evaluate, leaderboard
 from hybridlat.evaluation.cross_fitting import cross_fit
 from hybridlat.evaluation.dataset import Dataset, kernel_hashes, load
 from hybridlat.model.training_problem import FitConfig
-from hybridlat.schema.measurement import Breakdown, Measurement
+from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from tests.evaluation.made_pack import DEVICE, TARGET, FlatModel, made_store
@@ -158,7 +158,7 @@ def test_our_model_alone_is_not_fitted_twice(
 
     monkeypatch.setattr("hybridlat.model.fit.fit_model", spy)
     url = made_store(tmp_path, networks=0, sweep=150)
-    names = ["model_only", "layerwise_learned"]
+    names = ["model_only", "layerwise_learned", "per_kind_linear"]
     evaluation = _judge(url, baselines=names)
     assert len(fits) == 3  # one a seed
     rows = {(r.regime, r.method): r for r in evaluation.rows}
@@ -166,15 +166,10 @@ def test_our_model_alone_is_not_fitted_twice(
         own, alone = rows[regime, "hybridlat"].score, rows[regime, "model_only"].score
         assert alone.rmspe == own.rmspe
     assert {method for _, method in rows} == {"hybridlat", "model_only"}
-    assert "layerwise_learned cannot be judged" in evaluation.reports[0].notes[0]
-
-
-def test_whole_networks_without_cells_are_named(tmp_path: Path) -> None:
-    with Store(tmp_path / "s.db") as store:
-        store.add([Measurement(TARGET, "0" * 32, "network", 5.0)])
-        store.add_breakdowns([Breakdown(TARGET, "lone", "0" * 32, (("1" * 32, 2),))])
-    with pytest.raises(InputError, match="only whole networks are recorded"):
-        _judge(store.url)
+    [note] = evaluation.reports[0].notes
+    assert note.endswith(
+        "layerwise_learned (from layers or layered networks), per_kind_linear (from networks)"
+    )
 
 
 @pytest.mark.parametrize(
