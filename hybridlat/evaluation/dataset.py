@@ -25,7 +25,11 @@ from hybridlat.store.records import aggregate
 
 _IN_MODEL = (
     "the {count} behind {target} are inside the shipped model; to judge it or to train on them, "
-    "import the table that they come from (docs/guides/importing)"
+    "import the table that they come from (docs/guides/importing){more}"
+)
+_EXPERIMENT = (
+    "; a clone judges it with `python experiments/whole_networks.py --targets '^{target}' "
+    "--data DIR`, from the networks.parquet and nets.tar.gz that experiments/gpus.md describes"
 )
 
 
@@ -174,10 +178,11 @@ def _what_is_missing(target: Target) -> str:
     for folder in model_folders(target):
         rows = read_card(folder).get("rows")
         if isinstance(rows, int):
-            return _IN_MODEL.format(target=target, count=f"{rows:,} cells")
+            return _IN_MODEL.format(target=target, count=f"{rows:,} cells", more="")
     for head in family_heads():
         if target in head.targets:
-            return _IN_MODEL.format(target=target, count=f"{head.networks(target):,} networks")
+            count, more = f"{head.networks(target):,} networks", _EXPERIMENT.format(target=target)
+            return _IN_MODEL.format(target=target, count=count, more=more)
     return (
         f"nothing measured on {target} is in the store: measure networks there, or import a table "
         "of their latencies (docs/guides/importing)"
