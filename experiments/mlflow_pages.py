@@ -24,7 +24,7 @@ from urllib.parse import quote, urlsplit
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from hybridlat.evaluation import registry, tracking
+from hybridlat.evaluation import tracking
 from hybridlat.schema.target import Target
 
 SIZE = {"width": 1600, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
@@ -83,24 +83,32 @@ def keep(png: bytes, file: Path) -> None:
         colours //= 2
 
 
-def pages(target: Target, tracker: tracking.Tracker, first: str) -> dict[str, str]:
-    """The address of each picture's page; ``first`` is that of the newest evaluation."""
-    client, experiment, server = tracker.client, tracker.experiment, first.partition("/#")[0]
+def pages(target: Target, experiment: str, all_runs: str) -> dict[str, str]:
+    """The address of each picture's page; ``all_runs`` is that of the list of runs."""
+    from mlflow import MlflowClient
+
+    client, server = MlflowClient(), all_runs.partition("/#")[0]
     words = f"tags.target = '{target}' and tags.kind = 'evaluation'"
-    above = client.search_runs([experiment], words)
-    below = client.search_runs([experiment], f"tags.mlflow.parentRunId = '{above[0].info.run_id}'")
-    training = "workflowType=machine_learning"
+    above = [run.info.run_id for run in client.search_runs([experiment], words)]
+    words = f"tags.mlflow.parentRunId = '{above[0]}'"
+    below = [run.info.run_id for run in client.search_runs([experiment], words)]
+    learning = "workflowType=machine_learning"
+    ids = quote(json.dumps([experiment]))
 
-    def compared(each: Sequence[Any]) -> str:
-        ids, of = json.dumps([run.info.run_id for run in each]), json.dumps([experiment])
-        return f"{server}/#/compare-runs?runs={quote(ids)}&experiments={quote(of)}&{training}"
+    def compared(runs: Sequence[str]) -> str:
+        return (
+            f"{server}/#/compare-runs?runs={quote(json.dumps(runs))}&experiments={ids}&{learning}"
+        )
 
-    runs, model = tracker.address("", server), registry.model_name(target)
+    model = tracking.model_name(target)
     return {
-        "run": first, "runs": runs, "evaluations": compared(above[:2]), "methods": compared(below),
-        "charts": f"{runs}&compareRunsMode=CHART",
-        "version": f"{server}/#/models/{model}/versions/1?{training}",
-    }  # fmt: skip
+        "run": f"{server}/#/experiments/{experiment}/runs/{above[0]}?{learning}",
+        "runs": all_runs,
+        "evaluations": compared(above[:2]),
+        "methods": compared(below),
+        "charts": f"{all_runs}&compareRunsMode=CHART",
+        "version": f"{server}/#/models/{model}/versions/1?{learning}",
+    }
 
 
 if __name__ == "__main__":
@@ -112,9 +120,8 @@ if __name__ == "__main__":
     store = chosen.folder.resolve() / "store.db"
     if not store.with_name("mlflow.db").exists():
         record(chosen.target, chosen.folder)
-    kept = tracking.open_tracker(str(store))
-    with opened(store) as (driver, address):
-        for name, page in pages(Target.parse(chosen.target), kept, address).items():
+    with opened(store) as (driver, address), tracking.opened(str(store)) as experiment:
+        for name, page in pages(Target.parse(chosen.target), experiment, address).items():
             driver.get("about:blank")
             driver.get(page)
             time.sleep(SETTLED_S)

@@ -231,18 +231,23 @@ def _place(percent: float) -> float:
 
 def log(lines: Sequence[Line], place: str) -> None:
     """A run for every target and one that compares them, in MLflow at a URI or in a file."""
+    import mlflow
+
     uri = place if "://" in place else f"sqlite:///{Path(place).resolve()}"
-    tracker, targets = tracking.Tracker(uri), judged(lines)
-    for one in targets:
-        chosen_on = CHOSEN.match(one.target) is not None
-        about = {"target": one.target, "family": family_of(one.target), "chosen_on": chosen_on}
-        figures = {
-            (f"{line.regime}/{line.method}/{name}", 0): getattr(line, name)
-            for line in one.lines
-            for name in ("latencies", "rmspe", "median", "bias", "coverage", "half_width")
-        }
-        with tracker.run(one.target, {tracking.KIND: "gpus", "target": one.target}) as run:
-            run.log(about | {"rows": one.latencies}, figures)
-    tags = {tracking.KIND: "comparison", tracking.DESCRIPTION: goals(targets).markdown()}
-    with tracker.run(f"{len(targets)} GPU targets · comparison", tags) as run:
-        run.artifact("gpus.md", table(targets).markdown())
+    targets = judged(lines)
+    with tracking.opened("", uri):
+        for one in targets:
+            chosen_on = CHOSEN.match(one.target) is not None
+            about = {"target": one.target, "family": family_of(one.target), "chosen_on": chosen_on}
+            figures = {
+                f"{line.regime}/{line.method}/{name}".replace("@", "_at_"): value
+                for line in one.lines
+                for name in ("latencies", "rmspe", "median", "bias", "coverage", "half_width")
+                if (value := getattr(line, name)) is not None
+            }
+            with tracking.run(one.target, {"kind": "gpus", "target": one.target}):
+                mlflow.log_params(about | {"rows": one.latencies})
+                mlflow.log_metrics(figures)
+        tags = {"kind": "comparison", "mlflow.note.content": goals(targets).markdown()}
+        with tracking.run(f"{len(targets)} GPU targets · comparison", tags):
+            mlflow.log_text(table(targets).markdown(), "gpus.md")

@@ -15,11 +15,11 @@ from hybridlat.cli import options
 from hybridlat.cli.options import Documents
 from hybridlat.cli.output import aside, console, on_message, print_json
 from hybridlat.cli.param_types import SHARE
-from hybridlat.errors import MissingExtra
 from hybridlat.evaluation import evaluate as evaluation
 from hybridlat.evaluation import leaderboard, tracking
 from hybridlat.evaluation.metrics import ResultRow, TargetReport
 from hybridlat.store import default_url
+from hybridlat.store.place import without_password
 
 _LISTENING = re.compile(r"UVICORN_|MLFLOW_(HOST|STATIC_PREFIX|SERVER_\w+|\w+_OPTS)$")
 """Variables by which the environment would have MLflow's server listen elsewhere, or to others."""
@@ -118,7 +118,7 @@ def show(rows: Sequence[ResultRow], report: TargetReport | None, everything: boo
 @click.command()
 @options.store
 def mlflow(store: str | None) -> None:
-    """Show in a browser what evaluate and train recorded, the newest evaluation first.
+    """Show in a browser what evaluate and train recorded, the newest run first.
 
     Becomes MLflow's server of the runs of MLFLOW_TRACKING_URI, else of those of the file beside the
     store, for this machine alone, and prints the address of the page to open; Ctrl-C stops it. A
@@ -128,25 +128,22 @@ def mlflow(store: str | None) -> None:
     hybridlat mlflow
     """
     aside("opening MLflow")
-    tracker = tracking.open_tracker(store or default_url())
-    if not tracker.uri:
-        raise MissingExtra("mlflow", "track", "hybridlat mlflow")
-    run = tracker.newest_evaluation()
-    if not run:
-        aside("there is no evaluation yet: hybridlat evaluate --target T makes one")
-    if address := tracker.address(run):
-        click.echo(address)
-        aside(f"all runs: {tracker.address('')}")
+    url = store or default_url()
+    uri = tracking.tracking_uri(url)
+    with tracking.opened(url) as experiment:
+        page = f"/#/experiments/{experiment}/runs?viewStateShareKey={tracking.VIEW}"
+        # Where MLflow knows the last word, what stands beside the page is not for language models.
+        page = f"{page}&workflowType=machine_learning"
+    if uri.startswith(("http://", "https://")):
+        click.echo(without_password(uri).rstrip("/") + page)
         return
     host = "127.0.0.1"
     with socket.create_server((host, 0)) as probe:
         port = probe.getsockname()[1]
-    server = f"http://{host}:{port}"
-    click.echo(tracker.address(run, server))
-    aside(f"all runs: {tracker.address('', server)}")
+    click.echo(f"http://{host}:{port}{page}")
     aside("the page is there once MLflow has started, in some seconds; Ctrl-C stops it")
     kept = {name: text for name, text in os.environ.items() if not _LISTENING.match(name)}
-    own = dict.fromkeys(("MLFLOW_BACKEND_STORE_URI", "MLFLOW_REGISTRY_STORE_URI"), tracker.uri)
+    own = dict.fromkeys(("MLFLOW_BACKEND_STORE_URI", "MLFLOW_REGISTRY_STORE_URI"), uri)
     own |= {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONWARNINGS": "ignore"}
     words = f"-m mlflow server --host {host} --port {port} --workers 1 --uvicorn-opts".split()
     command = [sys.executable, *words, "--log-level warning"]

@@ -11,12 +11,11 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 
 from hybridlat.errors import HybridlatError, InputError
 from hybridlat.estimate.lookup.asked_target import known_target
 from hybridlat.estimate.lookup.target_data import RecordSource, TargetData
-from hybridlat.evaluation import runs, tracking
+from hybridlat.evaluation import tracking
 from hybridlat.evaluation.cross_fitting import FOLDS, device_of
 from hybridlat.evaluation.dataset import Dataset, OnlyNetworks, load
 from hybridlat.evaluation.families import family_records
@@ -94,18 +93,7 @@ def evaluate_targets(
         named = [known_target(target, opened) for target in targets]
         order = named or known_targets(opened)
         judge = _Judge(order, chosen, opened, on_message)
-
-        @cache
-        def tracker() -> tracking.Tracker:
-            """Opened once there are figures to keep: loading MLflow takes seconds."""
-            if not chosen.track:
-                return tracking.Tracker()
-            on_message("opening MLflow")
-            return tracking.tracker_or_none(opened.url)
-
-        rows: list[ResultRow] = []
-        reports: list[TargetReport] = []
-        logged: list[str] = []
+        rows, reports = list[ResultRow](), list[TargetReport]()
         try:
             for index, target in enumerate(order):
                 if len(order) > 1:
@@ -126,17 +114,15 @@ def evaluate_targets(
                 try:
                     if report is not None:
                         about = _about(report, config, opened.place.address)
-                        new, run = runs.log(tracker(), report, about)
-                        logged += [run] if run else []
+                        new = tracking.log_evaluation(opened.url, report, about)
                 finally:  # an interruption of what MLflow takes costs no figures
                     rows += new
                     if on_evaluated is not None:
                         on_evaluated(new, report)
         finally:
-            if logged:
+            if any(row.mlflow_run for row in rows):
                 where = "" if store is None else f" --store {shlex.quote(without_password(store))}"
-                page = tracker().address(logged[0] if len(logged) == 1 else "")
-                on_message(f"the figures are in MLflow:\n{page or f'hybridlat mlflow{where}'}")
+                on_message(f"the figures are in MLflow:\nhybridlat mlflow{where}")
         if not reports:
             reasons = "; ".join(row.reason for row in rows[:3])
             raise InputError(f"none of the {len(rows)} targets can be judged: {reasons}")
@@ -266,6 +252,8 @@ def sources_of(target: Target, store: Store) -> list[RecordSource]:
 def _about(report: TargetReport, config: FitConfig, store: str) -> dict[str, object]:
     return {
         "store": store,
+        "networks": report.networks,
+        "cells": report.cells,
         "data_hash": report.data_hash,
         "seed": config.seed,
         "confidence": config.confidence,

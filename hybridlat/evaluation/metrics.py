@@ -179,6 +179,7 @@ class ResultRow:
     noise_floor: float | None
     networks: int
     cells: int
+    median: float | None = None
     mlflow_run: str = ""
     calibration: tuple[ConfidenceLevel, ...] = ()
     asked: int = 0
@@ -279,6 +280,7 @@ class TargetReport:
                 noise_floor=None if j.per_cell else self.noise_floor,
                 networks=0 if j.per_cell else j.score.answered,
                 cells=j.score.answered if j.per_cell else sum(a.cells for a in j.predictions),
+                median=j.median,
                 calibration=tuple(self.calibration.get(j.regime, ())) if j.method == OWN else (),
                 asked=asked[j.regime],
                 draws=len(j.trials),

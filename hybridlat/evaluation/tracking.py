@@ -1,8 +1,7 @@
-"""MLflow: runs and what they hold; its registry is in ``registry.py``.
+"""MLflow: runs of evaluations and trainings, and the registry of models.
 
-Tracking goes to ``MLFLOW_TRACKING_URI``, else to a SQLite file beside the store. MLflow is loaded
-when a tracker is opened (it takes seconds) and silenced; without it ``Tracker()`` logs nothing.
-Whatever MLflow raises is a TrackingError, which costs a command its tracking and no more.
+An evaluation is a run of its target, above one of each method. Models are pyfuncs, versions of
+their target's registered model: ``champion`` is the one in use, ``challenger`` the last refused.
 """
 
 from __future__ import annotations
@@ -11,59 +10,49 @@ import contextlib
 import json
 import logging
 import os
+import platform
 import re
-import time
 import warnings
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from hybridlat.board import BoardError
 from hybridlat.board.lock import held
-from hybridlat.errors import HybridlatError
+from hybridlat.errors import HybridlatError, MissingExtra
 from hybridlat.estimate.lookup.models import user_models_folder
+from hybridlat.evaluation import leaderboard
+from hybridlat.evaluation.metrics import OWN, PARTS, Prediction, ResultRow, TargetReport
+from hybridlat.model.family.observations import architecture_of, family_of
+from hybridlat.schema.target import Target
 from hybridlat.store.place import StorePlace, without_password
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 EXPERIMENT = VIEW = "hybridlat"
-MAIN = "accuracy"
-"""The group of the metrics that matter most: MLflow sorts groups by name."""
-_MAIN = ("rmspe", "rmspe_of_rival", "rmspe_floor", "coverage")
-_WIDTHS = {"tags.`target`": 250, **{f"metrics.`{MAIN}/{name}`": 165 for name in _MAIN}}
+MAIN = "accuracy"  # stands first, since MLflow sorts groups of metrics by name
+_MAIN = ("rmspe", "rmspe_of_rival", "rmspe_floor", "coverage", "median")
+_WIDTHS = {"tags.`target`": 250, **{f"metrics.`{MAIN}/{name}`": 165 for name in _MAIN[:4]}}
+_COLUMNS = {"selectedColumns": [*_WIDTHS], "columnOrder": [*_WIDTHS], "columnWidths": _WIDTHS}
+_ORDER = {"orderByKey": "attributes.start_time", "orderByAsc": False}
+_SHARED_VIEW = {"searchFilter": "tags.kind != 'method'", **_ORDER, **_COLUMNS}
 _EXPERIMENT_TAGS = {
     "mlflow.experimentKind": "custom_model_development",  # the pages of runs, not those of chats
-    # MLflow's own form of a shared view: the list of runs with the columns that matter.
-    f"mlflow.sharedViewState.{VIEW}": json.dumps({
-        "searchFilter": "tags.kind != 'method'", "orderByKey": "attributes.start_time",
-        "orderByAsc": False, "selectedColumns": [*_WIDTHS], "columnOrder": [*_WIDTHS],
-        "columnWidths": _WIDTHS,
-    }),
-}  # fmt: skip
-KIND = "kind"
-"""The tag of a run: ``EVALUATION``, ``training``, or ``method`` for a part of an evaluation."""
-EVALUATION = "evaluation"
-Metrics = Mapping[tuple[str, int], float | None]
-"""Figures of merit by name and step, 0 but in curves. None is left out."""
-DESCRIPTION = "mlflow.note.content"
-_MOST_PARAMETER = 500
-_DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
-_LOGGERS = ("mlflow", "alembic", "alembic.runtime.migration")
-_log = logging.getLogger(__name__)
-_LACKING = "%s (the results are kept, MLflow lacks what follows)"
-
+    f"mlflow.sharedViewState.{VIEW}": json.dumps(_SHARED_VIEW),
+}
+CHAMPION, CHALLENGER, MODEL_HASH = "champion", "challenger", "model_hash"
+_NAMES = str.maketrans({"%": "pct", "@": "_at_"})  # as MLflow takes them
+_MOST_LINES = 2000
+_DATABASE = re.compile(r"(?:sqlite[^:]*://(/(?!:memory:)[^?]+)?|postgres|mysql|mssql)")
 QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
-    "DO_NOT_TRACK": "true",
     "GIT_PYTHON_REFRESH": "quiet",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_UV_AUTO_DETECT": "false",  # a model holds nothing of the folder it is trained in
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "4",  # half a minute without a server, not four
 }
+Metrics = Mapping[tuple[str, int], float | None]  # by name and step, 0 but in curves
 
 
 class TrackingError(HybridlatError):
@@ -71,220 +60,241 @@ class TrackingError(HybridlatError):
 
 
 @contextlib.contextmanager
-def calling(what: str) -> Iterator[None]:
-    """MLflow's own failures as one sentence; it prints nothing meanwhile."""
-    with _quiet():
-        try:
-            yield
-        except Exception as error:  # of MLflow, its drivers and its migrations: any
-            first = str(error).strip().split("\n")[0] or type(error).__name__
-            raise TrackingError(f"MLflow could not {what}: {first}") from error
-
-
-@dataclass(frozen=True)
-class TrackedRun:
-    """A run and what it logs. Without a client it logs nothing."""
-
-    client: Any = None
-    id: str = ""
-
-    def log(
-        self, parameters: Mapping[str, object] = {}, metrics: Metrics | None = None,
-        tags: Mapping[str, str] = {},
-    ) -> None:  # fmt: skip
-        """Parameters of the run, figures of merit, and what runs are filtered by."""
-        if self.client is not None:
-            from mlflow.entities import Metric, Param, RunTag
-
-            now = int(time.time() * 1000)
-            given = [Param(name, str(v)[:_MOST_PARAMETER]) for name, v in parameters.items()]
-            known = ((key, v) for key, v in (metrics or {}).items() if v is not None)
-            figures = [Metric(_metric_name(n), float(v), now, step) for (n, step), v in known]
-            marks = [RunTag(name, value) for name, value in tags.items()]
-            with calling("log a run"):
-                self.client.log_batch(self.id, figures, given, marks)
-
-    def artifact(self, name: str, content: str | Figure | list[dict[str, Any]]) -> None:
-        """A text, a picture, or the rows of a table (``.json``); nothing where it is empty."""
-        if self.client is not None and content:
-            with calling(f"keep {name}"):
-                if isinstance(content, str):
-                    self.client.log_text(self.id, content, name)
-                elif isinstance(content, list):
-                    columns = {key: [row[key] for row in content] for key in content[0]}
-                    self.client.log_table(self.id, columns, name)
-                else:
-                    self.client.log_figure(self.id, content, name)
-
-    def inputs(self, name: str, digest: str, store: str, counts: dict[str, int]) -> None:
-        """The records that the run is about, as a data set."""
-        if self.client is not None:
-            from mlflow.entities import Dataset, DatasetInput
-
-            source, profile = json.dumps({"store": store}), json.dumps(counts)
-            data = Dataset(name, digest[:36], "hybridlat", source, profile=profile)
-            with calling("log the records of a run"):
-                self.client.log_inputs(self.id, [DatasetInput(data)])
-
-
-class Tracker:
-    """Runs and the registry at ``uri``, nothing without one; TrackingError if it does not open."""
-
-    def __init__(self, uri: str = "") -> None:
-        self.uri = uri
-        self.client: Any = None
-        self._open: list[str] = []
-        self._has_failed = False
-        if not uri:
-            return
-        folder = _folder_of(uri)
-        name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
-        registry = os.environ.get("MLFLOW_REGISTRY_URI") or uri
-        with calling(f"open {without_password(uri)}"), _alone(folder):
-            from mlflow import MlflowClient
-
-            self.client = MlflowClient(tracking_uri=uri, registry_uri=registry)
-            if self.client.get_experiment_by_name(name) is None:
-                # MLflow would put artifacts below the folder it happens to be started in.
-                location = folder and (folder / "mlflow-artifacts").as_uri()
-                self.client.create_experiment(name, artifact_location=location)
-            experiment = self.client.get_experiment_by_name(name)
-            self.experiment = str(experiment.experiment_id)
-            if experiment.lifecycle_stage != "active":
-                self.client.restore_experiment(self.experiment)
-                _log.warning("MLflow's experiment %s was deleted: it is restored", name)
-            for key in _EXPERIMENT_TAGS.keys() - experiment.tags.keys():
-                self.client.set_experiment_tag(self.experiment, key, _EXPERIMENT_TAGS[key])
-
-    @contextlib.contextmanager
-    def optional(self) -> Iterator[None]:
-        """A failure of tracking is one warning; what follows in the block is left out."""
-        try:
-            yield
-        except TrackingError as error:
-            if not self._has_failed:
-                _log.warning(_LACKING, error)
-            self._has_failed = True
-
-    @contextlib.contextmanager
-    def run(self, name: str, tags: Mapping[str, str] | None = None) -> Iterator[TrackedRun]:
-        """A run below the one whose block it is in; it fails or is killed with its own block.
-
-        It logs nothing where none can be started, nor after the first failure.
-        """
-        made = TrackedRun()
-        with self.optional():
-            if self.client is not None and not self._has_failed:
-                made = TrackedRun(self.client, self._started(name, tags or {}))
-        if not made.id:
-            yield made
-            return
-        status = "FAILED"
-        self._open.append(made.id)
-        try:
-            yield made
-            status = "FINISHED"
-        except KeyboardInterrupt:
-            status = "KILLED"
-            raise
-        finally:
-            self._open.pop()
-            with self.optional(), calling("end a run"):
-                self.client.set_terminated(made.id, status)
-
-    def _started(self, name: str, tags: Mapping[str, str]) -> str:
-        with calling("start a run"):
-            from mlflow.tracking.context.registry import resolve_tags
-
-            parent = {"mlflow.parentRunId": self._open[-1]} if self._open else {}
-            words = {**resolve_tags(), "mlflow.source.name": "hybridlat", **tags, **parent}
-            return str(
-                self.client.create_run(self.experiment, run_name=name, tags=words).info.run_id
-            )
-
-    def address(self, run: str, server: str = "") -> str:
-        """The page of a run (else of all) at ``server``; empty where no server keeps the runs."""
-        if not server and self.uri.startswith(("http://", "https://")):
-            server = without_password(self.uri).rstrip("/")
-        page = f"/{run}?" if run else f"?viewStateShareKey={VIEW}&"
-        # Where MLflow knows the last word, what stands beside the page is not for language models.
-        page = f"{server}/#/experiments/{self.experiment}/runs{page}workflowType=machine_learning"
-        return page if server else ""
-
-    def newest_evaluation(self) -> str:
-        """The run of the last target that was judged; empty where there is none."""
-        with calling("look for a run"):
-            found = self.client.search_runs(
-                [self.experiment], f"tags.{KIND} = '{EVALUATION}'", max_results=1,
-                order_by=["attributes.start_time DESC"],
-            )  # fmt: skip
-        return str(found[0].info.run_id) if found else ""
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """MLflow prints nothing and reports to nobody; then all is as the caller had it."""
-    added = {name: text for name, text in QUIET.items() if name not in os.environ}
-    os.environ.update(added)
-    before: dict[logging.Logger, int] = {}
+def opened(store_url: str, uri: str = "") -> Iterator[str]:
+    """A block in which MLflow keeps runs; their experiment's id. MissingExtra, TrackingError."""
+    if find_spec("mlflow") is None:
+        raise MissingExtra("mlflow", "track", "hybridlat mlflow")
+    uri, before = uri or tracking_uri(store_url), dict(os.environ)
+    name = before.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
+    here = {"MLFLOW_TRACKING_URI": uri, "MLFLOW_EXPERIMENT_NAME": name}
+    os.environ.update({**QUIET, **before, **here})
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            import mlflow  # noqa: F401  it sets the levels of its loggers
+        with warnings.catch_warnings(action="ignore"), contextlib.ExitStack() as after:
+            from mlflow.utils import logging_utils
 
-            for logger in map(logging.getLogger, _LOGGERS):
-                before[logger] = logger.level
-                logger.setLevel(logging.ERROR)
-            yield
+            after.callback(logging_utils.enable_logging)
+            logging_utils.disable_logging()
+            yield _experiment(uri, name)
+    except HybridlatError:
+        raise
+    except Exception as error:  # of MLflow, its drivers and its migrations: any
+        first = str(error).strip().split("\n")[0] or type(error).__name__
+        raise TrackingError(f"MLflow fails at {without_password(uri)}: {first}") from error
     finally:
-        for logger, level in before.items():
-            logger.setLevel(level)
-        for name in added:
-            os.environ.pop(name, None)
-
-
-def _folder_of(uri: str) -> Path | None:
-    """The folder of a database's file, else the data folder; None where MLflow has its own."""
-    if uri.partition(":")[0].partition("+")[0] not in _DATABASES:
-        return None
-    file = re.match(r"sqlite[^:]*:///([^?]+)", uri)
-    return Path(file[1]).resolve().parent if file else user_models_folder().parent
+        os.environ.clear()
+        os.environ.update(before)
 
 
 @contextlib.contextmanager
-def _alone(folder: Path | None) -> Iterator[None]:
-    """One process at a time: two that migrate a new database at once fail."""
-    with contextlib.ExitStack() as stack:
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-            with contextlib.suppress(BoardError):  # a file system without locks
-                stack.enter_context(held(str(folder / ".mlflow.lock"), lambda _: None))
-        yield
-
-
-def _metric_name(name: str) -> str:
-    """MLflow takes letters, digits and ``_-. /:`` in the name of a metric."""
-    return re.sub(r"[^\w\-. /]", "_", name.replace("%", "pct").replace("@", "_at_"))
+def optional() -> Iterator[None]:
+    """A block that MLflow's absence ends without a word, and its failure with a warning."""
+    try:
+        with contextlib.suppress(MissingExtra):
+            yield
+    except TrackingError as error:
+        logging.getLogger(__name__).warning("%s (the results are kept)", error)
 
 
 def tracking_uri(store_url: str) -> str:
     """``MLFLOW_TRACKING_URI``, else a SQLite file beside the store's, else in the data folder."""
-    if given := os.environ.get("MLFLOW_TRACKING_URI", "").strip():
-        return given
-    file = StorePlace(store_url).file
-    folder = user_models_folder().parent if file is None else file.resolve().parent
-    return f"sqlite:///{folder / 'mlflow.db'}"
+    uri = os.environ.get("MLFLOW_TRACKING_URI", "").strip()
+    return uri or f"sqlite:///{database_folder(StorePlace(store_url).url)}/mlflow.db"
 
 
-def open_tracker(store_url: str) -> Tracker:
-    """A tracker for the store, of nothing without MLflow; TrackingError where it does not open."""
-    return Tracker(tracking_uri(store_url) if find_spec("mlflow") is not None else "")
+def database_folder(uri: str) -> Path | None:
+    """The folder of a database's file, else the data folder; None for what is no database."""
+    if not (database := _DATABASE.match(uri)):
+        return None
+    return Path(database[1][1:]).resolve().parent if database[1] else user_models_folder().parent
 
 
-def tracker_or_none(store_url: str) -> Tracker:
-    """As ``open_tracker``; one that keeps nothing, with a warning, where it does not open."""
+def _experiment(uri: str, name: str) -> str:
+    from mlflow import MlflowClient
+
+    folder = database_folder(uri)
+    # MLflow would put artifacts below the folder it happens to be started in.
+    location = folder and (folder / "mlflow-artifacts").as_uri()
+    with contextlib.ExitStack() as alone:
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            # Of two processes that make the tables of a new database at once, one would fail.
+            with contextlib.suppress(BoardError):  # a file system without locks
+                alone.enter_context(held(str(folder / ".mlflow.lock"), lambda _: None))
+        client = MlflowClient()
+        known = client.get_experiment_by_name(name)
+        made = known.experiment_id if known else client.create_experiment(name, location)
+        for key in _EXPERIMENT_TAGS.keys() - (known.tags if known else {}).keys():
+            client.set_experiment_tag(made, key, _EXPERIMENT_TAGS[key])
+    return str(made)
+
+
+@contextlib.contextmanager
+def run(name: str, tags: Mapping[str, str]) -> Iterator[str]:
+    """The id of a new run below the one that is open; it fails or is killed with its block."""
+    import mlflow
+
+    made = mlflow.start_run(run_name=name, nested=True, tags=dict(tags))
     try:
-        return open_tracker(store_url)
-    except TrackingError as error:
-        _log.warning(_LACKING, error)
-        return Tracker()
+        yield str(made.info.run_id)
+    except BaseException as error:
+        mlflow.end_run("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
+        raise
+    mlflow.end_run()
+
+
+def log_evaluation(
+    store: str, report: TargetReport, parameters: Mapping[str, object]
+) -> list[ResultRow]:
+    """The rows of a report, each with its method's run; where MLflow fails, those that it has."""
+    rows, made = report.rows(), dict[str, str]()
+    tags = about(report.target, "evaluation")
+    [table] = leaderboard.tables(rows)
+    note = f"{table.markdown()}\n\n{leaderboard.legend(rows)}"
+    rivals = {row.regime: row for row in leaderboard.best(rows, but={OWN, *PARTS})}
+    predictions = {r.regime: r.predictions for r in report.results if r.method == OWN}
+    with optional(), opened(store):
+        import mlflow
+        from pandas import DataFrame
+
+        with run(f"{report.target} · evaluate", tags | {"mlflow.note.content": note}):
+            own = metrics([row for row in rows if row.method == OWN], rivals)
+            log(report.target, parameters, own, predictions)
+            for method in dict.fromkeys(row.method for row in rows):
+                below = {**tags, "kind": "method", "method": method}
+                with run(f"{method} · {report.target}", below) as made[method]:
+                    figures = metrics([row for row in rows if row.method == method])
+                    log(report.target, {"method": method, **parameters}, figures)
+            lines = [row.to_json() | {"calibration": None} for row in leaderboard.ordered(rows)]
+            mlflow.log_table(DataFrame(lines), "leaderboard.json")
+            _log_picture(report, predictions)
+    return [replace(row, mlflow_run=made.get(row.method, "")) for row in rows]
+
+
+def about(target: Target, kind: str) -> dict[str, str]:
+    """What the runs of a target are filtered by."""
+    own = {"hybridlat": metadata.version("hybridlat"), "mlflow.source.name": "hybridlat"}
+    about = {"kind": kind, "target": str(target), "engine": target.engine}
+    return {**about, **own, "machine": platform.node()}
+
+
+def log(
+    target: Target,
+    parameters: Mapping[str, object],
+    figures: Metrics,
+    predictions: Mapping[str, Sequence[Prediction]] = {},
+) -> None:
+    """Add to the open run: parameters, the records that they name, figures, a table."""
+    import mlflow
+    from mlflow.entities import Dataset, DatasetInput
+    from pandas import DataFrame
+
+    mlflow.log_params(dict(parameters))
+    for step in {step for _, step in figures}:
+        known = {n: v for (n, at), v in figures.items() if at == step and v is not None}
+        mlflow.log_metrics({name.translate(_NAMES): v for name, v in known.items()}, step)
+    source = json.dumps({"store": parameters["store"]})
+    counts = json.dumps({name: parameters[name] for name in ("cells", "networks")})
+    data = Dataset(str(target), str(parameters["data_hash"]), "hybridlat", source, profile=counts)
+    mlflow.MlflowClient().log_inputs(mlflow.active_run().info.run_id, [DatasetInput(data)])
+    table = []
+    for regime, each in predictions.items():
+        for p in each[:_MOST_LINES]:  # MLflow's tables have no columns of lists
+            line = {"regime": regime, **asdict(p), "error_percent": 100 * p.error_share}
+            line["low_us"], line["high_us"] = line.pop("interval_us") or (None, None)
+            table.append(line)
+    if table:
+        mlflow.log_table(DataFrame(table), "per_network.json")
+
+
+def metrics(rows: Sequence[ResultRow], rivals: Mapping[str, ResultRow] = {}) -> Metrics:
+    """Figures of a method's rows; those of ``unseen``, or most cells, in ``accuracy`` as well."""
+    held_out = [row for row in rows if row.regime.partition("@")[0] in ("unseen", "cells")]
+    made = dict[tuple[str, int], float | None]()
+    for row in rows:
+        figures = asdict(row.score) | {"median": row.median, "rmspe_floor": row.noise_floor}
+        if row.regime in rivals:
+            figures["rmspe_of_rival"] = rivals[row.regime].score.rmspe
+        made |= of_regime(row.regime, figures)
+        for level in row.calibration:
+            made[f"{row.regime}/calibration", round(100 * level.confidence)] = level.coverage
+        if row is (held_out or rows)[-1]:
+            made |= of_regime(MAIN, {key: figures.get(key) for key in _MAIN})
+    return made
+
+
+def of_regime(regime: str, figures: Mapping[str, float | None]) -> Metrics:
+    """Figures of a regime; ``cells@300`` is the point at step 300 of the curve ``cells``."""
+    group, _, number = regime.partition("@")
+    group, step = (group, int(number)) if number.isdigit() else (regime, 0)
+    return {(f"{group}/{key}", step): value for key, value in figures.items()}
+
+
+def _log_picture(report: TargetReport, predictions: Mapping[str, Sequence[Prediction]]) -> None:
+    """Predicted beside measured, and errors by family; calibration is a curve of metrics."""
+    import mlflow
+    from matplotlib.figure import Figure
+
+    regime = "unseen" if "unseen" in predictions else next(iter(predictions))
+    figure = Figure(figsize=(14.0, 7.0), layout="constrained")
+    predicted, families = figure.subplots(1, 2)
+    predicted.set(title=regime, xlabel="measured [µs]", ylabel="predicted [µs]")
+    families.set(title=str(report.target), xlabel="error by family [%]")
+    each = sorted(predictions[regime][:_MOST_LINES], key=lambda p: p.name)
+    truth, bounds = [p.true_us for p in each], [p.interval_us or (p.true_us,) * 2 for p in each]
+    predicted.vlines(truth, *zip(*bounds, strict=True), lw=0.7)
+    predicted.loglog(truth, [p.predicted_us for p in each], "o", ms=3)
+    if report.networks:
+        names = [family_of(architecture_of(p.name)) for p in each]
+        families.plot([100 * p.error_share for p in each], names, "o", ms=3)
+    mlflow.log_figure(figure, "evaluation.png")
+
+
+def model_name(target: Target) -> str:
+    """The registered model of a target: a name without the characters MLflow keeps for itself."""
+    return f"hybridlat-{re.sub(r'[/:]', '_', target.folder)}"
+
+
+def register(target: Target, folder: Path, alias: str, reason: str, tags: Mapping[str, str]) -> str:
+    """Keep a model's files in the open run, as a version of the target's model; its number."""
+    from mlflow import MlflowClient, pyfunc
+    from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec, Schema
+    from pandas import DataFrame
+
+    columns = {"path": "string", "batch": "long", "cell": "string"}.items()
+    inputs = [ColSpec(kind, column, required=False) for column, kind in columns]
+    outputs = [ColSpec("double", column) for column in ("latency_us", "low_us", "high_us")]
+    client, name = MlflowClient(), model_name(target)
+    made = pyfunc.log_model(
+        name="model",
+        loader_module="hybridlat",  # has the function that MLflow calls
+        data_path=str(folder),
+        signature=ModelSignature(Schema(inputs), Schema(outputs)),
+        input_example=DataFrame({"path": ["resnet18"], "batch": [1]}),
+        pip_requirements=[],  # an index may have another package of hybridlat's name
+        registered_model_name=name,
+    )
+    version = str(made.registered_model_version)
+    client.update_model_version(name, version, reason)
+    for key, text in tags.items():
+        client.set_model_version_tag(name, version, key, text)
+    client.set_registered_model_alias(name, alias, version)
+    return version
+
+
+def champion(target: Target) -> str:
+    """The version of the target's champion; empty where there is none."""
+    from mlflow import MlflowClient
+
+    models = MlflowClient().search_registered_models(f"name = '{model_name(target)}'")
+    return str(models[0].aliases.get(CHAMPION, "")) if models else ""
+
+
+def fetch(target: Target, version: str, scratch: Path) -> tuple[Path, str]:
+    """The model files of a version, below ``scratch``, and the hash that they were kept with."""
+    from mlflow import MlflowClient, artifacts
+
+    uri = f"models:/{model_name(target)}/{version}"
+    files = Path(artifacts.download_artifacts(uri, dst_path=str(scratch)))
+    tags = MlflowClient().get_model_version(model_name(target), version).tags
+    return next(files.glob("data/*"), files), tags.get(MODEL_HASH, "")

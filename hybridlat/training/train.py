@@ -12,13 +12,13 @@ import shutil
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from hybridlat.errors import InputError, MissingExtra, StoreError
+from hybridlat.errors import InputError, StoreError
 from hybridlat.estimate.lookup import models, whole_networks
 from hybridlat.estimate.predict import family
-from hybridlat.evaluation import registry, runs, tracking
+from hybridlat.evaluation import tracking
 from hybridlat.evaluation.cross_fitting import FOLDS, device_of
 from hybridlat.evaluation.dataset import Dataset, OnlyNetworks, load
 from hybridlat.evaluation.evaluate import refuse_few, sources_of
@@ -92,43 +92,47 @@ def train_target(
         root = options.out or models.user_models_folder()
         device = options.device or device_of(target, opened)
         config = FitConfig(device, target.precision, options.seed, _priors(target, dataset))
-        tracker = tracking.tracker_or_none(opened.url) if options.track else tracking.Tracker()
-        about = runs.about(target, "training")
-        with tracker.run(f"{target} · train", about) as run:
-            candidate = Candidate(dataset, config, on_message)
-            folder, version = scratch / "model", ""
-            candidate.save(folder)
-            champion = Champion.find(target, root)
-            made = models.model_hash(folder)
-            installed = None if champion is None else _in_use(champion.folder, made, options.out)
-            verdict = candidate.compare(champion, installed is not None)
-            if verdict.accepted:
-                installed = install(folder, root / target.folder)
-            with tracker.optional():
-                _record(run, candidate, verdict, opened.place.address)
-                is_missing = registry.model_name(target) not in registry.champions(tracker)
-                if installed is None or verdict.accepted or is_missing:
-                    tags = {
-                        "accepted": installed is not None, "rmspe": verdict.rmspe,
-                        "rmspe_of_champion": verdict.champion_rmspe, registry.MODEL_HASH: made,
+        candidate = Candidate(dataset, config, on_message)
+        folder = scratch / "model"
+        candidate.save(folder)
+        champion = Champion.find(target, root)
+        made = models.model_hash(folder)
+        installed = None if champion is None else _in_use(champion.folder, made, options.out)
+        verdict = candidate.compare(champion, installed is not None)
+        is_new = installed is None
+        if verdict.accepted:
+            installed = install(folder, root / target.folder)
+        run = version = ""
+        if options.track:
+            on_message(f"{target}: recording the training in MLflow")
+            about = tracking.about(target, "training")
+            about |= {"accepted": str(verdict.accepted).lower(), "reason": verdict.reason}
+            with (
+                tracking.optional(),
+                tracking.opened(opened.url),
+                tracking.run(f"{target} · train", about) as run,
+            ):
+                _log(candidate, verdict, opened.place.address)
+                if is_new or not tracking.champion(target):
+                    alias = tracking.CHAMPION if installed else tracking.CHALLENGER
+                    errors = {"rmspe": verdict.rmspe, "rmspe_of_champion": verdict.champion_rmspe}
+                    tags = {name: f"{v:.3f}" for name, v in errors.items() if v is not None}
+                    tags |= {
+                        "accepted": str(installed is not None),
+                        tracking.MODEL_HASH: made,
                         "data_hash": dataset.data_hash,
-                    }  # fmt: skip
-                    version = registry.register(
-                        tracker, target, run, folder, device.title, verdict.reason, tags
-                    )
-                    if version and installed is None:
-                        registry.promote(tracker, target, version, registry.CHALLENGER)
-            if installed is not None and version:
-                try:
-                    registry.promote(tracker, target, version)
-                except tracking.TrackingError as error:
-                    problem = f"version {version} is not the registry's champion: {error}"
-                    verdict = replace(verdict, reason=f"{verdict.reason}; installed, but {problem}")
-            return Trained(
-                **vars(verdict), target=target, held_out=candidate.held_out,
-                scores=candidate.scores, model_hash=made, folder=installed,
-                mlflow_run=run.id, version=version,
-            )  # fmt: skip
+                    }
+                    version = tracking.register(target, folder, alias, verdict.reason, tags)
+        return Trained(
+            **vars(verdict),
+            target=target,
+            held_out=candidate.held_out,
+            scores=candidate.scores,
+            model_hash=made,
+            folder=installed,
+            mlflow_run=run,
+            version=version,
+        )
 
 
 def pull(target: Target, out: Path | None = None, *, store: str | None = None) -> dict[str, str]:
@@ -139,11 +143,15 @@ def pull(target: Target, out: Path | None = None, *, store: str | None = None) -
     not those registered or of another format.
     """
     with Store(store) as opened, scratch_folder() as scratch:
-        tracker = tracking.open_tracker(opened.url)
-        if not tracker.uri:
-            raise MissingExtra("mlflow", "track", "hybridlat train --pull")
-        folder, version, stated_hash = registry.fetch_champion(tracker, target, scratch)
-        title = f"version {version} of {registry.model_name(target)}"
+        with tracking.opened(opened.url):
+            version = tracking.champion(target)
+            if not version:
+                raise InputError(
+                    f"MLflow's registry has no champion of {tracking.model_name(target)}: "
+                    f"`hybridlat train --target {target}` makes one"
+                )
+            folder, stated_hash = tracking.fetch(target, version, scratch)
+        title = f"version {version} of {tracking.model_name(target)}"
         try:
             made = models.model_hash(folder)
             if made != stated_hash or models.read_target(folder) != target:
@@ -159,9 +167,12 @@ def pull(target: Target, out: Path | None = None, *, store: str | None = None) -
         reason = f"{title} is in use already" if in_use else f"{title} is installed"
         installed = in_use or install(folder, root / target.folder)
         return {
-            "target": str(target), "reason": reason, registry.MODEL_HASH: made,
-            "folder": str(installed), "version": version,
-        }  # fmt: skip
+            "target": str(target),
+            "reason": reason,
+            tracking.MODEL_HASH: made,
+            "folder": str(installed),
+            "version": version,
+        }
 
 
 def _in_use(folder: Path, made: str, out: Path | None) -> Path | None:
@@ -204,31 +215,25 @@ def _priors(target: Target, dataset: Dataset) -> tuple[CellModel, ...]:
     return tuple(models.all_readable(models.read_model, chosen))
 
 
-def _record(run: tracking.TrackedRun, candidate: Candidate, verdict: Verdict, store: str) -> None:
+def _log(candidate: Candidate, verdict: Verdict, store: str) -> None:
     dataset, config = candidate.dataset, candidate.config
-    answers = candidate.predictions.items()
-    results = [MethodResult(regime, OWN, [predictions]) for regime, predictions in answers]
-    counts = {"cells": len(dataset.cells), "networks": len(dataset.complete_networks)}
-    run.log(
-        {
-            "store": store,
-            "target": dataset.target,
-            "data_hash": dataset.data_hash,
-            "protocol": f"held out: one fold of {FOLDS}, by name",
-            "seed": config.seed,
-            "confidence": config.confidence,
-            **counts,
-            "held_out": candidate.held_out,
-        },
-        {
-            (f"{tracking.MAIN}/rmspe", 0): verdict.rmspe,
-            (f"{tracking.MAIN}/rmspe_of_champion", 0): verdict.champion_rmspe,
-            **runs.merged(map(runs.figures, results)),
-        },
-        {"accepted": str(verdict.accepted).lower(), "reason": verdict.reason},
-    )
-    run.inputs(str(dataset.target), dataset.data_hash, store, counts)
-    run.artifact("held_out.json", runs.answers(results))
+    parameters = {
+        "store": store,
+        "target": dataset.target,
+        "data_hash": dataset.data_hash,
+        "protocol": f"held out: one fold of {FOLDS}, by name",
+        "seed": config.seed,
+        "confidence": config.confidence,
+        "cells": len(dataset.cells),
+        "networks": len(dataset.complete_networks),
+        "held_out": candidate.held_out,
+    }
+    errors = {"rmspe": verdict.rmspe, "rmspe_of_champion": verdict.champion_rmspe}
+    figures = dict(tracking.of_regime(tracking.MAIN, errors))
+    for regime, predictions in candidate.predictions.items():
+        result = MethodResult(regime, OWN, [predictions])
+        figures |= tracking.of_regime(regime, {**asdict(result.score), "median": result.median})
+    tracking.log(dataset.target, parameters, figures, candidate.predictions)
 
 
 def install(folder: Path, model_folder: Path) -> Path:

@@ -55,12 +55,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def _nothing_begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MLflow is opened before what takes minutes, and not before what is missing is said."""
+    """What is missing is said before anything is fitted to train, or recorded."""
 
-    def begin(_: str) -> tracking.Tracker:
+    def begin(*_: object) -> None:
         raise Begins("it begins")
 
-    monkeypatch.setattr(tracking, "open_tracker", begin)
+    monkeypatch.setattr(tracking, "log_evaluation", begin)
+    monkeypatch.setattr(train, "Candidate", begin)
     for module in (evaluate, train):
         monkeypatch.setattr(module, "device_of", lambda *_: DEVICE)
 

@@ -51,8 +51,8 @@ def tracked_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("tracked")
     url = made_store(folder, networks=14, sweep=30)
-    tracking.open_tracker(url)
-    return folder
+    with tracking.opened(url):
+        return folder
 
 
 @pytest.fixture

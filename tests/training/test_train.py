@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -11,7 +12,6 @@ import numpy as np
 import pytest
 
 from hybridlat.cli.train import json_object
-from hybridlat.errors import InputError
 from hybridlat.estimate.calibration import fit_composition
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.lookup.models import (
@@ -20,7 +20,7 @@ from hybridlat.estimate.lookup.models import (
     model_hash,
     read_target,
 )
-from hybridlat.evaluation import registry, tracking
+from hybridlat.evaluation import tracking
 from hybridlat.evaluation.cross_fitting import fit_without
 from hybridlat.evaluation.dataset import load
 from hybridlat.evaluation.metrics import Prediction
@@ -85,19 +85,13 @@ def test_poisoned_records_are_refused(trained: train.Trained, tmp_path: Path) ->
     assert bad.model_hash != trained.model_hash
 
 
-def test_too_few_records_say_so(tmp_path: Path) -> None:
-    url = made_store(tmp_path, networks=0, sweep=8)
-    with pytest.raises(InputError, match="25 are needed"):
-        _train(url, tmp_path / "models")
-
-
 def _champion(url: str) -> str | None:
     """The number of the version that carries the alias."""
     from mlflow import MlflowClient, MlflowException
 
     client = MlflowClient(tracking.tracking_uri(url))
     try:
-        made = client.get_model_version_by_alias(registry.model_name(TARGET), registry.CHAMPION)
+        made = client.get_model_version_by_alias(tracking.model_name(TARGET), tracking.CHAMPION)
     except MlflowException:
         return None
     return str(made.version)
@@ -122,7 +116,7 @@ def test_the_alias_moves_only_to_what_is_not_worse(
     assert f"{second.champion_rmspe:.2f}" in second.reason
     assert second.version not in ("", first.version) and _champion(tracked) == first.version
     kept = MlflowClient(tracking.tracking_uri(tracked))
-    refused = kept.get_model_version_by_alias(registry.model_name(TARGET), registry.CHALLENGER)
+    refused = kept.get_model_version_by_alias(tracking.model_name(TARGET), tracking.CHALLENGER)
     assert (str(refused.version), refused.description) == (second.version, second.reason)
     assert refused.tags["accepted"] == "False"
     assert refused.tags["model_hash"] == second.model_hash
@@ -147,30 +141,32 @@ def test_a_registry_without_a_champion_gets_the_model_in_use(tracked: str, tmp_p
     assert again.version == "1" == _champion(tracked)
 
 
-@pytest.mark.parametrize("broken", ["create_run", "log_batch", "create_model_version"])
+@pytest.mark.parametrize(
+    "broken", ["create_run", "log_batch", "set_registered_model_alias", "the database"]
+)
 def test_an_accepted_model_is_installed_whatever_mlflow_does(
-    broken: str, made: dict[str, CellModel], tracked: str, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
+    broken: str,
+    made: dict[str, CellModel],
+    tracked: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     from mlflow import MlflowClient
 
     def gone(*_: object, **__: object) -> None:
         raise ConnectionError("the server is gone")
 
-    monkeypatch.setattr(MlflowClient, broken, gone)
+    if broken == "the database":
+        (tmp_path / "mlflow.db").write_text("this is no database")
+    else:
+        monkeypatch.setattr(MlflowClient, broken, gone)
     done = _train(tracked, tmp_path / "models", track=True)
     assert made and done.accepted and done.folder is not None and done.version == ""
     assert _installed(tmp_path / "models") == done.model_hash
-    assert "the server is gone" in caplog.text
-
-
-@pytest.mark.usefixtures("made")
-def test_a_database_that_does_not_open_costs_the_tracking_alone(
-    tracked: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "mlflow.db").write_text("this is no database")
-    assert _train(tracked, tmp_path / "models", track=True).folder is not None
-    assert "MLflow could not open" in caplog.text
+    assert re.search(
+        "MLflow fails at .*(the server is gone|no database|not a database)", caplog.text
+    )
 
 
 def test_a_model_whose_intervals_do_not_hold_is_refused(
@@ -205,19 +201,6 @@ def test_a_failed_installation_leaves_the_alias(
     with pytest.raises(OSError, match="no space left"):
         _train(tracked, tmp_path / "models", track=True)
     assert _champion(tracked) is None
-
-
-@pytest.mark.usefixtures("made")
-def test_a_failed_promotion_is_part_of_the_reason(
-    tracked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
-        raise tracking.TrackingError("the server does not answer")
-
-    monkeypatch.setattr(registry, "promote", refuse)
-    done = _train(tracked, tmp_path / "models", track=True)
-    assert done.accepted and done.folder == folder_in_use(tmp_path / "models" / TARGET.folder)
-    assert "not the registry's champion: the server does not answer" in done.reason
 
 
 def test_few_records_start_from_the_shipped_models(
@@ -278,7 +261,7 @@ def test_ten_more_networks_stand_beside_the_old_champion(
     assert _installed(installed) == better.model_hash
     client = MlflowClient(tracking.tracking_uri(tracked))
     table = json.loads(
-        Path(client.download_artifacts(second.mlflow_run, "held_out.json")).read_text()
+        Path(client.download_artifacts(second.mlflow_run, "per_network.json")).read_text()
     )
     rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
     errors = [r["error_percent"] for r in rows if r["regime"] == "unseen"]
