@@ -30,7 +30,7 @@ _TOLERANCE = "Tolerance that the gate works towards; may be repeated."
 @click.command()
 @options.target_option(_TARGETS, "targets", multiple=True)
 @options.nets("Evaluate only the networks named as the ONNX files of DIR.")
-@click.option("--tolerance", "tolerances", type=SHARE, multiple=True, default=["5%"],
+@click.option("--tolerance", "tolerances", type=SHARE, multiple=True, default=("5%",),
               metavar="SHARE", show_default=True, help=_TOLERANCE)  # fmt: skip
 @options.shared("--baseline", "baselines", multiple=True)
 @click.option("--all", "everything", is_flag=True, help="Show every regime, method and figure.")
@@ -108,7 +108,7 @@ def show(rows: Sequence[ResultRow], report: TargetReport | None, everything: boo
     for row in rows:
         if row.reason:
             out.print(f"{row.target} · not judged: {row.reason}\n")
-    for table in leaderboard.tables(rows, everything):
+    for table in leaderboard.tables(rows, leaderboard.NARROW if everything else 0):
         table.print(out)
         out.print()
     for note in () if report is None else report.notes:

@@ -96,28 +96,28 @@ def evaluate_baselines(
                     predictions.append(_prediction(task, task.networks[place], values, known))
         for regime, by_trial in trials.items():
             predict_ms = 1e3 * float(np.mean(took_s[regime]))
-            given = list(by_trial.values())
-            results.append(MethodResult(regime, kind.name, given, predict_ms, task.per_cell))
+            each = list(by_trial.values())
+            results.append(MethodResult(regime, kind.name, each, predict_ms, task.per_cell))
     next(answers, None)
     return results
 
 
 @steady_fits()
 def _fit_and_predict(
-    kind: type[Baseline], problem: Problem, split: Split, wanted: Places, config: FitConfig
+    kind: type[Baseline], problem: Problem, split: Split, places: Places, config: FitConfig
 ) -> tuple[NDArray[np.float64], float]:
-    """In a worker, perhaps: latencies of the wanted sums (NaN: of others), and the seconds."""
+    """In a worker, perhaps: latencies of the sums at ``places`` (else NaN), and the seconds."""
     values = np.full(len(problem.sums), np.nan)
-    if not len(split.train) or not len(wanted):
+    if not len(split.train) or not len(places):
         return values, 0.0
     model = kind(config.device, config.precision, split.seed)
     if split.own is not None and isinstance(model, ModelOnly):
         model.model = split.own
     else:
         model.fit(problem.take(split.train))
-    sums = problem.sums.take(wanted)
+    sums = problem.sums.take(places)
     began = time.perf_counter()
-    values[wanted] = model.predict(sums)
+    values[places] = model.predict(sums)
     return values, time.perf_counter() - began
 
 

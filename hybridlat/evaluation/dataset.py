@@ -90,12 +90,12 @@ class Dataset:
 
     def only(self, names: Iterable[str]) -> Dataset:
         """With the networks of these names alone; InputError where none of them was measured."""
-        wanted = set(names)
-        chosen = tuple(n for n in self.networks if n.name in wanted)
+        kept = set(names)
+        chosen = tuple(n for n in self.networks if n.name in kept)
         if not chosen:
             known = ", ".join(sorted(n.name for n in self.networks)[:8]) or "none"
             raise InputError(
-                f"none of the {len(wanted)} networks was measured whole on {self.target}: "
+                f"none of the {len(kept)} networks was measured whole on {self.target}: "
                 f"known are {known}"
             )
         return dataclasses.replace(self, networks=chosen)

@@ -81,7 +81,7 @@ def evaluate_targets(
 ) -> Evaluation:
     """Judge ``targets``: those named, or all that the store or the shipped packs have cells of.
 
-    Where none is named, those with the fewest records come first. ``on_evaluated`` is given the
+    Where none is named, those with the fewest records come first. ``on_evaluated`` gets the
     rows of each target as soon as they are there, and what is behind them (None where it could not
     be judged: its one row has the reason). Deterministic but for ``predict_ms``.
     Raises InputError where not one target could be judged.
@@ -90,15 +90,13 @@ def evaluate_targets(
     for name in chosen.methods:
         all_baselines.load(name)  # says which there are
     with Store(store) as opened:
-        named = [known_target(target, opened) for target in targets]
-        order = named or known_targets(opened)
+        order = [known_target(target, opened) for target in targets] or known_targets(opened)
         judge = _Judge(order, chosen, opened, on_message)
         rows, reports = list[ResultRow](), list[TargetReport]()
         try:
-            for index, target in enumerate(order):
+            for place, target in enumerate(order, start=1):
                 if len(order) > 1:
-                    after = f", then {order[index + 1]}" if index + 1 < len(order) else ""
-                    on_message(f"target {index + 1} of {len(order)}: {target}{after}")
+                    on_message(f"target {place} of {len(order)}: {target}")
                 report = None
                 try:
                     config, report = judge.report(target)
@@ -112,7 +110,8 @@ def evaluate_targets(
                     new = report.rows()
                     reports.append(report)
                 try:
-                    if report is not None:
+                    if report is not None and chosen.track:
+                        on_message("recording the figures in MLflow")
                         about = _about(report, config, opened.place.address)
                         new = tracking.log_evaluation(opened.url, report, about)
                 finally:  # an interruption of what MLflow takes costs no figures
@@ -176,20 +175,6 @@ class _Judge:
                 return replace(report, results=(*report.results, *results))
         return report
 
-def with_unjudged(report: TargetReport, methods: Sequence[str]) -> TargetReport:
-    """With a note of the methods that have no figure: they learn from what was not recorded."""
-    judged = {result.method for result in report.results}
-    left_out = [
-        f"{name} (from {' or '.join(f'{unit}s' for unit in all_baselines.load(name).units)})"
-        for name in methods
-        if name not in judged
-    ]
-    if not left_out:
-        return report
-    note = f"not judged, as they do not learn from such records: {', '.join(left_out)}"
-    return replace(report, notes=(*report.notes, note))
-
-
     def _config(self, target: Target) -> FitConfig:
         return FitConfig(device_of(target, self.store), target.precision, self.options.seed)
 
@@ -203,6 +188,20 @@ def with_unjudged(report: TargetReport, methods: Sequence[str]) -> TargetReport:
                 records, self.on_message, self.options.draws, self.options.seed
             )
         return known
+
+
+def with_unjudged(report: TargetReport, methods: Sequence[str]) -> TargetReport:
+    """With a note of the methods that have no figure: they learn from what was not recorded."""
+    judged = {result.method for result in report.results}
+    left_out = [
+        f"{name} (from {' or '.join(f'{unit}s' for unit in all_baselines.load(name).units)})"
+        for name in methods
+        if name not in judged
+    ]
+    if not left_out:
+        return report
+    note = f"not judged, as they do not learn from such records: {', '.join(left_out)}"
+    return replace(report, notes=(*report.notes, note))
 
 
 def refuse_few(dataset: Dataset) -> None:
@@ -252,9 +251,9 @@ def sources_of(target: Target, store: Store) -> list[RecordSource]:
 def _about(report: TargetReport, config: FitConfig, store: str) -> dict[str, object]:
     return {
         "store": store,
+        "data_hash": report.data_hash,
         "networks": report.networks,
         "cells": report.cells,
-        "data_hash": report.data_hash,
         "seed": config.seed,
         "confidence": config.confidence,
         "protocol": f"{FOLDS} folds by network" if report.networks else "random rows",

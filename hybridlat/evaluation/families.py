@@ -102,8 +102,10 @@ def load_networks(target: Target, sources: Sequence[RecordSource]) -> list[Measu
     if len(known) < len(origins):
         logger.warning(
             "%d of %d networks of %s are left out: they failed, or have no partition",
-            len(origins) - len(known), len(origins), target,
-        )  # fmt: skip
+            len(origins) - len(known),
+            len(origins),
+            target,
+        )
     if not known:
         raise InputError(
             f"no whole network of {target} is recorded with its cells: measure some, or import a "

@@ -168,11 +168,11 @@ class HeldOutLaws:
     def errors(self, answers: Answers) -> Array:
         """(log-errors, standard deviations) of every row; NaN where there is no answer."""
         rows = zip(self.records.rows, answers, strict=True)
-        return np.array([
-            (math.nan,) * 2 if one is None
-            else (math.log(row.latency_us / one.median_us), one.log_sd)
+        pairs = [
+            (math.log(row.latency_us / one.median_us), one.log_sd) if one else (math.nan, math.nan)
             for row, one in rows
-        ]).T  # fmt: skip
+        ]
+        return np.array(pairs).T
 
     def calibration(
         self, known: NDArray[np.bool_], held_out: Answers, kin: Calibration | None = None

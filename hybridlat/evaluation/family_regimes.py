@@ -77,11 +77,9 @@ class Regimes(HeldOutLaws):
 
     def places(self, target: Target, networks: Sequence[str] | None = None) -> list[int]:
         """Positions of the rows of ``target`` that are judged; InputError where they are few."""
-        own = [
-            i for i, row in enumerate(self.records.rows)
-            if row.target == target and not row.suspect
-            and (networks is None or row.network in networks)
-        ]  # fmt: skip
+        rows, counted = self.records.rows, np.flatnonzero(self.records.counted).tolist()
+        of_target = [i for i in counted if rows[i].target == target]
+        own = [i for i in of_target if networks is None or rows[i].network in networks]
         if len(own) < LEAST_ROWS:
             which = "of those named " if networks is not None else ""
             raise InputError(
@@ -105,8 +103,8 @@ class Regimes(HeldOutLaws):
         if "unseen" in self.held_out:
             outside = np.array([row.target.device != device for row in rows])
             calibration = self.calibration(outside, self.held_out["unseen"][0].answers)
-        given = [interval(rows[i], self.foretold[i], calibration, confidence) for i in places]
-        return [MethodResult("zero_shot", OWN, [given])]
+        predictions = [interval(rows[i], self.foretold[i], calibration, confidence) for i in places]
+        return [MethodResult("zero_shot", OWN, [predictions])]
 
     def _tasks(self, places: Sequence[int], seed: int) -> dict[Unit, Task]:
         rows = [self.records.rows[i] for i in places]

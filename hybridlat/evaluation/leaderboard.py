@@ -11,15 +11,27 @@ from hybridlat.evaluation.metrics import OWN, PARTS, ResultRow
 from hybridlat.report.table import Column, Table, titled
 from hybridlat.report.units import percent_text
 
-_COLUMNS = (*titled("regime", "method"), *titled(
-    "RMSPE %", "MAPE %", "answered", "coverage", "≤10 %", "width", "measured", "≤5 %", "device s",
-    "ρ", "predict ms", right=True,
-))  # fmt: skip
-_NARROW = 6  # columns on a terminal
+_FIGURES = (
+    "RMSPE %",
+    "MAPE %",
+    "answered",
+    "coverage",
+    "≤10 %",
+    "width",
+    "measured",
+    "≤5 %",
+    "device s",
+    "ρ",
+    "predict ms",
+)
+_COLUMNS = (*titled("regime", "method"), *titled(*_FIGURES, right=True))
+NARROW = 6  # columns that a terminal holds
 _COMPARED = [
-    *titled("regime", "tested on"), Column("hybridlat", right=True),
-    Column("best rival", wraps=True), *titled("nn-Meter", "FLOPs", right=True),
-]  # fmt: skip
+    *titled("regime", "tested on"),
+    Column("hybridlat", right=True),
+    Column("best rival", wraps=True),
+    *titled("nn-Meter", "FLOPs", right=True),
+]
 NN_METER, FLOPS = "kernel_forest", "flops_linear"
 _LEGEND = (
     "Errors are RMSPE in percent on what was held out; less is better. The best rival is the best "
@@ -45,7 +57,7 @@ def _cells(row: ResultRow) -> tuple[str, ...]:
     s, share = row.score, row.answered_share
     answered = str(row.networks or f"{row.cells:,} cells")
     if share is not None and share < 1:
-        answered = f"{100 * share:.0f} % of {row.asked:,}"
+        answered = f"{100 * share:.0f} % of {row.tested:,}"
     return (
         row.regime,
         row.method,
@@ -80,7 +92,7 @@ def ordered(rows: Sequence[ResultRow]) -> list[ResultRow]:
 def _comparable(rows: Sequence[ResultRow]) -> list[ResultRow]:
     """Who answers what was asked, or as much as we do: the easy part alone says nothing."""
     ours = {(row.target, row.regime): row.score.answered for row in rows if row.method == OWN}
-    return [r for r in rows if r.score.answered >= ours.get((r.target, r.regime), r.asked)]
+    return [r for r in rows if r.score.answered >= ours.get((r.target, r.regime), r.tested)]
 
 
 def best(rows: Sequence[ResultRow], but: Collection[str] = ()) -> list[ResultRow]:
@@ -115,50 +127,40 @@ def _line(rows: Sequence[ResultRow], regime: str) -> list[str]:
     rival = next(iter(best(list(of.values()), but={OWN, *PARTS})), None)
     ours, theirs, flops = (_error(of.get(name)) for name in (OWN, NN_METER, FLOPS))
     unit = "networks" if any(row.networks for row in of.values()) else "cells"
-    tested = f"{max(row.asked for row in of.values()):,} {unit}"
+    tested = f"{max(row.tested for row in of.values()):,} {unit}"
     return [regime, tested, ours, f"{_error(rival)} {rival.method if rival else ''}", theirs, flops]
 
 
 def _error(row: ResultRow | None) -> str:
     if row is None or row.score.rmspe is None:
         return "–"
-    few = f" (of {row.score.answered:,})" if row.score.answered < row.asked else ""
+    few = f" (of {row.score.answered:,})" if row.score.answered < row.tested else ""
     spread = "" if row.rmspe_sd is None else f" ± {row.rmspe_sd:.1f}"
     return number_text(row.score.rmspe, 1) + spread + few
 
 
 def markdown(rows: Sequence[ResultRow]) -> str:
-    """One table per target, the best of each regime in bold."""
-    text: list[str] = []
-    for row in rows:
-        if row.reason:
-            text += [f"### {row.target}", "", f"Not judged: {row.reason}.", ""]
-    for target, own, floor in by_target(rows):
-        noise = "" if floor is None else f" (noise floor: RMSPE {floor:.2f} %)"
-        marked = best(own)
-        lines = []
-        for row in own:
-            regime, method, error, *others = _cells(row)
-            lines.append([regime, method, f"**{error}**" if row in marked else error, *others])
-        text += [f"### {target}{noise}", "", Table(_COLUMNS, lines).markdown(), ""]
-    return "\n".join(text)
+    """One table of all figures for each target, or why it has none."""
+    refused = [f"### {r.target}\n\nNot judged: {r.reason}.\n" for r in rows if r.reason]
+    known = [f"### {t.title}\n\n{t.markdown()}\n" for t in tables(rows, len(_COLUMNS))]
+    return "\n".join([*refused, *known])
 
 
-def tables(rows: Sequence[ResultRow], everything: bool = False) -> list[Table]:
+def tables(rows: Sequence[ResultRow], columns: int = 0) -> list[Table]:
     """A table for each target that was judged; its title has the noise floor.
 
-    ``everything``: all regimes and methods, with the figures that 80 characters hold.
+    Of the main regimes, hybridlat beside its rivals; with ``columns``, so many figures of every
+    regime and method.
     """
     made = []
     for target, own, floor in by_target(rows):
-        if everything:
-            noise = "" if floor is None else f" · noise floor {floor:.2f} % RMSPE"
-            lines = [_cells(row)[:_NARROW] for row in own]
-            made.append(Table(_COLUMNS[:_NARROW], lines, target + noise))
+        title = target if floor is None else f"{target} · noise floor {floor:.1f} %"
+        if columns:
+            lines = [_cells(row)[:columns] for row in own]
+            made.append(Table(_COLUMNS[:columns], lines, title))
         else:
-            noise = "" if floor is None else f" · noise floor {floor:.1f} %"
             compared = [_line(own, regime) for regime in main_regimes(own)]
-            made.append(Table(_COMPARED, compared, target + noise))
+            made.append(Table(_COMPARED, compared, title))
     return made
 
 
@@ -167,15 +169,3 @@ def legend(rows: Sequence[ResultRow]) -> str:
     shown = dict.fromkeys(r for _, own, _ in by_target(rows) for r in main_regimes(own))
     meanings = [f"{r}: {_MEANINGS[''.join(r.partition('@')[:2])]}" for r in shown]
     return f"{_LEGEND}\n\nRegimes · {'; '.join(meanings)}."
-
-
-def summary(rows: Sequence[ResultRow]) -> str:
-    """One table of all targets, then the legend and the targets that were not judged."""
-    lines = [
-        [target, *_line(own, regime), number_text(floor, 1)]
-        for target, own, floor in by_target(rows)
-        for regime in main_regimes(own)
-    ]
-    columns = [Column("target"), *_COMPARED, Column("noise floor", right=True)]
-    refused = [f"\n\n{row.target} was not judged: {row.reason}." for row in rows if row.reason]
-    return f"{Table(columns, lines).markdown()}\n\n{legend(rows)}{''.join(refused)}"

@@ -70,21 +70,21 @@ def score(predictions: Sequence[Prediction]) -> Score:
     RMSPE = 100·sqrt(mean(((p−m)/m)²)), MAPE = 100·mean(|p−m|/m); ``width`` is the mean relative
     width of the intervals, ``device_s`` the sum, ``measured_share`` the mean.
     """
-    given = [a for a in predictions if math.isfinite(a.predicted_us)]
-    errors = np.array([a.error_share for a in given])
-    bounds = [(a, a.interval_us) for a in given if a.interval_us is not None]
+    answers = [a for a in predictions if math.isfinite(a.predicted_us)]
+    errors = np.array([a.error_share for a in answers])
+    bounds = [(a, a.interval_us) for a in answers if a.interval_us is not None]
     share = statistics.fmean([a.measured_share for a in predictions]) if predictions else 0.0
     return Score(
         rmspe=rmspe(errors),
         mape=_mean(100.0 * np.abs(errors)),
         within_5=_mean(np.abs(errors) <= 0.05),
         within_10=_mean(np.abs(errors) <= 0.10),
-        spearman=spearman([a.predicted_us for a in given], [a.true_us for a in given]),
+        spearman=spearman([a.predicted_us for a in answers], [a.true_us for a in answers]),
         coverage=_mean(np.array([i[0] <= a.true_us <= i[1] for a, i in bounds])),
         width=_mean(np.array([(i[1] - i[0]) / a.predicted_us for a, i in bounds])),
         measured_share=share,
         device_s=math.fsum(a.device_s for a in predictions),
-        answered=len(given),
+        answered=len(answers),
     )
 
 
@@ -154,8 +154,8 @@ def levels(predictions_at: Callable[[float], Sequence[Prediction]]) -> tuple[Con
     """What intervals hold, by the answers with intervals of each confidence."""
     known = []
     for confidence in CALIBRATED_AT:
-        given = predictions_at(confidence)
-        s, judged = score(given), sum(a.interval_us is not None for a in given)
+        answers = predictions_at(confidence)
+        s, judged = score(answers), sum(a.interval_us is not None for a in answers)
         if s.coverage is not None and s.width is not None:
             spent = s.measured_share, s.device_s
             known.append(ConfidenceLevel(confidence, s.coverage, s.width, judged, *spent))
@@ -166,7 +166,7 @@ def levels(predictions_at: Callable[[float], Sequence[Prediction]]) -> tuple[Con
 class ResultRow:
     """One line of the leaderboard: a target, a regime, a method and its figures.
 
-    ``asked`` is how many networks (in regimes per cell: cells) were wanted of the method. Figures
+    ``tested`` is how many networks (in regimes per cell: cells) were held out. Figures
     are means over ``draws``, of which the RMSPE has a standard deviation ``rmspe_sd``.
     ``reason`` says why a target has no figures; such a row is of no regime and no method.
     """
@@ -182,15 +182,15 @@ class ResultRow:
     median: float | None = None
     mlflow_run: str = ""
     calibration: tuple[ConfidenceLevel, ...] = ()
-    asked: int = 0
+    tested: int = 0
     reason: str = ""
     draws: int = 1
     rmspe_sd: float | None = None
 
     @property
     def answered_share(self) -> float | None:
-        """Part of what was asked that the method answered; None where nothing was asked."""
-        return self.score.answered / self.asked if self.asked else None
+        """Part of what was tested that the method answered; None where nothing was tested."""
+        return self.score.answered / self.tested if self.tested else None
 
     def to_json(self) -> dict[str, object]:
         """The fixed object of ``evaluate --json``; None where a figure cannot be had."""
@@ -266,10 +266,10 @@ class TargetReport:
     notes: tuple[str, ...] = ()
 
     def rows(self) -> list[ResultRow]:
-        asked: dict[str, int] = {}
+        tested: dict[str, int] = {}
         for j in self.results:
-            asked[j.regime] = max(asked.get(j.regime, 0), len(j.predictions))
-        order = list(asked)
+            tested[j.regime] = max(tested.get(j.regime, 0), len(j.predictions))
+        order = list(tested)
         return [
             ResultRow(
                 target=str(self.target),
@@ -282,7 +282,7 @@ class TargetReport:
                 cells=j.score.answered if j.per_cell else sum(a.cells for a in j.predictions),
                 median=j.median,
                 calibration=tuple(self.calibration.get(j.regime, ())) if j.method == OWN else (),
-                asked=asked[j.regime],
+                tested=tested[j.regime],
                 draws=len(j.trials),
                 rmspe_sd=j.rmspe_sd,
             )

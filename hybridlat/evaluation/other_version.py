@@ -50,11 +50,11 @@ def first_met(
         whole, cells = hashes[network.name], [h for h, _ in network.cells]
         costs_s: dict[str, float] = {}
 
-        def measure(wanted: Sequence[str], with_whole: bool) -> None:
-            costs_s.update({h: here.cells[h].cost_s for h in wanted})
+        def measure(signatures: Sequence[str], with_whole: bool) -> None:
+            costs_s.update({h: here.cells[h].cost_s for h in signatures})
             if with_whole:
                 costs_s[whole] = network_cost_s(network.latency_us)
-            data.store.add(r for h in (*wanted, *[whole] * with_whole) for r in records[h])
+            data.store.add(r for h in (*signatures, *[whole] * with_whole) for r in records[h])
             data.refresh()
 
         if all_cells:
@@ -68,10 +68,15 @@ def first_met(
         interval, shown = belief.interval, belief.composition.shown_ratio
         low_us, high_us = interval.interval_us
         return Prediction(
-            network.name, network.latency_us, interval.latency_us / shown,
-            (low_us / shown, high_us / shown), belief.posterior.measured_share,
-            sum(costs_s.values()), len(cells), len(costs_s),
-        )  # fmt: skip
+            network.name,
+            network.latency_us,
+            interval.latency_us / shown,
+            (low_us / shown, high_us / shown),
+            belief.posterior.measured_share,
+            sum(costs_s.values()),
+            len(cells),
+            len(costs_s),
+        )
 
     def play(
         regime: str, method: str, tolerance: float | None, all_cells: bool = False
@@ -82,9 +87,11 @@ def first_met(
                 store.add_breakdowns(source.breakdowns(there.target))
             store.add_signatures({h: cell.text for h, cell in here.cells.items()})
             data, began = TargetData(here.target, store, models=()), time.perf_counter()
-            given = [answer(data, networks[n], tolerance, all_cells) for n in even_folds(networks)]
-        each_ms = 1e3 * (time.perf_counter() - began) / max(len(given), 1)
-        return MethodResult(regime, method, [given], each_ms)
+            predictions = [
+                answer(data, networks[n], tolerance, all_cells) for n in even_folds(networks)
+            ]
+        each_ms = 1e3 * (time.perf_counter() - began) / max(len(predictions), 1)
+        return MethodResult(regime, method, [predictions], each_ms)
 
     both = [n for n in there.networks if n.name in networks]
     old = [Prediction(n.name, networks[n.name].latency_us, n.latency_us) for n in both]

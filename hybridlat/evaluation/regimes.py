@@ -84,12 +84,12 @@ def evaluate_networks(
     gates = {f"gated@{t * 100:g}%": t for t in tolerances}
     states = _states(pairs, gates)
     answers = {
-        regime: partial(_predictions, pairs, given, gates.get(regime))
-        for regime, given in states.items()
+        regime: partial(_predictions, pairs, known, gates.get(regime))
+        for regime, known in states.items()
     }
     results = [
-        MethodResult(regime, OWN, [given(config.confidence)], fitted.predict_ms)
-        for regime, given in answers.items()
+        MethodResult(regime, OWN, [answer(config.confidence)], fitted.predict_ms)
+        for regime, answer in answers.items()
     ]
     units: tuple[Unit, ...] = ("cell", "layer") if dataset.layers else ("cell",)
     tasks = {unit: _task(dataset, fitted, unit, states, config) for unit in units}
@@ -106,7 +106,7 @@ def evaluate_networks(
         noise_floor=noise_floor([n.repeats_us for n in networks]),
         networks=len(networks),
         cells=len(dataset.cells),
-        calibration={regime: levels(given) for regime, given in answers.items()},
+        calibration={regime: levels(answer) for regime, answer in answers.items()},
         notes=(f"{left_out}: some of their cells could not be measured",) if missing else (),
     )
 
@@ -149,8 +149,8 @@ def _task(
         forbidden = dataset.forbidden(members)
         train = np.array([i for i, h in enumerate(hashes) if h not in forbidden], np.intp)
         regimes = {
-            regime: {i: tuple(given[networks[i].name].measured) for i in mine if unit == "cell"}
-            for regime, given in states.items()
+            regime: {i: tuple(known[networks[i].name].measured) for i in mine if unit == "cell"}
+            for regime, known in states.items()
             if regime != _MEASURED
         }
         splits.append(Split(train, mine, regimes, config.seed, own=fitted.models[fold]))
@@ -219,14 +219,14 @@ def evaluate_cells(
             for i in chosen:
                 us, cost_s = cells[i][1], float(costs_s[test[i]])
                 predictions[_GATED][i] = Prediction(hashes[test[i]], us, us, (us, us), 1.0, cost_s)
-        for name, given in predictions.items():
-            trials.setdefault(name, []).append(given)
+        for name, one in predictions.items():
+            trials.setdefault(name, []).append(one)
             spent_s.setdefault(name, []).append(took_s)
         splits.append(Split(train, test.tolist(), measured, seed, seed, model, label))
     next(answers, None)
     results = [
-        MethodResult(regime, OWN, given, 1e3 * float(np.mean(spent_s[regime])), per_cell=True)
-        for regime, given in trials.items()
+        MethodResult(regime, OWN, each, 1e3 * float(np.mean(spent_s[regime])), per_cell=True)
+        for regime, each in trials.items()
     ]
     each = enumerate(zip(hashes, truth.tolist(), strict=True))
     networks = [Judged(h, us, ((i, 1),)) for i, (h, us) in each]
@@ -255,10 +255,10 @@ def _trial(
     model = fit.fit_model(
         [texts[i] for i in train], problem.latencies_us[train], [hashes[i] for i in train], config
     )
-    wanted = [texts[i] for i in test]
+    held_out = [texts[i] for i in test]
     began = time.perf_counter()
-    answers = model.predict(wanted)
+    answers = model.predict(held_out)
     took_s = time.perf_counter() - began
-    each = zip(test, wanted, (stated(one, config.confidence) for one in answers), strict=True)
+    each = zip(test, held_out, (stated(one, config.confidence) for one in answers), strict=True)
     cells = [(prior_of(hashes[i], t, 1, us), float(problem.latencies_us[i])) for i, t, us in each]
     return model, cells, took_s

@@ -129,10 +129,14 @@ class Candidate:
         composition = replace(composition, wander_share=0.0, shown_ratio=1.0)
         texts = [dataset.cells[h].text for h in self.cells]
         cells = [
-            Prediction(h, dataset.cells[h].latency_us,
-                   math.nan if p.latency_us is None else p.latency_us, p.interval_us)
+            Prediction(
+                h,
+                dataset.cells[h].latency_us,
+                math.nan if p.latency_us is None else p.latency_us,
+                p.interval_us,
+            )
             for h, p in zip(self.cells, model.predict(texts), strict=True)
-        ]  # fmt: skip
+        ]
         predictions: dict[str, list[Prediction]] = {"unseen_cells": cells}
         gated = f"gated@{_GATED_TOLERANCE * 100:g}%"
         for whole in self.networks:
@@ -186,13 +190,16 @@ class Candidate:
         kept = ("rmspe", "mape", "coverage")
         metrics = {r: {key: getattr(s, key) for key in kept} for r, s in self.scores.items()}
         card = {
-            **self.model.card, "metrics": metrics, "target": str(self.dataset.target),
-            "data_hash": self.dataset.data_hash, "held_out": self.held_out,
+            **self.model.card,
+            "metrics": metrics,
+            "target": str(self.dataset.target),
+            "data_hash": self.dataset.data_hash,
+            "held_out": self.held_out,
             "held_out_networks": [n.name for n in self.networks],
             "trained_networks": self.trained_networks,
             "noise_floor": noise_floor([n.repeats_us for n in self.dataset.complete_networks]),
             "trained_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        }  # fmt: skip
+        }
         wander, shown = self.dataset.drift.wander_share, self.dataset.drift.shown_ratio
         served = replace(self.composition, wander_share=wander, shown_ratio=shown)
         text = json.dumps(served.to_json(), indent=2, sort_keys=True)

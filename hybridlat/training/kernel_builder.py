@@ -82,8 +82,9 @@ class KernelBuilder(NetworkBuilder):
 
     def windowed(self, op: str, inputs: Sequence[str], shape: Shape, window: Sequence[int]) -> str:
         size, stride, pad = window
-        return self.node(op, inputs, shape, kernel_shape=(size, size), pads=(pad,) * 4,
-                         strides=(stride, stride))  # fmt: skip
+        return self.node(
+            op, inputs, shape, kernel_shape=(size, size), pads=(pad,) * 4, strides=(stride, stride)
+        )
 
     def pooled(self, tensor: str, op: str, window: Sequence[int]) -> str:
         size, stride, pad = window

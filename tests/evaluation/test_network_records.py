@@ -39,10 +39,9 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_several_origins_are_one_row_but_for_what_is_suspect(store: Store) -> None:
-    store.add([
-        record(10, source="x"), replace(record(14, source="y"), suspect=True),
-        record(20, source="z", repeat="1"), record(22, source="z", repeat="2"),
-    ])  # fmt: skip
+    records = [record(10, source="x"), replace(record(14, source="y"), suspect=True)]
+    records += [record(20, source="z", repeat="1"), record(22, source="z", repeat="2")]
+    store.add(records)
     sound, suspect = load_networks(TARGET, [store, store])
     assert (suspect.latency_us, suspect.suspect) == (14, True)
     assert (sound.latency_us, sound.suspect) == (15.5, False)  # the median of 10 and of 21
@@ -80,11 +79,9 @@ def test_what_lacks_a_partition_or_a_text_is_left_out_and_said(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     store.add_breakdowns([Breakdown(TARGET, "lost", OTHER.hash, (("0" * 32, 1),))])
-    store.add([
-        record(10), Measurement(TARGET, OTHER.hash, "network", 5.0, labels={"network": "lost"}),
-        Measurement(TARGET, CELL.hash, "network", 5.0, labels={"network": "no partition"}),
-        Measurement(TARGET, WHOLE.hash, "network", None, failure="no memory", labels={"x": "y"}),
-    ])  # fmt: skip
+    failed = replace(record(1, x="y"), latency_us=None, failure="no memory")
+    lost = Measurement(TARGET, OTHER.hash, "network", 5.0, labels={"network": "lost"})
+    store.add([record(10), lost, replace(lost, signature=CELL.hash), failed])
     with caplog.at_level(logging.WARNING):
         (row,) = load_networks(TARGET, [store])
     assert row.latency_us == 10
