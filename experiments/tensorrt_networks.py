@@ -99,7 +99,7 @@ def drawn(
     for path in random.Random(0).sample(paths, count):
         for precision in PRECISIONS:
             network = read(path, precision)
-            truth, _ = tensorrt_rtx.groups_of(network)
+            truth, _ = rtx_compiler.groups_of(network)
             part = ATTENTION if is_transformer(network) else DRAWN
             yield verdict(f"{path.parent.name}/{path.stem}", precision, part, network, truth)
 
