@@ -107,7 +107,7 @@ def engine_name(raw: str, version: str = "") -> str:
     do not change which kernels run. Raises TargetError where no letter is left, and for a version
     that the engine never had.
     """
-    text = re.sub(r"(trt|tensorrt|torch|runtime|ort)(?=[0-9])", r"\1 ", raw.strip().lower())
+    text = re.sub(r"(trt|tensorrt|torch|runtime|ort)(?=[0-9])(?!2trt)", r"\1 ", raw.strip().lower())
     beside = rf"(?<![a-z])({'|'.join(_table('engines')['beside'])})[-_ :=v]*[0-9][0-9.]*"
     text = re.sub(beside, " ", re.sub(r"(?<=[0-9])_(?=[0-9])", ".", text))
     words = re.findall(r"[a-z][a-z0-9]*", re.sub(_NUMBER, " ", text.split(",")[0]))

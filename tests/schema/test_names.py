@@ -215,6 +215,13 @@ def test_this_machine_s_cpu(cpuinfo: str, tmp_path: Path, monkeypatch: pytest.Mo
         ("ONNX Runtime 1.16 (TensorRT)", "", "onnxruntime-tensorrt-1.16"),
         ("onnxruntime", "", "onnxruntime"),
         ("TVM v0.9", "", "tvm-0.9"),
+        ("TensorRT 8.6 (DLA)", "", "tensorrt-dla-8.6"),
+        ("TensorRT 8.6 sparse", "", "tensorrt-sparse-8.6"),
+        ("TensorRT-LLM 0.9", "", "tensorrt-llm-0.9"),
+        ("TF-TRT 2.12", "", "tensorflow-tensorrt-2.12"),
+        ("torch2trt 0.4", "", "torch-tensorrt-0.4"),
+        ("onnxruntime-openvino 1.18", "", "onnxruntime-openvino-1.18"),
+        ("ORT 1.18 DirectML EP", "", "onnxruntime-directml-1.18"),
     ],
 )
 def test_engines(raw: str, version: str, name: str) -> None:
