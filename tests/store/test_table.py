@@ -353,6 +353,16 @@ def test_columns_that_say_more_or_less_of_the_target(tmp_path: Path) -> None:
     assert (row.target, row.facts) == (T4, {"launch": "graph", "suspect": False})
 
 
+def test_columns_that_are_not_read_are_named(tmp_path: Path) -> None:
+    header = "network,target,latency_ms,mean_latency_ms,power_mode,input_shape,"
+    values = "a,t4/tensorrt-8.6/fp16,1.2,1.3,7W,8x3x32x48,"
+    read_rows = read(tmp_path, f"{header}\n{values}\n")
+    assert (only(read_rows).batch, only(read_rows).size) == (8, (32, 48))
+    assert read_rows.notes == ["t.csv: not read are the columns mean_latency_ms, power_mode"]
+    labels = read(tmp_path, f"{header}\n{values}\n", "labels = ['mean_latency_ms', 'power_mode']")
+    assert not labels.notes
+
+
 def test_a_constant_fills_the_gaps_of_a_named_column(tmp_path: Path) -> None:
     text = (
         "network,target,batch,latency_ms\na,t4/tensorrt-8.6/fp16,8,1\nb,t4/tensorrt-8.6/fp16,,1\n"

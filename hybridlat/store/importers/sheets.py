@@ -202,6 +202,12 @@ class Columns:
     unit: str
     column_map: ColumnMap
 
+    @property
+    def unread(self) -> str:
+        """The titles of columns that are no field and no label."""
+        read = {*self.places.values(), *map(self.header.index, self.column_map.labels)}
+        return plain(", ".join(t for i, t in enumerate(self.header) if t and i not in read))
+
 
 def columns_of(column_map: ColumnMap, path: Path, sheet: Sheet) -> Columns:
     """The columns of a mapping, and those that a table's header names by itself.

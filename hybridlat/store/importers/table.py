@@ -126,6 +126,8 @@ def read_networks(
 def _read_into(read: Rows, file: Path, column_map: ColumnMap, default: Target | None) -> None:
     sheet = read_sheet(file)
     columns = columns_of(column_map, file, sheet)
+    if unread := columns.unread:
+        read.notes.append(f"{file.name}: not read are the columns {unread}")
     titles = {title.casefold() for title in sheet.header if title}
     for number, row in enumerate(sheet.rows, start=1):
         if row != sheet.header and len(titles.intersection(map(str.casefold, row))) > 1:
