@@ -268,6 +268,8 @@ def precision_notes(requested: Target, precision: str, stated: str) -> list[str]
     """Notes on a file's precision beside the target's; ``stated`` is all of it in words."""
     notes = [f"the network computes in {stated}"] if stated != precision else []
     answered = at_precision(requested, precision)
+    if narrow := re.search(r"\bfp[48]\b", stated):
+        notes[0] += f"; no target has {narrow[0]}: this is its latency in {answered.precision}"
     if answered != requested:
         why = f"computes in the precision of the file, which is {precision}"
         if answered.precision != precision:

@@ -37,7 +37,14 @@ _OF_TYPE: Mapping[int | None, str] = {
     TensorProto.FLOAT: "fp32", TensorProto.DOUBLE: "fp32", TensorProto.FLOAT16: "fp16",
     TensorProto.BFLOAT16: "bf16",
 }  # fmt: skip
-_BYTES = (0, TensorProto.INT8, TensorProto.UINT8, TensorProto.INT4, TensorProto.UINT4)  # 0: unknown
+_STORED = dict.fromkeys(
+    (0, TensorProto.INT8, TensorProto.UINT8, TensorProto.INT4, TensorProto.UINT4), "int8"
+)  # 0: unknown
+_STORED |= {
+    number: f"fp{name[5]}"
+    for name, number in TensorProto.DataType.items()
+    if name.startswith(("FLOAT8", "FLOAT4"))
+}
 _KEEP_TYPE = ("Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout")
 _LONGEST_CHAIN = 8  # of such operators; in a damaged file they may bite their own tail
 _CONTRACT = (KINDS["conv"], KINDS["matmul"])
@@ -151,21 +158,22 @@ def _precision(node: NodeProto, makers: Mapping[str, NodeProto], types: Mapping[
     if is_quantised(node.op_type):
         return "int8"
     operands = [name for name in node.input[:2] if name]
-    if operands and all(_is_dequantised(name, makers, types) for name in operands):
-        return "int8"
+    stored = {_stored_in(name, makers, types) for name in operands} or {""}
+    if "" not in stored:
+        return min(stored)
     known = [_OF_TYPE.get(types.get(name)) for name in reversed(operands)]
     return next(filter(None, known), "fp32")  # the weight tells best
 
 
-def _is_dequantised(name: str, makers: Mapping[str, NodeProto], types: Mapping[str, int]) -> bool:
-    """Whether a tensor was whole numbers of 8 bits just before; those of 16 save nothing."""
+def _stored_in(name: str, makers: Mapping[str, NodeProto], types: Mapping[str, int]) -> str:
+    """The precision from which a tensor was just dequantised; none for one of 16 bits or more."""
     for _ in range(_LONGEST_CHAIN):
         node = makers.get(name)
         if node is None or not node.input:
-            return False
+            return ""
         name = node.input[0]
         if node.op_type == "DequantizeLinear":
-            return types.get(name, 0) in _BYTES
+            return _STORED.get(types.get(name, 0), "")
         if node.op_type not in _KEEP_TYPE:
-            return False
-    return False
+            return ""
+    return ""

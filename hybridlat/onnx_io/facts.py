@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from hybridlat.schema import wire
+from hybridlat.schema.target import PRECISIONS
 
 FACTS_FORMAT = 4
 """Goes up with every change of how a fact is written: caches of another format are not read."""
@@ -37,24 +38,27 @@ def bias_origin(inputs: Sequence[str], outputs: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class FilePrecision:
-    """How many convolutions and products of a file compute in each precision of a target.
+    """How many convolutions and products of a file compute in each precision.
 
-    ``name`` is the precision of most of them; ``fp32`` where there is none.
+    ``name`` is that precision of targets which most of them have; ``fp32`` where there is none, as
+    for ``fp8`` and ``fp4``.
     """
 
     counts: Mapping[str, int]
 
     @property
     def name(self) -> str:
-        return max(self.counts, key=lambda p: (self.counts[p], p)) if self.counts else "fp32"
+        most = max(self.counts, key=lambda p: (self.counts[p], p), default="")
+        return most if most in PRECISIONS else "fp32"
 
     def __str__(self) -> str:
         """``int8``, or ``mixed: 20 of 21 convolutions and products in int8, 1 in fp32``."""
         if len(self.counts) < 2:
-            return self.name
-        names = sorted(self.counts, key=lambda name: (name != self.name, name))
+            return next(iter(self.counts), self.name)
+        first, *others = sorted(self.counts, key=lambda n: (n != self.name, -self.counts[n], n))
         of_all = f" of {sum(self.counts.values())} convolutions and products"
-        shares = [f"{self.counts[n]}{of_all * (n == self.name)} in {n}" for n in names]
+        shares = [f"{self.counts[first]}{of_all} in {first}"]
+        shares += [f"{self.counts[name]} in {name}" for name in others]
         return f"mixed: {', '.join(shares)}"
 
 

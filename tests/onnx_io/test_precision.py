@@ -7,8 +7,10 @@ import onnxruntime
 import pytest
 from onnx import parser
 
+from hybridlat.engines.registry import precision_notes
 from hybridlat.errors import NetworkError
 from hybridlat.onnx_io import load, read_network, to_onnx
+from hybridlat.schema.target import Target
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>\n'
 SCALES = "float s = {0.02}, uint8 z = {0}, float t = {0.5}, int8 o = {0}"
@@ -50,6 +52,13 @@ MIXED = model(
       n = MatMul(md, bd)  y = MatMul(n, c) }}""",
     {"a": (INT8, [8, 8]), "b": (INT8, [8, 8]), "c": (FLOAT, [8, 8])},
 )
+FLOAT8 = model(
+    """g (float[4,8] x) => (float[4,8] y) <float s = {0.1}, float8e4m3fn z = {0}>
+    { xq = QuantizeLinear(x, s, z)  xd = DequantizeLinear(xq, s, z)
+      ad = DequantizeLinear(a, s, z)  y = MatMul(xd, ad) }""",
+    {"a": (17, [8, 8])},
+)
+FLOAT8.opset_import[0].version = 19
 DYNAMIC = model(
     """g (float[4,8] x) => (int32[4,8] y)
     { q, s, z = DynamicQuantizeLinear(x)  y = MatMulInteger(q, w, z) }""",
@@ -73,6 +82,7 @@ NOTHING = model("g (float[4,8] x) => (float[4,8] y) { y = Relu(x) }")
         (BFLOAT, "bf16", "bf16"),
         (PLAIN, "fp32", "fp32"),
         (NOTHING, "fp32", "fp32"),
+        (FLOAT8, "fp32", "fp8"),
         (MIXED, "int8", "mixed: 2 of 3 convolutions and products in int8, 1 in fp32"),
     ],
 )
@@ -117,3 +127,11 @@ def test_a_file_of_mixed_types_is_refused_with_what_helps() -> None:
                  {"w": (FLOAT, [16, 8, 3, 3])})  # fmt: skip
     with pytest.raises(NetworkError, match="types of the tensors do not fit together"):
         read_network(made)
+
+
+def test_a_remark_says_that_no_target_has_the_file_s_fp8() -> None:
+    precision = load(FLOAT8).facts.precision
+    target = Target("l4", "tensorrt-10", "fp16")
+    assert precision_notes(target, precision.name, str(precision)) == [
+        "the network computes in fp8; no target has fp8: this is its latency in fp16"
+    ]
