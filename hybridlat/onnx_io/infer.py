@@ -22,9 +22,10 @@ from onnx.reference import ReferenceEvaluator
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import TensorType
 from hybridlat.graph.operators import KINDS, SMALL_ELEMENTS, WHOLE, kind_of, named
+from hybridlat.onnx_io.checks import MAX_TENSOR_ELEMENTS
 from hybridlat.onnx_io.isolation import UNANSWERED, ask
 from hybridlat.onnx_io.nodes import FileNode
-from hybridlat.onnx_io.shapes import MAX_TENSOR_ELEMENTS, info_of, types_of
+from hybridlat.onnx_io.shapes import info_of, types_of
 from hybridlat.onnx_io.values import Known, Value, schema_of
 
 _WORDS = re.compile(r"^.*node name: .*?\): |\[\w+Error\] ")

@@ -23,6 +23,7 @@ from hybridlat.onnx_io.values import MOST_BYTES, Known, Value, attributes_of, si
 MOST_NODES = 32_768
 MOST_TENSORS = 8192
 _MAKE_ANY_TYPE = ("Cast", "Constant", "ConstantOfShape")
+_PADDINGS = (b"NOTSET", b"SAME_UPPER", b"SAME_LOWER", b"VALID")
 _NARROW = ("FLOAT16", "BFLOAT16", "INT8", "UINT8", "INT4", "UINT4")
 NARROW = frozenset(map(TensorProto.DataType.Value, _NARROW))
 
@@ -159,8 +160,11 @@ def in_order(nodes: Sequence[FileNode], known: Container[str]) -> list[FileNode]
 
 
 def read_node(proto: NodeProto) -> FileNode:
-    """The operator, without the weights of a Constant."""
-    node = file_node(proto.SerializeToString())
+    """The operator, without the weights of a Constant, and padded in one way alone."""
+    data = proto.SerializeToString()
+    if b"auto_pad" in data:
+        data = _padded_once(data)
+    node = file_node(data)
     if node.op != "Constant":
         return node
     lean = node.proto()
@@ -168,6 +172,22 @@ def read_node(proto: NodeProto) -> FileNode:
         if attribute.HasField("t"):
             attribute.t.CopyFrom(Value.of_tensor(attribute.t).tensor(attribute.t.name))
     return file_node(lean.SerializeToString())
+
+
+def _padded_once(data: bytes) -> bytes:
+    """The operator without pads where its auto_pad counts; onnx's own inference takes the pads."""
+    proto = NodeProto.FromString(data)
+    mode = next((a.s for a in proto.attribute if a.name == "auto_pad"), b"NOTSET")
+    if mode not in _PADDINGS:
+        raise NetworkError(
+            f"{proto.op_type} {proto.name!r} has the auto_pad {mode.decode('latin-1')!r}: "
+            f"ONNX has {', '.join(known.decode() for known in _PADDINGS)}"
+        )
+    if mode != b"NOTSET":
+        kept = [attribute for attribute in proto.attribute if attribute.name != "pads"]
+        del proto.attribute[:]
+        proto.attribute.extend(kept)
+    return bytes(proto.SerializeToString())
 
 
 def read_tensor(tensor: TensorProto) -> tuple[str, Value]:

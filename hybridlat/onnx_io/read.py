@@ -19,17 +19,15 @@ from hybridlat.graph.forms import written
 from hybridlat.graph.network import Network, Node, Shapes, TensorType
 from hybridlat.graph.normal import with_onnx_names
 from hybridlat.graph.operators import is_number
+from hybridlat.onnx_io.checks import Misfit, check_network, refusal
 from hybridlat.onnx_io.infer import CONTROL_FLOW, inferred
 from hybridlat.onnx_io.nodes import FileNode, domain_of, in_order, node_of
 from hybridlat.onnx_io.parse import Parsed, parse
 from hybridlat.onnx_io.rebind import Rebinding, batch_change
 from hybridlat.onnx_io.shapes import (
-    Misfit,
     bare,
-    check_network,
     engine_types,
     input_types,
-    refusal,
     runtime_types,
     symbols_of,
     types_of,

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from hybridlat.graph.network import Network, TensorType
+from hybridlat.onnx_io.checks import Misfit
 from hybridlat.onnx_io.infer import MAX_FOLDED_ELEMENTS
 from hybridlat.onnx_io.nodes import FileNode, file_node
-from hybridlat.onnx_io.shapes import Misfit
 from hybridlat.onnx_io.values import Known, Value
 
 Sizes = tuple[int, ...]

@@ -1,7 +1,4 @@
-"""The types of a network's tensors: bound to its inputs, stated, and checked against each other.
-
-The checks refuse what onnx's own checker lets pass and no engine can run.
-"""
+"""The types of a network's tensors: bound to its inputs, stated, and those of ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -13,17 +10,14 @@ from types import MappingProxyType
 from onnx import ModelProto, ValueInfoProto, helper
 
 from hybridlat.errors import NetworkError
-from hybridlat.graph.network import Network, Node, TensorType
+from hybridlat.graph.network import TensorType
 from hybridlat.onnx_io.isolation import UNANSWERED, ask
 from hybridlat.onnx_io.nodes import FileNode
 from hybridlat.onnx_io.values import Known, Value, data_type, dtype_name
 
 _ORT_DTYPES = {"float": "float32", "double": "float64"}
 _log = logging.getLogger(__name__)
-MAX_TENSOR_ELEMENTS = 1 << 36
 _OPEN = (None, 0, -1)
-_PER_CHANNEL = ("BatchNormalization", "InstanceNormalization")
-"""What they read besides their input has one value for each channel."""
 
 
 def input_types(
@@ -112,81 +106,6 @@ def _request(name: str, sizes: Sequence[int | None]) -> str:
     return f"give it with --shape {name}:{text} (in Python shapes={{{name!r}: {tuple(shape)}}})"
 
 
-def check_network(network: Network, batch: int | None = None) -> None:
-    """NetworkError for sizes that are zero, negative or absurd, or do not fit together.
-
-    ``batch`` is the user's: where it makes a tensor too large, the message says how much fits.
-    """
-    for name, type_ in network.types.items():
-        if any(size <= 0 for size in type_.shape):
-            raise NetworkError(f"the tensor {name!r} has a size of zero or less: {type_}")
-        if type_.elements > MAX_TENSOR_ELEMENTS:
-            largest = max(each.elements for each in network.types.values())
-            most = 0 if batch is None else batch * MAX_TENSOR_ELEMENTS // largest
-            fix = f": give a --batch of at most {most}" if most else ""
-            large = f"absurdly large: {type_} ({type_.elements:.3g} elements)"
-            raise NetworkError(f"the tensor {name!r} is {large}{fix}")
-    for name, constant in network.constants.items():
-        if any(size < 0 for size in constant.type.shape):
-            raise NetworkError(f"the constant {name!r} has a negative size")
-    for node in network.nodes:
-        if node.domain == "":
-            _check_node(network, node)
-
-
-def _check_node(network: Network, node: Node) -> None:
-    """What an operator reads must fit together: weights, channels, rows, numbers of elements."""
-    where = f"{node.op} {node.name!r}"
-    if node.op in ("Conv", "ConvTranspose") and len(node.inputs) >= 2:
-        _check_convolution(network, node, where)
-    if node.op in _PER_CHANNEL:
-        source = network.type_of(node.inputs[0])
-        if len(source.shape) < 2:
-            raise NetworkError(f"{where} has an input {source}, which has no channels")
-        channels = source.shape[1]
-        for type_ in map(network.type_of, filter(None, node.inputs[1:])):
-            if type_.elements != channels:
-                raise NetworkError(f"{where} has {channels} channels, but a parameter {type_}")
-    if node.attribute("training_mode", 0) or (node.op in _PER_CHANNEL and any(node.outputs[1:])):
-        raise NetworkError(
-            f"{where} is in training mode: export the network for inference (model.eval())"
-        )
-    if node.op == "Reshape":
-        source, target = network.type_of(node.inputs[0]), network.type_of(node.outputs[0])
-        if source.elements != target.elements:
-            raise Misfit(
-                f"{where} makes {source.elements} elements ({source}) {target.elements} "
-                f"({target}): if the file was exported for other sizes, give those with --shape"
-            )
-    if node.op == "Gemm":
-        first, second = (network.type_of(n).shape for n in node.inputs[:2])
-        inner_a = first[0] if node.attribute("transA", 0) else first[1]
-        inner_b = second[1] if node.attribute("transB", 0) else second[0]
-        if inner_a != inner_b:
-            raise NetworkError(f"{where} multiplies {inner_a} columns with {inner_b} rows")
-
-
-def _check_convolution(network: Network, node: Node, where: str) -> None:
-    source, weight = network.type_of(node.inputs[0]), network.type_of(node.inputs[1])
-    if len(source.shape) < 3 or len(weight.shape) != len(source.shape):
-        raise NetworkError(f"{where} has an input {source} and a weight {weight}")
-    group = node.attribute("group", 1)
-    if not isinstance(group, int) or group < 1:
-        raise NetworkError(f"{where} has {group} groups")
-    channels = weight.shape[1] * group if node.op == "Conv" else weight.shape[0]
-    if source.shape[1] != channels:
-        raise Misfit(
-            f"{where} expects {channels} input channels, but its input has {source.shape[1]}"
-        )
-    if weight.shape[0] % group:
-        raise NetworkError(f"{where}: {weight.shape[0]} channels in {group} groups")
-    made = weight.shape[0] if node.op == "Conv" else weight.shape[1] * group
-    if len(node.inputs) > 2 and node.inputs[2]:
-        bias = network.type_of(node.inputs[2])
-        if bias.shape != (made,):
-            raise NetworkError(f"{where} has {made} channels, but a bias {bias}")
-
-
 def info_of(name: str, type_: TensorType) -> ValueInfoProto:
     """A tensor of this type, as a graph states it."""
     return helper.make_tensor_value_info(name, data_type(type_.dtype), type_.shape)
@@ -268,25 +187,3 @@ def runtime_types(
         if match is not None and all(isinstance(size, int) for size in shape):
             types[name] = TensorType(_ORT_DTYPES.get(match[1], match[1]), tuple(shape))
     return types
-
-
-class Misfit(NetworkError):
-    """Sizes that do not fit together: those that were asked for may not be the file's."""
-
-
-def refusal(words: str) -> NetworkError:
-    """What to say of a network that onnx objects to with these words, and the engine as well."""
-    if "bfloat16" in words:
-        return NetworkError(
-            f"ONNX does not define all operators of this BF16 file for BF16 ({words}): export "
-            "the model in FP32 (model.float()) and ask for a target in bf16"
-        )
-    if "inconsistent type" in words:
-        return NetworkError(
-            f"the types of the tensors do not fit together ({words}): the exporter mixed "
-            "precisions; export the whole model in one, best in FP32 (model.float())"
-        )
-    return Misfit(
-        f"the shapes do not fit together ({words}): a file exported for other sizes may "
-        "need those; give them with --shape"
-    )

@@ -55,6 +55,14 @@ def model(body: str, opset: int = 17) -> onnx.ModelProto:
         ("<float[8,4,3,3] w> { y = ConvTranspose<kernel_shape=[2,2]>(x, w) }", 17, "kernel_shape"),
         ("<float[8,4,3,3] w, float[8] b> { y = ConvTranspose(x, w, b) }", 17, "4 channels.*bias"),
         ("<float[7] s, float[8] b> { y = InstanceNormalization(x, s, b) }", 17, "8 channels"),
+        ("<float[4,3] s> { y = PRelu(x, s) }", 17, r"PRelu .*1x8x8x8.*\[4x3"),
+        ("<float[7] s> { y = LayerNormalization(x, s) }", 17, r"LayerNormalization .*\[7"),
+        ("<float[5] s> { y = GroupNormalization<num_groups=2>(x, s, s) }", 18, "2 groups.*5"),
+        ("{ y = Transpose<perm=[0,1,2]>(x) }", 17, "Transpose .*3 axes.*1x8x8x8"),
+        ("{ c = Concat<axis=1>(x, x) y = DepthToSpace<blocksize=3>(c) }", 17, "16 channels.*9"),
+        ("<float[8,8,3,3] w> { y = ConvTranspose<output_shape=[4,4]>(x, w) }", 17, "makes .*1x8"),
+        ("{ y = MaxPool<kernel_shape=[2,2],pads=[5,5,5,5]>(x) }", 17, "MaxPool .*pads.*kernel"),
+        ('<float[8,8,3,3] w> { y = Conv<auto_pad="SAME">(x, w) }', 17, "auto_pad.*'SAME'"),
         ("<float[8] s> { y, m, v = BatchNormalization<training_mode=1>(x, s, s, s, s) }", 17,
          "training mode: export"),
     ],
@@ -63,6 +71,17 @@ def test_is_refused(body: str, opset: int, words: str) -> None:
     with pytest.raises(NetworkError, match=words):
         read_network(model(body, opset))
     assert read_network(model("{ y = Relu(x) }")).nodes  # and this process lives on
+
+
+@pytest.mark.parametrize("op", ["Conv", "MaxPool"])
+@pytest.mark.parametrize(("mode", "side"), [("SAME_UPPER", 8), ("VALID", 6), ("NOTSET", 10)])
+def test_pads_beside_auto_pad_do_not_count(op: str, mode: str, side: int) -> None:
+    """As ONNX Runtime pools, and as TensorRT does; onnx's own inference counts them."""
+    text = f'{op}<kernel_shape=[3,3],auto_pad="{mode}",pads=[2,2,2,2]>'
+    weight, inputs = ("<float[8,8,3,3] w>", "x, w") if op == "Conv" else ("", "x")
+    network = read_network(model(f"{weight} {{ y = {text}({inputs}) }}"))
+    assert network.types["y"].shape == (1, 8, side, side)
+    assert network.nodes[0].attribute("pads") == {8: (1,) * 4, 6: None, 10: (2,) * 4}[side]
 
 
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
