@@ -6,6 +6,7 @@ store's file holds, a prediction by it is a number or a sentence.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gzip
 import hashlib
@@ -32,15 +33,11 @@ from hybridlat.store.integrity import check_pack
 from hybridlat.store.packs import lookup_of
 from hybridlat.store.records import LatencyRow, row_of
 from tests.fakes.fake_backend import FAKE
+from tests.fuzz.mutations import damaged, odd_json, odd_lines
 from tests.networks import ROOT, classifier
 from tests.store.records import filled, measured
 
 sys.path.append(str(ROOT / "tests" / "fakes" / "plugin"))  # the fake engine, as conftest.py has it
-ODD: tuple[Any, ...] = (
-    None, True, -1, 0, 1, 3.5, -0.001, 1e-320, 1e308, -1e308, 10**400, "", "x", "\x1b[2J\n\u202e",
-    "\ud800", "../../x", "y" * 5000, "yesterday", "2026-13-45T99:99", "9999-12-31T23:59:59+00:00",
-    [], [1], {}, {"a": 1}, [[[[[]]]]], "nan", "h100/tensorrt-8.6/fp16", "0" * 32, "network",
-)  # fmt: skip
 SQL = (
     *(f"UPDATE measurement SET latency_us = {value}" for value in (
         -5, 0, "1e308", "9e999", "5e-324", "'x'", "x'00'", "NULL", "1e11",
@@ -55,9 +52,9 @@ SQL = (
     "UPDATE target SET name = printf('%.*c', 100000, 'x')", "UPDATE payload SET body = x'00'",
     "UPDATE signature SET text = char(27)", "UPDATE signature SET hash = x'00'",
     "UPDATE breakdown SET body = 'x'", "UPDATE cache SET text = '[[['",
-    "UPDATE cache SET text = ''",
-    "UPDATE cache SET text = replace(hex(zeroblob(100000)), '0', '[')", "DELETE FROM signature",
-    "UPDATE cache SET size_bytes = -1", "UPDATE cache SET made_at_s = 9e18", "DROP TABLE cache",
+    "UPDATE cache SET text = ''", "DELETE FROM signature", "DROP TABLE cache",
+    "UPDATE cache SET text = replace(hex(zeroblob(100000)), '0', '[')",
+    "UPDATE cache SET size_bytes = -1", "UPDATE cache SET made_at_s = 9e18",
     "UPDATE hybridlat_meta SET value = '99999999999999999999'", "DELETE FROM hybridlat_meta",
     "DELETE FROM target", "DROP TABLE payload", "ALTER TABLE measurement ADD COLUMN x",
     "ALTER TABLE measurement RENAME COLUMN latency_us TO x", "PRAGMA user_version = 7",
@@ -65,7 +62,8 @@ SQL = (
 )  # fmt: skip
 Files = dict[str, Any]
 """Bytes by name; a text is what stands in a file's place."""
-TABLES = ("measurements.jsonl.gz", "breakdowns.jsonl.gz", "signatures.jsonl.gz", "lookup.json.gz")
+INFO, LOOKUP = "pack.json", "lookup.json.gz"
+TABLES = ("measurements.jsonl.gz", "breakdowns.jsonl.gz", "signatures.jsonl.gz", LOOKUP)
 
 
 @functools.cache
@@ -93,22 +91,17 @@ def corpus(numbers: Iterable[int], seed: int = 0) -> Iterator[tuple[str, bytes]]
     files, store = base()
     for number in numbers:
         rng = random.Random(f"{seed}/{number}")
-        turn = number % (len(OF_PACKS) + len(OF_STORES))
-        if turn < len(OF_PACKS):
-            name, data = OF_PACKS[turn].__name__, msgspec.msgpack.encode(OF_PACKS[turn](files, rng))
+        if number % 3:
+            mutate = rng.choice((odd_file, records, texts, texts))
+            yield f"pack-{number}-{mutate.__name__}", msgspec.msgpack.encode(mutate(files, rng))
         else:
-            of_store = OF_STORES[turn - len(OF_PACKS)]
-            name, data = of_store.__name__, of_store(store, rng)
-        yield f"{'pack' if turn < len(OF_PACKS) else 'store'}-{number}-{name}", data
+            change = rng.choice((damaged, rows_by_sql, pages))
+            yield f"store-{number}-{change.__name__}", change(store, rng)
 
 
 def attempt(label: str, data: bytes, folder: Path) -> str:
-    return (
-        _attempt_store(data, folder) if label.startswith("store") else _attempt_pack(data, folder)
-    )
-
-
-def _attempt_pack(data: bytes, folder: Path) -> str:
+    if label.startswith("store"):
+        return _attempt_store(data, folder)
     pack = folder / "pack"
     pack.mkdir()
     for name, content in msgspec.msgpack.decode(data).items():
@@ -119,8 +112,7 @@ def _attempt_pack(data: bytes, folder: Path) -> str:
         else:
             (pack / name).symlink_to(content)
     problems = check_pack(pack)
-    unshown = [str(one) for one in problems if not str(one).isprintable() or len(str(one)) > 900]
-    if unshown:
+    if unshown := [text for text in map(str, problems) if not _is_shown(text)]:
         return f"wrong message: {unshown[0][:300]!r}"
     store = Store("sqlite://")
     try:
@@ -138,7 +130,7 @@ def _attempt_store(data: bytes, folder: Path) -> str:
     (folder / "store.db").write_bytes(data)
     with Store(folder / "store.db") as store:
         problems = store.check()
-        if unshown := [str(one) for one in problems if not str(one).isprintable()]:
+        if unshown := [text for text in map(str, problems) if not _is_shown(text)]:
             return f"wrong message: {unshown[0][:300]!r}"
         try:
             store.stats()
@@ -147,6 +139,10 @@ def _attempt_store(data: bytes, folder: Path) -> str:
             if not problems:
                 return f"wrong: nothing is wrong with it, and {error}"
             raise
+
+
+def _is_shown(text: str) -> bool:
+    return text.isprintable() and len(text) <= 900
 
 
 def _predicts(store: Store) -> str:
@@ -162,141 +158,57 @@ def _predicts(store: Store) -> str:
     return "answered"
 
 
-def repacked(files: Files, **members: Any) -> Files:
-    """The pack with other members, by the names of their tables, and right hashes."""
-    changed = {**files, **{name.replace("_", "."): body for name, body in members.items()}}
-    info = json.loads(files["pack.json"])
-    for name in info["files"]:
-        if isinstance(changed.get(name), bytes):
-            info["files"][name]["sha256"] = hashlib.sha256(changed[name]).hexdigest()
-    return {**changed, "pack.json": json.dumps(info).encode()}
-
-
 def _with_text(files: Files, name: str, text: bytes) -> Files:
-    return repacked(files, **{name.replace(".", "_"): gzip.compress(text, 1)})
+    """The pack with another text in a table, and its hash."""
+    data, info = gzip.compress(text, 1), json.loads(files[INFO])
+    info["files"][name]["sha256"] = hashlib.sha256(data).hexdigest()
+    return {**files, name: data, INFO: json.dumps(info).encode()}
 
 
-def _texts(files: Files, rng: random.Random) -> tuple[str, bytes]:
+def texts(files: Files, rng: random.Random) -> Files:
+    """A table whose text is damaged, has odd values or order, or is very long or deep."""
     name = rng.choice(TABLES)
-    return name, gzip.decompress(files[name])
-
-
-def odd(value: Any, rng: random.Random) -> Any:
-    """The value with an odd one at a random place: changed, missing, surplus or nested."""
-    if isinstance(value, dict) and value and rng.random() < 0.9:
-        key = rng.choice(list(value))
-        deed = rng.random()
-        if deed < 0.1:
-            return {name: one for name, one in value.items() if name != key}
-        if deed < 0.2:
-            return {**value, rng.choice(("", "new", "\x1b")): rng.choice(ODD)}
-        return {**value, key: odd(value[key], rng)}
-    if isinstance(value, list) and value and rng.random() < 0.9:
-        place = rng.randrange(len(value))
-        return [*value[:place], odd(value[place], rng), *value[place + 1 :]]
-    if isinstance(value, int | float) and abs(value) < 1e9 and rng.random() < 0.5:
-        return value * rng.choice((-1, 0, 1000, 1e-3, 1e300, 1.001))
-    return rng.choice(ODD)
-
-
-def raw_bytes(files: Files, rng: random.Random) -> Files:
-    name = rng.choice(list(files))
-    return {**files, name: broken(files[name], rng)}
-
-
-def text_bytes(files: Files, rng: random.Random) -> Files:
-    name, text = _texts(files, rng)
-    return _with_text(files, name, broken(text, rng))
-
-
-def values(files: Files, rng: random.Random) -> Files:
-    name, text = _texts(files, rng)
-    lines = text.splitlines()
-    for _ in range(rng.choice((1, 1, 3))):
-        place = rng.randrange(len(lines))
-        lines[place] = json.dumps(odd(json.loads(lines[place]), rng)).encode()
-    return _with_text(files, name, b"\n".join(lines) + b"\n")
+    text = gzip.decompress(files[name])
+    blank = rng.choice((b" ", b"\n", b"[", b"0", b'"')) * rng.choice((1000, 3 << 20, 20 << 20))
+    makers: tuple[Callable[[bytes, random.Random], bytes], ...] = (damaged, odd_lines, odd_lines)
+    odd = [make(text, rng) for make in makers]
+    return _with_text(files, name, rng.choice((*odd, blank + text, text + blank, text * 30)))
 
 
 def records(files: Files, rng: random.Random) -> Files:
     """Odd records with a look-up file that fits them, where they can be read at all."""
-    changed = values({"measurements.jsonl.gz": files[TABLES[0]], **files}, rng)
+    changed = _with_text(files, TABLES[0], odd_lines(gzip.decompress(files[TABLES[0]]), rng))
     rows: dict[tuple[str, str], list[LatencyRow]] = {}
-    try:
+    with contextlib.suppress(ValueError):
         for line in gzip.decompress(changed[TABLES[0]]).splitlines():
             record = Measurement.from_json(json.loads(line))
             rows.setdefault((record.kind, record.signature), []).append(row_of(record))
-    except ValueError:
-        return changed
-    return _with_text(changed, TABLES[3], json.dumps(lookup_of(rows)).encode())
+        return _with_text(changed, LOOKUP, json.dumps(lookup_of(rows)).encode())
+    return changed
 
 
-def info(files: Files, rng: random.Random) -> Files:
-    return {**files, "pack.json": json.dumps(odd(json.loads(files["pack.json"]), rng)).encode()}
-
-
-def nested(files: Files, rng: random.Random) -> Files:
-    deep = rng.choice((b"[", b'{"a":')) * rng.choice((500, 100_000))
-    name = rng.choice((*TABLES, "pack.json"))
-    if name == "pack.json":
-        return {**files, name: deep}
-    return _with_text(files, name, rng.choice((deep, _texts(files, rng)[1] + deep)))
-
-
-def long_lines(files: Files, rng: random.Random) -> Files:
-    name, text = _texts(files, rng)
-    blank = rng.choice((b" ", b"\n", b"[", b"0", b'"')) * rng.choice((1000, 3 << 20, 20 << 20))
-    return _with_text(files, name, rng.choice((blank + text, text + blank, text * 30)))
-
-
-def members(files: Files, rng: random.Random) -> Files:
-    name = rng.choice((*TABLES, "pack.json"))
-    kind = rng.randrange(4)
-    if kind == 0:
-        return {one: body for one, body in files.items() if one != name}
-    if kind == 1:
-        return repacked({**files, rng.choice(("more.gz", "\x1b[2J", "x" * 200)): b"more"})
+def odd_file(files: Files, rng: random.Random) -> Files:
+    """A file that is damaged, missing, of another name, a link or a pipe; odd facts of a pack."""
+    name = rng.choice((*TABLES, INFO))
+    others = {each: body for each, body in files.items() if each != name}
+    more = {rng.choice(("more.gz", "\x1b[2J", "x" * 200)): b"more"}
     where = ("/dev/zero", "/dev/null", "fifo", ".", "nowhere", "/proc/self/mem", name)
-    return {**files, name: rng.choice(where)}
-
-
-def lines(files: Files, rng: random.Random) -> Files:
-    name, text = _texts(files, rng)
-    rows = text.splitlines(keepends=True)
-    rng.shuffle(rows)
-    return _with_text(
-        files, name, b"".join(rows[: rng.randrange(len(rows) + 1)] * rng.choice((1, 2)))
-    )
-
-
-def broken(data: bytes, rng: random.Random) -> bytes:
-    """Cut, flipped, spliced, or with NULs and bytes that are no text."""
-    place, end = sorted(rng.randrange(len(data) + 1) for _ in range(2))
-    piece = rng.choice((b"", b"\0" * 7, b"\xff\xfe", rng.randbytes(5), b"1" * 400, b"1e999"))
-    return rng.choice((data[:place], data[:place] + piece + data[end:], data + piece,
-                       data[:place] + piece + data[place + len(piece) :]))  # fmt: skip
+    facts = {INFO: odd_json(files[INFO], rng)}
+    odd = (others, files | more, files | facts, files | {name: damaged(files[name], rng)})
+    return rng.choice((*odd, files | {name: rng.choice(where)}))
 
 
 def rows_by_sql(store: bytes, rng: random.Random) -> bytes:
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.deserialize(store[:18] + b"\1\1" + store[20:])
         for statement in rng.sample(SQL, rng.choice((1, 1, 2))):
-            try:
+            with contextlib.suppress(sqlite3.Error):  # the other has dropped what it is about
                 connection.execute(statement)
-            except sqlite3.Error:  # the other one has dropped what it is about
-                continue
         connection.commit()
         return connection.serialize()
 
 
 def pages(store: bytes, rng: random.Random) -> bytes:
-    page = 4096 * rng.randrange(len(store) // 4096)
-    other = 4096 * rng.randrange(len(store) // 4096)
+    page, other = (4096 * rng.randrange(len(store) // 4096) for _ in range(2))
     piece = rng.choice((bytes(4096), store[other : other + 4096], rng.randbytes(4096)))
     return store[:page] + piece + store[page + 4096 :]
-
-
-OF_PACKS: tuple[Callable[[Files, random.Random], Files], ...] = (
-    raw_bytes, text_bytes, values, records, records, info, nested, long_lines, members, lines,
-)  # fmt: skip
-OF_STORES: tuple[Callable[[bytes, random.Random], bytes], ...] = (broken, rows_by_sql, pages)

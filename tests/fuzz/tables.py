@@ -10,7 +10,7 @@ import io
 import json
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 from hybridlat.errors import StoreError
 from hybridlat.store.importers.sheets import ColumnMap, read_column_map
 from hybridlat.store.importers.table import read_networks
-from tests.fuzz.networks import BYTES
+from tests.fuzz.mutations import damaged
 
 US = {"us": 1.0, "µs": 1.0, "ms": 1e3, "msec": 1e3, "s": 1e6, "sec": 1e6, "ns": 1e-3}
 NOT_NUMBERS = ("", "-1.5", "0", "nan", "NaN", "inf", "-inf", "1e308", "1e400", "9" * 400,
@@ -92,25 +92,19 @@ def _text(rng: random.Random, wild: bool) -> tuple[dict[str, Any], list[str], li
     header = [name, "target", "batch", "size", title.format(unit)]
     rows, true = [], {}
     for i in range(rng.randint(1, 6)):
-        value, batch, size = (
-            rng.choice(NUMBERS),
-            rng.choice((1, 2, 8, 1024)),
-            (rng.choice((32, 224)),) * 2,
-        )
+        value, batch, side = rng.choice(NUMBERS), rng.choice((1, 2, 8, 1024)), rng.choice((32, 224))
         cell, is_true = written(value, rng, style), True
         if wild and rng.random() < 0.4:
             cell, is_true = rng.choice(NOT_NUMBERS), False
         if rng.random() < 0.1:
             other = rng.choice(list(US))
             cell, is_true = f"{cell} {other}", is_true and US[other] == US[unit]
-        form = rng.choice(
-            ("{h}x{w}", "3x{h}x{w}", "{h}x{w}x3", "{b}x{h}x{w}x3", "[{b}, 3, {h}, {w}]")
-        )
-        shape = form.format(b=batch, h=size[0], w=size[1])
+        forms = ("{s}x{s}", "3x{s}x{s}", "{s}x{s}x3", "{b}x{s}x{s}x3", "[{b}, 3, {s}, {s}]")
+        shape = rng.choice(forms).format(b=batch, s=side)
         batches = written(batch, rng, "plain" if style == "science" else style)
         rows.append([f"n{i}", "t4/tensorrt-8.6/fp16", batches, shape, cell])
         if is_true:
-            true[f"n{i}"] = [value * US[unit], batch, list(size)]
+            true[f"n{i}"] = [value * US[unit], batch, [side] * 2]
     return {"ending": ".csv", "rows": true}, header, rows, separator
 
 
@@ -141,59 +135,42 @@ def misshaped(rng: random.Random) -> tuple[dict[str, Any], bytes]:
     """Rows and columns that are missing, double, or too many; decimal commas without quotes."""
     truth, header, rows, separator = _text(rng, wild=False)
     for _ in range(rng.choice((1, 2))):
-        CHANGES[rng.randrange(len(CHANGES))](header, rows, rng)
+        _misshape(header, rows, rng)
     if rng.random() < 0.3:  # without quotes
         lines = [separator.join(row) for row in (header, *rows)]
         return truth, "\n".join(lines).encode()
     return truth, _joined(header, rows, separator, rng).encode()
 
 
-def _another_latency(header: list[str], rows: list[list[str]], rng: random.Random) -> None:
-    for row in (header, *rows):
-        row.extend(row[4:5] or ["1"])
-    if rng.random() < 0.5:
-        rng.choice(rows)[-1] = "77.5"
-    header[-1] = rng.choice((header[4], header[4].lower(), f" {header[4]} "))
-
-
-def _second_header(header: list[str], rows: list[list[str]], rng: random.Random) -> None:
-    rows.insert(rng.randrange(len(rows)), rng.choice((list(header), list(reversed(header)))))
-
-
-def _trailing(header: list[str], rows: list[list[str]], rng: random.Random) -> None:
-    for row in rng.choice((rows, [header, *rows], [header])):
-        row.extend([""] * rng.randint(1, 3))
-
-
-def _decimal_commas(header: list[str], rows: list[list[str]], rng: random.Random) -> None:
-    for row in rows:
-        row[4:5] = row[4].split(".", 1) if len(row) > 4 else []
-
-
-def _shorter(header: list[str], rows: list[list[str]], rng: random.Random) -> None:
-    row = rng.choice(rows)
-    del row[len(header) - 1 :]
-
-
-def _blank(header: list[str], rows: list[list[str]], rng: random.Random) -> None:
-    rows.insert(rng.randrange(len(rows) + 1), [""] * rng.choice((1, len(header))))
-
-
-def _other_batches(header: list[str], rows: list[list[str]], rng: random.Random) -> None:
-    header.append("batch_size")
-    for row in rows:
-        row.append(row[2] if len(row) > 2 and rng.random() < 0.5 else "")
-
-
-CHANGES: tuple[Callable[[list[str], list[list[str]], random.Random], None], ...] = (
-    _another_latency, _second_header, _trailing, _decimal_commas, _shorter, _blank, _other_batches,
-)  # fmt: skip
+def _misshape(header: list[str], rows: list[list[str]], rng: random.Random) -> None:
+    row, place = rng.choice(rows), rng.randrange(len(rows))
+    match rng.randrange(7):
+        case 0:  # another latency
+            for each in (header, *rows):
+                each.extend(each[4:5] or ["1"])
+            header[-1] = rng.choice((header[4], header[4].lower(), f" {header[4]} "))
+        case 1:  # a second header
+            rows.insert(place, rng.choice((list(header), list(reversed(header)))))
+        case 2:  # cells too many
+            for each in rng.choice((rows, [header, *rows], [header])):
+                each.extend([""] * rng.randint(1, 3))
+        case 3:  # decimal commas
+            for each in rows:
+                each[4:5] = each[4].split(".", 1) if len(each) > 4 else []
+        case 4:  # cells too few
+            del row[len(header) - 1 :]
+        case 5:  # an empty row
+            rows.insert(place, [""] * rng.choice((1, len(header))))
+        case _:  # other batches
+            header.append("batch_size")
+            for each in rows:
+                each.append(each[2] if len(each) > 2 and rng.random() < 0.5 else "")
 
 
 def broken_bytes(rng: random.Random) -> tuple[dict[str, Any], bytes]:
     """Bytes of a CSV or Parquet file that were cut, flipped or lost: nothing is known of them."""
     truth, data = rng.choice((styled, typed))(rng)
-    changed = rng.choice(BYTES)(data, rng)
+    changed = damaged(data, rng)
     return {**truth, "rows": None}, changed
 
 
@@ -204,26 +181,24 @@ def typed(rng: random.Random) -> tuple[dict[str, Any], bytes]:
 
     count, unit = rng.randint(1, 5), rng.choice(list(US))
     values = [rng.choice(NUMBERS) for _ in range(count)]
-    makers: tuple[Callable[[], Any], ...] = (
-        lambda: pa.array(values), lambda: pa.array(values, pa.float32()),
-        lambda: pa.array([Decimal(repr(v)) for v in values]), lambda: pa.array(map(repr, values)),
-        lambda: pa.array(map(repr, values)).dictionary_encode(),
-        lambda: pa.array([v if rng.random() < 0.5 else None for v in values]),
-        lambda: pa.array([rng.choice((math.nan, math.inf, -1.0, 0.0, v)) for v in values]),
-        lambda: pa.array([[v] for v in values]), lambda: pa.array([{"ms": v} for v in values]),
-        lambda: pa.array([True] * count), lambda: pa.array([1] * count, pa.timestamp("ns")),
-        lambda: pa.array([1] * count, pa.duration("us")), lambda: pa.nulls(count),
-        lambda: pa.array([rng.choice(NOT_NUMBERS) for _ in values]),
-    )  # fmt: skip
+    texts = pa.array(list(map(repr, values)))
+    latencies = [
+        *(pa.array(values, kind) for kind in (None, pa.float32())),
+        *(pa.array([1] * count, kind) for kind in (pa.timestamp("ns"), pa.duration("us"))),
+        *(texts, texts.dictionary_encode(), pa.nulls(count), pa.array([True] * count)),
+        pa.array([Decimal(repr(v)) for v in values]),
+        pa.array([rng.choice((math.nan, math.inf, -1.0, 0.0, v, None)) for v in values]),
+        pa.array([[v] for v in values]),
+        pa.array([{"ms": v} for v in values]),
+        pa.array([rng.choice(NOT_NUMBERS) for _ in values]),
+    ]
     names = pa.array([f"n{i}" for i in range(count)])
     columns = {
         "network": rng.choice((names, names.cast(pa.binary()), names.dictionary_encode())),
         "target": pa.array(["t4/tensorrt-8.6/fp16"] * count),
-        "batch": rng.choice(
-            (pa.array([2] * count), pa.array([2.0] * count), pa.array(["2"] * count))
-        ),
+        "batch": pa.array([rng.choice((2, 2.0, "2"))] * count),
         "size": rng.choice((pa.array([[3, 8, 16]] * count), pa.array(["8x16x3"] * count))),
-        f"latency_{unit}": rng.choice(makers)(),
+        f"latency_{unit}": rng.choice(latencies),
     }
     true = {f"n{i}": [value * US[unit], 2, [8, 16]] for i, value in enumerate(values)}
     if rng.random() < 0.2:
@@ -259,14 +234,11 @@ def mapped(rng: random.Random) -> tuple[dict[str, Any], bytes]:
         words = mapping.split(b" ")
         at = rng.randrange(len(words))
         words[at : at + rng.choice((0, 1))] = [rng.choice(PARTS)]
-        mapping = rng.choice((b" ".join(words), rng.choice(BYTES)(mapping + b" ", rng)))
+        mapping = rng.choice((b" ".join(words), damaged(mapping + b" ", rng)))
     is_sound = mapping == MAPPING
     truth = {"n0": [1500.0, 2, [8, 16]]} if is_sound else None
-    return {
-        "ending": ".csv",
-        "rows": truth,
-        "mapping": mapping.hex(),
-    }, b"network,t,note\nn0,1.5,x\n"
+    about = {"ending": ".csv", "rows": truth, "mapping": mapping.hex()}
+    return about, b"network,t,note\nn0,1.5,x\n"
 
 
 KINDS = (styled, misshaped, typed, broken_bytes, mapped)
