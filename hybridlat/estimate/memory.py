@@ -19,7 +19,7 @@ from hybridlat.graph.network import Lowered, Network, TensorType
 from hybridlat.graph.operators import KINDS, VIEWS, kind_of, named
 from hybridlat.model.family.shipped import FAMILY_OF
 from hybridlat.schema.device import Device
-from hybridlat.schema.memory import Memory
+from hybridlat.schema.structure import Memory
 from hybridlat.schema.target import Target
 
 # Pointwise operators that ONNX Runtime never writes over an operand.

@@ -38,10 +38,7 @@ def refusal(words: str) -> NetworkError:
 
 
 def check_network(network: Network, batch: int | None = None) -> None:
-    """NetworkError for sizes that are zero, negative or absurd, or do not fit together.
-
-    ``batch`` is the user's: where it makes a tensor too large, the message says how much fits.
-    """
+    """NetworkError for sizes that are zero, negative or absurd, or do not fit together."""
     for name, type_ in network.types.items():
         if any(size <= 0 for size in type_.shape):
             raise NetworkError(f"the tensor {name!r} has a size of zero or less: {type_}")

@@ -20,7 +20,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from hybridlat.graph.operators import KINDS, is_number, is_quantised, kind_of
-from hybridlat.onnx_io.facts import FilePrecision, bias_origin
+from hybridlat.onnx_io.file import FilePrecision, bias_origin
 from hybridlat.onnx_io.infer import inferred
 from hybridlat.onnx_io.nodes import FileNode
 from hybridlat.onnx_io.torch_export import SCOPES, scopes_of
@@ -56,11 +56,7 @@ def structure_digest(
     nodes: Sequence[FileNode],
     folded: Container[int],
 ) -> bytes:
-    """Digest of everything but names: operators, links, attributes, types, structural values.
-
-    Sizes may hang on all values that the operators at ``folded`` read, which make constants. Names
-    count where they decide: what a bias's says of its module, and those that warnings repeat.
-    """
+    """Digest of everything but names: operators, links, attributes, types, structural values."""
     number: defaultdict[str, int] = defaultdict(itertools.count().__next__)
     blobs = [repr([(o.domain, o.version) for o in frame.opset_import]).encode()]
     for info in frame.graph.input:

@@ -1,9 +1,4 @@
-"""What an operator makes of what it reads: types by onnx's inference, constants, or unknown.
-
-Each operator is looked at by itself, with the types and values of its inputs. What a size hangs on
-has been evaluated by then, so that one way through the graph is enough. (onnx's own propagation of
-sizes, its option data_prop, covers a few operators of such arithmetic only.)
-"""
+"""What an operator makes of what it reads: types by onnx's inference, constants, or unknown."""
 
 from __future__ import annotations
 
@@ -49,11 +44,7 @@ Opsets = tuple[tuple[str, int], ...]
 def results_of(
     node: FileNode, inputs: Sequence[Known], opsets: Opsets, stated: Sequence[TensorType | None]
 ) -> tuple[tuple[Known, ...], str]:
-    """What is known of each output of an operator, and what onnx objects to in it.
-
-    ``inputs`` are parallel to its inputs, None for those left out; ``stated`` are the types of
-    outputs that count where onnx knows none.
-    """
+    """What is known of each output of an operator, and what onnx objects to in it."""
     schema = schema_of(node.op, node.domain, dict(opsets).get(node.domain, 1))
     has_branches = node.has_graph or (node.op in CONTROL_FLOW and not node.domain)
     if has_branches or schema is None:
@@ -77,10 +68,7 @@ def results_of(
 
 
 def inferred(model: ModelProto, node: NodeProto | None = None) -> tuple[ModelProto, str]:
-    """The model with the types that onnx infers, and what it objects to in its only operator.
-
-    NetworkError for an operator that does not fit its schema, and where onnx comes to no end.
-    """
+    """The model with the types that onnx infers, and what it objects to in its only operator."""
     opsets = {opset.domain: opset.version for opset in model.opset_import}
     data = b"" if node is None else node.SerializeToString()
     texts = [part.decode("latin-1") for part in (model.SerializeToString(), data)]
@@ -132,10 +120,7 @@ def _check_operator(node: NodeProto, inputs: Sequence[Known], schema: onnx.defs.
 def fold_node(
     node: NodeProto, inputs: Sequence[Known], types: Sequence[TensorType | None], opsets: Opsets
 ) -> tuple[Value | None, ...] | None:
-    """The results of a constant operator (values, or weights of known type), else None.
-
-    ``inputs`` and ``types`` run parallel to its inputs and outputs; those without a name are None.
-    """
+    """The results of a constant operator (values, or weights of known type), else None."""
     if node.domain or node.op_type == "DequantizeLinear":
         return None  # engines keep weights in whole numbers, and fuse what makes floats of them
     if node.op_type == "Constant":

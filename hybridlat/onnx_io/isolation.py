@@ -107,11 +107,7 @@ def _onnxruntime(_: str) -> Callable[..., Any]:
     def session(
         model: str, path: str, optimised: str, weights: str, threads: int, feeds: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Types of inputs and outputs, and of results for ``feeds`` of zeros and of others.
-
-        The optimised graph goes to the path ``optimised``, its weights to a file ``weights``
-        beside it; without a path nothing is optimised.
-        """
+        """Types of inputs and outputs, and of results for ``feeds`` of zeros and of others."""
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1

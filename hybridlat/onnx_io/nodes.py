@@ -1,8 +1,4 @@
-"""The operators and constants of a file, each read once: networks of one search space share most.
-
-Reading an operator through its protobuf costs some twenty microseconds, finding it again by its
-bytes one.
-"""
+"""The operators and constants of a file, each read once: networks share most of them."""
 
 from __future__ import annotations
 

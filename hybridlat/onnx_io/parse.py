@@ -16,7 +16,7 @@ from hybridlat.errors import NetworkError
 from hybridlat.graph.network import topological_order
 from hybridlat.graph.operators import LEARNED
 from hybridlat.onnx_io.describe import module_paths, precision_of, structure_digest
-from hybridlat.onnx_io.facts import FilePrecision
+from hybridlat.onnx_io.file import FilePrecision
 from hybridlat.onnx_io.infer import last_line
 from hybridlat.onnx_io.nodes import (
     BRANCHES,
@@ -40,11 +40,7 @@ _MULTIPLY_ACTIVATIONS = ("MatMul", "Einsum")
 
 @dataclass(frozen=True)
 class Parsed:
-    """A model without weights: ``frame`` is all but its operators and constants.
-
-    Names in it are text, element types are ONNX's, and at least one operator gives an output. It
-    has the facts of ``FileFacts`` under the same names.
-    """
+    """A model without weights: ``frame`` is all but its operators and constants."""
 
     frame: ModelProto
     tensors: Mapping[str, Value]

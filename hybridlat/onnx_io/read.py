@@ -64,11 +64,7 @@ def naming(label: str) -> Iterator[None]:
 
 
 def engine_network(network: Network, folder: Path, threads: int) -> Network:
-    """What ONNX Runtime makes of a network, with the types that the engine infers.
-
-    The engine maps large weights from a hole in a file, and writes those that it makes of them to
-    nowhere. NetworkError where it refuses the network.
-    """
+    """What ONNX Runtime makes of a network, with the types that the engine infers."""
     source, path, weights = (folder / name for name in ("file", "optimised", "weights.bin"))
     source.write_bytes(with_hole(network, folder / "zeros.bin"))
     weights.symlink_to(os.devnull)
@@ -100,11 +96,7 @@ def engine_network(network: Network, folder: Path, threads: int) -> Network:
 
 
 def network_of(parsed: Parsed, name: str, batch: int | None, shapes: Shapes) -> Network:
-    """The network with every size bound; NetworkError says what is wrong or missing.
-
-    Where a file was made for one batch and another is wanted, its constants are made for that one;
-    ``Network.rebound`` names the operators.
-    """
+    """The network with every size bound; NetworkError says what is wrong or missing."""
     frame = _bound(parsed, batch, shapes)
     rebinding = _rebinding(parsed, frame)
     try:

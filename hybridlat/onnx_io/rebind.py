@@ -42,10 +42,7 @@ def batch_change(
 
 @dataclass(slots=True)
 class Rebinding:
-    """What changes from the batch ``old`` to the batch ``new``; ``before`` is known at the old one.
-
-    ``changed`` are the operators whose constants were made anew.
-    """
+    """What changes from the batch ``old`` to ``new``; ``before`` is known at the old one."""
 
     before: Mapping[str, Known]
     old: int
@@ -130,10 +127,7 @@ class Rebinding:
         return Value.of_array(new) if (array == old).all() else None
 
     def check(self, network: Network) -> None:
-        """Misfit for an operator that reads what grows with the batch, and whose result does not.
-
-        A size that was the batch and was taken for another may let the items disappear.
-        """
+        """Misfit for an operator whose result does not grow with the batch as what it reads."""
         changed = {name for name, type_ in network.types.items() if type_ != self.before.get(name)}
         for node in network.nodes:
             if node.op in _OF_REGIONS:
@@ -151,10 +145,7 @@ def changed_axis(before: Sizes, after: Sizes) -> int | None:
 
 
 def reshaped_axis(source: Sizes, axis: int, result: Sizes, batch: int) -> int | None:
-    """Where the batch, the outer factor of ``axis``, lies after a reshape; None if undecided.
-
-    Elements keep their row-major order, so what lies outside the batch stays outside it.
-    """
+    """Where the batch, the outer factor of ``axis``, lies after a reshape; None if undecided."""
     if min((*source, *result), default=0) <= 0:
         return None
     outside = math.prod(source[:axis])

@@ -170,11 +170,7 @@ def bare(frame: ModelProto, nodes: Sequence[FileNode], known: Mapping[str, Known
 def runtime_types(
     model: bytes | str, optimised: str = "", weights: str = "", threads: int = 1
 ) -> dict[str, TensorType]:
-    """ONNX Runtime's types of the inputs and outputs of a model or of a file, those that it says.
-
-    Nothing runs; the graph that it optimises is written to the path ``optimised`` if there is one,
-    its weights to a file ``weights`` beside it. NetworkError where it refuses the model.
-    """
+    """ONNX Runtime's types of the inputs and outputs of a model or file, as far as it says."""
     text, path = ("", model) if isinstance(model, str) else (model.decode("latin-1"), "")
     answer = ask("onnxruntime", text, path, optimised, weights, threads, {})
     if answer is None:

@@ -1,8 +1,4 @@
-"""A ``torch.nn.Module`` as an ONNX model without weights, exported in memory.
-
-PyTorch is imported when a module is exported and never before: the names of its classes show that
-an object is a module.
-"""
+"""A ``torch.nn.Module`` as an ONNX model without weights, exported in memory."""
 
 from __future__ import annotations
 
@@ -68,18 +64,12 @@ def export(module: torch.nn.Module, example: Example, batch: int | None = None) 
 
 
 def scopes_of(text: str) -> list[str]:
-    """The modules around an operator and the operator, as PyTorch writes them: ``['', 'fc']``.
-
-    Empty for what is written otherwise. The text comes from a file, so nothing evaluates it.
-    """
+    """The modules around an operator and the operator, as PyTorch writes them: ``['', 'fc']``."""
     return _NAME.findall(text) if isinstance(text, str) and _LIST.fullmatch(text) else []
 
 
 def source_line(stack: str, library: str) -> str:
-    """The innermost line of a stack trace outside the folder ``library``: ``resnet.py:147``.
-
-    Empty where there is none.
-    """
+    """The innermost line of a stack trace outside the folder ``library``: ``resnet.py:147``."""
     frames = [(file, line) for file, line in _FRAME.findall(stack) if not file.startswith(library)]
     return f"{Path(frames[-1][0]).name}:{frames[-1][1]}" if frames else ""
 
@@ -219,10 +209,7 @@ class _OtherThreads(io.TextIOBase):
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Without what exporters warn and print: tracing hints, deprecations, progress.
-
-    Standard output is one for all threads, so only this thread's words are dropped.
-    """
+    """Without what exporters warn and print: tracing hints, deprecations, progress."""
     output = contextlib.redirect_stdout(_OtherThreads(sys.stdout))
     with _ONE_AT_A_TIME, warnings.catch_warnings(), output, contextlib.ExitStack() as levels:
         warnings.simplefilter("ignore")

@@ -137,10 +137,7 @@ def defaults_of(op: str, domain: str, opset: int) -> Mapping[str, AttributeValue
 def attributes_of(
     node: NodeProto, domain: str, opset: int
 ) -> tuple[tuple[str, AttributeValue], ...]:
-    """Attributes sorted by name, without those that only spell out a default.
-
-    Exporters differ in what they spell out; a cell must not differ by it.
-    """
+    """Attributes sorted by name, without those that only spell out a default."""
     defaults = defaults_of(node.op_type, domain, opset)
     attributes: dict[str, AttributeValue] = {}
     for attribute in node.attribute:

@@ -22,7 +22,7 @@ from onnx.external_data_helper import set_external_data
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Constant, Network, Node, TensorType
 from hybridlat.graph.operators import SET, SMALL_ELEMENTS, WHOLE, is_quantised
-from hybridlat.onnx_io.facts import MAX_INLINE_BYTES
+from hybridlat.onnx_io.file import MAX_INLINE_BYTES
 from hybridlat.onnx_io.shapes import info_of
 from hybridlat.onnx_io.values import attribute_proto, data_type, since_version
 
@@ -189,10 +189,7 @@ def _tensor(name: str, constant: Constant, seed: int, positive: bool) -> TensorP
 
 @functools.cache
 def _pool() -> NDArray[np.float32]:
-    """Standard normal numbers kept off zero, shared by all weights: drawing them anew is slow.
-
-    They are there twice, so that as many can be read from anywhere.
-    """
+    """Standard normal numbers kept off zero, shared by all weights: drawing them anew is slow."""
     drawn = np.random.default_rng(20240229).standard_normal(_POOL_ELEMENTS, dtype=np.float32)
     return np.tile(np.where(np.abs(drawn) < 1e-3, np.float32(1e-3), drawn), 2)
 

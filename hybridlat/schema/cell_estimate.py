@@ -45,12 +45,7 @@ class CellEstimate:
 
 @dataclass(frozen=True, slots=True)
 class CellPrediction:
-    """What the model says of one cell it has not seen measured.
-
-    ``interval_us`` is at the model's stated confidence. ``trusted`` is False outside what the model
-    was trained on, and ``reason`` then says why (``outside the training range: K=4608`` …);
-    ``latency_us`` None means the model cannot say anything (an operator it has never seen).
-    """
+    """What the model says of one cell it has not seen measured."""
 
     latency_us: float | None
     interval_us: tuple[float, float] | None
@@ -61,10 +56,7 @@ class CellPrediction:
 def half_width_share(
     latency_us: float | None, interval_us: tuple[float, float] | None
 ) -> float | None:
-    """The farther end of the interval from the latency, over the latency (0..).
-
-    It is what a tolerance is held against. None where either is missing.
-    """
+    """The farther end of the interval from the latency, over the latency (0..)."""
     if not latency_us or interval_us is None or math.isinf(interval_us[1]):
         return None
     low_us, high_us = interval_us

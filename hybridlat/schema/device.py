@@ -79,11 +79,7 @@ class Device:
 
     @classmethod
     def from_mapping(cls, stated: Mapping[str, Any]) -> Device:
-        """The device that ``dataclasses.asdict`` made a mapping of, in this version or another.
-
-        Fields that this version does not know are left out, those it lacks take their defaults;
-        ValueError where what every version has is missing, is of another type or out of ``BOUNDS``.
-        """
+        """The device that ``dataclasses.asdict`` made a mapping of, in this version or another."""
         device = msgspec.convert(stated, cls)
         problems = (implausible(name, getattr(device, name), *BOUNDS[name]) for name in BOUNDS)
         lacks = "" if "fp32" in device.peak_flops else "peak_flops lacks fp32"
@@ -118,10 +114,7 @@ class Device:
         )  # fmt: skip
 
     def peak(self, precision: str) -> float:
-        """FLOP per second at a precision; FP32's where the sheet has none of its own.
-
-        Automatic mixed precision (``amp``) computes its products in FP16.
-        """
+        """FLOP per second at a precision; FP32's where the sheet has none of its own."""
         return self.peak_flops[self._unit(precision)]
 
     def sustained_share(self, precision: str) -> float:

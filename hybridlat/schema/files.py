@@ -26,10 +26,7 @@ MOST_BYTES = 256 << 20
 
 
 def open_regular(path: StrPath) -> BufferedReader:
-    """A regular file, opened to be read; OSError for a folder, a device or a pipe.
-
-    Devices and pipes have no end, and may never answer.
-    """
+    """A regular file, opened to be read; OSError for a folder, a device or a pipe."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -65,10 +62,7 @@ def warn_once(sentence: str) -> None:
 
 
 def write_text(path: StrPath, text: str) -> None:
-    """Write a text in UTF-8 beside ``path``, then put it there; OSError names ``path``.
-
-    A full disk thus leaves what was there. Bytes of a file's name that are no text are written out.
-    """
+    """Write a text in UTF-8 beside ``path``, then put it there; OSError names ``path``."""
     data = text.encode("utf-8", "backslashreplace")
     place = Path(path).resolve()  # what a link points to is replaced, not the link
     partial = place.with_name(f".{place.name[:60]}.partial")

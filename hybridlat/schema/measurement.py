@@ -55,10 +55,7 @@ class _Record(Struct, frozen=True):
 
     @classmethod
     def from_json(cls, body: object) -> Self:
-        """The record that ``to_json`` wrote; ValueError names the field that is not as written.
-
-        Strict: a field too many, a missing one or one of another type is damage, not a variant.
-        """
+        """The record that ``to_json`` wrote; ValueError names the field that is not as written."""
         record = wire.record(body, cls, cls.__name__.lower(), cls.FORMAT, cls.PARTS)
         for problem in record.problems():
             raise ValueError(problem)

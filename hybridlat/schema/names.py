@@ -62,10 +62,7 @@ def _as_read(raw: str, board: str = "") -> str:
 
 
 def cpu_name(raw: str) -> str:
-    """A CPU as targets write it: ``Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz`` xeon-8481c.
-
-    Empty where the text holds nothing but makers' words.
-    """
+    """A CPU as targets write it: ``Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz`` xeon-8481c."""
     text = re.sub(r"\((r|tm|c)\)|@.*|\b[0-9]+-core\b|\b[0-9]+th(?= gen\b)", " ", raw.lower())
     noise = _table("words")["cpu_noise"]
     return "-".join(w for w in re.findall(r"[a-z0-9]+", text) if w not in noise)
@@ -131,10 +128,7 @@ _MOST_AHEAD = 20
 
 
 def refuse_version(engine: str, version: str) -> None:
-    """TargetError for a version that a known engine never had.
-
-    The next major version may have come out, and twenty minor ones beyond the newest known.
-    """
+    """TargetError for a version that a known engine never had."""
     last = {int(key): minor for key, minor in _table("versions").get(engine, {}).items()}
     if not last or not version_key(version):
         return
@@ -161,10 +155,7 @@ def precision_name(raw: str) -> str:
 
 
 def target_named(text: str) -> Target:
-    """A target with its parts in any wording: ``Tesla T4/TensorRT 7.2/FP16``.
-
-    Raises TargetError for a text that has no three parts, or a part that names nothing.
-    """
+    """A target with its parts in any wording: ``Tesla T4/TensorRT 7.2/FP16``."""
     parts = [part.strip() for part in text.split("/")]
     if len(parts) not in (3, 4):
         return Target.parse(text)  # says how a target is written

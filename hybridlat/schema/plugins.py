@@ -23,11 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plugins:
-    """Named objects, each ``module:attribute`` (or a whole ``module``), loaded when they are used.
-
-    ``group`` is the entry point group in which other packages offer more of them; a name of the
-    package's own is never replaced by theirs.
-    """
+    """Named objects, each ``module:attribute`` or a ``module``, loaded when they are used."""
 
     group: str
     own: Mapping[str, str] = field(default_factory=dict)
@@ -57,10 +53,7 @@ class Plugins:
 
 
 def lazy(package: str) -> tuple[Callable[[str], object], Mapping[str, str]]:
-    """A package's ``__getattr__``, and the module of each name that it loads.
-
-    Names and modules are those of the package's ``__init__.pyi``.
-    """
+    """A package's ``__getattr__``, and the module of each name that it loads."""
     stub = Path(str(sys.modules[package].__file__)).with_suffix(".pyi").read_text("utf-8")
     homes = {n: module for module, n in re.findall(r"^from (\S+) import (\w+) as", stub, re.M)}
 

@@ -73,11 +73,7 @@ _UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def visible(text: str, *, breaks: bool = False) -> str:
-    """The text in one line, with U+FFFD for each character that is not shown but obeyed.
-
-    Names in files of others may hold escape sequences, line breaks and marks of direction. With
-    ``breaks`` the text's own line breaks stay.
-    """
+    """The text in one line, with U+FFFD for each character that is not shown but obeyed."""
     if text.isprintable():
         return text
     kept = "\n" if breaks else ""

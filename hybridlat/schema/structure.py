@@ -1,4 +1,4 @@
-"""What a network consists of: its cells, the kernels of each, and where they stand."""
+"""What a network consists of, cells and kernels, and what it takes of a device's memory."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Literal
 from hybridlat.schema.device import Device
 
 Limit = Literal["compute", "memory", "launch"]
+MemoryVerdict = Literal["fits", "tight", "too large"]
 # A roof below a tenth of the latency explains nothing; one far above it does not bind, since the
 # data come from a cache, or the sheet's figure is too low.
 _LEAST_SHARE, _MOST_SHARE = 0.1, 1.15
@@ -142,3 +143,27 @@ class Structure:
     def paths(self, cell: int) -> tuple[str, ...]:
         """The module path of every use of a cell, in order."""
         return tuple(place.path for place in self.places if place.cell == cell)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a network takes of a device's memory: weights, and the activations that live at once.
+
+    ``total_bytes`` has what the engine adds, at least and at most; None where that is unknown, as
+    ``device_bytes`` may be. ``system_bytes`` of those the system and other programs usually take.
+    """
+
+    weights_bytes: int
+    activations_bytes: int
+    total_bytes: tuple[int, int] | None = None
+    device_bytes: int | None = None
+    system_bytes: int = 0
+
+    @property
+    def verdict(self) -> MemoryVerdict | None:
+        """``fits`` beside the system at most, ``too large`` alone at least; else ``tight``."""
+        if self.total_bytes is None or self.device_bytes is None:
+            return None
+        if self.total_bytes[1] + self.system_bytes <= self.device_bytes:
+            return "fits"
+        return "too large" if self.total_bytes[0] > self.device_bytes else "tight"

@@ -46,11 +46,7 @@ def canonical(body: Mapping[str, object]) -> str:
 def record(
     body: object, form: type[R], what: str, newest: int, parts: Mapping[str, type[Struct]] = {}
 ) -> R:
-    """``body``, JSON as Python has it, as a record of a format up to ``newest``.
-
-    ``parts`` are the forms of the items in its lists, by field. ValueError says in a phrase what is
-    wrong: a field too many, a missing one or one of another type.
-    """
+    """``body``, JSON as Python has it, as a record of a format up to ``newest``."""
     if not isinstance(body, dict):
         raise ValueError(f"a {what} is a JSON object, not {type(body).__name__}")
     version: Any = body.get("format")

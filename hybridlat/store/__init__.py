@@ -1,7 +1,4 @@
-"""The store of measurements: append-only records, in a database or in shipped packs.
-
-``Store`` is the database, ``LatencyStats`` what it answers.
-"""
+"""The store of measurements: append-only records, in a database or in shipped packs."""
 
 from hybridlat.store.place import default_url as default_url
 from hybridlat.store.records import LatencyStats as LatencyStats

@@ -49,10 +49,7 @@ class Cache:
     _database: Database
 
     def cache_read(self, key: str, read: Callable[[str], T | None]) -> T | None:
-        """What ``read`` makes of the document under ``key``; None where there is none.
-
-        One of which it makes None is damaged, and is removed so that it can be made again.
-        """
+        """What ``read`` makes of the document under ``key``; None where there is none."""
         for (text,) in self._database.read(tuple[str], _GET, {"key": _digest(key)}):
             document = read(text)
             if document is not None:

@@ -11,7 +11,9 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -19,9 +21,9 @@ import msgspec
 
 from hybridlat.errors import StoreError
 from hybridlat.schema import wire
+from hybridlat.schema.measurement import Kind
 from hybridlat.store.connection import IMMUTABLE, Connection, PostgresConnection, Values
 from hybridlat.store.place import StorePlace
-from hybridlat.store.rows import batches
 
 T = TypeVar("T")
 R = TypeVar("R", bound=tuple[object, ...])
@@ -57,6 +59,8 @@ CREATE TABLE cache (
 CREATE INDEX cache_age ON cache (made_at_s, size_bytes);
 INSERT INTO hybridlat_meta (name, value) VALUES ('schema', '{schema}')
 """
+KIND_CODES: Final[dict[Kind, int]] = {"cell": 0, "network": 1, "layer": 2}
+_RECORD_BYTES = 64 << 20  # unpacked; the longest are of some 10 kB
 _inherited: list[object] = []
 _log = logging.getLogger(__name__)
 
@@ -76,10 +80,7 @@ class Database:
         self._was_reached = False
 
     def read(self, form: type[T], sql: str, values: Values | None = None) -> list[T]:
-        """The rows of a question, each of this form; none where there is no SQLite file yet.
-
-        StoreError where a damaged file has others.
-        """
+        """The rows of a question, each of this form; none where there is no SQLite file yet."""
         if not self.place.exists:
             return []
         rows = self.run(lambda connection: connection.rows(sql, values or {}))
@@ -205,10 +206,7 @@ class Database:
 
 
 def _make_tables(connection: Connection, store: str) -> None:
-    """Make the tables where there are none.
-
-    StoreError, which names ``store``, where the database holds something else or another schema.
-    """
+    """Make the tables where there are none."""
     if _has_tables(connection, store):
         return
     with connection.transaction():
@@ -243,3 +241,43 @@ def _has_tables(connection: Connection, store: str) -> bool:
             "give another one with --store, and measure anew"
         )
     return True
+
+
+def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Lists of up to ``size`` items."""
+    iterator = iter(items)
+    while part := list(islice(iterator, size)):
+        yield part
+
+
+def key_of(hash_: str) -> bytes:
+    """The 16 bytes that a hash is stored as; StoreError for what is no hash."""
+    try:
+        key = bytes.fromhex(hash_)
+    except ValueError:
+        key = b""
+    if len(key) != 16:
+        raise StoreError(f"{hash_[:60]!r} is not a signature hash: it has 32 hex digits")
+    return key
+
+
+def packed(text: str) -> bytes:
+    """A record's canonical JSON as it is stored: compressed."""
+    return zlib.compress(text.encode())
+
+
+def unpacked(body: bytes) -> object:
+    """The JSON of a stored record; ValueError where it is damaged."""
+    packed = zlib.decompressobj()
+    try:
+        text = packed.decompress(body, _RECORD_BYTES)
+    except zlib.error as error:
+        raise ValueError(f"a record cannot be unpacked ({error})") from error
+    if not packed.eof:
+        raise ValueError(f"a record cannot be unpacked: it is cut, or above {_RECORD_BYTES} bytes")
+    return wire.decode(text, object)
+
+
+def plain(text: str) -> str:
+    """A text as every database takes it: PostgreSQL keeps no NUL."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")

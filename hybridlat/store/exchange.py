@@ -1,26 +1,44 @@
-"""Packs out of a store and into one."""
+"""Packs out of a store, also without what names a person or a machine, and into one."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from hybridlat.errors import StoreError
 from hybridlat.schema.files import write_text
-from hybridlat.schema.measurement import Breakdown, Measurement
+from hybridlat.schema.measurement import Breakdown, Measurement, facts_of_note
+from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
 from hybridlat.store import packs
-from hybridlat.store.anonymous import anonymous
+from hybridlat.store.database import batches
 from hybridlat.store.importers import ImportedRecords
 from hybridlat.store.integrity import check_pack
 from hybridlat.store.records import LatencyRow, Records, row_of
-from hybridlat.store.rows import batches
 
 BATCH = 1000
 """Records of one transaction."""
+# Facts and labels stay by a list of names: what a plug-in, a table or a board adds is left out
+# unless it is known to name no one. A kernel's release may be one's own: its version alone stays.
+_FACT = re.compile(
+    "cache|clock_mhz|cores|cpu|cpu_family_model|driver|engine|engine_code|engine_version|gpu|jetpack|"
+    "load|load_cores|max_sm_mhz|rounds_missing|model|power_limit_w|power_mode|python|runner|"
+    "steal_share|virtual_machine|(sm_mhz|temperature_c)_(before|after)"
+)
+_LABEL = re.compile("batch|copied_bytes|layout|lowering|repeat|role|size|sweep")
+_SYSTEM = re.compile(r"[A-Za-z]+ [0-9]+\.[0-9]+")
+_IDENTITY = re.compile(r"[/\\@]|(?i:GPU-)?[0-9a-f]{8}-[0-9a-f]{4}-")  # paths, addresses, UUIDs
+FAILED = "it failed (the reason is left out)"
+
+_Item = TypeVar("_Item", Measurement, Breakdown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +55,7 @@ def write_pack(
     records: Records, target: Target, folder: Path, source: str, licence: str,
     is_anonymous: bool = False,
 ) -> Path:  # fmt: skip
-    """Write all records of ``target`` as a pack, without identities where asked; the folder.
-
-    ``pack.json`` is written last: a pack whose writing was cut off is not a pack, or names other
-    files than it finds.
-    """
+    """Write all records of ``target`` as a pack, without identities where asked; the folder."""
     known: dict[tuple[str, str], list[LatencyRow]] = {}
     hashes: set[str] = set()
 
@@ -104,10 +118,7 @@ def packs_at(path: Path) -> list[packs.PackLookup]:
 
 
 def read(path: Path) -> Iterator[ImportedRecords]:
-    """The records of a pack, or of a folder of packs, in parts.
-
-    StoreError for anything else, and before the first part where a check finds something wrong.
-    """
+    """The records of a pack, or of a folder of packs, in parts."""
     lookups = packs_at(path)
     for pack in lookups:
         for problem in check_pack(pack.folder):
@@ -119,3 +130,35 @@ def read(path: Path) -> Iterator[ImportedRecords]:
             yield ImportedRecords(measurements=records)
         for items in pack.parts("breakdowns", Breakdown.from_json):
             yield ImportedRecords(breakdowns=items)
+
+
+def anonymous(item: _Item) -> _Item:
+    """The record without identities; names of networks that are not shipped become hashes."""
+    labels = _kept(_LABEL, item.labels)
+    if "network" in item.labels:
+        labels["network"] = _network(item.labels["network"])
+    if isinstance(item, Breakdown):
+        return replace(item, network=_network(item.network), labels=labels)
+    note = item.labels.get("note", "")
+    if facts_of_note(note) != facts_of_note(""):
+        labels["note"] = note
+    facts, system = _kept(_FACT, item.environment), item.environment.get("system", "")
+    if known := _SYSTEM.match(system):
+        facts["system"] = known[0]
+    failure = None if item.failure is None else FAILED
+    return replace(item, environment=facts, labels=labels, failure=failure)
+
+
+def _kept(names: re.Pattern[str], facts: Mapping[str, str]) -> dict[str, str]:
+    return {k: v for k, v in facts.items() if names.fullmatch(k) and not _IDENTITY.search(v)}
+
+
+@cache
+def _shipped() -> frozenset[str]:
+    return frozenset(file.stem for file in shipped("data", "nets").glob("*.onnx"))
+
+
+def _network(name: str) -> str:
+    if name in _shipped():
+        return name
+    return f"network-{hashlib.sha256(name.encode()).hexdigest()[:12]}"

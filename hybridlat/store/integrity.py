@@ -15,10 +15,9 @@ from hybridlat.graph.signature import hash_of
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.shown import visible
 from hybridlat.store import cache
-from hybridlat.store.database import Database
+from hybridlat.store.database import Database, unpacked
 from hybridlat.store.packs import LOOKUP_FILE, PackLookup
 from hybridlat.store.records import BODIES, BREAKDOWN_BODIES, TEXTS, LatencyRow, entry_of, row_of
-from hybridlat.store.rows import unpacked
 
 R = TypeVar("R", Measurement, Breakdown)
 _LONGEST = 400  # letters; names in files of others have any length

@@ -91,11 +91,7 @@ def packs_for(target: Target, folder: Path | None = None) -> list[PackLookup]:
 
 
 class PackLookup:
-    """A pack's records, looked up the same way as in a Store.
-
-    Opening reads ``pack.json`` alone. Raises StoreError for what is not a pack, is damaged or has
-    another format.
-    """
+    """A pack's records, looked up the same way as in a Store."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -233,10 +229,7 @@ def _bounded(text: bytes, most_bytes: int) -> bytes:
 
 
 def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
-    """Write rows as compressed JSON Lines; how many.
-
-    The same rows give the same bytes: there is no time and no name in the header.
-    """
+    """Write rows as compressed JSON Lines; how many."""
     count = 0
     partial = path.with_name(f"{path.name}.partial")
     with (

@@ -50,10 +50,7 @@ class StorePlace:
 
     @property
     def exists(self) -> bool:
-        """False for a SQLite file that is not there yet, or empty, as a full disk leaves it.
-
-        StoreError where that cannot be seen.
-        """
+        """False for a SQLite file that is not there yet, or empty, as a full disk leaves it."""
         try:
             if self.file is None or not self.file.exists():
                 return self.file is None

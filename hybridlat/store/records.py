@@ -21,8 +21,15 @@ from hybridlat.schema.measurement import (
     Measurement,
 )  # fmt: skip
 from hybridlat.schema.target import Target
-from hybridlat.store.database import PAGE, Database
-from hybridlat.store.rows import KIND_CODES, batches, key_of, plain, unpacked
+from hybridlat.store.database import (
+    KIND_CODES,
+    PAGE,
+    Database,
+    batches,
+    key_of,
+    plain,
+    unpacked,
+)
 
 T = TypeVar("T")
 _MOST_RECENT = 20_000  # rows looked through for the newest runs
@@ -95,11 +102,7 @@ class LatencyStats:
 
 @dataclass(frozen=True, slots=True)
 class TargetStats:
-    """What a store holds of one target.
-
-    ``cells``, ``networks`` and ``layers`` count different things with a latency; ``records`` and
-    ``failures`` count records; ``first`` and ``last`` are ISO 8601 times.
-    """
+    """What a store holds of one target."""
 
     target: Target
     cells: int
@@ -112,10 +115,7 @@ class TargetStats:
 
 
 def aggregate(records: Iterable[LatencyRow]) -> LatencyStats:
-    """One answer from the records of one thing.
-
-    Records as unsure as those of a busy machine count only where there are no others.
-    """
+    """One answer from the records of one thing."""
     rows = list(records)
     good = [(latency, spread) for latency, spread, _, _ in rows if latency is not None]
     good = [row for row in good if row[1] < BUSY_SPREAD_SHARE] or good

@@ -24,13 +24,12 @@ from hybridlat.schema.target import Target
 from hybridlat.store import exchange, integrity
 from hybridlat.store.cache import Cache, drop_of
 from hybridlat.store.connection import Connection
-from hybridlat.store.database import Database
+from hybridlat.store.database import KIND_CODES, Database, batches, key_of, packed, plain
 from hybridlat.store.exchange import BATCH, ImportCounts
 from hybridlat.store.importers import ImportedRecords
 from hybridlat.store.integrity import IntegrityProblem
 from hybridlat.store.place import StorePlace, default_url
 from hybridlat.store.records import Records, entry_of
-from hybridlat.store.rows import KIND_CODES, batches, key_of, packed, plain
 
 R = TypeVar("R", Measurement, Breakdown)
 _TARGET_ID = "SELECT id FROM target WHERE name = :name"
@@ -121,10 +120,7 @@ class Store(Records, Cache, AbstractContextManager["Store"]):
         return self._database.write(work) if items else 0
 
     def add_all(self, imported: ImportedRecords) -> ImportCounts:
-        """Add signatures, records and breakdowns, many in a transaction; how many were new.
-
-        StoreError, and nothing is added, where a check of the store would doubt a record.
-        """
+        """Add signatures, records and breakdowns, many in a transaction; how many were new."""
         records, breakdowns = imported.measurements, imported.breakdowns
         for problem in (doubt for record in records for doubt in integrity.doubts(record)):
             raise StoreError(f"the store takes no record in which {problem}")

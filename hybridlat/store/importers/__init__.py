@@ -36,10 +36,7 @@ IMPORTERS = Plugins("hybridlat.importers")
 
 
 def read(name: str, path: Path) -> ImportedRecords:
-    """Everything under ``path`` as another package's importer reads it.
-
-    StoreError where it is not that data set; InputError for an unknown name, with the choices.
-    """
+    """Everything under ``path`` as another package's importer reads it."""
     try:
         importer: Any = IMPORTERS.load(name)
     except KeyError:

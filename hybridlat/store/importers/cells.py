@@ -134,10 +134,7 @@ def count(text: str, what: str, roles: Roles) -> int:
 
 
 def shape(text: str) -> tuple[int | None, Size]:
-    """Batch, and height and width, of ``224``, ``224x320``, ``3x224x224`` or ``1x224x224x3``.
-
-    Refusal for another text, and where it does not show which of the numbers are channels.
-    """
+    """Batch, and height and width, of ``224``, ``224x320``, ``3x224x224`` or ``1x224x224x3``."""
     inside = re.fullmatch(r"\s*[(\[]?(.*?)[)\]]?\s*", text, re.DOTALL)
     bare = inside[1] if inside else text
     comma = r"\s*,\s*|" if bare != text.strip() else r"\s*,\s+|"

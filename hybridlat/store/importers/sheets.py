@@ -1,7 +1,4 @@
-"""Tables as files, CSV in the ways that spreadsheets write it and Parquet, and their columns.
-
-Which column is which field a TOML file says, or the columns' names.
-"""
+"""Tables as files, CSV in the ways that spreadsheets write it and Parquet, and their columns."""
 
 from __future__ import annotations
 
@@ -38,10 +35,7 @@ _UNIT_IN_NAME = re.compile(
 
 @dataclass(frozen=True)
 class Sheet:
-    """The cells of a table as texts, and the decimal sign that its separator stands for.
-
-    A row may have fewer cells than the header, or more.
-    """
+    """The cells of a table as texts, and the decimal sign that its separator stands for."""
 
     header: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
@@ -191,10 +185,7 @@ def read_column_map(path: Path) -> ColumnMap:
 
 @dataclass(frozen=True)
 class Columns:
-    """Where a table has its fields: the position of the column of each.
-
-    ``roles`` are those of the marks in the numbers of each field, ``unit`` that of the latency.
-    """
+    """Where a table has its fields: the position of the column of each."""
 
     places: Mapping[str, int]
     header: tuple[str, ...]
@@ -210,10 +201,7 @@ class Columns:
 
 
 def columns_of(column_map: ColumnMap, path: Path, sheet: Sheet) -> Columns:
-    """The columns of a mapping, and those that a table's header names by itself.
-
-    StoreError for what is missing in the table at ``path``, or stands there twice.
-    """
+    """The columns of a mapping, and those that a table's header names by itself."""
     header, mapped = sheet.header, column_map.columns
     for column in (*mapped.values(), *column_map.labels):
         if (times := header.count(column)) != 1:

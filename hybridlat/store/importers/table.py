@@ -59,11 +59,7 @@ class Rows:
 def target_of(
     fields: Mapping[str, str], default: Target | None, threads: int | None = None
 ) -> Target:
-    """The target of a row's fields (target, or device, engine, version and precision).
-
-    ``default`` gives the parts that the row does not state. Raises Refusal, also where the fields
-    contradict each other.
-    """
+    """The target of a row's fields (target, or device, engine, version and precision)."""
     stated = {name: text for name, text in fields.items() if text}
     device = engine = precision = ""
     try:
@@ -106,11 +102,7 @@ def _agreeing(target: Target, *parts: str) -> Target:
 def read_networks(
     paths: Iterable[Path], column_map: ColumnMap, default: Target | None = None
 ) -> Rows:
-    """The rows of all tables at ``paths`` (files or folders), and those that cannot be read.
-
-    ``default`` is the target of what the rows do not state. Raises StoreError for a file that is
-    no such table, MissingExtra where reading Parquet needs a package.
-    """
+    """The rows of all tables at ``paths`` (files or folders), and those that cannot be read."""
     read, files = Rows(), files_at(paths, ENDINGS, "tables")
     for file in files:
         try:

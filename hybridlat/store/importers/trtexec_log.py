@@ -1,8 +1,4 @@
-"""Logs and exported times of trtexec: the latency of every run, and its target.
-
-A log states device, version, precision and sizes; the times that ``--exportTimes`` writes state
-nothing else, so the fields come from the run that names such a file.
-"""
+"""Logs and exported times of trtexec: the latency of every run, and its target."""
 
 from __future__ import annotations
 
@@ -59,11 +55,7 @@ class TrtexecLog:
 def read_logs(
     paths: Iterable[Path], default: Target | None = None, board_of: BoardOf | None = None
 ) -> Rows:
-    """The rows of all runs and exported times at ``paths``, and what holds none.
-
-    ``default`` is the target of what a log does not state; a log that states another is left out.
-    ``board_of`` tells boards apart that have one name. Raises StoreError for no files.
-    """
+    """The rows of all runs and exported times at ``paths``, and what holds none."""
     read, runs = Rows(), list[tuple[Path, TrtexecLog, Path | None]]()
     files = files_at(paths, ENDINGS, "logs or times of trtexec")
     exports = dict.fromkeys(file for file in files if file.suffix.lower() == ".json")
@@ -235,10 +227,7 @@ def _matched(name: str, text: str) -> str:
 
 
 def _precision(printed: str, options: Mapping[str, str], is_typed: bool) -> str:
-    """The lowest precision that was allowed; of a typed network FP32, until its file is read.
-
-    A loaded engine has its own, which no log states.
-    """
+    """The lowest precision that was allowed; of a typed network FP32, until its file is read."""
     is_loaded = "loadEngine" in options
     words = set() if is_typed or is_loaded else {*printed.replace("+", " ").split()}
     allowed = words.union(() if is_typed else options)

@@ -1,8 +1,4 @@
-"""What every option of trtexec 7 to 11 and of tensorrt_rtx does to the latency that it prints.
-
-``data/trtexec.toml`` lists them, and what logs print. An option that stands nowhere there leaves
-the run out: it may change what is timed.
-"""
+"""What every option of trtexec 7 to 11 and of tensorrt_rtx does to the latency that it prints."""
 
 from __future__ import annotations
 
