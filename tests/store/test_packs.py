@@ -1,14 +1,16 @@
-"""Packs: the same records, the same bytes each time, and damage by name."""
+"""Packs: the same records, the same bytes each time; what others made is taken within bounds."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -16,13 +18,17 @@ from msgspec.structs import replace
 from hybridlat.errors import StoreError
 from hybridlat.schema.measurement import Breakdown
 from hybridlat.schema.target import Target
-from hybridlat.store import Store
+from hybridlat.store import Store, packs
 from hybridlat.store.exchange import ImportCounts
+from hybridlat.store.importers import ImportedRecords
 from hybridlat.store.integrity import check_pack
-from hybridlat.store.packs import PackLookup, file_digest, packs_for, shipped_packs
+from hybridlat.store.packs import PackLookup, file_digest, lookup_of, packs_for, shipped_packs
+from hybridlat.store.records import row_of
 from tests.store.records import HASHES, OTHER, TARGET, TEXTS, filled, measured
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "pack_format_2"
+INFO, MEASUREMENTS, LOOKUP = "pack.json", "measurements.jsonl.gz", "lookup.json.gz"
+MEMBERS = (MEASUREMENTS, "signatures.jsonl.gz", "breakdowns.jsonl.gz", LOOKUP)
 
 
 @pytest.fixture
@@ -155,52 +161,74 @@ def test_what_is_no_pack_is_not_imported(store: Store, pack: Path, tmp_path: Pat
             store.import_(path)
 
 
-def test_texts_of_another_hash_are_not_imported(pack: Path) -> None:
-    file, info = pack / "signatures.jsonl.gz", json.loads((pack / "pack.json").read_text())
-    file.write_bytes(gzip.compress(b'{"hash": "00", "text": "x"}\n'))
-    info["files"][file.name]["sha256"] = file_digest(file)
-    (pack / "pack.json").write_text(json.dumps(info))
-    with pytest.raises(StoreError, match="the text hashes to"):
-        Store("sqlite://").import_(pack)
+def with_info(pack: Path, **facts: Any) -> Path:
+    """The pack with other facts, and the digests of the files that it has."""
+    info = json.loads((pack / INFO).read_text())
+    for name, entry in info["files"].items():
+        if (pack / name).is_file():
+            entry["sha256"] = file_digest(pack / name)
+    (pack / INFO).write_text(json.dumps(info | facts))
+    return pack
+
+
+def refused(pack: Path, words: str) -> None:
+    """A check names it, and the import takes nothing."""
+    assert any(words in str(problem) for problem in check_pack(pack)), check_pack(pack)
+    store = Store("sqlite://")
+    with pytest.raises(StoreError) as caught:
+        store.import_(pack)
+    assert str(caught.value).isprintable() and len(str(caught.value)) < 900
+    assert not store.targets() and not store.signature_texts(HASHES)
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "named"),
+    ("facts", "words"),
     [
-        ("format", 3, "upgrade hybridlat"),
-        ("format", 1, "export it again"),
-        ("format", "1", "format: expected int, got str"),
-        ("target", "nothing", "nothing"),
-        ("files", [], "files: expected object"),
-        ("files", {"../x": {"sha256": ""}}, "outside the pack"),
-        ("files", {"a\0b": {"sha256": ""}}, "outside the pack"),
+        ({"format": 3}, "upgrade hybridlat"),
+        ({"format": 1}, "export it again"),
+        ({"format": "1"}, "format: expected int, got str"),
+        ({"target": "nothing"}, "nothing"),
+        ({"files": []}, "files: expected object"),
+        ({"files": {"../x": {"sha256": ""}}}, "outside the pack"),
+        ({"files": {"a\0b": {"sha256": ""}}}, "outside the pack"),
+        ({"files": {}}, "breakdowns.jsonl.gz: pack.json does not list it"),
+        ({"target": "fake/fake-1.0/fp32/2t"}, "the pack of fake/fake-1.0/fp32/2t"),
+        (b"[" * 100_000, INFO),
+        (b" " * (2 << 20) + b"{}", INFO),
+        (b'{"format": 1e999}', INFO),
     ],
 )
-def test_damaged_pack_facts(pack: Path, key: str, value: object, named: str) -> None:
-    info = json.loads((pack / "pack.json").read_text())
-    (pack / "pack.json").write_text(json.dumps({**info, key: value}))
-    with pytest.raises(StoreError) as caught:
-        PackLookup(pack)
-    assert named in str(caught.value)
-    assert check_pack(pack) != []
+def test_facts_of_a_pack_that_cannot_be(
+    pack: Path, facts: dict[str, Any] | bytes, words: str
+) -> None:
+    if isinstance(facts, bytes):
+        (pack / INFO).write_bytes(facts)
+    else:
+        with_info(pack, **facts)
+    refused(pack, words)
 
 
+@pytest.mark.parametrize("name", MEMBERS)
 @pytest.mark.parametrize(
-    "name",
-    ["lookup.json.gz", "measurements.jsonl.gz", "signatures.jsonl.gz", "breakdowns.jsonl.gz"],
-)
-@pytest.mark.parametrize("how", ["missing", "cut", "other", "text"])
-def test_damaged_files_are_named(pack: Path, name: str, how: str) -> None:
+    "content",
+    ["missing", "/dev/zero", "fifo", "folder", "cut", b"hello", b'{"a": 1}\n', b"[" * 100_000,
+     b'{"a":' * 100_000, b" " * (65 << 20) + b"{}", b"1" * 5000],
+)  # fmt: skip
+def test_damaged_files_are_named(pack: Path, name: str, content: str | bytes) -> None:
     file = pack / name
     body = file.read_bytes()
-    if how == "missing":
-        file.unlink()
-    else:
-        other = gzip.compress(b'{"a": 1}\n')
-        file.write_bytes({"cut": body[: len(body) // 2], "other": other, "text": b"hello"}[how])
-    assert any(name in f.where for f in check_pack(pack))
-    with pytest.raises(StoreError, match=name):
-        Store("sqlite://").import_(pack)
+    file.unlink()
+    if content == "fifo":
+        os.mkfifo(file)
+    elif content == "folder":
+        file.mkdir()
+    elif content == "/dev/zero":
+        file.symlink_to(content)
+    elif content == "cut":
+        file.write_bytes(body[: len(body) // 2])
+    elif isinstance(content, bytes):
+        file.write_bytes(content if content == b"hello" else gzip.compress(content, 1))
+    refused(with_info(pack), name)
     lookup = PackLookup(pack)
     reads: dict[str, Callable[[], object]] = {
         "lookup": lambda: lookup.latencies(TARGET, HASHES),
@@ -208,24 +236,57 @@ def test_damaged_files_are_named(pack: Path, name: str, how: str) -> None:
         "breakdowns": lambda: list(lookup.breakdowns()),
         "signatures": lambda: lookup.signature_texts(HASHES),
     }
-    with pytest.raises(StoreError, match="is damaged"):
+    words = "it is no regular file" if content in ("fifo", "folder", "/dev/zero") else "is damaged"
+    with pytest.raises(StoreError, match=words):
         reads[name.partition(".")[0]]()
 
 
-def test_a_file_that_is_not_listed_is_not_believed(pack: Path) -> None:
-    info = json.loads((pack / "pack.json").read_text())
-    del info["files"]["breakdowns.jsonl.gz"]
-    (pack / "pack.json").write_text(json.dumps(info))
-    with pytest.raises(StoreError, match=r"breakdowns.jsonl.gz: pack.json does not list it"):
-        Store("sqlite://").import_(pack)
+def test_lines_without_an_end_are_bounded(pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = pack / MEASUREMENTS
+    file.write_bytes(gzip.compress(gzip.decompress(file.read_bytes()) * 100))
+    monkeypatch.setattr(packs, "_ANY_RATIO_BYTES", 0)  # as if it were that long
+    monkeypatch.setattr(packs, "_MOST_RATIO", 20)
+    refused(with_info(pack), "more than 20 bytes for each that is stored")
 
 
-def test_a_look_up_that_says_something_else_is_found(pack: Path) -> None:
-    file = pack / "lookup.json.gz"
-    table = json.loads(gzip.decompress(file.read_bytes()))
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"latency_us": 10_000.0}, "above its slowest sample"),
+        ({"latency_us": 0.01}, "below its fastest sample"),
+        ({"measured_at": "yesterday"}, "measured_at 'yesterday' is no time"),
+        ({"target": str(OTHER)}, "it is of h100/tensorrt-8.6/fp16, the pack of fake/"),
+        ({"visits": [{"samples_us": [-1.0], "drift": 1.0, "process": 1}]}, "is not positive"),
+    ],
+)
+def test_import_asks_what_a_check_asks(pack: Path, change: dict[str, Any], words: str) -> None:
+    lines = list(map(json.loads, gzip.decompress((pack / MEASUREMENTS).read_bytes()).splitlines()))
+    next(line for line in lines if line["latency_us"]).update(change)
+    (pack / MEASUREMENTS).write_bytes(gzip.compress("\n".join(map(json.dumps, lines)).encode()))
+    rows: dict[tuple[str, str], list[Any]] = {}
+    for record in PackLookup(pack).measurements():
+        rows.setdefault((record.kind, record.signature), []).append(row_of(record))
+    (pack / LOOKUP).write_bytes(gzip.compress(json.dumps(lookup_of(rows)).encode()))
+    refused(with_info(pack), words)
+
+
+def test_files_that_do_not_fit_each_other_are_refused(pack: Path) -> None:
+    copies = [Path(shutil.copytree(pack, pack.parent / f"copy{n}")) for n in range(2)]
+    (pack / MEMBERS[1]).write_bytes(gzip.compress(b""))
+    refused(with_info(pack), "signatures have no text")
+    (copies[0] / MEMBERS[1]).write_bytes(gzip.compress(b'{"hash": "00", "text": "x"}\n'))
+    refused(with_info(copies[0]), "the text hashes to")
+    table = json.loads(gzip.decompress((copies[1] / LOOKUP).read_bytes()))
     table["cell"][HASHES[0]][0] = 1.0
-    file.write_bytes(gzip.compress(json.dumps(table).encode()))
-    assert any("does not say what the records say" in f.problem for f in check_pack(pack))
+    (copies[1] / LOOKUP).write_bytes(gzip.compress(json.dumps(table).encode()))
+    refused(with_info(copies[1]), "does not say what the records say")
+
+
+def test_a_plug_in_s_records_are_asked_the_same() -> None:
+    store = Store("sqlite://")
+    with pytest.raises(StoreError, match="takes no record in which latency_us"):
+        store.add_all(ImportedRecords(TEXTS, [replace(measured(), latency_us=10_000.0)], []))
+    assert not store.targets() and not store.signature_texts(HASHES)
 
 
 def test_an_unknown_target_is_not_exported(store: Store, tmp_path: Path) -> None:

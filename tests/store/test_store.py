@@ -7,6 +7,7 @@ import sqlite3
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -287,14 +288,17 @@ def test_a_damaged_file_never_gives_another_error(
 
 @pytest.mark.parametrize(
     "change",
-    ["payload SET body = 3", "breakdown SET id = 3.5", "signature SET text = x'01'",
-     "measurement SET measured_at = x'01'", "measurement SET spread_share = 'x'"],
-)  # fmt: skip
-def test_a_value_of_another_type_is_damage(path: Path, change: str) -> None:
+    [
+        *("payload SET body = 3", "breakdown SET id = 3.5", "signature SET text = x'01'"),
+        *("measurement SET measured_at = x'01'", "measurement SET spread_share = 'x'"),
+        *(f"measurement SET latency_us = {us}" for us in ("-5", "0", "1e308", "9e999", "1e11")),
+        *(f"measurement SET spread_share = {share}" for share in ("-1", "1e308", "9e999")),
+    ],
+)
+def test_a_value_that_cannot_be_is_damage(path: Path, change: str) -> None:
     filled(Store(path)).close()
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(f"UPDATE {change}")
-    connection.close()
     assert any("is damaged" in sentence for sentence in errors(path))
 
 
