@@ -34,9 +34,11 @@ _PARAMETER = re.compile(
 )
 _NUMBERED = re.compile(r"^(?:onnx::.*|[A-Za-z]{0,2}_?\d*)$")
 _OF_TYPE: Mapping[int | None, str] = {
-    TensorProto.FLOAT: "fp32", TensorProto.DOUBLE: "fp32", TensorProto.FLOAT16: "fp16",
+    TensorProto.FLOAT: "fp32",
+    TensorProto.DOUBLE: "fp32",
+    TensorProto.FLOAT16: "fp16",
     TensorProto.BFLOAT16: "bf16",
-}  # fmt: skip
+}
 _STORED = dict.fromkeys(
     (0, TensorProto.INT8, TensorProto.UINT8, TensorProto.INT4, TensorProto.UINT4), "int8"
 )  # 0: unknown

@@ -81,10 +81,9 @@ def _small_node(data: bytes) -> FileNode:
         has_graph |= attribute.HasField("g") or bool(attribute.graphs)
     check_text(proto.name, proto.op_type, proto.domain, *read, *outputs)
     check_text(*[attribute.name for attribute in proto.attribute])
-    return FileNode(
-        proto.name, proto.op_type, domain_of(proto.domain), inputs, outputs,
-        read, digest.digest(), has_graph, _is_narrow(proto), data,
-    )  # fmt: skip
+    domain, structure, is_narrow = domain_of(proto.domain), digest.digest(), _is_narrow(proto)
+    ways = (inputs, outputs, read, structure, has_graph, is_narrow, data)
+    return FileNode(proto.name, proto.op_type, domain, *ways)
 
 
 def reads(node: NodeProto) -> list[str]:

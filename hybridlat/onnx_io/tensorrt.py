@@ -39,16 +39,16 @@ _STEPS = {
     "Mish": (("Softplus", "x", "a"), ("Tanh", "a", "b"), ("Mul", "x b", "y")),
     "Swish": (("Sigmoid", "x", "a"), ("Mul", "x a", "y")),
 }  # fmt: skip
-_NUMBERS = {
-    "root": 2**0.5, "one": 1.0, "half": 0.5, "cubic": 0.044715, "slope": (2 / math.pi) ** 0.5,
-}  # fmt: skip
+_NUMBERS = {"root": 2**0.5, "one": 1.0, "half": 0.5, "cubic": 0.044715}
+_NUMBERS["slope"] = (2 / math.pi) ** 0.5
 BLOCK = 65521
 # TensorRT tells weights apart by where they start: no two of one model may start at one place.
 _APART_BYTES = 256
 _SUFFIX = {"float32": "f32", "float16": "f16"}
 _ITEM = {"f32": ("f", 4), "f16": ("e", 2)}
-_POSITIVE_INPUTS = {"BatchNormalization": (1, 4), "InstanceNormalization": (1,),
-                    "LayerNormalization": (1,), "GroupNormalization": (1,)}  # fmt: skip
+_POSITIVE_INPUTS = {"BatchNormalization": (1, 4)} | dict.fromkeys(
+    ("InstanceNormalization", "LayerNormalization", "GroupNormalization"), (1,)
+)
 _MATRIX_OPS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 

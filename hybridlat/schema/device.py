@@ -102,16 +102,18 @@ class Device:
             for precision, arithmetic in (("fp32", "tf32"), ("fp16", FP16_IN_FP16))
             if self.peak_flops.get(arithmetic, 0.0) > self.peak_flops.get(precision, 0.0)
         }
-        launch_us = self.enqueue_us or self.launch_us
         memory = self.bandwidth_bytes_per_s
         cache = CACHE_BYTES_PER_CYCLE * self.units * self.clock_hz
         strict = {STRICT: self.peak_flops["fp32"]} if better else {}
         peaks = {**self.peak_flops, **strict, **better}
         sustained = {p: flops for p, flops in self.sustained_flops.items() if p not in better}
         return replace(
-            self, peak_flops=peaks, sustained_flops=sustained, launch_us=launch_us,
+            self,
+            peak_flops=peaks,
+            sustained_flops=sustained,
+            launch_us=self.enqueue_us or self.launch_us,
             kept_share=1 - memory / max(memory, cache),
-        )  # fmt: skip
+        )
 
     def peak(self, precision: str) -> float:
         """FLOP per second at a precision; FP32's where the sheet has none of its own."""

@@ -62,10 +62,9 @@ class Cache:
     def cache_put(self, key: str, text: str) -> None:
         """Keep a JSON document under ``key`` for later processes; what is there already stays."""
         digest = _digest(key)
-        row = {
-            "key": digest, "text": text, "scope": key.rpartition("/")[0][:_SCOPE_LENGTH],
-            "made_at_s": int(time.time()), "size_bytes": len(text.encode()),
-        }  # fmt: skip
+        scope, made_at_s = key.rpartition("/")[0][:_SCOPE_LENGTH], int(time.time())
+        row = {"key": digest, "text": text, "scope": scope, "made_at_s": made_at_s}
+        row["size_bytes"] = len(text.encode())
 
         def work(connection: Connection) -> int:
             new = connection.change(_PUT, [row])

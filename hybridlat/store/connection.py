@@ -36,9 +36,7 @@ MOUNTS = Path("/proc/mounts")
 _OF_A_NETWORK = re.compile(
     r"nfs|cifs|smb|afs|ceph|lustre|gpfs|beegfs|fuse\.(sshfs|gluster|s3fs|rclone)"
 )
-_UNWRITABLE = (
-    sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL,
-)  # fmt: skip
+_UNWRITABLE = [getattr(sqlite3, f"SQLITE_{n}") for n in ("READONLY", "CANTOPEN", "IOERR", "FULL")]
 _log = logging.getLogger(__name__)
 
 
@@ -49,9 +47,7 @@ class Connection:
     reader turns into a writer.
     """
 
-    types: ClassVar[Mapping[str, str]] = {
-        "number": "INTEGER", "bytes": "BLOB", "clustered": "WITHOUT ROWID",
-    }  # fmt: skip
+    types: ClassVar = {"number": "INTEGER", "bytes": "BLOB", "clustered": "WITHOUT ROWID"}
     begin: ClassVar[str] = "BEGIN IMMEDIATE"
     lock: ClassVar[str] = "SELECT 1"
     """Keeps other processes from making the tables until the transaction ends, where that must."""
@@ -83,8 +79,9 @@ class Connection:
         if on_network:
             _log.warning(
                 "the store %s lies on a network's file system, which may lose it when several "
-                "machines write: use a PostgreSQL server for those", place.shown,
-            )  # fmt: skip
+                "machines write: use a PostgreSQL server for those",
+                place.shown,
+            )
 
     @staticmethod
     def ways_to_read(place: StorePlace, error: Exception) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import threading
 import time
 import zlib
@@ -33,9 +34,6 @@ BUSY_S = 60
 PAGE = 500
 """Keys of one question: every database takes so many as the values of one ``IN``."""
 SCHEMA = 2
-TABLES: Final = (
-    "hybridlat_meta", "target", "signature", "measurement", "payload", "breakdown", "cache",
-)  # fmt: skip
 _DEFINITIONS = """
 CREATE TABLE hybridlat_meta (name VARCHAR(64) PRIMARY KEY, value VARCHAR(255) NOT NULL);
 CREATE TABLE target (id {number} PRIMARY KEY, name VARCHAR(255) NOT NULL UNIQUE);
@@ -59,6 +57,7 @@ CREATE TABLE cache (
 CREATE INDEX cache_age ON cache (made_at_s, size_bytes);
 INSERT INTO hybridlat_meta (name, value) VALUES ('schema', '{schema}')
 """
+TABLES: Final = tuple(re.findall(r"CREATE TABLE (\w+)", _DEFINITIONS))
 KIND_CODES: Final[dict[Kind, int]] = {"cell": 0, "network": 1, "layer": 2}
 _RECORD_BYTES = 64 << 20  # unpacked; the longest are of some 10 kB
 _inherited: list[object] = []
@@ -132,8 +131,8 @@ class Database:
             if self._connection is not None:
                 self._connection.close()
                 if not self.place.exists:
-                    _log.warning("the store %s was removed meanwhile, with all that was kept in it",
-                                 self.place.shown)  # fmt: skip
+                    words = "the store %s was removed meanwhile, with all that was kept in it"
+                    _log.warning(words, self.place.shown)
             self._connection = None
 
     def run(self, work: Callable[[Connection], T]) -> T:

@@ -52,9 +52,13 @@ class ImportCounts:
 
 
 def write_pack(
-    records: Records, target: Target, folder: Path, source: str, licence: str,
+    records: Records,
+    target: Target,
+    folder: Path,
+    source: str,
+    licence: str,
     is_anonymous: bool = False,
-) -> Path:  # fmt: skip
+) -> Path:
     """Write all records of ``target`` as a pack, without identities where asked; the folder."""
     known: dict[tuple[str, str], list[LatencyRow]] = {}
     hashes: set[str] = set()

@@ -19,7 +19,7 @@ from hybridlat.schema.measurement import (
     Breakdown,
     Kind,
     Measurement,
-)  # fmt: skip
+)
 from hybridlat.schema.target import Target
 from hybridlat.store.database import (
     KIND_CODES,

@@ -89,10 +89,9 @@ def number(text: str, what: str, roles: Roles) -> float:
         mark = "," if "," in text else "."
         if mark not in roles:
             low, high = sorted(known)
-            raise Refusal(
-                f"the {what} has two readings", f"{text} is {low:.10g} or {high:.10g}",
-                "set no thousands apart, and write 1.2500 for a decimal of three digits",
-            )  # fmt: skip
+            value = f"{text} is {low:.10g} or {high:.10g}"
+            fix = "set no thousands apart, and write 1.2500 for a decimal of three digits"
+            raise Refusal(f"the {what} has two readings", value, fix)
         known = {min(known) if roles[mark] else max(known)}
     return known.pop() if known else -1.0
 
@@ -108,10 +107,9 @@ def latency_us(text: str, unit: str, roles: Roles) -> float:
     """A latency under a column's unit, in microseconds; Refusal where the cell has another unit."""
     digits, own = _parted(text)
     if own and US_OF_UNIT[own] != US_OF_UNIT[unit]:
-        raise Refusal(
-            "the latency has another unit than its column", f"{text} under {unit}",
-            "write all latencies of a column in one unit",
-        )  # fmt: skip
+        fix = "write all latencies of a column in one unit"
+        value = f"{text} under {unit}"
+        raise Refusal("the latency has another unit than its column", value, fix)
     us = positive(digits, "latency", roles) * US_OF_UNIT[unit]
     if not LEAST_US <= us <= MOST_US:
         raise Refusal("the latency is none of a network", f"{text} {unit}", "correct the latency")

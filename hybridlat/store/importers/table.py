@@ -175,10 +175,8 @@ class _Row:
         facts: dict[str, Any] = {name: cells.truth(text) for name, text in stated.items() if text}
         if "launch" in facts:
             facts["launch"] = "graph" if facts["launch"] else "stream"
-        return NetworkRow(
-            where, (name.removesuffix(".onnx"),), target, self.latency_us(batch), batch, size,
-            labels=labels, facts=facts,
-        )  # fmt: skip
+        names, latency_us = (name.removesuffix(".onnx"),), self.latency_us(batch)
+        return NetworkRow(where, names, target, latency_us, batch, size, labels=labels, facts=facts)
 
     def text(self, name: str) -> str:
         """What the column of a field states, else its constant."""

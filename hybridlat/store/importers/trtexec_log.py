@@ -120,37 +120,41 @@ def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
     major, printed = int(version.partition(".")[0] or 0), _matched("precision", text).lower()
     is_typed = is_rtx or major >= 11 or "stronglyTyped" in options or "strongly" in printed
     is_typed &= "loadEngine" not in options
-    stated = {"engine": "tensorrt-rtx" if is_rtx else "tensorrt", "version": version,
-              "device": _matched("device", text)}  # fmt: skip
-    median_us, objection, (batch, shapes) = None, None, _sizes(text, options)
+    stated = {"engine": "tensorrt-rtx" if is_rtx else "tensorrt", "version": version}
+    stated["device"] = _matched("device", text)
+    median_us, objection = None, None
     try:
         trtexec_options.check(options, text)
         stated["precision"] = _precision(printed, options, is_typed)
-    except Refusal as refusal:
-        objection = refusal
-    try:
         median_us = _median_us(text)
     except Refusal as refusal:
-        objection = objection or refusal
-    summary = {match[1]: (_us(match[2]), _us(match[3]))
-               for match in PRINTED["summary"].finditer(text)}  # fmt: skip
+        objection = refusal
+    summary = {match[1]: match for match in PRINTED["summary"].finditer(text)}
+    gpu = summary.get("GPU Compute Time")
     is_replayed = "useCudaGraph" in options or "CUDA Graph: Enabled" in text
     is_replayed |= major >= 11 and "noCudaGraph" not in options
-    labels = {"note": "CUDA graph" * (is_replayed and not PRINTED["no_graph"].search(text)),
-              "options": trtexec_options.kept(options)}  # fmt: skip
+    labels = {"options": trtexec_options.kept(options)}
+    labels["note"] = "CUDA graph" * (is_replayed and not PRINTED["no_graph"].search(text))
     units, memory_mib = (int(_matched(name, text) or 0) for name in ("units", "memory_mib"))
-    files = [PurePath(options.get(name, "").replace("\\", "/"))
-             for name in ("onnx", "loadEngine", "exportTimes")]  # fmt: skip
+    named = (options.get(name, "") for name in ("onnx", "loadEngine", "exportTimes"))
+    onnx, engine, times = (PurePath(name.replace("\\", "/")) for name in named)
+    batch, shapes = _sizes(text, options)
     return TrtexecLog(
-        {name: value for name, value in stated.items() if value},
-        tuple(file.stem for file in files[:2] if file.stem), median_us, batch, shapes,
-        files[2].name, {name: value for name, value in labels.items() if value}, is_typed,
-        (units or None, memory_mib << 20 or None), objection,
-        lines_before + text.count("\n", 0, command.start()) + 1 if command else 0,
-        {name: median for name, (_, median) in summary.items()},
-        summary.get("GPU Compute Time", (None,))[0],
-        float(_matched("clock", text) or 0) * 1e9 or None,
-    )  # fmt: skip
+        fields={name: value for name, value in stated.items() if value},
+        names=tuple(file.stem for file in (onnx, engine) if file.stem),
+        median_us=median_us,
+        batch=batch,
+        shapes=shapes,
+        times=times.name,
+        labels={name: value for name, value in labels.items() if value},
+        is_typed=is_typed,
+        board=(units or None, memory_mib << 20 or None),
+        objection=objection,
+        line=lines_before + text.count("\n", 0, command.start()) + 1 if command else 0,
+        medians_us={name: _us(match[3]) for name, match in summary.items()},
+        least_us=_us(gpu[2]) if gpu else None,
+        clock_hz=float(_matched("clock", text) or 0) * 1e9 or None,
+    )
 
 
 def row_of(
@@ -163,19 +167,24 @@ def row_of(
     """
     median_us = statistics.median(times_us) if times_us else log.median_us
     if median_us is None or not 0 < median_us < MOST_US:
-        raise Refusal(
-            "the log states no median of GPU Compute Time", file.name,
-            "give the whole log of a run of trtexec 7.1 or later that came to its end",
-        )  # fmt: skip
+        fix = "give the whole log of a run of trtexec 7.1 or later that came to its end"
+        raise Refusal("the log states no median of GPU Compute Time", file.name, fix)
     deviation_us = statistics.stdev(times_us) if len(times_us) > 1 else 0.0
     fields = dict(log.fields)
     if "version" not in fields:
         fields["engine"] = default.runtime if default is not None else "tensorrt"
     return NetworkRow(
-        file.name, (*log.names, file.stem), target_of(fields, default), median_us, log.batch,
-        None, "trtexec --exportTimes" if times_us else "trtexec log", tuple(times_us),
-        1.2533 * deviation_us / math.sqrt(len(times_us) or 1) / median_us, log.labels, log.shapes,
-    )  # fmt: skip
+        where=file.name,
+        names=(*log.names, file.stem),
+        target=target_of(fields, default),
+        latency_us=median_us,
+        batch=log.batch,
+        protocol="trtexec --exportTimes" if times_us else "trtexec log",
+        samples_us=tuple(times_us),
+        spread_share=1.2533 * deviation_us / math.sqrt(len(times_us) or 1) / median_us,
+        labels=log.labels,
+        shapes=log.shapes,
+    )
 
 
 def _settled(
