@@ -126,9 +126,12 @@ def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
     try:
         trtexec_options.check(options, text)
         stated["precision"] = _precision(printed, options, is_typed)
-        median_us = _median_us(text)
     except Refusal as refusal:
         objection = refusal
+    try:
+        median_us = _median_us(text)
+    except Refusal as refusal:
+        objection = objection or refusal
     summary = {match[1]: match for match in PRINTED["summary"].finditer(text)}
     gpu = summary.get("GPU Compute Time")
     is_replayed = "useCudaGraph" in options or "CUDA Graph: Enabled" in text
