@@ -100,8 +100,13 @@ def test_what_has_one_size_whatever_the_data_is_part_of_the_network() -> None:
     network = read_network(made)
     assert ops(network) == ["Relu", "Mul", "Conv"]
     assert [op for _, op in network.left_out] == [
-        "NonZero", "Transpose", "GatherND", "ReduceSum", "Unsqueeze", "Relu",
-    ]  # fmt: skip
+        "NonZero",
+        "Transpose",
+        "GatherND",
+        "ReduceSum",
+        "Unsqueeze",
+        "Relu",
+    ]
     assert network.inputs == ("x", "s") and set(network.outputs) == {"y", "r"}
     for target in ("here/onnxruntime-1.31/fp32/1t", "l4/tensorrt-10.3/fp16", "l4/torch-2.4/fp32"):
         lowered = registry.lower(network, Target.parse(target))

@@ -15,10 +15,15 @@ from hybridlat.schema.target import Target
 from tests.onnx_io.test_reading_shapes import model, ops
 
 OPEN = (
-    ("1,1,64,W", "1x1x64x256"), ("N,3,H,W", "1x3x224x224"), ("N,C,H,W", "1x3x224x224"),
-    ("1,3,416,W", "1x3x416x416"), ("N,H,W,3", "1x224x224x3"), ("N,L", "1x128"),
-    ("N,L,80", "1x128x80"), ("N,3,T,112,112", "1x3x256x112x112"),
-)  # fmt: skip
+    ("1,1,64,W", "1x1x64x256"),
+    ("N,3,H,W", "1x3x224x224"),
+    ("N,C,H,W", "1x3x224x224"),
+    ("1,3,416,W", "1x3x416x416"),
+    ("N,H,W,3", "1x224x224x3"),
+    ("N,L", "1x128"),
+    ("N,L,80", "1x128x80"),
+    ("N,3,T,112,112", "1x3x256x112x112"),
+)
 
 
 @pytest.mark.parametrize(("written", "asked"), OPEN)
@@ -90,12 +95,16 @@ BY_ENDING = {
     "mlmodel": "a Core ML model", "ort": "in ONNX Runtime's own format", "gz": "an archive: unpack",
 }  # fmt: skip
 BY_BYTES = {
-    b"PK\3\4 archive/data.pkl": "a PyTorch file", b"\x89HDF\r\n": "a Keras file",
-    b"\x1c\0\0\0TFL3": "a TensorFlow Lite file", b"ftrt\0\0": "a TensorRT engine",
+    b"PK\3\4 archive/data.pkl": "a PyTorch file",
+    b"\x89HDF\r\n": "a Keras file",
+    b"\x1c\0\0\0TFL3": "a TensorFlow Lite file",
+    b"ftrt\0\0": "a TensorRT engine",
     b"version https://git-lfs.github.com/spec/v1": "a Git LFS pointer: fetch the file itself with",
-    b"<!DOCTYPE html>": "a web page: download the file itself", b"hello, text\n": "a text file",
-    b"\xff\xfe\0\1": "cut off, damaged or of another format", b"": "is empty: give a file with",
-}  # fmt: skip
+    b"<!DOCTYPE html>": "a web page: download the file itself",
+    b"hello, text\n": "a text file",
+    b"\xff\xfe\0\1": "cut off, damaged or of another format",
+    b"": "is empty: give a file with",
+}
 
 
 @pytest.mark.parametrize(

@@ -53,11 +53,14 @@ def test_weights_made_by_constant_of_shape_are_weights() -> None:
     assert len(bare.SerializeToString()) < 1000
 
 
-@pytest.mark.parametrize("text", [
-    "g (string[2] x) => (string[2] y) <string[2] w = {\"a\", \"b\"}> { y = StringConcat(x, w) }",
-    "g (float[3,2] x) => (float[3,2] y) <int4[2] w = {1, 2}, float s = {0.5}> "
-    "{ d = DequantizeLinear(w, s)  y = Mul(x, d) }",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        'g (string[2] x) => (string[2] y) <string[2] w = {"a", "b"}> { y = StringConcat(x, w) }',
+        "g (float[3,2] x) => (float[3,2] y) <int4[2] w = {1, 2}, float s = {0.5}> "
+        "{ d = DequantizeLinear(w, s)  y = Mul(x, d) }",
+    ],
+)
 def test_constants_of_text_and_of_four_bits_are_such_as_the_engine_takes(text: str) -> None:
     ort.InferenceSession(to_onnx(read_network(model(text, opset=21)), seed=1))
 
@@ -83,8 +86,13 @@ def test_external_weights_need_not_be_there(tmp_path: Path) -> None:
 
 def test_exporters_that_spell_out_defaults_differ_in_nothing() -> None:
     plain, wordy = conv_model(), conv_model()
-    defaults = {"dilations": [1, 1], "group": 1, "kernel_shape": [3, 3], "strides": [1, 1],
-                "auto_pad": "NOTSET"}  # fmt: skip
+    defaults = {
+        "dilations": [1, 1],
+        "group": 1,
+        "kernel_shape": [3, 3],
+        "strides": [1, 1],
+        "auto_pad": "NOTSET",
+    }
     wordy.graph.node[0].attribute.extend(itertools.starmap(helper.make_attribute, defaults.items()))
     assert sign(read_network(plain)).hash == sign(read_network(wordy)).hash
 

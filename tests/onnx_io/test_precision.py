@@ -31,9 +31,14 @@ QDQ = model(
       wd = DequantizeLinear<axis=0>(w, ws, wz)  bd = DequantizeLinear<axis=0>(b, bs)
       c = Conv<pads=[1,1,1,1]>(xd, wd, bd)  r = Relu(c)
       yq = QuantizeLinear(r, s, z)  y = DequantizeLinear(yq, s, z) }}""",
-    {"w": (INT8, [16, 8, 3, 3]), "ws": (FLOAT, [16]), "wz": (INT8, [16]), "b": (6, [16]),
-     "bs": (FLOAT, [16])},
-)  # fmt: skip
+    {
+        "w": (INT8, [16, 8, 3, 3]),
+        "ws": (FLOAT, [16]),
+        "wz": (INT8, [16]),
+        "b": (6, [16]),
+        "bs": (FLOAT, [16]),
+    },
+)
 WEIGHT_ONLY = model(
     f"""g (float[1,8,9,9] x) => (float[1,16,7,7] y) <{SCALES}>
     {{ wd = DequantizeLinear<axis=0>(w, ws, wz)  y = Conv(x, wd) }}""",
@@ -65,8 +70,9 @@ DYNAMIC = model(
     {"w": (INT8, [8, 8])},
 )
 HALVES = model("g (float16[4,8] x) => (float16[4,8] y) { y = MatMul(x, w) }", {"w": (HALF, [8, 8])})
-BFLOAT = model("g (bfloat16[4,8] x) => (bfloat16[4,8] y) { y = MatMul(x, w) }",
-               {"w": (BF16, [8, 8])})  # fmt: skip
+BFLOAT = model(
+    "g (bfloat16[4,8] x) => (bfloat16[4,8] y) { y = MatMul(x, w) }", {"w": (BF16, [8, 8])}
+)
 PLAIN = model("g (float[4,8] x) => (float[4,8] y) { y = MatMul(x, w) }", {"w": (FLOAT, [8, 8])})
 NOTHING = model("g (float[4,8] x) => (float[4,8] y) { y = Relu(x) }")
 
@@ -115,16 +121,20 @@ def test_scales_are_made_up_so_that_the_engine_computes_in_whole_numbers(
 
 
 def test_bf16_that_onnx_does_not_define_is_refused_with_what_helps() -> None:
-    made = model("g (bfloat16[1,8,9,9] x) => (bfloat16[1,16,7,7] y) { y = Conv(x, w) }",
-                 {"w": (BF16, [16, 8, 3, 3])})  # fmt: skip
+    made = model(
+        "g (bfloat16[1,8,9,9] x) => (bfloat16[1,16,7,7] y) { y = Conv(x, w) }",
+        {"w": (BF16, [16, 8, 3, 3])},
+    )
     with pytest.raises(NetworkError, match=r"BF16 file.*export the model in FP32"):
         read_network(made)
 
 
 def test_a_file_of_mixed_types_is_refused_with_what_helps() -> None:
     """A new exporter folds normalisations into FP32 weights of a model in half precision."""
-    made = model("g (float16[1,8,9,9] x) => (float16[1,16,7,7] y) { y = Conv(x, w) }",
-                 {"w": (FLOAT, [16, 8, 3, 3])})  # fmt: skip
+    made = model(
+        "g (float16[1,8,9,9] x) => (float16[1,16,7,7] y) { y = Conv(x, w) }",
+        {"w": (FLOAT, [16, 8, 3, 3])},
+    )
     with pytest.raises(NetworkError, match="types of the tensors do not fit together"):
         read_network(made)
 

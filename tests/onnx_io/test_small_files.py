@@ -17,14 +17,14 @@ ENDLESS = {
     "Range": "n = ReduceProd<keepdims=0>(sides)  i = Range(zero, n, step)  e = Cast<to=1>(i)",
     "Pad": "s = Mul(sides, sides)  e = Pad(ones, s)",
     "OneHot": "n = ReduceProd<keepdims=0>(sides)  e = OneHot(none, n, values)",
-    "Resize": "s = Add(sides, none)  e = Resize<mode=\"linear\">(image, , , s)",
+    "Resize": 's = Add(sides, none)  e = Resize<mode="linear">(image, , , s)',
     "HannWindow": "n = ReduceProd<keepdims=0>(sides)  e = HannWindow(n)",
     "ConstantOfShape": "s = Add(sides, none)  c = ConstantOfShape(s)  e = Relu(c)",
     "Conv": "e = Conv<pads=[200000,200000,200000,200000], strides=[200000,200000]>"
     "(picture, filter)",
     "MaxPool": "e = MaxPool<kernel_shape=[200000,200000], pads=[199999,199999,199999,199999]>"
     "(picture)",
-}  # fmt: skip
+}
 CONSTANTS = """int64[2] sides = {200000, 200000}, int64[2] none = {0, 0}, int64[1] axis = {0},
   int64 zero = {0}, int64 step = {1}, float one = {1.0}, float[1] ones = {1.0},
   float[2] values = {0.0, 1.0}, float[2,2] image = {1.0, 1.0, 1.0, 1.0},

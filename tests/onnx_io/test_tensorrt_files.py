@@ -29,11 +29,12 @@ def network_of(
 ) -> Network:
     names = [f"y{place}" for place in range(outputs)]
     graph = helper.make_graph(
-        [helper.make_node(op, ["x", *inputs], names, **attributes)], "g",
+        [helper.make_node(op, ["x", *inputs], names, **attributes)],
+        "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, X.shape)],
         [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in names],
         [numpy_helper.from_array(np.array(v, dtype="int64"), n) for n, v in inputs.items()],
-    )  # fmt: skip
+    )
     return read_network(helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)]))
 
 
@@ -82,13 +83,18 @@ def test_what_17_cannot_say_is_refused_by_name(
     inputs = ["x", *[name for name in attributes if name == "scale"]]
     scale = attributes.pop("scale", [])
     made = helper.make_graph(
-        [helper.make_node("ReduceMean", ["x", "axes"], ["m"]),
-         helper.make_node(op, inputs, ["y"], **attributes)], "g",
+        [
+            helper.make_node("ReduceMean", ["x", "axes"], ["m"]),
+            helper.make_node(op, inputs, ["y"], **attributes),
+        ],
+        "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, X.shape)],
         [helper.make_tensor_value_info(n, TensorProto.UNDEFINED, None) for n in "my"],
-        [numpy_helper.from_array(np.array([2], dtype="int64"), "axes"),
-         numpy_helper.from_array(np.array(scale, dtype="float32"), "scale")],
-    )  # fmt: skip
+        [
+            numpy_helper.from_array(np.array([2], dtype="int64"), "axes"),
+            numpy_helper.from_array(np.array(scale, dtype="float32"), "scale"),
+        ],
+    )
     opsets = [helper.make_opsetid("", version)]
     network = read_network(helper.make_model(made, opset_imports=opsets))
     with pytest.raises(
@@ -101,11 +107,14 @@ def test_swish_and_grid_samples_are_said_in_17() -> None:
     swish = tensorrt.readable(network_of("Swish", {}, {}, 24, 1))
     assert [node.op for node in swish.nodes] == ["Sigmoid", "Mul"]
     made = helper.make_graph(
-        [helper.make_node("GridSample", ["x", "g"], ["y"], mode="cubic")], "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, X.shape),
-         helper.make_tensor_value_info("g", TensorProto.FLOAT, (1, 5, 5, 2))],
+        [helper.make_node("GridSample", ["x", "g"], ["y"], mode="cubic")],
+        "g",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, X.shape),
+            helper.make_tensor_value_info("g", TensorProto.FLOAT, (1, 5, 5, 2)),
+        ],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-    )  # fmt: skip
+    )
     model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 20)])
     (node,) = tensorrt.readable(read_network(model)).nodes
     assert (node.version, node.attribute("mode")) == (16, "bicubic")

@@ -23,9 +23,11 @@ def estimates(draw: st.DrawFn) -> Estimate:
     reach, lifted = rising[1], draw(st.floats(0.0, 1.0))
     low_us = 1e3 / (1 + reach) ** lifted
     return replace(
-        residual(), latency_us=1e3, interval_us=(low_us, 1e3 * (1 + reach)),
+        residual(),
+        latency_us=1e3,
+        interval_us=(low_us, 1e3 * (1 + reach)),
         reaches=tuple(zip((0.5, 0.9, 0.99), rising, strict=True)),
-    )  # fmt: skip
+    )
 
 
 @given(estimates(), st.floats(1.0, 1e5), st.floats(1.0, 1e5))

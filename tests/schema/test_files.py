@@ -62,8 +62,9 @@ def test_folders_of_killed_processes_go(tmp_path: Path, monkeypatch: pytest.Monk
         "import os; from hybridlat.schema.files import scratch_folder\n"
         "with scratch_folder() as folder: (folder / 'x').touch(); os._exit(9)"
     )
-    subprocess.run([sys.executable, "-c", script], env={**os.environ, "TMPDIR": str(tmp_path)},
-                   check=False)  # fmt: skip
+    subprocess.run(
+        [sys.executable, "-c", script], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False
+    )
     assert len(list(tmp_path.iterdir())) == 1
     files.sweep.cache_clear()
     with scratch_folder() as folder:

@@ -116,13 +116,17 @@ def test_other_json_is_refused(body: object) -> None:
 @pytest.mark.parametrize(
     ("note", "facts"),
     [
-        ("CUDA graph", ("graph", None, False)), ("no CUDA graph", ("stream", None, False)),
-        ("including IO", (None, True, False)), ("not including IO", (None, False, False)),
+        ("CUDA graph", ("graph", None, False)),
+        ("no CUDA graph", ("stream", None, False)),
+        ("including IO", (None, True, False)),
+        ("not including IO", (None, False, False)),
         ("suspect", (None, None, True)),
-        ("without CUDA graphs", (None, None, False)), ("CUDA graphs off", (None, None, False)),
-        ("not suspect", (None, None, False)), ("", (None, None, False)),
+        ("without CUDA graphs", (None, None, False)),
+        ("CUDA graphs off", (None, None, False)),
+        ("not suspect", (None, None, False)),
+        ("", (None, None, False)),
     ],
-)  # fmt: skip
+)
 def test_notes_of_format_1_state_facts_by_their_exact_words_alone(
     note: str, facts: tuple[object, ...]
 ) -> None:

@@ -37,15 +37,17 @@ def measured(
 def filled(store: Store) -> Store:
     """A store with two targets, all kinds, a failure, repeats and a breakdown."""
     store.add_signatures(TEXTS)
-    store.add([
-        measured(HASHES[0], 10.0),
-        measured(HASHES[0], 11.0, measured_at="2026-02-02T00:00:00Z"),
-        measured(HASHES[1], 20.0),
-        measured(HASHES[2], None, failure="out of memory"),
-        measured(HASHES[3], 40.0, kind="network"),
-        measured(HASHES[0], 12.0, kind="layer"),
-        measured(HASHES[0], 5.0, target=OTHER),
-    ])  # fmt: skip
+    store.add(
+        [
+            measured(HASHES[0], 10.0),
+            measured(HASHES[0], 11.0, measured_at="2026-02-02T00:00:00Z"),
+            measured(HASHES[1], 20.0),
+            measured(HASHES[2], None, failure="out of memory"),
+            measured(HASHES[3], 40.0, kind="network"),
+            measured(HASHES[0], 12.0, kind="layer"),
+            measured(HASHES[0], 5.0, target=OTHER),
+        ]
+    )
     store.add_breakdowns(
         [Breakdown(TARGET, "tiny", HASHES[3], ((HASHES[0], 2), (HASHES[1], 1)), ((HASHES[0], 3),))]
     )

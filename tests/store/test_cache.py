@@ -104,8 +104,12 @@ def test_the_command(path: Path) -> None:
         return CliRunner().invoke(command, ["gc", "--store", str(path), *words])
 
     assert json.loads(gc("--max-mb", "0", "--dry-run", "--json").stdout) == {
-        "dropped": 2, "dropped_bytes": 5001, "kept": 0, "kept_bytes": 0, "dry_run": True,
-    }  # fmt: skip
+        "dropped": 2,
+        "dropped_bytes": 5001,
+        "kept": 0,
+        "kept_bytes": 0,
+        "dry_run": True,
+    }
     assert cached(path) == 2
     assert "2 cached texts (0.0 MB) dropped, 0 (0.0 MB) kept" in gc("--max-mb", "0").stdout
     assert cached(path) == 0

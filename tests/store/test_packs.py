@@ -90,8 +90,13 @@ def test_an_anonymous_pack_names_neither_a_person_nor_a_machine(tmp_path: Path) 
     kept = {r.labels["network"]: r for r in again.measurements() if r.latency_us}
     hidden = kept.pop(f"network-{hashlib.sha256(b'acme_secret').hexdigest()[:12]}")
     assert [*kept] == ["resnet18"] and hidden.latency_us == 7.0 and hidden.labels["role"] == "r"
-    assert hidden.environment == {"engine": "tensorrt 10.3", "gpu": "NVIDIA L4", "load": "0.1",
-                                  "driver": "550.54", "system": "Linux 6.1"}  # fmt: skip
+    assert hidden.environment == {
+        "engine": "tensorrt 10.3",
+        "gpu": "NVIDIA L4",
+        "load": "0.1",
+        "driver": "550.54",
+        "system": "Linux 6.1",
+    }
 
 
 def test_the_same_records_give_the_same_bytes(
@@ -127,8 +132,9 @@ def test_packs_are_found_by_target(store: Store, tmp_path: Path) -> None:
     store.export(folder)
     shutil.copytree(folder / TARGET.folder, folder / f"{TARGET.folder}+more")
     assert [p.folder.name for p in packs_for(TARGET, folder)] == [
-        TARGET.folder, f"{TARGET.folder}+more",
-    ]  # fmt: skip
+        TARGET.folder,
+        f"{TARGET.folder}+more",
+    ]
     assert [p.target for p in packs_for(OTHER, folder)] == [OTHER]
     assert len(shipped_packs(folder)) == 3
     assert packs_for(TARGET, tmp_path / "nowhere") == []

@@ -94,9 +94,12 @@ def test_a_store_that_cannot_be_written_is_read(folder: Path, mode: int) -> None
     [("nfs4", "delete"), ("cifs", "delete"), ("fuse.sshfs", "delete"), ("ext4", "wal")],
 )
 def test_no_wal_on_a_network(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
-    kind: str, journal: str,
-) -> None:  # fmt: skip
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    kind: str,
+    journal: str,
+) -> None:
     place = tmp_path / "a share"
     place.mkdir()
     escaped = str(place).replace(" ", "\\040")

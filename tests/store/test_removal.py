@@ -62,13 +62,18 @@ def test_the_command_says_how_many_and_asks(tmp_path: Path) -> None:
     asked = forget("--target", str(TARGET))
     assert "6 records (1 of networks, 4 of cells, 1 of layers)" in asked.stdout
     assert asked.exit_code != 0  # without an answer nothing is removed
-    refused = CliRunner().invoke(command, ["forget", "--store", str(path), "--target", str(TARGET)],
-                                 input="n\n")  # fmt: skip
+    refused = CliRunner().invoke(
+        command, ["forget", "--store", str(path), "--target", str(TARGET)], input="n\n"
+    )
     assert "nothing was removed" in refused.stderr
     done = forget("--target", str(TARGET), "--since", "2026-02-01", "--yes", "--json")
     assert json.loads(done.stdout) == {
-        "cells": 1, "networks": 0, "layers": 0, "cached": 0, "records": 1,
-    }  # fmt: skip
+        "cells": 1,
+        "networks": 0,
+        "layers": 0,
+        "cached": 0,
+        "records": 1,
+    }
     done = forget("--target", str(TARGET), "--yes")
     assert done.exit_code == 0 and "5 records" in done.stdout
     with Store(path) as store:

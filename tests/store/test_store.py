@@ -101,8 +101,10 @@ def test_targets_and_kinds_are_apart(store: Store) -> None:
     assert store.targets() == [TARGET, OTHER]
     known = store.latencies(TARGET, HASHES)
     assert {h: k.latency_us for h, k in known.items()} == {
-        HASHES[0]: 10.5, HASHES[1]: 20.0, HASHES[2]: None,
-    }  # fmt: skip
+        HASHES[0]: 10.5,
+        HASHES[1]: 20.0,
+        HASHES[2]: None,
+    }
     assert store.latencies(TARGET, HASHES, "network")[HASHES[3]].latency_us == 40.0
     assert store.latencies(TARGET, HASHES, "layer")[HASHES[0]].latency_us == 12.0
     assert store.latencies(OTHER, HASHES)[HASHES[0]].latency_us == 5.0
@@ -130,8 +132,12 @@ def test_the_cache_keeps_the_first_text(url: str) -> None:
 
 def test_unsound_records_are_refused(store: Store) -> None:
     nan = float("nan")
-    for record in (measured(latency_us=-1.0), measured(latency_us=nan), measured(latency_us=None),
-                   measured("xyz")):  # fmt: skip
+    for record in (
+        measured(latency_us=-1.0),
+        measured(latency_us=nan),
+        measured(latency_us=None),
+        measured("xyz"),
+    ):
         with pytest.raises(StoreError, match="takes no measurement"):
             store.add([measured(), record])
     with pytest.raises(StoreError, match="takes no breakdown"):

@@ -1,8 +1,10 @@
 """Tables of networks as people write them: columns by name, by a mapping, and what is refused."""
 
 import re
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,52 +28,91 @@ def only(found: Rows) -> NetworkRow:
     return row
 
 
-def test_columns_known_by_their_names(tmp_path: Path) -> None:
-    row = only(read(
-        tmp_path,
-        "Model,Device,Engine,engine_version,Precision,Batch Size,Latency (ms),Resolution,source\n"
-        "ResNet-50,NVIDIA Tesla T4,TensorRT,8.6.1,FP16,8,\"1,001.5\",3x224x320,a page\n",
-    ))  # fmt: skip
-    assert (row.names, row.target, row.batch, row.size) == (("ResNet-50",), T4, 8, (224, 320))
-    assert row.latency_us == pytest.approx(1_001_500)
-    assert row.labels == {"source": "a page"}
-    assert row.where == "t.csv, row 1"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "importing.md"
+(TIMM,) = re.findall(r"```toml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+WORDS = """labels = ['Submitter']
+columns = {network = 'Benchmark', device = 'Accelerator', engine = 'Software', latency = 'Result'}
+units = {latency = 'ms'}
+constants = {precision = 'int8', batch = 1}
+values = {network = {resnet = 'resnet50-v1.5'}}
+"""
+ON_T4 = "network,target,latency_ms"
+READ: list[tuple[str, str, str, dict[str, Any]]] = [
+    (
+        "Model,Device,Engine,engine_version,Precision,Batch Size,Latency (ms),Resolution,source",
+        'ResNet-50,NVIDIA Tesla T4,TensorRT,8.6.1,FP16,8,"1,001.5",3x224x320,a page',
+        "",
+        {"names": ("ResNet-50",), "target": T4, "batch": 8, "size": (224, 320)}
+        | {"latency_us": 1_001_500, "labels": {"source": "a page"}, "where": "t.csv, row 1"},
+    ),
+    (  # a latency goes before a throughput, the file before the model
+        "onnx,model,target,layout,note,height,width,latency_ms,images_per_second",
+        "nets/a.onnx,Net A,T4/TensorRT 8.6/FP16,nhwc,suspect,8,16,2,17",
+        "",
+        {"names": ("a",), "target": T4, "batch": None, "size": (8, 16), "latency_us": 2000}
+        | {"labels": {"layout": "nhwc", "note": "suspect", "model": "Net A"}},
+    ),
+    (
+        "model,infer_samples_per_sec,infer_batch_size,infer_img_size,param_count",
+        "resnet18,2000,100,224,11.69",
+        TIMM,
+        {"target": Target("rtx-4090", "torch-2.4", "amp"), "batch": 100, "size": (224, 224)}
+        | {"latency_us": 50_000},
+    ),
+    (
+        "Benchmark,Accelerator,Software,Result,Submitter",
+        'resnet,NVIDIA T4,"TensorRT 8.6.1, CUDA 12",0.8,X',
+        WORDS,
+        {"names": ("resnet50-v1.5",), "target": Target("t4", "tensorrt-8.6", "int8")}
+        | {"latency_us": 800, "batch": 1, "labels": {"Submitter": "X"}},
+    ),
+    (  # columns that say more or less of the target
+        f"{ON_T4},precision,device,engine,cuda_graph,suspect",
+        f"a,{T4},1.2,half,Tesla T4 (g4dn),TensorRT,yes,no",
+        "",
+        {"target": T4, "facts": {"launch": "graph", "suspect": False}},
+    ),
+    (f"{ON_T4},size", f"a,{T4},1,8x3x32x32", "", {"batch": 8, "size": (32, 32)}),
+    (  # a constant fills the gaps of a named column
+        f"{ON_T4},batch",
+        f"a,{T4},1,",
+        "columns = {batch = 'batch'}\nconstants = {batch = 1}",
+        {"batch": 1},
+    ),
+    ("network,device,latency_ms", "a,V100,1", "", {"target": replace(T4, device="v100")}),
+]
+
+
+@pytest.mark.parametrize(("header", "row", "column_map", "expected"), READ)
+def test_what_a_row_says(
+    tmp_path: Path, header: str, row: str, column_map: str, expected: dict[str, Any]
+) -> None:
+    read_row = only(read(tmp_path, f"{header}\n{row}\n", column_map, T4))
+    assert {name: getattr(read_row, name) for name in expected} == expected
 
 
 @pytest.mark.parametrize(
     ("column", "value", "microseconds"),
     [
-        ("latency_us", "12.5", 12.5), ("latency_ms", "12.5", 12_500), ("latency_s", "1", 1e6),
-        ("Median latency [µs]", "3", 3), ("inference time (sec)", "2", 2e6),
-        ("images_per_second", "1000", 4000), ("fps", "2", 2e6),
+        *(("latency_us", "12.5", 12.5), ("latency_ms", "12.5", 12_500), ("latency_s", "1", 1e6)),
+        *(("Median latency [µs]", "3", 3), ("inference time (sec)", "2", 2e6)),
+        *(("images_per_second", "1000", 4000), ("fps", "2", 2e6)),
     ],
-)  # fmt: skip
+)
 def test_units(tmp_path: Path, column: str, value: str, microseconds: float) -> None:
     text = f"network;target;batch;{column}\na;t4/tensorrt-8.6/fp16;4;{value}\n"
     assert only(read(tmp_path, text)).latency_us == pytest.approx(microseconds)
 
 
-def test_a_latency_goes_before_a_throughput_and_onnx_before_the_model(tmp_path: Path) -> None:
-    row = only(read(
-        tmp_path,
-        "onnx,model,target,layout,note,height,width,latency_ms,images_per_second\n"
-        "nets/a.onnx,Net A,T4/TensorRT 8.6/FP16,nhwc,suspect,8,16,2,17\n",
-    ))  # fmt: skip
-    assert (row.names, row.target, row.batch, row.size) == (("a",), T4, None, (8, 16))
-    assert row.latency_us == 2000
-    assert row.labels == {"layout": "nhwc", "note": "suspect", "model": "Net A"}
-
-
 def test_parquet_is_read_as_csv_is(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
-    rows = {"network": ["a", "b"], "target": [str(T4)] * 2, "batch": [1.0, None],
-            "latency_us": [7.0, None]}  # fmt: skip
+    rows = {"network": ["a", "b"], "batch": [1.0, None], "latency_us": [7.0, None]}
     pandas.DataFrame(rows).to_parquet(tmp_path / "t.parquet")
-    found = read_networks([tmp_path], ColumnMap())
+    found = read_networks([tmp_path], ColumnMap(), T4)
     assert [(r.names, r.batch, r.latency_us) for r in found.rows] == [(("a",), 1, 7.0)]
     assert [(r.where, r.reason) for r in found.refused] == [
         ("t.parquet, row 2", "there is no latency"),
-    ]  # fmt: skip
+    ]
     (tmp_path / "t.parquet").write_bytes(b"PAR1 not really")
     with pytest.raises(StoreError, match="cannot be read as Parquet"):
         read_networks([tmp_path], ColumnMap())
@@ -91,13 +132,17 @@ def test_columns_that_parquet_types(tmp_path: Path) -> None:
     parquet.write_table(pa.table(columns), tmp_path / "t.parquet")
     found = read_networks([tmp_path], ColumnMap())
     assert [(r.names, r.latency_us, r.size) for r in found.rows] == [
-        (("\N{REPLACEMENT CHARACTER}",), 2500, (224, 320)), (("d",), 1e6, (224, 320)),
-    ]  # fmt: skip
+        (("\N{REPLACEMENT CHARACTER}",), 2500, (224, 320)),
+        (("d",), 1e6, (224, 320)),
+    ]
     assert [r.reason for r in found.refused] == [
-        "batch is not a whole number from 1 up", "there is no latency",
-    ]  # fmt: skip
-    twice = pa.table([pa.array([str(T4)]), pa.array(["a"]), pa.array([1.0]), pa.array([2.0])],
-                     names=["target", "network", "latency_ms", "latency_ms"])  # fmt: skip
+        "batch is not a whole number from 1 up",
+        "there is no latency",
+    ]
+    twice = pa.table(
+        [pa.array([str(T4)]), pa.array(["a"]), pa.array([1.0]), pa.array([2.0])],
+        names=["target", "network", "latency_ms", "latency_ms"],
+    )
     parquet.write_table(twice, tmp_path / "t.parquet")
     with pytest.raises(StoreError, match="the latency twice"):
         read_networks([tmp_path], ColumnMap())
@@ -108,42 +153,6 @@ def test_columns_that_parquet_types(tmp_path: Path) -> None:
     assert read_networks([tmp_path], ColumnMap(), T4).rows[0].names == (
         "\N{REPLACEMENT CHARACTER}",
     )
-
-
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "importing.md"
-
-
-def test_the_mapping_of_the_documentation(tmp_path: Path) -> None:
-    (column_map,) = re.findall(r"```toml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    text = (
-        "model,infer_samples_per_sec,infer_batch_size,infer_img_size,param_count\n"
-        "resnet18,2000,100,224,11.69\n"
-    )
-    row = only(read(tmp_path, text, column_map))
-    assert (str(row.target), row.batch, row.size) == ("rtx-4090/torch-2.4/amp", 100, (224, 224))
-    assert row.latency_us == pytest.approx(50_000)
-    assert row.labels["layout"] == "nhwc" and row.labels["param_count"] == "11.69"
-
-
-def test_a_mapping_translates_values_and_keeps_labels(tmp_path: Path) -> None:
-    row = only(read(
-        tmp_path,
-        "Benchmark,Accelerator,Software,Result,Submitter\n"
-        'resnet,NVIDIA T4,"TensorRT 8.6.1, CUDA 12",0.8,X\n',
-        "labels = ['Submitter']\n"
-        "[columns]\nnetwork='Benchmark'\ndevice='Accelerator'\nengine='Software'\n"
-        "latency='Result'\n[units]\nlatency='ms'\n[constants]\nprecision='int8'\nbatch=1\n"
-        "[values.network]\nresnet='resnet50-v1.5'\n",
-    ))  # fmt: skip
-    assert (row.names, str(row.target)) == (("resnet50-v1.5",), "t4/tensorrt-8.6/int8")
-    assert (row.latency_us, row.batch, row.labels) == (800, 1, {"Submitter": "X"})
-
-
-def test_a_default_target_gives_what_is_not_stated(tmp_path: Path) -> None:
-    found = read(tmp_path, "network,device,latency_ms\na,V100,1\nb,,1\n", default=T4)
-    assert [str(r.target) for r in found.rows] == [
-        "v100/tensorrt-8.6/fp16", "t4/tensorrt-8.6/fp16",
-    ]  # fmt: skip
 
 
 HEAD = "network,device,engine,precision,threads,batch,size,latency_ms,fps\n"
@@ -199,7 +208,9 @@ def test_rows_that_do_not_fit(tmp_path: Path, row: str, reason: str, value: str)
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is empty"), ("\n", "is empty"), ("# a comment\n", "is empty"),
+        ("", "is empty"),
+        ("\n", "is empty"),
+        ("# a comment\n", "is empty"),
         ("network,latency_ms\n", "has no rows below its header"),
         ("sep=|\nnetwork|latency_ms\na|1\n", "has the separator '|'"),
         ("network,latency_ms\na\0b,1\n", "holds NUL"),
@@ -210,7 +221,7 @@ def test_rows_that_do_not_fit(tmp_path: Path, row: str, reason: str, value: str)
         ("latency_ms,target\n1,b\n", "no column network, model or onnx"),
         ('network,latency_ms\n"a"b,1\n', "cannot be read as CSV"),
     ],
-)  # fmt: skip
+)
 def test_files_that_are_no_such_table(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(StoreError, match=message):
         read(tmp_path, text)
@@ -262,12 +273,15 @@ def test_numbers_as_their_table_writes_them(
 @pytest.mark.parametrize(
     ("numbers", "readings"),
     [
-        (("1.250", "0,5"), (None, 500)), (("1.250", "1.250,5"), (1.25e6, 1_250_500)),
-        (("1.250", "0.5"), (1250, 500)), (("1,250", "1,250.5"), (1.25e6, 1_250_500)),
-        (("1,250", "0.5"), (None, 500)), (("1,250", "1.000.000"), (1250, 1e9)),
+        (("1.250", "0,5"), (None, 500)),
+        (("1.250", "1.250,5"), (1.25e6, 1_250_500)),
+        (("1.250", "0.5"), (1250, 500)),
+        (("1,250", "1,250.5"), (1.25e6, 1_250_500)),
+        (("1,250", "0.5"), (None, 500)),
+        (("1,250", "1.000.000"), (1250, 1e9)),
         (("1.250", "0.5", "2.500,5"), (None, 500, 2_500_500)),
     ],
-)  # fmt: skip
+)
 def test_a_column_shows_what_its_marks_mean(
     tmp_path: Path, numbers: tuple[str, ...], readings: tuple[float | None, ...]
 ) -> None:
@@ -280,20 +294,19 @@ def test_a_column_shows_what_its_marks_mean(
 @pytest.mark.parametrize(
     ("size", "pixels"),
     [
-        ("224x224x3", (224, 224)), ("2x320x640x3", (320, 640)), ("[2, 3, 8, 16]", (8, 16)),
-        ("(8,16)", (8, 16)), ("3 x 8 x 16", (8, 16)), ("8*16", (8, 16)), ("64x1", (64, 1)),
+        ("224x224x3", (224, 224)),
+        ("2x320x640x3", (320, 640)),
+        ("[2, 3, 8, 16]", (8, 16)),
+        ("(8,16)", (8, 16)),
+        ("3 x 8 x 16", (8, 16)),
+        ("8*16", (8, 16)),
+        ("64x1", (64, 1)),
     ],
-)  # fmt: skip
+)
 def test_sizes_with_their_channels_first_or_last(
     tmp_path: Path, size: str, pixels: tuple[int, int]
 ) -> None:
     assert only(read(tmp_path, ONE.format(size=size, latency="1"))).size == pixels
-
-
-def test_a_size_of_four_states_the_batch(tmp_path: Path) -> None:
-    text = "network,target,size,latency_ms\na,t4/tensorrt-8.6/fp16,8x3x32x32,1\n"
-    row = only(read(tmp_path, text))
-    assert (row.batch, row.size) == (8, (32, 32))
 
 
 @pytest.mark.parametrize(
@@ -345,14 +358,6 @@ def test_a_field_is_stated_once(tmp_path: Path, header: str, constants: str, mes
         read(tmp_path, text, f"[constants]\n{constants}\n")
 
 
-def test_columns_that_say_more_or_less_of_the_target(tmp_path: Path) -> None:
-    header = "network,target,latency_ms,precision,device,engine,cuda_graph,suspect"
-    row = only(read(
-        tmp_path, f"{header}\na,t4/tensorrt-8.6/fp16,1.2,half,Tesla T4 (g4dn),TensorRT,yes,no\n"
-    ))  # fmt: skip
-    assert (row.target, row.facts) == (T4, {"launch": "graph", "suspect": False})
-
-
 def test_columns_that_are_not_read_are_named(tmp_path: Path) -> None:
     header = "network,target,latency_ms,mean_latency_ms,power_mode,input_shape,"
     values = "a,t4/tensorrt-8.6/fp16,1.2,1.3,7W,8x3x32x48,"
@@ -361,14 +366,6 @@ def test_columns_that_are_not_read_are_named(tmp_path: Path) -> None:
     assert read_rows.notes == ["t.csv: not read are the columns mean_latency_ms, power_mode"]
     labels = read(tmp_path, f"{header}\n{values}\n", "labels = ['mean_latency_ms', 'power_mode']")
     assert not labels.notes
-
-
-def test_a_constant_fills_the_gaps_of_a_named_column(tmp_path: Path) -> None:
-    text = (
-        "network,target,batch,latency_ms\na,t4/tensorrt-8.6/fp16,8,1\nb,t4/tensorrt-8.6/fp16,,1\n"
-    )
-    found = read(tmp_path, text, "[columns]\nbatch = 'batch'\n[constants]\nbatch = 1\n")
-    assert [row.batch for row in found.rows] == [8, 1]
 
 
 def test_files_that_are_not_there_or_not_text(tmp_path: Path) -> None:

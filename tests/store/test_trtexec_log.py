@@ -178,9 +178,13 @@ def test_two_precisions_or_an_unknown_one(words: str) -> None:
 
 @pytest.mark.parametrize(
     ("words", "version", "note"),
-    [("--useCudaGraph", "8.6.1", "CUDA graph"), ("", "10.3.0", None), ("", "11.0.0", "CUDA graph"),
-     ("--noCudaGraph", "11.0.0", None)],
-)  # fmt: skip
+    [
+        ("--useCudaGraph", "8.6.1", "CUDA graph"),
+        ("", "10.3.0", None),
+        ("", "11.0.0", "CUDA graph"),
+        ("--noCudaGraph", "11.0.0", None),
+    ],
+)
 def test_how_it_was_launched(words: str, version: str, note: str | None) -> None:
     log = options(words, version=version)
     assert log.labels.get("note") == note
@@ -310,5 +314,6 @@ def test_tensorrt_rtx_is_an_engine_of_its_own() -> None:
     text = LOG_8.replace("TensorRT.trtexec [TensorRT v8601] # trtexec", "# tensorrt_rtx")
     log = read_log(text.replace("8.6.1", "1.2.0"))
     assert (log.is_typed, str(row_of(Path("a.log"), log, None).target)) == (
-        True, "t4/tensorrt-rtx-1.2/fp32",
-    )  # fmt: skip
+        True,
+        "t4/tensorrt-rtx-1.2/fp32",
+    )
