@@ -51,12 +51,10 @@ def test_a_log_of_8() -> None:
     assert row.latency_us == pytest.approx(1230)
     assert (row.batch, row.shapes) == (None, {"input": (8, 3, 32, 48)})
     assert (log.times, row.protocol, row.labels) == ("times.json", "trtexec log", {})
-
-
-def test_a_run_by_a_graph_is_recorded_as_one() -> None:
-    log = read_log(LOG_8.replace("--fp16", "--fp16 --useCudaGraph"))
-    row = row_of(Path("run1.log"), log, None)
-    assert facts_of_note(row.labels["note"])["launch"] == "graph"
+    graph = row_of(
+        Path("run1.log"), read_log(LOG_8.replace("--fp16", "--fp16 --useCudaGraph")), None
+    )
+    assert facts_of_note(graph.labels["note"])["launch"] == "graph"
 
 
 def test_a_log_of_7_and_a_target_for_what_it_does_not_state() -> None:
@@ -124,30 +122,27 @@ def options(*words: str, version: str = "8.6.1") -> TrtexecLog:
     return read_log(text.replace("Precision: FP32+FP16", "Precision: FP32"))
 
 
-@pytest.mark.parametrize(
-    "option",
-    ["--useDLACore=0", "--streams=4", "--infStreams=2", "--sparsity=force", "--sparsity=enable",
-     "--best", "--fp8", "--int4", "--precisionConstraints=obey", "--layerPrecisions=*:fp16",
-     "--inputIOFormats=fp16:chw", "--outputIOFormats=fp32:hwc8", "--directIO", "--safe", "--refit",
-     "--builderOptimizationLevel=0", "--versionCompatible", "--hardwareCompatibilityLevel=ampere+",
-     "--allowWeightStreaming", "--useManagedMemory", "--dumpProfile", "--exportProfile=p.json",
-     "--idleTime=5", "--warmUp=0", "--cudaGraphStrategy=wholeGraph", "--newInVersion12=3",
-     "--layerDeviceTypes=conv:DLA", "--optShapes=input:1x3x32x48"],
-)  # fmt: skip
+OTHERS = """--useDLACore=0 --streams=4 --infStreams=2 --sparsity=force --sparsity=enable --best
+--fp8 --int4 --precisionConstraints=obey --layerPrecisions=*:fp16 --inputIOFormats=fp16:chw --safe
+--refit --outputIOFormats=fp32:hwc8 --directIO --builderOptimizationLevel=0
+--versionCompatible --idleTime=5 --hardwareCompatibilityLevel=ampere+ --allowWeightStreaming
+--useManagedMemory --dumpProfile --exportProfile=p.json --warmUp=0 --cudaGraphStrategy=wholeGraph --newInVersion12=3
+--layerDeviceTypes=conv:DLA --optShapes=input:1x3x32x48"""
+NOTHING = """--useDLACore=-1 --allowGPUFallback --streams=1 --infStreams=1 --warmUp=500 --threads
+--sparsity=disable --noDataTransfers --useSpinWait --iterations=9 --idleTime=0 --avgRuns=1
+--builderOptimizationLevel=3 --inputIOFormats=fp32:chw,int32:chw --optShapes=input:8x3x32x48
+--hardwareCompatibilityLevel=none --precisionConstraints=none --profilingVerbosity=detailed"""
+
+
+@pytest.mark.parametrize("option", OTHERS.split())
 def test_an_option_that_changes_what_is_timed_leaves_the_run_out(option: str) -> None:
     log = options("--fp16", option)
     assert log.objection is not None
     assert log.objection.value == option.partition("--optShapes=")[2].replace("1x", "8x") or option
+    assert log.median_us == 1230  # what explains a log does not mind
 
 
-@pytest.mark.parametrize(
-    "option",
-    ["--useDLACore=-1", "--allowGPUFallback", "--streams=1", "--infStreams=1", "--warmUp=500",
-     "--sparsity=disable", "--noDataTransfers", "--useSpinWait", "--iterations=9", "--idleTime=0",
-     "--builderOptimizationLevel=3", "--inputIOFormats=fp32:chw,int32:chw", "--avgRuns=1",
-     "--hardwareCompatibilityLevel=none", "--dumpProfile --separateProfileRun", "--threads",
-     "--optShapes=input:8x3x32x48", "--precisionConstraints=none", "--profilingVerbosity=detailed"],
-)  # fmt: skip
+@pytest.mark.parametrize("option", [*NOTHING.split(), "--dumpProfile --separateProfileRun"])
 def test_an_option_that_changes_nothing_changes_nothing(option: str) -> None:
     assert options("--fp16", option) == options("--fp16")
 
@@ -158,15 +153,22 @@ def test_options_that_bound_the_builder_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "version", "precision", "is_typed"),
-    [("", "8.6.1", "fp32", False), ("--noTF32", "8.6.1", "fp32-strict", False),
-     ("--bf16", "10.3.0", "bf16", False), ("--int8 --fp16", "8.6.1", "int8", False),
-     ("--fp16 --noTF32", "8.6.1", "fp16", False), ("--stronglyTyped", "10.3.0", "fp32", True),
-     ("", "11.2.1", "fp32", True), ("--noTF32", "11.2.1", "fp32-strict", True)],
-)  # fmt: skip
-def test_the_precision(words: str, version: str, precision: str, is_typed: bool) -> None:
+    ("words", "version", "precision"),
+    [
+        *(
+            ("", "8.6.1", "fp32"),
+            ("--noTF32", "8.6.1", "fp32-strict"),
+            ("--bf16", "10.3.0", "bf16"),
+        ),
+        *(("--int8 --fp16", "8.6.1", "int8"), ("--fp16 --noTF32", "8.6.1", "fp16")),
+        *(("--stronglyTyped", "10.3.0", "fp32"), ("--noTF32", "11.2.1", "fp32-strict")),
+        ("", "11.2.1", "fp32"),
+    ],
+)
+def test_the_precision(words: str, version: str, precision: str) -> None:
     log = options(words, version=version)
-    assert (log.fields["precision"], log.is_typed) == (precision, is_typed)
+    assert log.fields["precision"] == precision
+    assert log.is_typed == (words == "--stronglyTyped" or version == "11.2.1")
 
 
 @pytest.mark.parametrize("words", ["--fp16 --bf16", "--loadEngine=x.plan --fp8"])
@@ -179,10 +181,8 @@ def test_two_precisions_or_an_unknown_one(words: str) -> None:
 @pytest.mark.parametrize(
     ("words", "version", "note"),
     [
-        ("--useCudaGraph", "8.6.1", "CUDA graph"),
-        ("", "10.3.0", None),
-        ("", "11.0.0", "CUDA graph"),
-        ("--noCudaGraph", "11.0.0", None),
+        *(("--useCudaGraph", "8.6.1", "CUDA graph"), ("", "10.3.0", None)),
+        *(("", "11.0.0", "CUDA graph"), ("--noCudaGraph", "11.0.0", None)),
     ],
 )
 def test_how_it_was_launched(words: str, version: str, note: str | None) -> None:
@@ -192,21 +192,22 @@ def test_how_it_was_launched(words: str, version: str, note: str | None) -> None
     assert read_log(LOG_8.replace("--fp16", "--useCudaGraph") + ignored).labels == {}
 
 
+BOUND = "Input binding for {} with dimensions {} is created."
+LEFT = "Dynamic dimensions required for input: x, but no shapes were provided. Automatically "
+
+
 @pytest.mark.parametrize(
     ("command", "lines", "batch", "shapes"),
-    [("--onnx=a.onnx --batch=8", "", None, {}),
-     ("--loadEngine=a.plan --batch=8", "[I] Batch: Explicit", None, {}),
-     ("--deploy=a --batch=8", "[I] Created input binding for x with dimensions 3x4x5", 8,
-      {"x": (8, 3, 4, 5)}),
-     ("--onnx=a.onnx '--shapes=in:0:8x224x224x3,b:1x10'", "", None,
-      {"in:0": (8, 224, 224, 3), "b": (1, 10)}),
-     ("--onnx=a.onnx", "Input binding for my v with dimensions 8x3 is created.", None,
-      {"my v": (8, 3)}),
-     ("--onnx=a.onnx", "Input binding for v with dimensions 1x3x8x9x9 is created.", None,
-      {"v": (1, 3, 8, 9, 9)}),
-     ("--onnx=a.onnx", "[W] Dynamic dimensions required for input: x, but no shapes were provided. "
-      "Automatically overriding shape to: 1x3x64", None, {"x": (1, 3, 64)})],
-)  # fmt: skip
+    [
+        ("--onnx=a.onnx --batch=8", "", None, {}),
+        ("--loadEngine=a.plan --batch=8", "[I] Batch: Explicit", None, {}),
+        ("--deploy=a --batch=8", f"[I] {BOUND.format('x', '3x4x5')}", 8, {"x": (8, 3, 4, 5)}),
+        ("--onnx=a '--shapes=in:0:8x9x3,b:1x10'", "", None, {"in:0": (8, 9, 3), "b": (1, 10)}),
+        ("--onnx=a.onnx", BOUND.format("my v", "8x3"), None, {"my v": (8, 3)}),
+        ("--onnx=a.onnx", BOUND.format("v", "1x3x8x9x9"), None, {"v": (1, 3, 8, 9, 9)}),
+        ("--onnx=a.onnx", f"[W] {LEFT}overriding shape to: 1x3x64", None, {"x": (1, 3, 64)}),
+    ],
+)
 def test_batch_and_shapes(
     command: str, lines: str, batch: int | None, shapes: dict[str, tuple[int, ...]]
 ) -> None:
@@ -214,10 +215,14 @@ def test_batch_and_shapes(
     assert (log.batch, log.shapes) == (batch, shapes)
 
 
-@pytest.mark.parametrize("line", [
-    "Layer Precisions: *:fp16", "Layer Device Types: a:DLA", "Build DLA standalone mode: Enabled",
-    "Input(s)s format: fp16:chw", "Output(s)s format: int8:CHW32",
-])  # fmt: skip
+PRINTED = """Layer Precisions: *:fp16
+Layer Device Types: a:DLA
+Build DLA standalone mode: Enabled
+Input(s)s format: fp16:chw
+Output(s)s format: int8:CHW32"""
+
+
+@pytest.mark.parametrize("line", PRINTED.splitlines())
 def test_what_a_log_without_its_command_prints(line: str) -> None:
     plain = LOG_8.partition("\n")[2] + "Input(s)s format: fp32:CHW\nLayer Device Types: \n[I] x\n"
     assert read_log(plain).objection is None
@@ -262,12 +267,14 @@ def test_a_median_out_of_its_range(median: str) -> None:
     assert log.objection is not None or log.median_us is None
 
 
+ODD_TIMES = [
+    f'[{{"computeMs": {odd}}}]' for odd in ("NaN", "Infinity", "-1", "0", '"1.5"', "9" * 400)
+]
+
+
 @pytest.mark.parametrize(
-    "times",
-    ["[" * 100_000, "[" + "9" * 400 + "]", '[{"computeMs": ' + "9" * 400 + "}]",
-     '[{"computeMs": NaN}, {"computeMs": 1}]', '[{"computeMs": Infinity}]',
-     '[{"computeMs": -1}]', '[{"computeMs": 0}]', '[{"computeMs": "1.5"}]', "{}", "\0", "null"],
-)  # fmt: skip
+    "times", [*ODD_TIMES, "[" * 100_000, "[" + "9" * 400 + "]", "{}", "\0", "null"]
+)
 def test_times_that_are_none_leave_the_run_out(tmp_path: Path, times: str) -> None:
     (tmp_path / "a.log").write_text(LOG_8)
     (tmp_path / "times.json").write_text(times)
@@ -293,16 +300,15 @@ def test_times_belong_to_the_log_of_their_folder(tmp_path: Path) -> None:
     assert [refusal.where for refusal in read.refused] == ["times.json"]
 
 
-@pytest.mark.parametrize(
-    ("target", "is_one"),
-    [("t4/tensorrt-8.6/fp16", True), ("t4/tensorrt/fp16", True), ("t4/tensorrt-8/fp16", True),
-     ("l4/tensorrt-8.6/fp16", False), ("t4/tensorrt-8.5/fp16", False),
-     ("t4/tensorrt-8.6/fp32", False), ("t4/onnxruntime-1.2/fp16", False)],
-)  # fmt: skip
-def test_a_log_of_another_target_is_left_out(tmp_path: Path, target: str, is_one: bool) -> None:
+SAME = "t4/tensorrt-8.6/fp16 t4/tensorrt/fp16 t4/tensorrt-8/fp16"
+OTHER = "l4/tensorrt-8.6/fp16 t4/tensorrt-8.5/fp16 t4/tensorrt-8.6/fp32 t4/onnxruntime-1.2/fp16"
+
+
+@pytest.mark.parametrize("target", [*SAME.split(), *OTHER.split()])
+def test_a_log_of_another_target_is_left_out(tmp_path: Path, target: str) -> None:
     (tmp_path / "a.log").write_text(LOG_8)
     read = read_logs([tmp_path], Target.parse(target))
-    if is_one:
+    if target in SAME:
         assert [str(row.target) for row in read.rows] == ["t4/tensorrt-8.6/fp16"]
     else:
         (refusal,) = read.refused
