@@ -16,7 +16,7 @@ from hybridlat.evaluation.metrics import ResultRow, score
 from hybridlat.graph import signature
 from hybridlat.model import model_files
 from hybridlat.model.family import files
-from hybridlat.onnx_io import file
+from hybridlat.onnx_io import facts
 from hybridlat.report import compare
 from hybridlat.schema import cell_estimate, estimate, measurement
 from hybridlat.store import database, packs
@@ -33,7 +33,7 @@ FORMATS = {
     "pack": packs.PACK_FORMAT,
     "store": database.SCHEMA,
     "partition": partition.PARTITION_FORMAT,
-    "file": file.FACTS_FORMAT,
+    "file": facts.FACTS_FORMAT,
     "model": model_files.MODEL_FORMAT,
     "composition": composition.COMPOSITION_FORMAT,
     "family model": files.FORMAT,

@@ -33,7 +33,7 @@ from hybridlat.engines.fusion.patterns import Match, Rewritten, View
 from hybridlat.engines.fusion.rules import Fuse, apply, in_force, unknown_operators
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
 from hybridlat.graph.operators import named
-from hybridlat.onnx_io.file import bias_origin
+from hybridlat.onnx_io.facts import bias_origin
 from hybridlat.schema.target import Target
 
 _CPU = re.compile(r"(xeon|epyc|ryzen|core|i[3579]|cascade-lake)\b")

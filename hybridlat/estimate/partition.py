@@ -21,7 +21,7 @@ from hybridlat.estimate.memory import footprint
 from hybridlat.graph.cells import cells_of_run, file_rank, labels, run_positions
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import sign, sign_part
-from hybridlat.onnx_io.file import FACTS_FORMAT, FileFacts
+from hybridlat.onnx_io.facts import FACTS_FORMAT, FileFacts
 from hybridlat.schema import wire
 from hybridlat.schema.target import Target
 from hybridlat.store import Store

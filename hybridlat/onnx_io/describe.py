@@ -20,7 +20,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from hybridlat.graph.operators import KINDS, is_number, is_quantised, kind_of
-from hybridlat.onnx_io.file import FilePrecision, bias_origin
+from hybridlat.onnx_io.facts import FilePrecision, bias_origin
 from hybridlat.onnx_io.infer import inferred
 from hybridlat.onnx_io.nodes import FileNode
 from hybridlat.onnx_io.torch_export import SCOPES, scopes_of

@@ -6,20 +6,17 @@ import difflib
 import hashlib
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
-import msgspec
-
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Network, Shapes
-from hybridlat.schema import wire
+from hybridlat.onnx_io.facts import MAX_INLINE_BYTES, FileFacts
 from hybridlat.schema.files import read_bytes
 from hybridlat.schema.plugins import shipped, shipped_table
-from hybridlat.schema.target import PRECISIONS
 
 if TYPE_CHECKING:
     import onnx
@@ -32,81 +29,6 @@ Recall: TypeAlias = "Callable[[str], FileFacts | None]"
 
 UNNAMED = "network"
 """What a model without a name is called."""
-FACTS_FORMAT = 4
-"""Goes up with every change of how a fact is written: caches of another format are not read."""
-MAX_INLINE_BYTES = 2_000_000_000  # a protobuf message cannot be larger
-# Exporters name what they fold: onnx::Conv_123 (TorchScript), conv1.weight_bias (dynamo).
-_FOLDED_BIAS = re.compile(r"onnx::Conv(Transpose)?_\d+$|.*\bweight_bias$")
-_OWN_BIAS = re.compile(r"(.*[./])?bias$")
-# Dynamo's result of a call with several, such as a norm: no convolution has one of its own.
-_NORM_RESULT = re.compile(r"getitem(_\d+)?$")
-
-
-def bias_origin(inputs: Sequence[str], outputs: Sequence[str]) -> str:
-    """``folded`` (from a norm) or ``own``, as names tell of a convolution's bias; else empty."""
-    bias, result = "".join(inputs[2:3]), "".join(outputs[:1])
-    if _NORM_RESULT.match(result) or _FOLDED_BIAS.match(bias):
-        return "folded"
-    return "own" if _OWN_BIAS.match(bias) else ""
-
-
-@dataclass(frozen=True)
-class FilePrecision:
-    """How many convolutions and products of a file compute in each precision.
-
-    ``name`` is that precision of targets which most of them have; ``fp32`` where there is none, as
-    for ``fp8`` and ``fp4``.
-    """
-
-    counts: Mapping[str, int]
-
-    @property
-    def name(self) -> str:
-        most = max(self.counts, key=lambda p: (self.counts[p], p), default="")
-        return most if most in PRECISIONS else "fp32"
-
-    def __str__(self) -> str:
-        """``int8``, or ``mixed: 20 of 21 convolutions and products in int8, 1 in fp32``."""
-        if len(self.counts) < 2:
-            return next(iter(self.counts), self.name)
-        first, *others = sorted(self.counts, key=lambda n: (n != self.name, -self.counts[n], n))
-        of_all = f" of {sum(self.counts.values())} convolutions and products"
-        shares = [f"{self.counts[first]}{of_all} in {first}"]
-        shares += [f"{self.counts[name]} in {name}" for name in others]
-        return f"mixed: {', '.join(shares)}"
-
-
-class FileFacts(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What a file says of itself; nodes are told of in file order.
-
-    ``structure`` is the digest that ``OnnxFile.key`` starts from, ``inputs`` are the names of the
-    graph's inputs, weights that stand among them too. ``node_names`` are unique; ``module_paths``
-    say what module a node comes from (``layer3.0``), empty if unknown; ``constant_nodes`` compute
-    the same for every input of bound sizes; ``precision`` is that of convolutions and products.
-    """
-
-    structure: bytes
-    inputs: tuple[str, ...]
-    node_names: tuple[str, ...]
-    op_types: tuple[str, ...]
-    module_paths: tuple[str, ...]
-    constant_nodes: frozenset[int]
-    precision: FilePrecision
-
-    @classmethod
-    def of(cls, source: object) -> FileFacts:
-        """The facts of a parsed file, which has them under the same names."""
-        return cls(*[getattr(source, name) for name in cls.__struct_fields__])
-
-    def to_text(self) -> str:
-        """JSON for a cache."""
-        return msgspec.json.encode((FACTS_FORMAT, self), order="sorted").decode()
-
-    @classmethod
-    def from_text(cls, text: str) -> FileFacts | None:
-        """Read ``to_text``; None for another format, and for what is damaged."""
-        read = wire.decode_or_none(text, tuple[int, FileFacts])
-        return read[1] if read is not None and read[0] == FACTS_FORMAT else None
 
 
 @dataclass(frozen=True)

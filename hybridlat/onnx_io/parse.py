@@ -16,7 +16,7 @@ from hybridlat.errors import NetworkError
 from hybridlat.graph.network import topological_order
 from hybridlat.graph.operators import LEARNED
 from hybridlat.onnx_io.describe import module_paths, precision_of, structure_digest
-from hybridlat.onnx_io.file import FilePrecision
+from hybridlat.onnx_io.facts import FilePrecision
 from hybridlat.onnx_io.infer import last_line
 from hybridlat.onnx_io.nodes import (
     BRANCHES,

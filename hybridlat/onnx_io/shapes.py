@@ -74,7 +74,7 @@ def _input_type(
         raise NetworkError(f"the input {info.name!r} has no shape: {_request(info.name, ())}")
     dims = tensor.shape.dim
     if shape is not None and tensor.HasField("shape") and len(shape) != len(dims):
-        wrong = f"the input {info.name!r} has {len(dims)} sizes, but the shape given has"
+        wrong = f"the input {info.name!r} has {len(dims)} sizes, but the shape for it has"
         raise NetworkError(f"{wrong} {len(shape)}: {_request(info.name, written)}")
     sizes = list(written if shape is None else shape)
     if sizes and ((batch is not None and shape is None) or sizes[0] in _OPEN):

@@ -22,7 +22,7 @@ from onnx.external_data_helper import set_external_data
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Constant, Network, Node, TensorType
 from hybridlat.graph.operators import SET, SMALL_ELEMENTS, WHOLE, is_quantised
-from hybridlat.onnx_io.file import MAX_INLINE_BYTES
+from hybridlat.onnx_io.facts import MAX_INLINE_BYTES
 from hybridlat.onnx_io.shapes import info_of
 from hybridlat.onnx_io.values import attribute_proto, data_type, since_version
 

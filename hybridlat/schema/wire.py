@@ -89,5 +89,5 @@ def phrase_of(error: Exception) -> str:
     words = visible(str(error))
     words = words if len(words) <= _LONGEST_PHRASE else f"{words[:_LONGEST_PHRASE]}…"
     sentence, _, path = words.replace("`", "").partition(" - at $")
-    sentence = sentence[:1].lower() + sentence[1:]
+    sentence = sentence[:1].lower() + sentence[1:] if sentence[:4] != "JSON" else sentence
     return f"{path.lstrip('.')}: {sentence}" if path else sentence

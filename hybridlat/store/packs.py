@@ -200,8 +200,8 @@ class PackLookup:
             yield part
 
     def signature_texts(self, hashes: Iterable[str]) -> dict[str, str]:
-        wanted = set(hashes)
-        return {h: text for h, text in self.all_signature_texts() if h in wanted}
+        chosen = set(hashes)
+        return {h: text for h, text in self.all_signature_texts() if h in chosen}
 
     def altered_files(self) -> dict[str, str]:
         """What is wrong with the pack's files as such: missing, or not the bytes it was made of."""

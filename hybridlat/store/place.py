@@ -13,9 +13,8 @@ _SERVERS = ("postgresql+psycopg", "postgresql", "postgres")
 
 def default_url() -> str:
     """``HYBRIDLAT_STORE``, else a SQLite file in the user's data folder."""
-    given = os.environ.get("HYBRIDLAT_STORE", "").strip()
-    if given:
-        return given
+    if url := os.environ.get("HYBRIDLAT_STORE", "").strip():
+        return url
     import platformdirs
 
     return f"sqlite:///{platformdirs.user_data_path('hybridlat', appauthor=False) / 'store.db'}"

@@ -223,8 +223,8 @@ class Records:
     def stats(self) -> list[TargetStats]:
         """What there is of each target, sorted by name."""
         rows = self._database.read(tuple[str, int, int, int, int, int, str, str], _STATS)
-        found = {row[0]: row[1:] for row in rows}
-        return [TargetStats(t, *found[str(t)]) for t in self.targets() if str(t) in found]
+        counts = {row[0]: row[1:] for row in rows}
+        return [TargetStats(t, *counts[str(t)]) for t in self.targets() if str(t) in counts]
 
     def _decoded(self, read: Callable[[object], T], sql: str, keys: list[bytes]) -> Iterator[T]:
         for _, body in self._database.paged(tuple[bytes, bytes], sql, keys):

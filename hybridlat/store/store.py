@@ -222,13 +222,13 @@ class Store(Records, Cache, AbstractContextManager["Store"]):
 
 def _sound(items: Iterable[R], what: str) -> list[tuple[str, str, R]]:
     """Id, text and content of each, once, by id; StoreError for an unsound one."""
-    found: dict[str, tuple[str, R]] = {}
+    by_id: dict[str, tuple[str, R]] = {}
     for item in items:
         for problem in item.problems():
             raise StoreError(f"the store takes no {what} in which {problem}")
         text = item.text
-        found[id_of(text)] = text, item
-    return [(id_, text, item) for id_, (text, item) in sorted(found.items())]
+        by_id[id_of(text)] = text, item
+    return [(id_, text, item) for id_, (text, item) in sorted(by_id.items())]
 
 
 def _target_ids(connection: Connection, items: Iterable[R]) -> dict[Target, int]:

@@ -10,7 +10,7 @@ import pytest
 from hybridlat import predict
 from hybridlat.estimate.lookup.models import keep_device, known_device
 from hybridlat.estimate.partition import PARTITION_FORMAT
-from hybridlat.onnx_io.file import FACTS_FORMAT
+from hybridlat.onnx_io.facts import FACTS_FORMAT
 from hybridlat.schema.device import Device
 from hybridlat.schema.target import Target
 from hybridlat.store import Store

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hybridlat.onnx_io import OnnxFile, load
-from hybridlat.onnx_io.file import FACTS_FORMAT, FileFacts
+from hybridlat.onnx_io.facts import FACTS_FORMAT, FileFacts
 from tests.networks import NETS
 
 FILES = sorted(NETS.glob("*.onnx"))

@@ -1,46 +1,6 @@
-"""Latencies that others measured, as records.
+"""Latencies that others measured, as records: tables, logs of trtexec, importers of others."""
 
-Tables and logs are read here. Another package offers an importer of its own as a module under the
-entry point group ``hybridlat.importers``; its ``read(path)`` gives ``ImportedRecords``.
-"""
-
-from __future__ import annotations
-
-from collections import Counter
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
-
-from hybridlat.errors import InputError
-from hybridlat.schema.measurement import Breakdown, Measurement
-from hybridlat.schema.plugins import Plugins
-
-
-@dataclass
-class ImportedRecords:
-    """Records ready for a store.
-
-    ``signatures`` maps hash to text of everything measured; ``skipped`` counts the rows that were
-    left out, by reason: a row is never left out silently.
-    """
-
-    signatures: dict[str, str] = field(default_factory=dict)
-    measurements: list[Measurement] = field(default_factory=list)
-    breakdowns: list[Breakdown] = field(default_factory=list)
-    skipped: Counter[str] = field(default_factory=Counter)
-
-
-TABLES = ("networks", "trtexec")
-"""What hybridlat reads itself: tables of whole networks, and logs of trtexec."""
-IMPORTERS = Plugins("hybridlat.importers")
-
-
-def read(name: str, path: Path) -> ImportedRecords:
-    """Everything under ``path`` as another package's importer reads it."""
-    try:
-        importer: Any = IMPORTERS.load(name)
-    except KeyError:
-        choices = ", ".join([*TABLES, *IMPORTERS.names()])
-        raise InputError(f"{name!r} is not an importer: choose one of {choices}") from None
-    imported: ImportedRecords = importer.read(path)
-    return imported
+from hybridlat.store.importers.imported import IMPORTERS as IMPORTERS
+from hybridlat.store.importers.imported import TABLES as TABLES
+from hybridlat.store.importers.imported import ImportedRecords as ImportedRecords
+from hybridlat.store.importers.imported import read as read
