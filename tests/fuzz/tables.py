@@ -6,11 +6,12 @@ number is wrong, a refusal is right.
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import math
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,14 @@ NOT_NUMBERS = ("", "-1.5", "0", "nan", "NaN", "inf", "-inf", "1e308", "1e400", "
                "\u22121", "1e-300", "1 2", "1/2", "5 parsecs", "TRUE", "=1+1", "#N/A",
                "\x1b[31m", "a\nb")  # fmt: skip
 NUMBERS = (1.25, 0.553, 1.25e-3, 1250.0, 1250.5, 12.5, 987.654, 1.0, 2.0, 1234567.0, 1e-2, 33.125)
+STYLES: dict[str, Sequence[str]] = {
+    "german": ".,",
+    "french": " ,",
+    "thin": "\u202f,",
+    "swiss": "'.",
+    "english": ",.",
+}
+STYLES |= {"plain": ("", "."), "comma": ("", ",")}  # what sets thousands apart, and decimals
 
 
 def corpus(numbers: Iterable[int], seed: int = 0) -> Iterator[tuple[str, bytes]]:
@@ -73,9 +82,7 @@ def written(value: float, rng: random.Random, style: str) -> str:
     part = part if part.strip("0") else ""
     if len(part) < 3 and rng.random() < 0.5 and part:
         part = part.ljust(3, "0")
-    group, decimal = {"german": (".", ","), "french": (" ", ","), "thin": ("\u202f", ","),
-                      "swiss": ("'", "."), "english": (",", "."), "plain": ("", "."),
-                      "comma": ("", ",")}[style]  # fmt: skip
+    group, decimal = STYLES[style]
     grouped = f"{int(whole):,}".replace(",", group)
     return grouped + (decimal + part if part else "")
 
@@ -109,12 +116,11 @@ def _text(rng: random.Random, wild: bool) -> tuple[dict[str, Any], list[str], li
 
 
 def _joined(header: list[str], rows: list[list[str]], separator: str, rng: random.Random) -> str:
-    def cell(text: str) -> str:
-        needs = any(mark in text for mark in (separator, '"', "\n")) or rng.random() < 0.1
-        return '"' + text.replace('"', '""') + '"' if needs else text
-
-    ending = rng.choice(("\n", "\r\n"))
-    return ending.join(separator.join(map(cell, row)) for row in (header, *rows)) + ending
+    stream, end = io.StringIO(newline=""), rng.choice(("\n", "\r\n"))
+    quoting = rng.choice((csv.QUOTE_MINIMAL, csv.QUOTE_MINIMAL, csv.QUOTE_ALL))
+    writer = csv.writer(stream, delimiter=separator, lineterminator=end, quoting=quoting)
+    writer.writerows([header, *rows])
+    return stream.getvalue()
 
 
 def styled(rng: random.Random) -> tuple[dict[str, Any], bytes]:
