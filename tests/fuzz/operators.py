@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import math
 import random
+from collections.abc import Sequence
 
 import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
@@ -36,6 +38,12 @@ _ATTRIBUTES = (
 )
 _CODES = {name.lower(): code for name, code in TensorProto.DataType.items() if code}
 _CODES |= {"float": 1, "double": 11}
+_VALUES: dict[int, tuple[str, Sequence[object]]] = {
+    1: ("float_data", FLOATS),
+    6: ("int32_data", INTEGERS[:12]),
+    7: ("int64_data", INTEGERS),
+    8: ("string_data", TEXTS),
+}
 
 
 @functools.cache
@@ -119,22 +127,12 @@ def _input(
 
 
 def _tensor(name: str, kind: int, shape: list[int], rng: random.Random) -> TensorProto:
-    count = 1
-    for size in shape:
-        count *= size
     tensor = TensorProto(name=name, dims=shape, data_type=kind)
-    if count > 64:
-        return tensor
-    if kind == 7:
-        tensor.int64_data.extend(rng.choice(INTEGERS) for _ in range(count))
-    elif kind in (1,):
-        tensor.float_data.extend(rng.choice(FLOATS) for _ in range(count))
-    elif kind == 6:
-        tensor.int32_data.extend(rng.choice(INTEGERS[:12]) for _ in range(count))
-    elif kind == 8:
-        tensor.string_data.extend(rng.choice(TEXTS) for _ in range(count))
-    else:
-        tensor.raw_data = rng.randbytes(count * rng.choice((1, 2, 4, 8)))
+    if math.prod(shape) <= 64 and kind in _VALUES:
+        field, values = _VALUES[kind]
+        getattr(tensor, field).extend(rng.choices(values, k=math.prod(shape)))
+    elif math.prod(shape) <= 64:
+        tensor.raw_data = rng.randbytes(math.prod(shape) * rng.choice((1, 2, 4, 8)))
     return tensor
 
 
@@ -164,22 +162,17 @@ def odd_attribute(name: str, kind: int, rank: int, rng: random.Random) -> Attrib
     if rng.random() < 0.02:
         attribute.type = rng.choice((0, 2, 7))  # type: ignore[assignment]
 
-    def integer() -> int:
-        return rng.choice(INTEGERS if rng.random() < 0.4 else INTEGERS[:9])
-
-    if kind == AttributeProto.INT:
-        attribute.i = integer()
-    elif kind == AttributeProto.FLOAT:
-        attribute.f = rng.choice(FLOATS)
-    elif kind == AttributeProto.STRING:
-        attribute.s = rng.choice(TEXTS)
+    integers = INTEGERS if rng.random() < 0.4 else INTEGERS[:9]
+    if kind in (AttributeProto.INT, AttributeProto.FLOAT, AttributeProto.STRING):
+        field, values = {1: ("f", FLOATS), 2: ("i", integers), 3: ("s", TEXTS)}[int(kind)]
+        setattr(attribute, field, rng.choice(values))
     elif kind == AttributeProto.INTS:
         count = rng.choice((rank, max(0, rank - 2), 2 * max(0, rank - 2), 0, 1, 2, 7))
-        attribute.ints.extend(integer() for _ in range(count))
+        attribute.ints.extend(rng.choices(integers, k=count))
     elif kind == AttributeProto.FLOATS:
-        attribute.floats.extend(rng.choice(FLOATS) for _ in range(rng.randint(0, 5)))
+        attribute.floats.extend(rng.choices(FLOATS, k=rng.randint(0, 5)))
     elif kind == AttributeProto.STRINGS:
-        attribute.strings.extend(rng.choice(TEXTS) for _ in range(rng.randint(0, 5)))
+        attribute.strings.extend(rng.choices(TEXTS, k=rng.randint(0, 5)))
     elif kind == AttributeProto.TENSOR:
         kind = rng.choice((1, 7, 7, *TYPES))
         attribute.t.CopyFrom(_tensor("", kind, [rng.choice((0, 1, 2, 4))], rng))

@@ -117,7 +117,7 @@ def _text(rng: random.Random, wild: bool) -> tuple[dict[str, Any], list[str], li
 
 def _joined(header: list[str], rows: list[list[str]], separator: str, rng: random.Random) -> str:
     stream, end = io.StringIO(newline=""), rng.choice(("\n", "\r\n"))
-    quoting = rng.choice((csv.QUOTE_MINIMAL, csv.QUOTE_MINIMAL, csv.QUOTE_ALL))
+    quoting = csv.QUOTE_ALL if rng.random() < 0.1 else csv.QUOTE_MINIMAL
     writer = csv.writer(stream, delimiter=separator, lineterminator=end, quoting=quoting)
     writer.writerows([header, *rows])
     return stream.getvalue()
