@@ -14,7 +14,7 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from hybridlat.errors import StoreError
 from hybridlat.store.importers.sheets import ColumnMap, read_column_map
@@ -117,7 +117,7 @@ def _text(rng: random.Random, wild: bool) -> tuple[dict[str, Any], list[str], li
 
 def _joined(header: list[str], rows: list[list[str]], separator: str, rng: random.Random) -> str:
     stream, end = io.StringIO(newline=""), rng.choice(("\n", "\r\n"))
-    quoting = csv.QUOTE_ALL if rng.random() < 0.1 else csv.QUOTE_MINIMAL
+    quoting: Literal[0, 1] = csv.QUOTE_ALL if rng.random() < 0.1 else csv.QUOTE_MINIMAL
     writer = csv.writer(stream, delimiter=separator, lineterminator=end, quoting=quoting)
     writer.writerows([header, *rows])
     return stream.getvalue()
