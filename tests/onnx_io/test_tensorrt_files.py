@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
 
 from hybridlat.board.plan import make_files
 from hybridlat.engines.tensorrt.lowering import in_half_precision
@@ -19,23 +17,14 @@ from hybridlat.errors import MeasurementError
 from hybridlat.graph.network import Network
 from hybridlat.onnx_io import read_network, tensorrt, to_onnx
 from tests.networks import NETS, branches, classifier, conv_relu, residual_block
+from tests.onnx_io.test_reading_shapes import model
 
 X = np.random.default_rng(0).standard_normal((1, 4, 6, 6)).astype("float32")
 MAKERS = (conv_relu, residual_block, branches, classifier)
 
 
-def network_of(
-    op: str, inputs: dict[str, list[int]], attributes: dict[str, Any], version: int, outputs: int
-) -> Network:
-    names = [f"y{place}" for place in range(outputs)]
-    graph = helper.make_graph(
-        [helper.make_node(op, ["x", *inputs], names, **attributes)],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, X.shape)],
-        [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in names],
-        [numpy_helper.from_array(np.array(v, dtype="int64"), n) for n, v in inputs.items()],
-    )
-    return read_network(helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)]))
+def network_of(body: str, opset: int, inputs: str = "") -> Network:
+    return read_network(model(f"g (float[1,4,6,6] x{inputs}) => (y) {body}", opset))
 
 
 def outputs_of(network: Network) -> list[NDArray[np.float32]]:
@@ -44,23 +33,21 @@ def outputs_of(network: Network) -> list[NDArray[np.float32]]:
 
 
 @pytest.mark.parametrize(
-    ("op", "inputs", "attributes", "version", "outputs"),
+    ("body", "opset"),
     [
-        ("ReduceMean", {"axes": [2, 3]}, {}, 18, 1),
-        ("ReduceMean", {"axes": [-1]}, {"keepdims": 0}, 18, 1),
-        ("ReduceMax", {}, {}, 18, 1),
-        ("ReduceMean", {}, {"noop_with_empty_axes": 1}, 18, 1),
-        ("Split", {}, {"axis": 1, "num_outputs": 2}, 18, 2),
-        ("Gelu", {}, {}, 20, 1),
-        ("Gelu", {}, {"approximate": "tanh"}, 20, 1),
-        ("Mish", {}, {}, 18, 1),
-        ("Pad", {"pads": [0, 0, 1, 1, 0, 0, 1, 1]}, {}, 19, 1),
+        ("<int64[2] a = {2, 3}> { y = ReduceMean(x, a) }", 18),
+        ("<int64[1] a = {-1}> { y = ReduceMean<keepdims=0>(x, a) }", 18),
+        ("{ y = ReduceMax(x) }", 18),
+        ("{ y = ReduceMean<noop_with_empty_axes=1>(x) }", 18),
+        ("{ a, b = Split<axis=1, num_outputs=2>(x)  y = Sub(a, b) }", 18),
+        ("{ y = Gelu(x) }", 20),
+        ('{ y = Gelu<approximate="tanh">(x) }', 20),
+        ("{ y = Mish(x) }", 18),
+        ("<int64[8] p = {0, 0, 1, 1, 0, 0, 1, 1}> { y = Pad(x, p) }", 19),
     ],
 )
-def test_the_numbers_stay(
-    op: str, inputs: dict[str, list[int]], attributes: dict[str, Any], version: int, outputs: int
-) -> None:
-    network = network_of(op, inputs, attributes, version, outputs)
+def test_the_numbers_stay(body: str, opset: int) -> None:
+    network = network_of(body, opset)
     lowered = tensorrt.readable(network)
     assert max(node.version for node in lowered.nodes) <= 17
     assert onnx.load_model_from_string(to_onnx(lowered, 1)).opset_import[0].version <= 17
@@ -69,64 +56,38 @@ def test_the_numbers_stay(
 
 
 @pytest.mark.parametrize(
-    ("op", "attributes", "version"),
+    ("op", "opset"),
     [
-        ("RMSNormalization", {"scale": [1, 1, 1, 1, 1, 1]}, 23),
-        ("Swish", {"alpha": 2.0}, 24),
-        ("QuantizeLinear", {"scale": [1], "output_dtype": 2}, 21),
+        ("RMSNormalization(m, s)", 23),
+        ("Swish<alpha=2.0>(m)", 24),
+        ("QuantizeLinear<output_dtype=2>(m, s)", 21),
     ],
 )
-def test_what_17_cannot_say_is_refused_by_name(
-    op: str, attributes: dict[str, Any], version: int
-) -> None:
+def test_what_17_cannot_say_is_refused_by_name(op: str, opset: int) -> None:
     """A newer set would be read as 17: ReduceMean of 18 without its axes."""
-    inputs = ["x", *[name for name in attributes if name == "scale"]]
-    scale = attributes.pop("scale", [])
-    made = helper.make_graph(
-        [
-            helper.make_node("ReduceMean", ["x", "axes"], ["m"]),
-            helper.make_node(op, inputs, ["y"], **attributes),
-        ],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, X.shape)],
-        [helper.make_tensor_value_info(n, TensorProto.UNDEFINED, None) for n in "my"],
-        [
-            numpy_helper.from_array(np.array([2], dtype="int64"), "axes"),
-            numpy_helper.from_array(np.array(scale, dtype="float32"), "scale"),
-        ],
-    )
-    opsets = [helper.make_opsetid("", version)]
-    network = read_network(helper.make_model(made, opset_imports=opsets))
-    with pytest.raises(
-        MeasurementError, match=f"{op} '.*' of operator set .* cannot be written in"
-    ):
+    constants = "<int64[1] a = {2}, float[1] s = {1.0}>"
+    network = network_of(f"{constants} {{ m = ReduceMean(x, a)  y = {op} }}", opset)
+    name = op.partition("<")[0].partition("(")[0]
+    words = f"{name} '.*' of operator set .* cannot be written in"
+    with pytest.raises(MeasurementError, match=words):
         tensorrt.readable(network)
 
 
 def test_swish_and_grid_samples_are_said_in_17() -> None:
-    swish = tensorrt.readable(network_of("Swish", {}, {}, 24, 1))
+    swish = tensorrt.readable(network_of("{ y = Swish(x) }", 24))
     assert [node.op for node in swish.nodes] == ["Sigmoid", "Mul"]
-    made = helper.make_graph(
-        [helper.make_node("GridSample", ["x", "g"], ["y"], mode="cubic")],
-        "g",
-        [
-            helper.make_tensor_value_info("x", TensorProto.FLOAT, X.shape),
-            helper.make_tensor_value_info("g", TensorProto.FLOAT, (1, 5, 5, 2)),
-        ],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-    )
-    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 20)])
-    (node,) = tensorrt.readable(read_network(model)).nodes
+    body = '{ y = GridSample<mode="cubic">(x, places) }'
+    (node,) = tensorrt.readable(network_of(body, 20, ", float[1,5,5,2] places")).nodes
     assert (node.version, node.attribute("mode")) == (16, "bicubic")
 
 
 @pytest.mark.parametrize("path", sorted(NETS.glob("*.onnx"))[::3], ids=lambda p: p.stem)
 def test_the_projects_networks_can_all_be_read_by_tensorrt_8_6(path: Path) -> None:
     content, _ = tensorrt.prepare(read_network(path))
-    model = onnx.load_model_from_string(content)
-    assert next(o.version for o in model.opset_import if not o.domain) <= 17
-    assert model.ir_version <= 8
-    for node in model.graph.node:
+    made = onnx.load_model_from_string(content)
+    assert next(o.version for o in made.opset_import if not o.domain) <= 17
+    assert made.ir_version <= 8
+    for node in made.graph.node:
         assert not (node.op_type == "ReduceMean" and len(node.input) > 1), node.name
         assert node.op_type != "Gelu"
 
