@@ -20,6 +20,7 @@ from tests.strategies import breakdowns, measurements
 
 TARGET = Target("fake", "fake-1.0", "fp32", 1)
 HASH = "0123456789abcdef" * 2
+VISIT: dict[str, Any] = {"samples_us": [1.0], "drift": 1.0, "process": 0}
 
 
 def record(**changes: Any) -> dict[str, Any]:
@@ -79,21 +80,15 @@ def test_the_id_is_of_the_content_and_stays() -> None:
         ({"overhead_us": math.inf}, "overhead_us inf"),
         ({"visits": {}}, "visits"),
         ({"visits": [{"samples_us": [1.0], "drift": 1.0}]}, "missing required field process"),
-        ({"visits": [{"samples_us": [1.0], "drift": 0.0, "process": 0}]}, "drift 0.0"),
-        (
-            {"visits": [{"samples_us": [math.nan], "drift": 1.0, "process": 0}]},
-            "sample is no time",
-        ),
+        ({"visits": [VISIT | {"drift": 0.0}]}, "drift 0.0"),
+        ({"visits": [VISIT | {"samples_us": [math.nan]}]}, "sample is no time"),
         ({"latency_us": 1e308}, "latency_us 1e+308 is no latency"),
         ({"latency_us": 5e-324}, "latency_us 5e-324 is no latency"),
         ({"spread_share": 1e308}, "spread_share 1e+308"),
-        ({"visits": [{"samples_us": [1.0], "drift": 1e-300, "process": 0}]}, "drift 1e-300"),
+        ({"visits": [VISIT | {"drift": 1e-300}]}, "drift 1e-300"),
         ({"measured_at": 7}, "measured_at"),
-        (
-            {"visits": [{"samples_us": ["1"], "drift": 1.0, "process": 0}]},
-            "samples_us[0]: expected float",
-        ),
-        ({"visits": [{"samples_us": [1.0], "drift": 1.0, "process": 0.5}]}, "process: expected"),
+        ({"visits": [VISIT | {"samples_us": ["1"]}]}, "samples_us[0]: expected float"),
+        ({"visits": [VISIT | {"process": 0.5}]}, "process: expected"),
         ({"environment": {"threads": 1}}, "environment"),
         ({"environment": None}, "environment"),
         ({"protocol": 1}, "protocol: expected str"),
@@ -140,12 +135,8 @@ def test_facts_are_fields_of_their_own() -> None:
     plain = Measurement.from_json(record())
     marked = msgspec.structs.replace(plain, launch="graph", copies=False, suspect=True)
     body = marked.to_json()
-    assert (body["format"], body["launch"], body["copies"], body["suspect"]) == (
-        2,
-        "graph",
-        False,
-        True,
-    )
+    facts = [body[name] for name in ("format", "launch", "copies", "suspect")]
+    assert facts == [2, "graph", False, True]
     assert Measurement.from_json(body) == marked
     unlike_its_note = msgspec.structs.replace(plain, labels={"note": "suspect"})
     assert Measurement.from_json(unlike_its_note.to_json()) == unlike_its_note
