@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Network, Node
-from hybridlat.graph.writing import sizes_of
+from hybridlat.graph.normal import sizes_of
 
 MAX_TENSOR_ELEMENTS = 1 << 36
 _PER_CHANNEL = ("BatchNormalization", "InstanceNormalization", "GroupNormalization")
