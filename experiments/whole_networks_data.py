@@ -7,7 +7,7 @@ import os
 import tomllib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +74,7 @@ class Row:
     copies: bool
     graphs: bool
     plain_relu: bool
+    is_chained: bool
     repeats_us: tuple[float, ...]
     """The figures that ``latency_us`` is the median of."""
     harness: str = ""
@@ -130,7 +131,8 @@ def read_rows(folders: Iterable[Path], engines: Iterable[str]) -> list[Row]:
         # Measured with ReLU where the file, another project's twin of it, has ReLU6 or a leaky one.
         relu = "ReLU in Paddle" in f"{row.mapping_note} {note}"
         network = (str(row.folder), str(row.onnx))
-        key = (target, *network, int(row.batch), layout, "suspect" in note, *how, relu)
+        forms = relu, "Concats of two" in note
+        key = (target, *network, int(row.batch), layout, "suspect" in note, *how, *forms)
         groups.setdefault(key, []).append(float(row.latency_us))
     return [
         Row(  # type: ignore[arg-type]
@@ -228,17 +230,17 @@ def lowering_of(row: Row) -> tuple[str, Callable[[Network], Lowered]]:
     key = registry.lowering_identity(target).replace("/", "-")
     if target.engine == "torch" and row.layout == "nhwc":
         return f"{key}-nhwc", lambda n: pytorch.lower(n, target, channels_last=True)
-    if target.engine == "paddle-tensorrt" and row.plain_relu:
-        return f"{key}-relu", lambda n: registry.lower(_chained(_with_relu(n)), target)
-    if "tensorrt" in target.engine and row.plain_relu:
-        return f"{key}-relu", lambda n: registry.lower(_with_relu(n), target)
-    if target.engine == "paddle-tensorrt":
-        return f"{key}-chained", lambda n: registry.lower(_chained(n), target)
-    return key, lambda n: registry.lower(n, target)
+    forms = [_with_relu] * (row.plain_relu and "tensorrt" in target.engine)
+    forms += [_chained] * (row.is_chained or target.engine == "paddle-tensorrt")
+    key = "".join([key, *(form.__name__.replace("_", "-") for form in forms)])
+    return key, lambda n: registry.lower(reduce(lambda m, form: form(m), forms, n), target)
 
 
 def _chained(network: Network) -> Network:
-    """Each Concat that starts with all parts of another one reads that, as PaddleClas writes it."""
+    """Each Concat that starts with all parts of another one reads that, as PaddleClas writes it.
+
+    Caffe's DenseNets and torchvision's before 0.4 are written so too.
+    """
     made: dict[tuple[str, ...], str] = {}
     nodes: list[Node] = []
     for node in network.nodes:
