@@ -23,7 +23,7 @@ from hybridlat.model.family.tasks import Task
 from hybridlat.model.family.trees import WIDTHS, TaskTrees
 from hybridlat.schema.files import MOST_BYTES, read_bytes
 
-FORMAT = 7
+FORMAT = 8
 """Counts also what a law is relative to: the base of kernels (``physics.parts_us``)."""
 _ARRAYS = "family.npz"
 _HEAD = "family.json"

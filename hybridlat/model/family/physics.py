@@ -148,20 +148,28 @@ units, 1 has no way round them (split sums)."""
 _KEPT_WEIGHTS = 0.8
 """How much of the weights the last cache keeps from one run to the next where the whole network
 fits into it: at batch 1 caches of 48 to 128 MB hold an INT8 ResNet-50."""
+_STEP, _STEP_CYCLES = 32, 150
+"""Of a tile's inner sizes that are read and multiplied at a time, and what that takes at least: a
+tile waits for its reads, however quick tensor cores are."""
+_TOGETHER = 3.0
+"""Power of the norm that joins computing and memory of a kernel, which overlap: 1 would add them,
+infinity take the longer."""
 _MEMORY_POWER = 0.5
 """What reading and writing at full bandwidth draws, of the power limit."""
 
 
 def parts_us(table: KernelTable, view: View) -> Array:
-    """Compute, memory and launch time of every kernel (kernels x ``PARTS``), one after the other.
+    """Compute, memory and launch time of every kernel (kernels x ``PARTS``); their sum is its base.
 
     Kernels with few output tiles leave units idle, depthwise convolutions compute outside the
-    tensor cores, and what the last cache keeps need not come from memory.
+    tensor cores, and what the last cache keeps need not come from memory. Computing and memory
+    overlap, and share what they take together.
     """
     device, precision = view.device, view.precision
     deep = table.classes == CLASSES.index("conv depthwise")
     tiled = (table.classes <= CLASSES.index("matmul")) & ~deep
     best_us = np.min([view.wave_us(tile) / near for tile, near in _TILES], axis=0)
+    best_us = np.maximum(best_us, 1e6 * _STEP_CYCLES * view.k / _STEP / device.clock_hz)
     # In a transposed convolution few of the taps meet an input.
     best_us *= view.flop / np.maximum(2 * view.m * view.n * view.k * view.groups, 1)
     idle_us = np.where(tiled, _IDLE_SHARE * np.maximum(best_us - view.compute_us, 0.0), 0.0)
@@ -180,8 +188,10 @@ def parts_us(table: KernelTable, view: View) -> Array:
         device.sustained_share(precision),
     )
     compute_us = slowdown * at_peak_us + beside_us
+    longer_us = (compute_us**_TOGETHER + memory_us**_TOGETHER) ** (1 / _TOGETHER)
+    overlap = longer_us / np.maximum(compute_us + memory_us, 1e-9)
     launches_us = np.full(len(table.values), launch_us) + view.steps_us
-    return np.column_stack([compute_us, memory_us, launches_us])
+    return np.column_stack([overlap * compute_us, overlap * memory_us, launches_us])
 
 
 def power_slowdown(

@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from experiments.public_data.kernel_tables import kernel_table
 from hybridlat.engines import registry
 from hybridlat.model.family.descriptors import describe
-from hybridlat.model.family.physics import CLASSES, KernelTable, at_batch, power_slowdown
+from hybridlat.model.family.physics import (
+    CLASSES,
+    KernelTable,
+    at_batch,
+    power_slowdown,
+    view_of,
+)
 from hybridlat.model.geometry import COLUMN
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target
@@ -91,3 +97,22 @@ def test_tensor_cores_do_not_serve_depthwise_convolutions() -> None:
     dense = np.append(kernels.classes == CLASSES.index("conv kxk"), [False, False])
     np.testing.assert_allclose(fast[deep], slow[deep])
     assert (fast[dense] < slow[dense]).all()
+
+
+def test_computing_and_memory_overlap() -> None:
+    kernels, no_cache = table(np.random.default_rng(3), 40), replace(GPU, kept_share=0.0)
+    no_cache = replace(no_cache, cache_bytes=(1024, 1024))
+    _, base_us = describe(kernels, no_cache, "fp32")
+    _, computing_us = describe(kernels, replace(no_cache, bandwidth_bytes_per_s=1e15), "fp32")
+    dense = kernels.classes == CLASSES.index("conv kxk")
+    more_us, memory_us = base_us - computing_us, view_of(kernels, no_cache, "fp32").memory_us
+    assert (more_us[:-2][dense] > 0).all()
+    assert (more_us[:-2][dense] < 0.99 * memory_us[dense]).all()
+
+
+def test_no_tensor_core_hides_the_steps_of_a_deep_product() -> None:
+    kernels = table(np.random.default_rng(2), 40)
+    _, base_us = describe(kernels, replace(GPU, peak_flops={"fp32": 10e12, "fp16": 1e18}), "fp16")
+    dense = kernels.classes == CLASSES.index("conv kxk")
+    steps = kernels.values[dense, COLUMN["k"]] / 32
+    assert (base_us[:-2][dense] > steps * 100 / (GPU.clock_hz / 1e6)).all()
