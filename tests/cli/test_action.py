@@ -59,7 +59,7 @@ def test_the_base_branch_is_compared_with(tmp_path: Path) -> None:
     git("commit", "-qm", "base")
     asked = {"network": "net.onnx", "target": L4, "base": "HEAD"}
     assert run_step("Compare", tmp_path, **asked).returncode == 0
-    (tmp_path / "net.onnx").write_bytes(nets["resnet50"].read_bytes())
+    (tmp_path / "net.onnx").write_bytes(nets["wide_resnet50_2"].read_bytes())
     done = run_step("Compare", tmp_path, **asked)
     assert done.returncode == 1 and "net.onnx is slower than the first" in done.stderr
     assert "× slower" in (tmp_path / "summary.md").read_text()
