@@ -48,7 +48,7 @@ class BlockLatency:
 class SumCheck:
     """How far the sum of blocks is from a network's own cells, as a share (0..) of its latency.
 
-    In the mean and at worst over so many ``networks`` of the space, drawn at random.
+    ``mean_share`` and ``worst_share`` are over so many ``networks`` of the space, drawn at random.
     """
 
     networks: int
@@ -58,7 +58,10 @@ class SumCheck:
 
 @dataclass(frozen=True)
 class BlockTable:
-    """An additive table: a network takes ``constant_us`` and the ``rows`` of its blocks, summed."""
+    """An additive table: a network takes ``constant_us`` and the ``rows`` of its blocks, summed.
+
+    ``check`` compares sums with networks drawn at random; ``warnings`` are sentences.
+    """
 
     constant_us: float
     rows: tuple[BlockLatency, ...]
@@ -70,8 +73,9 @@ class BlockTable:
 class BlockSpace:
     """``blocks`` by position and name, each with the cells that it adds to a network on ``target``.
 
-    ``posterior`` is over all distinct cells of the space; ``drawn`` are networks drawn at random,
-    with all of their cells, to hold sums against. ``reasons`` say why cells have no latency.
+    ``posterior`` is over all distinct cells of the space, which ``composition`` sums; ``drawn`` are
+    networks drawn at random, with all of their cells, to hold sums against. ``reasons`` say why
+    cells have no latency, ``warnings`` what else to know; ``tolerance`` is that of ``Predictor``.
     """
 
     target: str

@@ -84,8 +84,9 @@ def test_every_row_begins_or_is_missing(store: str) -> None:
         with pytest.raises((InputError, Begins)) as caught:
             evaluate.evaluate_targets([name], chosen, store=store)
         said[name] = str(caught.value)
-    assert len(said) > 30 and {name for name in said if said[name] == "it begins"} == BEGINS
-    for name in set(said) - BEGINS:
+    begins = BEGINS | {"t4/tensorrt/fp16"}  # opens to what the store holds of that device
+    assert len(said) > 30 and {name for name in said if said[name] == "it begins"} == begins
+    for name in set(said) - begins:
         assert name in said[name] and ("import" in said[name] or "measure" in said[name])
 
 

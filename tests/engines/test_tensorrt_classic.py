@@ -55,7 +55,7 @@ FUSED = {
         ("8.5/int8", SMALL, f"a = {POINT}(x, p) y = Sigmoid(a)", ["Conv+Sigmoid"]),
         ("8.4/int8", SMALL, f"a = {POINT}(x, single) y = Sigmoid(a)", ["Conv", "Sigmoid"]),
         ("8.2/fp32", SMALL, f"a = {POINT}(x, p) y = Clip(a)", ["Conv+Clip"]),
-        ("8.6/fp16", SMALL, f"a = {POINT}(x, p) y = PRelu(a, v)", ["Conv", "PRelu"]),
+        ("8.6/fp16", SMALL, f"a = {POINT}(x, p) y = PRelu(a, slope)", ["Conv", "PRelu"]),
         ("8.6/fp16", SMALL, MISH, ["Conv+Softplus+Tanh+Mul"]),
         ("8.6/fp32", SMALL, MISH, ["Conv", "Softplus+Tanh+Mul"]),
     ],
@@ -81,7 +81,7 @@ FUSED = {
         ("8.6/fp16", "float[1,64,28,28] x", HEAD, ["Conv", "Reshape+Transpose", "Sigmoid+Exp"]),
     ],
 }  # fmt: skip
-OWN = weights(stem=(64, 3, 3, 3), deep=(64, 1, 3, 3), single=(1, 64, 1, 1))
+OWN = weights(stem=(64, 3, 3, 3), deep=(64, 1, 3, 3), single=(1, 64, 1, 1), slope=(64, 1, 1))
 
 
 @pytest.mark.parametrize("what", FUSED)

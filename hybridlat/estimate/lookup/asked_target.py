@@ -11,7 +11,6 @@ from functools import cache
 
 from hybridlat.engines import device_sheets, host, registry
 from hybridlat.errors import TargetError
-from hybridlat.model.family.tasks import Task
 from hybridlat.schema.names import device_name, engine_name, precision_name, refuse_version
 from hybridlat.schema.target import PART, PRECISIONS, VERSION, Target, version_key
 from hybridlat.store import Store, packs
@@ -130,6 +129,8 @@ def newest_on_record(
 
 @cache
 def _board(device: str) -> str:
+    from hybridlat.model.family.tasks import Task  # heavy
+
     return Task(device, "", "").board
 
 
