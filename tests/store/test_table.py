@@ -220,6 +220,7 @@ def test_rows_that_do_not_fit(tmp_path: Path, row: str, reason: str, value: str)
         ("network|latency_ms\na|1\n", r"it has network\|latency_ms; rename"),
         ("latency_ms,target\n1,b\n", "no column network, model or onnx"),
         ('network,latency_ms\n"a"b,1\n', "cannot be read as CSV"),
+        ('network,latency_ms\n"a,' + 140_000 * "1", "cannot be read as CSV"),
     ],
 )
 def test_files_that_are_no_such_table(tmp_path: Path, text: str, message: str) -> None:

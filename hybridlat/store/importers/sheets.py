@@ -80,16 +80,16 @@ def _csv(file: Path) -> Sheet:
     text = re.sub(
         r"\A(?:[ \t]*(?:#[^\r\n]*)?(?:\r\n?|\n))*", "", text[declared.end() if declared else 0 :]
     )
-    firsts = {mark: len(next(csv.reader(_lines(text), delimiter=mark), ())) for mark in ",;\t"}
-    separator = declared[1] if declared else max(firsts, key=firsts.__getitem__)
-    if separator not in firsts:
-        raise StoreError(f"{file} has the separator {separator!r}: use a comma, semicolon or tab")
     try:
+        firsts = {mark: len(next(csv.reader(_lines(text), delimiter=mark), ())) for mark in ",;\t"}
+        separator = declared[1] if declared else max(firsts, key=firsts.__getitem__)
+        if separator not in firsts:
+            raise StoreError(f"{file} has the separator {separator!r}: use comma, semicolon or tab")
         lines = [
             tuple(map(as_text, line))
             for line in csv.reader(_lines(text), delimiter=separator, strict=True)
         ]
-    except csv.Error as error:
+    except csv.Error as error:  # a quote that never ends, or a field beyond csv's own limit
         raise StoreError(f"{file} cannot be read as CSV: {plain(error)}") from None
     header = _without_end(lines[0]) if lines else ()
     # A comma too many may be one of decimals: only empty cells below empty titles are dropped.
