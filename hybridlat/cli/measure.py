@@ -175,16 +175,16 @@ def plan(
     hybridlat import a-plan
     """
     with Store(store) as opened:
-        wanted = asked_target(target, opened)
-        check_target(wanted)
+        named = asked_target(target, opened)
+        check_target(named)
         files = [onnx_io.load(path) for path in networks]
         read = [(file.label, file.network(batch, shapes)) for file in files]
-        draft = draft_for(read, wanted, unknown_to(opened, wanted, what or "both", remeasure))
+        draft = draft_for(read, named, unknown_to(opened, named, what or "both", remeasure))
         draft.write(Path(folder))
     tasks = len(draft.manifest()["tasks"])
     if as_json:
-        print_json({"folder": folder, "target": str(wanted), "tasks": tasks})
+        print_json({"folder": folder, "target": str(named), "tasks": tasks})
         return
-    echo(f"{tasks} measurements planned in {folder} for {wanted}")
+    echo(f"{tasks} measurements planned in {folder} for {named}")
     echo(f"On the device:  sh {folder}/run.sh   (or python3 {folder}/worker.py run)")
     echo(f"Back here:      hybridlat import {folder}")

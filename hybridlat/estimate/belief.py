@@ -168,7 +168,7 @@ class Belief:
             shares[level] = replace(self, composition=own.at(level)).interval.half_width_share
         return tuple(shares.items())
 
-    def given_whole(self, whole: WholeLatency | None) -> Belief:
+    def after_whole(self, whole: WholeLatency | None) -> Belief:
         """The belief after the network was measured whole: evidence on the sum of its cells.
 
         It is no evidence where the two contradict each other.

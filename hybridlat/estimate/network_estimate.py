@@ -74,12 +74,12 @@ def _first_belief(request: Request, data: TargetData) -> Belief:
     belief = Belief(
         priors,
         composition,
-        composition.start(priors.cells, priors.block).given_sums(sums),
+        composition.start(priors.cells, priors.block).after_sums(sums),
         priors.failures,
         measured_now=measured_now,
         network_runs=1 if measured_now and whole is not None else 0,
     )
-    return belief.given_whole(priors.whole)
+    return belief.after_whole(priors.whole)
 
 
 def _whole_network(request: Request, data: TargetData) -> WholeLatency | None:
@@ -147,7 +147,7 @@ def _measured(
             measured_now=after.measured_now,
             network_runs=after.network_runs,
         )
-    return after.given_whole(_whole_network(request, data) if step.network else belief.whole)
+    return after.after_whole(_whole_network(request, data) if step.network else belief.whole)
 
 
 def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate:

@@ -138,9 +138,9 @@ SMOOTH: tuple[str, ...] = (
 _TUNING_ROWS = 320
 
 
-def _choose(count: int, wanted: int, seed: int) -> NDArray[np.intp]:
-    """``wanted`` of ``count`` positions at random (all if there are fewer), in order."""
-    return np.sort(np.random.default_rng(seed).permutation(count)[:wanted])
+def _choose(count: int, most: int, seed: int) -> NDArray[np.intp]:
+    """``most`` of ``count`` positions at random (all if there are fewer), in order."""
+    return np.sort(np.random.default_rng(seed).permutation(count)[:most])
 
 
 def tune_gaussian_process(

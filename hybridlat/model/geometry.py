@@ -195,8 +195,8 @@ class View:
     @cached_property
     def _shrink(self) -> Array:
         """The file's FP32 tensors become smaller where the engine runs at lower precision."""
-        wanted = PRECISION_BYTES.get(self.precision, 4.0)
-        return np.where(self.item_bytes == 4.0, wanted / 4.0, 1.0)
+        usual_bytes = PRECISION_BYTES.get(self.precision, 4.0)
+        return np.where(self.item_bytes == 4.0, usual_bytes / 4.0, 1.0)
 
     @cached_property
     def weight_size(self) -> Array:

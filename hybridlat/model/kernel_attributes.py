@@ -19,7 +19,7 @@ _MODES = {"linear": 1, "reflect": 1, "CRD": 1, "cubic": 2, "edge": 2, "wrap": 3,
 class KernelAttributes:
     """What a geometry needs of a node's attributes; ``variant`` numbers its mode and layout.
 
-    ``given`` are all of them as they are written.
+    ``written`` are all of them as they are written.
     """
 
     kernel: tuple[int, int] | None
@@ -34,7 +34,7 @@ class KernelAttributes:
     size: int
     variant: int
     channels_last: bool
-    given: Attributes
+    written: Attributes
 
 
 def pair(values: Sequence[int] | None) -> tuple[int, int] | None:
@@ -50,12 +50,12 @@ def attributes_of(text: str) -> KernelAttributes:
     return attributes_from(json.loads(text))
 
 
-def attributes_from(given: Attributes) -> KernelAttributes:
+def attributes_from(written: Attributes) -> KernelAttributes:
     """Of a node's attributes.
 
     Operators of other domains may call something else by the same name: it counts as left out.
     """
-    loaded: dict[str, Any] = {n: value for n, value in given.items() if _is_usual(n, value)}
+    loaded: dict[str, Any] = {n: value for n, value in written.items() if _is_usual(n, value)}
     # Channels are innermost in the shapes (ONNX Runtime), or in the strides alone (PyTorch).
     in_shapes = bool(loaded.get("channels_last", 0))
     innermost = in_shapes or loaded.get("memory_format") == "channels_last"
@@ -72,7 +72,7 @@ def attributes_from(given: Attributes) -> KernelAttributes:
         size=loaded.get("size", 0),
         variant=_MODES.get(loaded.get("mode", ""), 0) + CHANNELS_LAST * innermost,
         channels_last=in_shapes,
-        given=given,
+        written=written,
     )
 
 

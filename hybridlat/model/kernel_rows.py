@@ -57,13 +57,13 @@ class Part(NamedTuple):
 
 def _parts(read: Sequence[Tensor | None], a: KernelAttributes) -> list[Part]:
     """The operators of a kernel whose attributes say how they hang together, views among them."""
-    wires = a.given.get("wires")
+    wires = a.written.get("wires")
     if not isinstance(wires, list):
         return []
     known: dict[str, Tensor | None] = {f"i{place}": tensor for place, tensor in enumerate(read)}
     parts: list[Part] = []
     for place, wire in enumerate(wires[:-1]):
-        op, _, inputs, types, given = json.loads(wire)
+        op, _, inputs, types, attributes = json.loads(wire)
         seen = tuple(known.get(name) for name in inputs)
         is_weight = any(seen) and all(tensor is None or tensor[3] for tensor in seen)
         made = {
@@ -72,13 +72,13 @@ def _parts(read: Sequence[Tensor | None], a: KernelAttributes) -> list[Part]:
             if text
         }
         known.update(made)
-        parts.append(Part(op, seen, tuple(made.values()), attributes_from(given)))
+        parts.append(Part(op, seen, tuple(made.values()), attributes_from(attributes)))
     return parts
 
 
 def _skipped_bytes(read: Sequence[Tensor | None], a: KernelAttributes) -> float:
     """Bytes of the inputs that a kernel does not touch: it reads a part of them in place."""
-    wires = a.given.get("wires")
+    wires = a.written.get("wires")
     lines = [json.loads(wire) for wire in wires] if isinstance(wires, list) else [[]]
     uses = [name for line in lines[:-1] for name in line[2]] + lines[-1]
     skipped = 0.0
@@ -118,11 +118,11 @@ def _by_formula(
     formula: Callable[..., Any],
     read: Sequence[Tensor | None],
     made: Sequence[Tensor],
-    given: Attributes,
+    attributes: Attributes,
 ) -> Any:
     """What a formula of the table says; None for tensors that are none of such an operator."""
     with suppress(ArithmeticError, LookupError, TypeError, ValueError):
-        return formula([t[0] if t else () for t in read], [t[0] for t in made], given)
+        return formula([t[0] if t else () for t in read], [t[0] for t in made], attributes)
     return None
 
 
@@ -189,7 +189,7 @@ def kernel_row(
     elif kind == KINDS["matmul"]:
         formula = PRODUCTS.get(products[0].op.rpartition("::")[2] if products else name)
         if formula is not None:
-            answer = _by_formula(formula, seen, result, a.given)
+            answer = _by_formula(formula, seen, result, a.written)
             product, known = answer or product, answer is not None
             if name.endswith("Attention"):  # no call for it all: a softmax rewrites the scores
                 scores = 2 * product.m * product.n * main[2]
@@ -218,7 +218,7 @@ def kernel_row(
     elif parts and kind == KINDS["other"]:
         product = product._replace(flop=math.fsum(kernel_row(*part)[1][FLOP] for part in parts))
     elif name in PER_RESULT:
-        flop = _by_formula(PER_RESULT[name], read, made, a.given)
+        flop = _by_formula(PER_RESULT[name], read, made, a.written)
         product, known = product._replace(flop=flop or 0.0), flop is not None
     return op, (
         kind, batch, c_in, h_in, w_in, c_out, h_out,

@@ -64,8 +64,8 @@ def fit_sums(
 
     each = len(rows) / len(logs)  # shares of about 1, for the trees' penalties
 
-    def slopes(said: Array, _: object) -> tuple[Array, Array]:
-        parts = base * np.exp(said)
+    def slopes(margins: Array, _: object) -> tuple[Array, Array]:
+        parts = base * np.exp(margins)
         sums = np.bincount(owner, parts, len(logs)) + beside
         share = each * parts / sums[owner]
         return share * (np.log(sums) - logs)[owner], share

@@ -80,11 +80,11 @@ class Booster:
         size = ctypes.c_uint64(len(ubj))
         _check(library.XGBoosterLoadModelFromBuffer(self._handle, ubj, size), damaged)
         _check(library.XGBoosterSetParam(self._handle, b"nthread", b"1"), "one thread is refused")
-        wanted = ctypes.c_uint64()
-        _check(library.XGBoosterGetNumFeature(self._handle, ctypes.byref(wanted)), damaged)
-        if wanted.value != columns:
+        width = ctypes.c_uint64()
+        _check(library.XGBoosterGetNumFeature(self._handle, ctypes.byref(width)), damaged)
+        if width.value != columns:
             raise StoreError(
-                f"the boosted trees read {wanted.value} features, the model has {columns}"
+                f"the boosted trees read {width.value} features, the model has {columns}"
             )
 
     def __reduce__(self) -> tuple[type[Booster], tuple[bytes, int]]:

@@ -72,9 +72,9 @@ def sweep(
             lowered = backend.lower(drawn.network)
         except HybridlatError:
             continue
-        wanted = {i for i, node in enumerate(drawn.network.nodes) if node.name in drawn.kernel}
+        places = {i for i, node in enumerate(drawn.network.nodes) if node.name in drawn.kernel}
         for cell in kernels(lowered, drawn.network):
-            if not wanted & set(cell.origins) and not _also(drawn.family, cell.network, place):
+            if not places & set(cell.origins) and not _also(drawn.family, cell.network, place):
                 continue
             # The drawn network is small; the kernel stands for one of a network of any size.
             kernel = replace(cell.network, context=_context(backend, cell.network, seed, place))

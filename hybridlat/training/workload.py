@@ -180,8 +180,8 @@ class Bench:
         cells = [h for item in items for h in item.texts]
         wholes = [item.breakdown.signature for item in items if item.breakdown is not None]
         hashes: tuple[tuple[Kind, list[str]], ...] = (("cell", cells), ("network", wholes))
-        for kind, wanted in hashes:
-            unknown = [h for h in wanted if (kind, h) not in self.tried]
+        for kind, keys in hashes:
+            unknown = [h for h in keys if (kind, h) not in self.tried]
             for h, stats in self.store.latencies(self.target, unknown, kind).items():
                 self.tried[kind, h] = stats.latency_us is not None
 

@@ -186,14 +186,14 @@ def test_a_total_says_nothing_beside_a_cell_of_which_nothing_is_known() -> None:
 def test_what_some_cells_took_together_is_met_and_kept_in_mind() -> None:
     start = ErrorPosterior.start((*TWINS, CellPrior("d", 2, None, 0.0)), Correlation(0.0, 0.0, 0.0))
     known = CellSum((1, 1, 0, 0), 260.0, 0.0)
-    taught = start.given_sums([known])
+    taught = start.after_sums([known])
     assert taught.latencies_us[:3] == pytest.approx([130.0, 130.0, 100.0], rel=1e-3)
     assert taught.covariance[:2, :2].sum() / 4 < 1e-3
     assert taught.covariance[2, 2] == start.covariance[2, 2]
     later = taught.observe({0: (110.0, 0.001), 3: (50.0, 0.02)})
     assert later.latencies_us == pytest.approx([110.0, 150.0, 100.0, 50.0], rel=1e-2)
     unknown = CellSum((1, 0, 0, 1), 260.0, 0.0)
-    assert start.given_sums([unknown]).latencies_us[0] == 100.0
+    assert start.after_sums([unknown]).latencies_us[0] == 100.0
 
 
 def test_the_sums_on_record_are_those_of_the_runs() -> None:

@@ -82,7 +82,7 @@ class Composition:
     def start(self, priors: Sequence[CellPrior], block: Block | None = None) -> ErrorPosterior:
         return ErrorPosterior.start(priors, self.correlation, block)
 
-    def given_residual(self, log_ratio: float, noise: float) -> Composition:
+    def after_residual(self, log_ratio: float, noise: float) -> Composition:
         """The composition given a network's ln(true / composed), with its ``noise``."""
         kept = self.residual_share**2 / (self.residual_share**2 + noise**2)
         factor = math.exp(kept * log_ratio)

@@ -199,13 +199,13 @@ class ErrorPosterior:
                 covariance[position] = covariance[:, position] = 0.0
                 covariance[position, position] = noise_share**2
         cells_alone = replace(self, measured=known, mean=mean, covariance=covariance)
-        return cells_alone.given_sums(self.sums)
+        return cells_alone.after_sums(self.sums)
 
-    def given_sums(self, sums: Sequence[CellSum]) -> ErrorPosterior:
+    def after_sums(self, sums: Sequence[CellSum]) -> ErrorPosterior:
         """The posterior given sums of cells, which ``observe`` keeps to."""
         after = self
         for known in sums:
-            after = after._given_sum(known)
+            after = after._after_sum(known)
         return replace(after, sums=tuple(sums)) if sums else self
 
     def observe_total(self, sum_us: float, noise: float) -> ErrorPosterior:
@@ -213,9 +213,9 @@ class ErrorPosterior:
 
         It comes last, since ``observe`` forgets it. Beside an unknown cell it says nothing.
         """
-        return self._given_sum(CellSum(tuple([f.count for f in self.priors]), sum_us, noise))
+        return self._after_sum(CellSum(tuple([f.count for f in self.priors]), sum_us, noise))
 
-    def _given_sum(self, known: CellSum) -> ErrorPosterior:
+    def _after_sum(self, known: CellSum) -> ErrorPosterior:
         counts, noise = np.array(known.uses, dtype=float), known.noise_share
         if np.isnan(self.latencies_us[counts > 0]).any():
             return self

@@ -43,7 +43,7 @@ class WholeLatency:
 class MeasuredNetwork:
     """A whole network that was measured, with the signature texts and counts of its cells.
 
-    ``signature`` is its hash, ``name`` that of its file or table; ``is_given``: the user gave the
+    ``signature`` is its hash, ``name`` that of its file or table; ``by_user``: the user gave the
     latency. ``cells`` are the hashes of its cells, where a store keeps them. ``is_replayed``: a
     CUDA graph launched its kernels.
     """
@@ -55,7 +55,7 @@ class MeasuredNetwork:
     latency_us: float
     signature: str
     name: str = ""
-    is_given: bool = False
+    by_user: bool = False
     cells: tuple[str, ...] = ()
     is_replayed: bool = False
 

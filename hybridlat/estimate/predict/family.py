@@ -87,7 +87,7 @@ class Family(CellSource):
             name = architecture_of(one.name) or one.signature
             rows.append(Observation(self._set(one), task, one.latency_us, name))
             at = "it" if one.target == self.target else one.target
-            counts["whose latency was given" if one.is_given else f"measured on {at}"] += 1
+            counts["whose latency was given" if one.by_user else f"measured on {at}"] += 1
         law, by_graph = self.model.condition(rows), all(one.is_replayed for one in measured)
         by_graph |= self.is_replayed
         return replace(self, model=law, measured=counts, foreseen={}, is_replayed=by_graph)
@@ -232,8 +232,8 @@ def foresee(networks: Sequence[tuple[Family, NetworkCells]]) -> None:
             kernel_set(table, law.device, law.target.precision)
             for table, (law, _) in zip(tables, pairs, strict=True)
         ]
-        found = pairs[0][0].model.predict_all(sets, [law.task for law, _ in pairs])
-        for (law, cells), one in zip(pairs, found, strict=True):
+        answers = pairs[0][0].model.predict_all(sets, [law.task for law, _ in pairs])
+        for (law, cells), one in zip(pairs, answers, strict=True):
             law.foreseen[cells.signatures, cells.counts] = one
 
 

@@ -163,32 +163,32 @@ class OtherTarget(CellSource):
             missed = math.log(whole.latency_us / composition.latency_us(posterior.sum_us))
             noise = math.hypot(whole.noise_share, self.prior.network)
             if abs(missed) < math.log1p(MOST_EXCESS_SHARE):  # else one of the two was disturbed
-                composed = composed.given_residual(missed, noise)
+                composed = composed.after_residual(missed, noise)
         kinds = [prior.kinds for prior in priors]
-        asked = self.ratios.unchecked(kinds, posterior.uses_us.tolist()) if self.checks else ()
+        unchecked = self.ratios.unchecked(kinds, posterior.uses_us.tolist()) if self.checks else ()
         means, covariance = self.ratios.of(kinds)
         covariance = covariance + posterior.covariance
         here_us = (posterior.latencies_us * np.exp(means)).tolist()
         spreads = np.sqrt(covariance.diagonal()).tolist()
         known = [
-            self._stated(there[h], here_us[i], spreads[i], i in asked) if h in there else None
+            self._stated(there[h], here_us[i], spreads[i], i in unchecked) if h in there else None
             for i, h in enumerate(texts)
         ]
         composed = composed.at(cells.confidence)
-        given = composed, covariance, known, whole is not None
-        return NetworkLaw(here_us, composed.overhead_us, max(spreads), *given)
+        terms = composed, covariance, known, whole is not None
+        return NetworkLaw(here_us, composed.overhead_us, max(spreads), *terms)
 
     def _stated(
-        self, there: CellLatency, latency_us: float, spread: float, asked: bool
+        self, there: CellLatency, latency_us: float, spread: float, unchecked: bool
     ) -> CellLatency:
         """A cell here, with a reason that names the evidence."""
         kind = "another version of the engine" if self.differs == "version" else "another device"
         kind = "another machine" if self.here.target == self.there.target else kind
         how = "measured as" if there.source == "measured" else "predicted as"
         doubt = "" if there.trusted else f", {there.reason}"
-        doubt = ", and no kernel of its kind was compared yet" if asked else doubt
+        doubt = ", and no kernel of its kind was compared yet" if unchecked else doubt
         reason = f"{how} {self.there.target}: {kind}{self._compared}{doubt}"
-        return CellLatency(latency_us, spread, reason, there.trusted and not asked)
+        return CellLatency(latency_us, spread, reason, there.trusted and not unchecked)
 
 
 def of_record(stats: LatencyStats) -> CellLatency:
