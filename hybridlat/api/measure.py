@@ -152,10 +152,15 @@ def measure_on_host(
     for name, network in networks:
         lowered = registry.lower(network, target).network
         cells = Counter(sign_part(lowered, part)[0].hash for part in cut_positions(lowered))
-        reports.append(report_of(
-            name, data.target, [r for r in records if r.labels.get("network") == name],
-            known=len(cells.keys() - measured) if what != "network" else 0,
-            sum_of_cells_us=_sum_of_cells_us(data, list(cells.items())),
-            elapsed_s=time.perf_counter() - began, warnings=registry.about(network),
-        ))  # fmt: skip
+        reports.append(
+            report_of(
+                name,
+                data.target,
+                [r for r in records if r.labels.get("network") == name],
+                known=len(cells.keys() - measured) if what != "network" else 0,
+                sum_of_cells_us=_sum_of_cells_us(data, list(cells.items())),
+                elapsed_s=time.perf_counter() - began,
+                warnings=registry.about(network),
+            )
+        )
     return reports

@@ -30,8 +30,16 @@ _TOLERANCE = "Tolerance that the gate works towards; may be repeated."
 @click.command()
 @options.target_option(_TARGETS, "targets", multiple=True)
 @options.nets("Evaluate only the networks named as the ONNX files of DIR.")
-@click.option("--tolerance", "tolerances", type=SHARE, multiple=True, default=("5%",),
-              metavar="SHARE", show_default=True, help=_TOLERANCE)  # fmt: skip
+@click.option(
+    "--tolerance",
+    "tolerances",
+    type=SHARE,
+    multiple=True,
+    default=("5%",),
+    metavar="SHARE",
+    show_default=True,
+    help=_TOLERANCE,
+)
 @options.shared("--baseline", "baselines", multiple=True)
 @click.option("--all", "everything", is_flag=True, help="Show every regime, method and figure.")
 @options.shared("--draws", default=1, show_default=True)

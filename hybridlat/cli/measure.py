@@ -117,9 +117,12 @@ def as_object(report: MeasureReport) -> dict[str, object]:
         for record in report.records
     ]
     return {
-        "format": 1, **{name: getattr(report, name) for name in _OF_REPORT}, "records": records,
-        "failures": dict(report.failures), "warnings": list(report.warnings),
-    }  # fmt: skip
+        "format": 1,
+        **{name: getattr(report, name) for name in _OF_REPORT},
+        "records": records,
+        "failures": dict(report.failures),
+        "warnings": list(report.warnings),
+    }
 
 
 def _print(report: MeasureReport, as_json: bool) -> int:
@@ -149,8 +152,16 @@ def _print(report: MeasureReport, as_json: bool) -> int:
 
 @click.command(cls=Grouped)
 @options.networks
-@options.option("-o", "--output", "folder", group=options.OUTPUT, required=True, metavar="DIR",
-                type=click.Path(file_okay=False), help="Folder to write the plan to.")  # fmt: skip
+@options.option(
+    "-o",
+    "--output",
+    "folder",
+    group=options.OUTPUT,
+    required=True,
+    metavar="DIR",
+    type=click.Path(file_okay=False),
+    help="Folder to write the plan to.",
+)
 @options.target_option("What the other device is: device/runtime/precision.", required=True)
 @options.what
 @options.device

@@ -105,9 +105,13 @@ def predict(
                 predictor.give(latencies, batch=batches, shapes=shapes)
                 for j, batch in enumerate(table.batches):
                     results = predictor.predict_many(
-                        networks, batch=batch, shapes=shapes, describe=True, jobs=jobs,
+                        networks,
+                        batch=batch,
+                        shapes=shapes,
+                        describe=True,
+                        jobs=jobs,
                         errors="return",
-                    )  # fmt: skip
+                    )
                     for i, network in enumerate(networks):
                         count = f", {len(table.answers) + 1} of {table.size}"
                         step = f"predicting {network} on {names[k]}"
@@ -227,8 +231,14 @@ def doubt_of(estimate: Estimate) -> tuple[int, str]:
 @options.sizes
 @options.trust
 @options.known
-@option("--max-slower", group=SURE, type=SHARE, metavar="SHARE", help="End with exit code 1 if a "
-        "network is slower than the first by more than this, 3 if that is not sure.")  # fmt: skip
+@option(
+    "--max-slower",
+    group=SURE,
+    type=SHARE,
+    metavar="SHARE",
+    help="End with exit code 1 if a "
+    "network is slower than the first by more than this, 3 if that is not sure.",
+)
 @options.as_json
 @options.as_page
 @options.every_cell

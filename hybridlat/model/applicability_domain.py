@@ -148,9 +148,14 @@ def fit_domain(
     high = np.array([values[codes == code].max(axis=0) for code in range(ops)])
     points, triples = shape_points(geometry, codes), combinations_of(geometry)
     domain = ApplicabilityDomain(
-        low, high, _spread_out(points, _PROTOTYPES), 1.0, np.unique(triples),
-        np.zeros(len(triples), np.float32), 1.0,
-    )  # fmt: skip
+        low,
+        high,
+        _spread_out(points, _PROTOTYPES),
+        1.0,
+        np.unique(triples),
+        np.zeros(len(triples), np.float32),
+        1.0,
+    )
     order = np.random.default_rng(seed).permutation(len(points))
     left, right = order[: len(order) // 2], order[len(order) // 2 :]
     half = replace(

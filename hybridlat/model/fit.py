@@ -116,9 +116,10 @@ class _Fit:
             kernel_us = self._apportioned(together == 1)
         self.values = np.log(kernel_us / self.base) - self.prior
         columns = [
-            i for i, name in enumerate(feature_names(self.ops))
+            i
+            for i, name in enumerate(feature_names(self.ops))
             if name in SMOOTH or name.startswith("op=")
-        ]  # fmt: skip
+        ]
         # Kernels whose measurement says more than its noise; all where too few do.
         sound = self.trust >= SOUND
         taken = sound if sound.sum() >= LEAST_ROWS else slice(None)
@@ -179,11 +180,21 @@ class _Fit:
             },
         }
         return CellModel(
-            config.device, config.precision, self.ops, self.floor_us,
-            self._gp_mean(every) if smooths else no_gp_mean(), share, boosted, error_scale,
-            fit_domain(cells, self.codes, len(self.ops), self.seed), quantile, config.confidence,
-            log_bias, *self.started, card,
-        )  # fmt: skip
+            config.device,
+            config.precision,
+            self.ops,
+            self.floor_us,
+            self._gp_mean(every) if smooths else no_gp_mean(),
+            share,
+            boosted,
+            error_scale,
+            fit_domain(cells, self.codes, len(self.ops), self.seed),
+            quantile,
+            config.confidence,
+            log_bias,
+            *self.started,
+            card,
+        )
 
     def _gp_helps(self) -> bool:
         """Whether trees do better with the process's answer: of many operators it can mislead."""

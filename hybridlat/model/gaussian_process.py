@@ -88,9 +88,13 @@ def _tune(rows: Array, values: Array) -> tuple[Array, float]:
     start = np.log([1.0, *[_START_SCALE] * columns, _START_NOISE])
     bounds = [_VARIANCE_BOUNDS, *[_SCALE_BOUNDS] * columns, _NOISE_BOUNDS]
     fitted: Any = minimize(
-        _loss, start, args=(rows, standard), jac=True, method="L-BFGS-B",
+        _loss,
+        start,
+        args=(rows, standard),
+        jac=True,
+        method="L-BFGS-B",
         bounds=[(math.log(low), math.log(high)) for low, high in bounds],
-    )  # fmt: skip
+    )
     best = np.exp(fitted.x)
     return np.asarray(best[1:-1], np.float64), float(best[-1] / best[0])
 
@@ -169,9 +173,13 @@ def fit_gp_mean(
     level = float(np.average(values, weights=weights))
     empty = np.zeros((0, len(tuned["columns"])), np.float32)
     gp_mean = GaussianProcessMean(
-        tuned["columns"], np.asarray(tuned["shift"], np.float32),
-        np.asarray(tuned["scale"], np.float32), empty, np.zeros(0, np.float32), level,
-    )  # fmt: skip
+        tuned["columns"],
+        np.asarray(tuned["shift"], np.float32),
+        np.asarray(tuned["scale"], np.float32),
+        empty,
+        np.zeros(0, np.float32),
+        level,
+    )
     if len(tuned["columns"]) == 0:
         return gp_mean
     scaled = gp_mean.scaled(rows)

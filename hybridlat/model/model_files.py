@@ -57,19 +57,35 @@ def save_model(model: CellModel, folder: Path, card: Mapping[str, object] | None
     folder.mkdir(parents=True, exist_ok=True)
     gp_mean, domain = model.gp_mean, model.domain
     head = {
-        "format": MODEL_FORMAT, "precision": model.precision, "ops": model.ops,
-        "floor_us": model.floor_us, "mix": model.gp_weight, "quantile": model.quantile,
-        "confidence": model.confidence, "features": features.feature_names(model.ops),
-        "level": gp_mean.level, "reach": domain.radius, "limit": domain.limit,
-        "lean": model.log_bias, "prior_line": model.prior_line, "device": asdict(model.device),
-    }  # fmt: skip
+        "format": MODEL_FORMAT,
+        "precision": model.precision,
+        "ops": model.ops,
+        "floor_us": model.floor_us,
+        "mix": model.gp_weight,
+        "quantile": model.quantile,
+        "confidence": model.confidence,
+        "features": features.feature_names(model.ops),
+        "level": gp_mean.level,
+        "reach": domain.radius,
+        "limit": domain.limit,
+        "lean": model.log_bias,
+        "prior_line": model.prior_line,
+        "device": asdict(model.device),
+    }
     stream = io.BytesIO()
     np.savez_compressed(
-        stream, columns=gp_mean.columns, shift=gp_mean.shift, scale=gp_mean.scale,
-        points=gp_mean.points, weights=gp_mean.weights, low=domain.low, high=domain.high,
-        landmarks=domain.prototypes, met=domain.seen_triples.astype(np.int32),
+        stream,
+        columns=gp_mean.columns,
+        shift=gp_mean.shift,
+        scale=gp_mean.scale,
+        points=gp_mean.points,
+        weights=gp_mean.weights,
+        low=domain.low,
+        high=domain.high,
+        landmarks=domain.prototypes,
+        met=domain.seen_triples.astype(np.int32),
         triples=domain.weights,
-    )  # fmt: skip
+    )
     _write_json(folder / "model.json", head)
     (folder / "arrays.npz").write_bytes(stream.getvalue())
     (folder / "trees.ubj").write_bytes(model.trees.ubj)
@@ -125,25 +141,41 @@ def _read(folder: Path) -> CellModel:
     points = a.take("points", -1, len(columns))
     known = applicability_domain
     domain = known.ApplicabilityDomain(
-        a.take("low", ops, len(known.RANGED)), a.take("high", ops, len(known.RANGED)),
-        a.take("landmarks", -1, len(known.SHAPE) + 1), head.reach,
+        a.take("low", ops, len(known.RANGED)),
+        a.take("high", ops, len(known.RANGED)),
+        a.take("landmarks", -1, len(known.SHAPE) + 1),
+        head.reach,
         a.take("met", -1, kind="iu", low=0, high=known.COMBINATIONS - 1),
-        a.take("triples", len(known.TRIPLES)), head.limit,
-    )  # fmt: skip
+        a.take("triples", len(known.TRIPLES)),
+        head.limit,
+    )
     if not len(domain.prototypes):
         raise ValueError("it has no landmarks")
     gp_mean = GaussianProcessMean(
-        columns, a.take("shift", len(columns)), a.take("scale", len(columns), low=1e-9), points,
-        a.take("weights", len(points)), head.level,
-    )  # fmt: skip
+        columns,
+        a.take("shift", len(columns)),
+        a.take("scale", len(columns), low=1e-9),
+        points,
+        a.take("weights", len(points)),
+        head.level,
+    )
     return CellModel(
-        device=Device.from_mapping(head.device), precision=head.precision, ops=head.ops,
-        floor_us=head.floor_us, gp_mean=gp_mean, gp_weight=head.mix,
+        device=Device.from_mapping(head.device),
+        precision=head.precision,
+        ops=head.ops,
+        floor_us=head.floor_us,
+        gp_mean=gp_mean,
+        gp_weight=head.mix,
         trees=Booster(data_of("trees.ubj"), width),
-        error_scale=Booster(data_of("spread.ubj"), width), domain=domain, quantile=head.quantile,
-        log_bias=head.lean, confidence=head.confidence, prior_line=head.prior_line, card=card,
+        error_scale=Booster(data_of("spread.ubj"), width),
+        domain=domain,
+        quantile=head.quantile,
+        log_bias=head.lean,
+        confidence=head.confidence,
+        prior_line=head.prior_line,
+        card=card,
         prior=load_model(prior) if prior.is_dir() else None,
-    )  # fmt: skip
+    )
 
 
 def read_json(path: Path) -> dict[str, Any]:

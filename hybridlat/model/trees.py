@@ -39,11 +39,18 @@ def fit_boosted(rows: Floats, values: Array, weights: Array, seed: int) -> Any:
     """Gradient boosting (XGBoost); the shape of the trees follows the number of rows."""
     few, many = len(rows) < 800, len(rows) >= 20_000
     return _boosted(
-        rows, values, weights, seed, 200,
+        rows,
+        values,
+        weights,
+        seed,
+        200,
         max_depth=4 if few else 6 if len(rows) < 2000 else 0 if many else 8,
-        max_leaves=330 if many else 192, eta=0.12 if many else 0.065, min_child_weight=2,
-        grow_policy="lossguide", **{"lambda": 1.0},
-    )  # fmt: skip
+        max_leaves=330 if many else 192,
+        eta=0.12 if many else 0.065,
+        min_child_weight=2,
+        grow_policy="lossguide",
+        **{"lambda": 1.0},
+    )
 
 
 def fit_rough(rows: Floats, values: Array, weights: Array, seed: int) -> Any:
@@ -78,9 +85,15 @@ def fit_error_scale(rows: Floats, absolute: Array, weights: Array, seed: int) ->
     """Small boosted trees on the size of out-of-fold errors: where the model tends to miss."""
     depth = 4 if len(rows) > 2000 else 3
     return _boosted(
-        rows, np.log(absolute + 0.01), weights, seed, 80,
-        max_depth=depth, eta=0.06, min_child_weight=10,
-    )  # fmt: skip
+        rows,
+        np.log(absolute + 0.01),
+        weights,
+        seed,
+        80,
+        max_depth=depth,
+        eta=0.06,
+        min_child_weight=10,
+    )
 
 
 def scaled(made: Any, share: float) -> Booster:

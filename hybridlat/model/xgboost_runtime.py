@@ -100,16 +100,25 @@ class Booster:
         if len(rows) == 0:
             return np.zeros(0)
         rows = np.ascontiguousarray(rows, np.float32)
-        interface = json.dumps({
-            "data": [rows.ctypes.data, True], "shape": list(rows.shape), "typestr": "<f4",
-            "version": 3,
-        }).encode()  # fmt: skip
+        interface = json.dumps(
+            {
+                "data": [rows.ctypes.data, True],
+                "shape": list(rows.shape),
+                "typestr": "<f4",
+                "version": 3,
+            }
+        ).encode()
         shape = ctypes.POINTER(ctypes.c_uint64)()
         dimensions = ctypes.c_uint64()
         result = ctypes.POINTER(ctypes.c_float)()
         code = _library().XGBoosterPredictFromDense(
-            self._handle, interface, _CONFIG, None,
-            ctypes.byref(shape), ctypes.byref(dimensions), ctypes.byref(result),
-        )  # fmt: skip
+            self._handle,
+            interface,
+            _CONFIG,
+            None,
+            ctypes.byref(shape),
+            ctypes.byref(dimensions),
+            ctypes.byref(result),
+        )
         _check(code, "the boosted trees cannot be evaluated")
         return np.ctypeslib.as_array(result, (len(rows),)).astype(np.float64)

@@ -155,13 +155,27 @@ def record_of(estimate: Estimate) -> dict[str, object]:
     """The row of an estimate in the CSV, all but the error."""
     memory, throughputs = estimate.memory, estimate.throughput_interval_per_s or (None, None)
     values = (
-        estimate.network, estimate.target, estimate.batch, estimate.latency_us,
-        estimate.low_us, estimate.finite_high_us, estimate.confidence, estimate.throughput_per_s,
-        *throughputs, estimate.measured_share, estimate.trusted, estimate.grade,
-        estimate.max_latency_us, estimate.verdict, estimate.probability_within,
-        *((memory and memory.total_bytes) or (None, None)), memory and memory.verdict,
-        estimate.rests_on, estimate.answered_as, estimate.power_w,
-    )  # fmt: skip
+        estimate.network,
+        estimate.target,
+        estimate.batch,
+        estimate.latency_us,
+        estimate.low_us,
+        estimate.finite_high_us,
+        estimate.confidence,
+        estimate.throughput_per_s,
+        *throughputs,
+        estimate.measured_share,
+        estimate.trusted,
+        estimate.grade,
+        estimate.max_latency_us,
+        estimate.verdict,
+        estimate.probability_within,
+        *((memory and memory.total_bytes) or (None, None)),
+        memory and memory.verdict,
+        estimate.rests_on,
+        estimate.answered_as,
+        estimate.power_w,
+    )
     return dict(zip(COLUMNS[:-1], values, strict=True))
 
 

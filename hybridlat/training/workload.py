@@ -129,10 +129,12 @@ class Bench:
                 self.notes.append(f"{network.name} is left out: {error}")
                 continue
             breakdown = Breakdown(
-                self.target, network.name, sign(network).hash,
+                self.target,
+                network.name,
+                sign(network).hash,
                 tuple((use.signature, use.count) for use in partition.uses),
                 labels={"network": network.name},
-            )  # fmt: skip
+            )
             request = MeasureRequest(network.name, network, _cells(partition), whole=True)
             self.networks.append(Item(request, partition.texts, breakdown))
 

@@ -210,9 +210,12 @@ class KernelForest(Baseline):
             mine = sums.kernels.codes([kind]) == 0
             if mine.sum() >= self._way.least_rows:
                 forest = RandomForestRegressor(
-                    self._way.trees, min_samples_leaf=2, max_features=0.6,
-                    random_state=self.seed, n_jobs=1,
-                )  # fmt: skip
+                    self._way.trees,
+                    min_samples_leaf=2,
+                    max_features=0.6,
+                    random_state=self.seed,
+                    n_jobs=1,
+                )
                 forests[kind] = forest.fit(sums.kernels.values[mine][:, _PLAIN], log_us[mine])
         return forests
 

@@ -39,17 +39,28 @@ def save(model: FamilyModel, folder: Path) -> None:
     }
     laws = np.array([[*one.factors, one.weight, one.reach] for one in own])
     np.savez(
-        arrays, laws=laws, law_task=np.array([model.tasks.index(t) for t in model.trees], int),
-        **trees, sums=model.sums, beside=model.own_shifts.astype(np.float16),
+        arrays,
+        laws=laws,
+        law_task=np.array([model.tasks.index(t) for t in model.trees], int),
+        **trees,
+        sums=model.sums,
+        beside=model.own_shifts.astype(np.float16),
         anchors=model.anchors.equations.astype(np.float16),
         anchor_task=np.array([model.tasks.index(t) for t in model.anchors.tasks], np.int32),
         anchor_factor=model.anchors.factor,
-    )  # fmt: skip
+    )
     (folder / _ARRAYS).write_bytes(arrays.getvalue())
     head = ModelHead(
-        FORMAT, model.embedding.size, model.embedding.seed, model.embedding.hyper, model.tasks,
-        model.seen.tolist(), calibration, model.batches, hash_of(arrays.getvalue()),
-    )  # fmt: skip
+        FORMAT,
+        model.embedding.size,
+        model.embedding.seed,
+        model.embedding.hyper,
+        model.tasks,
+        model.seen.tolist(),
+        calibration,
+        model.batches,
+        hash_of(arrays.getvalue()),
+    )
     body = msgspec.to_builtins(head, enc_hook=lambda array: array.tolist())
     body["hash"] = _hash_of_head(body)
     (folder / _HEAD).write_text(json.dumps(body) + "\n", encoding="utf-8")
@@ -77,14 +88,23 @@ def load(folder: Path) -> FamilyModel:
         size = len(anchors)
         anchor_task = arrays.take("anchor_task", size, kind="iu", low=0, high=count - 1)
         gp = TaskGP(
-            embedding, anchors, tuple(head.tasks[i] for i in anchor_task),
-            arrays.take("anchor_factor", size, size), np.zeros(size),
-        )  # fmt: skip
+            embedding,
+            anchors,
+            tuple(head.tasks[i] for i in anchor_task),
+            arrays.take("anchor_factor", size, size),
+            np.zeros(size),
+        )
         return FamilyModel(
-            embedding, head.tasks, arrays.take("sums", count, columns),
-            arrays.take("beside", count, columns).astype(np.float32), gp,
-            np.array(head.seen, np.intp), trees, head.calibration, head.batches,
-        )  # fmt: skip
+            embedding,
+            head.tasks,
+            arrays.take("sums", count, columns),
+            arrays.take("beside", count, columns).astype(np.float32),
+            gp,
+            np.array(head.seen, np.intp),
+            trees,
+            head.calibration,
+            head.batches,
+        )
 
 
 class ModelHead(msgspec.Struct):

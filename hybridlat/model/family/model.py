@@ -190,9 +190,12 @@ class FamilyModel:
         return row.linearise((row.points @ mean).astype(np.float64), self.embedding.hyper)
 
     def _laws(
-        self, rows: Sequence[TaskNetwork], means: _Coefficients, moves: _Coefficients | None,
+        self,
+        rows: Sequence[TaskNetwork],
+        means: _Coefficients,
+        moves: _Coefficients | None,
         is_ordered: bool = True,
-    ) -> tuple[list[LinearNetwork], list[float]]:  # fmt: skip
+    ) -> tuple[list[LinearNetwork], list[float]]:
         """Networks by the coefficients; what trees (12) and the order of batches (15) add to each.
 
         ``moves`` are what measured networks add to the ``means``; trees know nothing of them.
