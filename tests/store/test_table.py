@@ -104,6 +104,13 @@ def test_units(tmp_path: Path, column: str, value: str, microseconds: float) -> 
     assert only(read(tmp_path, text)).latency_us == pytest.approx(microseconds)
 
 
+def test_a_throughput_without_a_unit_counts_nothing(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"unit of 'throughput'.*images_per_second.*batches a sec"):
+        read(tmp_path, "network,target,batch,Throughput\na,t4/tensorrt-8.6/fp16,8,100\n")
+    text = "network,target,batch,throughput,latency_ms\na,t4/tensorrt-8.6/fp16,8,100,10\n"
+    assert only(read(tmp_path, text)).latency_us == 10_000
+
+
 def test_parquet_is_read_as_csv_is(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
     rows = {"network": ["a", "b"], "batch": [1.0, None], "latency_us": [7.0, None]}

@@ -227,6 +227,12 @@ def columns_of(column_map: ColumnMap, path: Path, sheet: Sheet) -> Columns:
         if stated:
             places[name] = known[0]
     if not {"latency", "throughput"} & places.keys():
+        if "throughput" in titles.values():
+            raise StoreError(
+                f"{path}: the unit of 'throughput' is not stated: call the column "
+                "images_per_second; where it holds batches a second, as trtexec prints them, "
+                "multiply it by the batch first"
+            )
         raise StoreError(
             f"{path} has no column of latencies with a unit in its name (latency_us, latency_ms, "
             f"latency_s) and none of images_per_second: it has {plain(', '.join(header))}; rename "
