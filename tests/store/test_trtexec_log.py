@@ -57,6 +57,15 @@ def test_a_log_of_8() -> None:
     assert facts_of_note(graph.labels["note"])["launch"] == "graph"
 
 
+def test_a_time_that_trtexec_calls_unstable_is_suspect(tmp_path: Path) -> None:
+    warning = "[W] * GPU compute time is unstable, with coefficient of variance = 7.2%.\n"
+    (tmp_path / "run.log").write_text(LOG_8 + warning)
+    read = read_logs([tmp_path / "run.log"])
+    assert [row.facts for row in read.rows] == [{"suspect": True}]
+    assert "unstable" in read.notes[0]
+    assert row_of(Path("run.log"), read_log(LOG_8), None).facts == {}
+
+
 def test_a_log_of_7_and_a_target_for_what_it_does_not_state() -> None:
     log = read_log(LOG_7)
     row = row_of(Path("run.log"), log, Target("x", "tensorrt-7.1", "fp32"))

@@ -50,6 +50,7 @@ class TrtexecLog:
     medians_us: Mapping[str, float] = field(default_factory=dict)
     least_us: float | None = None
     clock_hz: float | None = None
+    is_unstable: bool = False
 
 
 def read_logs(
@@ -86,7 +87,8 @@ def read_logs(
             row = row_of(times or file, log, default, read_times(times) if times else ())
             row, note = _settled(row, log, default, board_of)
             read.rows.append(replace(row, where=where))
-            read.notes.extend([f"{where}: {note}"] if note else [])
+            doubt = "trtexec calls the time unstable: kept as suspect" * log.is_unstable
+            read.notes.extend(f"{where}: {each}" for each in (note, doubt) if each)
         except Refusal as refusal:
             read.refused.append(refusal.at(where))
     return read
@@ -157,6 +159,7 @@ def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
         medians_us={name: _us(match[3]) for name, match in summary.items()},
         least_us=_us(gpu[2]) if gpu else None,
         clock_hz=float(_matched("clock", text) or 0) * 1e9 or None,
+        is_unstable=PRINTED["unstable"].search(text) is not None,
     )
 
 
@@ -187,6 +190,7 @@ def row_of(
         spread_share=1.2533 * deviation_us / math.sqrt(len(times_us) or 1) / median_us,
         labels=log.labels,
         shapes=log.shapes,
+        facts={"suspect": True} if log.is_unstable else {},
     )
 
 
