@@ -14,7 +14,7 @@ from typing import Any
 
 from hybridlat import onnx_io
 from hybridlat.engines.fusion.groups import Groups, lowered_of, numbered, taken_groups
-from hybridlat.engines.tensorrt.lowering import in_half_precision, refuse_narrow_floats
+from hybridlat.engines.tensorrt.lowering import in_half_precision, narrow_weights
 from hybridlat.errors import MeasurementError, MissingExtra
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.operators import named
@@ -67,9 +67,9 @@ def version() -> str:
 
 def lower(network: Network, target: Target) -> Lowered:
     """The kernels that TensorRT-RTX makes; MissingExtra, MeasurementError, NetworkError."""
-    refuse_narrow_floats(network)
+    warnings = narrow_weights(network)
     groups, by = groups_of(network, target.precision)
-    return lowered_of(network, groups, by)
+    return lowered_of(network, groups, by, warnings)
 
 
 def identity(target: Target) -> str:

@@ -71,8 +71,8 @@ def test_tensorrt_runs_the_kernels_of_the_float_network() -> None:
 
 
 @pytest.mark.parametrize("target", ["b200/tensorrt/fp16", "rtx-4090/tensorrt/int8"])
-@pytest.mark.parametrize("dtype", ["float8e4m3fn", "float8e5m2", "float4e2m1"])
-def test_tensorrt_refuses_what_is_quantised_to_narrow_floats(dtype: str, target: str) -> None:
+@pytest.mark.parametrize("dtype", ["float8e4m3fn", "float8e5m2", "float4e2m1", "int4", "uint4"])
+def test_tensorrt_refuses_what_is_quantised_below_int8(dtype: str, target: str) -> None:
     number = onnx.TensorProto.DataType.Value(dtype.upper())
     made = onnx.parser.parse_model(
         f"""<ir_version: 11, opset_import: ["" : 23]>
@@ -84,6 +84,18 @@ def test_tensorrt_refuses_what_is_quantised_to_narrow_floats(dtype: str, target:
     with pytest.raises(NetworkError, match=f"quantised to {dtype}, in which no .* to int8"):
         registry.lower(network, Target.parse(target))
     assert registry.lower(network, Target.parse("h100/torch-2.4/fp16"))
+
+
+def test_tensorrt_says_what_it_answers_where_weights_alone_are_in_four_bits() -> None:
+    made = onnx.parser.parse_model(
+        f"""<ir_version: 11, opset_import: ["" : 23]>
+        g (float[1,8,9,9] x) => (float[1,16,9,9] y) <float s = {{0.02}}> {{
+          wd = DequantizeLinear(w, s)  y = {CONV}(x, wd) }}"""
+    )
+    weight = onnx.TensorProto(name="w", data_type=onnx.TensorProto.INT4, dims=[16, 8, 3, 3])
+    made.graph.initializer.append(weight)
+    warnings = registry.lower(read_network(made), Target.parse("h100/tensorrt/fp16")).warnings
+    assert any("weights are stored in int4: the latency is" in warning for warning in warnings)
 
 
 @pytest.mark.parametrize("target", ["h100/torch-2.4/fp32", "h100/torch-compile/fp32"])

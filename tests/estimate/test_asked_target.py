@@ -64,6 +64,8 @@ WRONG = {
     "Tesla T4/tensort-8.6/FP16": "did you mean t4/tensorrt-8.6/fp16?",
     "l4/tensort": "did you mean l4/tensorrt/fp16?",
     "h100/tensorrt/fp17": "unknown precision 'fp17'; did you mean h100/tensorrt/fp16?",
+    "h100/tensorrt/int4": "unknown precision 'int4'; Precisions: ",
+    "h100/tensorrt/FP8": "unknown precision 'FP8'; Precisions: ",
     "l4/tensort/fp17": "did you mean l4/tensorrt/fp16?",
     "l4/nonsense/fp16": "unknown engine 'nonsense'; Engines: ",
     "l4": "l4 needs an engine and a precision, e.g. l4/tensorrt/fp16 (hybridlat targets l4)",

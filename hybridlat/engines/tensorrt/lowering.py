@@ -37,7 +37,7 @@ _FOREIGN = (
 )
 _FLOATS, _CODES = ("float32", "float16", "bfloat16"), (1, 10, 16)  # names of types, and ONNX's
 _QUANTISERS = frozenset({"QuantizeLinear", "DequantizeLinear"})
-_NARROW_FLOATS = ("float8", "float6", "float4")
+_NARROW_FLOATS, _FOUR_BITS = ("float8", "float6", "float4"), ("int4", "uint4", "int2", "uint2")
 _INTEGERS = ("int8", "uint8", "int16", "uint16")
 
 
@@ -46,9 +46,9 @@ def lower(network: Network, target: Target) -> Lowered:
 
     They keep the file's types, so that a cell is the same cell at every precision. A quantised file
     has those of the network that was quantised. The warnings name operators without a rule.
-    NetworkError for one that is quantised to FP8 or FP4.
+    NetworkError for one that is quantised to FP8 or to four bits.
     """
-    refuse_narrow_floats(network)
+    narrow = narrow_weights(network)
     is_half, target = _is_half(target), _as_tensorrt(target)
     written = without_quantisation(network)
     compiles, region = _compiles(target), frozenset[int]()
@@ -63,7 +63,7 @@ def lower(network: Network, target: Target) -> Lowered:
     typed = in_precision(plain, whole if is_half else "float32")
     rules = rules_of(target.engine, compiles=compiles, region=region)
     groups = apply(typed, rules, _version(target), drops_dead=True)
-    warnings = _unknown(plain)
+    warnings = narrow + _unknown(plain)
     if compiles and target.engine == CLASSIC:
         warnings += (_FOREIGN,)
     lowered = lowered_of(plain, groups, f"rules {target.runtime}", warnings)
@@ -161,17 +161,25 @@ def in_precision(network: Network, dtype: str) -> Network:
     )
 
 
-def refuse_narrow_floats(network: Network) -> None:
-    """NetworkError where a file is quantised to FP8 or FP4, which no target's precision is."""
-    quantisers = (node for node in network.nodes if node.op in _QUANTISERS)
-    names = (name for node in quantisers for name in (*node.inputs[:1], *node.outputs[:1]))
-    for dtype in (network.type_of(name).dtype for name in names):
-        if dtype.startswith(_NARROW_FLOATS):
-            raise NetworkError(
-                f"{network.name} is quantised to {dtype}, in which no target of TensorRT is "
-                "predicted: give the network before it was quantised at fp32, bf16 or fp16, or "
-                "one quantised to int8"
-            )
+def narrow_weights(network: Network) -> tuple[str, ...]:
+    """A warning of weights in four bits; NetworkError for what is else quantised below INT8."""
+    fixed, stored = set(network.constants), ""
+    for node in network.nodes:
+        is_quantiser = node.op in _QUANTISERS
+        is_fixed = fixed.issuperset(node.inputs[:1] if is_quantiser else filter(None, node.inputs))
+        if is_fixed:
+            fixed.update(node.outputs)
+        for name in (*node.inputs[:1], *node.outputs[:1]) if is_quantiser else ():
+            dtype = network.type_of(name).dtype
+            if dtype.startswith(_NARROW_FLOATS) or (dtype in _FOUR_BITS and not is_fixed):
+                raise NetworkError(
+                    f"{network.name} is quantised to {dtype}, in which no target of TensorRT is "
+                    "predicted: give the network before it was quantised at fp32, bf16 or fp16, or "
+                    "one quantised to int8"
+                )
+            stored = dtype if dtype in _FOUR_BITS else stored
+    answered = "the latency is that of the network before these were quantised"
+    return (f"weights are stored in {stored}: {answered}",) if stored else ()
 
 
 def without_quantisation(network: Network) -> Rewritten:
