@@ -107,6 +107,15 @@ def test_what_another_package_reads_is_imported_once(folder: Path) -> None:
     assert again == {**first, "measurements": 0, "signatures": 0}
 
 
+def test_an_importer_that_fails_is_named_with_its_package(folder: Path) -> None:
+    (folder / "lines.txt").write_text("ten")
+    done = process("store", "import", "--from", "fake", "lines.txt", "--store", "s.db", cwd=folder)
+    assert done.returncode == 2
+    failure = "ValueError: could not convert string to float: 'ten'"
+    assert "importer fake of hybridlat-fake-engine failed over lines.txt" in done.stderr
+    assert failure in done.stderr and "defect in hybridlat" not in done.stderr
+
+
 def test_each_kind_is_known_by_its_look(folder: Path) -> None:
     table("net")
     words = ("t.csv", "--nets", "nets")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hybridlat.errors import InputError
+from hybridlat.errors import HybridlatError, InputError, StoreError
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.plugins import Plugins
 
@@ -37,10 +37,19 @@ IMPORTERS = Plugins("hybridlat.importers")
 
 def read(name: str, path: Path) -> ImportedRecords:
     """Everything under ``path`` as another package's importer reads it."""
+    if name not in IMPORTERS:
+        choices = ", ".join([*TABLES, *IMPORTERS.names()])
+        raise InputError(f"{name!r} is not an importer: choose one of {choices}")
     try:
         importer: Any = IMPORTERS.load(name)
-    except KeyError:
-        choices = ", ".join([*TABLES, *IMPORTERS.names()])
-        raise InputError(f"{name!r} is not an importer: choose one of {choices}") from None
-    imported: ImportedRecords = importer.read(path)
-    return imported
+        imported = importer.read(path)
+        if isinstance(imported, ImportedRecords):
+            return imported
+        raise TypeError(f"it gives {type(imported).__name__}, not ImportedRecords")
+    except (HybridlatError, OSError):
+        raise
+    except Exception as error:
+        raise StoreError(
+            f"the importer {name} of {IMPORTERS.owner(name)} failed over {path}: "
+            f"{type(error).__name__}: {error}; report it there (--debug shows where)"
+        ) from error
