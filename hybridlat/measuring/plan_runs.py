@@ -51,8 +51,8 @@ def measure_draft(draft: Draft, target: Target, store: Store, run: RunPlan) -> l
     folder = unfinished or cache / "plans" / f"{target.folder}-{manifest['plan']}"
     names = ", ".join(network["network"] for network in manifest["breakdowns"])
     locks = cache / "locks"
-    locks.mkdir(parents=True, exist_ok=True)  # a few thousand files of a line may stay in it
-    with alone(str(locks / folder.name[-16:][:3]), f"{names} on {target}") as waits:
+    locks.mkdir(parents=True, exist_ok=True)  # a file of a line for each plan stays in it
+    with alone(str(locks / folder.name[-16:]), f"{names} on {target}") as waits:
         if waits and not folder.exists():  # the other process measured and imported all of it
             records = manifest["records"]
             known = [store.measurements(target, r["kind"], r["signature"]) for r in records]

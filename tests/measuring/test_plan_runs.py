@@ -36,6 +36,18 @@ def work(folder: Path) -> None:
     subprocess.run(command, check=True, capture_output=True)
 
 
+def test_a_plan_has_a_lock_of_its_own(tmp_path: Path) -> None:
+    locks = tmp_path / "cache" / "hybridlat" / "locks"
+
+    def run(folder: Path) -> None:
+        assert [lock.name for lock in locks.iterdir()] == [folder.name.rpartition("-")[2]]
+        work(folder)
+
+    draft = draft_for([(NETWORK.name, NETWORK)], TARGET, lower=lower, rounds=1)
+    with Store(tmp_path / "s.db") as store:
+        assert measure_draft(draft, TARGET, store, run)
+
+
 def both(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, first_run: Callable[[Path], None]
 ) -> tuple[list[Future[list[Measurement]]], int]:
