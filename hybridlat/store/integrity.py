@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from itertools import chain
 from pathlib import Path
 from typing import TypeVar
@@ -16,7 +16,7 @@ from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.shown import visible
 from hybridlat.store import cache
 from hybridlat.store.database import Database, unpacked
-from hybridlat.store.packs import LOOKUP_FILE, PackLookup
+from hybridlat.store.packs import INFO_FILE, LOOKUP_FILE, PackLookup
 from hybridlat.store.records import BODIES, BREAKDOWN_BODIES, TEXTS, LatencyRow, entry_of, row_of
 
 R = TypeVar("R", Measurement, Breakdown)
@@ -45,6 +45,7 @@ class _Check:
     def __init__(self) -> None:
         self._problems: list[IntegrityProblem] = []
         self._texts: set[str] = set()
+        self._tomorrow = (datetime.now(UTC) + timedelta(days=1)).isoformat()  # in any time zone
         self._without_text: dict[str, list[str]] = {}
 
     def note(self, where: str, *problems: str) -> None:
@@ -65,6 +66,8 @@ class _Check:
             what, hashes = "breakdowns", [h for h, _ in (*item.cells, *item.layers)]
         else:
             self.note(where, *doubts(item))
+            if item.measured_at > self._tomorrow:
+                self.note(where, f"measured_at {item.measured_at[:40]} is ahead of this clock")
             what, hashes = f"{item.kind} records", [item.signature] * (item.kind != "network")
         if missing := [h for h in hashes if h not in self._texts]:
             self._without_text.setdefault(f"{what} of {item.target}", []).extend(missing)
@@ -141,6 +144,11 @@ def check_pack(folder: str | Path) -> list[IntegrityProblem]:
             check.item(item, where)
             if isinstance(item, Measurement):
                 rows.setdefault((item.kind, item.signature), []).append(row_of(item))
+        known = [row for of_one in rows.values() for row in of_one]
+        counts = {"records": len(known), "failures": sum(row[0] is None for row in known)}
+        for name, count in counts.items():
+            if (stated := pack.info.get(name, count)) != count:
+                check.note(INFO_FILE, f"it states {name}: {stated!r:.40}, and there are {count}")
         if not pack.says(rows):
             check.note(LOOKUP_FILE, "it does not say what the records say")
     except StoreError as error:
@@ -164,6 +172,10 @@ def doubts(record: Measurement) -> Iterator[str]:
             yield f"latency_us {record.latency_us:.6g} is above its slowest sample {slowest:.6g}"
         elif timed_us < fastest / _TOLERANCE:
             yield f"latency_us {record.latency_us:.6g} is below its fastest sample {fastest:.6g}"
+        else:  # where the noise hides a cell, its overhead may be above all samples
+            most_us = (_TOLERANCE if record.latency_us > _LEAST_US else 2.0) * slowest
+            if record.overhead_us > max(most_us, 0.0):
+                yield f"overhead_us {record.overhead_us:.6g} is above its samples, {slowest:.6g}"
     if record.measured_at:
         try:
             datetime.fromisoformat(record.measured_at)

@@ -177,6 +177,13 @@ def with_info(pack: Path, **facts: Any) -> Path:
     return pack
 
 
+def test_a_check_counts_the_records_of_a_pack(pack: Path) -> None:
+    assert check_pack(pack) == []
+    problems = check_pack(with_info(pack, records=12_345))
+    assert [problem.where for problem in problems] == [INFO]
+    assert "it states records: 12345, and there are" in problems[0].problem
+
+
 def refused(pack: Path, words: str) -> None:
     """A check names it, and the import takes nothing."""
     assert any(words in str(problem) for problem in check_pack(pack)), check_pack(pack)

@@ -232,8 +232,14 @@ def test_check_doubts_impossible_samples(store: Store) -> None:
     filled(store)
     store.add([replace(measured(), visits=(Visit((-1.0, 20.0)),))])
     store.add([replace(measured(), visits=(Visit((5.0, 6.0)),))])
-    doubts = {"a sample is not positive", "latency_us 10 is above its slowest sample 6"}
-    assert {f.problem for f in store.check()} == doubts
+    store.add([replace(measured(), visits=(Visit((11.0, 12.0)),), overhead_us=500.0)])
+    store.add([replace(measured(), measured_at="2199-01-01T00:00:00+00:00")])
+    assert {f.problem for f in store.check()} == {
+        "a sample is not positive",
+        "latency_us 10 is above its slowest sample 6",
+        "overhead_us 500 is above its samples, 12",
+        "measured_at 2199-01-01T00:00:00+00:00 is ahead of this clock",
+    }
 
 
 def test_an_error_that_does_not_pass_is_told_at_once(
