@@ -122,8 +122,8 @@ def import_(
             where, value = left["rows"][0]
             raise InputError(f"{where}: {CONTRADICTION}: {value}; {left['fix']}")
     if is_nothing:
-        rows = document["rows"]
-        raise InputError(f"none of {rows:,} rows could be imported: see what was left out")
+        rows = count_text(document["rows"], "row")
+        raise InputError(f"none of {rows} could be imported: see what was left out")
 
 
 def _kind_of(path: Path) -> str:
@@ -178,7 +178,7 @@ def _import_records(
         counts.update(asdict(opened.add_all(imported)))
         skipped.update(imported.skipped)
         targets |= {str(record.target) for record in imported.measurements}
-    asides = [f"{number:,} rows left out: {reason}" for reason, number in skipped.items()]
+    asides = [f"{count_text(n, 'row')} left out: {reason}" for reason, n in skipped.items()]
     document = {**counts, "skipped": skipped, "targets": sorted(targets), "surprising": far}
     return document, [*asides, *_first(far)]
 

@@ -93,7 +93,7 @@ def _table(title: str, known: Sequence[target_list.TargetInfo]) -> Table:
         "networks": [f"{info.networks:,}" if info.networks else NOTHING for info in known],
         _WIDTH: [_interval_text(info) for info in known],
         "repeatability": [plus_minus_text(None if n is None else n / 100) for n in noises],
-        "trained on": [f"{rows:,} cells" if rows else NOTHING for rows in trained],
+        "trained on": [count_text(rows, "cell") if rows else NOTHING for rows in trained],
     }
     shown = {name: texts for name, texts in columns.items() if set(texts) != {NOTHING}}
     names = [Text(i.target, "bold green" if i.target in here else "") for i in known]

@@ -21,6 +21,7 @@ from hybridlat.engines.base import Backend
 from hybridlat.errors import BackendUnavailable, TargetError, UnavailableError
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.schema.plugins import Plugins
+from hybridlat.schema.shown import count_text
 from hybridlat.schema.target import PRECISIONS, Target
 
 _ROOM = "hybridlat.engines"
@@ -145,14 +146,12 @@ def about(network: Network) -> tuple[str, ...]:
     """Warnings about a network whatever the engine; none for most."""
     warnings = []
     if network.rebound:
-        count = len(network.rebound)
-        sizes = "1 operator was" if count == 1 else f"{count} operators were"
-        warnings.append(
-            f"the file was made for another batch: constant sizes of {sizes} changed for this one"
-        )
+        sizes = f"constant sizes of {count_text(len(network.rebound), 'operator')} were changed"
+        warnings.append(f"the file was made for another batch: {sizes} for this one")
     if network.left_out:
         (name, op), *others = network.left_out
-        behind = f" and the {len(others)} operators behind it are" if others else " is"
+        operators = count_text(len(others), "operator")
+        behind = f" and the {operators} behind it are" if others else " is"
         counts = [f"{n} {op}" for op, n in Counter(op for _, op in others).most_common(3)]
         listed = f" ({', '.join(counts)} …)" if counts else ""
         warnings.append(

@@ -24,6 +24,7 @@ from hybridlat.estimate.predict.source import Origin
 from hybridlat.schema.cell_estimate import half_width_share
 from hybridlat.schema.estimate import Estimate, EstimateWarning, WarningCode
 from hybridlat.schema.measurement import MachineLoad
+from hybridlat.schema.shown import count_text
 from hybridlat.schema.target import Target
 
 MOST_RATIO = 10.0
@@ -85,7 +86,7 @@ def _of_missing_cells(
     missing = [cell for cell in estimate.cells if cell.source == "unsupported"]
     if not missing or estimate.source == "measured":
         return
-    have = "1 cell has" if len(missing) == 1 else f"{len(missing)} cells have"
+    have = count_text(len(missing), "cell", "has", "have")
     reasons = "; ".join(dict.fromkeys(cell.reason for cell in missing if cell.reason))
     why = f" ({reasons})" if reasons else ""
     rest = "" if estimate.latency_us is None else ", so the network takes longer than the others do"
@@ -138,7 +139,7 @@ def _of_predictions(
         yield from _of_distance(request, estimate, origins)
     strange = [c for c in map(estimate.cells.__getitem__, predicted) if not c.trusted]
     if strange:
-        are = "1 cell is" if len(strange) == 1 else f"{len(strange)} cells are"
+        are = count_text(len(strange), "cell", "is", "are")
         text = f"{are} unlike all that was measured ({strange[0].reason})"
         yield sentence("unlike-known", text)
     if belief.whole is not None and not estimate.busy:
@@ -236,7 +237,7 @@ def _ways_to_measure(
         yield sentence("cannot-measure", text, fix)
         return
     count = len(plan.positions)
-    cells = "1 cell" if count == 1 else f"{count} cells"
+    cells = count_text(count, "cell")
     boards = _is_planned(target)
     seconds = plan.cost_s + (_BUILD_S * (count + 1) if boards else 0.0)
     cost = f"about {seconds / 60:.0f} min" if seconds >= 30 else "some seconds"

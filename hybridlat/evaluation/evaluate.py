@@ -221,8 +221,8 @@ def evaluate_dataset(
     if count >= LEAST_NETWORKS:
         return evaluate_networks(dataset, config, options.tolerances, methods, on_message)
     if count:
-        are = "network is" if count == 1 else "networks are"
-        on_message(f"{dataset.target}: {count} whole {are} too few to hold out, judged per cell")
+        are = count_text(count, "whole network", "is", "are")
+        on_message(f"{dataset.target}: {are} too few to hold out, judged per cell")
     return evaluate_cells(dataset, config, methods, on_message, range(options.trials))
 
 

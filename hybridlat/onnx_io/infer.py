@@ -22,6 +22,7 @@ from hybridlat.onnx_io.isolation import UNANSWERED, ask
 from hybridlat.onnx_io.nodes import FileNode
 from hybridlat.onnx_io.shapes import info_of, types_of
 from hybridlat.onnx_io.values import Known, Value, schema_of
+from hybridlat.schema.shown import count_text
 
 _WORDS = re.compile(r"^.*node name: .*?\): |\[\w+Error\] ")
 CONTROL_FLOW = ("If", "Loop", "Scan")
@@ -103,7 +104,7 @@ def _check_operator(node: NodeProto, inputs: Sequence[Known], schema: onnx.defs.
     where = f"{node.op_type} {node.name!r}"
     if len(node.output) > schema.max_output:
         raise NetworkError(
-            f"{where} has {len(node.output)} outputs, where ONNX defines at most "
+            f"{where} has {count_text(len(node.output), 'output')}, where ONNX defines at most "
             f"{schema.max_output}: export the network again"
         )
     is_convolution = node.op_type in ("Conv", "ConvTranspose") and len(inputs) > 1

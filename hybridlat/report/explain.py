@@ -17,7 +17,7 @@ from hybridlat.report.units import first_upper, interval_text, latency_text, sca
 from hybridlat.report.views import printed
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.files import read_bytes
-from hybridlat.schema.shown import part_text, visible
+from hybridlat.schema.shown import count_text, part_text, visible
 
 _LIKELY = 0.05
 CHECKS: Mapping[str, str] = {
@@ -181,7 +181,7 @@ class Layers:
         for name, layers in (("reformats and copies", self.moved), ("of no operator", self.others)):
             if layers:
                 total = scale.number(sum(layers.values()))
-                rows.append(["", total, f"+{total}", f"{len(layers)} layers", name])
+                rows.append(["", total, f"+{total}", count_text(len(layers), "layer"), name])
         titles = (f"predicted [{scale.name}]", "profiled", "apart")
         return Table([*titled(*titles, right=True), *titled("where", "what", wraps=True)], rows)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hybridlat.schema.cell_estimate import half_width_share
+from hybridlat.schema.shown import count_text as count_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +96,6 @@ def reach_text(latency_us: float | None, interval_us: tuple[float, float] | None
     if long > _LOPSIDED * short and long >= _NARROW:
         return interval_text(interval_us)
     return plus_minus_text(half_width_share(latency_us, interval_us))
-
-
-def count_text(number: int, noun: str) -> str:
-    """``1 cell``, ``3 cells``."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def first_upper(sentence: str) -> str:

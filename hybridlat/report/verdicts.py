@@ -52,7 +52,7 @@ def why_untrusted(estimate: Estimate) -> str:
     if tolerance is not None and width is not None and width <= tolerance:
         # A cell unlike all that the model was trained on has an interval that means little.
         strange = [c for c in estimate.cells if c.source == "predicted" and not c.trusted]
-        are = "1 cell is" if len(strange) == 1 else f"{len(strange)} cells are"
+        are = count_text(len(strange), "cell", "is", "are")
         return f"{are} unlike all that was measured"
     return f"you asked for ±{percent_text(tolerance)}, this is {plus_minus_text(width)}"
 

@@ -16,6 +16,7 @@ from msgspec import Struct, field, to_builtins
 from msgspec.structs import force_setattr
 
 from hybridlat.schema import wire
+from hybridlat.schema.shown import count_text
 from hybridlat.schema.target import Target
 
 RECORD_FORMAT = 2
@@ -235,8 +236,7 @@ class MachineLoad:
     @property
     def sentence(self) -> str:
         """What a reader must know of a busy machine."""
-        cores = "1 core" if self.cores == 1 else f"{self.cores} cores"
-        facts = f"{self.load:.1f} other tasks on {cores}"
+        facts = f"{self.load:.1f} other tasks on {count_text(self.cores, 'core')}"
         if self.steal_share > BUSY_STEAL_SHARE:
             facts += f", {100 * self.steal_share:.0f} % of the CPU time taken by others"
         return f"the machine was busy while measuring ({facts}). Run again when it is idle"

@@ -81,6 +81,12 @@ def visible(text: str, *, breaks: bool = False) -> str:
     return "".join("\ufffd" if is_unseen else c for c, is_unseen in zip(text, unseen, strict=True))
 
 
+def count_text(number: int, noun: str, one: str = "", many: str = "") -> str:
+    """``1 cell``, ``3 cells``; with a verb for one and for many, ``1 cell has``."""
+    counted = f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return f"{counted} {one if number == 1 else many}".rstrip()
+
+
 def part_text(share: float) -> str:
     """``82 %``; never all or nothing where it is not: ``> 99 %``, ``< 1 %``."""
     if ALL <= share < 1 - NOTHING:

@@ -13,7 +13,7 @@ from hybridlat.errors import StoreError
 from hybridlat.graph import signature_reading
 from hybridlat.graph.signature import hash_of
 from hybridlat.schema.measurement import Breakdown, Measurement
-from hybridlat.schema.shown import visible
+from hybridlat.schema.shown import count_text, visible
 from hybridlat.store import cache
 from hybridlat.store.database import Database, unpacked
 from hybridlat.store.packs import INFO_FILE, LOOKUP_FILE, PackLookup
@@ -90,7 +90,8 @@ class _Check:
     def problems(self) -> list[IntegrityProblem]:
         """All of them; missing texts by place, with a count and an example."""
         for where, hashes in self._without_text.items():
-            self.note(where, f"{len(set(hashes))} signatures have no text, for example {hashes[0]}")
+            have = count_text(len(set(hashes)), "signature", "has", "have")
+            self.note(where, f"{have} no text, for example {hashes[0]}")
         return self._problems
 
 

@@ -16,6 +16,7 @@ from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.model.training_problem import check_installed
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.progress import OnMessage, OnProgress, silent
+from hybridlat.schema.shown import count_text
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from hybridlat.training.train import Trained, TrainingOptions, train_target
@@ -100,7 +101,7 @@ def measure_target(
         rest = {item.request.name for item in bench.networks if bench.things(item)}
         left = len(rest - bench.refused) + bench.unread
         if left:
-            bench.notes.append(f"{left} network{'s' * (left > 1)} did not fit into the budget")
+            bench.notes.append(f"{count_text(left, 'network')} did not fit into the budget")
         cells = sum(stats.cells for stats in store.stats() if stats.target == target)
     done, elapsed_s = len(bench.networks) - len(rest), time.monotonic() - began
     return Onboarded(target, done, cells, count, elapsed_s, tuple(bench.notes))
@@ -113,11 +114,11 @@ def train_on(
     target, cells = onboarded.target, onboarded.cells
     if cells < LEAST_CELLS:
         note = (
-            f"{cells} cells are too few to train on (at least {LEAST_CELLS}): "
+            f"{count_text(cells, 'cell')} of at least {LEAST_CELLS} to train on: "
             "run it again with a larger budget, it goes on where it stopped"
         )
         return replace(onboarded, notes=(*onboarded.notes, note))
-    on_message(f"{target}: training on {cells} cells")
+    on_message(f"{target}: training on {count_text(cells, 'cell')}")
     began = time.monotonic()
     trained = train_target(target, training, store=store, on_message=on_message)
     elapsed_s = onboarded.elapsed_s + time.monotonic() - began

@@ -107,6 +107,12 @@ def test_what_another_package_reads_is_imported_once(folder: Path) -> None:
     assert again == {**first, "measurements": 0, "signatures": 0}
 
 
+def test_one_row_that_is_left_out_is_one_row(folder: Path) -> None:
+    (folder / "lines.txt").write_text("10 -1")
+    done = process("store", "import", "--from", "fake", "lines.txt", "--store", "s.db", cwd=folder)
+    assert "1 row left out: latency is not a positive number" in done.stderr
+
+
 def test_an_importer_that_fails_is_named_with_its_package(folder: Path) -> None:
     (folder / "lines.txt").write_text("ten")
     done = process("store", "import", "--from", "fake", "lines.txt", "--store", "s.db", cwd=folder)

@@ -38,6 +38,7 @@ from hybridlat.estimate.predict.source import (
     prior_of,
     stated,
 )
+from hybridlat.schema.shown import count_text
 from hybridlat.store import LatencyStats
 
 LEAST_US = 20.0
@@ -97,11 +98,7 @@ class OtherTarget(CellSource):
     @property
     def _compared(self) -> str:
         cells, networks = map(len, self._pairs)
-        counts = [
-            f"{n} {name}{'' if n == 1 else 's'}"
-            for n, name in ((cells, "cell"), (networks, "network"))
-            if n
-        ]
+        counts = [count_text(n, name) for n, name in ((cells, "cell"), (networks, "network")) if n]
         return f", {' and '.join(counts)} compared" if counts else ""
 
     @property

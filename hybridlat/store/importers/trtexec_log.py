@@ -224,7 +224,7 @@ def read_times(path: Path) -> tuple[float, ...]:
         times_us = tuple(1e3 * time for time in times if time is not None)
         odd = [time_us for time_us in times_us if not 0 < time_us < MOST_US]
         if odd or not times_us:
-            raise ValueError(f"{len(times_us)} times, {len(odd)} of them out of range")
+            raise ValueError(f"{len(odd)} of {len(times_us)} times out of range")
     except (OSError, AttributeError, OverflowError, TypeError, ValueError, RecursionError) as error:
         why, fix = "the file holds no times of trtexec", "give what --exportTimes wrote"
         raise Refusal(why, str(error)[:80], fix) from None
