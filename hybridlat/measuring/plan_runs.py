@@ -7,6 +7,7 @@ and takes what the first measured.
 
 from __future__ import annotations
 
+import logging
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -24,9 +25,11 @@ from hybridlat.measuring.process import alone
 from hybridlat.measuring.report import What
 from hybridlat.measuring.ssh import OLD_DAYS
 from hybridlat.schema.measurement import Kind, Measurement
+from hybridlat.schema.shown import count_text
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
+_log = logging.getLogger(__name__)
 RunPlan = Callable[[Path], None]
 """Measures the plan in a folder: ``results*.jsonl`` lie in it afterwards."""
 
@@ -34,7 +37,17 @@ RunPlan = Callable[[Path], None]
 def import_results(folder: Path, store: Store) -> tuple[list[Measurement], int]:
     """Add the results in a plan's folder to ``store``: the records, and how many are new."""
     results = read_results(folder)
-    return results.measurements, store.add_all(results).measurements
+    new = store.add_all(results).measurements
+    for target in {record.target for record in results.measurements}:
+        linear, free = set[str](), set[str]()
+        for record in store.measurements(target, "cell"):
+            is_free = '"layouts": "any"' in record.environment.get("settings", "")
+            (free if is_free else linear).add(record.signature)
+        if mixed := linear & free & results.signatures.keys():
+            cells = count_text(len(mixed), "cell")
+            text = "the store has %s in linear layouts and in any, and answers the median of both"
+            _log.warning(f"%s: {text}: import one kind into another --store", folder, cells)
+    return results.measurements, new
 
 
 def measure_draft(draft: Draft, target: Target, store: Store, run: RunPlan) -> list[Measurement]:

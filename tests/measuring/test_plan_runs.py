@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hybridlat.errors import MeasurementError
-from hybridlat.measuring.plan_runs import measure_draft
+from hybridlat.measuring.plan_runs import import_results, measure_draft
 from hybridlat.measuring.plans import draft_for
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
@@ -46,6 +47,27 @@ def test_a_plan_has_a_lock_of_its_own(tmp_path: Path) -> None:
     draft = draft_for([(NETWORK.name, NETWORK)], TARGET, lower=lower, rounds=1)
     with Store(tmp_path / "s.db") as store:
         assert measure_draft(draft, TARGET, store, run)
+
+
+def test_an_import_names_cells_in_two_layouts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    draft = draft_for([(NETWORK.name, NETWORK)], TARGET, lower=lower, rounds=1)
+    folder = tmp_path / "plan"
+    folder.mkdir()
+    draft.write(folder)
+    work(folder)
+    (results,) = folder.glob("results*.jsonl")
+    with Store(tmp_path / "s.db") as store:
+        import_results(folder, store)
+        import_results(folder, store)
+        assert "layouts" not in caplog.text
+        first, *rest = results.read_text().splitlines(keepends=True)
+        header = json.loads(first)
+        header["board"]["settings"] = json.dumps({"layouts": "any"})
+        results.write_text("".join([json.dumps(header) + "\n", *rest]))
+        import_results(folder, store)
+    assert "in linear layouts and in any" in caplog.text
 
 
 def both(
