@@ -108,8 +108,13 @@ def _check_operator(node: NodeProto, inputs: Sequence[Known], schema: onnx.defs.
             f"{schema.max_output}: export the network again"
         )
     is_convolution = node.op_type in ("Conv", "ConvTranspose") and len(inputs) > 1
-    weight = inputs[1] if is_convolution else None  # an engine believes it, onnx kernel_shape
-    shape = (weight.type if isinstance(weight, Value) else weight or TensorType("", ())).shape
+    types = [known.type if isinstance(known, Value) else known for known in inputs]
+    weight = types[1] if is_convolution else None  # an engine believes it, onnx kernel_shape
+    shape = weight.shape if weight else ()
+    if node.op_type == "GroupNormalization" and schema.since_version > 18 and types[0]:
+        for type_ in types[1:]:  # onnx's inference ends without a word
+            if type_ and type_.shape != types[0].shape[1:2]:
+                raise NetworkError(f"{where} has an input {types[0]}, but a parameter {type_}")
     for attribute in node.attribute:
         if attribute.name == "kernel_shape" and shape and tuple(attribute.ints) != shape[2:]:
             raise NetworkError(

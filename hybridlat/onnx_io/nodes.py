@@ -15,6 +15,7 @@ from hybridlat.graph.network import Node, topological_order
 from hybridlat.graph.normal import local_form
 from hybridlat.graph.operators import is_quantised
 from hybridlat.onnx_io.values import MOST_BYTES, Known, Value, attributes_of, since_version
+from hybridlat.schema.files import warn_once
 
 MOST_NODES = 32_768
 MOST_TENSORS = 8192
@@ -180,6 +181,11 @@ def _padded_once(data: bytes) -> bytes:
         )
     if mode != b"NOTSET":
         kept = [attribute for attribute in proto.attribute if attribute.name != "pads"]
+        if len(kept) < len(proto.attribute) and proto.op_type in ("Conv", "ConvTranspose"):
+            warn_once(
+                f"a {proto.op_type} of the file has pads beside auto_pad: the pads do not count, "
+                "and ONNX Runtime refuses the file"
+            )
         del proto.attribute[:]
         proto.attribute.extend(kept)
     return bytes(proto.SerializeToString())

@@ -16,6 +16,7 @@ from hybridlat.errors import LONGEST_MESSAGE, InputError, NetworkError
 from hybridlat.graph.network import Network, TensorType
 from hybridlat.onnx_io import isolation, read_network
 from hybridlat.onnx_io.values import Value
+from hybridlat.schema.files import warn_once
 from hybridlat.schema.target import Target
 
 CPU = Target("here", "onnxruntime", "fp32", 1)
@@ -74,6 +75,7 @@ def model(body: str, opset: int = 17) -> onnx.ModelProto:
         ("<float[4,3] s> { y = PRelu(x, s) }", 17, r"PRelu .*1x8x8x8.*\[4x3"),
         ("<float[7] s> { y = LayerNormalization(x, s) }", 17, r"LayerNormalization .*\[7"),
         ("<float[5] s> { y = GroupNormalization<num_groups=2>(x, s, s) }", 18, "2 groups.*5"),
+        ("<float[7] s> { y = GroupNormalization<num_groups=2>(x, s, s) }", 21, "8x8.*ter .*7"),
         ("{ y = Transpose<perm=[0,1,2]>(x) }", 17, "Transpose .*3 axes.*1x8x8x8"),
         ("{ c = Concat<axis=1>(x, x) y = DepthToSpace<blocksize=3>(c) }", 17, "16 channels.*9"),
         ("<float[8,8,3,3] w> { y = ConvTranspose<output_shape=[4,4]>(x, w) }", 17, "makes .*1x8"),
@@ -92,12 +94,17 @@ def test_is_refused(body: str, opset: int, words: str) -> None:
 
 @pytest.mark.parametrize("op", ["Conv", "MaxPool"])
 @pytest.mark.parametrize(("mode", "side"), [("SAME_UPPER", 8), ("VALID", 6), ("NOTSET", 10)])
-def test_pads_beside_auto_pad_do_not_count(op: str, mode: str, side: int) -> None:
+def test_pads_beside_auto_pad_do_not_count(
+    op: str, mode: str, side: int, caplog: pytest.LogCaptureFixture
+) -> None:
     """As ONNX Runtime pools, and as TensorRT does; onnx's own inference counts them."""
+    warn_once.cache_clear()
     text = f'{op}<kernel_shape=[3,3],auto_pad="{mode}",pads=[2,2,2,2]>'
     weight, inputs = ("<float[8,8,3,3] w>", "x, w") if op == "Conv" else ("", "x")
     network = read_network(model(f"{weight} {{ y = {text}({inputs}) }}"))
     assert network.types["y"].shape == (1, 8, side, side)
+    is_refused = op == "Conv" and mode != "NOTSET"
+    assert ("ONNX Runtime refuses the file" in caplog.text) == is_refused
     assert network.nodes[0].attribute("pads") == {8: (1,) * 4, 6: None, 10: (2,) * 4}[side]
 
 
