@@ -61,11 +61,11 @@ def test_a_file_for_one_batch_is_read_at_another(text: str, made_for: int) -> No
     right = read_network(_model(text, 8))
     assert network.types == right.types
     assert sign(network) == sign(right)
-    many = (
-        "1 operator was" if len(network.rebound) == 1 else f"{len(network.rebound)} operators were"
+    many = "1 operator" if len(network.rebound) == 1 else f"{len(network.rebound)} operators"
+    warning = f"for another batch: constant sizes of {many} were changed for this one"
+    assert registry.about(network) == (f"the file was made {warning}",) and not registry.about(
+        right
     )
-    said = f"the file was made for another batch: constant sizes of {many} changed for this one"
-    assert registry.about(network) == (said,) and not registry.about(right)
 
 
 def test_a_weight_for_two_items_is_one_for_each_of_eight() -> None:
