@@ -227,7 +227,7 @@ def _check(request: Request, data: TargetData, is_predicted: bool) -> tuple[str,
         network = request.partition.network or request.network()
         shapes = {name: network.types[name].shape for name in network.inputs}
     law = family_law(data) if is_predicted and data.target.engine == "tensorrt" else None
-    return check_of(data.target, request.file.name, shapes, law is None or law.task.graphs)
+    return check_of(data.target, request.file.path, shapes, law is None or law.task.graphs)
 
 
 def _load_while_measured(

@@ -54,6 +54,13 @@ class OnnxFile:
         """The name without folder and ending: ``resnet18``."""
         return Path(self.name).stem or self.name
 
+    @property
+    def path(self) -> str:
+        """The name, or the file of the shipped network that it stands for."""
+        file = shipped_networks().get(self.name) if self.digest else None
+        is_it = file and hashlib.sha256(file.read_bytes()).hexdigest() == self.digest
+        return str(file) if is_it else self.name
+
     def key(self, batch: int | None = None, shapes: Shapes | None = None) -> str:
         """Hash of the structure as written and of the sizes; blind to names and weights.
 

@@ -16,6 +16,7 @@ from hybridlat.errors import NetworkError
 from hybridlat.graph.network import TensorType
 from hybridlat.graph.signature import sign
 from hybridlat.onnx_io import load, read_network, to_onnx
+from hybridlat.schema.plugins import shipped
 from tests.onnx_io.test_reading_shapes import model
 from tests.pages import ROOT
 
@@ -215,3 +216,10 @@ def test_the_file_that_was_given_is_not_changed() -> None:
     read_network(made, batch=4)
     assert made.SerializeToString() == before
     assert made.graph.initializer[0].data_type == TensorProto.FLOAT
+
+
+def test_a_tool_gets_the_file_of_a_shipped_network() -> None:
+    file = load("yolo_cross_stage", recall=lambda digest: None)
+    assert file.path == str(shipped("data", "nets", "yolo_cross_stage.onnx"))
+    other = load(Path(file.path).read_bytes(), name="resnet18")
+    assert other.path == "resnet18"
