@@ -16,7 +16,7 @@ from typing import Any
 from experiments.tensorrt_verdicts import Verdict, verdict
 from hybridlat.engines import rtx_compiler
 from hybridlat.engines.rtx_compiler import EngineLayer, groups_of_layers
-from hybridlat.engines.tensorrt.lowering import in_half_precision
+from hybridlat.engines.tensorrt.lowering import in_precision
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.network import Network
 from hybridlat.onnx_io import read_network
@@ -48,7 +48,7 @@ def judges(name: str, known: Collection[str]) -> bool:
 def read(path: Path, precision: str) -> Network:
     """A network of a file in a precision."""
     network = read_network(path)
-    return network if precision == "fp32" else in_half_precision(network)
+    return network if precision == "fp32" else in_precision(network, "float16")
 
 
 def answer(path: Path, precision: str, folder: Path) -> dict[str, Any]:

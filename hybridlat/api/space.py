@@ -19,7 +19,6 @@ from hybridlat.estimate.partition import Partition
 from hybridlat.estimate.predict.chain import cell_priors
 from hybridlat.estimate.predict.source import NetworkCells, copied_bytes
 from hybridlat.graph.network import Constant, Network, Node, TensorType
-from hybridlat.schema.shown import count_text
 
 Blocks: TypeAlias = "Mapping[str, ManySource | None]"
 _Choices: TypeAlias = Mapping[str, Mapping[str, Network | None]]
@@ -168,8 +167,7 @@ def chain(blocks: Sequence[Network]) -> Network:
 def _ends(block: Network) -> tuple[str, str]:
     if len(block.inputs) != 1 or len(block.outputs) != 1:
         raise NetworkError(
-            f"{block.name} has {count_text(len(block.inputs), 'input')} and "
-            f"{count_text(len(block.outputs), 'output')}: a "
+            f"{block.name} has inputs and outputs, {len(block.inputs)} and {len(block.outputs)}: a "
             "block reads one tensor and gives one"
         )
     if block.left_out:

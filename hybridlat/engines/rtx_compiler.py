@@ -14,7 +14,7 @@ from typing import Any
 
 from hybridlat import onnx_io
 from hybridlat.engines.fusion.groups import Groups, lowered_of, numbered, taken_groups
-from hybridlat.engines.tensorrt.lowering import in_half_precision, narrow_weights
+from hybridlat.engines.tensorrt.lowering import in_precision, narrow_weights
 from hybridlat.errors import MeasurementError, MissingExtra
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.operators import named
@@ -79,7 +79,7 @@ def identity(target: Target) -> str:
 
 def groups_of(network: Network, precision: str = "fp32") -> tuple[Groups, str]:
     """The operators of each engine layer, and who says so; errors as for :func:`lower`."""
-    typed = in_half_precision(network) if precision == "fp16" else network
+    typed = in_precision(network, "float16") if precision == "fp16" else network
     return groups_of_layers(typed, engine_layers(typed)), f"{ENGINE} {version()}"
 
 
@@ -159,10 +159,7 @@ def groups_of_layers(network: Network, layers: tuple[EngineLayer, ...]) -> Group
 
 
 def _prepared(network: Network, layers: tuple[EngineLayer, ...]) -> list[frozenset[int]]:
-    """The operators that each layer names and only prepares: a later layer computes them.
-
-    A copy pads the channels of a convolution, a fill clears what a reduction adds up in.
-    """
+    """The operators that each layer names and only prepares, by a copy or a fill."""
     inputs: list[frozenset[int]] = []
     for index, layer in enumerate(layers):
         ops = {node: network.nodes[node].op for node in layer.nodes}

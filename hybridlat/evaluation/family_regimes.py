@@ -30,7 +30,6 @@ from hybridlat.evaluation.metrics import (
 from hybridlat.evaluation.twins import TWIN_SHARE
 from hybridlat.model.baselines import Problem, Sums, Unit
 from hybridlat.model.training_problem import FitConfig
-from hybridlat.schema.shown import count_text
 from hybridlat.schema.target import Target
 
 LEAST_ROWS = 10
@@ -151,11 +150,10 @@ class Regimes(HeldOutLaws):
                 f"all {learned} of its family, each without the fold that is judged"
             )
         if self.folds:
-            drawn = count_text(self.draws, "draw")
+            drawn = "one draw" if self.draws == 1 else f"{self.draws} draws"
             apart = Counter(self.groups["unseen"].values())
             yield (
-                f"folds are of {drawn}, with "
-                f"{count_text(sum(n for n in apart.values() if n > 1), 'twin')} kept "
+                f"folds are of {drawn}, with {sum(n for n in apart.values() if n > 1)} twins kept "
                 f"together; {self.held_share('unseen', places):.0%} of the networks still spend "
                 f"over {TWIN_SHARE:.0%} of their time in kernels that training has seen"
             )

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Sequence
 from hybridlat.evaluation.metrics import OWN, PARTS, ResultRow
 from hybridlat.report.table import Column, Table, titled
 from hybridlat.report.units import percent_text
-from hybridlat.schema.shown import count_text
 
 _FIGURES = (
     "RMSPE %",
@@ -56,7 +55,7 @@ _MEANINGS = {
 
 def _cells(row: ResultRow) -> tuple[str, ...]:
     s, share = row.score, row.answered_share
-    answered = str(row.networks or count_text(row.cells, "cell"))
+    answered = str(row.networks or f"{row.cells:,} cells")
     if share is not None and share < 1:
         answered = f"{100 * share:.0f} % of {row.tested:,}"
     return (

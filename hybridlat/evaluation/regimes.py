@@ -52,7 +52,6 @@ from hybridlat.model.cell_model import CellModel
 from hybridlat.model.steady_sums import steady_fits
 from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.progress import OnMessage
-from hybridlat.schema.shown import count_text
 
 SIZES = (300, 3000)
 _GATED, _GATED_SHARE = "gated_cells@20%", 0.2
@@ -99,7 +98,7 @@ def evaluate_networks(
     )
     on_message(f"{dataset.target}: intervals at other confidences")
     missing = len(dataset.networks) - len(networks)
-    left_out = f"{count_text(missing, 'network', 'is', 'are')} left out"
+    left_out = f"{missing} network{' is' if missing == 1 else 's are'} left out"
     return TargetReport(
         target=dataset.target,
         data_hash=dataset.data_hash,
@@ -201,7 +200,7 @@ def evaluate_cells(
     calibration = {}
     splits = []
     for size, seed in draws:
-        label = f"trained on {count_text(size, 'cell')}, seed {seed}"
+        label = f"trained on {size:,} cells, seed {seed}"
         on_message(f"{dataset.target}: {OWN}, {label}")
         model, cells, took_s = next(answers)
         train, test = random_split(len(hashes), size, seed)

@@ -7,7 +7,6 @@ and takes what the first measured.
 
 from __future__ import annotations
 
-import logging
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -24,12 +23,12 @@ from hybridlat.measuring.plans import Draft, Selection
 from hybridlat.measuring.process import alone
 from hybridlat.measuring.report import What
 from hybridlat.measuring.ssh import OLD_DAYS
+from hybridlat.schema.files import warn_once
 from hybridlat.schema.measurement import Kind, Measurement
 from hybridlat.schema.shown import count_text
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
-_log = logging.getLogger(__name__)
 RunPlan = Callable[[Path], None]
 """Measures the plan in a folder: ``results*.jsonl`` lie in it afterwards."""
 
@@ -45,8 +44,8 @@ def import_results(folder: Path, store: Store) -> tuple[list[Measurement], int]:
             (free if is_free else linear).add(record.signature)
         if mixed := linear & free & results.signatures.keys():
             cells = count_text(len(mixed), "cell")
-            text = "the store has %s in linear layouts and in any, and answers the median of both"
-            _log.warning(f"%s: {text}: import one kind into another --store", folder, cells)
+            text = f"the store has {cells} in linear layouts and in any, and answers the median of"
+            warn_once(f"{folder}: {text} both: import one kind into another --store")
     return results.measurements, new
 
 
@@ -88,7 +87,7 @@ def measure_draft(draft: Draft, target: Target, store: Store, run: RunPlan) -> l
 
 def _unfinished(plans: Path, target: Target, manifest: Mapping[str, Any]) -> Path | None:
     """A plan of these networks that was cut off, and measures all that is requested now."""
-    requested = {_key(record) for record in manifest["records"]}
+    requested = {(r["signature"], r["kind"]) for r in manifest["records"]}
     for folder in sorted(plans.glob(f"{target.folder}-{'[0-9a-f]' * 16}")):
         try:
             if time.time() - folder.stat().st_mtime > OLD_DAYS * 86400:
@@ -97,13 +96,9 @@ def _unfinished(plans: Path, target: Target, manifest: Mapping[str, Any]) -> Pat
         except (BoardError, OSError):  # one that was half written, or is gone by now
             continue
         is_alike = all(other[name] == manifest[name] for name in ("breakdowns", "runtime"))
-        if is_alike and requested <= {_key(record) for record in other["records"]}:
+        if is_alike and requested <= {(r["signature"], r["kind"]) for r in other["records"]}:
             return folder
     return None
-
-
-def _key(record: Mapping[str, Any]) -> tuple[str, str]:
-    return record["signature"], record["kind"]
 
 
 def unknown_to(store: Store, target: Target, what: What, remeasure: bool = False) -> Selection:
@@ -112,10 +107,7 @@ def unknown_to(store: Store, target: Target, what: What, remeasure: bool = False
     def selects(kind: Kind, hash_: str) -> bool:
         if kind == "network":
             return what != "cells"
-        return what != "network" and (remeasure or not is_known(hash_))
-
-    def is_known(hash_: str) -> bool:
-        records = store.measurements(target, "cell", hash_)
-        return any(MISSING not in record.environment for record in records)
+        records = () if remeasure else store.measurements(target, "cell", hash_)
+        return what != "network" and all(MISSING in record.environment for record in records)
 
     return selects

@@ -20,7 +20,7 @@ from hybridlat import board
 from hybridlat.board.plan import LISTS, PLAN_FORMAT
 from hybridlat.board.reading import cksum
 from hybridlat.engines import registry
-from hybridlat.engines.tensorrt.lowering import in_half_precision
+from hybridlat.engines.tensorrt.lowering import in_precision
 from hybridlat.errors import InputError
 from hybridlat.graph.builder import gpu_reference_network
 from hybridlat.graph.cells import cut_positions
@@ -80,7 +80,7 @@ class Draft:
                 "copies": copies,
             }
             if precision == "fp16":
-                typed = tensorrt.prepare(in_half_precision(network))
+                typed = tensorrt.prepare(in_precision(network, "float16"))
                 self._items[key]["typed_file"], _ = self._add_model(*typed)
         return key
 

@@ -22,7 +22,6 @@ from hybridlat.onnx_io.isolation import UNANSWERED, ask
 from hybridlat.onnx_io.nodes import FileNode
 from hybridlat.onnx_io.shapes import info_of, types_of
 from hybridlat.onnx_io.values import Known, Value, schema_of
-from hybridlat.schema.shown import count_text
 
 _WORDS = re.compile(r"^.*node name: .*?\): |\[\w+Error\] ")
 CONTROL_FLOW = ("If", "Loop", "Scan")
@@ -104,13 +103,13 @@ def _check_operator(node: NodeProto, inputs: Sequence[Known], schema: onnx.defs.
     where = f"{node.op_type} {node.name!r}"
     if len(node.output) > schema.max_output:
         raise NetworkError(
-            f"{where} has {count_text(len(node.output), 'output')}, where ONNX defines at most "
+            f"{where} has {len(node.output)} outputs, where ONNX defines at most "
             f"{schema.max_output}: export the network again"
         )
     is_convolution = node.op_type in ("Conv", "ConvTranspose") and len(inputs) > 1
     types = [known.type if isinstance(known, Value) else known for known in inputs]
-    weight = types[1] if is_convolution else None  # an engine believes it, onnx kernel_shape
-    shape = weight.shape if weight else ()
+    # An engine believes the weight, onnx kernel_shape.
+    shape = types[1].shape if is_convolution and types[1] else ()
     if node.op_type == "GroupNormalization" and schema.since_version > 18 and types[0]:
         for type_ in types[1:]:  # onnx's inference ends without a word
             if type_ and type_.shape != types[0].shape[1:2]:

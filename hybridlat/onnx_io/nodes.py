@@ -182,10 +182,7 @@ def _padded_once(data: bytes) -> bytes:
     if mode != b"NOTSET":
         kept = [attribute for attribute in proto.attribute if attribute.name != "pads"]
         if len(kept) < len(proto.attribute) and proto.op_type in ("Conv", "ConvTranspose"):
-            warn_once(
-                f"a {proto.op_type} of the file has pads beside auto_pad: the pads do not count, "
-                "and ONNX Runtime refuses the file"
-            )
+            warn_once("pads beside an auto_pad do not count: ONNX Runtime refuses the file")
         del proto.attribute[:]
         proto.attribute.extend(kept)
     return bytes(proto.SerializeToString())

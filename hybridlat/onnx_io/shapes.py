@@ -14,7 +14,6 @@ from hybridlat.graph.network import TensorType
 from hybridlat.onnx_io.isolation import UNANSWERED, ask
 from hybridlat.onnx_io.nodes import FileNode
 from hybridlat.onnx_io.values import Known, Value, data_type, dtype_name
-from hybridlat.schema.shown import count_text
 
 _ORT_DTYPES = {"float": "float32", "double": "float64"}
 _log = logging.getLogger(__name__)
@@ -75,8 +74,7 @@ def _input_type(
         raise NetworkError(f"the input {info.name!r} has no shape: {_request(info.name, ())}")
     dims = tensor.shape.dim
     if shape is not None and tensor.HasField("shape") and len(shape) != len(dims):
-        sizes_of_it = count_text(len(dims), "size")
-        wrong = f"the input {info.name!r} has {sizes_of_it}, but the shape for it has"
+        wrong = f"the input {info.name!r} is of rank {len(dims)}, but the shape for it of rank"
         raise NetworkError(f"{wrong} {len(shape)}: {_request(info.name, written)}")
     sizes = list(written if shape is None else shape)
     if sizes and ((batch is not None and shape is None) or sizes[0] in _OPEN):

@@ -44,9 +44,7 @@ class Plugins:
         return name in self.own or name in self._offered
 
     def owner(self, name: str) -> str:
-        """The package that offers the object of that name, else its module."""
-        point = self._offered[name]
-        return point.dist.name if point.dist else point.module
+        return self._offered[name].module
 
     def load(self, name: str) -> object:
         """The object of that name; KeyError for an unknown name."""

@@ -19,7 +19,6 @@ from hybridlat.measuring.measurer import Measurer, MeasureRequest
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.schema.measurement import Breakdown, Kind
 from hybridlat.schema.progress import OnMessage, OnProgress
-from hybridlat.schema.shown import count_text
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from hybridlat.training.kernel_families import EVERY
@@ -156,7 +155,7 @@ class Bench:
                 break
             known = sum(has and kind == "cell" for (kind, _), has in self.tried.items())
             what = "random kernels" if chosen[0].breakdown is None else "networks"
-            so_far = f"{self.target}: {count_text(known, 'cell')} known, {left_s:.0f} s left"
+            so_far = f"{self.target}: {known} cells known, {left_s:.0f} s left"
             on_message(f"{so_far}; now {len(chosen)} {what}")
             took_s = self._run(chosen, min(end, time.monotonic() + _LONGEST * run_s))
             if chosen[0].breakdown is not None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat.engines.tensorrt.lowering import in_half_precision
+from hybridlat.engines.tensorrt.lowering import in_precision
 from hybridlat.errors import InputError
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.target import Target
@@ -42,7 +42,7 @@ def test_logs_that_contradict_the_target_or_time_something_else(folder: Path) ->
     (folder / "logs" / "t.csv").write_text("network\n")
     assert "holds tables and logs of trtexec" in str(run_import("logs", "--nets", "nets").exception)
     alone = run_import("logs/c.log", "--nets", "nets")
-    assert (alone.stdout, str(alone.exception)[:30]) == ("", "none of 1 rows could be import")
+    assert (alone.stdout, str(alone.exception)[:30]) == ("", "none of 1 row could be importe")
 
 
 @pytest.mark.parametrize(("dtype", "precision"), [("float32", "fp32"), ("float16", "fp16")])
@@ -51,7 +51,7 @@ def test_a_typed_network_has_the_precision_of_its_file(
 ) -> None:
     network = classifier(8, 32)
     if dtype == "float16":
-        network = in_half_precision(network)
+        network = in_precision(network, "float16")
     (folder / "nets" / "net.onnx").write_bytes(to_onnx(network, seed=None))
     text = LOG.format("", "NVIDIA L4", 58, network.inputs[0])
     (folder / "a.log").write_text(text.replace(" --fp16", "").replace("v8601", "v110201"))

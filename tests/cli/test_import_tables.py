@@ -118,7 +118,7 @@ def test_an_importer_that_fails_is_named_with_its_package(folder: Path) -> None:
     done = process("store", "import", "--from", "fake", "lines.txt", "--store", "s.db", cwd=folder)
     assert done.returncode == 2
     failure = "ValueError: could not convert string to float: 'ten'"
-    assert "importer fake of hybridlat-fake-engine failed over lines.txt" in done.stderr
+    assert "importer fake of tests.fakes.fake_importer failed over lines.txt" in done.stderr
     assert failure in done.stderr and "defect in hybridlat" not in done.stderr
 
 

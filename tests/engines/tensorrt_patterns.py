@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import onnx.parser
 
 from hybridlat.engines.tensorrt.fusion_rules import RTX
-from hybridlat.engines.tensorrt.lowering import in_half_precision, lower
+from hybridlat.engines.tensorrt.lowering import in_precision, lower
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target
@@ -70,7 +70,7 @@ class Pattern:
 
     def network(self) -> Network:
         net = network(self.body, self.inputs)
-        return in_half_precision(net) if self.half else net
+        return in_precision(net, "float16") if self.half else net
 
     def expected(self) -> list[str]:
         return self.kernels.split(" | ")

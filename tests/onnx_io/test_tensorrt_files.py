@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from hybridlat.board.plan import make_files
-from hybridlat.engines.tensorrt.lowering import in_half_precision
+from hybridlat.engines.tensorrt.lowering import in_precision
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.network import Network
 from hybridlat.onnx_io import read_network, tensorrt, to_onnx
@@ -97,7 +97,7 @@ def test_the_projects_networks_can_all_be_read_by_tensorrt_8_6(path: Path) -> No
 def test_an_engine_reads_noise_files(
     make: Callable[[], Network], half: bool, tmp_path: Path
 ) -> None:
-    network = in_half_precision(make()) if half else make()
+    network = in_precision(make(), "float16") if half else make()
     content, sizes = tensorrt.prepare(network)
     assert len(content) < 20_000
     for name in sizes:

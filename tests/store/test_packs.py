@@ -181,7 +181,7 @@ def test_a_check_counts_the_records_of_a_pack(pack: Path) -> None:
     assert check_pack(pack) == []
     problems = check_pack(with_info(pack, records=12_345))
     assert [problem.where for problem in problems] == [INFO]
-    assert "it states records: 12345, and there are" in problems[0].problem
+    assert "it states 12345 records, and there are" in problems[0].problem
 
 
 def refused(pack: Path, words: str) -> None:
@@ -286,7 +286,7 @@ def test_import_asks_what_a_check_asks(pack: Path, change: dict[str, Any], words
 def test_files_that_do_not_fit_each_other_are_refused(pack: Path) -> None:
     copies = [Path(shutil.copytree(pack, pack.parent / f"copy{n}")) for n in range(2)]
     (pack / MEMBERS[1]).write_bytes(gzip.compress(b""))
-    refused(with_info(pack), "signatures have no text")
+    refused(with_info(pack), "signatures without text")
     (copies[0] / MEMBERS[1]).write_bytes(gzip.compress(b'{"hash": "00", "text": "x"}\n'))
     refused(with_info(copies[0]), "the text hashes to")
     table = json.loads(gzip.decompress((copies[1] / LOOKUP).read_bytes()))

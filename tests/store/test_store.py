@@ -54,7 +54,7 @@ def test_round_trip(
             known = store.latencies(r.target, [r.signature], r.kind)[r.signature]
             assert (known.latency_us is None) == (known.failure is not None)
             assert [m.signature for m in store.measurements(r.target, r.kind, r.signature)]
-        orphans = [f for f in store.check() if "have no text" in f.problem]
+        orphans = [f for f in store.check() if "without text" in f.problem]
         has_hashes = any(r.kind != "network" for r in records)
         assert bool(orphans) == (has_hashes or any(b.cells or b.layers for b in items))
 
@@ -208,7 +208,7 @@ def test_a_forked_process_opens_its_own_connection(store: Store) -> None:
     [
         ("UPDATE signature SET text = text || 'x'", "signature", "hashes to"),
         ("UPDATE signature SET text = 'x'", "signature", "cannot be read"),
-        ("DELETE FROM signature", "cell records", "have no text"),
+        ("DELETE FROM signature", "cell records", "without text"),
         ("UPDATE payload SET body = :zeros", "record", "cannot be unpacked"),
         ("UPDATE measurement SET latency_us = 1", "record", "differs from the record"),
         ("UPDATE measurement SET measured_at = '1999'", "record", "differs from the record"),

@@ -105,7 +105,7 @@ def test_units(tmp_path: Path, column: str, value: str, microseconds: float) -> 
 
 
 def test_a_throughput_without_a_unit_counts_nothing(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"unit of 'throughput'.*images_per_second.*batches a sec"):
+    with pytest.raises(StoreError, match=r"images_per_second.*of images, or of batches"):
         read(tmp_path, "network,target,batch,Throughput\na,t4/tensorrt-8.6/fp16,8,100\n")
     text = "network,target,batch,throughput,latency_ms\na,t4/tensorrt-8.6/fp16,8,100,10\n"
     assert only(read(tmp_path, text)).latency_us == 10_000
@@ -179,9 +179,9 @@ HEAD = "network,device,engine,precision,threads,batch,size,latency_ms,fps\n"
         ('a,T4,torch,fp32,,1,,"1,250",', "the latency has two readings", "1,250 is 1.25 or 1250"),
         ('a,T4,torch,fp32,,"1,024",,1,', "the batch has two readings", "1,024 is 1.024 or 1024"),
         ("a,T4,torch,fp32,,1,,1,25,", "the row has not as many cells as the table has columns",
-         "10 cells of 9: a, T4, torch, fp32, , 1, , 1, 25, "),
+         "10 of 9 cells: a, T4, torch, fp32, , 1, , 1, 25, "),
         ("a,T4,torch,fp32,,1,,1", "the row has not as many cells as the table has columns",
-         "8 cells of 9: a, T4, torch, fp32, , 1, , 1"),
+         "8 of 9 cells: a, T4, torch, fp32, , 1, , 1"),
         ('a,T4,torch,fp32,,1,"1,250",1,', "the size is not HEIGHTxWIDTH", "1,250"),
         ("a,T4,torch,fp32,,1,3x224x3,1,", "the size does not show its channels", "3x224x3"),
         ("a,T4,torch,fp32,,1,8x3x32x32,1,", "the row contradicts itself", "batch 1, 8x3x32x32"),

@@ -79,11 +79,8 @@ def identity(target: Target) -> str:
 
 
 def _is_half(target: Target) -> bool:
-    """Whether convolutions have the epilogues of half precision: from Turing on.
-
-    Paddle's activations are plug-ins. A device without a sheet is taken for a late one.
-    """
-    if target.precision not in _HALF or target.engine == "paddle-tensorrt":
+    """Whether convolutions have the epilogues of half precision: from Turing on."""
+    if target.precision not in _HALF or target.engine == "paddle-tensorrt":  # with plug-ins
         return False
     with suppress(TargetError):
         return device_sheets.of_target(target).architecture not in _BEFORE_TURING
@@ -118,11 +115,6 @@ def _unknown(network: Network) -> tuple[str, ...]:
         f"TensorRT reads no {refused[0]}, one of {len(refused)} such operators of this file: write "
         "it with QuantizeLinear and DequantizeLinear (QDQ) instead; each is taken for a kernel",
     )
-
-
-def in_half_precision(network: Network) -> Network:
-    """The network with float16 in place of other floats."""
-    return in_precision(network, "float16")
 
 
 def in_precision(network: Network, dtype: str) -> Network:
@@ -174,12 +166,10 @@ def narrow_weights(network: Network) -> tuple[str, ...]:
             if dtype.startswith(_NARROW_FLOATS) or (dtype in _FOUR_BITS and not is_fixed):
                 raise NetworkError(
                     f"{network.name} is quantised to {dtype}, in which no target of TensorRT is "
-                    "predicted: give the network before it was quantised at fp32, bf16 or fp16, or "
-                    "one quantised to int8"
+                    "predicted: give the network before that, or one quantised to int8"
                 )
             stored = dtype if dtype in _FOUR_BITS else stored
-    answered = "the latency is that of the network before these were quantised"
-    return (f"weights are stored in {stored}: {answered}",) if stored else ()
+    return (f"weights are stored in {stored}: the latency is as before that",) * bool(stored)
 
 
 def without_quantisation(network: Network) -> Rewritten:

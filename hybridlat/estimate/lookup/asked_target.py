@@ -40,8 +40,8 @@ def asked_target(text: str, store: Store | None = None) -> Target:
     (near_engine, *_) = (*difflib.get_close_matches(engine, sorted(engines), 1), "")
     # Other precisions that exist are no misspelling of one that is predicted.
     is_other = re.fullmatch(r"u?int[24]|nf4|(nv|mx)?fp[468]|(fp|float)[468]_?e.*", precision)
-    alike = () if is_other else difflib.get_close_matches(precision, PRECISIONS, 1)
-    (near_precision, *_) = (*alike, "")
+    choices = [] if is_other else PRECISIONS
+    (near_precision, *_) = (*difflib.get_close_matches(precision, choices, 1), "")
     mended = [device, near_engine + runtime[len(engine) :], near_precision, *rest[2:]]
     whole = "/".join(mended).lower()
     question = f"did you mean {whole}? " if near_engine and near_precision else ""

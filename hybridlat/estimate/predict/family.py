@@ -45,7 +45,6 @@ from hybridlat.model.family.physics import KernelTable, every_kernel
 from hybridlat.model.family.tasks import Task, label_of
 from hybridlat.schema.device import STRICT, Device
 from hybridlat.schema.estimate import OriginCode
-from hybridlat.schema.shown import count_text
 from hybridlat.schema.target import Target
 from hybridlat.store.packs import packs_for
 
@@ -189,7 +188,7 @@ class Family(CellSource):
         else:
             text = "learned from other GPUs"
             text += "" if self.measured else f", no {title} measured"
-        own = [f"{count_text(n, 'network')} {where}" for where, n in self.measured.items()]
+        own = [f"{n} network{'' if n == 1 else 's'} {where}" for where, n in self.measured.items()]
         text = ", and ".join([text, *own])
         batches = model.batches.get(label.partition(" ")[0])
         if batches is None and model.batches:

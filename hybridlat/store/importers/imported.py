@@ -42,14 +42,10 @@ def read(name: str, path: Path) -> ImportedRecords:
         raise InputError(f"{name!r} is not an importer: choose one of {choices}")
     try:
         importer: Any = IMPORTERS.load(name)
-        imported = importer.read(path)
-        if isinstance(imported, ImportedRecords):
-            return imported
-        raise TypeError(f"it gives {type(imported).__name__}, not ImportedRecords")
+        imported: ImportedRecords = importer.read(path)
+        return imported
     except (HybridlatError, OSError):
         raise
     except Exception as error:
-        raise StoreError(
-            f"the importer {name} of {IMPORTERS.owner(name)} failed over {path}: "
-            f"{type(error).__name__}: {error}; report it there (--debug shows where)"
-        ) from error
+        whose, kind = f"importer {name} of {IMPORTERS.owner(name)}", type(error).__name__
+        raise StoreError(f"the {whose} failed over {path}: {kind}: {error}") from error

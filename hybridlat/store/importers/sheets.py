@@ -80,14 +80,15 @@ def _csv(file: Path) -> Sheet:
     text = re.sub(
         r"\A(?:[ \t]*(?:#[^\r\n]*)?(?:\r\n?|\n))*", "", text[declared.end() if declared else 0 :]
     )
+    split = list(io.StringIO(text, newline=None))
     try:
-        firsts = {mark: len(next(csv.reader(_lines(text), delimiter=mark), ())) for mark in ",;\t"}
+        firsts = {mark: len(next(csv.reader(split, delimiter=mark), ())) for mark in ",;\t"}
         separator = declared[1] if declared else max(firsts, key=firsts.__getitem__)
         if separator not in firsts:
             raise StoreError(f"{file} has the separator {separator!r}: use comma, semicolon or tab")
         lines = [
             tuple(map(as_text, line))
-            for line in csv.reader(_lines(text), delimiter=separator, strict=True)
+            for line in csv.reader(split, delimiter=separator, strict=True)
         ]
     except csv.Error as error:  # a quote that never ends, or a field beyond csv's own limit
         raise StoreError(f"{file} cannot be read as CSV: {plain(error)}") from None
@@ -100,10 +101,6 @@ def _csv(file: Path) -> Sheet:
         if any(row) and not row[0].startswith("#")
     ]
     return Sheet(header, rows, "." if separator == "," else ",")
-
-
-def _lines(text: str) -> io.StringIO:
-    return io.StringIO(text, newline=None)
 
 
 def _without_end(cells: tuple[str, ...]) -> tuple[str, ...]:
@@ -227,16 +224,11 @@ def columns_of(column_map: ColumnMap, path: Path, sheet: Sheet) -> Columns:
         if stated:
             places[name] = known[0]
     if not {"latency", "throughput"} & places.keys():
-        if "throughput" in titles.values():
-            raise StoreError(
-                f"{path}: the unit of 'throughput' is not stated: call the column "
-                "images_per_second; where it holds batches a second, as trtexec prints them, "
-                "multiply it by the batch first"
-            )
         raise StoreError(
             f"{path} has no column of latencies with a unit in its name (latency_us, latency_ms, "
-            f"latency_s) and none of images_per_second: it has {plain(', '.join(header))}; rename "
-            "one, or name it and its unit with --columns"
+            f"latency_s) and none of images_per_second (a throughput may be of images, or of "
+            f"batches as trtexec's): it has {plain(', '.join(header))}; rename one, or name it and "
+            "its unit with --columns"
         )
     column = header[places["latency"]] if "latency" in places else "latency_us"
     unit = column_map.units.latency or _unit_of(column)[1]

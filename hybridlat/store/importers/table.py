@@ -9,7 +9,6 @@ from typing import Any
 
 from hybridlat.errors import HybridlatError, StoreError, TargetError
 from hybridlat.schema.names import device_name, engine_name, precision_name, target_named
-from hybridlat.schema.shown import count_text
 from hybridlat.schema.target import Target
 from hybridlat.store.importers import cells
 from hybridlat.store.importers.cells import Refusal as Refusal
@@ -158,7 +157,7 @@ class _Row:
         if (count := len(self.cells)) != (width := len(columns.header)):
             raise Refusal(
                 "the row has not as many cells as the table has columns",
-                f"{count_text(count, 'cell')} of {width}: {', '.join(self.cells)}",
+                f"{count} of {width} cells: {', '.join(self.cells)}",
                 "fill it up, and put cells that hold the separator in quotes",
             )
         onnx, network = self.text("onnx"), self.text("network")
