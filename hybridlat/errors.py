@@ -72,3 +72,7 @@ class MeasurementError(HybridlatError):
     """One cell or network could not be measured."""
 
     exit_code = 3
+
+
+class TrackingError(HybridlatError):
+    """The tracking server or file cannot be used."""

@@ -1,7 +1,6 @@
 """MLflow: runs of evaluations and trainings, and the registry of models.
 
-An evaluation is a run of its target, above one of each method. Models are pyfuncs, versions of
-their target's registered model: ``champion`` is the one in use, ``challenger`` the last refused.
+An evaluation is a run above one of each method; a model is a pyfunc, a version of its target's.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from pathlib import Path
 
 from hybridlat.board import BoardError
 from hybridlat.board.lock import held
-from hybridlat.errors import HybridlatError, MissingExtra
+from hybridlat.errors import HybridlatError, MissingExtra, TrackingError
 from hybridlat.estimate.lookup.models import user_models_folder
 from hybridlat.evaluation import leaderboard
 from hybridlat.evaluation.metrics import OWN, PARTS, Prediction, ResultRow, TargetReport
@@ -32,13 +31,13 @@ from hybridlat.store.place import StorePlace, without_password
 EXPERIMENT = VIEW = "hybridlat"
 MAIN = "accuracy"  # stands first, since MLflow sorts groups of metrics by name
 _MAIN = ("rmspe", "rmspe_of_rival", "rmspe_floor", "coverage", "median")
-_WIDTHS = {"tags.`target`": 250, **{f"metrics.`{MAIN}/{name}`": 165 for name in _MAIN[:4]}}
+_WIDTHS = {"tags.`target`": 250, "tags.`method`": 90}
+_WIDTHS |= {f"metrics.`{MAIN}/{name}`": 165 for name in _MAIN[:4]}
 _COLUMNS = {"selectedColumns": [*_WIDTHS], "columnOrder": [*_WIDTHS], "columnWidths": _WIDTHS}
-_ORDER = {"orderByKey": "attributes.start_time", "orderByAsc": False}
-_SHARED_VIEW = {"searchFilter": "tags.kind != 'method'", **_ORDER, **_COLUMNS}
+_FILTER = {"searchFilter": "tags.kind != 'method'", "orderByKey": "attributes.start_time"}
 _EXPERIMENT_TAGS = {
     "mlflow.experimentKind": "custom_model_development",  # the pages of runs, not those of chats
-    f"mlflow.sharedViewState.{VIEW}": json.dumps(_SHARED_VIEW),
+    f"mlflow.sharedViewState.{VIEW}": json.dumps({**_FILTER, "orderByAsc": False, **_COLUMNS}),
 }
 CHAMPION, CHALLENGER, MODEL_HASH = "champion", "challenger", "model_hash"
 _NAMES = str.maketrans({"%": "pct", "@": "_at_"})  # as MLflow takes them
@@ -53,10 +52,7 @@ QUIET = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "4",  # half a minute without a server, not four
 }
 Metrics = Mapping[tuple[str, int], float | None]  # by name and step, 0 but in curves
-
-
-class TrackingError(HybridlatError):
-    """The tracking server or file cannot be used."""
+Answers = Mapping[str, Sequence[Prediction]]  # by regime
 
 
 @contextlib.contextmanager
@@ -66,8 +62,8 @@ def opened(store_url: str, uri: str = "") -> Iterator[str]:
         raise MissingExtra("mlflow", "track", "hybridlat mlflow")
     uri, before = uri or tracking_uri(store_url), dict(os.environ)
     name = before.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
-    here = {"MLFLOW_TRACKING_URI": uri, "MLFLOW_EXPERIMENT_NAME": name}
-    os.environ.update({**QUIET, **before, **here})
+    os.environ.update(QUIET | before)
+    os.environ.update(MLFLOW_TRACKING_URI=uri, MLFLOW_EXPERIMENT_NAME=name)
     try:
         with warnings.catch_warnings(action="ignore"), contextlib.ExitStack() as after:
             from mlflow.utils import logging_utils
@@ -148,22 +144,21 @@ def log_evaluation(
     """The rows of a report, each with its method's run; where MLflow fails, those that it has."""
     rows, made = report.rows(), dict[str, str]()
     tags = about(report.target, "evaluation")
-    [table] = leaderboard.tables(rows)
-    note = f"{table.markdown()}\n\n{leaderboard.legend(rows)}"
+    note = f"{leaderboard.tables(rows)[0].markdown()}\n\n{leaderboard.legend(rows)}"
     rivals = {row.regime: row for row in leaderboard.best(rows, but={OWN, *PARTS})}
     predictions = {r.regime: r.predictions for r in report.results if r.method == OWN}
     with optional(), opened(store):
         import mlflow
         from pandas import DataFrame
 
-        with run(f"{report.target} · evaluate", tags | {"mlflow.note.content": note}):
+        with run(f"{OWN} · {report.target} · evaluate", tags | {"mlflow.note.content": note}):
             own = metrics([row for row in rows if row.method == OWN], rivals)
-            log(report.target, parameters, own, predictions)
+            log(report.target, {"method": OWN, **parameters}, own, predictions)
             for method in dict.fromkeys(row.method for row in rows):
                 below = {**tags, "kind": "method", "method": method}
                 with run(f"{method} · {report.target}", below) as made[method]:
                     figures = metrics([row for row in rows if row.method == method])
-                    log(report.target, {"method": method, **parameters}, figures)
+                    log(report.target, {"method": method, **parameters}, figures, {})
             lines = [row.to_json() | {"calibration": None} for row in leaderboard.ordered(rows)]
             mlflow.log_table(DataFrame(lines), "leaderboard.json")
             _log_picture(report, predictions)
@@ -172,16 +167,13 @@ def log_evaluation(
 
 def about(target: Target, kind: str) -> dict[str, str]:
     """What the runs of a target are filtered by."""
-    own = {"hybridlat": metadata.version("hybridlat"), "mlflow.source.name": "hybridlat"}
-    about = {"kind": kind, "target": str(target), "engine": target.engine}
-    return {**about, **own, "machine": platform.node()}
+    about = {"kind": kind, "method": OWN, "target": str(target), "engine": target.engine}
+    about |= {"machine": platform.node(), "hybridlat": metadata.version("hybridlat")}
+    return about | {"mlflow.source.name": "hybridlat"}
 
 
 def log(
-    target: Target,
-    parameters: Mapping[str, object],
-    figures: Metrics,
-    predictions: Mapping[str, Sequence[Prediction]] = {},
+    target: Target, parameters: Mapping[str, object], figures: Metrics, predictions: Answers
 ) -> None:
     """Add to the open run: parameters, the records that they name, figures, a table."""
     import mlflow
@@ -229,20 +221,28 @@ def of_regime(regime: str, figures: Mapping[str, float | None]) -> Metrics:
     return {(f"{group}/{key}", step): value for key, value in figures.items()}
 
 
-def _log_picture(report: TargetReport, predictions: Mapping[str, Sequence[Prediction]]) -> None:
-    """Predicted beside measured, and errors by family; calibration is a curve of metrics."""
+def _log_picture(report: TargetReport, predictions: Answers) -> None:
+    """Predicted beside measured, coverage, and errors by family and by regime."""
     import mlflow
     from matplotlib.figure import Figure
 
     regime = "unseen" if "unseen" in predictions else next(iter(predictions))
-    figure = Figure(figsize=(14.0, 7.0), layout="constrained")
-    predicted, families = figure.subplots(1, 2)
-    predicted.set(title=regime, xlabel="measured [µs]", ylabel="predicted [µs]")
-    families.set(title=str(report.target), xlabel="error by family [%]")
+    figure = Figure(figsize=(14.0, 12.0), layout="constrained")
+    (predicted, calibration), (families, regimes) = figure.subplots(2, 2)
+    predicted.set(title=f"{report.target} · {regime}", xlabel="measured [µs]", ylabel=f"{OWN} [µs]")
+    calibration.set(title="calibration", xlabel="stated confidence", ylabel="coverage")
+    families.set(title=regime, xlabel="error by family [%]")
+    regimes.set(title="all regimes", xlabel="error [%]")
     each = sorted(predictions[regime][:_MOST_LINES], key=lambda p: p.name)
     truth, bounds = [p.true_us for p in each], [p.interval_us or (p.true_us,) * 2 for p in each]
     predicted.vlines(truth, *zip(*bounds, strict=True), lw=0.7)
     predicted.loglog(truth, [p.predicted_us for p in each], "o", ms=3)
+    calibration.axline((1, 1), slope=1, color="gray", label="as stated")
+    for name, levels in report.calibration.items():
+        calibration.plot([x.confidence for x in levels], [x.coverage for x in levels], label=name)
+    calibration.legend()
+    for name, answers in predictions.items():
+        regimes.plot([100 * p.error_share for p in answers], [name] * len(answers), "o", ms=3)
     if report.networks:
         names = [family_of(architecture_of(p.name)) for p in each]
         families.plot([100 * p.error_share for p in each], names, "o", ms=3)
@@ -261,8 +261,8 @@ def register(target: Target, folder: Path, alias: str, reason: str, tags: Mappin
     from mlflow.types import ColSpec, Schema
     from pandas import DataFrame
 
-    columns = {"path": "string", "batch": "long", "cell": "string"}.items()
-    inputs = [ColSpec(kind, column, required=False) for column, kind in columns]
+    columns = (("string", "path"), ("long", "batch"), ("string", "cell"))
+    inputs = [ColSpec(*column, required=False) for column in columns]
     outputs = [ColSpec("double", column) for column in ("latency_us", "low_us", "high_us")]
     client, name = MlflowClient(), model_name(target)
     made = pyfunc.log_model(

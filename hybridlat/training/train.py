@@ -110,7 +110,7 @@ def train_target(
             with (
                 tracking.optional(),
                 tracking.opened(opened.url),
-                tracking.run(f"{target} · train", about) as run,
+                tracking.run(f"{OWN} · {target} · train", about) as run,
             ):
                 _log(candidate, verdict, opened.place.address)
                 if is_new or not tracking.champion(target):

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from hybridlat.cli import main as cli
-from hybridlat.errors import MissingExtra
+from hybridlat.errors import MissingExtra, TrackingError
 from hybridlat.estimate.lookup import models
 from hybridlat.evaluation import evaluate, tracking
 from hybridlat.evaluation.metrics import MethodResult, Prediction, TargetReport
@@ -67,7 +67,7 @@ def test_a_run_ends_as_its_block_does(
         with tracking.opened(tracked), tracking.run("made", {}):
             if error is not None:
                 raise error("stopped")
-    except (tracking.TrackingError, KeyboardInterrupt):
+    except (TrackingError, KeyboardInterrupt):
         pass
     (run,) = runs_kept(tracked)
     assert run.info.status == status
@@ -86,7 +86,7 @@ def test_an_evaluation_is_a_run_with_one_for_each_method(tracked: str) -> None:
     assert len(kept) == 4 and set(runs) == {"parent", "hybridlat", "roofline", "flops_linear"}
     parent = runs.pop("parent")
     above, metrics = parent.info.run_id, parent.data.metrics
-    assert parent.info.run_name == f"{TARGET} · evaluate"
+    assert parent.info.run_name == f"hybridlat · {TARGET} · evaluate"
     assert "| unseen | 14 networks |" in parent.data.tags["mlflow.note.content"]
     rows = {(row.regime, row.method): row for row in evaluation.rows}
     own = rows["unseen", "hybridlat"]
