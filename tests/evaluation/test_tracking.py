@@ -82,11 +82,15 @@ def test_an_evaluation_is_a_run_with_one_for_each_method(tracked: str) -> None:
     )
     assert messages[-2:] == ["the figures are in MLflow", f"hybridlat mlflow --store {tracked}"]
     client, kept = client_of(tracked), runs_kept(tracked)
-    runs = {run.data.tags.get("method", "parent"): run for run in kept}
-    assert len(kept) == 4 and set(runs) == {"parent", "hybridlat", "roofline", "flops_linear"}
-    parent = runs.pop("parent")
+    runs = {
+        run.data.tags["method" if "mlflow.parentRunId" in run.data.tags else "kind"]: run
+        for run in kept
+    }
+    assert len(kept) == 4 and set(runs) == {"evaluation", "hybridlat", "roofline", "flops_linear"}
+    parent = runs.pop("evaluation")
     above, metrics = parent.info.run_id, parent.data.metrics
     assert parent.info.run_name == f"hybridlat · {TARGET} · evaluate"
+    assert parent.data.tags["method"] == parent.data.params["method"] == "hybridlat"
     assert "| unseen | 14 networks |" in parent.data.tags["mlflow.note.content"]
     rows = {(row.regime, row.method): row for row in evaluation.rows}
     own = rows["unseen", "hybridlat"]
