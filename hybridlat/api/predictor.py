@@ -192,9 +192,8 @@ class Predictor(AbstractContextManager["Predictor"]):
         Modules go with ``input``, or each in a tuple with its own. ``jobs`` processes read, lower
         and predict (-1: one a core; None: as joblib's configuration says). Where measuring is
         allowed, this process answers alone, one network after another. With ``errors="return"`` an
-        error takes the place of its network's estimate; with ``"raise"`` the first one is raised.
-        With ``dedupe`` a network that equals an earlier one but for names and weights is not
-        estimated again: it has that one's answer under its own name (once in each worker).
+        error takes the place of its network's estimate. With ``dedupe`` a network that equals an
+        earlier one but for names and weights has that one's answer (once in each worker).
         """
         if errors not in ("raise", "return"):
             raise InputError(f"errors={errors!r}: choose raise or return")
@@ -249,10 +248,9 @@ class Predictor(AbstractContextManager["Predictor"]):
     ) -> Sweep:
         """The latency of one network at several values of its ``batch``, ``size`` or ``width``.
 
-        A size is the longer side of every input image. A width is a factor for all channels: those
-        that depend on each other are scaled together, to multiples of 8 where they were, and inputs
-        and outputs keep theirs. Values that the network cannot have are ``refused`` in the result;
-        it raises what ``predict`` does where none is left.
+        A size is the longer side of every input image. A width is a factor for all channels but
+        those of inputs and outputs. Values that the network cannot have are ``refused`` in the
+        result; it raises what ``predict`` does where none is left.
         """
         from hybridlat.api.questions import sweep_of
 
@@ -268,10 +266,9 @@ class Predictor(AbstractContextManager["Predictor"]):
     ) -> Explanation:
         """Whether ``measured_us`` is normal for a network here, and what explains it best.
 
-        The path of trtexec's log in its place settles what the log states. Suspects are another
-        precision, power mode, batch, size or number of threads, copies, launches, a lower clock and
-        other programs, each predicted as the network is. Raises what ``predict`` raises, and
-        InputError where the network has no latency, or the log none.
+        The path of trtexec's log in its place settles what the log states. Suspects (another
+        precision, mode or batch, copies, a busy machine) are predicted as the network is. Raises
+        what ``predict`` raises, and InputError where the network or the log has no latency.
         """
         from hybridlat.api.explain import explain
 

@@ -30,6 +30,7 @@ OVER, BAD_INPUT, UNTRUSTED = 1, 2, 3
 MOST_DOUBTS = 3  # of a kind that are printed
 MOST_ADVISED, WORTH_ADVISING = 100, 1 / 3  # networks, and what one tells of the others
 WIDE = ("rough", "order of magnitude")
+_SLOWER = "End with 1 if a network is slower than the first by more than this, 3 if it may be."
 
 
 @contextmanager
@@ -231,14 +232,7 @@ def doubt_of(estimate: Estimate) -> tuple[int, str]:
 @options.sizes
 @options.trust
 @options.known
-@option(
-    "--max-slower",
-    group=SURE,
-    type=SHARE,
-    metavar="SHARE",
-    help="End with exit code 1 if a "
-    "network is slower than the first by more than this, 3 if that is not sure.",
-)
+@option("--max-slower", group=SURE, type=SHARE, metavar="SHARE", help=_SLOWER)
 @options.as_json
 @options.as_page
 @options.every_cell

@@ -1,8 +1,7 @@
 """The normal form of a network: one spelling for what exporters and operator sets write otherwise.
 
-Operators are in the words of operator set 17 (``operators``), axes count from the front, sizes that
-follow from shapes are written out, and what does nothing at inference is gone. Every engine runs a
-network and its normal form alike. Each constant has one reader: sharing is an exporter's choice.
+Operators are those of operator set 17 (``operators``), axes count from the front, and sizes are
+written out. What does nothing at inference is gone. Each constant has one reader.
 """
 
 from __future__ import annotations

@@ -36,12 +36,9 @@ _NORMAL = statistics.NormalDist()
 
 @dataclass(frozen=True, slots=True)
 class EstimateWarning:
-    """What a reader of an estimate must know besides its numbers.
+    """What a reader must know besides the numbers: a ``code`` for programs, a ``text`` for people.
 
-    Attributes:
-        code: a word for programs.
-        text: one sentence for people.
-        fix: a command ready to copy that would narrow the interval or end the doubt, or empty.
+    ``fix`` is a command that would narrow the interval or end the doubt, or empty.
     """
 
     code: WarningCode
@@ -61,8 +58,7 @@ class Estimate(Shown):
         target: device, engine and precision, as the user wrote them.
         batch: items that are computed at once.
         latency_us: of one batch, in microseconds; None where no cell has a latency.
-        interval_us: the ends of the interval in microseconds; the upper one is infinite where a
-            cell has no latency.
+        interval_us: its ends in microseconds; without a cell's latency the upper is infinite.
         confidence: the probability that the interval holds the true latency, 0..1.
         within_tolerance: whether the interval is as narrow as ``tolerance``, and no cell strange.
         sum_of_cells_us: all uses of all cells, in microseconds.
@@ -70,8 +66,7 @@ class Estimate(Shown):
         measured_now: cells that were measured to answer this call.
         elapsed_s: what the answer took, in seconds.
         cells: every distinct cell.
-        removed: operators of the file that the engine does not run, those of constants last; every
-            other operator is in exactly one cell.
+        removed: operators that the engine does not run, those of constants last.
         constants: how many of ``removed`` only make constants.
         to_measure: signatures of the cells whose measuring would keep the ``tolerance``.
         tolerance: the half width that measuring works towards, as a share of the latency.
@@ -136,11 +131,9 @@ class Estimate(Shown):
 
     @property
     def trusted(self) -> bool:
-        """False where a cell has no latency, or measurements are of no use, or a tolerance fails.
+        """False where a cell has no latency, or a tolerance that the user gave fails.
 
-        Measurements are of no use where they contradict each other or were made by a busy machine.
-        A tolerance counts where the user gave one: the interval must keep it, and no cell may be
-        unlike all that its model was trained on. A network measured whole needs no cells.
+        And where measurements contradict each other or were made by a busy machine.
         """
         if self.busy or self.contradicted or self.latency_us is None:
             return False

@@ -15,10 +15,9 @@ roofline            devices with a data sheet           0.7
 ==================  ==================================  ==========================================
 
 Another version answers only where it is surer than the family. An own model goes before the family
-where whole networks taught how its cells sum up: cells that ran alone hold a start each, and the
-sum of those near its training was off by more than the family (experiments/tried_in_vain.md). A
-cell far from training goes to the family even then. Where cells can be measured, records, the own
-model and other versions, whatever the distance, and a family are the whole chain.
+where whole networks taught how its cells sum up (experiments/tried_in_vain.md says why); a cell far
+from training goes to the family even then. Where cells can be measured, records, the own model and
+other versions, whatever the distance, and a family are the whole chain.
 """
 
 from __future__ import annotations
