@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -190,7 +191,9 @@ def _padded_once(data: bytes) -> bytes:
 
 def read_tensor(tensor: TensorProto) -> tuple[str, Value]:
     """The name of a tensor, and all of it but weights."""
-    if tensor.ByteSize() <= MOST_BYTES:
+    # Protobuf writes a message to count its bytes: weights of megabytes are told by their sizes.
+    is_large = tensor.HasField("raw_data") and math.prod(tensor.dims) > MOST_BYTES
+    if not is_large and tensor.ByteSize() <= MOST_BYTES:
         return _small_tensor(tensor.SerializeToString())
     check_text(tensor.name)
     return tensor.name, Value.of_tensor(tensor)

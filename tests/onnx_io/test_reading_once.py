@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
 import pytest
 from hypothesis import given
+from onnx import TensorProto, numpy_helper
 
 import hybridlat.onnx_io.walk as walk
 from experiments import nasbench201
 from experiments.block_spaces import SPACES
 from hybridlat.graph.network import Network
 from hybridlat.onnx_io import load, nodes, read_network, to_onnx
+from hybridlat.onnx_io.nodes import read_tensor
 from tests.networks import NETS
 from tests.onnx_io.test_reading_shapes import model
 from tests.strategies import networks
@@ -117,3 +119,21 @@ def test_operators_and_constants_of_any_size_are_not_kept() -> None:
     assert len(load(made).parsed.nodes) == 3
     assert nodes._small_node.cache_info().currsize == 1  # the Relu
     assert nodes._renamed.cache_info().currsize == 1
+
+
+class _Uncounted:
+    """A tensor whose bytes nobody may count: protobuf would copy its weights to do so."""
+
+    def __init__(self, tensor: TensorProto) -> None:
+        self._tensor = tensor
+
+    def __getattr__(self, name: str) -> object:
+        assert name not in ("ByteSize", "SerializeToString", "raw_data")
+        return getattr(self._tensor, name)
+
+
+def test_weights_are_not_copied_to_learn_their_size() -> None:
+    weights = numpy_helper.from_array(np.ones((64, 64, 3, 3), np.float32), "w")
+    name, value = read_tensor(cast(TensorProto, _Uncounted(weights)))
+    assert (name, value.array) == ("w", None)
+    assert (name, value) == read_tensor(TensorProto(name="w", dims=weights.dims, data_type=1))
