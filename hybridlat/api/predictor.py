@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from hybridlat.api.options import MeasureMode, NetworkOptions, Options, sheet_of
 from hybridlat.api.session import Session, Sessions, answer_of, raising
-from hybridlat.api.sources import Item, Query, check_many, checked_shapes, items_of, one_batch
+from hybridlat.api.sources import (
+    Item,
+    Query,
+    check_many,
+    checked_shapes,
+    items_of,
+    one_batch,
+    whole_number,
+)
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import InputError, TargetError
 from hybridlat.estimate.lookup.asked_target import (
@@ -68,6 +76,8 @@ class Predictor(AbstractContextManager["Predictor"]):
             raise InputError(
                 f"{target!r} is no target: give its name, such as 'v100/tensorrt/fp16', or a Target"
             )
+        if threads is not None and (whole_number(threads) or 0) < 1:
+            raise InputError(f"threads={threads!r}: give a whole number of threads, from 1")
         sheet = sheet_of(device, target)
         options = Options(tolerance, confidence, measure, sheet, settings, progress)
         self.store = Store(store)
@@ -197,7 +207,7 @@ class Predictor(AbstractContextManager["Predictor"]):
         """
         if errors not in ("raise", "return"):
             raise InputError(f"errors={errors!r}: choose raise or return")
-        if jobs == 0 or isinstance(jobs, bool):
+        if jobs is not None and not whole_number(jobs):
             raise InputError(f"jobs={jobs!r}: give a number of workers, or -1 for one a core")
         check_many(sources, "predict_many")
         query = Query(one_batch(batch), checked_shapes(shapes), input, describe, dedupe)

@@ -94,15 +94,20 @@ class Item:
         return Opened(onnx_io.load(exported, self.name or called))
 
 
+def whole_number(value: object) -> int | None:
+    """``value`` as an int; None where it is none, such as text, 1.5 or True."""
+    try:
+        return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
 def one_batch(batch: object) -> int | None:
     """``batch`` as a number, or None. InputError for anything else."""
     if batch is None:
         return None
-    try:
-        size = operator.index(batch)  # type: ignore[arg-type]
-    except TypeError:
-        size = 0
-    if size < 1 or isinstance(batch, bool):
+    size = whole_number(batch)
+    if size is None or size < 1:
         raise InputError(f"{batch!r} is no batch size: give a whole number from 1, or a list")
     return size
 

@@ -58,6 +58,7 @@ def test_types_reach_the_user(store: str) -> None:
         ((FAKE, (1, 3, 8, 8)), {}, "goes with a torch.nn.Module"),
         ((), {"device": "l4"}, "give a target as well, as in target='l4/tensorrt/fp16'"),
         ((FAKE,), {"device": "cuda"}, "cuda is not a data sheet of a device"),
+        *(((), {"threads": odd}, "threads=.*: give a whole number") for odd in (0, "2", True)),
         ((FAKE,), {"measure": "sometimes"}, "choose auto, never or always"),
         *(
             ((FAKE,), {"tolerance": odd}, f"tolerance={odd!r} is no share .*: write 0.05 for 5 %")
