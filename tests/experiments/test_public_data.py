@@ -20,8 +20,6 @@ V100 = {"conv": "regular", "batch": 1, "c_in": 64, "h_in": 56, "w_in": 56, "c_ou
 CDE = {"device": "GTX1080Ti", "batch": 1, "in_hw": 33, "in_ch": 21, "out_ch": 22, "kernel": 4,
        "stride": 2, "padding": "same", "bias": True, "activation": "tanh", "latency_us": 240.0,
        "latency_us_std": 2.4}  # fmt: skip
-NEU = {"device": "Tesla T4", "batch": 3, "in_hw": 9, "in_ch": 7, "out_ch": 5, "kernel": 3,
-       "stride": 1, "padding": 1, "latency_us": 12.5}  # fmt: skip
 NB = {"arch_str": "|nor_conv_3x3~0|+|none~0|skip_connect~1|+|…", "e01": "nor_conv_3x3",
       "e02": "none", "e12": "skip_connect", "e03": "avg_pool_3x3", "e13": "nor_conv_1x1",
       "e23": "nor_conv_3x3", "1080ti_1_us": 9000.0, "pixel9_32_us": 8000.0}  # fmt: skip

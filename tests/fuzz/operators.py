@@ -14,7 +14,6 @@ INTEGERS = (0, 1, -1, 2, 3, 4, 5, -2, -5, 7, 100, 1 << 16, 1 << 31, 1 << 40, -(1
 FLOATS = (0.0, 1.0, -1.0, 0.5, 1e-45, 1e30, float("nan"), float("inf"), -float("inf"))
 TEXTS = (b"", b"NOTSET", b"SAME_UPPER", b"VALID", b"linear", b"ij,jk->ik", b"\xff\0", b"\x1b[2J")
 DIMS = (1, 2, 3, 4, 8, 16, 0, 1, 4, 3, 100_000, 1 << 40)
-FLOAT_TYPES = (1, 1, 1, 1, 10, 16)
 TYPES = (1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 17, 20, 21, 22, 23, 24)
 MICROSOFT = (
     "Attention", "BeamSearch", "BiasGelu", "BiasSplitGelu", "CDist", "ConvTransposeWithDynamicPads",

@@ -16,8 +16,6 @@ from hybridlat.cli.store import store as command
 from hybridlat.store import Store, cache
 from tests.store.records import filled
 
-DAY_S = 86400
-
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
