@@ -140,7 +140,8 @@ def test_the_callers_settings_count_and_stay(
     experiment = client.get_experiment(client.get_run(run).info.experiment_id)
     assert experiment.name == (name or "hybridlat")
     view = json.loads(experiment.tags["mlflow.sharedViewState.hybridlat"])
-    assert view["selectedColumns"][:2] == ["tags.`target`", "metrics.`accuracy/rmspe`"]
+    columns = ["tags.`target`", "tags.`method`", "metrics.`accuracy/rmspe`"]
+    assert view["selectedColumns"][:3] == columns
 
 
 def test_regimes_of_a_number_are_points_of_a_curve() -> None:
