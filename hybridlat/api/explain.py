@@ -84,7 +84,7 @@ def explain(predictor: Any, source: Any, measured: float | StrPath, query: Query
             result: Estimate = predictor.predict(source, describe=query.describe, **how)
             return result
         with type(predictor)(target, store=predictor.store.url, measure="never") as other:
-            other.sessions.first.data.given = predictor.sessions.first.data.given
+            other.sessions.first.data.user_networks = predictor.sessions.first.data.user_networks
             other.sessions.first.data.is_replayed = is_replayed
             result = other.predict(source, **how)
             return result

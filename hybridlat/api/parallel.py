@@ -47,7 +47,7 @@ class Spec:
         store, stamp = session.store, session.store.stamp
         engine = ResolvedEngine(session.target, why_not=session.why_not)
         options = replace(session.options, measure="auto", settings=None, progress=None)
-        given, far = session.data.given, session.surprising
+        given, far = session.data.user_networks, session.surprising
         return cls(
             session=partial(
                 Session, engine, session.requested, options, given=given, surprising=far

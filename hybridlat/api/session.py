@@ -71,7 +71,7 @@ class Session:
         self.target, self.backend = engine.target, engine.backend
         self._data = TargetData(engine.target, store, options.models)
         self._doubted = self._data.doubted() if engine.backend is not None else None
-        self.data.given = given or {}
+        self.data.user_networks = given or {}
         self.surprising = surprising
         self._partitioner = Partitioner(engine.target, store)
 
@@ -158,7 +158,7 @@ class Session:
             with self.device_sheet():
                 text = surprise(before, one, opened.batch or 1)
             far += [f"the latency given for {key} is far off: {text}"] if text else []
-        self.data.given, self.surprising = networks, far
+        self.data.user_networks, self.surprising = networks, far
 
     @property
     def law(self) -> Family | None:

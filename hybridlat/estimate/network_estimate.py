@@ -85,7 +85,7 @@ def _first_belief(request: Request, data: TargetData) -> Belief:
 def _whole_network(request: Request, data: TargetData) -> WholeLatency | None:
     """What is recorded of the network here; it is not signed where no network is."""
     partition = request.partition
-    may_be_measured = partition.network is None or data.given or data.networks
+    may_be_measured = partition.network is None or data.user_networks or data.networks
     return data.whole(partition.whole) if may_be_measured else None
 
 

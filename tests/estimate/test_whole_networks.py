@@ -146,14 +146,14 @@ def test_what_a_user_gives_leaves_no_trace_in_the_store(fake: Predictor) -> None
     of_user = MeasuredNetwork(
         TARGET, (), (), 0.0, 1.1 * record.latency_us, record.signature, "", True
     )
-    told.given = {record.signature: of_user}
+    told.user_networks = {record.signature: of_user}
     assert composition_of(told) == composition_of(plain)
     [network] = summed_networks(plain)
     assert composition_of(plain).scale == pytest.approx(
         machine.machine_composition([network], plain.dispatch_overhead_us).scale
     )
     # Nor does it stay in what is remembered of a state.
-    told.given = {}
+    told.user_networks = {}
     assert summed_networks(told) == [network]
 
 

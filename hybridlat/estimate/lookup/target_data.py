@@ -67,7 +67,7 @@ class TargetData:
             self.model_folders = [f for f in self.model_folders if f.is_relative_to(own)]
         self.model_warnings: list[str] = []
         """Sentences about models that cannot be used."""
-        self.given: Mapping[str, whole_networks.MeasuredNetwork] = {}
+        self.user_networks: Mapping[str, whole_networks.MeasuredNetwork] = {}
         """Networks by hash whose latency the user gave: they go before all records."""
         self.is_replayed = False
         """Whether a CUDA graph launches the kernels, whatever was measured."""
@@ -143,7 +143,7 @@ class TargetData:
 
     def whole(self, signature: str) -> whole_networks.WholeLatency | None:
         """The network as it was measured on this very target, or as the user gave it."""
-        if one := self.given.get(signature):
+        if one := self.user_networks.get(signature):
             return whole_networks.WholeLatency(
                 one.latency_us, whole_networks.UNSTATED_NOISE_SHARE, True, "as given"
             )

@@ -157,7 +157,7 @@ def family_law(data: TargetData) -> Family | None:
     if device is None or model is None:
         return None
     law = partial(family.family_of, model, data, device, relatives_of(data))
-    return data.at_this_state(("family", data.is_replayed, *data.given.values()), law)
+    return data.at_this_state(("family", data.is_replayed, *data.user_networks.values()), law)
 
 
 @dataclass

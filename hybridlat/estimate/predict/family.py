@@ -250,7 +250,7 @@ def family_of(
         for pack in packs_for(target):
             known += measured_networks(pack, target)
     networks: dict[tuple[Target, str], MeasuredNetwork] = {}
-    for one in (*data.given.values(), *known):
+    for one in (*data.user_networks.values(), *known):
         networks.setdefault((one.target, one.signature), one)
     chosen = list(networks.values())[:MOST_NETWORKS]
     return Family(model, device, data.target, is_replayed=data.is_replayed).after(chosen)
