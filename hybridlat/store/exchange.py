@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -39,16 +38,6 @@ _IDENTITY = re.compile(r"[/\\@]|(?i:GPU-)?[0-9a-f]{8}-[0-9a-f]{4}-")  # paths, a
 FAILED = "it failed (the reason is left out)"
 
 _Item = TypeVar("_Item", Measurement, Breakdown)
-
-
-@dataclass(frozen=True, slots=True)
-class ImportCounts:
-    """How many items were new to the store; ``read`` counts the records of the source."""
-
-    signatures: int = 0
-    measurements: int = 0
-    breakdowns: int = 0
-    read: int = 0
 
 
 def write_pack(

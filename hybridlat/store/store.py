@@ -25,7 +25,7 @@ from hybridlat.store import exchange, integrity
 from hybridlat.store.cache import Cache, drop_of
 from hybridlat.store.connection import Connection
 from hybridlat.store.database import KIND_CODES, Database, batches, key_of, packed, plain
-from hybridlat.store.exchange import BATCH, ImportCounts
+from hybridlat.store.exchange import BATCH
 from hybridlat.store.importers import ImportedRecords
 from hybridlat.store.integrity import IntegrityProblem
 from hybridlat.store.place import StorePlace, default_url
@@ -52,6 +52,16 @@ DELETE FROM measurement
 WHERE target_id = :target AND kind = :kind AND signature = :signature AND id = :id"""
 _DELETE_BODY = "DELETE FROM payload WHERE id = :id"
 _DELETE_BREAKDOWNS = "DELETE FROM breakdown WHERE target_id = :target"
+
+
+@dataclass(frozen=True, slots=True)
+class ImportCounts:
+    """How many items were new to the store; ``read`` counts the records of the source."""
+
+    signatures: int = 0
+    measurements: int = 0
+    breakdowns: int = 0
+    read: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,11 @@ from hybridlat.errors import StoreError
 from hybridlat.schema.measurement import Breakdown
 from hybridlat.schema.target import Target
 from hybridlat.store import Store, packs
-from hybridlat.store.exchange import ImportCounts
 from hybridlat.store.importers import ImportedRecords
 from hybridlat.store.integrity import check_pack
 from hybridlat.store.packs import PackLookup, file_digest, lookup_of, packs_for, shipped_packs
 from hybridlat.store.records import row_of
+from hybridlat.store.store import ImportCounts
 from tests.store.records import HASHES, OTHER, TARGET, TEXTS, filled, measured
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "pack_format_2"
