@@ -47,10 +47,10 @@ class Spec:
         store, stamp = session.store, session.store.stamp
         engine = ResolvedEngine(session.target, why_not=session.why_not)
         options = replace(session.options, measure="auto", settings=None, progress=None)
-        given, far = session.data.user_networks, session.surprising
+        known, far = session.data.user_networks, session.surprising
         return cls(
             session=partial(
-                Session, engine, session.requested, options, given=given, surprising=far
+                Session, engine, session.requested, options, user_networks=known, surprising=far
             ),
             store=store.url,
             revision=(token, os.urandom(8) if stamp is None else stamp),

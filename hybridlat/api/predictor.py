@@ -25,9 +25,9 @@ from hybridlat.api.sources import (
 )
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import InputError, TargetError
-from hybridlat.estimate.lookup.asked_target import (
-    asked_target,
+from hybridlat.estimate.lookup.named_target import (
     is_gpu,
+    named_target,
     newest_on_record,
     targets_on_record,
 )
@@ -81,7 +81,7 @@ class Predictor(AbstractContextManager["Predictor"]):
         sheet = sheet_of(device, target)
         options = Options(tolerance, confidence, measure, sheet, settings, progress)
         self.store = Store(store)
-        named = asked_target(target, self.store) if isinstance(target, str) else target
+        named = named_target(target, self.store) if isinstance(target, str) else target
         if named is not None and threads and is_gpu(named):
             raise TargetError(f"{named} is a GPU's, and threads={threads} goes with CPUs alone")
         self.options = replace(options, runtime=named.runtime if named else "")

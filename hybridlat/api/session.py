@@ -23,7 +23,7 @@ from hybridlat.engines.registry import ResolvedEngine, precision_notes
 from hybridlat.errors import BackendUnavailable, HybridlatError, InputError
 from hybridlat.estimate.belief import SWITCHED_OFF, Request
 from hybridlat.estimate.compose.target_composition import own_composition
-from hybridlat.estimate.lookup.asked_target import described, on_record
+from hybridlat.estimate.lookup.named_target import described, on_record
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork
 from hybridlat.estimate.network_estimate import estimate_network
@@ -52,7 +52,7 @@ class Session:
 
     ``requested`` is the target that the user named; None for this machine's own. ``backend``
     measures here; None where the target is another machine's. ``surprising`` says which of the
-    ``given`` latencies are far from what is believed without them.
+    ``user_networks`` are far from what is believed without them.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Session:
         requested: Target | None,
         options: Options,
         store: Store,
-        given: Mapping[str, MeasuredNetwork] | None = None,
+        user_networks: Mapping[str, MeasuredNetwork] | None = None,
         surprising: Sequence[str] = (),
     ) -> None:
         """BackendUnavailable if it must measure and cannot."""
@@ -71,7 +71,7 @@ class Session:
         self.target, self.backend = engine.target, engine.backend
         self._data = TargetData(engine.target, store, options.models)
         self._doubted = self._data.doubted() if engine.backend is not None else None
-        self.data.user_networks = given or {}
+        self.data.user_networks = user_networks or {}
         self.surprising = surprising
         self._partitioner = Partitioner(engine.target, store)
 

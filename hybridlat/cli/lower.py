@@ -16,7 +16,7 @@ from hybridlat.engines import rtx_compiler as compiler
 from hybridlat.engines.fusion.groups import Groups
 from hybridlat.engines.fusion.groups import differing as differing_operators
 from hybridlat.errors import MeasurementError
-from hybridlat.estimate.lookup.asked_target import asked_target
+from hybridlat.estimate.lookup.named_target import named_target
 from hybridlat.graph.cells import cut_positions, label
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.onnx_io import read_network
@@ -44,7 +44,7 @@ def lower(
     hybridlat lower a.onnx --target l4/tensorrt/fp16
     hybridlat lower a.onnx --target mine/tensorrt/fp16 --device-sheet mine.toml --json
     """
-    named = asked_target(target)
+    named = named_target(target)
     read = read_network(network, batch, shapes)
     lowered = registry.lower(read, named)
     differing = _differing(read, lowered, named)

@@ -18,7 +18,7 @@ from hybridlat.cli.options import Grouped
 from hybridlat.cli.output import ProgressShown, aside, console, echo, print_json, say
 from hybridlat.cli.predict import worst
 from hybridlat.errors import HybridlatError, InputError
-from hybridlat.estimate.lookup.asked_target import asked_target
+from hybridlat.estimate.lookup.named_target import named_target
 from hybridlat.measuring.plan_runs import unknown_to
 from hybridlat.measuring.plans import draft_for
 from hybridlat.measuring.report import MeasureReport, What
@@ -79,7 +79,7 @@ def measure(
         read = [(file.label, file.network(**sizes)) for file in files]
         remote = RemoteHost(host, runner, time_limit, say)
         with Store(store) as opened:
-            far = measure_on_host(read, asked_target(target, opened), opened, remote, **chosen)
+            far = measure_on_host(read, named_target(target, opened), opened, remote, **chosen)
         reports = [replace(one, network=file.name) for one, file in zip(far, files, strict=True)]
         codes |= {_print(report, as_json) for report in reports}
     else:
@@ -186,7 +186,7 @@ def plan(
     hybridlat import a-plan
     """
     with Store(store) as opened:
-        named = asked_target(target, opened)
+        named = named_target(target, opened)
         check_target(named)
         files = [onnx_io.load(path) for path in networks]
         read = [(file.label, file.network(batch, shapes)) for file in files]

@@ -25,7 +25,7 @@ from hybridlat.cli.param_types import (
     whole,
 )
 from hybridlat.engines import device_sheets
-from hybridlat.estimate.lookup.asked_target import asked_target
+from hybridlat.estimate.lookup.named_target import named_target
 from hybridlat.schema.files import write_text
 from hybridlat.store import Store
 
@@ -135,7 +135,7 @@ def _device_of(ctx: click.Context, options: Mapping[str, Any]) -> str | None:
     if targets is None:
         return None
     with Store(options.get("store")) as store:
-        devices = sorted({asked_target(target, store).device for target in targets})
+        devices = sorted({named_target(target, store).device for target in targets})
     if not devices:
         raise click.UsageError(
             "--device-sheet describes the device of --target: give --target as well.", ctx

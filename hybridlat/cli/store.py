@@ -13,7 +13,7 @@ from hybridlat.cli.importing import import_
 from hybridlat.cli.output import ProgressShown, aside, console, echo, print_json
 from hybridlat.cli.param_types import DURATION, MOMENT, whole
 from hybridlat.errors import StoreError
-from hybridlat.estimate.lookup.asked_target import asked_target
+from hybridlat.estimate.lookup.named_target import named_target
 from hybridlat.report.table import Column, Table, titled
 from hybridlat.report.units import count_text
 from hybridlat.schema.shown import visible
@@ -83,7 +83,7 @@ def export(folder: str, target: str | None, store: str | None, as_json: bool, **
     hybridlat store export packs --target v100/tensorrt/fp16 --anonymous
     """
     with Store(store) as opened:
-        chosen = None if target is None else asked_target(target, opened)
+        chosen = None if target is None else named_target(target, opened)
         packs = opened.export(folder, chosen, **how)
     if not packs:
         raise StoreError("the store holds nothing to export: see hybridlat store stats")
@@ -158,7 +158,7 @@ def forget(
     if as_json and not yes:
         raise click.UsageError("--json needs --yes: it cannot ask for confirmation")
     with Store(store) as opened:
-        chosen = None if target is None else asked_target(target, opened)
+        chosen = None if target is None else named_target(target, opened)
         planned = opened.forget(chosen, since, until, dry_run=True)
         if not planned.records:
             raise StoreError("the store has no such records: see hybridlat store stats")

@@ -14,7 +14,7 @@ from hybridlat.cli.output import ProgressShown, aside, console, on_message, prin
 from hybridlat.cli.predict import opened
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import BackendUnavailable
-from hybridlat.estimate.lookup.asked_target import asked_target, known_target
+from hybridlat.estimate.lookup.named_target import known_target, named_target
 from hybridlat.measuring.measurer import Measurer
 from hybridlat.report.units import count_text
 from hybridlat.report.verdicts import why_untrusted
@@ -76,7 +76,7 @@ def train(
     """
     if is_pulled:
         with Store(store) as records:
-            named = asked_target(target, records)
+            named = named_target(target, records)
         pulled = pull(named, out, store=store)
         if as_json:
             print_json({"format": 1, **pulled})
@@ -160,7 +160,7 @@ def onboard(
     """
     chosen = OnboardingOptions(time_limit, store, nets, seed=seed)
     training = TrainingOptions(out, seed=seed, track=not no_track)
-    engine = resolve(None if target is None else asked_target(target), threads)
+    engine = resolve(None if target is None else named_target(target), threads)
     if engine.backend is None:
         raise BackendUnavailable(engine.why_not)
     onboarded = None if full else _by_another_version(engine.target, chosen)

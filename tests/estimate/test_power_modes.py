@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hybridlat.engines import device_sheets
 from hybridlat.engines.registry import lower
-from hybridlat.estimate.lookup.asked_target import newest_on_record, targets_on_record
+from hybridlat.estimate.lookup.named_target import newest_on_record, targets_on_record
 from hybridlat.graph.cells import cut
 from hybridlat.graph.signature import sign
 from hybridlat.model.family import shipped

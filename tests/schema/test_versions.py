@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hybridlat.errors import TargetError
-from hybridlat.estimate.lookup.asked_target import on_record
+from hybridlat.estimate.lookup.named_target import on_record
 from hybridlat.schema.names import engine_name, refuse_version
 
 PASS = (

@@ -16,7 +16,6 @@ import msgspec
 from hybridlat.engines import registry
 from hybridlat.errors import StoreError
 from hybridlat.estimate.lookup import whole_networks
-from hybridlat.estimate.lookup.asked_target import recorded
 from hybridlat.estimate.lookup.models import (
     all_readable,
     model_folders,
@@ -24,6 +23,7 @@ from hybridlat.estimate.lookup.models import (
     read_model,
     user_models_folder,
 )
+from hybridlat.estimate.lookup.named_target import recorded
 from hybridlat.estimate.partition import Partition
 from hybridlat.graph.builder import null_network
 from hybridlat.graph.signature import sign

@@ -11,7 +11,7 @@ from hybridlat.engines import device_sheets
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import BackendUnavailable
 from hybridlat.estimate.lookup import models
-from hybridlat.estimate.lookup.asked_target import named_devices, newest_on_record
+from hybridlat.estimate.lookup.named_target import named_devices, newest_on_record
 from hybridlat.schema.device import Device
 from hybridlat.schema.target import Target, version_key
 from hybridlat.store import Store, packs

@@ -16,7 +16,7 @@ from hybridlat.cli import main as cli
 from hybridlat.engines import host
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import TargetError
-from hybridlat.estimate.lookup.asked_target import asked_target, known_target, on_record
+from hybridlat.estimate.lookup.named_target import known_target, named_target, on_record
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
@@ -104,7 +104,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 @pytest.mark.parametrize("text", MEANT)
 def test_parts_in_any_wording(text: str, store: Store) -> None:
-    assert str(asked_target(text, store)) == MEANT[text]
+    assert str(named_target(text, store)) == MEANT[text]
 
 
 @pytest.mark.parametrize("text", NEWEST)
@@ -127,7 +127,7 @@ def test_names_on_record_stay_to_the_letter(
         def targets(self) -> list[Target]:
             return [target]
 
-    assert asked_target(f" {target} ", Known()) == target == known_target(str(target), Known())
+    assert named_target(f" {target} ", Known()) == target == known_target(str(target), Known())
 
 
 def test_names_that_are_shipped_stay_to_the_letter(store: Store) -> None:

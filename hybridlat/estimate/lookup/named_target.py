@@ -16,7 +16,7 @@ from hybridlat.schema.target import PART, PRECISIONS, VERSION, Target, version_k
 from hybridlat.store import Store, packs
 
 
-def asked_target(text: str, store: Store | None = None) -> Target:
+def named_target(text: str, store: Store | None = None) -> Target:
     """The target that a text names, its parts in any wording: ``Tesla T4/TensorRT 8.6/FP16``.
 
     A name on record stays as it is, and the device need not be known. TargetError for an engine, a
@@ -96,7 +96,7 @@ def known_target(text: str | Target, store: Store) -> Target:
     """
     if isinstance(text, Target):
         return text
-    target = newest_on_record(asked_target(text, store), targets_on_record(store))
+    target = newest_on_record(named_target(text, store), targets_on_record(store))
     described(target.device, on_record(store))
     return target
 
