@@ -41,7 +41,9 @@ def test_a_batch_stands_in_the_shape_that_is_asked_for() -> None:
     made = model("g (float[N,3,H,W] x) => (float[N,3,H,W] y) { y = Relu(x) }")
     with pytest.raises(NetworkError, match="--shape x:4x3x224x224 "):
         read_network(made, batch=4)
-    with pytest.raises(NetworkError, match=r"of rank 4, but .* of rank 2: .*--shape x:1x3x224x224 "):
+    with pytest.raises(
+        NetworkError, match=r"of rank 4, but .* of rank 2: .*--shape x:1x3x224x224 "
+    ):
         read_network(made, shapes={"x": (3, 3)})
     made.graph.input[0].type.tensor_type.ClearField("shape")
     with pytest.raises(NetworkError, match="has no shape: give it with --shape x:1x3x224x224 "):
