@@ -1,11 +1,9 @@
 """Two search spaces of blocks as ONNX models without weights: generators for searches and tests.
 
 - ``MOBILENET``: after Once-for-All's MobileNetV3 space (Cai et al., ICLR 2020): five stages of two
-  to four inverted residual blocks, each with its own kernel size and expansion; some stages with
-  squeeze-excite, some with HardSwish.
-- ``RESNET``: after its ResNet space: four stages of two to four residual blocks, plain,
-  bottleneck or grouped, stage widths that are no multiples of an engine's block of channels among
-  them, and two stems.
+  to four inverted residual blocks, each with its own kernel size and expansion.
+- ``RESNET``: after its ResNet space: four stages of two to four residual blocks, plain, bottleneck
+  or grouped, some of odd widths, and two stems.
 
 An architecture is a tuple of numbers, one a position: ``space.choices[p][architecture[p]]`` says in
 words what stands at position ``p`` (named ``space.positions[p]``). Any tuple within the choices is

@@ -22,17 +22,12 @@ The files are what an inference engine is given after export in evaluation mode:
   convolution and stays.
 - `skip_connect` leaves no node, `none` leaves no edge.
 - Convolutions that read the same value share one ReLU: exporters merge equal operators.
-- An edge that lies on no path from the cell's input to its output is dropped. A convolution on a
-  node that receives nothing would deliver its bias, a constant per channel; such a constant folds
-  into its surroundings at no cost, so that edge is dropped too.
-- Where no path is left at all (341 of the architectures), a cell delivers zeros whatever its input
-  is, and so does the last one. All that survives then is the tail, applied to a map of zeros: an
-  `Expand` of one zero, not a `ConstantOfShape`, which stands for a weight here. The network's
-  input is declared but unused.
+- An edge that lies on no path from the cell's input to its output is dropped. So is a convolution
+  on a node that receives nothing: its bias folds into its surroundings.
+- Where no path is left (341 architectures), only the tail survives, applied to an `Expand` of zero.
 
-Weights are `ConstantOfShape` nodes, as in the light models that ship with onnx: give them random
-values before measuring (a variance must stay positive). Weights of one shape share one shape
-tensor, which keeps the files small.
+Weights are `ConstantOfShape` nodes: give them random values before measuring (a variance must stay
+positive). Weights of one shape share one shape tensor, which keeps the files small.
 """
 
 from __future__ import annotations

@@ -4,16 +4,12 @@
     python experiments/two_modes.py measure        # the sweep anew on this machine, minutes
 
 The staircase: a kernel computes its output block by block. The jumps: another kernel is chosen
-where channels are no multiple of what the hardware likes. A series differs in one thing only. Each
-is explained by three lines with a constant part, fitted to relative errors: in the work as it is
-written; in the work with the series' quantity rounded up to whole blocks, and to several blocks
-that are worked on together (the staircase); and in that with a line of its own for what is not
-aligned and for what is too little for blocks (the jumps). How wide blocks are, and what counts as
-aligned, is found by trying.
+where channels are not aligned. Three lines with a constant part explain each series: in the work;
+in the work rounded up to whole blocks, and to several of them (the staircase); and in that with a
+line of its own for what is not aligned or too little for a block (the jumps). Trying tells widths.
 
-``measure`` times each convolution as a network of its own, as the user writes it: the engine's own
-graph rounds channels up, and that rounding is what the sweep is to show. Of each visit at most
-``KEPT`` samples are written, evenly spread over it.
+``measure`` times each convolution as a network of its own, since the engine rounds channels up.
+Of each visit at most ``KEPT`` samples are written, evenly spread over it.
 """
 
 from __future__ import annotations
