@@ -5,16 +5,14 @@
 
 Prints the tables of experiments/tensorrt_fusion.md: the share of operators in identical groups,
 FP32 and FP16, for the networks that shaped the rules and for those that did not, and every kind of
-disagreement. ``--nets`` takes a folder of ONNX
-files besides, of which two thirds may shape the rules and one third judges: for the latter nothing
-but the agreement is printed, since who has seen more must judge on other networks.
+disagreement. ``--nets`` takes a folder of ONNX files besides, of which two thirds may shape the
+rules and one third judges: of the latter nothing but the agreement is printed.
 ``--exports`` takes a folder of exports by network (``<network>/*.onnx``), of which 20 are drawn at
 random, none of a network of data/nets, and the compiler is asked (an hour for attention).
 ``--engines`` takes a folder with ``layers.parquet``, layers of published engines, and ``nets``.
 
 What the compiler says of data/nets is read from tests/golden/rtx_layers; ``--record`` asks it anew
-(extra ``rtx``). What it says of the folder is kept in ``--answers``, and asked for where it is not
-there.
+(extra ``rtx``). What it says of the folder is kept in ``--answers``.
 """
 
 from __future__ import annotations

@@ -237,10 +237,7 @@ def lowering_of(row: Row) -> tuple[str, Callable[[Network], Lowered]]:
 
 
 def _chained(network: Network) -> Network:
-    """Each Concat that starts with all parts of another one reads that, as PaddleClas writes it.
-
-    Caffe's DenseNets and torchvision's before 0.4 are written so too.
-    """
+    """Each Concat that starts with all parts of another reads that, as PaddleClas and Caffe do."""
     made: dict[tuple[str, ...], str] = {}
     nodes: list[Node] = []
     for node in network.nodes:
