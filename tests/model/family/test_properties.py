@@ -39,9 +39,9 @@ def predicted(model: FamilyModel, rows: list[Observation]) -> list[NetworkPredic
 
 
 def same(model: FamilyModel, other: FamilyModel, rows: list[Observation]) -> None:
-    """Equal but for the rounding of single precision."""
+    """Equal but for the rounding of single precision, which each linearisation passes on."""
     for one, two in zip(predicted(model, rows), predicted(other, rows), strict=True):
-        assert two.median_us == pytest.approx(one.median_us, rel=2e-5)
+        assert two.median_us == pytest.approx(one.median_us, rel=1e-4)
         assert two.log_sd == pytest.approx(one.log_sd, rel=2e-4)
 
 
