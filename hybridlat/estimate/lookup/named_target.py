@@ -96,14 +96,18 @@ def known_target(text: str | Target, store: Store) -> Target:
     """
     if isinstance(text, Target):
         return text
-    target = newest_on_record(named_target(text, store), targets_on_record(store))
-    described(target.device, on_record(store))
+    known = targets_on_record(store)
+    target = newest_on_record(named_target(text, store), known)
+    described(target.device, known[1])
     return target
 
 
 def targets_on_record(store: Store | None) -> tuple[set[Target], set[Target]]:
     """The targets with records, models or packs; and all on record, public tables' too."""
-    return recorded(store), on_record(store)
+    from hybridlat.estimate.lookup.models import family_heads  # heavy
+
+    measured = recorded(store)
+    return measured, measured.union(*(head.targets for head in family_heads()))
 
 
 def newest_on_record(
@@ -169,9 +173,7 @@ def recorded(store: Store | None) -> set[Target]:
 
 def on_record(store: Store | None) -> set[Target]:
     """Those, and the targets of public tables that families of engines learned from."""
-    from hybridlat.estimate.lookup.models import family_heads  # heavy
-
-    return recorded(store).union(*(head.targets for head in family_heads()))
+    return targets_on_record(store)[1]
 
 
 def _devices(known: Collection[Target]) -> set[str]:
