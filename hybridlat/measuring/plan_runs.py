@@ -37,15 +37,15 @@ def import_results(folder: Path, store: Store) -> tuple[list[Measurement], int]:
     """Add the results in a plan's folder to ``store``: the records, and how many are new."""
     results = read_results(folder)
     new = store.add_all(results).measurements
-    for target in {record.target for record in results.measurements}:
-        linear, free = set[str](), set[str]()
-        for record in store.measurements(target, "cell"):
-            is_free = '"layouts": "any"' in record.environment.get("settings", "")
-            (free if is_free else linear).add(record.signature)
-        if mixed := linear & free & results.signatures.keys():
-            cells = count_text(len(mixed), "cell")
-            text = f"the store has {cells} in linear layouts and in any, and answers the median of"
-            warn_once(f"{folder}: {text} both: import one kind into another --store")
+    mixed = 0
+    for target, key in {(r.target, r.signature) for r in results.measurements if r.kind == "cell"}:
+        known = store.measurements(target, "cell", key)
+        free = {'"layouts": "any"' in one.environment.get("settings", "") for one in known}
+        mixed += len(free) > 1
+    if mixed:
+        cells = count_text(mixed, "cell")
+        text = f"the store has {cells} in linear layouts and in any, and answers the median of"
+        warn_once(f"{folder}: {text} both: import one kind into another --store")
     return results.measurements, new
 
 
