@@ -212,7 +212,7 @@ def kernel_row(
     elif kind == KINDS["move"]:
         product = product._replace(flop=0.0)
         if name.startswith("Gather") and present:  # of what it chooses from it reads no more
-            unread = max(first[1] * first[2] - out_bytes, 0.0)
+            unread = max(first[1] * first[2] - skipped * (not first[3]) - out_bytes, 0.0)
             weight_bytes -= unread * first[3]
             in_bytes -= unread * (not first[3])
     elif parts and kind == KINDS["other"]:

@@ -207,3 +207,17 @@ def test_a_reorder_to_channels_last_reads_channels_first() -> None:
     )
     row = geometry.geometry([text])
     assert [row.column(name).tolist() for name in ("c_in", "h_in", "w_in")] == [[416], [38], [20]]
+
+
+def test_a_gather_behind_a_view_reads_no_more_than_it_gives() -> None:
+    text = (
+        "hybridlat-signature 2\ninput 0 float32:1x1000x91\n"
+        "node fused::Gather@1 (0 int64:=0 int64:2=900,100) -> (1:float32:100x91) "
+        '{"fused":["Gather"],"wires":["[\\"Split\\",13,[\\"i0\\",\\"i2\\"],'
+        '[\\"float32[1x900x91]\\",\\"float32[1x100x91]\\"],{\\"axis\\":1}]",'
+        '"[\\"Gather\\",13,[\\"0.1\\",\\"i1\\"],[\\"float32[100x91]\\"],{}]","[\\"1.0\\"]"]}\n'
+        "output 1\n"
+    )
+    row = columns(text)
+    assert row["out_bytes"].tolist() == [36400]
+    assert 36400 <= row["in_bytes"][0] <= 36400 + 64  # the index, and the sizes of the Split
