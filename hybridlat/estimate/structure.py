@@ -147,12 +147,15 @@ def _channels_last(network: Network) -> set[str]:
         made = [name for name in node.outputs if name]
         turn = attributes.get("perm") if node.op == "Transpose" else None
         if bool(attributes.get("channels_last")) or node.op.startswith("Nhwc"):
-            last.update(read, made)
+            # The other side of a reorder is blocked.
+            last.update(() if node.op == "ReorderOutput" else read)
+            last.update(() if node.op == "ReorderInput" else made)
         elif kind_of(node.op) in _TELLING or turn in (_TO_LAST, _TO_FIRST):
             last.difference_update(read)
             last.update(read if turn == _TO_FIRST else made if turn == _TO_LAST else ())
-        elif node.op != "Transpose" and not last.isdisjoint(read):
-            last.update(made)
+        elif node.op != "Transpose":
+            images = [name for name in read if len(network.types[name].shape) == 4]
+            last.update(made if images and images[0] in last else ())
     return last
 
 

@@ -236,6 +236,27 @@ def test_what_is_turned_back_within_a_cell_is_said_with_the_channels_first() -> 
     assert {kernel.output_shape for kernel in kernels} == {(1, 32, 56, 48)}
 
 
+# A blocked result whose channels a reorder puts last, as the grid of a map with its channels first.
+SAMPLED = """hybridlat-signature 2
+input 0 float32:1x32x160x120
+node com.microsoft.nchwc::ReorderOutput@1 (0) -> (1:float32:1x32x160x120) \
+{"channels":32,"channels_last":0}
+node com.microsoft.nchwc::Conv@1 (0 float32:16x32x3x3 float32:16) -> (2:float32:1x16x160x120) \
+{"activation":"Tanh","pads":[1,1,1,1]}
+node com.microsoft.nchwc::ReorderOutput@1 (2) -> (3:float32:1x160x120x2) \
+{"channels":2,"channels_last":1}
+node GridSample@16 (1 3) -> (4:float32:1x32x160x120) {}
+output 4
+context small
+"""
+
+
+def test_a_reorder_leaves_what_it_reads_blocked() -> None:
+    kernels = _kernels(SAMPLED)
+    assert [kernel.output_shape[1] for kernel in kernels] == [32, 16, 2, 32]
+    assert what_text(CellStructure(kernels)) == "32, 3×3, 160×120"
+
+
 def test_scales_are_no_sum_and_no_bias_of_a_quantised_convolution() -> None:
     plain = geometry([TURNED])
     assert plain.column("has_add")[0] == plain.column("has_bias")[0] == 0
