@@ -87,9 +87,8 @@ class MeasureService:
         self, opened: Opened, partition: Partition, hashes: Sequence[str], whole: bool = False
     ) -> MeasureRequest:
         """Cells as the engine runs them, by signature hash, and the network that holds them."""
-        texts = self.data.texts(partition, hashes)
         ops = {use.signature: " → ".join(use.ops) for use in partition.uses}
-        cells = {h: signature_reading.read(texts[h], ops[h][:60]) for h in hashes}
+        cells = {h: signature_reading.read(partition.texts[h], ops[h][:60]) for h in hashes}
         return MeasureRequest(opened.file.label, opened.network(), cells, whole)
 
     def _measure(
@@ -105,6 +104,7 @@ class MeasureService:
             cells = tuple((use.signature, use.count) for use in partition.uses)
             target, name = self.data.target, requests[0].name
             breakdown = Breakdown(target, name, partition.whole, cells, labels={"network": name})
+            store.add_signatures(partition.texts)
             store.add_breakdowns([breakdown])
         self.data.refresh()
         return records

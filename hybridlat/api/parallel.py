@@ -34,17 +34,17 @@ _log = logging.getLogger(__name__)
 class Spec:
     """What a worker needs to estimate as the predictor that sent it.
 
-    ``session`` makes one of a store. ``revision`` is that of the predictor and its store: a worker
-    reuses what it loaded for it.
+    ``session`` makes one of a store. ``token`` is the predictor's: a worker reuses what it loaded
+    for it, and sees by itself what is new in the store. ``call`` is that of ``predict_many``.
     """
 
     session: Callable[[Store], Session]
     store: str
-    revision: tuple[bytes, object]
+    token: bytes
+    call: bytes
 
     @classmethod
     def of(cls, session: Session, token: bytes) -> Spec:
-        store, stamp = session.store, session.store.stamp
         engine = ResolvedEngine(session.target, why_not=session.why_not)
         options = replace(session.options, measure="auto", settings=None, progress=None)
         known, far = session.data.user_networks, session.surprising
@@ -52,8 +52,9 @@ class Spec:
             session=partial(
                 Session, engine, session.requested, options, user_networks=known, surprising=far
             ),
-            store=store.url,
-            revision=(token, os.urandom(8) if stamp is None else stamp),
+            store=session.store.url,
+            token=token,
+            call=os.urandom(8),
         )
 
     def open(self) -> Sessions:
@@ -62,19 +63,24 @@ class Spec:
         return Sessions(first, lambda target: replace(first.engine, target=target))
 
 
-_opened: dict[object, Sessions] = {}  # of this worker, by revision: the last one is kept
+_opened: dict[bytes, Sessions] = {}  # of this worker, by token: the last one is kept
+_calls: set[bytes] = set()  # the last one
 
 
 def work(spec: Spec, query: Query, item: Item) -> Answer:
     """In a worker: the estimate of a network, or its error."""
     try:
-        if spec.revision not in _opened:
+        if spec.token not in _opened:
             while _opened:
                 _opened.popitem()[1].close()
-            _opened[spec.revision] = spec.open()
+            _opened[spec.token] = spec.open()
     except HybridlatError as error:
         return error
-    return answer_of(_opened[spec.revision], item, query)
+    if spec.call not in _calls:
+        _calls.clear()
+        _calls.add(spec.call)
+        _opened[spec.token].twins.clear()
+    return answer_of(_opened[spec.token], item, query)
 
 
 def answers_by_workers(

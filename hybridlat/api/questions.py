@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
 from hybridlat import onnx_io
@@ -80,14 +79,12 @@ def recommend(
             with suppress(UnavailableError):  # an engine that is not here
                 key = registry.lowering_identity(newest), target.precision
                 if key not in partitions:
-                    partition, texts = session.partition(opened), session.data.texts
-                    signatures = [use.signature for use in partition.uses]
-                    partitions[key] = replace(partition, texts=texts(partition, signatures))
+                    partitions[key] = session.partition(opened)
                 sessions.append((session, partitions[key]))
         by_family = []
         for session, partition in sessions:
             if law := family_law(session.data):
-                cells = cells_of(session.data, partition, confidence, opened.network)
+                cells = cells_of(partition, confidence, opened.network)
                 by_family.append((law, cells))
         foresee(by_family)
         for session, partition in sessions:

@@ -119,6 +119,10 @@ class Session:
         with self.device_sheet():  # the device decides what is fused
             return self._partitioner.partition(opened.file, opened.batch, opened.shapes)
 
+    def keep(self) -> None:
+        """Cache what was worked out of networks for later processes."""
+        self._partitioner.keep()
+
     def check(self) -> None:
         """TargetError where nothing is known of the target's device."""
         if self.backend is None and self.options.device is None:
@@ -168,8 +172,7 @@ class Session:
 
     def measured_network(self, opened: Opened, latency_us: float) -> MeasuredNetwork:
         partition = self.partition(opened)
-        texts = self.data.texts(partition, [use.signature for use in partition.uses])
-        cells = tuple([texts[use.signature] for use in partition.uses])
+        cells = tuple([partition.texts[use.signature] for use in partition.uses])
         uses = tuple([use.count for use in partition.uses])
         copies = self.law is not None and self.law.task.copies
         copied = copied_bytes(opened.network()) if copies else 0.0
@@ -201,10 +204,11 @@ class Sessions:
         return self._by_target[target]
 
     def close(self) -> None:
-        self.first.store.close()
         for session in {self.first, *self._by_target.values()}:
+            session.keep()
             if session.backend is not None:
                 session.backend.close()
+        self.first.store.close()
 
 
 def answer_of(sessions: Sessions, item: Item, query: Query, recall: Recall | None = None) -> Answer:

@@ -71,7 +71,7 @@ def _space(session: Session, order: Sequence[Block], examples: Sequence[_Example
     for example in examples:
         own = {use.signature: use.count for use in example.partition.uses}
         counts = own | counts
-        texts.update(data.texts(example.partition, list(own)))
+        texts.update(example.partition.texts)
         for position, name in example.choice.items():
             cells.setdefault((position, name), example.cells.get(position, {}))
     copied = partial(copied_bytes, examples[0].opened.network())

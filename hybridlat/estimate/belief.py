@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from hybridlat.estimate.compose.composition import CALIBRATED_AT, Composition, NetworkInterval
 from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE, SURE
 from hybridlat.estimate.compose.posterior import CellSum, ErrorPosterior
-from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
 from hybridlat.estimate.partition import Partition
 from hybridlat.estimate.predict.chain import CellPriors
@@ -90,7 +89,7 @@ def disagreement(
 
 
 def cells_of(
-    data: TargetData, partition: Partition, confidence: float, network: Callable[[], Network]
+    partition: Partition, confidence: float, network: Callable[[], Network]
 ) -> NetworkCells:
     """A network as its cells, which sources of latencies answer for."""
     signatures = tuple([use.signature for use in partition.uses])
@@ -98,7 +97,7 @@ def cells_of(
         signatures,
         tuple([use.count for use in partition.uses]),
         confidence,
-        lambda: data.texts(partition, signatures),
+        lambda: partition.texts,
         lambda: copied_bytes(network()),
         lambda: partition.whole,
     )

@@ -24,11 +24,10 @@ from hybridlat.estimate.compose.target_composition import (
     on_this_machine,
     own_composition,
 )
-from hybridlat.estimate.lookup.models import known_device
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
 from hybridlat.estimate.memory import memory_of
-from hybridlat.estimate.predict.chain import CellPriors, cell_priors, family_law
+from hybridlat.estimate.predict.chain import CellPriors, cell_priors, device_of, family_law
 from hybridlat.estimate.predict.source import network_cost_s
 from hybridlat.estimate.structure import network_structure
 from hybridlat.estimate.warnings import warnings_of
@@ -65,7 +64,7 @@ def _first_belief(request: Request, data: TargetData) -> Belief:
         request.measure(request.signatures, True)
         measured_now = frozenset(request.signatures)
     partition, whole = request.partition, _whole_network(request, data)
-    cells = cells_of(data, partition, request.confidence, request.network)
+    cells = cells_of(partition, request.confidence, request.network)
     priors = cell_priors(data, cells, request.measure is not None, whole)
     composition = composition_for(data, priors, request.confidence)
     known = data.known([run for run, _ in partition.runs])
@@ -171,7 +170,7 @@ def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate
         if not posterior.complete:
             high_us = math.inf
     cells, names = _rows(request, belief), request.file.facts.node_names
-    device = known_device(data.target, data.store)
+    device = device_of(data)
     check, check_field = _check(request, data, bool(belief.priors.origins))
     constants = request.file.facts.constant_nodes.intersection(partition.removed)
     estimate = Estimate(
@@ -224,7 +223,7 @@ def _check(request: Request, data: TargetData, is_predicted: bool) -> tuple[str,
     """How to measure the same with the engine's own tool."""
     shapes: Shapes = {}
     if request.sizes:
-        network = request.partition.network or request.network()
+        network = (request.partition.network or request.network)()
         shapes = {name: network.types[name].shape for name in network.inputs}
     law = family_law(data) if is_predicted and data.target.engine == "tensorrt" else None
     return check_of(data.target, request.file.path, shapes, law is None or law.task.graphs)
@@ -283,11 +282,11 @@ def _rows(request: Request, belief: Belief) -> tuple[CellEstimate, ...]:
 
 
 def _structure(request: Request, data: TargetData) -> Structure | None:
-    """What the cells are made of; None where the store has lost the text of one."""
+    """What the cells are made of; None where that cannot be told."""
     try:
-        texts = data.texts(request.partition, request.signatures)
+        texts = request.partition.texts
         ordered = [texts[signature] for signature in request.signatures]
-        device = known_device(data.target, data.store)
+        device = device_of(data)
         return network_structure(
             request.file, request.partition, ordered, device, data.target.precision
         )

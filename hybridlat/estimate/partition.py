@@ -10,7 +10,7 @@ import itertools
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -29,8 +29,10 @@ from hybridlat.store import Store
 if TYPE_CHECKING:
     from hybridlat.onnx_io import OnnxFile, Shapes
 
-PARTITION_FORMAT = 6
+PARTITION_FORMAT = 7
 MAX_REMEMBERED = 2048
+KEPT_TOGETHER = 32
+"""Candidates of a search that one transaction keeps: each alone would cost a server's commit."""
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -69,7 +71,7 @@ Runs = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 class _Stored(msgspec.Struct, frozen=True, array_like=True):
-    """A partition in the store's cache; the store itself holds the signature texts."""
+    """A partition in the store's cache; ``hash`` is empty where no one has signed the network."""
 
     format: int
     uses: tuple[CellUse, ...]
@@ -80,6 +82,7 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True):
     runs: Runs
     hash: str
     footprint: tuple[int, int]
+    texts: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -87,8 +90,8 @@ class Partition:
     """A network as cells: ``removed`` are positions of operators that the engine does not run.
 
     ``runs`` are signatures of runs that were one cell once and may be on record, each with its
-    cells. ``texts`` are signature texts of cells, where they are at hand. The network has its
-    ``hash``, or ``network`` is there to be signed: see ``whole``. ``footprint`` are the bytes of
+    cells. ``texts`` are the signature texts of cells. The network has its
+    ``hash``, or ``network`` makes what is signed: see ``whole``. ``footprint`` are the bytes of
     its weights and of the activations that live at once.
     """
 
@@ -101,19 +104,20 @@ class Partition:
     hash: str = ""
     footprint: tuple[int, int] = (0, 0)
     texts: Mapping[str, str] = field(default_factory=dict)
-    network: Network | None = field(default=None, repr=False, compare=False)
+    network: Callable[[], Network] | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def whole(self) -> str:
         """The hash of the network itself, under which its records lie; signed when needed."""
-        return self.hash if self.network is None else sign(self.network).hash
+        return self.hash if self.network is None else sign(self.network()).hash
 
     def signed(self) -> Partition:
         return replace(self, hash=self.whole, network=None)
 
     def to_text(self) -> str:
-        about = self.batch, self.by, self.warnings, self.runs, self.whole, self.footprint
-        stored = _Stored(PARTITION_FORMAT, self.uses, self.removed, *about)
+        whole = self.hash or vars(self).get("whole", "")
+        about = self.batch, self.by, self.warnings, self.runs, whole, self.footprint
+        stored = _Stored(PARTITION_FORMAT, self.uses, self.removed, *about, self.texts)
         return msgspec.json.encode(stored).decode()
 
     @classmethod
@@ -168,7 +172,7 @@ def partition_network(network: Network, lowered: Lowered, file_names: tuple[str,
     first = network.types[network.inputs[0]].shape if network.inputs else ()
     batch = first[0] if first else 1
     about = batch, lowered.by, lowered.warnings, tuple(runs.items())
-    return Partition(uses, gone, *about, texts=texts, network=network)
+    return Partition(uses, gone, *about, texts=texts, network=lambda: network)
 
 
 class Partitioner:
@@ -187,6 +191,7 @@ class Partitioner:
         self._target, self._store = target, store
         self._lower, self._identity = lower, identity
         self._remembered: dict[str, Partition] = {}
+        self._unkept: dict[str, Partition] = {}
 
     def partition(
         self, file: OnnxFile, batch: int | None = None, shapes: Shapes | None = None
@@ -197,34 +202,38 @@ class Partitioner:
         if partition is None:
             partition = _cached(self._store, self._cache_key(key), Partition.from_text)
             if partition is None:
-                partition = self._ask(file, batch, shapes, key)
-            else:
-                keep_file(self._store, file)
+                partition = self._lowered(file, batch, shapes)
+                self._unkept[key] = partition
+                if file.digest or len(self._unkept) >= KEPT_TOGETHER:
+                    self.keep()
+            elif not partition.hash:
+                partition = replace(partition, network=partial(file.network, batch, shapes))
+            keep_file(self._store, file)
             if len(self._remembered) >= MAX_REMEMBERED:
                 self._remembered.clear()
             self._remembered[key] = partition
         return partition
 
-    def _cache_key(self, key: str) -> str:
-        return f"split/{PARTITION_FORMAT}/{self._identity(self._target)}/{self._target}/{key}"
+    def keep(self) -> None:
+        """Cache for later processes what is not cached yet."""
+        new, self._unkept = self._unkept, {}
+        if not new:
+            return
+        try:
+            self._store.cache_put_all({self._cache_key(k): one.to_text() for k, one in new.items()})
+        except StoreError as error:  # the next process asks the engine again
+            _log.warning("a partition is not cached: %s", error)
 
-    def _ask(self, file: OnnxFile, batch: int | None, shapes: Shapes | None, key: str) -> Partition:
+    def _lowered(self, file: OnnxFile, batch: int | None, shapes: Shapes | None) -> Partition:
         network = file.network(batch, shapes)
         lowered = self._lower(network, self._target)
-        # A search's candidates, which are no files, would fill the store.
-        keeps = not lowered.is_quick and bool(file.digest or not lowered.is_by_rules)
         partition = partition_network(network, lowered, file.facts.node_names)
         partition = replace(partition, footprint=footprint(lowered, self._target))
         _log.debug("%s: %d distinct cells, by %s", file.label, len(partition.uses), partition.by)
-        if keeps:
-            partition = partition.signed()
-            try:
-                self._store.add_signatures(partition.texts)
-                self._store.cache_put(self._cache_key(key), partition.to_text())
-            except StoreError as error:  # the next process asks the engine again
-                _log.warning("a partition is not cached: %s", error)
-            keep_file(self._store, file)
-        return partition
+        return partition.signed() if file.digest else partition
+
+    def _cache_key(self, key: str) -> str:
+        return f"split/{PARTITION_FORMAT}/{self._identity(self._target)}/{self._target}/{key}"
 
 
 def _cached(store: Store, key: str, read: Callable[[str], T | None]) -> T | None:

@@ -226,7 +226,7 @@ class Lowered:
 
     ``origins[i]`` are positions in the file that ``network.nodes[i]`` computes, ``removed`` those
     that the engine dropped: each is in one place. ``by`` names an engine (``onnxruntime 1.31.1``)
-    or a table (``rules tensorrt``). ``is_quick`` marks an answer that is not worth storing.
+    or a table (``rules tensorrt``).
     """
 
     network: Network
@@ -234,8 +234,3 @@ class Lowered:
     removed: tuple[int, ...]
     by: str
     warnings: tuple[str, ...] = ()
-    is_quick: bool = False
-
-    @property
-    def is_by_rules(self) -> bool:
-        return self.by.startswith("rules ")

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -61,14 +61,20 @@ class Cache:
 
     def cache_put(self, key: str, text: str) -> None:
         """Keep a JSON document under ``key`` for later processes; what is there already stays."""
-        digest = _digest(key)
-        scope, made_at_s = key.rpartition("/")[0][:_SCOPE_LENGTH], int(time.time())
-        row = {"key": digest, "text": text, "scope": scope, "made_at_s": made_at_s}
-        row["size_bytes"] = len(text.encode())
+        self.cache_put_all({key: text})
+
+    def cache_put_all(self, texts: Mapping[str, str]) -> None:
+        """Keep documents by their keys, in one transaction."""
+        rows, digests = list[dict[str, object]](), [_digest(key) for key in texts]
+        for digest, (key, text) in zip(digests, texts.items(), strict=True):
+            scope, made_at_s = key.rpartition("/")[0][:_SCOPE_LENGTH], int(time.time())
+            row = {"key": digest, "text": text, "scope": scope, "made_at_s": made_at_s}
+            rows.append(row | {"size_bytes": len(text.encode())})
 
         def work(connection: Connection) -> int:
-            new = connection.change(_PUT, [row])
-            if new and digest[0] == 0:  # one write in 256 looks, so it may be passed by a little
+            new = connection.change(_PUT, rows)
+            # One write in 256 looks, so the bound may be passed by a little.
+            if new and any(digest[0] == 0 for digest in digests):
                 ((size,),) = connection.rows(_SIZE, {})
                 if size > MAX_BYTES:
                     _drop(connection, lambda *_: False, _ROOM * MAX_BYTES)

@@ -85,6 +85,13 @@ def test_measure_keeps_the_whole_network_and_its_breakdown(fake: Predictor) -> N
     assert target.networks == 1 and "store" in target.source
 
 
+def test_a_network_measured_as_a_whole_tells_of_its_cells_later(fake: Predictor) -> None:
+    fake.measure(to_onnx(small_network(), seed=1), what="network")
+    [breakdown] = fake.store.breakdowns()
+    cells = dict(breakdown.cells)
+    assert fake.store.signature_texts(cells).keys() == cells.keys()
+
+
 def test_a_shipped_pack_says_how_much_it_knows(tmp_path: Path) -> None:
     pack = next(p for p in shipped_packs() if p.target.threads)
     [listed] = [t for t in list_targets(str(tmp_path / "s.db")) if t.target == str(pack.target)]

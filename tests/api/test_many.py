@@ -25,9 +25,12 @@ from hybridlat.api import parallel as many
 from hybridlat.api.parallel import LARGEST_WINDOW_BYTES, windows
 from hybridlat.api.sources import Item, Query
 from hybridlat.errors import HybridlatError, InputError, MissingExtra, NetworkError
-from hybridlat.onnx_io import to_onnx
+from hybridlat.estimate.partition import Partitioner
+from hybridlat.onnx_io import load, to_onnx
 from hybridlat.schema import workers
 from hybridlat.schema.estimate import Estimate
+from hybridlat.schema.measurement import Measurement
+from hybridlat.store import Store
 from tests.fakes.fake_backend import FAKE, QUICK
 from tests.fakes.fake_engine import LOWERING_DIES_VARIABLE, ONCE_VARIABLE
 from tests.networks import classifier
@@ -112,6 +115,20 @@ def test_two_workers_answer_as_one_does(store: str, everything_known: bool) -> N
     assert [getattr(a, "network", "") for a in two][::4] == ["network 0", "network 4"]
     assert isinstance(two[1], NetworkError)
     assert "network 1: this is not an ONNX model" in str(two[1])
+
+
+@pytest.mark.parametrize("dedupe", [True, False])
+def test_workers_know_what_was_measured_since_they_started(store: str, dedupe: bool) -> None:
+    source = network(8)
+    with Predictor(FAKE, store=store, measure="never") as predictor:
+        many = partial(predictor.predict_many, [source, source], jobs=2, dedupe=dedupe)
+        before = list(many())
+        whole = Partitioner(predictor.target, predictor.store).partition(load(source)).whole
+        with Store(store) as other:
+            other.add([Measurement(predictor.target, whole, "network", 777.0, 0.01)])
+        after = list(many())
+        assert plain(after) == plain(list(predictor.predict_many([source, source])))
+    assert before[0].latency_us != after[0].latency_us == after[1].latency_us
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
@@ -213,7 +230,9 @@ class Deadly(Item):
 def test_no_answer_is_that_of_another_network_after_a_death(at: int) -> None:
     items = [Item(b"", f"network {number}") for number in range(20)]
     items[at] = Deadly(b"", f"network {at}")
-    spec: Any = SimpleNamespace(revision=object(), open=lambda: SimpleNamespace(close=int))
+    spec: Any = SimpleNamespace(
+        token=object(), call=b"", open=lambda: SimpleNamespace(close=int, twins={})
+    )
     parallel = partial(joblib.Parallel, 2, backend="threading", return_as="generator")
     answers = list(many.from_workers(parallel, spec, Query(), items))
     assert len(answers) == 20

@@ -52,6 +52,7 @@ def know(predictor: Predictor, models: Sequence[ModelSource], *, whole: bool = F
         partition = partitioner.partition(load(model))
         hashes.update(use.signature for use in partition.uses)
         sums[partition.whole] = 100.0 * sum(use.count for use in partition.uses)
+    partitioner.keep()
     target = predictor.target
     predictor.store.add(
         Measurement(target, h, "cell", 100.0, 0.01, protocol="made-up", measured_at="0")

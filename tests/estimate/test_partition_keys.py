@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
 import pytest
 
 import hybridlat
+from experiments import nasbench201
+from hybridlat import Predictor
 from hybridlat.engines import registry
 from hybridlat.estimate.partition import Partitioner, keep_file, known_file
+from hybridlat.graph.network import Lowered
 from hybridlat.onnx_io import load
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
@@ -37,6 +41,11 @@ TWICE = """g (float[1,1,8,8] x) => (float[1,1,8,8] y) <float[1] k = {{{0}}}>
 SHADOWED = """g (float[1,4] x, float[1] a, float[1] b) => (float[1,4] y) <float[1] {0} = {{2.0}}>
   {{ m = Mul(x, a)  y = Sub(m, b) }}"""
 FED = """g (float[1,4,8,8] x, float[4,4,3,3] {0}) => (float[1,4,6,6] y) {{ y = Conv(x, {0}) }}"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
 
 
 def biased(name: str, result: str = "c") -> onnx.ModelProto:
@@ -80,6 +89,29 @@ def test_what_differs_has_another_key(what: str, target: str) -> None:
             assert shared.partition(load(made)) == fresh.partition(load(made))
         first, second = (load(made).key() for made in PAIRS[what])
         assert first != second
+
+
+@pytest.mark.parametrize("target", [TENSORRT, "epyc-26-2/onnxruntime-1.31/fp32/1t"])
+def test_a_later_process_lowers_no_candidate_of_a_search_again(target: str, path: Path) -> None:
+    """Candidates are models in memory, and lowered by rules; their cells too stay in the cache."""
+    made = [nasbench201.build(arch, cells_per_stage=1) for arch in nasbench201.sample(3, 5)]
+    with Predictor(target, store=str(path), measure="never") as predictor:
+        before = list(predictor.predict_many(made))
+    with Store(path) as store, Store("sqlite://") as empty:
+        assert store.signature_texts(before[0].to_measure) == {}
+
+        def lower(*_: object) -> Lowered:
+            raise AssertionError
+
+        later = Partitioner(Target.parse(target), store, lower)
+        fresh = Partitioner(Target.parse(target), empty)
+        for file in map(load, made):
+            partition, anew = later.partition(file), fresh.partition(file)
+            assert partition.whole == anew.whole
+            assert replace(partition, hash="") == replace(anew, hash="")
+    with Predictor(target, store=str(path), measure="never") as predictor:
+        after = list(predictor.predict_many(made))
+    assert [replace(a, elapsed_s=0.0) for a in after] == [replace(b, elapsed_s=0.0) for b in before]
 
 
 def test_names_and_the_values_of_weights_are_no_part_of_the_key() -> None:

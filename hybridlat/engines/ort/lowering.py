@@ -165,8 +165,7 @@ class RuleLowering:
         if agree(predicted, answer):
             self.next_check += self.interval
             self.interval *= 2
-            # Later samples need not be stored: the rules find them again.
-            return replace(answer, is_quick=self.covered > 1)
+            return answer
         self.is_trusted = False
         difference = f"{answer.by} lowers {network.name} otherwise than the rules for its version"
         _log.warning("%s: this process asks the engine for every network from now on", difference)

@@ -100,7 +100,7 @@ class PredictedGraph:
         removed = tuple(sorted({*range(len(self.network.nodes))}.difference(*origins)))
         held = replace(self.network, nodes=nodes, types=self.types, constants=self.constants)
         lowered = replace(held, context=context, rebound=())
-        return Lowered(lowered, origins, removed, by, is_quick=True)
+        return Lowered(lowered, origins, removed, by)
 
     def inputs(self, node: Node) -> list[str]:
         """What an operator reads, of equal results the first."""

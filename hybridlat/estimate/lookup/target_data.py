@@ -24,7 +24,6 @@ from hybridlat.estimate.lookup.models import (
     user_models_folder,
 )
 from hybridlat.estimate.lookup.named_target import recorded
-from hybridlat.estimate.partition import Partition
 from hybridlat.graph.builder import null_network
 from hybridlat.graph.signature import sign
 from hybridlat.model.cell_model import CellModel
@@ -169,19 +168,6 @@ class TargetData:
         """Whether what is shipped of the target outweighs what this machine has measured."""
         own = self.at_this_state("cells", lambda: self.store.revision(self.target, ["cell"])[0])
         return bool(self._packs) and own < _OWN_CELLS
-
-    def texts(self, partition: Partition, hashes: Sequence[str]) -> Mapping[str, str]:
-        """Signature texts of cells; StoreError when one is nowhere to be found."""
-        texts = {h: partition.texts[h] for h in hashes if h in partition.texts}
-        packs = self._packs if self.elsewhere is None else self.elsewhere._packs
-        texts |= signature_texts([self.store, *packs], set(hashes).difference(texts))
-        for hash_ in hashes:
-            if hash_ not in texts:
-                raise StoreError(
-                    f"the store has lost the text of the cell {hash_}: "
-                    "run `hybridlat store check`, or use another store with --store"
-                )
-        return texts
 
     @property
     def dispatch_overhead_us(self) -> float:

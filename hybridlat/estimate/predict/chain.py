@@ -295,6 +295,11 @@ def _left_over(
 
 
 @per_state
+def device_of(data: TargetData) -> Device | None:
+    """The device of a target; None where nothing describes it."""
+    return known_device(data.target, data.store)
+
+
+@per_state
 def _device(data: TargetData) -> Device | None:
-    known = known_device(data.target, data.store)
-    return known or (data.model.device if data.model is not None else None)
+    return device_of(data) or (data.model.device if data.model is not None else None)
