@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import itemgetter
 
 from hybridlat.engines import registry
@@ -56,8 +56,9 @@ def footprint(lowered: Lowered, target: Target) -> tuple[int, int]:
     smallest gap of an arena (its allocation_planner.cc and mem_pattern_planner.h).
     """
     rank, network = file_rank(lowered), lowered.network
-    order = network.order_by(lambda i: (rank[i], i))
-    network = replace(network, nodes=tuple([network.nodes[i] for i in order]))
+    order: Sequence[int] = range(len(rank))
+    if rank != sorted(rank):
+        order = network.order_by(lambda i: (rank[i], i))
     keeps = registry.entry(target.engine).keeps_precision
     item_bytes = None if keeps else _ITEM_BYTES.get(target.precision, 4)
 
@@ -66,7 +67,7 @@ def footprint(lowered: Lowered, target: Target) -> tuple[int, int]:
         return type_.elements * (item_bytes or 0) if is_float else type_.bytes
 
     plans = target.engine == "onnxruntime" and len(network.nodes) <= _MOST_BLOCKS
-    blocks = _blocks(network, size, plans)
+    blocks = _blocks(network, order, size, plans)
     callers = sum(size(network.type_of(name)) for name in {*network.inputs, *network.outputs})
     weights = sum(size(constant.type) for constant in network.constants.values())
     if item_bytes and target.precision == "amp":
@@ -88,12 +89,14 @@ def memory_of(sizes: tuple[int, int], target: Target, device: Device | None) -> 
     return Memory(weights, activations, total, of_device, round((of_device or 0) * share))
 
 
-def _blocks(network: Network, size: Callable[[TensorType], int], reuses: bool) -> list[_Block]:
+def _blocks(
+    network: Network, order: Sequence[int], size: Callable[[TensorType], int], reuses: bool
+) -> list[_Block]:
     blocks: list[_Block] = []
     place: dict[str, _Block] = {}
     dead: defaultdict[TensorType | None, list[_Block]] = defaultdict(list)
     outputs, types = set(network.outputs), network.types
-    for i, node in enumerate(network.nodes):
+    for i, node in enumerate([network.nodes[position] for position in order]):
         read = [place[name] for name in dict.fromkeys(node.inputs) if name in place]
         for block in read:
             block.left -= 1

@@ -55,6 +55,9 @@ class Constant:
     values: tuple[int, ...] | tuple[float, ...] | None = None
 
 
+_JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
+
 @dataclass(frozen=True)
 class Node:
     """One operator. ``inputs`` may hold empty names for inputs left out, as in ONNX.
@@ -74,7 +77,7 @@ class Node:
     @cached_property
     def written(self) -> str:
         """The attributes as JSON, as signatures have them."""
-        return json.dumps(dict(self.attributes), sort_keys=True, separators=(",", ":"))
+        return _JSON.encode(dict(self.attributes))
 
     @property
     def qualified_op(self) -> str:

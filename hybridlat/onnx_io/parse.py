@@ -159,9 +159,10 @@ def parse(source: bytes | ModelProto) -> Parsed:
     frame.graph.input.extend(graph.input)
     frame.graph.output.extend(graph.output)
     opset = {domain_of(o.domain): o.version for o in model.opset_import}
-    foreign = [n for n in nodes if schema_of(n.op, n.domain, opset.get(n.domain, 1)) is None]
+    kinds = {(node.op, node.domain) for node in nodes}
+    foreign = {k for k in kinds if schema_of(*k, opset.get(k[1], 1)) is None}
     if foreign:
-        made = {out for node in foreign for out in node.outputs}
+        made = {o for node in nodes if (node.op, node.domain) in foreign for o in node.outputs}
         stated = (*graph.value_info, *graph.output)
         frame.graph.value_info.extend(info for info in stated if info.name in made)
     elsewhere = {
