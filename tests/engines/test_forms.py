@@ -145,6 +145,13 @@ FOLDED = [
     { a = Conv(x, w) n = BatchNormalization(a, b, c, d, e) y = Relu(n) }""",
 ]
 
+LAYER_SCALES = [
+    """<float[8,8,1,1] w, float[8] b, float[8,1,1] s>
+    { a = Conv(x, w, b) m = Mul(a, s) y = Add(m, x) }""",
+    """<float[8,8,1,1] w, float[8] b, float[8] c, float[8] d, float[8] e, float[8,1,1] s>
+    { a = Conv(x, w, b) n = BatchNormalization(a, b, c, d, e) m = Mul(n, s) y = Add(m, x) }""",
+]
+
 
 def network_of(opset: int, text: str) -> Network:
     """The network of a text, in which tensors without values are weights."""
@@ -185,6 +192,10 @@ def test_one_computation_has_one_form(what: str, target: str) -> None:
 
 def test_tensorrt_folds_norms_and_adds_zeros() -> None:
     assert forms_in([f"g ({X}) => ({Y}) {text}" for text in FOLDED])[:2] == [1, 3]
+
+
+def test_tensorrt_scales_a_layer_alike_behind_a_norm_and_behind_a_folded_one() -> None:
+    assert forms_in([f"g ({X}) => ({Y}) {text}" for text in LAYER_SCALES])[0] == 1
 
 
 def chain(count: int, *, bias: bool, norm: bool = False) -> Builder:

@@ -209,13 +209,18 @@ FORMS: tuple[Pass, ...] = (
 
 
 def _folded_norms(v: View, places: Sequence[int]) -> Iterator[Match]:
-    """A batch normalisation behind a convolution is in its weights, with what scales it on."""
+    """A batch normalisation behind a convolution is in its weights, with a scale and a shift of it.
+
+    A scale alone is a layer's, which stays behind a folded norm too.
+    """
     for position in places:
         below = v.reader(position, "BatchNormalization")
         members = [position]
         while below is not None and len(v.data(below)) == 1:
             members.append(below)
             below = v.reader(below, "Mul", "Add")
+        while v.nodes[members[-1]].op == "Mul":
+            members.pop()
         if len(members) > 1:
             made = replace(v.nodes[position], outputs=v.nodes[members[-1]].outputs)
             yield Match(tuple(members), (made,))
