@@ -1,22 +1,36 @@
-"""A network with all of its channels scaled, those together that depend on each other."""
+"""A network with all of its channels scaled, those together that depend on each other.
+
+Each channel of each tensor has a number. Operators hand numbers on, and tie those of operands that
+must agree: both sides of a sum, a convolution's input and its filters, the groups of a grouped one.
+What is tied is one channel: the dependency graph of structural pruning (Fang et al., "DepGraph",
+CVPR 2023), channel by channel, so that concatenations and splits need no arithmetic of their own.
+Number 0 is all that keeps its size: the network's inputs and outputs, and the sides of images.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import reduce
+from itertools import accumulate, chain, pairwise
+from operator import mul
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.errors import NetworkError
-from hybridlat.graph.channels import Channels, Shape, groups_of
 from hybridlat.graph.network import Constant, Network, Node, TensorType
+from hybridlat.graph.work import FAMILY_OF, Shape
 
 MULTIPLE = 8
 """A group's channels are rounded to a multiple of this, or of what divides them and this."""
-_SIZES_AT: Mapping[str, int] = {"Reshape": 1, "Expand": 1, "Resize": 3}
+_SIZES_AT = {"Reshape": 1, "Expand": 1, "Resize": 3}
+_PER_CHANNEL = ("BatchNormalization", "InstanceNormalization")
+_SAME_SIZE = ("Softmax", "LogSoftmax", "LRN", "LayerNormalization")
+_WINDOWS = ("Resize", "Upsample", "Pad", "Expand")
+_Ids: TypeAlias = "NDArray[np.intp]"
 
 
 def scaled(network: Network, factor: float) -> Network:
@@ -25,7 +39,7 @@ def scaled(network: Network, factor: float) -> Network:
     Channels that stand in the same tensors are scaled as one. Raises NetworkError for an operator
     that cannot be followed, and where no channel can be scaled.
     """
-    channels = Channels(network)
+    channels = _Channels(network)
     labels = channels.labels()
     for node, ids in channels.kept:
         if labels[ids].any():
@@ -38,58 +52,43 @@ def scaled(network: Network, factor: float) -> Network:
             f"{network.name} has no channels to scale: all of them reach its inputs or outputs"
         )
     weights = _weights(channels, labels, factor)[labels]
+    sizes = {n: tuple([int(weights[i].sum()) for i in channels.of(n)]) for n in channels.tensors}
+    types = {n: TensorType(t.dtype, sizes[n]) for n, t in network.types.items()}
+    constants = dict(network.constants)
+    for name, constant in network.constants.items():
+        if sizes.get(name, constant.type.shape) != constant.type.shape:
+            constants[name] = Constant(TensorType(constant.type.dtype, sizes[name]))
 
-    def size(tensor: str) -> Shape:
-        pairs = zip(channels.of(tensor), channels.shape(tensor), strict=True)
-        return tuple([n if ids is None else int(weights[ids].sum()) for ids, n in pairs])
+    def put(name: str, values: Iterable[int]) -> None:
+        constants[name] = replace(constants[name], values=tuple(values))
 
-    types = {n: TensorType(t.dtype, size(n)) for n, t in network.types.items()}
-    constants = {n: _resized(c, size(n)) for n, c in network.constants.items()}
     nodes = []
     for node in network.nodes:
         at, out = _SIZES_AT.get(node.op, 9), types[node.outputs[0]].shape
-        for name in node.inputs[at : at + 1]:
-            if name in constants and (sizes := constants[name].values):
-                new = [v if v <= 1 else out[i - len(sizes)] for i, v in enumerate(sizes)]
-                constants[name] = replace(constants[name], values=tuple(new))
+        if old := channels.numbers(node, "", at):
+            put(node.inputs[at], [v if v <= 1 else out[i - len(old)] for i, v in enumerate(old)])
         if node.op == "Split" and len(node.inputs) > 1:
             axis: Any = node.attribute("axis", 0)
-            parts = tuple([types[result].shape[axis] for result in node.outputs])
-            constants[node.inputs[1]] = replace(constants[node.inputs[1]], values=parts)
-        for name in node.inputs[1:3] if node.op == "Slice" else ():
-            moved = _moved(channels, node, constants[name].values or (), weights)
-            constants[name] = replace(constants[name], values=moved)
-        groups = groups_of(node)
-        if groups > 1 and groups == channels.shape(node.inputs[0])[1]:
-            own = {**dict(node.attributes), "group": types[node.inputs[0]].shape[1]}
+            put(node.inputs[1], [types[result].shape[axis] for result in node.outputs])
+        for place in (1, 2) if node.op == "Slice" else ():
+            put(node.inputs[place], channels.moved(node, place, weights))
+        if _is_depthwise(node, channels.of(node.inputs[0])):
+            own = {**dict(node.attributes), "group": sizes[node.inputs[0]][1]}
             node = replace(node, attributes=tuple(sorted(own.items())))
         nodes.append(node)
     return replace(network, nodes=tuple(nodes), types=types, constants=constants)
 
 
-def _moved(
-    channels: Channels, node: Node, places: Sequence[Any], weights: NDArray[np.intp]
-) -> Shape:
-    """Where a Slice starts or ends among the channels that are left."""
-    x, axes, made = channels.of(node.inputs[0]), channels.numbers(node, "", 3), list(places)
-    for i, axis in enumerate(axes or range(len(made))):
-        if (ids := x[axis]) is not None:
-            made[i] = int(weights[ids[: made[i]]].sum())
-    return tuple(made)
-
-
-def _weights(channels: Channels, labels: NDArray[np.intp], factor: float) -> NDArray[np.intp]:
+def _weights(channels: _Channels, labels: _Ids, factor: float) -> _Ids:
     """How many channels each becomes: those of a group differ by one at most."""
     marks, kinds = np.zeros(channels.count, np.uint64), np.random.default_rng(0)
     times = np.ones(channels.count, np.intp)
-    for tensor, axes in channels.axes.items():
-        for i, ids in enumerate(axes):
-            mark = kinds.integers(1 << 62, dtype=np.uint64)
-            if ids is not None:
-                roots, counts = np.unique(labels[ids], return_counts=True)
-                marks[roots] += counts.astype(np.uint64) * mark
-                if i == 1 and len(axes) > 2 and tensor in channels.network.types:
-                    times[roots] = np.maximum(times[roots], counts)
+    for tensor in channels.tensors:
+        for i, ids in enumerate(axes := channels.of(tensor)):
+            roots, counts = np.unique(labels[ids], return_counts=True)
+            marks[roots] += counts.astype(np.uint64) * kinds.integers(1 << 62, dtype=np.uint64)
+            if i == 1 and len(axes) > 2 and tensor in channels.network.types:
+                times[roots] = np.maximum(times[roots], counts)
     every = 1 + np.flatnonzero(marks[1:])  # but for what keeps its size
     weights = np.ones(channels.count, np.intp)
     for mark in np.unique(marks[every]):
@@ -102,6 +101,197 @@ def _weights(channels: Channels, labels: NDArray[np.intp], factor: float) -> NDA
     return weights
 
 
-def _resized(constant: Constant, shape: Shape) -> Constant:
-    same = constant.type.shape == shape
-    return constant if same else Constant(TensorType(constant.type.dtype, shape))
+def _groups(node: Node) -> int:
+    return int(str(node.attribute("group", 1)))
+
+
+def _is_depthwise(node: Node, x: Sequence[_Ids]) -> bool:
+    """Whether there is a filter for each channel of the input."""
+    return _groups(node) > 1 and _groups(node) == len(x[1])
+
+
+def _fixed(shape: Shape) -> list[_Ids]:
+    return [np.zeros(size, np.intp) for size in shape]
+
+
+class _Channels:
+    """The numbers of all axes of tensors, pairs of those that are tied, and those not followed."""
+
+    def __init__(self, network: Network) -> None:
+        self.network, self.count = network, 1
+        self.tensors = {n: _fixed(self.shape(n)) for n in network.inputs}
+        self.pairs = [np.zeros((2, 1), np.intp)]
+        self.kept: list[tuple[Node, _Ids]] = []
+        for node in network.nodes:
+            results = [name for name in node.outputs if name]
+            self.tensors |= dict(zip(results, self.follow(node), strict=False))
+        for ids in chain(*map(self.of, network.outputs)):
+            self.tie(ids, np.zeros_like(ids))
+
+    def labels(self) -> _Ids:
+        """One number for all that are tied: the least that any of them can reach."""
+        labels, (one, other) = np.arange(self.count), np.concatenate(self.pairs, axis=1)
+        while True:
+            before = labels.copy()
+            least = np.minimum(labels[one], labels[other])
+            for side in (one, other, labels[one], labels[other]):
+                np.minimum.at(labels, side, least)
+            labels = labels[labels]
+            if (labels == before).all():
+                return labels
+
+    def shape(self, tensor: str) -> Shape:
+        return self.network.type_of(tensor).shape
+
+    def of(self, tensor: str) -> list[_Ids]:
+        """The axes of a tensor; a weight's are new."""
+        if tensor not in self.tensors:
+            axes = self.tensors[tensor] = _fixed(self.shape(tensor))
+            if self.network.constants[tensor].values is None:  # others say what is computed
+                for ids in axes:
+                    if len(ids) > 1:
+                        ids += np.arange(self.count, self.count + len(ids))
+                        self.count += len(ids)
+        return self.tensors[tensor]
+
+    def tie(self, one: _Ids, other: _Ids) -> _Ids:
+        """Both are the same channels from now on."""
+        self.pairs.append(np.stack(np.broadcast_arrays(one, other)).reshape(2, -1))
+        return one
+
+    def alike(self, ids: _Ids, outer: int, inner: int = 1) -> _Ids:
+        """The n numbers that stand for all along an axis of ``outer`` x n x ``inner``."""
+        each = ids.reshape(outer, -1, inner)
+        self.tie(each, each[:1, :, :1])
+        return each[0, :, 0]
+
+    def keep(self, node: Node, axes: Iterable[_Ids]) -> None:
+        """What an operator reads that is not followed keeps its size."""
+        self.kept += [(node, ids) for ids in axes]
+
+    def numbers(self, node: Node, name: str, place: int) -> Any:
+        """The numbers of an attribute, else of a constant input; none where it has neither."""
+        constant = self.network.constants.get("".join(node.inputs[place : place + 1]))
+        return node.attribute(name, () if constant is None else constant.values or ())
+
+    def follow(self, node: Node) -> list[list[_Ids]]:
+        """The axes of each result."""
+        op = "" if node.domain else node.op
+        family, named = FAMILY_OF.get(op, ""), [name for name in node.inputs if name]
+        inputs, shapes = list(map(self.of, named)), [self.shape(n) for n in node.outputs if n]
+        x, shape = inputs[0], shapes[0]
+        axis = int(str(node.attribute("axis", 0))) % max(1, len(x))
+        if op in ("Conv", "ConvTranspose"):
+            return [[x[0], self.convolved(node, inputs), *_fixed(shape[2:])]]
+        if op == "Gemm" or (op == "MatMul" and min(map(len, inputs)) > 1):
+            return [self.product(node, inputs, shape)]
+        if op in _PER_CHANNEL:
+            for (parameter,) in inputs[1:]:
+                self.tie(parameter, x[1])
+            return [x]
+        if family == "pointwise" or op in _SAME_SIZE:
+            return [self.broadcast(inputs, shape)]
+        if family == "pool" or op in _WINDOWS:
+            x = [*_fixed(shape[: len(shape) - len(x)]), *x]
+            pairs = list(zip(x, _fixed(shape), strict=True))
+            self.keep(node, [ids for ids, new in pairs if len(ids) != len(new)])
+            return [[ids if len(ids) == len(new) else new for ids, new in pairs]]
+        if op.startswith("Reduce"):
+            axes, (one,) = self.numbers(node, "axes", 1) or range(len(x)), _fixed((1,))
+            if len(shape) < len(x):
+                return [[ids for i, ids in enumerate(x) if i not in axes]]
+            return [[one if i in axes else ids for i, ids in enumerate(x)]]
+        if op == "Transpose":
+            return [[x[i] for i in self.numbers(node, "perm", 9) or range(len(x))[::-1]]]
+        if op == "Reshape":
+            return [self.reshaped(node, x, shape)]
+        if op == "Concat":
+            columns = enumerate(zip(*inputs, strict=True))
+            return [[np.concatenate(c) if i == axis else reduce(self.tie, c) for i, c in columns]]
+        if op == "Split":
+            ends = accumulate([each[axis] for each in shapes], initial=0)
+            return [[*x[:axis], x[axis][a:b], *x[axis + 1 :]] for a, b in pairwise(ends)]
+        if op == "Slice":
+            return [self.sliced(node, x)]
+        if op == "Gather":
+            self.keep(node, [x[axis]])
+            return [[*x[:axis], *_fixed(self.shape(named[1])), *x[axis + 1 :]]]
+        if op == "DepthToSpace":
+            square, by_row = len(x[1]) // shape[1], node.attribute("mode") == "CRD"
+            one = self.alike(x[1], 1, square) if by_row else self.alike(x[1], square)
+            return [[x[0], one, *_fixed(shape[2:])]]
+        self.keep(node, chain(*inputs))
+        return list(map(_fixed, shapes))
+
+    def convolved(self, node: Node, inputs: Sequence[list[_Ids]]) -> _Ids:
+        (_, x, *_), (first, second, *window), *biases = inputs
+        is_plain, groups = node.op == "Conv", _groups(node)
+        if _is_depthwise(node, inputs[0]):
+            out = np.repeat(x, self.shape(node.outputs[0])[1] // groups)
+            self.tie(first, out if is_plain else x)
+            window.append(second)
+        else:
+            each = self.alike(x, groups)
+            self.tie(*((second, each) if is_plain else (first, x)))
+            out = first if is_plain else np.tile(second, groups)
+            self.alike(out, groups)
+        for ids in window:
+            self.tie(ids, np.zeros_like(ids))
+        for (bias,) in biases:
+            self.tie(bias, out)
+        return out
+
+    def product(self, node: Node, inputs: Sequence[list[_Ids]], shape: Shape) -> list[_Ids]:
+        a, b = (
+            axes[:-2] + (axes[:-3:-1] if node.attribute(name) else axes[-2:])
+            for axes, name in zip(inputs, ("transA", "transB"), strict=False)
+        )
+        self.tie(a[-1], b[-2])
+        made = [*self.broadcast((a[:-2], b[:-2]), shape[:-2]), a[-2], b[-1]]
+        return self.broadcast([made, *inputs[2:]], shape)
+
+    def broadcast(self, inputs: Iterable[list[_Ids]], shape: Shape) -> list[_Ids]:
+        """The axes of an element-wise result; inputs of size 1 along an axis say nothing of it."""
+        made = []
+        for i in range(-len(shape), 0):
+            every = [x[i] for x in inputs if len(x) >= -i and len(x[i]) == shape[i]]
+            made.append(reduce(self.tie, every) if every else _fixed(shape)[i])
+        return made
+
+    def sliced(self, node: Node, x: list[_Ids]) -> list[_Ids]:
+        starts, ends, axes, steps = (self.numbers(node, "", place) for place in range(1, 5))
+        axes, steps, made = axes or range(len(starts)), steps or (1,) * len(starts), list(x)
+        for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+            made[axis] = x[axis][start:end:step]
+            self.keep(node, [x[axis]] if step != 1 else [])
+        return made
+
+    def moved(self, node: Node, place: int, weights: _Ids) -> list[int]:
+        """Where a Slice starts or ends among the channels that are left."""
+        x, made = self.of(node.inputs[0]), list(self.numbers(node, "", place))
+        for i, axis in enumerate(self.numbers(node, "", 3) or range(len(made))):
+            if x[axis].any():
+                made[i] = int(weights[x[axis][: made[i]]].sum())
+        return made
+
+    def reshaped(self, node: Node, x: list[_Ids], new: Shape) -> list[_Ids]:
+        """Axes that are joined or cut; of a cut axis the largest part holds its channels."""
+        old = tuple(map(len, x))
+        inside, outside = ([1, *accumulate(shape, mul)] for shape in (old, new))
+        cuts = sorted({*inside, *outside})
+        if any(b % a for a, b in pairwise(cuts)):
+            self.keep(node, x)
+            return _fixed(new)
+        held: list[tuple[int, int, _Ids]] = []
+        for ids, low, high in zip(x, inside, inside[1:], strict=False):
+            parts = [(a, b) for a, b in pairwise(cuts) if low <= a and b <= high]
+            if ids.any():
+                a, b = max(parts, key=lambda part: (part[1] // part[0], part[0]))
+                held.append((a, b, self.alike(ids, a // low, high // b)))
+        made = []
+        for low, high in pairwise(outside):
+            own = [part for part in held if low <= part[0] and part[1] <= high]
+            self.keep(node, [ids for _, _, ids in own] if len(own) > 1 else [])
+            a, b, ids = own[0] if len(own) == 1 else (low, high, *_fixed((high // low,)))
+            made.append(np.tile(np.repeat(ids, high // b), a // low))
+        return made
