@@ -19,15 +19,14 @@ def _view(w: Writing, node: Node) -> None:
     shape, source = w.shape(node.outputs[0]), node.inputs[0]
     if 0 in shape or source not in w.types:
         return w.keep(node)
-    inputs = (source, w.put(node, "shape", shape))
     w.views[node.outputs[0]] = len(w.nodes)
-    w.keep(replace(node, op="Reshape", inputs=inputs, attributes=(), version=14))
+    node = replace(node, op="Reshape", attributes=(), version=14)
+    w.keep(node, w.put(node, "shape", shape))
 
 
 def _nothing(w: Writing, node: Node) -> None:
     """An Identity, or a Dropout whose mask nothing reads."""
-    mask = {*node.outputs[1:]}
-    is_read = not (mask.isdisjoint(w.source.consumers) and mask.isdisjoint(w.source.outputs))
+    is_read = any(m in w.source.consumers or m in w.source.outputs for m in node.outputs[1:])
     (w.keep if is_read else w.drop)(node)
 
 
@@ -49,12 +48,11 @@ def _reduce(w: Writing, node: Node) -> None:
     if not axes and node.attribute("noop_with_empty_axes", 0):
         return w.drop(node)
     axes = tuple(sorted(axis % rank for axis in axes)) if axes else tuple(range(rank))
-    node = with_attributes(node, ("axes", "noop_with_empty_axes"))
+    node = replace(with_attributes(node, "axes", "noop_with_empty_axes"), inputs=node.inputs[:1])
     if node.op == "ReduceSum":
-        node = replace(node, inputs=(node.inputs[0], w.put(node, "axes", axes)))
+        w.keep(node, w.put(node, "axes", axes))
     else:
-        node = replace(with_attributes(node, (), axes=axes), inputs=node.inputs[:1])
-    w.keep(node)
+        w.keep(with_attributes(node, axes=axes))
 
 
 def _along(usual: int | None) -> Callable[[Writing, Node], None]:
@@ -65,7 +63,7 @@ def _along(usual: int | None) -> Callable[[Writing, Node], None]:
         if isinstance(axis, int) and rank:
             axis %= rank
             is_usual = usual is not None and axis == usual % rank
-            node = with_attributes(node, ("axis",), **({} if is_usual else {"axis": axis}))
+            node = with_attributes(node, "axis", **({} if is_usual else {"axis": axis}))
         w.keep(node)
 
     return form
@@ -80,9 +78,9 @@ def _softmax(w: Writing, node: Node) -> None:
         return w.keep(node)
     dtype, shape = w.types[source]
     axis = int(str(node.attribute("axis", 1))) % len(shape)
-    node = replace(with_attributes(node, ("axis",)), version=13)
+    node = replace(with_attributes(node, "axis"), version=13)
     if math.prod(shape[axis:]) == shape[axis]:
-        return _along(-1)(w, with_attributes(node, (), axis=axis))
+        return _along(-1)(w, with_attributes(node, axis=axis))
     rows, result = f"{made}/rows", f"{made}/result"
     flat = TensorType(dtype, (math.prod(shape[:axis]), math.prod(shape[axis:])))
     w.types.update({rows: flat, result: flat})
@@ -96,11 +94,10 @@ def _clip(w: Writing, node: Node) -> None:
     bounds = [node.attribute("min"), node.attribute("max")]
     if bounds == [None, None]:
         return w.keep(node)
-    dtype, read = w.types[node.outputs[0]].dtype, [node.inputs[0]]
+    dtype, read = w.types[node.outputs[0]].dtype, list[str]()
     for label, value in zip(("min", "max"), bounds, strict=True):
         read.append("" if value is None else w.put(node, label, (float(str(value)),), dtype))
-    inputs = tuple(read if read[2] else read[:2])
-    w.keep(replace(with_attributes(node, ("min", "max")), inputs=inputs))
+    w.keep(with_attributes(node, "min", "max"), *(read if read[1] else read[:1]))
 
 
 def _pad(w: Writing, node: Node) -> None:
@@ -118,11 +115,10 @@ def _pad(w: Writing, node: Node) -> None:
     fill = constant.values[0] if constant and constant.values else node.attribute("value", 0)
     if inputs[1] and not (constant and constant.values):  # it is computed
         return w.keep(node)
-    node = with_attributes(node, ("pads", "value"))
-    read = [node.inputs[0], w.put(node, "pads", full)]
+    node, read = with_attributes(node, "pads", "value"), [w.put(node, "pads", full)]
     if fill:
         read.append(w.put(node, "value", (float(str(fill)),), w.types[node.outputs[0]].dtype))
-    w.keep(replace(node, inputs=tuple(read)))
+    w.keep(node, *read)
 
 
 def _slice(w: Writing, node: Node) -> None:
@@ -152,11 +148,10 @@ def _slice(w: Writing, node: Node) -> None:
         cuts[axes[0] % len(shape)] = (0, shape[axes[0]], 1)
     rows = [(*cuts[axis][:2], axis, cuts[axis][2]) for axis in sorted(cuts)]
     columns = dict(zip(("starts", "ends", "axes", "steps"), zip(*rows, strict=True), strict=True))
-    node = with_attributes(node, [*columns])
+    node = with_attributes(node, *columns)
     if set(columns["steps"]) == {1}:
         del columns["steps"]
-    read = [w.put(node, label, column) for label, column in columns.items()]
-    w.keep(replace(node, inputs=(node.inputs[0], *read)))
+    w.keep(node, *[w.put(node, label, column) for label, column in columns.items()])
 
 
 def _split(w: Writing, node: Node) -> None:
@@ -166,8 +161,8 @@ def _split(w: Writing, node: Node) -> None:
     axis = int(str(node.attribute("axis", 0))) % max(1, len(w.shape(node.inputs[0])))
     sizes = [w.shape(out)[axis] for out in node.outputs]
     stated: dict[str, AttributeValue] = {"axis": axis} if axis else {}
-    node = with_attributes(node, ("axis", "split", "num_outputs"), **stated)
-    w.keep(replace(node, inputs=(node.inputs[0], w.put(node, "split", sizes))))
+    node = with_attributes(node, "axis", "split", "num_outputs", **stated)
+    w.keep(node, w.put(node, "split", sizes))
 
 
 def _resize(w: Writing, node: Node) -> None:
@@ -176,13 +171,12 @@ def _resize(w: Writing, node: Node) -> None:
         return w.keep(node)
     scales, stated = "".join(node.inputs[1:2]), node.attribute("scales")
     if isinstance(stated, tuple):
-        scales, numbers = f"{node.outputs[0]}/scales", tuple(map(float, stated))
-        w.constants[scales] = Constant(TensorType("float32", (len(numbers),)), numbers)
+        type_ = TensorType("float32", (len(stated),))
+        scales = w.add(node, "scales", Constant(type_, tuple(map(float, stated))))
     way = {"coordinate_transformation_mode": "asymmetric"}
     if node.attribute("mode", "nearest") == "nearest":
         way["nearest_mode"] = "floor"
-    node = replace(with_attributes(node, ("scales",), **way), op="Resize", version=13)
-    w.keep(replace(node, inputs=(node.inputs[0], "", scales)))
+    w.keep(replace(with_attributes(node, "scales", **way), op="Resize", version=13), "", scales)
 
 
 def _top_k(w: Writing, node: Node) -> None:
@@ -190,20 +184,19 @@ def _top_k(w: Writing, node: Node) -> None:
     k = node.attribute("k")
     if not isinstance(k, int):
         return _along(-1)(w, node)
-    inputs = (node.inputs[0], w.put(node, "k", (k,)))
-    w.keep(replace(with_attributes(node, ("k",)), inputs=inputs))
+    w.keep(with_attributes(node, "k"), w.put(node, "k", (k,)))
 
 
 def _roi_align(w: Writing, node: Node) -> None:
     way = {"coordinate_transformation_mode": "output_half_pixel"} if node.version < 16 else {}
-    w.keep(replace(with_attributes(node, (), **way), version=16))
+    w.keep(replace(with_attributes(node, **way), version=16))
 
 
 def _grid_sample(w: Writing, node: Node) -> None:
     """Set 20 calls its modes otherwise, and knows volumes."""
     mode, rank = node.attribute("mode"), len(w.shape(node.inputs[0]))
     if mode in ("linear", "cubic"):
-        node = with_attributes(node, ("mode",), **({"mode": "bicubic"} if mode == "cubic" else {}))
+        node = with_attributes(node, "mode", **({"mode": "bicubic"} if mode == "cubic" else {}))
     w.keep(node if rank == 4 else replace(node, version=20))
 
 
@@ -231,11 +224,11 @@ def _window(w: Writing, node: Node) -> None:
     if min(totals, default=0) < 0 and mode != "VALID" and node.op == "ConvTranspose":
         return w.keep(node)
     totals = [max(0, total) if mode != "VALID" else 0 for total in totals]
-    node = with_attributes(node, ("auto_pad", "output_shape"))
+    node = with_attributes(node, "auto_pad", "output_shape")
     if any(totals):
         less, rest = [total // 2 for total in totals], [-(-total // 2) for total in totals]
         pads = (*less, *rest) if mode == "SAME_UPPER" else (*rest, *less)
-        node = with_attributes(node, (), pads=pads)
+        node = with_attributes(node, pads=pads)
     w.keep(node)
 
 
@@ -243,7 +236,7 @@ def _quantise(w: Writing, node: Node) -> None:
     """One scale for a whole tensor has no axis."""
     if math.prod(w.shape(node.inputs[1])) > 1:
         return _along(1)(w, node)
-    w.keep(with_attributes(node, ("axis",)))
+    w.keep(with_attributes(node, "axis"))
 
 
 def _element_wise(w: Writing, node: Node) -> None:
@@ -258,9 +251,8 @@ def _element_wise(w: Writing, node: Node) -> None:
         shape = constant.type.shape
         while is_wide and len(shape) > 1 and shape[0] == 1:
             shape = shape[1:]
-        inputs[place] = f"{node.outputs[0]}/{place}"
-        type_ = constant.type._replace(shape=shape)
-        w.constants[inputs[place]] = replace(constant, type=type_)
+        same = replace(constant, type=constant.type._replace(shape=shape))
+        inputs[place] = w.add(node, str(place), same)
     if node.op in ("Add", "Mul") and places == [0]:
         inputs.reverse()
     w.keep(replace(node, inputs=tuple(inputs)))

@@ -31,17 +31,15 @@ def local_form(node: Node) -> Node:
 
     Those at the defaults that its operator set states are left out already.
     """
-    dropped = _DROPPED.get(node.op, ())
+    if node.qualified_op == "com.microsoft::Gelu":  # one kernel of ONNX Runtime runs both
+        node = replace(node, domain="", version=20)
+    dropped, inputs = _DROPPED.get(node.op, ()), node.inputs
     kept = [(name, value) for name, value in node.attributes if name not in dropped]
     attributes = tuple([pair for pair in kept if not _says_nothing(node.op, *pair)])
-    version = node.version
-    if not node.domain:
-        version = plain_version(node.op, version, dict(attributes))
-    inputs = node.inputs
     while inputs and not inputs[-1]:
         inputs = inputs[:-1]
-    if (attributes, version, inputs) == (node.attributes, node.version, node.inputs):
-        return node
+    is_own = not node.domain
+    version = plain_version(node.op, node.version, dict(attributes)) if is_own else node.version
     return replace(node, attributes=attributes, version=version, inputs=inputs)
 
 
@@ -69,18 +67,21 @@ class Writing:
     def __post_init__(self) -> None:
         self.types.update(self.source.types)
 
-    def keep(self, node: Node) -> None:
-        """The operator stays; constants that another one has read already are copied for it."""
-        for place, name in enumerate(node.inputs):
+    def keep(self, node: Node, *behind: str) -> None:
+        """The operator stays, with what it reads ``behind`` its first input if that is new.
+
+        Constants that another one has read already are copied for it.
+        """
+        inputs = [node.inputs[0], *behind] if behind else [*node.inputs]
+        for place, name in enumerate(inputs):
             constant = self.source.constants.get(name)
             if constant is None:
                 continue
             if name in self.constants:
-                name = f"{node.outputs[0]}/{place}"
-                inputs = (*node.inputs[:place], name, *node.inputs[place + 1 :])
-                node = replace(node, inputs=inputs)
-            self.constants[name] = constant
-        self.nodes.append(node)
+                inputs[place] = self.add(node, str(place), constant)
+            self.constants[inputs[place]] = constant
+        read = tuple(inputs)
+        self.nodes.append(node if read == node.inputs else replace(node, inputs=read))
 
     def drop(self, node: Node) -> None:
         """Its readers read what it reads; an Identity stays where it gives a result out."""
@@ -124,16 +125,22 @@ class Writing:
         known = constant is not None and constant.values is not None
         return tuple(map(int, constant.values or ())) if constant and known else None
 
-    def put(self, node: Node, label: str, values: Sequence[float], dtype: str = "int64") -> str:
-        """A new constant with these values; all but sizes are scalars."""
+    def add(self, node: Node, label: str, constant: Constant) -> str:
+        """A constant under a name that the file has not."""
         name = f"{node.outputs[0]}/{label}"
-        shape = (len(values),) if dtype == "int64" else ()
-        number = int if dtype in WHOLE else float
-        self.constants[name] = Constant(TensorType(dtype, shape), tuple(map(number, values)))
+        while name in self.source.constants or name in self.types:
+            name += "_"
+        self.constants[name] = constant
         return name
 
+    def put(self, node: Node, label: str, values: Sequence[float], dtype: str = "int64") -> str:
+        """A new constant with these values; all but sizes are scalars."""
+        type_ = TensorType(dtype, (len(values),) if dtype == "int64" else ())
+        number = int if dtype in WHOLE else float
+        return self.add(node, label, Constant(type_, tuple(map(number, values))))
 
-def with_attributes(node: Node, drop: Sequence[str], **put: AttributeValue) -> Node:
+
+def with_attributes(node: Node, *drop: str, **put: AttributeValue) -> Node:
     """The operator without some attributes and with others."""
     attributes = {k: v for k, v in node.attributes if k not in drop} | put
     return replace(node, attributes=tuple(sorted(attributes.items())))
@@ -143,12 +150,3 @@ def sizes_of(node: Node, name: str) -> Sizes | None:
     """An attribute of several whole numbers; None where it is not there."""
     value = node.attribute(name)
     return tuple(map(int, value)) if isinstance(value, tuple) else None
-
-
-def with_onnx_names(network: Network) -> Network:
-    """A graph of ONNX Runtime with ONNX's name for a GELU of its own: one kernel runs both."""
-    nodes = list(network.nodes)
-    for position, node in enumerate(nodes):
-        if node.qualified_op == "com.microsoft::Gelu":
-            nodes[position] = replace(node, domain="", version=20)
-    return replace(network, nodes=tuple(nodes))

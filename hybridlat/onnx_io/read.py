@@ -17,7 +17,6 @@ from onnx import ValueInfoProto
 from hybridlat.errors import NetworkError
 from hybridlat.graph.forms import written
 from hybridlat.graph.network import Network, Node, Shapes, TensorType
-from hybridlat.graph.normal import with_onnx_names
 from hybridlat.graph.operators import is_number
 from hybridlat.onnx_io.checks import Misfit, check_network, refusal
 from hybridlat.onnx_io.infer import CONTROL_FLOW, inferred
@@ -91,8 +90,7 @@ def engine_network(network: Network, folder: Path, threads: int) -> Network:
         known |= {
             n: v.type if isinstance(v, Value) else v for n, v in way.known.items() if n in made
         }
-    optimised = _assembled(network.name, parsed.nodes, inputs, outputs, known, opsets)
-    return with_onnx_names(optimised)
+    return _assembled(network.name, parsed.nodes, inputs, outputs, known, opsets)
 
 
 def network_of(parsed: Parsed, name: str, batch: int | None, shapes: Shapes) -> Network:

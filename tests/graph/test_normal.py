@@ -232,3 +232,10 @@ def test_a_cut_that_fits_no_axes_is_left_to_engines(axes: tuple[int, ...]) -> No
     x = b.input((2, 3))
     b.op("Slice", [x, b.numbers(0), b.numbers(1), b.numbers(*axes)], (1, 3), 13)
     assert normal_form(b.network()) == b.network()
+
+
+def test_a_constant_of_a_file_may_have_the_name_of_a_new_one() -> None:
+    text = f"g ({X}) => (float[2,288] y) <int64[2] s = {{0,-1}}> {{ y = Reshape(x, s) }}"
+    made = model(text)
+    made.graph.initializer[0].name = made.graph.node[0].input[1] = "y/shape"
+    assert sign(read_network(made)) == sign(read_network(model(text)))
