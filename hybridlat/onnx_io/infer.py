@@ -21,7 +21,7 @@ from hybridlat.onnx_io.checks import MAX_TENSOR_ELEMENTS
 from hybridlat.onnx_io.isolation import UNANSWERED, ask
 from hybridlat.onnx_io.nodes import FileNode
 from hybridlat.onnx_io.shapes import info_of, types_of
-from hybridlat.onnx_io.values import Known, Value, schema_of
+from hybridlat.onnx_io.values import Known, Value, schema_of, type_of
 
 _WORDS = re.compile(r"^.*node name: .*?\): |\[\w+Error\] ")
 CONTROL_FLOW = ("If", "Loop", "Scan")
@@ -106,19 +106,17 @@ def _check_operator(node: NodeProto, inputs: Sequence[Known], schema: onnx.defs.
             f"{where} has {len(node.output)} outputs, where ONNX defines at most "
             f"{schema.max_output}: export the network again"
         )
-    is_convolution = node.op_type in ("Conv", "ConvTranspose") and len(inputs) > 1
-    types = [known.type if isinstance(known, Value) else known for known in inputs]
-    # An engine believes the weight, onnx kernel_shape.
-    shape = types[1].shape if is_convolution and types[1] else ()
-    if node.op_type == "GroupNormalization" and schema.since_version > 18 and types[0]:
-        for type_ in types[1:]:  # onnx's inference ends without a word
-            if type_ and type_.shape != types[0].shape[1:2]:
-                raise NetworkError(f"{where} has an input {types[0]}, but a parameter {type_}")
-    for attribute in node.attribute:
-        if attribute.name == "kernel_shape" and shape and tuple(attribute.ints) != shape[2:]:
+    source, *operands = map(type_of, inputs or (None,))
+    if node.op_type == "GroupNormalization" and schema.since_version > 18 and source:
+        for type_ in operands:  # onnx's inference ends without a word
+            if type_ and type_.shape != source.shape[1:2]:
+                raise NetworkError(f"{where} has an input {source}, but a parameter {type_}")
+    weight = operands[0] if node.op_type in ("Conv", "ConvTranspose") and operands else None
+    for attribute in node.attribute:  # an engine believes the weight, onnx kernel_shape
+        if attribute.name == "kernel_shape" and weight and (*attribute.ints,) != weight.shape[2:]:
             raise NetworkError(
                 f"{where} has the kernel_shape {tuple(attribute.ints)} and a weight of the shape "
-                f"{shape}: its kernel_shape must be that of the weight"
+                f"{weight.shape}: its kernel_shape must be that of the weight"
             )
 
 
@@ -130,9 +128,8 @@ def fold_node(
         return None  # engines keep weights in whole numbers, and fuse what makes floats of them
     if node.op_type == "Constant":
         return (_constant_node(node),)
-    if node.op_type in ("Shape", "Size") and inputs and inputs[0]:
-        source = inputs[0]
-        return (_shape_of(node, source.type if isinstance(source, Value) else source),)
+    if node.op_type in ("Shape", "Size") and inputs and (type_ := type_of(inputs[0])):
+        return (_shape_of(node, type_),)
     sources = [source for source in inputs if isinstance(source, Value)]
     if not sources or len(sources) < sum(bool(name) for name in node.input):
         return None

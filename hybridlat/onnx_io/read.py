@@ -31,7 +31,7 @@ from hybridlat.onnx_io.shapes import (
     symbols_of,
     types_of,
 )
-from hybridlat.onnx_io.values import Known, Value, constant_of
+from hybridlat.onnx_io.values import Known, Value, constant_of, type_of
 from hybridlat.onnx_io.walk import (
     DATA_DEPENDENT,
     Frame,
@@ -87,9 +87,7 @@ def engine_network(network: Network, folder: Path, threads: int) -> Network:
         fed: dict[str, Known] = {n: t for n, t in known.items() if n not in made}
         frame = Frame(model, tuple(opsets.items()), {}, tuple(outputs), {})
         way = walk(parsed.nodes, fed, frame, types)
-        known |= {
-            n: v.type if isinstance(v, Value) else v for n, v in way.known.items() if n in made
-        }
+        known |= {name: type_of(v) for name, v in way.known.items() if name in made}
     return _assembled(network.name, parsed.nodes, inputs, outputs, known, opsets)
 
 

@@ -18,7 +18,7 @@ from hybridlat.graph.network import Network, TensorType
 from hybridlat.onnx_io.checks import Misfit
 from hybridlat.onnx_io.infer import MAX_FOLDED_ELEMENTS
 from hybridlat.onnx_io.nodes import FileNode, file_node
-from hybridlat.onnx_io.values import Known, Value
+from hybridlat.onnx_io.values import Known, Value, type_of
 
 Sizes = tuple[int, ...]
 _SIZES_AT: Mapping[str, int] = {"Reshape": 1, "Expand": 1, "Tile": 1, "Slice": 2, "Resize": 3}
@@ -161,7 +161,7 @@ def reshaped_axis(source: Sizes, axis: int, result: Sizes, batch: int) -> int | 
 
 
 def _shape(known: Known) -> Sizes:
-    type_ = known.type if isinstance(known, Value) else known
+    type_ = type_of(known)
     return () if type_ is None else type_.shape
 
 

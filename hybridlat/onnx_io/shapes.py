@@ -13,7 +13,7 @@ from hybridlat.errors import NetworkError
 from hybridlat.graph.network import TensorType
 from hybridlat.onnx_io.isolation import UNANSWERED, ask
 from hybridlat.onnx_io.nodes import FileNode
-from hybridlat.onnx_io.values import Known, Value, data_type, dtype_name
+from hybridlat.onnx_io.values import Known, Value, data_type, dtype_name, type_of
 
 _ORT_DTYPES = {"float": "float32", "double": "float64"}
 _log = logging.getLogger(__name__)
@@ -161,8 +161,7 @@ def bare(frame: ModelProto, nodes: Sequence[FileNode], known: Mapping[str, Known
         source = known.get(name)
         if isinstance(source, Value) and source.array is not None:
             model.graph.initializer.append(source.tensor(name))
-        elif source is not None:
-            type_ = source.type if isinstance(source, Value) else source
+        elif type_ := type_of(source):
             model.graph.input.append(info_of(name, type_))
     return model
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import io
 import logging
 import re
-import sys
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 from hybridlat.errors import InputError, MissingExtra, NetworkError
 
@@ -194,24 +192,10 @@ def distinct_values(module: torch.nn.Module) -> Iterator[None]:
             rows.copy_(before)
 
 
-class _OtherThreads(io.TextIOBase):
-    """A stream that drops what the thread that made it writes, and passes on the rest."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream, self._silent = stream, threading.get_ident()
-
-    def write(self, text: str) -> int:
-        return len(text) if threading.get_ident() == self._silent else self._stream.write(text)
-
-    def flush(self) -> None:
-        self._stream.flush()
-
-
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Without what exporters warn and print: tracing hints, deprecations, progress."""
-    output = contextlib.redirect_stdout(_OtherThreads(sys.stdout))
-    with _ONE_AT_A_TIME, warnings.catch_warnings(), output, contextlib.ExitStack() as levels:
+    """Without what exporters warn of and log: tracing hints, deprecations."""
+    with _ONE_AT_A_TIME, warnings.catch_warnings(), contextlib.ExitStack() as levels:
         warnings.simplefilter("ignore")
         for logger in map(logging.getLogger, ("torch.onnx", "onnxscript", "onnx_ir")):
             levels.callback(logger.setLevel, logger.level)

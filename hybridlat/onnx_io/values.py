@@ -99,6 +99,11 @@ Known = TensorType | Value | None
 """What is known of a tensor: its type, or all of it."""
 
 
+def type_of(known: Known) -> TensorType | None:
+    """The type of a tensor; None where it is not known."""
+    return known.type if isinstance(known, Value) else known
+
+
 def constant_of(value: Value, keep_float: bool) -> Constant:
     """The constant as networks have it: values where they decide what is computed."""
     dtype, is_float = value.type.dtype, value.type.dtype not in WHOLE

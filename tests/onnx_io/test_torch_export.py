@@ -54,18 +54,6 @@ def test_without_onnxscript_its_name_is_in_the_sentence(monkeypatch: pytest.Monk
         torch_export.export(Net(), (1, 3, 8, 8))
 
 
-def test_other_threads_keep_their_output_while_a_module_is_exported(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with torch_export.quietly():
-        print("of the exporter")
-        other = threading.Thread(target=print, args=("of another thread",))
-        other.start()
-        other.join()
-    print("afterwards")
-    assert capsys.readouterr().out == "of another thread\nafterwards\n"
-
-
 class Trained(Stub):
     """A module of one part, as far as modes go."""
 
