@@ -15,6 +15,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import takewhile
 
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.network import AttributeValue, Network, Node, TensorType
@@ -86,8 +87,13 @@ def unfuse(network: Network) -> Network:
             nodes.append(node)
         elif node.attribute("wires") is not None:
             nodes += _wired(node, types)
+        elif implied := _implied(network, node, types):
+            nodes += implied
         else:
-            nodes += _implied(network, node, types)
+            raise MeasurementError(
+                f"the kernel {node.op} cannot be built by itself from its signature: "
+                "measure it from its file with `hybridlat plan`"
+            )
     return replace(network, nodes=tuple(nodes), types=types)
 
 
@@ -198,13 +204,9 @@ def _type(text: str) -> TensorType:
 def _follows(kernel: Node, members: Sequence[Node], network: Network) -> bool:
     if kernel.outputs != members[-1].outputs or any(node.domain for node in members):
         return False
-    try:
-        guessed = _implied(network, kernel, {})
-    except MeasurementError:
-        return False
     types = {network.types[out] for node in members for out in node.outputs if out}
     is_one_type = types == {network.types[kernel.outputs[0]]}
-    return is_one_type and _links(guessed) == _links(members)
+    return is_one_type and _links(_implied(network, kernel, {})) == _links(members)
 
 
 def _links(nodes: Sequence[Node]) -> list[list[str]]:
@@ -219,75 +221,48 @@ def _links(nodes: Sequence[Node]) -> list[list[str]]:
 
 
 def _implied(network: Network, kernel: Node, types: dict[str, TensorType]) -> list[Node]:
-    """The operators of a kernel without ``wires``; MeasurementError where they say too little."""
+    """The operators of a kernel without ``wires``; none where they say too little."""
     fused = kernel.attribute("fused", ())
-    ops = [str(op) for op in fused] if isinstance(fused, tuple) else []
-    is_chain = _main_place(ops) == 0 and _SAME_TYPE.issuperset(ops[1:])
-    if len(kernel.outputs) != 1 or not is_chain:
-        raise _cannot(kernel)
+    ops = list(map(str, fused)) if isinstance(fused, tuple) else []
+    if len(kernel.outputs) != 1 or _main_place(ops) or not _SAME_TYPE.issuperset(ops[1:]):
+        return []
     left, (result,) = list(kernel.inputs), kernel.outputs
     made: list[str] = []
     nodes = []
     for place, op in enumerate(ops):
-        if place == 0:
-            inputs = _main_inputs(network, ops, left)
-        else:
-            inputs = [made[-1], *_further_inputs(network, kernel, op, left, made)]
+        inputs = made[-1:] or [left.pop(0)]
+        inputs += _operands(network, kernel, ops[place:], left, made)
+        if made and op in _BINARY and len(inputs) < 2:
+            return []
         made.append(result if place == len(ops) - 1 else f"{result}__{place}")
         types[made[-1]] = network.types[result]
-        attributes, version = _attributes(kernel, op, place), version_of(op, SET, {})
-        name = f"{kernel.name}__{place}"
+        prefix = f"{place}.{op}." if place else ""
+        own = [(k.removeprefix(prefix), v) for k, v in kernel.attributes if k.startswith(prefix)]
+        attributes = tuple([(k, v) for k, v in own if k != "fused" and "." not in k])
+        name, version = f"{kernel.name}__{place}", version_of(op, SET, {})
         nodes.append(Node(name, op, tuple(inputs), (made[-1],), attributes, version=version))
-    if left:
-        raise _cannot(kernel)
-    return nodes
+    return [] if left else nodes
 
 
-def _main_inputs(network: Network, ops: list[str], left: list[str]) -> list[str]:
-    """The data, the weight, and a bias where a vector is left that no later operator needs."""
-    inputs = [left.pop(0)]
-    if ops[0] in _BY_WEIGHT[0] and left:
-        inputs.append(left.pop(0))
-        vectors = sum(1 for name in left if name in network.constants)
-        needed = sum(_PARAMETERS.get(later, 0) for later in ops[1:] if later != "Clip")
-        bias = network.constants.get(left[0]) if left and ops[0] != "MatMul" else None
-        if bias is not None and len(bias.type.shape) == 1 and vectors > needed:
-            inputs.append(left.pop(0))
-    elif ops[0] in _BINARY and left:
-        inputs.append(left.pop(0))
-    else:
-        while left and left[0] in network.constants:
-            inputs.append(left.pop(0))
-    return inputs
-
-
-def _further_inputs(
-    network: Network, kernel: Node, op: str, left: list[str], made: list[str]
+def _operands(
+    network: Network, kernel: Node, ops: list[str], left: list[str], made: list[str]
 ) -> list[str]:
+    """What the first of ``ops`` reads besides what goes through all of them, out of ``left``.
+
+    A convolution has a bias where a vector is left that no later operator needs. Where nothing is
+    left the kernel's own input is added to its result, or what was made two operators before.
+    """
+    op, constants = ops[0], network.constants
     if op in _BINARY:
-        if left:
-            return [left.pop(0)]
-        data = network.types.get(kernel.inputs[0])
-        if op != "Mul" and data == network.types[kernel.outputs[0]]:
-            return [kernel.inputs[0]]  # the kernel's own input is added to its result
-        if len(made) > 1:
-            return [made[-2]]
-        raise _cannot(kernel)
-    inputs: list[str] = []
-    while left and left[0] in network.constants and len(inputs) < _PARAMETERS.get(op, 0):
-        inputs.append(left.pop(0))
-    return inputs
-
-
-def _attributes(kernel: Node, op: str, place: int) -> tuple[tuple[str, AttributeValue], ...]:
-    prefix = f"{place}.{op}."
-    if place == 0:
-        return tuple((k, v) for k, v in kernel.attributes if k != "fused" and "." not in k)
-    return tuple((k.removeprefix(prefix), v) for k, v in kernel.attributes if k.startswith(prefix))
-
-
-def _cannot(kernel: Node) -> MeasurementError:
-    return MeasurementError(
-        f"the kernel {kernel.op} cannot be built by itself from its signature: "
-        "measure it from its file with `hybridlat plan`"
-    )
+        if left or not made:
+            return [left.pop(0) for _ in left[:1]]
+        is_same = network.types.get(kernel.inputs[0]) == network.types[kernel.outputs[0]]
+        return [kernel.inputs[0]] if op != "Mul" and is_same else made[-2:-1]
+    most = _PARAMETERS.get(op, 0) if made else len(left)
+    if not made and op in _BY_WEIGHT[0] and left:
+        vectors = sum(name in constants for name in left[1:])
+        needed = sum(_PARAMETERS.get(later, 0) for later in ops[1:] if later != "Clip")
+        bias = constants.get("".join(left[1:2])) if op != "MatMul" else None
+        has_bias = bias is not None and len(bias.type.shape) == 1 and vectors > needed
+        return [left.pop(0) for _ in range(2 if has_bias else 1)]
+    return [left.pop(0) for _ in takewhile(constants.__contains__, left[:most])]

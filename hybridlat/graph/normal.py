@@ -31,8 +31,6 @@ def local_form(node: Node) -> Node:
 
     Those at the defaults that its operator set states are left out already.
     """
-    if node.qualified_op == "com.microsoft::Gelu":  # one kernel of ONNX Runtime runs both
-        node = replace(node, domain="", version=20)
     dropped, inputs = _DROPPED.get(node.op, ()), node.inputs
     kept = [(name, value) for name, value in node.attributes if name not in dropped]
     attributes = tuple([pair for pair in kept if not _says_nothing(node.op, *pair)])
