@@ -20,7 +20,7 @@ from hybridlat.graph.operators import KINDS, SMALL_ELEMENTS, WHOLE, kind_of, nam
 from hybridlat.onnx_io.checks import MAX_TENSOR_ELEMENTS
 from hybridlat.onnx_io.isolation import UNANSWERED, ask
 from hybridlat.onnx_io.nodes import FileNode
-from hybridlat.onnx_io.shapes import info_of, types_of
+from hybridlat.onnx_io.shapes import Opsets, model_of, types_of
 from hybridlat.onnx_io.values import Known, Value, schema_of, type_of
 
 _WORDS = re.compile(r"^.*node name: .*?\): |\[\w+Error\] ")
@@ -38,7 +38,6 @@ _NOT_COMPUTED = frozenset({"Resize", "Upsample", "Dropout", "GatherElements"})
 # The sizes of their results are not known beforehand, but never larger than those of the inputs.
 _SHRINK = frozenset({"NonZero", "Compress", "Unique"})
 _log = logging.getLogger(__name__)
-Opsets = tuple[tuple[str, int], ...]
 
 
 def results_of(
@@ -54,7 +53,9 @@ def results_of(
     folded = fold_node(proto, inputs, (None,) * len(node.outputs), opsets)
     if folded is not None:
         return folded, ""
-    model, objection = inferred(alone(proto, inputs, opsets), proto)
+    model, objection = inferred(
+        model_of([proto], dict(zip(node.inputs, inputs, strict=True)), opsets), proto
+    )
     if objection:
         objection = f"{node.op} {node.name!r}: {objection}"
         _log.debug("strict inference objects: %s", objection)
@@ -83,19 +84,6 @@ def inferred(model: ModelProto, node: NodeProto | None = None) -> tuple[ModelPro
         )
     words = _WORDS.sub("", last_line(objection)) if objection else ""
     return ModelProto.FromString(made.encode("latin-1")), words
-
-
-def alone(node: NodeProto, inputs: Sequence[Known], opsets: Opsets) -> ModelProto:
-    """A model of one operator, with the types and values of what it reads."""
-    graph = onnx.GraphProto(name="one", node=[node])
-    for source, known in dict(zip(node.input, inputs, strict=True)).items():
-        if isinstance(known, Value):
-            graph.initializer.append(known.tensor(source))
-        elif known is not None:
-            graph.input.append(info_of(source, known))
-    graph.output.extend([onnx.ValueInfoProto(name=out) for out in node.output if out])
-    imports = [onnx.OperatorSetIdProto(domain=name, version=version) for name, version in opsets]
-    return ModelProto(ir_version=8, graph=graph, opset_import=imports)
 
 
 def _check_operator(node: NodeProto, inputs: Sequence[Known], schema: onnx.defs.OpSchema) -> None:
@@ -213,7 +201,8 @@ def _evaluate(
     """Run one operator with onnx's reference implementation; None where it cannot."""
     try:
         with np.errstate(all="ignore"):
-            results = ReferenceEvaluator(alone(node, inputs, opsets)).run(None, {})
+            model = model_of([node], dict(zip(node.input, inputs, strict=True)), opsets)
+            results = ReferenceEvaluator(model).run(None, {})
     except Exception as error:  # noqa: BLE001  the bodies of its operators raise many kinds
         kind = type(error).__name__
         _log.debug("%s %r is not folded: %s: %s", node.op_type, node.name, kind, error)

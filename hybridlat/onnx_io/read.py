@@ -24,9 +24,9 @@ from hybridlat.onnx_io.nodes import FileNode, domain_of, in_order, node_of
 from hybridlat.onnx_io.parse import Parsed, parse
 from hybridlat.onnx_io.rebind import Rebinding, batch_change
 from hybridlat.onnx_io.shapes import (
-    bare,
     engine_types,
     input_types,
+    model_of,
     runtime_types,
     symbols_of,
     types_of,
@@ -85,7 +85,7 @@ def engine_network(network: Network, folder: Path, threads: int) -> Network:
     known: dict[str, Known] = {**types, **parsed.tensors}
     if not known.keys() >= made.keys():  # what the engine wrote out of a function of ONNX
         fed: dict[str, Known] = {n: t for n, t in known.items() if n not in made}
-        frame = Frame(model, tuple(opsets.items()), {}, tuple(outputs), {})
+        frame = Frame(tuple(opsets.items()), {}, tuple(outputs), {})
         way = walk(parsed.nodes, fed, frame, types)
         known |= {name: type_of(v) for name, v in way.known.items() if name in made}
     made_of = _assembled(network.name, parsed.nodes, inputs, outputs, known, opsets)
@@ -180,7 +180,7 @@ def _network(
         )
     objections = [way.objections[n.name] for n in way.kept if n.name in way.objections]
     if objections or (is_open and way.open):
-        types = engine_types(frame.model, way.kept, way.known)
+        types = engine_types([n.proto() for n in way.kept], way.known, frame.opsets)
         way = _again(way, frame, types)
         if objections and (not types or way.open):
             raise refusal(objections[0])
@@ -198,7 +198,7 @@ def _network(
 
 def _inferred_types(way: Walk, frame: Frame) -> dict[str, TensorType]:
     """onnx's types of results whose sizes depend on no data, though something before them does."""
-    model = bare(frame.model, way.kept, way.known)
+    model = model_of([node.proto() for node in way.kept], way.known, frame.opsets)
     with contextlib.suppress(NetworkError):
         model, _ = inferred(model)
     return types_of((*model.graph.output, *model.graph.value_info))
@@ -223,7 +223,7 @@ def _bound(parsed: Parsed, batch: int | None, shapes: Shapes) -> Frame:
     inputs = input_types(infos, batch, sizes, parsed.weights_fed)
     outputs = tuple(dict.fromkeys(info.name for info in model.graph.output))
     symbols = symbols_of(infos, {name: type_.shape for name, type_ in inputs.items()})
-    return Frame(model, opsets, inputs, outputs, types_of(model.graph.value_info, symbols))
+    return Frame(opsets, inputs, outputs, types_of(model.graph.value_info, symbols))
 
 
 def _assembled(

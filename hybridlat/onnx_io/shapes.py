@@ -7,17 +7,18 @@ import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from onnx import ModelProto, ValueInfoProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ValueInfoProto, helper
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import TensorType
 from hybridlat.onnx_io.isolation import UNANSWERED, ask
-from hybridlat.onnx_io.nodes import FileNode
+from hybridlat.onnx_io.nodes import reads
 from hybridlat.onnx_io.values import Known, Value, data_type, dtype_name, type_of
 
 _ORT_DTYPES = {"float": "float32", "double": "float64"}
 _log = logging.getLogger(__name__)
 _OPEN = (None, 0, -1)
+Opsets = tuple[tuple[str, int], ...]
 
 
 def input_types(
@@ -134,36 +135,36 @@ def written_sizes(
 
 
 def engine_types(
-    frame: ModelProto, nodes: Sequence[FileNode], known: Mapping[str, Known]
+    nodes: Sequence[NodeProto], known: Mapping[str, Known], opsets: Opsets
 ) -> dict[str, TensorType]:
     """ONNX Runtime's types of all results that it can say; none where it refuses the operators.
 
-    Weights become inputs, which leaves every shape as it is. The engine writes a tensor of unknown
-    rank like a scalar; no scalar needs its word, so such types are left out.
+    The engine writes a tensor of unknown rank like a scalar; no scalar needs its word, so such
+    types are left out.
     """
     try:
-        types = runtime_types(bare(frame, nodes, known).SerializeToString())
+        types = runtime_types(model_of(nodes, known, opsets).SerializeToString())
         return {name: type_ for name, type_ in types.items() if type_.shape}
     except NetworkError as error:
         _log.debug("%s", error)
         return {}
 
 
-def bare(frame: ModelProto, nodes: Sequence[FileNode], known: Mapping[str, Known]) -> ModelProto:
+def model_of(nodes: Sequence[NodeProto], known: Mapping[str, Known], opsets: Opsets) -> ModelProto:
     """The operators as a model that gives out all results, with inputs in place of weights."""
-    model = ModelProto(ir_version=frame.ir_version, opset_import=frame.opset_import)
-    model.graph.name = "types"
-    for node in nodes:
-        model.graph.node.append(node.proto())
-        model.graph.output.extend([ValueInfoProto(name=out) for out in node.outputs if out])
-    read = {source for node in nodes for source in node.reads}
-    for name in read.difference(*[node.outputs for node in nodes]):
+    graph = GraphProto(name="types", node=nodes)
+    made = dict.fromkeys([out for node in nodes for out in node.output if out])
+    graph.output.extend([ValueInfoProto(name=out) for out in made])
+    for name in dict.fromkeys([source for node in nodes for source in reads(node)]):
         source = known.get(name)
+        if name in made:
+            continue
         if isinstance(source, Value) and source.array is not None:
-            model.graph.initializer.append(source.tensor(name))
+            graph.initializer.append(source.tensor(name))
         elif type_ := type_of(source):
-            model.graph.input.append(info_of(name, type_))
-    return model
+            graph.input.append(info_of(name, type_))
+    imports = [OperatorSetIdProto(domain=name, version=version) for name, version in opsets]
+    return ModelProto(ir_version=8, graph=graph, opset_import=imports)
 
 
 def runtime_types(

@@ -15,11 +15,11 @@ from onnx import ModelProto, helper
 
 from hybridlat.graph.network import TensorType
 from hybridlat.graph.operators import SMALL_ELEMENTS
-from hybridlat.onnx_io.infer import Opsets, alone, results_of
+from hybridlat.onnx_io.infer import results_of
 from hybridlat.onnx_io.isolation import ask
 from hybridlat.onnx_io.nodes import FileNode, taken
 from hybridlat.onnx_io.rebind import Rebinding
-from hybridlat.onnx_io.shapes import types_of
+from hybridlat.onnx_io.shapes import Opsets, model_of, types_of
 from hybridlat.onnx_io.values import MOST_BYTES, Known, Value, data_type
 
 DATA_DEPENDENT = ("NonZero", "NonMaxSuppression", "Unique", "Compress")
@@ -43,7 +43,6 @@ def remember(fresh: Mapping[Key, Outcome]) -> None:
 class Frame:
     """What a file says besides operators and constants; ``stated`` are types of foreign results."""
 
-    model: ModelProto
     opsets: Opsets
     inputs: Mapping[str, TensorType]
     outputs: tuple[str, ...]
@@ -186,8 +185,8 @@ def _types_tried(
     node: FileNode, inputs: Sequence[Known], opsets: Opsets
 ) -> tuple[TensorType | None, ...]:
     """The types of its outputs; None for each where it does not run, or they depend on data."""
-    fed = [v.type if isinstance(v, Value) and v.array is None else v for v in inputs]
-    types = iter(_tried(alone(node.proto(), fed, opsets).SerializeToString()))
+    known = dict(zip(node.inputs, inputs, strict=True))
+    types = iter(_tried(model_of([node.proto()], known, opsets).SerializeToString()))
     return tuple([next(types, None) if out else None for out in node.outputs])
 
 
