@@ -143,15 +143,21 @@ def engine_types(
     types are left out.
     """
     try:
-        types = runtime_types(model_of(nodes, known, opsets).SerializeToString())
+        types = runtime_types(model_of(nodes, with_fed_weights(known), opsets).SerializeToString())
         return {name: type_ for name, type_ in types.items() if type_.shape}
     except NetworkError as error:
         _log.debug("%s", error)
         return {}
 
 
+def with_fed_weights(known: Mapping[str, Known]) -> dict[str, Known]:
+    """The same with types in place of weights: an engine takes no weight without values."""
+    pairs = known.items()
+    return {n: type_of(v) if isinstance(v, Value) and v.array is None else v for n, v in pairs}
+
+
 def model_of(nodes: Sequence[NodeProto], known: Mapping[str, Known], opsets: Opsets) -> ModelProto:
-    """The operators as a model that gives out all results, with inputs in place of weights."""
+    """The operators as a model that gives out all results."""
     graph = GraphProto(name="types", node=nodes)
     made = dict.fromkeys([out for node in nodes for out in node.output if out])
     graph.output.extend([ValueInfoProto(name=out) for out in made])
@@ -159,10 +165,10 @@ def model_of(nodes: Sequence[NodeProto], known: Mapping[str, Known], opsets: Ops
         source = known.get(name)
         if name in made:
             continue
-        if isinstance(source, Value) and source.array is not None:
+        if isinstance(source, Value):
             graph.initializer.append(source.tensor(name))
-        elif type_ := type_of(source):
-            graph.input.append(info_of(name, type_))
+        elif source is not None:
+            graph.input.append(info_of(name, source))
     imports = [OperatorSetIdProto(domain=name, version=version) for name, version in opsets]
     return ModelProto(ir_version=8, graph=graph, opset_import=imports)
 

@@ -19,7 +19,7 @@ from hybridlat.onnx_io.infer import results_of
 from hybridlat.onnx_io.isolation import ask
 from hybridlat.onnx_io.nodes import FileNode, taken
 from hybridlat.onnx_io.rebind import Rebinding
-from hybridlat.onnx_io.shapes import Opsets, model_of, types_of
+from hybridlat.onnx_io.shapes import Opsets, model_of, types_of, with_fed_weights
 from hybridlat.onnx_io.values import MOST_BYTES, Known, Value, data_type
 
 DATA_DEPENDENT = ("NonZero", "NonMaxSuppression", "Unique", "Compress")
@@ -185,7 +185,7 @@ def _types_tried(
     node: FileNode, inputs: Sequence[Known], opsets: Opsets
 ) -> tuple[TensorType | None, ...]:
     """The types of its outputs; None for each where it does not run, or they depend on data."""
-    known = dict(zip(node.inputs, inputs, strict=True))
+    known = with_fed_weights(dict(zip(node.inputs, inputs, strict=True)))
     types = iter(_tried(model_of([node.proto()], known, opsets).SerializeToString()))
     return tuple([next(types, None) if out else None for out in node.outputs])
 
