@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -88,10 +88,9 @@ def test_every_change_changes_the_hash(data: st.DataObject) -> None:
 @given(st.data())
 def test_small_symmetric_networks_too(data: st.DataObject) -> None:
     """Relu and Add on one shape, with many outputs: where ties are frequent."""
-    first, second = data.draw(symmetric()), data.draw(symmetric())
-    assert sign(data.draw(reordered(first))).text == sign(first).text
-    assert sign(read(sign(first).text)).text == sign(first).text
-    assert (sign(first).hash == sign(second).hash) == alike(first, second)
+    network = data.draw(symmetric())
+    assert sign(data.draw(reordered(network))).text == sign(network).text
+    assert sign(read(sign(network).text)).text == sign(network).text
 
 
 @given(st.data())
@@ -164,35 +163,6 @@ def symmetric(draw: st.DrawFn) -> Network:
         else:
             tensors.append(b.add(left, draw(st.sampled_from(tensors))))
     return b.network()
-
-
-def alike(first: Network, second: Network) -> bool:
-    """Whether some order of the second's nodes lists what the first lists: slow but right."""
-    count = len(first.nodes)
-    goal = listing(first, range(count))
-
-    def leads_there(order: list[int]) -> bool:
-        if listing(second, order) != goal[: len(order)]:
-            return False
-        left = set(range(count)).difference(order)
-        return len(order) == count or any(leads_there([*order, i]) for i in left)
-
-    kinds = [sorted(n.types[i] for i in n.inputs) for n in (first, second)]
-    return count == len(second.nodes) and kinds[0] == kinds[1] and leads_there([])
-
-
-def listing(network: Network, order: Iterable[int]) -> list[object]:
-    """All of the nodes but names: tensors are numbered as they come."""
-    number: dict[str, int] = {}
-    listed: list[object] = []
-    for node in [network.nodes[i] for i in order]:
-        tensors = []
-        for name in (*node.inputs, *node.outputs):
-            kind = name and (network.constants.get(name) or network.types[name])
-            place = number.setdefault(name, len(number))
-            tensors.append((place, kind, name in network.inputs, name in network.outputs))
-        listed.append((node.qualified_op, node.version, node.attributes, len(node.inputs), tensors))
-    return listed
 
 
 def replace_node(network: Network, position: int, node: Node) -> Network:

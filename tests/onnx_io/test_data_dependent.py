@@ -76,14 +76,6 @@ def test_control_flow_behind_the_data_goes_with_it() -> None:
     assert set(network.outputs) == {"r", "q"}
 
 
-def test_control_flow_before_anything_depends_on_data_is_refused() -> None:
-    made = model("""g (float[4] x, bool c) => (float[4] y)
-      { r = Relu(x)  y = If(c) <then_branch = t () => (float[4] u) { u = Abs(r) },
-                                else_branch = e () => (float[4] v) { v = Neg(r) }> }""")
-    with pytest.raises(NetworkError, match="control flow"):
-        read_network(made)
-
-
 def test_a_network_of_nothing_else_is_refused_with_a_way_out() -> None:
     made = model("g (float[4] x) => (int64[1,n] y) { z = NonZero(x)  y = Neg(z) }")
     with pytest.raises(NetworkError, match=r"depends on data \(NonZero .*post-processing"):
