@@ -15,9 +15,9 @@ import itertools
 import re
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, TensorProto
 
 from hybridlat.graph.operators import KINDS, is_number, is_quantised, kind_of
 from hybridlat.onnx_io.facts import FilePrecision, bias_origin
@@ -132,30 +132,21 @@ def _from_weight(name: str) -> str:
     return path.strip("/.").replace("/", ".") if is_path else ""
 
 
-def precision_of(model: ModelProto) -> FilePrecision:
+def precision_of(model: ModelProto, nodes: Sequence[FileNode]) -> FilePrecision:
     """The precision of every convolution and product of a model, counted."""
-    nodes = list(_nodes(model.graph))
-    makers = {out: node for node in nodes for out in node.output if out}
+    makers = {out: node for node in nodes for out in node.outputs if out}
     graph = inferred(model)[0].graph
     infos = (*graph.value_info, *graph.output, *graph.input)
     types = {info.name: info.type.tensor_type.elem_type for info in infos}
     types.update((tensor.name, tensor.data_type) for tensor in graph.initializer)
-    contracting = [node for node in nodes if kind_of(node.op_type) in _CONTRACT]
+    contracting = [node for node in nodes if kind_of(node.op) in _CONTRACT]
     return FilePrecision(dict(Counter(_precision(node, makers, types) for node in contracting)))
 
 
-def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                yield from _nodes(inner)
-
-
-def _precision(node: NodeProto, makers: Mapping[str, NodeProto], types: Mapping[str, int]) -> str:
-    if is_quantised(node.op_type):
+def _precision(node: FileNode, makers: Mapping[str, FileNode], types: Mapping[str, int]) -> str:
+    if is_quantised(node.op):
         return "int8"
-    operands = [name for name in node.input[:2] if name]
+    operands = [name for name in node.inputs[:2] if name]
     stored = {_stored_in(name, makers, types) for name in operands} or {""}
     if "" not in stored:
         return min(stored)
@@ -163,15 +154,15 @@ def _precision(node: NodeProto, makers: Mapping[str, NodeProto], types: Mapping[
     return next(filter(None, known), "fp32")  # the weight tells best
 
 
-def _stored_in(name: str, makers: Mapping[str, NodeProto], types: Mapping[str, int]) -> str:
+def _stored_in(name: str, makers: Mapping[str, FileNode], types: Mapping[str, int]) -> str:
     """The precision from which a tensor was just dequantised; none for one of 16 bits or more."""
     for _ in range(_LONGEST_CHAIN):
         node = makers.get(name)
-        if node is None or not node.input:
+        if node is None or not node.inputs:
             return ""
-        name = node.input[0]
-        if node.op_type == "DequantizeLinear":
+        name = node.inputs[0]
+        if node.op == "DequantizeLinear":
             return _STORED.get(types.get(name, 0), "")
-        if node.op_type not in _KEEP_TYPE:
+        if node.op not in _KEEP_TYPE:
             return ""
     return ""

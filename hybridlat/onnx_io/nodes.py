@@ -7,7 +7,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from onnx import GraphProto, NodeProto, TensorProto
 
@@ -64,13 +64,13 @@ class FileNode:
         return proto
 
 
-def file_node(data: bytes) -> FileNode:
-    """The operator of these bytes; UnicodeDecodeError where a name in it is not text."""
-    return (_small_node if len(data) <= MOST_BYTES else _small_node.__wrapped__)(data)
+def file_node(data: bytes, name: str) -> FileNode:
+    """The operator of these bytes under a name; UnicodeDecodeError where one is not text."""
+    return (_small_node if len(data) <= MOST_BYTES else _small_node.__wrapped__)(data, name)
 
 
 @functools.lru_cache(maxsize=MOST_NODES)
-def _small_node(data: bytes) -> FileNode:
+def _small_node(data: bytes, name: str) -> FileNode:
     proto = NodeProto.FromString(data)
     inputs, outputs, read = tuple(proto.input), tuple(proto.output), tuple(reads(proto))
     kind = (proto.op_type, proto.domain, len(inputs), len(outputs))
@@ -85,7 +85,7 @@ def _small_node(data: bytes) -> FileNode:
     check_text(*[attribute.name for attribute in proto.attribute])
     domain, structure, is_narrow = domain_of(proto.domain), digest.digest(), _is_narrow(proto)
     ways = (inputs, outputs, read, structure, has_graph, is_narrow, data)
-    return FileNode(proto.name, proto.op_type, domain, *ways)
+    return FileNode(name, proto.op_type, domain, *ways)
 
 
 def reads(node: NodeProto) -> list[str]:
@@ -113,28 +113,20 @@ def node_of(read: FileNode, opset: int) -> Node:
     return local_form(node)
 
 
-def uniquely_named(nodes: Sequence[FileNode]) -> tuple[FileNode, ...]:
-    """The nodes; those whose name is missing or repeated get one with a number."""
+def unique_names(nodes: Sequence[NodeProto]) -> list[str]:
+    """The names of operators; those that are missing or repeated get one with a number."""
     counts = Counter([node.name for node in nodes])
-    if len(counts) == len(nodes) and "" not in counts:
-        return tuple(nodes)
     taken = {name for name, count in counts.items() if count == 1 and name}
-    named = []
+    names = []
     for position, node in enumerate(nodes):
-        if not node.name or counts[node.name] > 1:
-            name = f"{node.name or node.op}_{position}"
+        name = node.name
+        if not name or counts[name] > 1:
+            name = f"{name or node.op_type}_{position}"
             while name in taken:
                 name += "_"
-            is_small = len(node.data) <= MOST_BYTES
-            node = _renamed(node, name) if is_small else replace(node, name=name)
-        taken.add(node.name)
-        named.append(node)
-    return tuple(named)
-
-
-@functools.lru_cache(maxsize=MOST_NODES)
-def _renamed(node: FileNode, name: str) -> FileNode:
-    return replace(node, name=name)
+            taken.add(name)
+        names.append(name)
+    return names
 
 
 def in_order(nodes: Sequence[FileNode], known: Container[str]) -> list[FileNode]:
@@ -156,19 +148,19 @@ def in_order(nodes: Sequence[FileNode], known: Container[str]) -> list[FileNode]
     return [nodes[i] for i in order]
 
 
-def read_node(proto: NodeProto) -> FileNode:
+def read_node(proto: NodeProto, name: str) -> FileNode:
     """The operator, without the weights of a Constant, and padded in one way alone."""
     data = proto.SerializeToString()
     if b"auto_pad" in data:
         data = _padded_once(data)
-    node = file_node(data)
+    node = file_node(data, name)
     if node.op != "Constant":
         return node
     lean = node.proto()
     for attribute in lean.attribute:
         if attribute.HasField("t"):
             attribute.t.CopyFrom(Value.of_tensor(attribute.t).tensor(attribute.t.name))
-    return file_node(lean.SerializeToString())
+    return file_node(lean.SerializeToString(), name)
 
 
 def _padded_once(data: bytes) -> bytes:
@@ -243,8 +235,7 @@ def branch(node: FileNode, name: str) -> Branch:
     nodes = []
     for place, inner in enumerate((*graph.node, *copies)):
         _rename(inner, names)
-        inner.name = f"{prefix}{inner.name or inner.op_type}_{place}"
-        nodes.append(read_node(inner))
+        nodes.append(read_node(inner, f"{prefix}{inner.name or inner.op_type}_{place}"))
     return [node for node in nodes if any(node.outputs)], constants
 
 

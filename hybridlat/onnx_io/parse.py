@@ -28,7 +28,7 @@ from hybridlat.onnx_io.nodes import (
     is_if,
     read_node,
     read_tensor,
-    uniquely_named,
+    unique_names,
 )
 from hybridlat.onnx_io.shapes import written_sizes
 from hybridlat.onnx_io.values import SIZES, Value, data_type, schema_of
@@ -118,7 +118,7 @@ class Parsed:
         types.update(data_type(value.type.dtype) for value in self.tensors.values())
         if NARROW.isdisjoint(types) and not any(node.is_narrow for node in self.every_node):
             return FilePrecision({"fp32": 1})
-        return precision_of(self.model)
+        return precision_of(self.model, self.every_node)
 
     @cached_property
     def structure(self) -> bytes:
@@ -132,13 +132,11 @@ class NotOnnx(NetworkError):
 def _decoded(data: bytes) -> ModelProto:
     if not data:
         raise NotOnnx("the file is empty: give a file with an ONNX model")
-    model = ModelProto()
     try:
-        model.ParseFromString(data)
+        model: ModelProto = ModelProto.FromString(data)
     except DecodeError as error:
-        raise NotOnnx(
-            "this is not an ONNX model: it is cut off, damaged or of another format"
-        ) from error
+        wrong = "this is not an ONNX model: it is cut off, damaged or of another format"
+        raise NotOnnx(wrong) from error
     return model
 
 
@@ -151,7 +149,7 @@ def parse(source: bytes | ModelProto) -> Parsed:
     if model.functions:
         model = _inlined(model)
     graph = model.graph
-    nodes = tuple(map(read_node, graph.node))
+    nodes = tuple(map(read_node, graph.node, unique_names(graph.node)))
     _validate(model, nodes)
     stored = [*graph.initializer, *map(_dense, graph.sparse_initializer)]
     frame = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
@@ -172,7 +170,7 @@ def parse(source: bytes | ModelProto) -> Parsed:
         for place in tensor.external_data
         if place.key == "location"
     }
-    return Parsed(frame, dict(map(read_tensor, stored)), uniquely_named(nodes), elsewhere)
+    return Parsed(frame, dict(map(read_tensor, stored)), nodes, elsewhere)
 
 
 def _validate(model: ModelProto, nodes: tuple[FileNode, ...]) -> None:

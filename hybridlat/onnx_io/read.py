@@ -123,11 +123,8 @@ def _why(parsed: Parsed, frame: Frame, rebinding: Rebinding | None, error: Misfi
     with contextlib.suppress(NetworkError):
         if changed and _network(parsed, "", own, None):
             where = re.search(r"\w+ '[^']*'", str(error))
-            old, new = (frame_.inputs[changed[0]] for frame_ in (own, frame))
-            fixed, again = (
-                f"made for {changed[0]} of {old}, not {new}",
-                "these sizes or dynamic axes",
-            )
+            name, again = changed[0], "these sizes or dynamic axes"
+            fixed = f"made for {name} of {own.inputs[name]}, not {frame.inputs[name]}"
             if rebinding is not None:
                 fixed, again = f"fixed to batch {rebinding.old}", "a free batch dimension"
             return f"the file is {fixed} ({where and where[0]}): export it again with {again}"

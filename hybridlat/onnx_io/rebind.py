@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -66,7 +66,7 @@ class Rebinding:
             digest = hashlib.blake2b(value.data, digest_size=8).hexdigest()
             proto.input[place] = name = f"{node.inputs[place]}@{digest}"  # shared as before
             known[name] = value
-        return replace(file_node(proto.SerializeToString()), name=node.name)
+        return file_node(proto.SerializeToString(), node.name)
 
     def _sizes(self, node: FileNode, known: Mapping[str, Known]) -> Mapping[int, Value]:
         at = _SIZES_AT[node.op]
