@@ -62,8 +62,7 @@ class NetworkBuilder:
         attributes: Mapping[str, AttributeValue] | None = None,
         domain: str = "",
     ) -> str:
-        (out,) = self.op_of_many(op, inputs, [shape], version, attributes, domain)
-        return out
+        return self.op_of_many(op, inputs, [shape], version, attributes, domain)[0]
 
     def op_of_many(
         self,

@@ -220,10 +220,7 @@ def block_positions(network: Network) -> list[tuple[int, ...]]:
 
 
 def _cost(inputs: int, outputs: int, whole: int) -> int:
-    """Of one block; no block behind it writes ``whole`` of its outputs.
-
-    The readers and writers of each tensor, less two, sum up to those beyond one each.
-    """
+    """Of one block; no block behind it writes ``whole`` of its outputs."""
     further = max(inputs - 1, 0) + max(outputs - 1, 0)
     beyond = max(inputs + outputs - MOST_TENSORS, 0)
     return _FURTHER * further + _TOO_MANY * beyond + _SHARED * (inputs + outputs - 2 * whole) - 1

@@ -1,20 +1,8 @@
 """Canonical text of a cell: the same for any node order, any names and any weights.
 
 The text is lossless but for names and weights, so a cell can be rebuilt, measured or described
-from its signature alone. One line a fact::
-
-    hybridlat-signature 2
-    input 0 float32:1x64x56x56
-    node com.microsoft.nchwc::Conv@1 (0 float32:64x64x1x1 -) -> (1:float32:1x64x56x56) {"group":1}
-    node Reshape@14 (1 int64:2=1,-1) -> (2:float32:1x200704) {}
-    output 2
-    context small
-
-Tensors are numbered, inputs first, then outputs of nodes. A constant stands where it is read, as
-its type, so that it does not count whether two nodes share it; its values stand behind ``=`` where
-they decide what is computed (``operators``). ``-`` is an input left out; a scalar's shape is empty;
-the last line is there only where a cell's context says what kind of network it stands in. Nodes
-stand in a canonical topological order.
+from its signature alone. ``docs/contributing/file-formats.md`` shows one, line by line. Nodes stand
+in a canonical topological order; tensors are numbered, inputs first, then outputs of nodes.
 """
 
 from __future__ import annotations

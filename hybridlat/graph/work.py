@@ -1,15 +1,9 @@
 """What operators compute: one table of the FLOP of each, of every engine and domain.
 
-An operator stands in one of these tables by its name without the domain:
-
-- ``FAMILIES``: convolutions, products, windows, element-wise operators (one FLOP for each element
-  that they make), reductions (four for each that they read) and what only moves bytes (none);
-- ``PRODUCTS``: products of matrices whose sizes only a formula tells;
-- ``PER_RESULT``: what has a formula of its own and is no product.
-
-The work of what stands in none is unknown: it depends on data, runs another graph, or is not
-documented. A multiply-add counts as two. Sizes are those of the tensors as
-the operator itself sees them; bytes are those of all its tensors, once.
+An operator stands in one table by its name without the domain: ``FAMILIES`` (one FLOP for each
+element that a pointwise operator makes, four for each that a reduction reads), ``PRODUCTS`` (whose
+sizes only a formula tells) or ``PER_RESULT`` (other formulas). The work of what stands in none is
+unknown: it depends on data, runs another graph, or is not documented. A multiply-add counts as two.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 """What a file says before its sizes are bound: structure, modules and precision.
 
-The structure is a digest of what the network computes, blind to names and to values of weights. The
-modules are the paths that exporters leave behind: PyTorch's newer exporter writes scopes beside
-each node, its older one and TensorFlow's converters make them part of the node's name
-(``/layer3/layer3.0/conv1/Conv``), and what is left tells it by the names of its weights
-(``layer3.0.conv1.weight``, ``fire3/squeeze1x1_w_0``). The precision is that of the operators that
-contract (convolutions and products): everything else is small beside them.
+The modules are the paths that exporters leave behind: in scopes beside each node (PyTorch's newer
+exporter), in the node's name (its older one, TensorFlow's converters), or in the names of weights.
 """
 
 from __future__ import annotations
@@ -58,7 +54,7 @@ def structure_digest(
     nodes: Sequence[FileNode],
     folded: Container[int],
 ) -> bytes:
-    """Digest of everything but names: operators, links, attributes, types, structural values."""
+    """Digest of everything but names and weights: operators, links, attributes, types, values."""
     number: defaultdict[str, int] = defaultdict(itertools.count().__next__)
     blobs = [repr([(o.domain, o.version) for o in frame.opset_import]).encode()]
     for info in frame.graph.input:

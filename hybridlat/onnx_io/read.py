@@ -167,7 +167,11 @@ def _network(
     inputs, outputs = tuple(frame.inputs), frame.outputs
     left_out: tuple[tuple[str, str], ...] = ()
     if is_open:
-        way = _again(way, frame, _inferred_types(way, frame))
+        # Sizes may depend on no data though something before them does.
+        model = model_of([node.proto() for node in way.kept], way.known, frame.opsets)
+        with contextlib.suppress(NetworkError):
+            model, _ = inferred(model)
+        way = _again(way, frame, types_of((*model.graph.output, *model.graph.value_info)))
         inputs, outputs, left_out = leave_out(way, inputs, outputs)
     flow = [n for n in way.kept if n.op in CONTROL_FLOW and not n.domain]
     if flow:
@@ -191,14 +195,6 @@ def _network(
         raise NetworkError(f"{network.weight_bytes / 1e9:.3g} GB of weights is absurdly large")
     remember(way.fresh)
     return network
-
-
-def _inferred_types(way: Walk, frame: Frame) -> dict[str, TensorType]:
-    """onnx's types of results whose sizes depend on no data, though something before them does."""
-    model = model_of([node.proto() for node in way.kept], way.known, frame.opsets)
-    with contextlib.suppress(NetworkError):
-        model, _ = inferred(model)
-    return types_of((*model.graph.output, *model.graph.value_info))
 
 
 def _again(way: Walk, frame: Frame, types: Mapping[str, TensorType]) -> Walk:

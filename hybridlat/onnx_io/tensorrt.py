@@ -2,15 +2,12 @@
 
 Set 17 is the newest that TensorRT 8.6 understands. Its parser does not refuse a newer one: it reads
 ReduceMean of set 18 without the axes that have become an input, and averages over everything.
-(onnx's own version converter leaves attributes that 17 does not know, and has no way down for
-Split, Pad, Resize and Gelu.)
 
 Weights of a plan's models lie in noise files, as ONNX external data: constant data runs faster on a
-GPU than real data does. A noise file is one block of seeded numbers repeated until it is large
-enough for the largest weight, so a plan carries the block (256 KB) and the board makes the file,
-with ``cat`` if it has nothing else. The block's length is a prime, so that rows of a weight do not
-line up. Classes of noise: ``w3`` uniform with standard deviation 2**-3 (weights, by He's rule from
-the fan-in), ``p`` in 0.5..1.5 (scales, variances), ``b`` small (biases, means).
+GPU than real data does. A noise file repeats a block of seeded numbers (256 KB, which a plan
+carries), of prime length, so that rows of a weight do not line up. Classes of noise: ``w3`` uniform
+with standard deviation 2**-3 (weights, by He's rule from the fan-in), ``p`` in 0.5..1.5 (scales,
+variances), ``b`` small (biases, means).
 """
 
 from __future__ import annotations

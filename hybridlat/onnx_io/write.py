@@ -148,12 +148,9 @@ def build(
 
 @functools.lru_cache(maxsize=65536)
 def _opset(operators: frozenset[tuple[str, int]]) -> int:
-    """An opset in which every operator has the version that it had in the file.
-
-    The newest up to 13 if there is one, else the oldest; from 9 on where possible, since weights of
-    architecture-only models are made by ConstantOfShape.
-    """
+    """An opset in which every operator has the version that it had in the file."""
     least: int = max((version for _, version in operators), default=1)
+    # The newest up to 13, else the oldest; from 9 on where possible, which has ConstantOfShape.
     usual = range(13, max(least, 9) - 1, -1)
     for opset in (*usual, *range(max(least, 14), least + 12), *range(8, 0, -1)):
         fits = (since_version(op, "", opset) == version for op, version in operators)
@@ -202,11 +199,7 @@ def random_array(type_: TensorType, seed: int) -> NDArray[Any]:
 
 
 def _weight(type_: TensorType, seed: int, positive: bool = False) -> NDArray[Any]:
-    """Seeded values for a weight.
-
-    Matrices and filters are scaled by sqrt(2 / fan-in), so that activations neither overflow nor
-    fade into denormals; vectors lie around one if they must be positive, else around zero.
-    """
+    """Seeded values: matrices and filters scaled by sqrt(2 / fan-in), so that nothing fades."""
     if type_.dtype in WHOLE:
         if type_.dtype in ("int64", "int32", "bool"):
             return zeros(type_)
