@@ -120,23 +120,20 @@ def test_scales_are_made_up_so_that_the_engine_computes_in_whole_numbers(
     assert "QLinearConv" in ops and "Conv" not in ops
 
 
-def test_bf16_that_onnx_does_not_define_is_refused_with_what_helps() -> None:
-    made = model(
-        "g (bfloat16[1,8,9,9] x) => (bfloat16[1,16,7,7] y) { y = Conv(x, w) }",
-        {"w": (BF16, [16, 8, 3, 3])},
-    )
-    with pytest.raises(NetworkError, match=r"BF16 file.*export the model in FP32"):
-        read_network(made)
-
-
-def test_a_file_of_mixed_types_is_refused_with_what_helps() -> None:
-    """A new exporter folds normalisations into FP32 weights of a model in half precision."""
-    made = model(
-        "g (float16[1,8,9,9] x) => (float16[1,16,7,7] y) { y = Conv(x, w) }",
-        {"w": (FLOAT, [16, 8, 3, 3])},
-    )
-    with pytest.raises(NetworkError, match="types of the tensors do not fit together"):
-        read_network(made)
+@pytest.mark.parametrize(
+    ("file", "weight", "words"),
+    [
+        ("bfloat16", BF16, r"BF16 file.*export the model in FP32"),
+        # A new exporter folds normalisations into FP32 weights of a model in half precision.
+        ("float16", FLOAT, "types of the tensors do not fit together"),
+    ],
+)
+def test_types_that_onnx_does_not_define_are_refused_with_what_helps(
+    file: str, weight: int, words: str
+) -> None:
+    text = f"g ({file}[1,8,9,9] x) => ({file}[1,16,7,7] y) {{ y = Conv(x, w) }}"
+    with pytest.raises(NetworkError, match=words):
+        read_network(model(text, {"w": (weight, [16, 8, 3, 3])}))
 
 
 def test_a_remark_says_that_no_target_has_the_file_s_fp8() -> None:

@@ -113,23 +113,32 @@ def test_the_engine_decides_where_onnx_objects(
         read_network(model(clash))
 
 
-def test_a_clash_behind_evaluated_sizes_names_the_operator() -> None:
-    made = model("""g (float[1,3,H,W] x) => (float[1,6,H,W] y)
+@pytest.mark.parametrize(
+    ("text", "fits", "other", "words"),
+    [
+        (
+            """g (float[1,3,H,W] x) => (float[1,6,H,W] y)
       <int64[1] batch = {1}, int64[3] rest = {3, 16, 16}>
       { f = Flatten(x)  t = Concat<axis=0>(batch, rest)  r = Reshape(f, t)
-        y = Concat<axis=1>(x, r) }""")
-    assert read_network(made, shapes={"x": (1, 3, 16, 16)}).types["y"].shape == (1, 6, 16, 16)
-    with pytest.raises(NetworkError, match=r"Concat .*give them with --shape"):
-        read_network(made, shapes={"x": (1, 3, 8, 8)})
-
-
-def test_a_reshape_to_another_number_of_elements_is_refused() -> None:
-    """onnx takes the target at its word; no engine runs it."""
-    made = model("""g (float[1,3,H,8] x) => (float[1,48] y) <int64[2] t = {1, 48}>
-      { y = Reshape(x, t) }""")
-    assert read_network(made, shapes={"x": (1, 3, 2, 8)}).types["y"].shape == (1, 48)
-    with pytest.raises(NetworkError, match=r"Reshape .*96 elements .*48.*--shape"):
-        read_network(made, shapes={"x": (1, 3, 4, 8)})
+        y = Concat<axis=1>(x, r) }""",
+            (16, 16),
+            (8, 8),
+            r"Concat .*give them with --shape",
+        ),
+        (  # onnx takes the target at its word; no engine runs it
+            "g (float[1,3,H,8] x) => (float[1,48] y) <int64[2] t = {1, 48}> { y = Reshape(x, t) }",
+            (2, 8),
+            (4, 8),
+            r"Reshape .*96 elements .*48.*--shape",
+        ),
+    ],
+)
+def test_a_clash_of_sizes_names_the_operator(
+    text: str, fits: tuple[int, ...], other: tuple[int, ...], words: str
+) -> None:
+    assert read_network(model(text), shapes={"x": (1, 3, *fits)}).nodes[-1].outputs == ("y",)
+    with pytest.raises(NetworkError, match=words):
+        read_network(model(text), shapes={"x": (1, 3, *other)})
 
 
 def test_what_the_reference_cannot_evaluate_stays_and_is_logged(
