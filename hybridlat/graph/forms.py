@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
-from hybridlat.graph.normal import Sizes, Writing, sizes_of, with_attributes
+from hybridlat.graph.normal import Computed, Sizes, Writing, sizes_of, with_attributes
 
 
 def _view(w: Writing, node: Node) -> None:
@@ -38,13 +38,13 @@ def _cast(w: Writing, node: Node) -> None:
 
 def _reduce(w: Writing, node: Node) -> None:
     """All axes are named: by an attribute, those of a ReduceSum by an input."""
-    rank, axes = len(w.shape(node.inputs[0])), sizes_of(node, "axes")
+    rank = len(w.shape(node.inputs[0]))
     if not rank:
         return w.keep(node)
-    if axes is None and any(node.inputs[1:]):
-        axes = w.numbers(node.inputs[1])
-        if axes is None:  # they are computed
-            return w.keep(node if node.op == "ReduceSum" else replace(node, version=18))
+    try:
+        axes = w.operand(node, "axes", 1)
+    except Computed:
+        return w.keep(node if node.op == "ReduceSum" else replace(node, version=18))
     if not axes and node.attribute("noop_with_empty_axes", 0):
         return w.drop(node)
     axes = tuple(sorted(axis % rank for axis in axes)) if axes else tuple(range(rank))
@@ -102,19 +102,12 @@ def _clip(w: Writing, node: Node) -> None:
 
 def _pad(w: Writing, node: Node) -> None:
     """Sizes for every axis are an input; zeros are what is filled in by default."""
-    rank, inputs = len(w.shape(node.inputs[0])), [*node.inputs[1:], "", "", ""][:3]
-    sizes = sizes_of(node, "pads") or w.numbers(inputs[0])
-    axes = w.numbers(inputs[2]) if inputs[2] else tuple(range(rank))
-    if sizes is None or axes is None:
-        return w.keep(node)
-    full = [0] * (2 * rank)
-    for place, axis in enumerate(axes):
-        full[axis % rank] = sizes[place]
-        full[axis % rank + rank] = sizes[place + len(axes)]
-    constant = w.source.constants.get(inputs[1])
-    fill = constant.values[0] if constant and constant.values else node.attribute("value", 0)
-    if inputs[1] and not (constant and constant.values):  # it is computed
-        return w.keep(node)
+    rank, sizes = len(w.shape(node.inputs[0])), w.operand(node, "pads", 1) or ()
+    axes = w.operand(node, "axes", 3)
+    fill, *_ = w.operand(node, "value", 2) or (node.attribute("value", 0),)
+    axes, full = tuple(range(rank)) if axes is None else axes, [0] * (2 * rank)
+    for axis, before, behind in zip(axes, sizes, sizes[len(axes) :], strict=False):
+        full[axis % rank], full[axis % rank + rank] = before, behind
     node, read = with_attributes(node, "pads", "value"), [w.put(node, "pads", full)]
     if fill:
         read.append(w.put(node, "value", (float(str(fill)),), w.types[node.outputs[0]].dtype))
@@ -124,13 +117,8 @@ def _pad(w: Writing, node: Node) -> None:
 def _slice(w: Writing, node: Node) -> None:
     """Axes in order, from the front; bounds within the tensor; steps where one is not 1."""
     shape = w.shape(node.inputs[0])
-    parts: list[Sizes | None] = [sizes_of(node, name) for name in ("starts", "ends", "axes")]
-    if parts[0] is None:
-        inputs = [*node.inputs[1:], "", ""][:4]
-        parts = [w.numbers(name) if name else None for name in inputs]
-        if any(name and part is None for name, part in zip(inputs, parts, strict=True)):
-            return w.keep(node)
-    starts, ends, axes, steps = (*parts, None)[:4]
+    labels = ("starts", "ends", "axes", "steps")
+    starts, ends, axes, steps = (w.operand(node, n, i) for i, n in enumerate(labels, 1))
     if not starts or ends is None:
         return w.keep(node)
     axes = tuple(range(len(starts))) if axes is None else axes
@@ -147,7 +135,7 @@ def _slice(w: Writing, node: Node) -> None:
     if not cuts:  # some engines run it all the same
         cuts[axes[0] % len(shape)] = (0, shape[axes[0]], 1)
     rows = [(*cuts[axis][:2], axis, cuts[axis][2]) for axis in sorted(cuts)]
-    columns = dict(zip(("starts", "ends", "axes", "steps"), zip(*rows, strict=True), strict=True))
+    columns = dict(zip(labels, zip(*rows, strict=True), strict=True))
     node = with_attributes(node, *columns)
     if set(columns["steps"]) == {1}:
         del columns["steps"]
@@ -291,5 +279,8 @@ def written(network: Network) -> Network:
         if w.stands_for and not w.stands_for.keys().isdisjoint(node.inputs):
             node = replace(node, inputs=tuple([w.stands_for.get(i, i) for i in node.inputs]))
         form = None if node.domain else FORMS.get(node.op)
-        (form or Writing.keep)(w, node)
+        try:
+            (form or Writing.keep)(w, node)
+        except Computed:
+            w.keep(node)
     return w.network()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
 from hybridlat.graph.operators import WHOLE, plain_version
@@ -45,6 +46,10 @@ def _says_nothing(op: str, name: str, value: AttributeValue) -> bool:
     if isinstance(value, tuple):
         return name in _USUAL and set(value) <= {_USUAL[name]}
     return op in _OF_WINDOWS and _WINDOWS.get(name) == value
+
+
+class Computed(Exception):
+    """A form needs the numbers of an input that are not known."""
 
 
 @dataclass
@@ -117,11 +122,15 @@ class Writing:
         known = self.types.get(tensor)
         return known.shape if known is not None else self.source.constants[tensor].type.shape
 
-    def numbers(self, tensor: str) -> Sizes | None:
-        """The whole numbers of a constant; None where they are not known."""
-        constant = self.source.constants.get(tensor)
-        known = constant is not None and constant.values is not None
-        return tuple(map(int, constant.values or ())) if constant and known else None
+    def operand(self, node: Node, label: str, place: int) -> tuple[Any, ...] | None:
+        """The numbers of an attribute or an input; None where there is neither, or Computed."""
+        name, numbers = "".join(node.inputs[place : place + 1]), sizes_of(node, label)
+        if numbers is not None or not name:
+            return numbers
+        constant = self.source.constants.get(name)
+        if constant is None or constant.values is None:
+            raise Computed
+        return constant.values
 
     def add(self, node: Node, label: str, constant: Constant) -> str:
         """A constant under a name that the file has not."""
