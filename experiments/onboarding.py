@@ -34,8 +34,8 @@ from experiments.plain_loop import loop_us
 from hybridlat.estimate.lookup.models import COMPOSITION_FILE
 from hybridlat.evaluation.cross_fitting import even_folds, fit_without
 from hybridlat.evaluation.dataset import load
+from hybridlat.model.fit import FitConfig
 from hybridlat.model.model_files import read_device, save_model
-from hybridlat.model.training_problem import FitConfig
 from hybridlat.store.packs import PackLookup
 
 NETS = ROOT / "data" / "nets"

@@ -23,10 +23,9 @@ sys.path.insert(0, str(ROOT))
 from experiments.public_data.convolutions import v100_tensorrt_conv
 from hybridlat.engines import device_sheets
 from hybridlat.model.cell_model import CellModel
-from hybridlat.model.fit import fit_model
+from hybridlat.model.fit import FitConfig, fit_model
 from hybridlat.model.geometry import geometry
 from hybridlat.model.model_files import save_model
-from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.target import Target
 
 DATA = ROOT.parent / "shared" / "data" / "v100_tensorrt_conv"

@@ -20,8 +20,8 @@ from hybridlat.model import baselines
 from hybridlat.model.baselines import Baseline, Problem, Unit
 from hybridlat.model.baselines.methods import ModelOnly
 from hybridlat.model.cell_model import CellModel
+from hybridlat.model.fit import FitConfig
 from hybridlat.model.steady_sums import steady_fits
-from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.progress import OnMessage
 
 

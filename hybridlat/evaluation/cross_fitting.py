@@ -28,8 +28,8 @@ from hybridlat.evaluation.metrics import Prediction
 from hybridlat.model import fit
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.conformal import normal_quantile
+from hybridlat.model.fit import FitConfig
 from hybridlat.model.steady_sums import steady_fits
-from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema import workers
 from hybridlat.schema.device import Device
 from hybridlat.schema.progress import OnMessage, silent

@@ -25,8 +25,8 @@ from hybridlat.evaluation.other_version import first_met
 from hybridlat.evaluation.regimes import LARGEST_SHARE, evaluate_cells, evaluate_networks
 from hybridlat.model import baselines as all_baselines
 from hybridlat.model.family.shipped import FAMILY_OF
+from hybridlat.model.fit import LEAST_ROWS, FitConfig
 from hybridlat.model.steady_sums import steady_fits
-from hybridlat.model.training_problem import LEAST_ROWS, FitConfig
 from hybridlat.report.units import count_text
 from hybridlat.schema.progress import OnMessage, silent
 from hybridlat.schema.target import Target

@@ -29,7 +29,7 @@ from hybridlat.evaluation.metrics import (
 )
 from hybridlat.evaluation.twins import TWIN_SHARE
 from hybridlat.model.baselines import Problem, Sums, Unit
-from hybridlat.model.training_problem import FitConfig
+from hybridlat.model.fit import FitConfig
 from hybridlat.schema.target import Target
 
 LEAST_ROWS = 10

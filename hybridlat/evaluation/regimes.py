@@ -49,8 +49,8 @@ from hybridlat.evaluation.metrics import (
 from hybridlat.model import fit
 from hybridlat.model.baselines import Problem, Sums, Unit
 from hybridlat.model.cell_model import CellModel
+from hybridlat.model.fit import FitConfig
 from hybridlat.model.steady_sums import steady_fits
-from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.progress import OnMessage
 
 SIZES = (300, 3000)

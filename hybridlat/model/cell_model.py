@@ -20,7 +20,7 @@ from hybridlat.model import features
 from hybridlat.model.applicability_domain import ApplicabilityDomain
 from hybridlat.model.gaussian_process import CHUNK, Array, Floats, GaussianProcessMean
 from hybridlat.model.geometry import Geometry, View, geometry, problem_of
-from hybridlat.model.xgboost_runtime import Booster
+from hybridlat.model.trees import Booster
 from hybridlat.schema.cell_estimate import CellPrediction
 from hybridlat.schema.device import Device
 

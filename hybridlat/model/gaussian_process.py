@@ -70,11 +70,9 @@ class GaussianProcessMean:
         return result
 
 
-_START_SCALE = 4.0
-_START_NOISE = 0.05
-_SCALE_BOUNDS = (0.5, 100.0)
-_VARIANCE_BOUNDS = (1e-5, 1e5)
-_NOISE_BOUNDS = (0.03, 1.0)  # of the variance: less lets single kernel choices bend the mean
+_START = (1.0, 4.0, 0.05)  # variance, length scales, noise
+_BOUNDS = ((1e-5, 1e5), (0.5, 100.0), (0.03, 1.0))
+"""Of the same; less noise than a share of the variance lets single kernel choices bend the mean."""
 
 
 def _tune(rows: Array, values: Array) -> tuple[Array, float]:
@@ -82,26 +80,17 @@ def _tune(rows: Array, values: Array) -> tuple[Array, float]:
     variance."""
     from scipy.optimize import minimize
 
-    spread = float(values.std()) or 1.0
-    standard = (values - values.mean()) / spread
-    columns = rows.shape[1]
-    start = np.log([1.0, *[_START_SCALE] * columns, _START_NOISE])
-    bounds = [_VARIANCE_BOUNDS, *[_SCALE_BOUNDS] * columns, _NOISE_BOUNDS]
+    standard = (values - values.mean()) / (float(values.std()) or 1.0)
+    counts = (1, rows.shape[1], 1)
+    start, bounds = np.log(np.repeat(_START, counts)), np.log(np.repeat(_BOUNDS, counts, axis=0))
     fitted: Any = minimize(
-        _loss,
-        start,
-        args=(rows, standard),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(math.log(low), math.log(high)) for low, high in bounds],
+        _loss, start, args=(rows, standard), jac=True, method="L-BFGS-B", bounds=bounds
     )
     best = np.exp(fitted.x)
     return np.asarray(best[1:-1], np.float64), float(best[-1] / best[0])
 
 
-def _loss(
-    logs: NDArray[np.float64], rows: Array, values: Array
-) -> tuple[float, NDArray[np.float64]]:
+def _loss(logs: Array, rows: Array, values: Array) -> tuple[float, Array]:
     """Negative log marginal likelihood less its constant, and its gradient."""
     variance, noise = math.exp(logs[0]), math.exp(logs[-1])
     points = rows / np.exp(logs[1:-1])
@@ -122,13 +111,10 @@ def _loss(
     # d loss = ½ tr((K⁻¹ − ααᵀ)·dK), and d signal / d ln(scale_j) = 3·variance·e^(−√3·d)·Δ_j².
     outer = inverse - np.outer(weights, weights)
     pairs = outer * (3 * variance * falling)
-    of_scales = np.square(points).T @ pairs.sum(axis=1) - np.einsum(
-        "ij,ij->j", points, pairs @ points
-    )
-    gradient = np.concatenate(
-        [[0.5 * float((outer * signal).sum())], of_scales, [0.5 * noise * float(np.trace(outer))]]
-    )
-    return loss, gradient
+    each = np.einsum("ij,ij->j", points, pairs @ points)
+    of_scales = np.square(points).T @ pairs.sum(axis=1) - each
+    of_variance, of_noise = 0.5 * (outer * signal).sum(), 0.5 * noise * np.trace(outer)
+    return loss, np.array([of_variance, *of_scales, of_noise])
 
 
 SMOOTH: tuple[str, ...] = (
@@ -149,42 +135,40 @@ def _choose(count: int, most: int, seed: int) -> NDArray[np.intp]:
 
 def tune_gaussian_process(
     rows: Floats, values: Array, columns: Sequence[int], seed: int
-) -> dict[str, Any]:
-    """Length scales and noise of the process by marginal likelihood on some of the rows."""
+) -> tuple[GaussianProcessMean, float]:
+    """A mean of 0 on length scales by marginal likelihood on some of the rows, and the noise."""
     taken = _choose(len(rows), _TUNING_ROWS, seed)
     part = rows[taken][:, list(columns)].astype(float)
     varying = part.std(axis=0) > 1e-6
-    varied = np.asarray(columns, np.intp)[varying]
-    if len(varied) == 0:
-        return {"columns": varied, "noise": 1.0, "shift": np.zeros(0), "scale": np.ones(0)}
     part = part[:, varying]
-    shift, spread = part.mean(axis=0), part.std(axis=0)
-    scales, noise = _tune((part - shift) / spread, values[taken])
-    return {"columns": varied, "shift": shift, "scale": spread * scales, "noise": noise}
+    shift, scale, noise = part.mean(axis=0), part.std(axis=0), 1.0
+    if varying.any():
+        scales, noise = _tune((part - shift) / scale, values[taken])
+        scale = scale * scales
+    varied, none = np.asarray(columns, np.intp)[varying], np.zeros(0, np.float32)
+    bounds = shift.astype(np.float32), scale.astype(np.float32)
+    return GaussianProcessMean(varied, *bounds, none.reshape(0, len(varied)), none, 0.0), noise
 
 
 def fit_gp_mean(
-    rows: Floats, values: Array, weights: Array, tuned: dict[str, Any], points: int, seed: int
+    rows: Floats,
+    values: Array,
+    weights: Array,
+    tuned: tuple[GaussianProcessMean, float],
+    points: int,
+    seed: int,
 ) -> GaussianProcessMean:
-    """Mean of the process on ``points`` inducing rows (subset of regressors).
+    """Mean of a ``tuned`` process on ``points`` inducing rows (subset of regressors).
 
     Rows of small weight count as noisier. Solved in double precision, served in single.
     """
+    gp_mean, noise = tuned
     level = float(np.average(values, weights=weights))
-    empty = np.zeros((0, len(tuned["columns"])), np.float32)
-    gp_mean = GaussianProcessMean(
-        tuned["columns"],
-        np.asarray(tuned["shift"], np.float32),
-        np.asarray(tuned["scale"], np.float32),
-        empty,
-        np.zeros(0, np.float32),
-        level,
-    )
-    if len(tuned["columns"]) == 0:
-        return gp_mean
+    if len(gp_mean.columns) == 0:
+        return replace(gp_mean, level=level)
     scaled = gp_mean.scaled(rows)
     inducing = scaled[_choose(len(rows), points, seed)]
-    normal = tuned["noise"] * matern(inducing, inducing).astype(float)
+    normal = noise * matern(inducing, inducing).astype(float)
     right = np.zeros(len(inducing))
     for start in range(0, len(scaled), 4096):
         part = slice(start, start + 4096)
@@ -193,11 +177,5 @@ def fit_gp_mean(
         normal += weighted.T @ block
         right += weighted.T @ (values[part] - level)
     normal[np.diag_indices_from(normal)] += 1e-5 * np.trace(normal) / len(normal)
-    solved = np.linalg.solve(normal, right)
-    return replace(gp_mean, points=inducing, weights=solved.astype(np.float32))
-
-
-def no_gp_mean() -> GaussianProcessMean:
-    """A mean that says nothing of any kernel."""
-    none = np.zeros(0, np.float32)
-    return GaussianProcessMean(np.zeros(0, np.intp), none, none, none.reshape(0, 0), none, 0.0)
+    solved = np.linalg.solve(normal, right).astype(np.float32)
+    return replace(gp_mean, points=inducing, weights=solved, level=level)

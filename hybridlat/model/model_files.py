@@ -17,7 +17,7 @@ from hybridlat.model import applicability_domain, features
 from hybridlat.model.arrays import Arrays, hash_of, reading
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.gaussian_process import GaussianProcessMean
-from hybridlat.model.xgboost_runtime import Booster
+from hybridlat.model.trees import Booster
 from hybridlat.schema.device import Device
 from hybridlat.schema.files import read_bytes
 

@@ -25,8 +25,8 @@ from hybridlat.evaluation import cross_fitting
 from hybridlat.evaluation.dataset import Dataset, WholeNetwork
 from hybridlat.evaluation.metrics import Prediction, noise_floor, score
 from hybridlat.model.cell_model import CellModel
+from hybridlat.model.fit import FitConfig
 from hybridlat.model.model_files import save_model
-from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.progress import OnMessage
 from hybridlat.schema.target import Target
 

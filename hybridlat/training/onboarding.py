@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hybridlat.measuring.measurer import Measurer
 from hybridlat.measuring.schedule import MeasurementConfig
-from hybridlat.model.training_problem import check_installed
+from hybridlat.model.fit import check_installed
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.progress import OnMessage, OnProgress, silent
 from hybridlat.schema.shown import count_text

@@ -24,8 +24,8 @@ from hybridlat.evaluation.dataset import Dataset, OnlyNetworks, load
 from hybridlat.evaluation.evaluate import refuse_few, sources_of
 from hybridlat.evaluation.metrics import OWN, MethodResult, Score
 from hybridlat.model.cell_model import CellModel
+from hybridlat.model.fit import FitConfig
 from hybridlat.model.steady_sums import steady_fits
-from hybridlat.model.training_problem import FitConfig
 from hybridlat.report.units import count_text
 from hybridlat.schema.device import Device
 from hybridlat.schema.files import scratch_folder

@@ -18,7 +18,7 @@ from hybridlat.errors import InputError
 from hybridlat.evaluation import evaluate, leaderboard
 from hybridlat.evaluation.cross_fitting import cross_fit
 from hybridlat.evaluation.dataset import Dataset, kernel_hashes, load
-from hybridlat.model.training_problem import FitConfig
+from hybridlat.model.fit import FitConfig
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store

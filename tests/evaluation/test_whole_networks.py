@@ -20,7 +20,7 @@ from hybridlat.model import baselines
 from hybridlat.model.family.calibration import ELSEWHERE
 from hybridlat.model.family.model import interval_us
 from hybridlat.model.family.observations import architecture_of, family_of
-from hybridlat.model.training_problem import FitConfig
+from hybridlat.model.fit import FitConfig
 from hybridlat.schema.progress import silent
 from hybridlat.schema.target import Target
 from hybridlat.store import Store

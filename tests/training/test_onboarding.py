@@ -18,8 +18,7 @@ from hybridlat.errors import MeasurementError, MissingExtra
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.measurer import Measurer, MeasureRequest
 from hybridlat.measuring.schedule import MeasurementConfig, needs_visit
-from hybridlat.model.fit import fit_model
-from hybridlat.model.training_problem import FitConfig
+from hybridlat.model.fit import FitConfig, fit_model
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.measurement import Measurement, Visit
 from hybridlat.schema.progress import OnProgress, silent
@@ -218,7 +217,7 @@ def test_what_was_disturbed_is_looked_at_again() -> None:
 def test_what_cannot_be_trained_on_is_not_measured_first(
     nets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hybridlat.model.training_problem.importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr("hybridlat.model.fit.importlib.util.find_spec", lambda _: None)
     with pytest.raises(MissingExtra, match=r"pip install \"\.\[train\]\""):
         run(FakeBackend(), nets, tmp_path, 4)
     with Store(str(tmp_path / "s.db")) as store:

@@ -25,8 +25,8 @@ from hybridlat.evaluation.cross_fitting import fit_without
 from hybridlat.evaluation.dataset import load
 from hybridlat.evaluation.metrics import Prediction
 from hybridlat.model.cell_model import CellModel
+from hybridlat.model.fit import FitConfig
 from hybridlat.model.model_files import load_model
-from hybridlat.model.training_problem import FitConfig
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
 from hybridlat.store import Store

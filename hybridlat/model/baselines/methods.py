@@ -12,9 +12,8 @@ import numpy as np
 from hybridlat.model.baselines import Array, Baseline, Problem, Sums, Unit
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.family.physics import CLASSES
-from hybridlat.model.fit import fit_model
+from hybridlat.model.fit import FitConfig, check_installed, fit_model
 from hybridlat.model.geometry import COLUMN
-from hybridlat.model.training_problem import FitConfig, check_installed
 
 _EFFICIENCIES = np.geomspace(0.02, 1.0, 18)
 _PLAIN = [

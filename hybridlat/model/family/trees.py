@@ -14,12 +14,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.model import trees
 from hybridlat.model.family.descriptors import DESCRIPTORS, LAYOUT
 from hybridlat.model.family.observations import KernelSet, Observation, task_base
 from hybridlat.model.family.physics import CLASSES, COPY, HOST, PARTS
 from hybridlat.model.family.tasks import Array, Float32, Task
-from hybridlat.model.xgboost_runtime import Booster
+from hybridlat.model.trees import Booster, grown_on_sums
 
 LARGEST_CORRECTION = 0.15
 """The clip of (12), of ln(latency)."""
@@ -127,8 +126,8 @@ def _fit(observations: Sequence[Observation]) -> TaskTrees:
     rest_us = np.bincount(owner, np.where(is_kernel, 0.0, uses_us))
     inputs = np.vstack([_inputs(one.kernels) for one in observations])[is_kernel]
     owner = owner[is_kernel]
-    law = trees.fit_sums(inputs, uses_us[is_kernel], owner, rest_us, log_us, seed=0)
-    return TaskTrees(factors, trees.served(law).ubj, 1.0)
+    law = grown_on_sums(inputs, uses_us[is_kernel], owner, rest_us, log_us, seed=0)
+    return TaskTrees(factors, law.ubj, 1.0)
 
 
 def weighed(

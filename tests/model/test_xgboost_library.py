@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hybridlat.errors import UnavailableError
-from hybridlat.model import xgboost_runtime
+from hybridlat.model import trees as xgboost_trees
 
 
 @pytest.fixture
@@ -28,9 +28,9 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         "xgboost", folder / "__init__.py", submodule_search_locations=[str(folder)]
     )
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: spec)
-    xgboost_runtime._library.cache_clear()
+    xgboost_trees._library.cache_clear()
     yield folder
-    xgboost_runtime._library.cache_clear()
+    xgboost_trees._library.cache_clear()
 
 
 def test_the_library_of_a_system_build_is_found(
@@ -54,7 +54,7 @@ def test_the_library_of_a_system_build_is_found(
         return library
 
     monkeypatch.setattr(ctypes, "CDLL", load)
-    assert xgboost_runtime._library() is library
+    assert xgboost_trees._library() is library
     assert opened == [str(lib / "libxgboost.so")]
 
 
@@ -66,4 +66,4 @@ def test_without_a_library_the_package_to_install_is_named(
     if finder is not None:
         (package / "libpath.py").write_text(finder)
     with pytest.raises(UnavailableError, match="pip install xgboost-cpu"):
-        xgboost_runtime._library()
+        xgboost_trees._library()
