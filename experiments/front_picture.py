@@ -29,7 +29,7 @@ sys.path.insert(0, str(HERE.parent))
 from experiments import front_pages
 from experiments.pictures import picture as drawn
 from experiments.pictures import text
-from hybridlat.model.family.shipped import head_of
+from hybridlat.model.family.shipped import FamilyHead
 
 ANSWERS = HERE / "figures" / "predicted_measured.json"
 FIGURES = HERE.parent / "docs" / "figures.json"
@@ -158,7 +158,7 @@ def figures() -> dict[str, float]:
         assert match is not None, pattern
         found.update(zip(keys, map(float, match.groups()), strict=True))
     for family in ("tensorrt", "torch"):
-        width = head_of(HERE.parent / "models" / f"family_{family}").half_width_share(None)
+        width = FamilyHead.read(HERE.parent / "models" / f"family_{family}").half_width_share(None)
         assert width is not None
         found[f"sheet/{family}"] = round(100 * width)
     for key, page, begin, columns in TABLES:

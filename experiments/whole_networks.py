@@ -43,7 +43,7 @@ from hybridlat.evaluation.family_regimes import Regimes
 from hybridlat.evaluation.metrics import OWN
 from hybridlat.model.baselines import Problem, Sums
 from hybridlat.model.baselines import load as baseline_of
-from hybridlat.model.family import files
+from hybridlat.model.family import shipped as files
 from hybridlat.model.family.calibration import Calibration
 from hybridlat.model.family.observations import Observation
 from hybridlat.model.family.physics import at_batch
@@ -113,7 +113,7 @@ class World(FamilyRecords):
 
         Where no device was left out they are those of the model in ``kin``, if that is given.
         """
-        theirs = files.load(kin).calibration if kin else None
+        theirs = files.read(kin).calibration if kin else None
         unseen = self.regimes.held_out["unseen"][0].answers
         return self.regimes.calibration(known, unseen, theirs)
 

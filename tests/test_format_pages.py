@@ -15,7 +15,7 @@ from hybridlat.estimate.compose import composition
 from hybridlat.evaluation.metrics import ResultRow, score
 from hybridlat.graph import signature
 from hybridlat.model import model_files
-from hybridlat.model.family import files
+from hybridlat.model.family import shipped
 from hybridlat.onnx_io import facts
 from hybridlat.report import compare
 from hybridlat.schema import cell_estimate, estimate, measurement
@@ -36,7 +36,7 @@ FORMATS = {
     "file": facts.FACTS_FORMAT,
     "model": model_files.MODEL_FORMAT,
     "composition": composition.COMPOSITION_FORMAT,
-    "family model": files.FORMAT,
+    "family model": shipped.FORMAT,
     "plan": plan.PLAN_FORMAT,
     "journal": journal.FORMAT,
     "estimate": estimate.ESTIMATE_FORMAT,

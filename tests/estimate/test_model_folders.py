@@ -21,7 +21,7 @@ from hybridlat.estimate.lookup import models as model_folders
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.target_list import list_targets
 from hybridlat.model.arrays import Arrays, reading
-from hybridlat.model.family import files
+from hybridlat.model.family import shipped as files
 from hybridlat.model.family.shipped import folders as family_folders
 from hybridlat.model.model_files import load_model, save_model
 from hybridlat.onnx_io import to_onnx
@@ -164,11 +164,11 @@ def test_a_damaged_family_gives_way_to_the_next(
 
 
 def test_a_family_that_was_changed_after_it_was_saved_is_not_read(tmp_path: Path) -> None:
-    files.save(files.load(shipped("models") / "family_torch-compile"), tmp_path)
+    files.save(files.read(shipped("models") / "family_torch-compile"), tmp_path)
     head = (tmp_path / "family.json").read_text()
     (tmp_path / "family.json").write_text(head.replace('"highest": 3.5', '"highest": 3.6'))
     with pytest.raises(StoreError, match=r"family.json is not the one that was saved"):
-        files.load(tmp_path)
+        files.read(tmp_path)
 
 
 @pytest.mark.parametrize("damage", ["bomb", "header", "member"])

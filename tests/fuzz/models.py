@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from hybridlat import Predictor
-from hybridlat.model.family import files
+from hybridlat.model.family import shipped as files
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.plugins import shipped
 from hybridlat.training.train import install
@@ -46,7 +46,7 @@ def _root() -> Path:
     atexit.register(shutil.rmtree, root, True)
     install(shipped("models") / CELLS, root / "installed" / CELLS)
     (root / "saved" / FAMILY).mkdir(parents=True)
-    files.save(files.load(shipped("models") / FAMILY), root / "saved" / FAMILY)
+    files.save(files.read(shipped("models") / FAMILY), root / "saved" / FAMILY)
     for name in (CELLS, FAMILY):
         shutil.copytree(shipped("models") / name, root / "bare" / name)
     return root

@@ -25,7 +25,7 @@ from hybridlat.errors import HybridlatError, InputError, StoreError, TargetError
 from hybridlat.model import model_files
 from hybridlat.model.arrays import hash_of
 from hybridlat.model.cell_model import CellModel
-from hybridlat.model.family.shipped import FAMILY_OF, FamilyHead, folders, head_of
+from hybridlat.model.family.shipped import FAMILY_OF, FamilyHead, folders
 from hybridlat.model.model_files import CARD_FILE, HASHES, MODEL_FILES, PRIOR_FOLDER, load_model
 from hybridlat.schema import wire
 from hybridlat.schema.device import Device
@@ -59,7 +59,7 @@ def model_folders(target: Target | None) -> list[Path]:
 def family_heads() -> list[FamilyHead]:
     """The head of every engine family that can be read."""
     user, names = user_models_folder(), sorted({*FAMILY_OF.values()})
-    each = (next(all_readable(head_of, folders(name, user)), None) for name in names)
+    each = (next(all_readable(FamilyHead.read, folders(name, user)), None) for name in names)
     return [head for head in each if head is not None]
 
 

@@ -33,7 +33,7 @@ from hybridlat.estimate.predict.source import (
 from hybridlat.model.arrays import reading
 from hybridlat.model.conformal import normal_quantile
 from hybridlat.model.family import shipped
-from hybridlat.model.family.files import unreadable
+from hybridlat.model.family.calibration import ELSEWHERE
 from hybridlat.model.family.model import FamilyModel, NetworkPrediction, half_width
 from hybridlat.model.family.observations import (
     KernelSet,
@@ -194,8 +194,9 @@ class Family(CellSource):
         if batches is None and model.batches:
             lows, highs = zip(*model.batches.values(), strict=True)
             batches = min(lows), max(highs)
-        stated = shipped.FamilyHead("", known, model.calibration, dict(model.batches))
-        typical = stated.half_width_share(self.target if own_tasks else None)
+        typical = None
+        if model.calibration is not None:
+            typical = model.calibration.half_width_share(label if own_tasks else ELSEWHERE)
         return Origin(code, f"{text[:1].upper()}{text[1:]}.", batches, typical)
 
 
@@ -212,7 +213,7 @@ def model_of(
 
     def read(folder: Path) -> FamilyModel:
         model = shipped.load(folder)
-        with reading(unreadable(folder)):
+        with reading(shipped.unreadable(folder)):
             task = shipped.task_of(target, model.tasks)
             if (task := model.own_task(task)) in model.trees:
                 model.trees[task].booster  # noqa: B018  reads it

@@ -5,6 +5,7 @@ Normalised split conformal prediction (Papadopoulos et al. 2002), equations (13)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -51,6 +52,14 @@ class Calibration:
             weight = len(own) / (len(own) + _PRIOR_SCORES)
             factor = weight * conformal_quantile(own, confidence) + (1 - weight) * factor
         return float(factor * np.hypot(spread, self.floor))
+
+    def half_width_share(self, task: str) -> float | None:
+        """How far the farther end of an interval of 90 % typically is from the latency (0..).
+
+        Of a network of median spread; None for a task that nothing is known of.
+        """
+        spread = self.spreads.get(task)
+        return None if spread is None else math.exp(self.half_width(spread, task)) - 1
 
     def rounded(self) -> Calibration:
         """The same, scores to four figures."""

@@ -1,19 +1,30 @@
-"""Which family an engine belongs to, and the family models that are at hand."""
+"""Which family an engine belongs to, and its models as files: ``family.json``, ``family.npz``."""
 
 from __future__ import annotations
 
-import math
+import io
+import json
+import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
+from typing import Annotated, Any
 
-from hybridlat.model.family import files
+import msgspec
+import numpy as np
+
+from hybridlat.errors import StoreError
+from hybridlat.model.arrays import Arrays, hash_of, reading
 from hybridlat.model.family.calibration import ELSEWHERE, Calibration
+from hybridlat.model.family.descriptors import DESCRIPTORS
+from hybridlat.model.family.embedding import Embedding, Hyper
 from hybridlat.model.family.model import FamilyModel
+from hybridlat.model.family.task_gp import TaskGP
 from hybridlat.model.family.tasks import Task, label_of
-from hybridlat.schema.files import listing
+from hybridlat.model.family.trees import WIDTHS, TaskTrees
+from hybridlat.schema.files import MOST_BYTES, listing, read_bytes
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
 
@@ -25,7 +36,11 @@ FAMILY_OF = {
     "torch-compile": "torch-compile",
 }
 """Engines that run much the same kernels learn from each other."""
+FORMAT = 8
+"""Counts also what a law is relative to: the base of kernels (``physics.parts_us``)."""
 _COPIES = ("paddle-tensorrt",)  # engines that are timed from host to host
+_ARRAYS, _HEAD = "family.npz", "family.json"
+Size = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
 def copies_of(target: Target, stated: bool | None = None) -> bool:
@@ -34,67 +49,6 @@ def copies_of(target: Target, stated: bool | None = None) -> bool:
     As a record states, else as is usual for the target's engine.
     """
     return target.engine in _COPIES if stated is None else stated
-
-
-def folders(family: str, user_folder: Path) -> list[Path]:
-    """Where models of a family lie, the user's own before the one shipped."""
-    name = f"family_{family}"
-    each = (user_folder / name, shipped("models", name))
-    return [folder for folder in each if listing(folder, "family.json")]
-
-
-@cache
-def load(folder: Path) -> FamilyModel:
-    """The family model in a folder, read once a process; StoreError for a damaged one."""
-    return files.load(folder)
-
-
-@dataclass(frozen=True)
-class FamilyHead:
-    """A family's tasks, calibration and batches by target, without reading what it learned."""
-
-    name: str
-    tasks: tuple[Task, ...]
-    calibration: Calibration | None
-    batches: Mapping[str, tuple[int, int]]
-
-    @property
-    def targets(self) -> set[Target]:
-        """What its tasks are of."""
-        return {Target(t.device, t.engine, t.precision).plain for t in self.tasks}
-
-    @property
-    def engines(self) -> tuple[str, ...]:
-        """The engines that it answers for, without their versions."""
-        return tuple(sorted(engine for engine, name in FAMILY_OF.items() if name == self.name))
-
-    def networks(self, target: Target) -> int:
-        """Whole networks of a target that the intervals were calibrated on."""
-        if self.calibration is None:
-            return 0
-        return len(self.calibration.by_task.get(label_of(task_of(target, self.tasks)), ()))
-
-    def half_width_share(self, target: Target | None) -> float | None:
-        """How far the farther end of an interval of 90 % typically is from the latency (0..).
-
-        Of a network of median spread; None as target: of a device that no network was measured on.
-        None where nothing calibrated it.
-        """
-        if self.calibration is None:
-            return None
-        label = ELSEWHERE if target is None else label_of(task_of(target, self.tasks))
-        spread = self.calibration.spreads.get(label)
-        if spread is None:
-            return None
-        return math.exp(self.calibration.half_width(spread, label)) - 1
-
-
-def head_of(folder: Path) -> FamilyHead:
-    """The head of a family's model; StoreError for a damaged one."""
-    head = files.ModelHead.read(folder)
-    return FamilyHead(
-        folder.name.removeprefix("family_"), head.tasks, head.calibration, head.batches
-    )
 
 
 def task_of(target: Target, tasks: Sequence[Task]) -> Task:
@@ -113,3 +67,168 @@ def task_of(target: Target, tasks: Sequence[Task]) -> Task:
             return replace(plain, harness=target.harness if target.harness in known else min(known))
     layouts = {t.layout for t in tasks if t.layout}
     return Task(target.device, engine, precision, "nchw" if layouts else "", usual)
+
+
+def folders(family: str, user_folder: Path) -> list[Path]:
+    """Where models of a family lie, the user's own before the one shipped."""
+    name = f"family_{family}"
+    each = (user_folder / name, shipped("models", name))
+    return [folder for folder in each if listing(folder, _HEAD)]
+
+
+class FamilyHead(msgspec.Struct):
+    """What a saved model states beside its arrays."""
+
+    format: int
+    size: Annotated[int, msgspec.Meta(ge=1, le=4096)]
+    seed: Size
+    hyper: Hyper
+    tasks: tuple[Task, ...]
+    seen: list[Size]
+    calibration: Calibration | None
+    batches: dict[str, tuple[int, int]] = {}
+    arrays_hash: str = ""
+    hash: str = ""
+
+    @classmethod
+    def read(cls, folder: Path) -> FamilyHead:
+        """Of the model in a folder; StoreError for what is damaged or of another format."""
+        with reading(unreadable(folder)):
+            stated = msgspec.json.decode(read_bytes(folder / _HEAD), type=dict[str, Any])
+            if stated["format"] != FORMAT:
+                raise StoreError(
+                    f"{folder} is a family model of format {stated['format']!r:.40}, this version "
+                    f"reads {FORMAT}: install the version that wrote it or train it anew"
+                )
+            if stated.get("hash", "") not in ("", _hash_of_head(stated)):
+                raise ValueError(f"{_HEAD} is not the one that was saved")
+            head = msgspec.convert(stated, cls, dec_hook=lambda _, body: np.array(body, np.float64))
+            head.check()
+            return head
+
+    def check(self) -> None:
+        """ValueError where parts do not belong together, or numbers are none that a law has."""
+        if not len(self.seen) == len(self.tasks) == len(set(self.tasks)) > 0:
+            raise ValueError("it does not say of each of its tasks what was seen")
+        scores = [] if (one := self.calibration) is None else [one.pooled, *one.by_task.values()]
+        if self.hyper.lengths.shape != (len(DESCRIPTORS),) or not all(self.hyper.lengths >= 0):
+            raise ValueError("it has no length for each descriptor")
+        if not all(s.ndim == 1 and len(s) and (np.diff(s, prepend=0) >= 0).all() for s in scores):
+            raise ValueError("the scores of its calibration do not rise")
+
+    @property
+    def name(self) -> str:
+        """The family's."""
+        return FAMILY_OF.get(self.tasks[0].runtime, "")
+
+    @property
+    def targets(self) -> set[Target]:
+        """What its tasks are of."""
+        return {Target(t.device, t.engine, t.precision).plain for t in self.tasks}
+
+    @property
+    def engines(self) -> tuple[str, ...]:
+        """The engines that it answers for, without their versions."""
+        return tuple(sorted(engine for engine, name in FAMILY_OF.items() if name == self.name))
+
+    def networks(self, target: Target) -> int:
+        """Whole networks of a target that the intervals were calibrated on."""
+        label = label_of(task_of(target, self.tasks))
+        return 0 if self.calibration is None else len(self.calibration.by_task.get(label, ()))
+
+    def half_width_share(self, target: Target | None) -> float | None:
+        """As of ``Calibration``; None as target: of a device that no network was measured on."""
+        label = ELSEWHERE if target is None else label_of(task_of(target, self.tasks))
+        return None if self.calibration is None else self.calibration.half_width_share(label)
+
+
+def save(model: FamilyModel, folder: Path) -> None:
+    """Write ``family.json`` and ``family.npz`` into a folder that exists."""
+    trees, anchors, arrays = model.trees, model.anchors, io.BytesIO()
+    packed: dict[str, Any] = {
+        f"trees_{i}": np.frombuffer(zlib.compress(one.ubj), np.uint8)
+        for i, one in enumerate(trees.values())
+    }
+    np.savez(
+        arrays,
+        laws=np.array([[*one.factors, one.weight, one.reach] for one in trees.values()]),
+        law_task=np.array([model.tasks.index(t) for t in trees], int),
+        **packed,
+        sums=model.sums,
+        beside=model.own_shifts.astype(np.float16),
+        anchors=anchors.equations.astype(np.float16),
+        anchor_task=np.array([model.tasks.index(t) for t in anchors.tasks], np.int32),
+        anchor_factor=anchors.factor,
+    )
+    (folder / _ARRAYS).write_bytes(arrays.getvalue())
+    embedding = model.embedding
+    head = FamilyHead(
+        FORMAT,
+        embedding.size,
+        embedding.seed,
+        embedding.hyper,
+        model.tasks,
+        model.seen.tolist(),
+        model.calibration.rounded() if model.calibration else None,
+        model.batches,
+        hash_of(arrays.getvalue()),
+    )
+    body = msgspec.to_builtins(head, enc_hook=lambda array: array.tolist())
+    body["hash"] = _hash_of_head(body)
+    (folder / _HEAD).write_text(json.dumps(body) + "\n", encoding="utf-8")
+
+
+@cache
+def load(folder: Path) -> FamilyModel:
+    """The family model in a folder, read once a process; StoreError for a damaged one."""
+    return read(folder)
+
+
+def read(folder: Path) -> FamilyModel:
+    """What ``save`` wrote; StoreError for what is damaged or of another format."""
+    head = FamilyHead.read(folder)
+    with reading(unreadable(folder)):
+        data = read_bytes(folder / _ARRAYS)
+        if head.arrays_hash not in ("", hash_of(data)):
+            raise ValueError(f"{_ARRAYS} is not the one that was saved")
+        arrays, embedding = Arrays(data), Embedding(head.hyper, head.size, head.seed)
+        count, columns = len(head.tasks), embedding.columns
+        # A reach may have no end; without trees there is not even a row.
+        arrays["laws"] = np.nan_to_num(arrays["laws"], nan=-1.0).reshape(-1, len(WIDTHS) + 2)
+        laws, trees = arrays.take("laws", -1, len(WIDTHS) + 2, low=0), dict[Task, TaskTrees]()
+        law_task = arrays.take("law_task", len(laws), kind="iu", low=0, high=count - 1)
+        for i, task in enumerate(law_task):
+            packed = arrays.take(f"trees_{i}", -1, kind="u").tobytes()
+            ubj = zlib.decompressobj().decompress(packed, MOST_BYTES)
+            trees[head.tasks[task]] = TaskTrees(laws[i, :-2], ubj, *laws[i, -2:].tolist())
+        anchors = arrays.take("anchors", -1, columns).astype(np.float32)
+        size = len(anchors)
+        of_anchors = arrays.take("anchor_task", size, kind="iu", low=0, high=count - 1)
+        factor = arrays.take("anchor_factor", size, size)
+        return FamilyModel(
+            embedding,
+            head.tasks,
+            arrays.take("sums", count, columns),
+            arrays.take("beside", count, columns).astype(np.float32),
+            TaskGP(
+                embedding,
+                anchors,
+                tuple(head.tasks[i] for i in of_anchors),
+                factor,
+                np.zeros(size),
+            ),
+            np.array(head.seen, np.intp),
+            trees,
+            head.calibration,
+            head.batches,
+        )
+
+
+def unreadable(folder: Path) -> str:
+    """The words before the reason."""
+    return f"{folder} is passed over, delete it or put it back: it holds no family model"
+
+
+def _hash_of_head(body: Mapping[str, object]) -> str:
+    rest = {key: value for key, value in body.items() if key != "hash"}
+    return hash_of(json.dumps(rest, sort_keys=True).encode())

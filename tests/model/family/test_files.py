@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hybridlat.errors import StoreError
-from hybridlat.model.family import files
+from hybridlat.model.family import shipped as files
 from hybridlat.model.family.calibration import calibrate
 from hybridlat.model.family.embedding import Embedding, Hyper
 from hybridlat.model.family.fit import fit
@@ -41,7 +41,7 @@ def law(
 def test_what_is_saved_answers_alike(model: FamilyModel, tmp_path: Path) -> None:
     calibration = calibrate(np.linspace(-1, 1, 51), np.full(51, 0.1), ["gpu"] * 51)
     files.save(replace(model, calibration=calibration), tmp_path)
-    loaded = files.load(tmp_path)
+    loaded = files.read(tmp_path)
     assert loaded.calibration is not None
     assert loaded.calibration.half_width(0.2, "gpu") == pytest.approx(
         calibration.half_width(0.2, "gpu"), rel=1e-3
@@ -60,7 +60,7 @@ def test_saved_trees_answer_alike_where_their_task_is_asked(
     assert own is not None
     with_trees = replace(model, trees={HERE: own})
     files.save(with_trees, tmp_path)
-    loaded = files.load(tmp_path)
+    loaded = files.read(tmp_path)
     kernels = table(np.random.default_rng(6))
     here, plain = law(with_trees, kernels, GPU, HERE), law(model, kernels, GPU, HERE)
     assert here[0] != plain[0]
@@ -78,7 +78,7 @@ def test_the_less_is_shared_the_wider(model: FamilyModel) -> None:
 
 def test_a_damaged_model_is_named(model: FamilyModel, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no family model"):
-        files.load(tmp_path)
+        files.read(tmp_path)
     files.save(model, tmp_path)
     head = tmp_path / "family.json"
     # A law of before is relative to another base of kernels: read as one of today it would mislead.
@@ -86,4 +86,4 @@ def test_a_damaged_model_is_named(model: FamilyModel, tmp_path: Path) -> None:
         changed = {**json.loads(head.read_text()), "format": number}
         head.write_text(json.dumps(changed))
         with pytest.raises(StoreError, match=f"format {number}, this version reads 8"):
-            files.load(tmp_path)
+            files.read(tmp_path)
