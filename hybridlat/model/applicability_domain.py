@@ -85,24 +85,26 @@ class ApplicabilityDomain:
         """For each triple of sizes and each kernel, whether training never met its values."""
         return np.asarray(~self._seen[combinations_of(geometry)], bool)
 
-    def score(self, geometry: Geometry, codes: NDArray[np.intp]) -> tuple[Array, Array]:
+    def score(
+        self, geometry: Geometry, codes: NDArray[np.intp], chunk: int = CHUNK
+    ) -> tuple[Array, Array]:
         """Distance over radius plus weights of unmet triples, and the distance in octaves."""
         distance = np.empty(len(codes))
         points = shape_points(geometry, codes)
-        for start in range(0, len(points), CHUNK):
-            part = slice(start, start + CHUNK)
+        for start in range(0, len(points), chunk):
+            part = slice(start, start + chunk)
             distance[part] = np.sqrt(squared_distances(points[part], self.prototypes).min(axis=1))
         return distance / self.radius + self.weights @ self.unseen_triples(geometry), distance
 
     def novelty(
-        self, geometry: Geometry, codes: NDArray[np.intp]
+        self, geometry: Geometry, codes: NDArray[np.intp], chunk: int = CHUNK
     ) -> tuple[Array, NDArray[np.intp], Array]:
         """How strange each kernel is, the range it breaks (-1: none) and its distance.
 
         Above 1 is outside the training range, far from every prototype, or a combination of sizes
         that training never met. Kernels of operators without training (code -1) get infinity.
         """
-        strange, distance = self.score(geometry, codes)
+        strange, distance = self.score(geometry, codes, chunk)
         values = geometry.values[:, [COLUMN[name] for name in RANGED]]
         known = np.maximum(codes, 0)
         excess = np.log2(np.maximum(values, 1) / np.maximum(self.high[known], 1))

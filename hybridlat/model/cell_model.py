@@ -26,9 +26,7 @@ from hybridlat.schema.device import Device
 
 UNKNOWN_FACTOR = 3.0
 """By which the interval of a cell is wider, both ways, that holds an operator without training."""
-_MOST_REMEMBERED = 65_536
 _MOST_CELLS_REMEMBERED = 20_000
-_BLOCK_ROWS = 32
 
 
 class Predictions(NamedTuple):
@@ -70,9 +68,6 @@ class CellModel:
     prior: CellModel | None = None
     prior_line: tuple[float, float] = (0.0, 0.0)
     card: dict[str, object] = field(default_factory=dict)
-    _kernels: dict[bytes, tuple[float, ...]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
     _cells: dict[str, CellPrediction] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -93,7 +88,8 @@ class CellModel:
         return [known[text] for text in texts]
 
     def _predict_new(self, cells: Geometry) -> list[CellPrediction]:
-        kernel_us, expected, strange, broken, distance = self._remembered(cells)
+        # One by one: the last bit of a product hangs on its other rows.
+        kernel_us, expected, strange, broken, distance = self._kernel_values(cells, 1)
         made, codes = self._predictions(cells, kernel_us, expected, strange), cells.codes(self.ops)
         answers = []
         rows = zip(*(column.tolist() for column in made), strict=True)
@@ -130,28 +126,6 @@ class CellModel:
         np.maximum.at(novelty, cells.cell, strange)
         return Predictions(point, latency * np.exp(-half), latency * np.exp(half), novelty)
 
-    def _remembered(self, cells: Geometry) -> tuple[Array, ...]:
-        """``_kernel_values``, of known kernels from memory.
-
-        New ones come in blocks of one size: the last bit of a product hangs on its other rows.
-        """
-        known = self._kernels
-        keys = [row.tobytes() for row in cells.values]
-        new = {key: row for row, key in enumerate(keys) if key not in known}
-        if new:
-            if len(known) > _MOST_REMEMBERED:
-                known.clear()
-                new = {key: row for row, key in enumerate(keys)}
-            rows = list(new.values())
-            rows += [rows[-1]] * (-len(rows) % _BLOCK_ROWS)
-            for start in range(0, len(rows), _BLOCK_ROWS):
-                part = np.array(rows[start : start + _BLOCK_ROWS], np.intp)
-                values = self._kernel_values(cells.one_by_one(part), 1)
-                columns = zip(*(each.tolist() for each in values), strict=True)
-                known.update(zip([keys[row] for row in part], columns, strict=True))
-        table = np.array([known[key] for key in keys]).reshape(-1, 5)
-        return tuple(np.ascontiguousarray(table.T))
-
     def _kernel_values(
         self, cells: Geometry, chunk: int
     ) -> tuple[Array, Array, Array, NDArray[np.intp], Array]:
@@ -169,7 +143,7 @@ class CellModel:
         expected = np.maximum(np.exp(self.error_scale.predict(rows)) - 0.01, 0.002)
         known_kind = np.isin(view.kind, [kind_of(op) for op in self.ops])
         kernel_us = np.where(known_kind, kernel_us, np.nan)
-        return kernel_us, expected, *self.domain.novelty(cells, codes)
+        return kernel_us, expected, *self.domain.novelty(cells, codes, chunk)
 
 
 def feature_rows(

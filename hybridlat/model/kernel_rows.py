@@ -260,7 +260,6 @@ def _stretches(
             return math.prod(shape[kept:]), 1
         if a.axis is not None and shape and -len(shape) <= a.axis < len(shape):
             return math.prod(shape[a.axis % len(shape) :]), 1
-        return shape[-1] if shape else 1, 1
     return shape[-1] if shape else 1, 1
 
 

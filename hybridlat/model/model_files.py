@@ -32,22 +32,27 @@ MODEL_FILES = ("model.json", "arrays.npz", "trees.ubj", "spread.ubj")
 _Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 _Size = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
 _Log = Annotated[float, msgspec.Meta(ge=-100, le=100)]
+_OF_MODEL = (
+    "precision", "ops", "floor_us", "gp_weight", "quantile", "confidence", "log_bias", "prior_line",
+)  # fmt: skip
+_OF_GP = ("columns", "shift", "scale", "points", "weights")
 
 
-class _Head(msgspec.Struct):
+class _Head(msgspec.Struct, rename={"gp_weight": "mix", "radius": "reach", "log_bias": "lean"}):
     """The numbers of a model beside its arrays and trees, as ``model.json`` names them."""
 
+    format: int
     precision: str
     ops: tuple[str, ...]
     features: tuple[str, ...]
     floor_us: Annotated[float, msgspec.Meta(ge=0, le=1e6)]
-    mix: _Share
+    gp_weight: _Share
     quantile: _Size
     confidence: Annotated[float, msgspec.Meta(gt=0, lt=1)]
     level: _Log
-    reach: _Size
+    radius: _Size
     limit: _Size
-    lean: _Log
+    log_bias: _Log
     prior_line: tuple[_Log, _Log]
     device: dict[str, Any]
 
@@ -56,37 +61,26 @@ def save_model(model: CellModel, folder: Path, card: Mapping[str, object] | None
     """Write a model; ``card`` adds metrics, date, versions to its own."""
     folder.mkdir(parents=True, exist_ok=True)
     gp_mean, domain = model.gp_mean, model.domain
-    head = {
-        "format": MODEL_FORMAT,
-        "precision": model.precision,
-        "ops": model.ops,
-        "floor_us": model.floor_us,
-        "mix": model.gp_weight,
-        "quantile": model.quantile,
-        "confidence": model.confidence,
-        "features": features.feature_names(model.ops),
-        "level": gp_mean.level,
-        "reach": domain.radius,
-        "limit": domain.limit,
-        "lean": model.log_bias,
-        "prior_line": model.prior_line,
-        "device": asdict(model.device),
-    }
+    head = _Head(
+        **{name: getattr(model, name) for name in _OF_MODEL},
+        format=MODEL_FORMAT,
+        features=features.feature_names(model.ops),
+        level=gp_mean.level,
+        radius=domain.radius,
+        limit=domain.limit,
+        device=asdict(model.device),
+    )
     stream = io.BytesIO()
     np.savez_compressed(
         stream,
-        columns=gp_mean.columns,
-        shift=gp_mean.shift,
-        scale=gp_mean.scale,
-        points=gp_mean.points,
-        weights=gp_mean.weights,
+        **{name: getattr(gp_mean, name) for name in _OF_GP},
         low=domain.low,
         high=domain.high,
         landmarks=domain.prototypes,
         met=domain.seen_triples.astype(np.int32),
         triples=domain.weights,
     )
-    _write_json(folder / "model.json", head)
+    _write_json(folder / "model.json", msgspec.to_builtins(head))
     (folder / "arrays.npz").write_bytes(stream.getvalue())
     (folder / "trees.ubj").write_bytes(model.trees.ubj)
     (folder / "spread.ubj").write_bytes(model.error_scale.ubj)
@@ -139,40 +133,27 @@ def _read(folder: Path) -> CellModel:
         a, width, ops = Arrays(data_of("arrays.npz")), len(head.features), len(head.ops)
     columns = a.take("columns", -1, kind="iu", low=0, high=width - 1)
     points = a.take("points", -1, len(columns))
+    shift, scale = a.take("shift", len(columns)), a.take("scale", len(columns), low=1e-9)
+    weights = a.take("weights", len(points))
     known = applicability_domain
     domain = known.ApplicabilityDomain(
         a.take("low", ops, len(known.RANGED)),
         a.take("high", ops, len(known.RANGED)),
         a.take("landmarks", -1, len(known.SHAPE) + 1),
-        head.reach,
+        head.radius,
         a.take("met", -1, kind="iu", low=0, high=known.COMBINATIONS - 1),
         a.take("triples", len(known.TRIPLES)),
         head.limit,
     )
     if not len(domain.prototypes):
         raise ValueError("it has no landmarks")
-    gp_mean = GaussianProcessMean(
-        columns,
-        a.take("shift", len(columns)),
-        a.take("scale", len(columns), low=1e-9),
-        points,
-        a.take("weights", len(points)),
-        head.level,
-    )
     return CellModel(
+        **{name: getattr(head, name) for name in _OF_MODEL},
         device=Device.from_mapping(head.device),
-        precision=head.precision,
-        ops=head.ops,
-        floor_us=head.floor_us,
-        gp_mean=gp_mean,
-        gp_weight=head.mix,
+        gp_mean=GaussianProcessMean(columns, shift, scale, points, weights, head.level),
         trees=Booster(data_of("trees.ubj"), width),
         error_scale=Booster(data_of("spread.ubj"), width),
         domain=domain,
-        quantile=head.quantile,
-        log_bias=head.lean,
-        confidence=head.confidence,
-        prior_line=head.prior_line,
         card=card,
         prior=load_model(prior) if prior.is_dir() else None,
     )

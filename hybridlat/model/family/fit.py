@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from hybridlat.model.family import trees
 from hybridlat.model.family.embedding import Embedding
-from hybridlat.model.family.linearise import TaskNetwork
 from hybridlat.model.family.model import FamilyModel
-from hybridlat.model.family.observations import Observation, family_of, shared_noise
+from hybridlat.model.family.observations import Observation, TaskNetwork, family_of, shared_noise
 from hybridlat.model.family.task_gp import TaskGP
 from hybridlat.model.family.tasks import Float32, Task
 

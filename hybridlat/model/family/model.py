@@ -16,8 +16,13 @@ from numpy.typing import NDArray
 from hybridlat.model.conformal import normal_quantile
 from hybridlat.model.family.calibration import Calibration
 from hybridlat.model.family.embedding import Embedding
-from hybridlat.model.family.linearise import LinearNetwork, TaskNetwork
-from hybridlat.model.family.observations import KernelSet, Observation, shared_noise
+from hybridlat.model.family.observations import (
+    KernelSet,
+    LinearNetwork,
+    Observation,
+    TaskNetwork,
+    shared_noise,
+)
 from hybridlat.model.family.physics import within_reach
 from hybridlat.model.family.task_gp import TaskGP
 from hybridlat.model.family.tasks import Array, Float32, Task, label_of

@@ -9,11 +9,11 @@ import pytest
 
 from hybridlat.model.family.descriptors import DESCRIPTORS, LAUNCH
 from hybridlat.model.family.embedding import Hyper
-from hybridlat.model.family.linearise import TaskNetwork
 from hybridlat.model.family.observations import (
     DISPATCH_US,
     GROUPED,
     HOST_ROW,
+    TaskNetwork,
     kernel_set,
     task_base,
 )
