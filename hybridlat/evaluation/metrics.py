@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 
 import numpy as np
@@ -22,8 +22,10 @@ PARTS = ("lookup_only", "model_only")
 """Baselines that are a part of hybridlat; all others are its rivals."""
 _DIGITS = {
     "rmspe": 3, "mape": 3, "within_5": 4, "within_10": 4, "spearman": 4, "coverage": 4, "width": 4,
-    "measured_share": 4, "device_s": 2,
+    "measured_share": 4, "device_s": 2, "predict_ms": 3, "noise_floor": 3, "networks": 0,
+    "cells": 0, "answered": 0, "answered_share": 4, "draws": 0, "rmspe_sd": 3,
 }  # fmt: skip
+"""The figures of a row in JSON, in order, and the digits that they are rounded to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,10 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Figures of merit over answers; None where there is nothing to compute them from."""
+    """Figures of merit over answers; None where there is nothing to compute them from.
+
+    ``answered`` counts the answers, ``judged`` those of them that have an interval.
+    """
 
     rmspe: float | None
     mape: float | None
@@ -62,6 +67,11 @@ class Score:
     measured_share: float
     device_s: float
     answered: int
+    judged: int = 0
+
+
+Levels = Mapping[float, Score]
+"""Of intervals by their confidence."""
 
 
 def score(predictions: Sequence[Prediction]) -> Score:
@@ -85,6 +95,7 @@ def score(predictions: Sequence[Prediction]) -> Score:
         measured_share=share,
         device_s=math.fsum(a.device_s for a in predictions),
         answered=len(answers),
+        judged=len(bounds),
     )
 
 
@@ -94,7 +105,7 @@ def mean_score(scores: Sequence[Score]) -> Score:
     for item in fields(Score):
         values = [v for s in scores if (v := getattr(s, item.name)) is not None]
         means[item.name] = statistics.fmean(values) if values else None
-    means["answered"] = round(means["answered"] or 0)
+    means |= {name: round(means[name] or 0) for name in ("answered", "judged")}
     return Score(**means)  # type: ignore[arg-type]
 
 
@@ -130,36 +141,10 @@ def noise_floor(repeats_us: Sequence[Sequence[float]]) -> float | None:
     return rmspe(np.array(errors))
 
 
-@dataclass(frozen=True, slots=True)
-class ConfidenceLevel:
-    """How often intervals of this ``confidence`` hold the truth, and how wide they are.
-
-    ``judged`` counts those with an interval; ``measured_share`` and ``device_s`` say what the gate
-    measured for them.
-    """
-
-    confidence: float
-    coverage: float
-    width: float
-    judged: int
-    measured_share: float = 0.0
-    device_s: float = 0.0
-
-    def to_json(self) -> dict[str, float]:
-        values = asdict(self).items()
-        return {name: round(v, _DIGITS[name]) if name in _DIGITS else v for name, v in values}
-
-
-def levels(predictions_at: Callable[[float], Sequence[Prediction]]) -> tuple[ConfidenceLevel, ...]:
-    """What intervals hold, by the answers with intervals of each confidence."""
-    known = []
-    for confidence in CALIBRATED_AT:
-        answers = predictions_at(confidence)
-        s, judged = score(answers), sum(a.interval_us is not None for a in answers)
-        if s.coverage is not None and s.width is not None:
-            spent = s.measured_share, s.device_s
-            known.append(ConfidenceLevel(confidence, s.coverage, s.width, judged, *spent))
-    return tuple(known)
+def levels(predictions_at: Callable[[float], Sequence[Prediction]]) -> Levels:
+    """What intervals of each confidence hold, how wide they are, and what the gate measured."""
+    each = {confidence: score(predictions_at(confidence)) for confidence in CALIBRATED_AT}
+    return {confidence: s for confidence, s in each.items() if s.coverage is not None}
 
 
 @dataclass(frozen=True)
@@ -181,7 +166,7 @@ class ResultRow:
     cells: int
     median: float | None = None
     mlflow_run: str = ""
-    calibration: tuple[ConfidenceLevel, ...] = ()
+    calibration: Levels = field(default_factory=dict)
     tested: int = 0
     reason: str = ""
     draws: int = 1
@@ -195,25 +180,26 @@ class ResultRow:
     def to_json(self) -> dict[str, object]:
         """The fixed object of ``evaluate --json``; None where a figure cannot be had."""
         figures = {
-            "predict_ms": _rounded(self.predict_ms, 3),
-            "noise_floor": _rounded(self.noise_floor, 3),
-            "networks": self.networks,
-            "cells": self.cells,
-            "answered": self.score.answered,
-            "answered_share": _rounded(self.answered_share, 4),
-            "draws": self.draws,
-            "rmspe_sd": _rounded(self.rmspe_sd, 3),
+            n: _rounded(getattr(self if hasattr(self, n) else self.score, n), n) for n in _DIGITS
         }
-        figures = {n: _rounded(getattr(self.score, n), d) for n, d in _DIGITS.items()} | figures
         return {
             "target": self.target,
             "regime": self.regime or None,
             "method": self.method or None,
             **(dict.fromkeys(figures) if self.reason else figures),
             "mlflow_run": self.mlflow_run,
-            "calibration": [level.to_json() for level in self.calibration] or None,
+            "calibration": [_level(*each) for each in self.calibration.items()] or None,
             "reason": self.reason or None,
         }
+
+
+def _level(confidence: float, score: Score) -> dict[str, float | None]:
+    names = ("coverage", "width", "judged", "measured_share", "device_s")
+    return {"confidence": confidence} | {n: _rounded(getattr(score, n), n) for n in names}
+
+
+def _rounded(value: float | None, name: str) -> float | None:
+    return None if value is None else round(value, _DIGITS.get(name, 0))
 
 
 @dataclass(frozen=True)
@@ -262,7 +248,7 @@ class TargetReport:
     noise_floor: float | None
     networks: int
     cells: int
-    calibration: Mapping[str, Sequence[ConfidenceLevel]] = field(default_factory=dict)
+    calibration: Mapping[str, Levels] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def rows(self) -> list[ResultRow]:
@@ -281,7 +267,7 @@ class TargetReport:
                 networks=0 if j.per_cell else j.score.answered,
                 cells=j.score.answered if j.per_cell else sum(a.cells for a in j.predictions),
                 median=j.median,
-                calibration=tuple(self.calibration.get(j.regime, ())) if j.method == OWN else (),
+                calibration=self.calibration.get(j.regime, {}) if j.method == OWN else {},
                 tested=tested[j.regime],
                 draws=len(j.trials),
                 rmspe_sd=j.rmspe_sd,
@@ -292,7 +278,3 @@ class TargetReport:
     def predictions(self, regime: str) -> Sequence[Prediction]:
         own = (j.predictions for j in self.results if (j.regime, j.method) == (regime, OWN))
         return next(own, ())
-
-
-def _rounded(value: float | None, digits: int) -> float | None:
-    return None if value is None else round(value, digits)

@@ -207,8 +207,8 @@ def metrics(rows: Sequence[ResultRow], rivals: Mapping[str, ResultRow] = {}) -> 
         if row.regime in rivals:
             figures["rmspe_of_rival"] = rivals[row.regime].score.rmspe
         made |= of_regime(row.regime, figures)
-        for level in row.calibration:
-            made[f"{row.regime}/calibration", round(100 * level.confidence)] = level.coverage
+        for confidence, level in row.calibration.items():
+            made[f"{row.regime}/calibration", round(100 * confidence)] = level.coverage
         if row is (held_out or rows)[-1]:
             made |= of_regime(MAIN, {key: figures.get(key) for key in _MAIN})
     return made
@@ -239,7 +239,7 @@ def _log_picture(report: TargetReport, predictions: Answers) -> None:
     predicted.loglog(truth, [p.predicted_us for p in each], "o", ms=3)
     calibration.axline((1, 1), slope=1, color="gray", label="as stated")
     for name, levels in report.calibration.items():
-        calibration.plot([x.confidence for x in levels], [x.coverage for x in levels], label=name)
+        calibration.plot([*levels], [x.coverage for x in levels.values()], label=name)
     calibration.legend()
     for name, answers in predictions.items():
         regimes.plot([100 * p.error_share for p in answers], [name] * len(answers), "o", ms=3)

@@ -81,17 +81,19 @@ def test_calibration_says_what_each_confidence_holds(judged: evaluate.Evaluation
     rows = {(r.regime, r.method): r for r in judged.rows}
     for regime in ("measured", "unseen", "gated@5%", "gated_cells@20%"):
         row = rows[regime, "hybridlat"]
-        levels = row.calibration
-        assert [level.confidence for level in levels] == [0.5, 0.8, 0.9, 0.95, 0.99]
+        assert [*row.calibration] == [0.5, 0.8, 0.9, 0.95, 0.99]
+        levels = [*row.calibration.values()]
         if regime != "gated@5%":  # the gate makes the interval fit the tolerance
             widths = [level.width for level in levels]
             assert widths == sorted(set(widths))
             coverages = [level.coverage for level in levels]
             assert coverages == sorted(coverages)
-        asked = next(level for level in levels if level.confidence == 0.9)
+        asked = row.calibration[0.9]
         assert asked.coverage == pytest.approx(row.score.coverage)
         assert asked.width == pytest.approx(row.score.width)
-    measured = [level.measured_share for level in rows["gated@5%", "hybridlat"].calibration]
+    measured = [
+        level.measured_share for level in rows["gated@5%", "hybridlat"].calibration.values()
+    ]
     assert measured == sorted(measured) and measured[0] < measured[-1]
     assert rows["unseen", "roofline"].to_json()["calibration"] is None
 
