@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import math
+from collections import Counter
+from dataclasses import asdict
 
 import pytest
 
@@ -26,24 +28,18 @@ FIXED_KEYS = [
 
 
 def test_scores_by_hand() -> None:
-    figures = score(
-        [
-            Prediction("a", 100.0, 103.0, (98.0, 108.0), 0.5, 2.0),
-            Prediction("b", 200.0, 184.0, (180.0, 190.0), 0.1, 1.0),
-            Prediction("c", 50.0, 50.0, (49.0, 51.0), 0.0, 0.0),
-            Prediction("d", 10.0, math.nan),
-        ]
-    )
-    assert figures.rmspe == pytest.approx(100 * math.sqrt((0.03**2 + 0.08**2) / 3))
-    assert figures.mape == pytest.approx(11 / 3)
-    assert figures.within_5 == pytest.approx(2 / 3)
-    assert figures.within_10 == 1.0
-    assert figures.spearman == pytest.approx(1.0)
-    assert figures.coverage == pytest.approx(2 / 3)
-    assert figures.width == pytest.approx((10 / 103 + 10 / 184 + 2 / 50) / 3)
-    assert figures.measured_share == pytest.approx(0.15)
-    assert figures.device_s == 3.0
-    assert figures.answered == 3
+    figures = score([
+        Prediction("a", 100.0, 103.0, (98.0, 108.0), 0.5, 2.0),
+        Prediction("b", 200.0, 184.0, (180.0, 190.0), 0.1, 1.0),
+        Prediction("c", 50.0, 50.0, (49.0, 51.0), 0.0, 0.0),
+        Prediction("d", 10.0, math.nan),
+    ])  # fmt: skip
+    by_hand = {
+        "rmspe": 100 * math.sqrt((0.03**2 + 0.08**2) / 3), "mape": 11 / 3, "within_5": 2 / 3,
+        "within_10": 1, "spearman": 1, "coverage": 2 / 3, "measured_share": 0.15, "device_s": 3,
+        "width": (10 / 103 + 10 / 184 + 2 / 50) / 3, "answered": 3, "judged": 3,
+    }  # fmt: skip
+    assert asdict(figures) == pytest.approx(by_hand)
 
 
 def test_rank_correlation_with_ties() -> None:
@@ -65,8 +61,7 @@ def test_noise_is_each_repeat_against_the_others() -> None:
 def test_folds_depend_on_names_alone() -> None:
     names = [f"net{i}" for i in range(40)]
     assert even_folds(names) == even_folds(names[::-1])
-    sizes = [list(even_folds(names).values()).count(f) for f in range(5)]
-    assert sizes == [8] * 5
+    assert Counter(even_folds(names).values()) == dict.fromkeys(range(5), 8)
     assert {fold_of(n) for n in names} == set(range(5))
 
 
@@ -97,20 +92,18 @@ def test_who_leaves_answers_out_is_not_the_best() -> None:
 def test_the_table_fits_a_terminal_of_eighty() -> None:
     from rich.console import Console
 
-    good, bad = score([Prediction("a", 100.0, 101.0)]), score([Prediction("a", 100.0, 120.0)])
     rows = [
-        ResultRow("v100/tensorrt/fp16", "gated_cells@20%", "hybridlat", good, 0.1, None, 0, 13151),
-        ResultRow(
-            "v100/tensorrt/fp16", "gated_cells@20%", "layerwise_learned", bad, 0.1, None, 0, 13151
-        ),
+        ResultRow("v100/tensorrt/fp16", "gated_cells@20%", method, figures, 0.1, None, 0, 13151)
+        for method, figures in (
+            ("hybridlat", score([Prediction("a", 100.0, 101.0)])),
+            ("layerwise_learned", score([Prediction("a", 100.0, 120.0)])),
+        )
     ]
     console = Console(width=80, record=True, file=io.StringIO())
     [table] = leaderboard.tables(rows, leaderboard.NARROW)
     console.print(table.terminal())
     text = console.export_text()
-    lines = text.splitlines()
-    assert max(map(len, lines)) <= 80
-    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= 80 and "…" not in text
     assert all(word in text for word in ("hybridlat", "layerwise_learned", "1.00", "20.00"))
 
 
@@ -122,13 +115,8 @@ def _row(regime: str, method: str, error: float, answered: int = 1) -> ResultRow
 
 def test_a_comparison_shows_what_matters_and_counts_rivals_only() -> None:
     regimes = ["measured", "unseen", "gated@5%", "gated_cells@20%"]
-    errors = {
-        "hybridlat": 3.0,
-        "model_only": 1.0,
-        "lookup_only": 1.0,
-        "flops_linear": 40.0,
-        "roofline": 9.0,
-    }
+    errors = {"hybridlat": 3.0, "model_only": 1.0, "lookup_only": 1.0, "roofline": 9.0}
+    errors["flops_linear"] = 40.0
     rows = [_row(r, m, e, answered=2) for r in regimes for m, e in errors.items()]
     rows += [_row(regime, "kernel_forest", 5.0) for regime in regimes]
     [table] = leaderboard.tables(rows)

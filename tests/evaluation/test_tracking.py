@@ -239,14 +239,8 @@ def test_two_processes_open_one_new_database(tmp_path: Path) -> None:
     pytest.importorskip("mlflow")
     code = "import sys; from hybridlat.evaluation.tracking import opened\nwith opened(''): pass"
     uri = f"sqlite:///{tmp_path / 'new' / 'mlflow.db'}"
-    both = [
-        subprocess.Popen(
-            [sys.executable, "-c", code],
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "MLFLOW_TRACKING_URI": uri},
-        )
-        for _ in range(2)
-    ]
+    env = {**os.environ, "MLFLOW_TRACKING_URI": uri}
+    words = [sys.executable, "-c", code]
+    both = [subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=env) for _ in range(2)]
     errors = [process.communicate()[1] for process in both]
     assert [process.returncode for process in both] == [0, 0], errors

@@ -61,23 +61,9 @@ def serving(database: str, folder: Path) -> Iterator[tuple[str, subprocess.Popen
     address = f"http://127.0.0.1:{port}"
     log = folder / "server.log"
     with log.open("w") as said:
+        places = ["--backend-store-uri", database, "--artifacts-destination", folder / "artifacts"]
         process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "mlflow",
-                "server",
-                "--host",
-                "127.0.0.1",
-                "--port",
-                str(port),
-                "--workers",
-                "1",
-                "--backend-store-uri",
-                database,
-                "--artifacts-destination",
-                str(folder / "artifacts"),
-            ],
+            [sys.executable, *f"-m mlflow server --port {port} --workers 1".split(), *places],
             stdout=said,
             stderr=said,
             start_new_session=True,
@@ -120,16 +106,8 @@ def elsewhere(tmp_path: Path, target: Target, rows: dict[str, list[Any]]) -> dic
     home.mkdir(exist_ok=True)
     model = f"models:/{tracking.model_name(target)}@{tracking.CHAMPION}"
     env = {**os.environ, "HOME": str(home), "XDG_DATA_HOME": str(home / "data")}
-    done = subprocess.run(
-        [sys.executable, "-c", LOADED, model, json.dumps(rows)],
-        env=env,
-        cwd=home,
-        text=True,
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    loaded: dict[str, list[float]] = json.loads(done.stdout)
+    words = [sys.executable, "-c", LOADED, model, json.dumps(rows)]
+    loaded: dict[str, list[float]] = json.loads(subprocess.check_output(words, env=env, cwd=home))
     return loaded
 
 
@@ -217,16 +195,10 @@ def rewritten(file: Path, **stated: object) -> None:
     [
         (
             "no champion",
-            "no champion of hybridlat-team-cpu_onnxruntime-1.31_fp32_1t: `hybridlat train",
+            "no champion of hybridlat-team-cpu_onnxruntime-1.31_fp32_1t: `hybridlat tr",
         ),
-        (
-            "digest",
-            "version 1 of .* installed: its files are not those that were registered",
-        ),
-        (
-            "target",
-            "version 1 of .* installed: its files are not those that were registered",
-        ),
+        ("digest", "version 1 of .* installed: its files are not those that were registered"),
+        ("target", "version 1 of .* installed: its files are not those that were registered"),
         ("model.json", "is not installed: it has model format 99, .*: upgrade hybridlat"),
         ("composition.json", "is not installed: composition format 99 is none that this version"),
         ("no composition", "is not installed: it has no composition"),

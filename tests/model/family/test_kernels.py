@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from hybridlat.model.family.physics import (
     power_slowdown,
     view_of,
 )
+from hybridlat.model.family.tasks import Array
 from hybridlat.model.geometry import COLUMN
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target
@@ -26,6 +28,8 @@ from tests.model.family.worlds import GPU, table
 from tests.networks import NETS, Builder
 
 TENSORRT = Target.parse("v100/tensorrt-8.6/fp32")
+KERNELS = table(np.random.default_rng(2), 40)
+DENSE, DEEP = (KERNELS.classes == CLASSES.index(f"conv {name}") for name in ("kxk", "depthwise"))
 
 
 def _rows(table: KernelTable) -> set[tuple[float, ...]]:
@@ -35,20 +39,19 @@ def _rows(table: KernelTable) -> set[tuple[float, ...]]:
 
 @pytest.mark.parametrize("name", ["resnet18", "squeezenet", "mobilenetv3_small_100"])
 def test_a_larger_batch_is_the_same_as_lowering_at_it(name: str) -> None:
-    file = NETS / f"{name}.onnx"
-    once = kernel_table(registry.lower(read_network(file), TENSORRT))
-    at_four = kernel_table(registry.lower(read_network(file, batch=4), TENSORRT))
+    once, at_four = (
+        kernel_table(registry.lower(read_network(NETS / f"{name}.onnx", batch=batch), TENSORRT))
+        for batch in (1, 4)
+    )
     assert _rows(at_batch(once, 4)) == _rows(at_four)
     assert at_batch(once, 4).copied_bytes == at_four.copied_bytes
 
 
 def test_a_product_behind_a_view_is_as_deep_as_its_weight() -> None:
     net = Builder()
-    x = net.input((1, 512, 7, 7))
-    flat = net.flatten(x)
+    flat = net.flatten(net.input((1, 512, 7, 7)))
     made = net.op("Gemm", [flat, net.weight((4096, 25088))], (1, 4096), 13, {"transB": 1})
-    lowered = registry.lower(net.network(made), TENSORRT)
-    table = kernel_table(lowered)
+    table = kernel_table(registry.lower(net.network(made), TENSORRT))
     (row,) = table.values[table.classes == CLASSES.index("matmul")]
     assert row[COLUMN["k"]] == 25088
     assert row[COLUMN["flop"]] == 2 * 4096 * 25088
@@ -57,10 +60,7 @@ def test_a_product_behind_a_view_is_as_deep_as_its_weight() -> None:
 POSITIVE = st.floats(1e-3, 1e6)
 
 
-@given(
-    compute_us=POSITIVE, memory_us=POSITIVE, other_us=st.floats(0, 1e6),
-    share=st.floats(0.05, 0.99),
-)  # fmt: skip
+@given(POSITIVE, POSITIVE, st.floats(0, 1e6), st.floats(0.05, 0.99))
 def test_power_is_limited_over_the_whole_network(
     compute_us: float, memory_us: float, other_us: float, share: float
 ) -> None:
@@ -74,45 +74,31 @@ def test_power_is_limited_over_the_whole_network(
     assert slowdown >= power_slowdown(compute_us, memory_us, other_us + 1.0, share)
 
 
-DEPTHWISE = CLASSES.index("conv depthwise")
+def base_us(precision: str = "fp32", **sheet: Any) -> Array:
+    """The base of each kernel on a device of another data sheet."""
+    return describe(KERNELS, replace(GPU, **sheet), precision)[1][:-2]
 
 
 def test_a_larger_last_cache_spares_memory_time() -> None:
-    kernels = table(np.random.default_rng(1))
-    _, small = describe(kernels, replace(GPU, cache_bytes=(128 * 1024, 2**20)), "fp32")
-    _, large = describe(kernels, replace(GPU, cache_bytes=(128 * 1024, 64 * 2**20)), "fp32")
-    count = len(kernels.values)
-    assert (large[:count] <= small[:count]).all()
-    assert (large[:count] < small[:count]).any()
-    assert (large > 0).all()
+    small, large = (base_us(cache_bytes=(128 * 1024, size * 2**20)) for size in (1, 64))
+    assert (large <= small).all() and (large < small).any() and (large > 0).all()
 
 
 def test_tensor_cores_do_not_serve_depthwise_convolutions() -> None:
-    kernels = table(np.random.default_rng(2), 40)
-    with_cores = replace(GPU, peak_flops={"fp32": 10e12, "fp16": 80e12})
-    without = replace(GPU, peak_flops={"fp32": 10e12, "fp16": 10e12})
-    _, fast = describe(kernels, with_cores, "fp16")
-    _, slow = describe(kernels, without, "fp16")
-    deep = np.append(kernels.classes == DEPTHWISE, [False, False])
-    dense = np.append(kernels.classes == CLASSES.index("conv kxk"), [False, False])
-    np.testing.assert_allclose(fast[deep], slow[deep])
-    assert (fast[dense] < slow[dense]).all()
+    slow, fast = (base_us("fp16", peak_flops={"fp32": 10e12, "fp16": p}) for p in (10e12, 80e12))
+    np.testing.assert_allclose(fast[DEEP], slow[DEEP])
+    assert (fast[DENSE] < slow[DENSE]).all()
 
 
 def test_computing_and_memory_overlap() -> None:
-    kernels, no_cache = table(np.random.default_rng(3), 40), replace(GPU, kept_share=0.0)
-    no_cache = replace(no_cache, cache_bytes=(1024, 1024))
-    _, base_us = describe(kernels, no_cache, "fp32")
-    _, computing_us = describe(kernels, replace(no_cache, bandwidth_bytes_per_s=1e15), "fp32")
-    dense = kernels.classes == CLASSES.index("conv kxk")
-    more_us, memory_us = base_us - computing_us, view_of(kernels, no_cache, "fp32").memory_us
-    assert (more_us[:-2][dense] > 0).all()
-    assert (more_us[:-2][dense] < 0.99 * memory_us[dense]).all()
+    sheet: dict[str, Any] = {"kept_share": 0.0, "cache_bytes": (1024, 1024)}
+    more_us = base_us(**sheet) - base_us(**sheet, bandwidth_bytes_per_s=1e15)
+    memory_us = view_of(KERNELS, replace(GPU, **sheet), "fp32").memory_us
+    assert (more_us[DENSE] > 0).all()
+    assert (more_us[DENSE] < 0.99 * memory_us[DENSE]).all()
 
 
 def test_no_tensor_core_hides_the_steps_of_a_deep_product() -> None:
-    kernels = table(np.random.default_rng(2), 40)
-    _, base_us = describe(kernels, replace(GPU, peak_flops={"fp32": 10e12, "fp16": 1e18}), "fp16")
-    dense = kernels.classes == CLASSES.index("conv kxk")
-    steps = kernels.values[dense, COLUMN["k"]] / 32
-    assert (base_us[:-2][dense] > steps * 100 / (GPU.clock_hz / 1e6)).all()
+    steps = KERNELS.values[DENSE, COLUMN["k"]] / 32
+    made_us = base_us("fp16", peak_flops={"fp32": 10e12, "fp16": 1e18})
+    assert (made_us[DENSE] > steps * 100 / (GPU.clock_hz / 1e6)).all()

@@ -1,0 +1,153 @@
+"""What a family learns from sums, what measured networks add to it, and its intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from experiments.family_choice import choose
+from hybridlat.model.family.calibration import calibrate
+from hybridlat.model.family.embedding import Embedding, Hyper
+from hybridlat.model.family.fit import fit
+from hybridlat.model.family.model import FamilyModel
+from hybridlat.model.family.observations import Observation
+from hybridlat.model.family.tasks import Array, Sharing, Task
+from tests.model.family.worlds import THERE, log_us, observations, true_us
+
+EMBEDDING = Embedding(Hyper(), size=60)
+SLOWER = 0.4
+
+
+@pytest.fixture(scope="module")
+def model() -> FamilyModel:
+    return fit(observations(60, 1), EMBEDDING)
+
+
+def errors(model: FamilyModel, held_out: list[Observation], slower: float = 0.0) -> Array:
+    """Of ln(latency), against the law's truth."""
+    truth = [np.log(true_us(one.kernels, one.task, slower)) for one in held_out]
+    return np.subtract([log_us(model, one) for one in held_out], truth)
+
+
+def miss(model: FamilyModel, held_out: list[Observation], slower: float = 0.0) -> float:
+    return float(np.median(np.abs(errors(model, held_out, slower))))
+
+
+def spread(model: FamilyModel, rows: Sequence[Observation]) -> float:
+    return float(np.mean([model.predict(one.kernels, one.task).log_sd for one in rows]))
+
+
+def test_the_law_of_kernels_is_found_from_sums_alone(model: FamilyModel) -> None:
+    held_out = observations(30, 2)
+    base = [
+        np.log((o.kernels.counts * o.kernels.base_us).sum() / true_us(o.kernels, o.task))
+        for o in held_out
+    ]
+    assert miss(model, held_out) < min(0.03, 0.2 * np.median(np.abs(base)))
+
+
+def test_wrong_rows_do_little_harm() -> None:
+    factors = [4.0 if i % 12 == 0 else 1.0 for i in range(60)]
+    rows = zip(observations(60, 1), factors, strict=True)
+    spoilt = [replace(one, latency_us=one.latency_us * factor) for one, factor in rows]
+    assert miss(fit(spoilt, EMBEDDING), observations(30, 2)) < 0.1
+
+
+def test_another_device_is_answered_from_this_one(model: FamilyModel) -> None:
+    there = observations(30, 2, THERE)
+    assert miss(model, there) < 0.15
+    assert spread(model, there[:5]) > 1.4 * spread(model, observations(5, 3))
+
+
+def test_two_tasks_together_are_told_apart() -> None:
+    model = fit([*observations(40, 1), *observations(40, 5, THERE, slower=0.5)], EMBEDDING)
+    assert miss(model, observations(20, 2)) < 0.05
+    there = errors(model, observations(20, 3, THERE))
+    assert np.median(there) == pytest.approx(0.5, abs=0.05)
+
+
+def test_a_latency_must_be_above_zero(model: FamilyModel) -> None:
+    row = replace(observations(1, 1)[0], latency_us=0.0)
+    with pytest.raises(ValueError, match="a latency of 0"):
+        fit([row], EMBEDDING)
+    with pytest.raises(ValueError, match="not above zero"):
+        model.condition([row])
+
+
+def test_a_kernel_of_many_launches_is_learned_where_that_is_believed() -> None:
+    slower = 4.2  # sixty-odd launches where the base has one
+    rows, held_out = observations(40, 1, slower=slower), observations(10, 2, slower=slower)
+    near, far = (
+        miss(fit(rows, Embedding(Hyper(offset=2.0, highest=highest), size=60)), held_out, slower)
+        for highest in (6.0, 3.5)
+    )
+    assert near < 0.2 < far
+
+
+def test_a_few_networks_correct_a_new_device(model: FamilyModel) -> None:
+    few, held_out = (observations(count, count, THERE, slower=SLOWER) for count in (5, 30))
+    none, one, five = (model.condition(few[:count]) for count in (0, 1, 5))
+    assert miss(none, held_out, SLOWER) > 0.3 and miss(five, held_out, SLOWER) < 0.06
+    assert spread(none, held_out) > spread(one, held_out) > spread(five, held_out)
+
+
+def test_one_network_does_not_tell_what_the_host_of_another_costs() -> None:
+    eager, apart = Task("other", "torch-2.4", "fp32"), {"host": Sharing(1.0, device=6.0)}
+    few = observations(4, 2, eager)
+
+    def left(host: float, times: float) -> float:
+        """What stays unsure of a network whose kernels take so many times as long."""
+        hyper = Hyper(overlap=3.0, apart=apart, host=host)
+        model = fit(observations(40, 1), Embedding(hyper, size=40))
+        sets = [replace(one.kernels, base_us=one.kernels.base_us * times) for one in few]
+        known = replace(few[0], kernels=sets[0], latency_us=5000.0)
+        return model.condition([known] * 3).predict(sets[1], eager).log_sd
+
+    assert left(0.3, 1e-3) > 0.25 > 2 * left(0.0, 1e-3)
+    assert left(0.3, 1e3) == pytest.approx(left(0.0, 1e3), rel=0.02)
+
+
+def test_one_wrong_network_among_five_is_held_off(model: FamilyModel) -> None:
+    few = observations(6, 2, THERE, slower=SLOWER)
+    few[5] = replace(few[5], latency_us=few[5].latency_us * 20)
+    held_out = observations(20, 3, THERE, slower=SLOWER)
+    assert miss(model.condition(few), held_out, SLOWER) < 0.3
+
+
+def test_the_chosen_leave_less_uncertain_than_random_ones(model: FamilyModel) -> None:
+    candidates = [one.kernels for one in observations(30, 5, THERE)]
+    chosen = choose(model, THERE, candidates, 4)
+    assert len(set(chosen)) == 4
+
+    def left(places: Sequence[int]) -> float:
+        measured = [
+            Observation(candidates[i], THERE, model.predict(candidates[i], THERE).median_us, str(i))
+            for i in places
+        ]
+        conditioned = model.condition(measured)
+        return float(sum(conditioned.predict(k, THERE).log_sd ** 2 for k in candidates))
+
+    draw = np.random.default_rng(0)
+    random = [left(draw.choice(30, 4, replace=False).tolist()) for _ in range(6)]
+    assert left(chosen) < np.mean(random)
+
+
+def test_intervals_hold_as_often_as_they_say() -> None:
+    draw = np.random.default_rng(1)
+    spreads = draw.uniform(0.02, 0.3, 800)
+    off = 1.7 * spreads * draw.standard_normal(800)  # the spreads are too small by that much
+    calibration = calibrate(off[:400], spreads[:400], ["a"] * 400)
+    widths = [calibration.half_width(s, "a", 0.9) for s in spreads[400:]]
+    assert np.mean(np.abs(off[400:]) <= widths) == pytest.approx(0.9, abs=0.04)
+
+
+def test_an_unknown_task_has_the_pool_and_what_is_measured_narrows_it() -> None:
+    calibration = calibrate(np.linspace(-0.5, 0.5, 101), np.full(101, 0.1), ["a"] * 101)
+    assert calibration.half_width(0.1, "new") == pytest.approx(calibration.half_width(0.1, "a"))
+    after = [calibration.half_width(s, "new", prior_spread=1.0) for s in (0.1, 0.2, 9.0)]
+    assert after[0] < after[1] < after[2] == calibration.half_width(1.0, "new")
+    with pytest.raises(ValueError, match="no held-out error"):
+        calibrate(np.zeros(0), np.zeros(0), [])
