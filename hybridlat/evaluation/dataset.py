@@ -23,15 +23,6 @@ from hybridlat.schema.measurement import Kind, Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store.records import aggregate
 
-_IN_MODEL = (
-    "the {count} behind {target} are inside the shipped model; to judge it or to train on them, "
-    "import the table that they come from (docs/guides/importing){more}"
-)
-_EXPERIMENT = (
-    "; a clone judges it with `python experiments/whole_networks.py --targets '^{target}' "
-    "--data DIR`, from the networks.parquet and nets.tar.gz that experiments/gpus.md describes"
-)
-
 
 class OnlyNetworks(InputError):
     """Whole networks of a target are recorded, and none of their cells."""
@@ -75,12 +66,10 @@ class Dataset:
     @property
     def data_hash(self) -> str:
         """Hash of all that training sees, 16 hex digits."""
-        body = [
-            str(self.target),
-            sorted((h, t.latency_us, t.spread_share) for h, t in self.cells.items()),
-            sorted((h, t.latency_us, t.spread_share) for h, t in self.layers.items()),
-            sorted((n.name, n.latency_us, n.cells, n.layers) for n in self.networks),
-        ]
+        body: list[object] = [str(self.target)]
+        for parts in (self.cells, self.layers):
+            body.append(sorted((h, t.latency_us, t.spread_share) for h, t in parts.items()))
+        body.append(sorted((n.name, n.latency_us, n.cells, n.layers) for n in self.networks))
         return hashlib.sha256(json.dumps(body).encode()).hexdigest()[:16]
 
     @property
@@ -114,12 +103,11 @@ class Dataset:
         recorded in their name.
         """
         chosen = list(networks)
-        names = {n.name for n in chosen}
-        hashes = {h for n in chosen for h, _ in (*n.cells, *n.layers)}
-        for signature in sorted({h for n in chosen for h, _ in n.cells} & set(self.cells)):
-            hashes |= set(kernel_hashes(self.cells[signature].text))
-        hashes |= {h for h, t in self.cells.items() if t.labels.get("network") in names}
-        return hashes
+        names, cells = {n.name for n in chosen}, {h for n in chosen for h, _ in n.cells}
+        kernels = (kernel_hashes(self.cells[h].text) for h in sorted(cells & set(self.cells)))
+        layers = {h for n in chosen for h, _ in n.layers}
+        of_name = {h for h, t in self.cells.items() if t.labels.get("network") in names}
+        return cells.union(layers, of_name, *kernels)
 
 
 @lru_cache(maxsize=65_536)
@@ -148,14 +136,12 @@ def load(target: Target, sources: Sequence[RecordSource]) -> Dataset:
             same = grouped.setdefault((record.kind, record.signature), {})
             same[record.id] = structs.replace(record, visits=())
     texts = signature_texts(sources, {h for kind, h in grouped if kind != "network"})
-    cells: dict[str, MeasuredCell] = {}
-    layers: dict[str, MeasuredCell] = {}
+    measured: dict[str, dict[str, MeasuredCell]] = {"cell": {}, "layer": {}}
     for (kind, signature), records in sorted(grouped.items()):
-        if kind == "network" or signature not in texts:
-            continue
-        cell = _measured_cell(texts[signature], records, spent_s)
-        if cell is not None:
-            (cells if kind == "cell" else layers)[signature] = cell
+        if kind != "network" and signature in texts:
+            cell = _measured_cell(texts[signature], records, spent_s)
+            if cell is not None:
+                measured[kind][signature] = cell
     breakdowns = {b.id: b for source in sources for b in source.breakdowns(target)}
     networks: dict[str, WholeNetwork] = {}
     for item in sorted(breakdowns.values(), key=lambda b: (b.network, b.id)):
@@ -164,25 +150,28 @@ def load(target: Target, sources: Sequence[RecordSource]) -> Dataset:
         if us is not None:
             whole = WholeNetwork(item.network, us, repeats_us(runs), item.cells, item.layers)
             networks.setdefault(whole.name, whole)
-    if not cells and networks:
-        raise OnlyNetworks(
-            f"of {target} only whole networks are recorded ({len(networks):,}), and none of "
-            "their cells: there is nothing to learn from; measure networks there"
-        )
-    if not cells:
+    if not measured["cell"]:
+        if networks:
+            raise OnlyNetworks(
+                f"of {target} only whole networks are recorded ({len(networks):,}), and none of "
+                "their cells: there is nothing to learn from; measure networks there"
+            )
         raise InputError(_what_is_missing(target))
-    return Dataset(target, cells, layers, tuple(networks.values()), paces.drift())
+    return Dataset(
+        target, measured["cell"], measured["layer"], tuple(networks.values()), paces.drift()
+    )
 
 
 def _what_is_missing(target: Target) -> str:
-    for folder in model_folders(target):
-        rows = read_card(folder).get("rows")
-        if isinstance(rows, int):
-            return _IN_MODEL.format(target=target, count=f"{rows:,} cells", more="")
-    for head in family_heads():
-        if target in head.targets:
-            count, more = f"{head.networks(target):,} networks", _EXPERIMENT.format(target=target)
-            return _IN_MODEL.format(target=target, count=count, more=more)
+    rows = [read_card(folder).get("rows") for folder in model_folders(target)]
+    behind = [f"{n:,} cells" for n in rows if isinstance(n, int)]
+    heads = (head for head in family_heads() if target in head.targets)
+    behind += [f"{head.networks(target):,} networks" for head in heads]
+    if behind:
+        return (
+            f"the {behind[0]} behind {target} are inside the shipped model; to judge it or to "
+            "train on them, import the table that they come from (docs/guides/importing)"
+        )
     return (
         f"nothing measured on {target} is in the store: measure networks there, or import a table "
         "of their latencies (docs/guides/importing)"
