@@ -133,10 +133,7 @@ class Regimes(HeldOutLaws):
         return tasks
 
     def _notes(
-        self,
-        target: Target,
-        places: Sequence[int],
-        results: Sequence[MethodResult],
+        self, target: Target, places: Sequence[int], results: Sequence[MethodResult]
     ) -> Iterator[str]:
         records = self.records
         yield from records.missing

@@ -11,13 +11,7 @@ from typing import Any, NamedTuple
 
 from hybridlat.graph.fused import fusion
 from hybridlat.graph.network import ITEM_BYTES
-from hybridlat.graph.operators import (
-    KINDS,
-    activation_class,
-    is_quantised,
-    kind_of,
-    weight_place,
-)
+from hybridlat.graph.operators import KINDS, activation_class, is_quantised, kind_of, weight_place
 from hybridlat.graph.work import PER_RESULT, PRODUCTS, Attributes, Product, Shape, is_known
 from hybridlat.model.kernel_attributes import KernelAttributes, attributes_from, pair
 

@@ -11,13 +11,7 @@ import pytest
 
 from hybridlat.evaluation import leaderboard
 from hybridlat.evaluation.cross_fitting import even_folds, fold_of
-from hybridlat.evaluation.metrics import (
-    Prediction,
-    ResultRow,
-    noise_floor,
-    score,
-    spearman,
-)
+from hybridlat.evaluation.metrics import Prediction, ResultRow, noise_floor, score, spearman
 from hybridlat.evaluation.regimes import random_split
 
 FIXED_KEYS = [

@@ -72,9 +72,7 @@ def _judge(url: str, targets: list[Target], **options: Any) -> evaluate.Evaluati
     return evaluate.evaluate_targets(targets, evaluate.EvaluationOptions(**options), store=url)
 
 
-def test_every_regime_has_our_row_and_folds_have_the_baselines(
-    judged: evaluate.Evaluation,
-) -> None:
+def test_every_regime_has_our_row_and_folds_have_the_baselines(judged: evaluate.Evaluation) -> None:
     for target in (HERE, THERE):
         by_regime = {(r.regime, r.method): r for r in judged.rows if r.target == str(target)}
         folds = {(regime, m) for regime in ("unseen", "unseen_family") for m in FAST}

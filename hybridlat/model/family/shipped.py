@@ -211,11 +211,7 @@ def read(folder: Path) -> FamilyModel:
             arrays.take("sums", count, columns),
             arrays.take("beside", count, columns).astype(np.float32),
             TaskGP(
-                embedding,
-                anchors,
-                tuple(head.tasks[i] for i in of_anchors),
-                factor,
-                np.zeros(size),
+                embedding, anchors, tuple(head.tasks[i] for i in of_anchors), factor, np.zeros(size)
             ),
             np.array(head.seen, np.intp),
             trees,
