@@ -20,7 +20,7 @@ from hybridlat.evaluation.cross_fitting import FOLDS, device_of
 from hybridlat.evaluation.dataset import Dataset, OnlyNetworks, load
 from hybridlat.evaluation.families import family_records
 from hybridlat.evaluation.family_regimes import Regimes
-from hybridlat.evaluation.metrics import ResultRow, TargetReport, score
+from hybridlat.evaluation.metrics import ResultRow, TargetReport
 from hybridlat.evaluation.other_version import first_met
 from hybridlat.evaluation.regimes import LARGEST_SHARE, evaluate_cells, evaluate_networks
 from hybridlat.model import baselines as all_baselines
@@ -103,9 +103,8 @@ def evaluate_targets(
                 except HybridlatError as error:
                     if len(order) == 1:
                         raise
-                    why, none = str(error), score(())
-                    new = [ResultRow(str(target), "", "", none, None, None, 0, 0, reason=why)]
-                    on_message(f"{target} is left out: {why}")
+                    new = [ResultRow(str(target), "", "", reason=str(error))]
+                    on_message(f"{target} is left out: {error}")
                 else:
                     new = report.rows()
                     reports.append(report)
@@ -151,12 +150,22 @@ class _Judge:
             regimes = self._regimes(target)  # says why not, before a device is looked for
             config = self._config(target)
             report = regimes.evaluate(target, config, options.methods, options.networks)
-            return config, with_unjudged(report, options.methods)
-        if options.networks is not None:
-            dataset = dataset.only(options.networks)
-        refuse_few(dataset)
-        config = self._config(target)
-        return config, with_unjudged(self._judge(dataset, config), options.methods)
+        else:
+            if options.networks is not None:
+                dataset = dataset.only(options.networks)
+            refuse_few(dataset)
+            config = self._config(target)
+            report = self._judge(dataset, config)
+        judged = {result.method for result in report.results}
+        left_out = [
+            f"{name} (from {' or '.join(f'{unit}s' for unit in all_baselines.load(name).units)})"
+            for name in options.methods
+            if name not in judged
+        ]
+        if left_out:
+            note = f"not judged, as they do not learn from such records: {', '.join(left_out)}"
+            report = replace(report, notes=(*report.notes, note))
+        return config, report
 
     def _judge(self, dataset: Dataset, config: FitConfig) -> TargetReport:
         """In all regimes: as first met too, where ten of the networks are of another version."""
@@ -188,20 +197,6 @@ class _Judge:
                 records, self.on_message, self.options.draws, self.options.seed
             )
         return known
-
-
-def with_unjudged(report: TargetReport, methods: Sequence[str]) -> TargetReport:
-    """With a note of the methods that have no figure: they learn from what was not recorded."""
-    judged = {result.method for result in report.results}
-    left_out = [
-        f"{name} (from {' or '.join(f'{unit}s' for unit in all_baselines.load(name).units)})"
-        for name in methods
-        if name not in judged
-    ]
-    if not left_out:
-        return report
-    note = f"not judged, as they do not learn from such records: {', '.join(left_out)}"
-    return replace(report, notes=(*report.notes, note))
 
 
 def refuse_few(dataset: Dataset) -> None:

@@ -159,11 +159,11 @@ class ResultRow:
     target: str
     regime: str
     method: str
-    score: Score
-    predict_ms: float | None
-    noise_floor: float | None
-    networks: int
-    cells: int
+    score: Score = field(default_factory=lambda: score(()))
+    predict_ms: float | None = None
+    noise_floor: float | None = None
+    networks: int = 0
+    cells: int = 0
     median: float | None = None
     mlflow_run: str = ""
     calibration: Levels = field(default_factory=dict)

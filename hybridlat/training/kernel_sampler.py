@@ -11,16 +11,20 @@ import itertools
 import math
 import random
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from hybridlat import onnx_io
 from hybridlat.engines.base import Backend
 from hybridlat.errors import HybridlatError
+from hybridlat.estimate.partition import Partition, partition_network
 from hybridlat.graph.cells import kernels
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
+from hybridlat.graph.signature_reading import read
+from hybridlat.measuring.measurer import Measurer, MeasureRequest
 from hybridlat.training.kernel_builder import KernelBuilder
-from hybridlat.training.kernel_families import COMMON, RARE, Family
+from hybridlat.training.kernel_families import COMMON, EVERY, RARE, Family
 
 MOST_FLOP = 3e9
 MOST_BYTES = 96e6
@@ -82,6 +86,39 @@ def sweep(
             if hash_ not in seen and len(seen) < count:
                 seen.add(hash_)
                 yield hash_, kernel
+
+
+def random_kernels(
+    measurer: Measurer, count: int, seed: int
+) -> Iterator[tuple[MeasureRequest, Mapping[str, str]]]:
+    """``count`` kernels to measure, each inside a small network where it must be, in the order
+    drawn; and the signature texts of their cells."""
+    backend = measurer.backend
+    if not measurer.needs_network:
+        for hash_, kernel in sweep(backend, count, seed, EVERY):
+            labels = {"sweep": str(seed)}
+            request = MeasureRequest("kernel", kernel, {hash_: kernel}, labels=labels)
+            yield request, {hash_: sign(kernel).text}
+        return
+    for place, drawn in enumerate(itertools.islice(draws(seed, EVERY), count)):
+        with suppress(HybridlatError):  # what an engine refuses is passed over, as in every sweep
+            partition = partition_of(drawn.network, backend)
+            if partition.uses:
+                cells = cells_of(partition)
+                yield MeasureRequest(f"kernel {place}", drawn.network, cells), partition.texts
+
+
+def partition_of(network: Network, backend: Backend) -> Partition:
+    """The cells of a network as an engine runs it."""
+    left_out = (name for name, _ in network.left_out)
+    names = (*(node.name for node in network.nodes), *network.folded, *left_out)
+    return partition_network(network, backend.lower(network), names)
+
+
+def cells_of(partition: Partition) -> dict[str, Network]:
+    """The cells of a partition, each as a network to measure, by hash."""
+    texts = partition.texts
+    return {u.signature: read(texts[u.signature], " ".join(u.ops)[:60]) for u in partition.uses}
 
 
 def _also(family: str, kernel: Network, draw: int) -> bool:

@@ -23,7 +23,7 @@ from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.measurement import Measurement, Visit
 from hybridlat.schema.progress import OnProgress, silent
 from hybridlat.store import Store
-from hybridlat.training import onboarding, workload
+from hybridlat.training import onboarding
 from hybridlat.training.onboarding import OnboardingOptions
 from hybridlat.training.train import TrainingOptions
 from tests.evaluation.made_pack import DEVICE
@@ -137,7 +137,6 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Played:
     played = Played(FakeBackend())
     clock = SimpleNamespace(monotonic=lambda: played.now_s)
     monkeypatch.setattr(onboarding, "time", clock)
-    monkeypatch.setattr(workload, "time", clock)
     return played
 
 
