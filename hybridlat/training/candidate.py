@@ -84,6 +84,11 @@ class Verdict:
     rmspe: float
     champion_rmspe: float | None
 
+    @property
+    def errors(self) -> dict[str, float | None]:
+        """Both, as MLflow names them."""
+        return {"rmspe": self.rmspe, "rmspe_of_champion": self.champion_rmspe}
+
 
 class Candidate:
     """The fitted model and composition, and what they say of what was held out."""
@@ -95,9 +100,8 @@ class Candidate:
         held = _held_out(networks) if enough else []
         training = [n for n in networks if n not in held]
         # Without networks to hold out, cells are: by their hashes, for the same reason.
-        self.cells = sorted({h for n in held for h, _ in n.cells})
-        if not held:
-            self.cells = [h for h in sorted(dataset.cells) if cross_fitting.fold_of(h) == 0]
+        of_fold = (h for h in dataset.cells if cross_fitting.fold_of(h) == 0)
+        self.cells = sorted({h for n in held for h, _ in n.cells} if held else of_fold)
         forbidden = dataset.forbidden(held) | set(self.cells)
         on_message(
             f"{dataset.target}: {len(dataset.cells) - len(forbidden & set(dataset.cells))} cells "
@@ -127,17 +131,12 @@ class Candidate:
         # Networks are judged at the pace and on the scale of the records, drift divided out.
         composition = composition.at(self.config.confidence)
         composition = replace(composition, wander_share=0.0, shown_ratio=1.0)
+        cells = list[Prediction]()
         texts = [dataset.cells[h].text for h in self.cells]
-        cells = [
-            Prediction(
-                h,
-                dataset.cells[h].latency_us,
-                math.nan if p.latency_us is None else p.latency_us,
-                p.interval_us,
-            )
-            for h, p in zip(self.cells, model.predict(texts), strict=True)
-        ]
-        predictions: dict[str, list[Prediction]] = {"unseen_cells": cells}
+        for h, p in zip(self.cells, model.predict(texts), strict=True):
+            us = math.nan if p.latency_us is None else p.latency_us
+            cells.append(Prediction(h, dataset.cells[h].latency_us, us, p.interval_us))
+        predictions = {"unseen_cells": cells}
         gated = f"gated@{_GATED_TOLERANCE * 100:g}%"
         for whole in self.networks:
             network = cross_fitting.held_out(model, dataset, whole)

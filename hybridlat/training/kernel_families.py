@@ -54,7 +54,6 @@ def _gemm(k: KernelBuilder, x: str, c_out: int, relu: bool) -> str:
 
 
 def _squeeze(k: KernelBuilder, x: str, ratio: int, op: str) -> str:
-    """The two convolutions of squeeze and excitation, on one position."""
     hidden = k.node("Relu", (k.conv(k.aside(k.means(x)), max(8, k.width(x) // ratio), 1),))
     return k.node("Mul", (x, k.node(op, (k.conv(hidden, k.width(x), 1),))))
 

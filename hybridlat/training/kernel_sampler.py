@@ -139,7 +139,6 @@ def _context(backend: Backend, kernel: Network, seed: int, draw: int) -> str:
 
 
 def _flop(network: Network) -> float:
-    """FLOP of the convolutions and products, two per multiply-add."""
     products = [n for n in network.nodes if n.op in ("Conv", "Gemm", "MatMul", "ConvTranspose")]
     return 2.0 * sum(
         network.types[n.outputs[0]].elements * math.prod(network.type_of(n.inputs[1]).shape[1:])

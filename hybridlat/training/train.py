@@ -97,7 +97,7 @@ def train_target(
         candidate.save(folder)
         champion = Champion.find(target, root)
         made = models.model_hash(folder)
-        installed = None if champion is None else _in_use(champion.folder, made, options.out)
+        installed = _in_use(champion, made, options.out)
         verdict = candidate.compare(champion, installed is not None)
         is_new = installed is None
         if verdict.accepted:
@@ -115,13 +115,10 @@ def train_target(
                 _log(candidate, verdict, opened.place.address)
                 if is_new or not tracking.champion(target):
                     alias = tracking.CHAMPION if installed else tracking.CHALLENGER
-                    errors = {"rmspe": verdict.rmspe, "rmspe_of_champion": verdict.champion_rmspe}
-                    tags = {name: f"{v:.3f}" for name, v in errors.items() if v is not None}
-                    tags |= {
-                        "accepted": str(installed is not None),
-                        tracking.MODEL_HASH: made,
-                        "data_hash": dataset.data_hash,
-                    }
+                    known = {name: v for name, v in verdict.errors.items() if v is not None}
+                    tags = {name: f"{v:.3f}" for name, v in known.items()}
+                    tags |= {"accepted": str(installed is not None), "data_hash": dataset.data_hash}
+                    tags[tracking.MODEL_HASH] = made
                     version = tracking.register(target, folder, alias, verdict.reason, tags)
         return Trained(
             **vars(verdict),
@@ -163,22 +160,18 @@ def pull(target: Target, out: Path | None = None, *, store: str | None = None) -
             raise StoreError(f"{title} is not installed: {why}") from error
         root = out or models.user_models_folder()
         champion = Champion.find(target, root)
-        in_use = None if champion is None else _in_use(champion.folder, made, out)
+        in_use = _in_use(champion, made, out)
         reason = f"{title} is in use already" if in_use else f"{title} is installed"
         installed = in_use or install(folder, root / target.folder)
-        return {
-            "target": str(target),
-            "reason": reason,
-            tracking.MODEL_HASH: made,
-            "folder": str(installed),
-            "version": version,
-        }
+        document = {"target": str(target), "reason": reason, tracking.MODEL_HASH: made}
+        return document | {"folder": str(installed), "version": version}
 
 
-def _in_use(folder: Path, made: str, out: Path | None) -> Path | None:
+def _in_use(champion: Champion | None, made: str, out: Path | None) -> Path | None:
     """The champion's folder where that is the new model, and lies where it is to lie."""
-    is_there = out is None or folder.is_relative_to(out)
-    return folder if is_there and models.model_hash(folder) == made else None
+    if champion is None or not (out is None or champion.folder.is_relative_to(out)):
+        return None
+    return champion.folder if models.model_hash(champion.folder) == made else None
 
 
 def _dataset(target: Target, store: Store) -> Dataset:
@@ -204,12 +197,12 @@ def _priors(target: Target, dataset: Dataset) -> tuple[CellModel, ...]:
     """
     if len(dataset.cells) >= _KIN_BELOW:
         return ()
-    folders: dict[str, Path] = {}
+    folders, few = dict[str, Path](), len(dataset.cells) < _PRIORS_BELOW
     for folder in reversed(models.model_folders(None)):
         other = models.readable(models.read_target, folder)
         if other is None or other == target:
             continue
-        if other.engine == target.engine or len(dataset.cells) < _PRIORS_BELOW:
+        if few or other.engine == target.engine:
             folders[other.folder] = folder
     chosen = [folders[name] for name in sorted(folders)]
     return tuple(models.all_readable(models.read_model, chosen))
@@ -228,8 +221,7 @@ def _log(candidate: Candidate, verdict: Verdict, store: str) -> None:
         "networks": len(dataset.complete_networks),
         "held_out": candidate.held_out,
     }
-    errors = {"rmspe": verdict.rmspe, "rmspe_of_champion": verdict.champion_rmspe}
-    figures = dict(tracking.of_regime(tracking.MAIN, errors))
+    figures = dict(tracking.of_regime(tracking.MAIN, verdict.errors))
     for regime, predictions in candidate.predictions.items():
         result = MethodResult(regime, OWN, [predictions])
         figures |= tracking.of_regime(regime, {**asdict(result.score), "median": result.median})
