@@ -128,7 +128,7 @@ _CLASS_OF = {
     "layerwise_learned": "methods:LayerwiseLearned",
     "layerwise_measured": "methods:LayerwiseMeasured", "lookup_only": "methods:LookupOnly",
     "model_only": "methods:ModelOnly", "per_kind_linear": "methods:PerKindLinear",
-    "roofline": "methods:Roofline", "wave_model": "wave_model:WaveModel",
+    "roofline": "methods:Roofline", "wave_model": "methods:WaveModel",
 }  # fmt: skip
 BASELINES = Plugins(
     "hybridlat.baselines", {name: f"{__name__}.{class_}" for name, class_ in _CLASS_OF.items()}

@@ -5,15 +5,17 @@ from __future__ import annotations
 import abc
 import statistics
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from hybridlat.graph.operators import KINDS
 from hybridlat.model.baselines import Array, Baseline, Problem, Sums, Unit
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.family.physics import CLASSES
 from hybridlat.model.fit import FitConfig, check_installed, fit_model
-from hybridlat.model.geometry import COLUMN
+from hybridlat.model.geometry import COLUMN, TILES, View
 
 _EFFICIENCIES = np.geomspace(0.02, 1.0, 18)
 _PLAIN = [
@@ -63,7 +65,7 @@ class ModelOnly(Baseline):
         return self.model.predict_geometry(sums.kernels).latency_us
 
 
-def relative_columns(columns: Array, latencies_us: Array) -> tuple[Array, Array]:
+def _relative_columns(columns: Array, latencies_us: Array) -> tuple[Array, Array]:
     """Columns over the latency and their own size, so that small kernels count as large ones do."""
     scaled = columns / latencies_us[:, None]
     size = np.sqrt((scaled**2).sum(axis=0))
@@ -71,11 +73,11 @@ def relative_columns(columns: Array, latencies_us: Array) -> tuple[Array, Array]
     return scaled / size, size
 
 
-def relative_line(columns: Array, latencies_us: Array) -> Array:
+def _relative_line(columns: Array, latencies_us: Array) -> Array:
     """Coefficients c ≥ 0 that make columns·c close to the latencies in relative terms."""
     from scipy.optimize import nnls
 
-    scaled, size = relative_columns(columns, latencies_us)
+    scaled, size = _relative_columns(columns, latencies_us)
     # The triangle of the decomposition has the same solution, and as few rows as columns.
     basis, triangle = np.linalg.qr(scaled)
     factors, _ = nnls(triangle, basis.sum(axis=0))
@@ -89,7 +91,7 @@ class Line(Baseline):
 
     def fit(self, problem: Problem) -> None:
         known = problem.usable()
-        self._line = relative_line(self._columns(known.sums), known.latencies_us)
+        self._line = _relative_line(self._columns(known.sums), known.latencies_us)
 
     def predict(self, sums: Sums) -> Array:
         return np.asarray(self._columns(sums) @ self._line)
@@ -99,7 +101,6 @@ class Line(Baseline):
 
 
 def _stacked(sums: Sums, *columns: Array) -> Array:
-    """Kernels and other columns; of networks, a constant each too."""
     constant = [np.ones(len(sums))] if sums.whole else []
     return np.stack([*constant, sums.total(np.ones(len(sums.counts))), *columns], axis=1)
 
@@ -126,7 +127,7 @@ class Roofline(Line):
         best = np.inf
         for efficiency in (1.0,) if known.sums.whole else _EFFICIENCIES:
             columns = self._at(known.sums, efficiency)
-            line = relative_line(columns, known.latencies_us)
+            line = _relative_line(columns, known.latencies_us)
             error = float(np.mean((columns @ line / known.latencies_us - 1) ** 2))
             if error < best:
                 best, self._efficiency, self._line = error, float(efficiency), line
@@ -156,25 +157,12 @@ class PerKindLinear(Line):
         return np.stack(columns, axis=1)
 
 
-class _Forests(NamedTuple):
-    """How forests are grown: a kernel's part of a sum begins at the roofline + ``start_us``."""
-
-    trees: int
-    rounds: int
-    start_us: float
-    least_rows: int
-
-
-_OF_CELLS = _Forests(60, 3, 1.0, 1)
-_OF_NETWORKS = _Forests(30, 2, 4.0, 5)
-
-
 class KernelForest(Baseline):
     """A random forest per kind of kernel on plain shapes, FLOP and bytes (nn-Meter, Zhang 2021).
 
-    A sum teaches each of its kernels its part, in proportion to what the forests say so far (at
-    first, to the roofline). A kind that was not taught makes a cell NaN; in a network, which is
-    hardly ever without one, it stays at the fitted roofline.
+    A sum teaches each of its kernels its part, in proportion to what the forests say so far, at
+    first to the roofline. A kind that was not taught makes a cell NaN, and stays at the fitted
+    roofline in a network.
     """
 
     name: ClassVar[str] = "kernel_forest"
@@ -183,7 +171,7 @@ class KernelForest(Baseline):
     def fit(self, problem: Problem) -> None:
         known = problem.usable()
         sums, truth = known.sums, known.latencies_us
-        self._way = _OF_NETWORKS if sums.whole else _OF_CELLS
+        self._trees, self._least_rows, rounds = (30, 5, 2) if sums.whole else (60, 1, 3)
         self._forests: dict[str, Any] = {}
         start = self._start(sums)
         self._scale = float(np.exp(np.median(np.log(truth / sums.total(start)))))
@@ -192,37 +180,31 @@ class KernelForest(Baseline):
         # A kernel alone in its sum has the same part in every round, and so has such a kind.
         beside = sums.whole | (np.bincount(owner, minlength=len(sums))[owner] > 1)
         shared = {kind for kind in kinds if beside[sums.kernels.codes([kind]) == 0].any()}
-        for turn in range(self._way.rounds if shared else 1):
+        for turn in range(rounds if shared else 1):
             guess = self._kernels_us(sums) if turn else guess
             part = np.log(guess / sums.total(guess)[owner] * truth[owner])
             self._forests |= self._grown(sums, part, sorted(shared) if turn else kinds)
 
     def _start(self, sums: Sums) -> Array:
-        return sums.view(self.device, self.precision).roofline_us + self._way.start_us
+        beside_us = 4.0 if sums.whole else 1.0
+        return sums.view(self.device, self.precision).roofline_us + beside_us
 
     def _grown(self, sums: Sums, log_us: Array, kinds: Sequence[str]) -> dict[str, Any]:
         check_installed(f"the baseline {self.name}")
         from sklearn.ensemble import RandomForestRegressor
 
+        shape = {"min_samples_leaf": 2, "max_features": 0.6, "n_jobs": 1}
         forests = {}
         for kind in kinds:
             mine = sums.kernels.codes([kind]) == 0
-            if mine.sum() >= self._way.least_rows:
-                forest = RandomForestRegressor(
-                    self._way.trees,
-                    min_samples_leaf=2,
-                    max_features=0.6,
-                    random_state=self.seed,
-                    n_jobs=1,
-                )
+            if mine.sum() >= self._least_rows:
+                forest = RandomForestRegressor(self._trees, random_state=self.seed, **shape)
                 forests[kind] = forest.fit(sums.kernels.values[mine][:, _PLAIN], log_us[mine])
         return forests
 
     def _kernels_us(self, sums: Sums) -> Array:
         kernels = sums.kernels
-        result = np.full(len(kernels.values), np.nan)
-        if sums.whole:
-            result = self._start(sums) * self._scale
+        result = self._start(sums) * (self._scale if sums.whole else np.nan)
         for kind in kernels.met_ops():
             if kind in self._forests:
                 mine = kernels.codes([kind]) == 0
@@ -238,3 +220,81 @@ class LayerwiseLearned(KernelForest):
 
     name: ClassVar[str] = "layerwise_learned"
     units: ClassVar[tuple[Unit, ...]] = ("layer", "layered network")
+
+
+_ROUNDS = 6
+_WAVE_CLASSES = 6
+_DESCENTS = 2000
+
+
+class WaveModel(Baseline):
+    """Staircase of waves of tiles plus steps of alignment: four coefficients per class of kernel.
+
+        latency = launch + min over tiles of (waves · (per_wave·K·Tm·Tn + per_step)) + moved bytes
+
+    Classes: contractions by alignment of the channels (to 32, to 8, neither), 1x1 apart from larger
+    windows; depthwise convolutions; everything else. One with fewer than five rows takes the
+    coefficients of all. A kernel's tile is what the round before finds fastest.
+    """
+
+    name: ClassVar[str] = "wave_model"
+
+    def fit(self, problem: Problem) -> None:
+        known = problem.usable()
+        sums, truth = known.sums, known.latencies_us
+        view = sums.view(self.device, self.precision)
+        classes, of_tiles = _wave_classes(view), _wave_terms(view)
+        guess = view.roofline_us + 1.0
+        self._lines = np.zeros((_WAVE_CLASSES, of_tiles.shape[2]))
+        tile = of_tiles[:, :, 1].argmin(axis=0)
+        for _ in range(_ROUNDS):
+            kernel_us = guess * (truth / sums.total(guess))[sums.kernels.cell]
+            terms = of_tiles[tile, np.arange(len(tile))]
+            for number in range(_WAVE_CLASSES):
+                mine = classes == number
+                taken = mine if mine.sum() >= 5 else np.ones_like(mine)
+                self._lines[number] = _descended_line(terms[taken], kernel_us[taken])
+            guess, tile = self._best(of_tiles, classes)
+            guess = np.maximum(guess, 1e-3)
+
+    def _best(self, of_tiles: Array, classes: Array) -> tuple[Array, NDArray[np.intp]]:
+        every = (of_tiles * self._lines[classes.astype(int)]).sum(axis=2)
+        best = every.argmin(axis=0)
+        return every[best, np.arange(len(best))], best
+
+    def predict(self, sums: Sums) -> Array:
+        view = sums.view(self.device, self.precision)
+        return sums.total(self._best(_wave_terms(view), _wave_classes(view))[0])
+
+
+def _wave_classes(view: View) -> Array:
+    contracts = view.contracts & (view.groups == 1)
+    channels = np.where((view.c_in % 32 == 0) & (view.c_out % 32 == 0), 0, 2)
+    channels = np.where((view.c_in % 8 != 0) | (view.c_out % 8 != 0), 3, channels)
+    window = (view.k_h * view.k_w > 1) & (channels == 0)
+    other = np.where(view.kind == KINDS["conv"], 4, 5)
+    return np.where(contracts, np.where(window, 1, channels), other)
+
+
+def _wave_terms(view: View) -> Array:
+    """Launch, arithmetic of the waves, steps of the waves along K, bytes moved: by tile, kernel."""
+    launch, moved = np.ones(len(view.m)), view.memory_us
+    terms = [(launch, view.wave_us(tile), view.waves(tile) * view.k, moved) for tile in TILES]
+    return np.stack([np.stack(of_tile, axis=1) for of_tile in terms])
+
+
+def _descended_line(columns: Array, latencies_us: Array) -> Array:
+    """As ``_relative_line``, by coordinate descent from zero: of terms that are nearly multiples
+    of each other an exact solver takes one, and the tiles chosen by it err half as much again."""
+    scaled, size = _relative_columns(columns, latencies_us)
+    gram, right = scaled.T @ scaled, scaled.sum(axis=0)
+    result = np.zeros(columns.shape[1])
+    for _ in range(_DESCENTS):
+        before = result.copy()
+        for i in range(len(result)):
+            if gram[i, i] > 0:
+                step = (right[i] - gram[i] @ result) / gram[i, i]
+                result[i] = max(result[i] + step, 0.0)
+        if np.abs(result - before).max() <= 1e-9 * max(np.abs(result).max(), 1e-30):
+            break
+    return np.asarray(result / size)
