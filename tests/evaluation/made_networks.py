@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -61,34 +62,22 @@ def fill(
         device = device_sheets.load(target.device)
         for place, (name, cells) in enumerate(nets.items()):
             texts, counts = zip(*cells, strict=True)
-            hashes = {hash_of(text): text for text in texts}
-            store.add_signatures(hashes)
-            pairs = tuple((h, n) for h, (_, n) in zip(hashes, cells, strict=True))
-            whole = hash_of(name)
-            labels = {"batch": "1", "copied_bytes": "600000"}
-            store.add_breakdowns(
-                [Breakdown(target, name, whole, pairs, pairs if layers else (), labels=labels)]
-            )
+            store.add_signatures({hash_of(text): text for text in texts})
+            pairs = tuple((hash_of(text), count) for text, count in cells)
+            labels, whole = {"batch": "1", "copied_bytes": "600000"}, hash_of(name)
+            parts = (pairs, pairs if layers else ())
+            store.add_breakdowns([Breakdown(target, name, whole, *parts, labels=labels)])
             kernels = kernel_set(table_of_texts(texts, counts), device, target.precision)
             us = true_us(kernels, task)
-            sources = ["a", "b"] if place == 0 else ["a"]
-            store.add(
-                Measurement(
-                    target, whole, "network", us * float(np.exp(noise * draw.standard_normal())),
-                    labels={"network": name, "source": source},
-                )
-                for source in sources
-            )  # fmt: skip
-        store.add([
-            Measurement(
-                target, hash_of(name), "network", 50 * us,
-                labels={"network": name, "source": "c"}, suspect=True,
-            )
-        ])  # fmt: skip
+            for source in "ab" if place == 0 else "a":
+                noisy_us = us * float(np.exp(noise * draw.standard_normal()))
+                labels = {"network": name, "source": source}
+                store.add([Measurement(target, whole, "network", noisy_us, labels=labels)])
+        labels = {"network": name, "source": "c"}
+        suspect = Measurement(target, whole, "network", 50 * us, labels=labels, suspect=True)
+        store.add([suspect])
 
 
 def hash_of(text: str) -> str:
     """32 hex digits that name a text."""
-    import hashlib
-
     return hashlib.sha256(text.encode()).hexdigest()[:32]

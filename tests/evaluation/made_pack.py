@@ -37,17 +37,12 @@ class FlatModel:
         return SimpleNamespace(latency_us=np.full(cells.cells, 100.0))
 
 
-def conv(c_in: int, size: int, c_out: int, kernel: int, groups: int = 1) -> Signature:
-    pads = (kernel // 2,) * 4
-    shape = Convolution(1, c_in, (size, size), c_out, (kernel, kernel), 1, pads, groups, bias=True)
-    made = conv_cell(shape, "Relu")
-    assert made is not None
-    return made
-
-
-def plain(c_in: int, size: int, c_out: int, kernel: int, groups: int = 1) -> Signature:
-    pads = (kernel // 2,) * 4
-    made = conv_cell(Convolution(1, c_in, (size, size), c_out, (kernel, kernel), 1, pads, groups))
+def conv(
+    c_in: int, size: int, c_out: int, kernel: int, groups: int = 1, fused: bool = True
+) -> Signature:
+    sides, window, pads = (size, size), (kernel, kernel), (kernel // 2,) * 4
+    shape = Convolution(1, c_in, sides, c_out, window, 1, pads, groups, bias=fused)
+    made = conv_cell(shape, "Relu" if fused else "")
     assert made is not None
     return made
 
@@ -79,15 +74,11 @@ def fill(
 ) -> None:
     """Add the records; ``poisoned`` shuffles the latencies among the cells."""
     rng = np.random.default_rng([seed, first])
-    texts: dict[str, str] = {}
-    cells: dict[str, float] = {}
-    layers: dict[str, float] = {}
-    breakdowns: list[Breakdown] = []
-    wholes: list[Measurement] = []
+    texts, cells, layers = dict[str, str](), dict[str, float](), dict[str, float]()
     twist = {True: 1.3, False: 1.0}
 
     def add(shape: tuple[int, int, int, int, int]) -> tuple[str, str]:
-        fused, lone = conv(*shape), plain(*shape)
+        fused, lone = conv(*shape), conv(*shape, fused=False)
         texts[fused.hash], texts[lone.hash] = fused.text, lone.text
         if fused.hash not in cells:
             ideal = formula_us(*shape, twist[shape[4] > 1])
@@ -100,36 +91,25 @@ def fill(
         counts = [int(rng.integers(1, 4)) for _ in pairs]
         total = sum(n * cells[h] for n, (h, _) in zip(counts, pairs, strict=True))
         truth = (5.0 + 1.03 * total) * math.exp(rng.normal(0, 0.01))
-        name = f"net{first + place:03d}"
-        key = f"{first + place:032x}"
-        breakdowns.append(
-            Breakdown(
-                TARGET,
-                name,
-                key,
-                tuple((h, n) for n, (h, _) in zip(counts, pairs, strict=True)),
-                tuple((h, n) for n, (_, h) in zip(counts, pairs, strict=True)),
-            )
-        )
-        wholes += [
+        name, key = f"net{first + place:03d}", f"{first + place:032x}"
+        parts = [tuple(zip(hashes, counts, strict=True)) for hashes in zip(*pairs, strict=True)]
+        store.add_breakdowns([Breakdown(TARGET, name, key, *parts)])
+        store.add(
             Measurement(
                 TARGET, key, "network", truth * math.exp(rng.normal(0, 0.01)), 0.01,
                 labels={"repeat": str(k), "network": name}, measured_at=f"2026-01-0{k + 1}",
             )
             for k in range(2)
-        ]  # fmt: skip
+        )  # fmt: skip
     for _ in range(sweep):
         add(random_shape(rng))
     values = list(cells.values())
     if poisoned:
         values = [values[i] for i in rng.permutation(len(values))]
     store.add_signatures(texts)
-    store.add(
-        [Measurement(TARGET, h, "cell", us, 0.01) for h, us in zip(cells, values, strict=True)]
-    )
-    store.add([Measurement(TARGET, h, "layer", us, 0.01) for h, us in layers.items()])
-    store.add(wholes)
-    store.add_breakdowns(breakdowns)
+    of_cells = zip(cells, values, strict=True)
+    store.add(Measurement(TARGET, h, "cell", us, 0.01) for h, us in of_cells)
+    store.add(Measurement(TARGET, h, "layer", us, 0.01) for h, us in layers.items())
 
 
 def made_store(folder: Path, *, networks: int = 14, sweep: int = 60, poisoned: bool = False) -> str:
