@@ -23,6 +23,7 @@ from hybridlat.model.cell_model import CellModel
 from hybridlat.model.fit import FitConfig
 from hybridlat.model.steady_sums import steady_fits
 from hybridlat.schema.progress import OnMessage
+from hybridlat.schema.target import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,8 @@ class Split:
 
     ``regimes`` maps a regime to the parts of each network that were measured, whose truth then
     stands in for the prediction; None where all were, and the baseline has learned from them.
-    Splits of one ``trial`` are judged together, and figures are the mean over trials. ``own`` is
-    our model of the same records, where it was fitted before.
+    Splits of one ``trial`` are judged together. ``own`` is our model of the same records, where it
+    was fitted before.
     """
 
     train: Places
@@ -51,7 +52,6 @@ class Split:
     seed: int
     trial: int = 0
     own: CellModel | None = None
-    label: str = ""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,11 @@ class Task:
 
 
 def evaluate_baselines(
-    names: Sequence[str], tasks: Mapping[Unit, Task], config: FitConfig, on_message: OnMessage
+    target: Target,
+    names: Sequence[str],
+    tasks: Mapping[Unit, Task],
+    config: FitConfig,
+    on_message: OnMessage,
 ) -> list[MethodResult]:
     """Every named baseline that has a task of its unit, in every regime of the task's splits."""
     kinds = [baselines.load(name) for name in names]
@@ -80,12 +84,11 @@ def evaluate_baselines(
     answers = at_once(_fit_and_predict, calls)
     results = []
     for number, (kind, task) in enumerate(runs, start=1):
+        fitted = f"{kind.name}, {len(task.splits)} fits"
+        on_message(f"{target}: baseline {number} of {len(runs)}: {fitted}")
         trials: dict[str, dict[int, list[Prediction]]] = {}
         took_s: dict[str, list[float]] = {}
-        for index, split in enumerate(task.splits):
-            if split.label or not index:
-                label = split.label or f"{len(task.splits)} fits"
-                on_message(f"baseline {number} of {len(runs)}: {kind.name}, {label}")
+        for split in task.splits:
             values, spent_s = next(answers)
             each_s = spent_s if task.per_cell else spent_s / max(len(split.judged), 1)
             for regime, measured in split.regimes.items():
@@ -94,10 +97,10 @@ def evaluate_baselines(
                 for place in split.judged:
                     known = None if measured is None else measured.get(place, ())
                     predictions.append(_prediction(task, task.networks[place], values, known))
-        for regime, by_trial in trials.items():
+        for regime, each in trials.items():
             predict_ms = 1e3 * float(np.mean(took_s[regime]))
-            each = list(by_trial.values())
-            results.append(MethodResult(regime, kind.name, each, predict_ms, task.per_cell))
+            trial = list(each.values())
+            results.append(MethodResult(regime, kind.name, trial, predict_ms, task.per_cell))
     next(answers, None)
     return results
 

@@ -57,12 +57,8 @@ class Regimes(HeldOutLaws):
         ]
         results += self.zero_shot(places, config.confidence)
         tasks = self._tasks(places, config.seed)
-        results += [
-            replace(result, predict_ms=None)  # our own is not timed either
-            for result in evaluate_baselines(
-                baselines, tasks, config, lambda text: self.on_message(f"{target}: {text}")
-            )
-        ]
+        others = evaluate_baselines(target, baselines, tasks, config, self.on_message)
+        results += [replace(result, predict_ms=None) for result in others]  # nor is ours timed
         rows = [records.rows[i] for i in places]
         return TargetReport(
             target=target,

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hybridlat.estimate.calibration import (
     HeldOutNetwork,
@@ -37,7 +38,7 @@ from hybridlat.evaluation.cross_fitting import (
     prediction_in,
     simulate_gate,
 )
-from hybridlat.evaluation.dataset import Dataset
+from hybridlat.evaluation.dataset import Dataset, MeasuredCell
 from hybridlat.evaluation.metrics import (
     OWN,
     MethodResult,
@@ -93,9 +94,7 @@ def evaluate_networks(
     ]
     units: tuple[Unit, ...] = ("cell", "layer") if dataset.layers else ("cell",)
     tasks = {unit: _task(dataset, fitted, unit, states, config) for unit in units}
-    results += evaluate_baselines(
-        names, tasks, config, lambda text: on_message(f"{dataset.target}: {text}")
-    )
+    results += evaluate_baselines(dataset.target, names, tasks, config, on_message)
     on_message(f"{dataset.target}: intervals at other confidences")
     missing = len(dataset.networks) - len(networks)
     left_out = f"{missing} network{' is' if missing == 1 else 's are'} left out"
@@ -128,14 +127,9 @@ def _task(
 ) -> Task:
     """Baselines on the same folds, with what the gate measured; a layer's cannot use that."""
     records = dataset.cells if unit == "cell" else dataset.layers
-    hashes = sorted(records)
-    position = {h: i for i, h in enumerate(hashes)}
-    named = dataset.groups() if unit == "cell" else {}
-    problem = Problem(
-        Sums.of_texts([records[h].text for h in hashes]),
-        np.array([records[h].latency_us for h in hashes]),
-        tuple(named.get(h) or records[h].labels.get("network", h) for h in hashes),
-    )
+    of_layers = {h: layer.labels.get("network", h) for h, layer in dataset.layers.items()}
+    problem, costs_s = _problem(records, dataset.groups() if unit == "cell" else of_layers)
+    position = {h: i for i, h in enumerate(sorted(records))}
     networks: list[Judged] = []
     splits: list[Split] = []
     for fold, members in fitted.folds.items():
@@ -147,16 +141,27 @@ def _task(
                 networks.append(Judged(member.name, member.latency_us, indexed, len(parts)))
         mine = range(first, len(networks))
         forbidden = dataset.forbidden(members)
-        train = np.array([i for i, h in enumerate(hashes) if h not in forbidden], np.intp)
+        train = np.array([i for h, i in position.items() if h not in forbidden], np.intp)
         regimes = {
             regime: {i: tuple(known[networks[i].name].measured) for i in mine if unit == "cell"}
             for regime, known in states.items()
             if regime != _MEASURED
         }
         splits.append(Split(train, mine, regimes, config.seed, own=fitted.models[fold]))
-    everything = np.arange(len(hashes))
+    everything = np.arange(len(position))
     splits.insert(0, Split(everything, range(len(networks)), {_MEASURED: None}, config.seed))
-    return Task(problem, np.array([records[h].cost_s for h in hashes]), networks, splits)
+    return Task(problem, costs_s, networks, splits)
+
+
+def _problem(
+    records: Mapping[str, MeasuredCell], groups: Mapping[str, str]
+) -> tuple[Problem, NDArray[np.float64]]:
+    """Cells or layers in the order of their hashes, and what measuring each costs in seconds."""
+    ordered = sorted(records.items())
+    latencies_us = np.array([r.latency_us for _, r in ordered])
+    names = tuple(groups.get(h, h) for h, _ in ordered)
+    problem = Problem(Sums.of_texts([r.text for _, r in ordered]), latencies_us, names)
+    return problem, np.array([r.cost_s for _, r in ordered])
 
 
 def _predictions(
@@ -186,22 +191,17 @@ def evaluate_cells(
     seeds: Sequence[int],
 ) -> TargetReport:
     """``cells@N`` for N of 300, 3,000 and four fifths, and ``gated_cells@20%``; means of seeds."""
-    hashes = sorted(dataset.cells)
-    records = [dataset.cells[h] for h in hashes]
-    truth = np.array([r.latency_us for r in records])
-    costs_s = np.array([r.cost_s for r in records])
+    problem, costs_s = _problem(dataset.cells, {})
+    hashes, truth = problem.groups, problem.latencies_us
     largest = int(len(hashes) * LARGEST_SHARE)
     sizes = [n for n in SIZES if n < largest] + [largest]
-    problem = Problem(Sums.of_texts([r.text for r in records]), truth, tuple(hashes))
     draws = [(size, seed) for size in sizes for seed in seeds]
     answers = at_once(_trial, ((problem, replace(config, seed=seed), size) for size, seed in draws))
     trials: dict[str, list[list[Prediction]]] = {}
     spent_s: dict[str, list[float]] = {}
-    calibration = {}
-    splits = []
+    calibration, splits = {}, []
     for size, seed in draws:
-        label = f"trained on {size:,} cells, seed {seed}"
-        on_message(f"{dataset.target}: {OWN}, {label}")
+        on_message(f"{dataset.target}: {OWN}, trained on {size:,} cells, seed {seed}")
         model, cells, took_s = next(answers)
         train, test = random_split(len(hashes), size, seed)
         regime = f"cells@{size}"
@@ -222,7 +222,7 @@ def evaluate_cells(
         for name, one in predictions.items():
             trials.setdefault(name, []).append(one)
             spent_s.setdefault(name, []).append(took_s)
-        splits.append(Split(train, test.tolist(), measured, seed, seed, model, label))
+        splits.append(Split(train, test.tolist(), measured, seed, seed, model))
     next(answers, None)
     results = [
         MethodResult(regime, OWN, each, 1e3 * float(np.mean(spent_s[regime])), per_cell=True)
@@ -231,9 +231,7 @@ def evaluate_cells(
     each = enumerate(zip(hashes, truth.tolist(), strict=True))
     networks = [Judged(h, us, ((i, 1),)) for i, (h, us) in each]
     task = Task(problem, costs_s, networks, splits, per_cell=True)
-    results += evaluate_baselines(
-        names, {"cell": task}, config, lambda text: on_message(f"{dataset.target}: {text}")
-    )
+    results += evaluate_baselines(dataset.target, names, {"cell": task}, config, on_message)
     return TargetReport(
         target=dataset.target,
         data_hash=dataset.data_hash,
