@@ -11,7 +11,7 @@ import json
 import logging
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -94,18 +94,14 @@ def load_networks(target: Target, sources: Sequence[RecordSource]) -> list[Measu
     known: list[_Origin] = []
     for same in origins.values():
         named = partitions.get(same[0].signature, {})
-        name = same[0].labels.get("network", "")
         if named and latency_of(same)[0] is not None:
-            known.append((named.get(name) or next(iter(named.values())), same))
+            first = next(iter(named.values()))
+            known.append((named.get(same[0].labels.get("network", ""), first), same))
     texts = signature_texts(sources, {h for p, _ in known for h, _ in (*p.cells, *p.layers)})
     known = [one for one in known if all(h in texts for h, _ in one[0].cells)]
-    if len(known) < len(origins):
-        logger.warning(
-            "%d of %d networks of %s are left out: they failed, or have no partition",
-            len(origins) - len(known),
-            len(origins),
-            target,
-        )
+    if lost := len(origins) - len(known):
+        why = "they failed, or have no partition"
+        logger.warning("%d of %d networks of %s are left out: %s", lost, len(origins), target, why)
     if not known:
         raise InputError(
             f"no whole network of {target} is recorded with its cells: measure some, or import a "
@@ -114,30 +110,24 @@ def load_networks(target: Target, sources: Sequence[RecordSource]) -> list[Measu
     known.sort(key=lambda one: (one[0].network, sorted(one[1][0].labels.items())))
     several = len({same[0].labels.get("layout", "") for _, same in known}) > 1
     groups: dict[tuple[Task, str, str, int, bool], list[_Origin]] = {}
+    plain = Task(target.device, target.plain.runtime, target.precision, harness=target.harness)
     for partition, same in known:
-        first = same[0]
-        layout = first.labels.get("layout", "") if several else ""
-        how = copies_of(target, first.copies), first.launch == "graph"
-        runtime, harness = target.plain.runtime, target.harness
-        task = Task(target.device, runtime, target.precision, layout, *how, harness)
+        layout = same[0].labels.get("layout", "") if several else ""
+        copies, graphs = copies_of(target, same[0].copies), same[0].launch == "graph"
+        task = replace(plain, layout=layout, copies=copies, graphs=graphs)
         batch = _batch(partition, texts)
-        key = (task, partition.network, partition.signature, batch, first.suspect)
+        key = (task, partition.network, partition.signature, batch, same[0].suspect)
         groups.setdefault(key, []).append((partition, same))
     rows = []
     for key, figures in groups.items():
         partition, of_origins = figures[0][0], [same for _, same in figures]
+        median_us = statistics.median([latency_of(same)[0] or 0.0 for same in of_origins])
+        each_us = tuple(us for same in of_origins for us in repeats_us(same))
+        cells = tuple((texts[h], count) for h, count in partition.cells)
         layers = tuple((texts[h], count) for h, count in partition.layers if h in texts)
-        rows.append(
-            MeasuredRow(
-                target,
-                *key,
-                latency_us=statistics.median([latency_of(same)[0] or 0.0 for same in of_origins]),
-                repeats_us=tuple(us for same in of_origins for us in repeats_us(same)),
-                cells=tuple((texts[h], count) for h, count in partition.cells),
-                layers=layers if len(layers) == len(partition.layers) else (),
-                copied_bytes=float(partition.labels.get("copied_bytes", "0")),
-            )
-        )
+        layers = layers if len(layers) == len(partition.layers) else ()
+        copied_bytes = float(partition.labels.get("copied_bytes", "0"))
+        rows.append(MeasuredRow(target, *key, median_us, each_us, cells, layers, copied_bytes))
     return sorted(rows, key=_order)
 
 
@@ -150,11 +140,10 @@ def _partitions(target: Target, sources: Sequence[RecordSource]) -> dict[str, di
         rules = registry.lowering_identity(target)
     except HybridlatError:
         rules = ""  # an engine that is not known here; its partitions are still good
-    items = {item.id: item for source in sources for item in source.breakdowns(target)}
+    items = [item for source in sources for item in source.breakdowns(target)]
     by_hash: dict[str, dict[str, Breakdown]] = {}
-    for item in sorted(
-        items.values(), key=lambda b: (b.labels.get("lowering") == rules, bool(b.layers), b.id)
-    ):
+    items.sort(key=lambda b: (b.labels.get("lowering") == rules, bool(b.layers), b.id))
+    for item in items:
         by_hash.setdefault(item.signature, {})[item.network] = item
     return by_hash
 
@@ -198,10 +187,8 @@ class FamilyRecords:
             if key not in sets:
                 device = self.devices[row.target.device]
                 sets[key] = kernel_set(row.table(row.cells), device, row.target.precision)
-            weight = 0.0 if row.suspect else 1.0
-            observed.append(
-                Observation(sets[key], row.task, row.latency_us, row.architecture, weight)
-            )
+            facts = row.task, row.latency_us, row.architecture, 0.0 if row.suspect else 1.0
+            observed.append(Observation(sets[key], *facts))
         return observed
 
     @cached_property

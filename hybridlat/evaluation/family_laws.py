@@ -116,20 +116,19 @@ class HeldOutLaws:
             for draw, folds in enumerate(drawn)
             for number in np.unique(folds)
         ]
-        known: dict[str, list[list[NetworkPrediction | None]]] = {
-            regime: [[None] * len(folds) for folds in drawn] for regime, drawn in self.folds.items()
-        }
-        for (regime, draw, number), answers in zip(jobs, self.each(self._fold, jobs), strict=True):
-            mine = np.flatnonzero(self.folds[regime][draw] == number)
-            for i, one in zip(mine, answers, strict=True):
-                known[regime][draw][i] = one
-        return {
-            regime: [
-                HeldOut(of, a, {n: self.calibration(of != n, a) for n in set(of.tolist())})
-                for of, a in zip(drawn, known[regime], strict=True)
-            ]
-            for regime, drawn in self.folds.items()
-        }
+        answers = dict(zip(jobs, self.each(self._fold, jobs), strict=True))
+        made: dict[str, list[HeldOut]] = {regime: [] for regime in self.folds}
+        for regime, drawn in self.folds.items():
+            for draw, folds in enumerate(drawn):
+                known: list[NetworkPrediction | None] = [None] * len(folds)
+                numbers = np.unique(folds).tolist()
+                for number in numbers:
+                    mine = np.flatnonzero(folds == number)
+                    for i, one in zip(mine, answers[regime, draw, number], strict=True):
+                        known[i] = one
+                calibrations = {n: self.calibration(folds != n, known) for n in numbers}
+                made[regime].append(HeldOut(folds, known, calibrations))
+        return made
 
     def _fold(self, job: Fold) -> Answers:
         regime, draw, number = job
@@ -145,11 +144,10 @@ class HeldOutLaws:
     def without(self, device: str) -> FamilyModel | None:
         """The law of all other devices; None where there are none."""
         if device not in self._without:
-            outside = np.array([row.target.device != device for row in self.records.rows])
-            known = (outside & self.records.counted).any()
-            if known:
+            outside, law = np.array([r.target.device != device for r in self.records.rows]), None
+            if (outside & self.records.counted).any():
                 self.on_message(f"{self.records.family}, zero_shot: the law without {device}")
-            law = self.records.learn(outside, with_trees=False) if known else None
+                law = self.records.learn(outside, with_trees=False)
             self._without[device] = law
         return self._without[device]
 
