@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import io
 import json
-from collections.abc import Mapping
+import math
+import zipfile
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
 
-from hybridlat.errors import StoreError
+from hybridlat.errors import HybridlatError, StoreError
 from hybridlat.model import applicability_domain, features
-from hybridlat.model.arrays import Arrays, hash_of, reading
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.gaussian_process import GaussianProcessMean
 from hybridlat.model.trees import Booster
 from hybridlat.schema.device import Device
-from hybridlat.schema.files import read_bytes
+from hybridlat.schema.files import MOST_BYTES, read_bytes
 
 MODEL_FORMAT = 2
 CARD_FILE = "card.json"
 PRIOR_FOLDER = "prior"
 """The folder within a model's that holds the model it started from, and so on."""
 _MOST_JSON_BYTES = 16 << 20
+_LONGEST_REASON = 200
 HASHES = "files"
 """The key of a card that holds the hash of each file beside it, but the card's own."""
 MODEL_FILES = ("model.json", "arrays.npz", "trees.ubj", "spread.ubj")
@@ -170,3 +176,59 @@ def read_device(folder: Path) -> Device | None:
         return Device.from_mapping(read_json(folder / "model.json")["device"])
     except (OSError, KeyError, TypeError, ValueError, RecursionError):
         return None
+
+
+@contextlib.contextmanager
+def reading(what: str) -> Iterator[None]:
+    """StoreError, after ``what``, for what a damaged file raises: it has no common class."""
+    try:
+        yield
+    except HybridlatError:
+        raise
+    except Exception as error:  # noqa: BLE001
+        raise StoreError(f"{what}: {error!r:.{_LONGEST_REASON}}") from None
+
+
+def hash_of(data: bytes) -> str:
+    """Of a file of a model, 16 hex digits."""
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+class Arrays(dict[str, NDArray[Any]]):
+    """The arrays of an npz file by name, at most 256 MiB; what is damaged is for ``reading``."""
+
+    def __init__(self, data: bytes) -> None:
+        with zipfile.ZipFile(io.BytesIO(data)) as zipped:
+            size = 0
+            for entry in zipped.infolist():
+                size += entry.file_size
+                if size > MOST_BYTES or entry.compress_type not in (0, zipfile.ZIP_DEFLATED):
+                    raise ValueError(f"its arrays take more than {MOST_BYTES >> 20} MiB")
+                with zipped.open(entry) as member:  # a size that is understated is an error too
+                    content = member.read(entry.file_size + 1)
+                self[entry.filename.removesuffix(".npy")] = _array(content)
+
+    def take(
+        self, name: str, *shape: int, kind: str = "f", low: float = -np.inf, high: float = np.inf
+    ) -> NDArray[Any]:
+        """The array of that shape (-1: any length) with finite numbers of a kind, within bounds.
+
+        ``kind`` is numpy's: ``f`` for floats, ``iu`` for integers. ValueError where it is not so.
+        """
+        array = self[name]
+        sizes = tuple(a if b < 0 else b for a, b in zip(array.shape, shape, strict=False))
+        if array.shape != sizes or len(sizes) != len(shape) or array.dtype.kind not in kind:
+            raise ValueError(f"{name} is {array.dtype} {array.shape}, not {shape}")
+        ends = (array.min(), array.max()) if array.size else ()  # NaN where there is one
+        if not all(np.isfinite(end) and low <= end <= high for end in ends):
+            raise ValueError(f"{name} has numbers that it cannot have")
+        return array
+
+
+def _array(data: bytes) -> NDArray[Any]:
+    stream = io.BytesIO(data)
+    npy.read_magic(stream)  # of the first format: its headers hold up to 64 KiB
+    shape, is_fortran, dtype = npy.read_array_header_1_0(stream)
+    if dtype.hasobject or math.prod(shape) * dtype.itemsize != len(data) - stream.tell():
+        raise ValueError(f"an array is not {dtype} {shape}")
+    return np.ndarray(shape, dtype, data, stream.tell(), order="F" if is_fortran else "C")

@@ -20,10 +20,9 @@ from hybridlat.estimate.compose.target_composition import composition_of, lent_c
 from hybridlat.estimate.lookup import models as model_folders
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.target_list import list_targets
-from hybridlat.model.arrays import Arrays, reading
 from hybridlat.model.family import shipped as files
 from hybridlat.model.family.shipped import folders as family_folders
-from hybridlat.model.model_files import load_model, save_model
+from hybridlat.model.model_files import Arrays, load_model, reading, save_model
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.files import warn_once
 from hybridlat.schema.plugins import shipped

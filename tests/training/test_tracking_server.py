@@ -26,8 +26,8 @@ import hybridlat
 from hybridlat.cli.main import run
 from hybridlat.estimate.lookup import models
 from hybridlat.evaluation import evaluate, tracking
-from hybridlat.model.arrays import hash_of
 from hybridlat.model.cell_model import CellModel
+from hybridlat.model.model_files import hash_of
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
 from hybridlat.store import Store

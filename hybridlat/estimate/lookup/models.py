@@ -23,10 +23,16 @@ from typing import TypeVar
 from hybridlat.engines import device_sheets
 from hybridlat.errors import HybridlatError, InputError, StoreError, TargetError
 from hybridlat.model import model_files
-from hybridlat.model.arrays import hash_of
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.family.shipped import FAMILY_OF, FamilyHead, folders
-from hybridlat.model.model_files import CARD_FILE, HASHES, MODEL_FILES, PRIOR_FOLDER, load_model
+from hybridlat.model.model_files import (
+    CARD_FILE,
+    HASHES,
+    MODEL_FILES,
+    PRIOR_FOLDER,
+    hash_of,
+    load_model,
+)
 from hybridlat.schema import wire
 from hybridlat.schema.device import Device
 from hybridlat.schema.files import listing, read_bytes, warn_once

@@ -30,7 +30,6 @@ from hybridlat.estimate.predict.source import (
     NetworkLaw,
     Origin,
 )
-from hybridlat.model.arrays import reading
 from hybridlat.model.conformal import normal_quantile
 from hybridlat.model.family import shipped
 from hybridlat.model.family.calibration import ELSEWHERE
@@ -43,6 +42,7 @@ from hybridlat.model.family.observations import (
 )
 from hybridlat.model.family.physics import KernelTable, every_kernel
 from hybridlat.model.family.tasks import Task, label_of
+from hybridlat.model.model_files import reading
 from hybridlat.schema.device import STRICT, Device
 from hybridlat.schema.estimate import OriginCode
 from hybridlat.schema.target import Target

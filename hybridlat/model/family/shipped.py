@@ -16,7 +16,6 @@ import msgspec
 import numpy as np
 
 from hybridlat.errors import StoreError
-from hybridlat.model.arrays import Arrays, hash_of, reading
 from hybridlat.model.family.calibration import ELSEWHERE, Calibration
 from hybridlat.model.family.descriptors import DESCRIPTORS
 from hybridlat.model.family.embedding import Embedding, Hyper
@@ -24,6 +23,7 @@ from hybridlat.model.family.model import FamilyModel
 from hybridlat.model.family.task_gp import TaskGP
 from hybridlat.model.family.tasks import Task, label_of
 from hybridlat.model.family.trees import WIDTHS, TaskTrees
+from hybridlat.model.model_files import Arrays, hash_of, reading
 from hybridlat.schema.files import MOST_BYTES, listing, read_bytes
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
