@@ -1,7 +1,9 @@
-"""The scan of signature texts, held against signatures read the long way, and against formulas."""
+"""The scan of signature texts against signatures read the long way, formulas, a golden table."""
 
+import json
 import math
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.public_data.convolutions import Convolution, conv_cell
+from hybridlat.engines import device_sheets
 from hybridlat.graph.fused import fusion
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
 from hybridlat.graph.signature_reading import read
-from hybridlat.model import geometry
+from hybridlat.model import features, geometry
 from tests.strategies import networks
 
 
@@ -221,3 +224,36 @@ def test_a_gather_behind_a_view_reads_no_more_than_it_gives() -> None:
     row = columns(text)
     assert row["out_bytes"].tolist() == [36400]
     assert 36400 <= row["in_bytes"][0] <= 36400 + 64  # the index, and the sizes of the Split
+
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "features.json"
+CELLS = {
+    "resnet 3x3": {"batch": 1, "c_in": 64, "size": (56, 56), "c_out": 64, "kernel": (3, 3),
+                   "stride": 1, "pads": (1, 1, 1, 1)},
+    "depthwise": {"batch": 1, "c_in": 144, "size": (28, 28), "c_out": 144, "kernel": (3, 3),
+                  "stride": 2, "pads": (1, 1, 1, 1), "groups": 144},
+    "odd channels": {"batch": 8, "c_in": 30, "size": (14, 14), "c_out": 50, "kernel": (1, 1),
+                     "stride": 1, "pads": (0, 0, 0, 0), "add": True},
+}  # fmt: skip
+
+
+def rows_of(texts: list[str], device: str, precision: str) -> np.ndarray:
+    cells = geometry.geometry(texts)
+    return features.matrix(geometry.View(cells, device_sheets.load(device), precision))
+
+
+def test_golden_table() -> None:
+    """Values as they were; a changed formula needs a new model format and a new table."""
+    for name, known in json.loads(GOLDEN.read_text()).items():
+        (row,) = rows_of([conv_text(**CELLS[name])], "v100", "fp16").tolist()
+        made = zip(features.NAMES, row, strict=True)
+        assert {k: round(v, 4) for k, v in made} == known
+
+
+def test_shares_are_shares() -> None:
+    texts = [conv_text(**{**CELLS["odd channels"], "c_out": c}) for c in range(1, 300)]
+    rows = rows_of(texts, "t4", "fp32")
+    for place, (name, unit, _) in enumerate(features.FEATURES):
+        if unit.startswith("share"):
+            assert 0 <= rows[:, place].min() <= rows[:, place].max() <= 1, name
+    assert np.isfinite(rows).all()
