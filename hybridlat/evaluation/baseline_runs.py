@@ -135,12 +135,7 @@ def _prediction(
     ]
     total = math.fsum(uses)
     known = range(len(uses)) if measured is None else measured
-    return Prediction(
-        name=network.name,
-        true_us=network.true_us,
-        predicted_us=total,
-        measured_share=math.fsum(uses[i] for i in known) / total if total > 0 else 0.0,
-        device_s=math.fsum(task.costs_s[network.parts[i][0]] for i in known),
-        cells=network.cells,
-        cells_measured=len(known),
-    )
+    share = math.fsum(uses[i] for i in known) / total if total > 0 else 0.0
+    costs_s = math.fsum(task.costs_s[network.parts[i][0]] for i in known)
+    spent = (share, costs_s, network.cells, len(known))
+    return Prediction(network.name, network.true_us, total, None, *spent)

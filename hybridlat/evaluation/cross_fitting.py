@@ -76,27 +76,21 @@ def device_of(target: Target, store: Store) -> Device:
 def fit_without(dataset: Dataset, forbidden: Collection[str], config: FitConfig) -> CellModel:
     """A model of all recorded cells but the forbidden ones, in an order that the hashes decide."""
     groups = dataset.groups()
-    chosen = sorted(h for h in dataset.cells if h not in forbidden)
-    return fit.fit_model(
-        [dataset.cells[h].text for h in chosen],
-        np.array([dataset.cells[h].latency_us for h in chosen]),
-        [groups[h] for h in chosen],
-        config,
-        [dataset.cells[h].spread_share for h in chosen],
-    )
+    chosen = [(groups[h], cell) for h, cell in sorted(dataset.cells.items()) if h not in forbidden]
+    latencies_us = np.array([cell.latency_us for _, cell in chosen])
+    texts, noise = [cell.text for _, cell in chosen], [cell.spread_share for _, cell in chosen]
+    return fit.fit_model(texts, latencies_us, [group for group, _ in chosen], config, noise)
 
 
 def held_out(model: CellModel, dataset: Dataset, network: WholeNetwork) -> HeldOutNetwork:
     """A network beside its truth, as a model predicts it that must not have seen it."""
     records = [dataset.cells[h] for h, _ in network.cells]
-    predictions = model.predict([record.text for record in records])
-    each = zip(network.cells, records, predictions, strict=True)
-    cells = tuple(
-        replace(prior_of(h, r.text, count, stated(p, model.confidence)), cost_s=r.cost_s)
-        for (h, count), r, p in each
-    )
+    cells, predictions = list[CellPrior](), model.predict([record.text for record in records])
+    for (h, count), r, p in zip(network.cells, records, predictions, strict=True):
+        cell = prior_of(h, r.text, count, stated(p, model.confidence))
+        cells.append(replace(cell, cost_s=r.cost_s))
     measured = tuple((record.latency_us, record.spread_share) for record in records)
-    return HeldOutNetwork(network.name, network.latency_us, cells, measured)
+    return HeldOutNetwork(network.name, network.latency_us, tuple(cells), measured)
 
 
 @dataclass(frozen=True)
@@ -113,9 +107,8 @@ class CrossFitted:
 
     def others(self, fold: int) -> list[HeldOutNetwork]:
         """The networks of all other folds, each judged by the model that has not seen it."""
-        return [
-            self.held_out[n.name] for f, names in self.folds.items() if f != fold for n in names
-        ]
+        others = (names for f, names in self.folds.items() if f != fold)
+        return [self.held_out[n.name] for names in others for n in names]
 
 
 def cross_fit(
@@ -130,10 +123,8 @@ def cross_fit(
 
     ``fold_of`` is the fold of each network by name; ``on_message`` gets a line for every model.
     """
-    folds = {
-        fold: tuple(n for n in networks if fold_of[n.name] == fold)
-        for fold in sorted({fold_of[n.name] for n in networks})
-    }
+    numbers = sorted({fold_of[n.name] for n in networks})
+    folds = {k: tuple(n for n in networks if fold_of[n.name] == k) for k in numbers}
 
     def calls() -> Iterator[tuple[object, ...]]:
         done = 0
@@ -182,17 +173,17 @@ def prediction_in(
     network: HeldOutNetwork, composition: Composition, posterior: ErrorPosterior
 ) -> Prediction:
     """The prediction of a network in the state of a posterior; no latency while a cell has none."""
-    interval = composition.interval(posterior)
+    interval, measured = composition.interval(posterior), posterior.measured
     complete = posterior.complete
     return Prediction(
-        name=network.name,
-        true_us=network.latency_us,
-        predicted_us=interval.latency_us if complete else math.nan,
-        interval_us=interval.interval_us if complete else None,
-        measured_share=posterior.measured_share,
-        device_s=math.fsum(network.cells[i].cost_s for i in posterior.measured),
-        cells=len(network.cells),
-        cells_measured=len(posterior.measured),
+        network.name,
+        network.latency_us,
+        interval.latency_us if complete else math.nan,
+        interval.interval_us if complete else None,
+        posterior.measured_share,
+        math.fsum(network.cells[i].cost_s for i in measured),
+        len(network.cells),
+        len(measured),
     )
 
 

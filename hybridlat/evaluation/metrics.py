@@ -274,7 +274,3 @@ class TargetReport:
             )
             for j in sorted(self.results, key=lambda j: order.index(j.regime))
         ]
-
-    def predictions(self, regime: str) -> Sequence[Prediction]:
-        own = (j.predictions for j in self.results if (j.regime, j.method) == (regime, OWN))
-        return next(own, ())

@@ -132,7 +132,8 @@ def test_figures_are_means_over_draws_and_intervals_are_as_served(tmp_path: Path
     outside = np.array([row.target == THERE for row in records.rows])
     there = regimes.calibration(outside, first.answers)
     assert len(there.pooled) < len(served.pooled) and not set(there.by_task) & {str(HERE)}
-    for i, own in zip(regimes.places(HERE), report.predictions("zero_shot"), strict=True):
+    (zero_shot,) = (one for one in report.results if one.regime == "zero_shot")
+    for i, own in zip(regimes.places(HERE), zero_shot.predictions, strict=True):
         prediction = regimes.foretold[i]
         assert prediction is not None
         assert own.interval_us == interval_us(there, prediction, records.rows[i].task)
