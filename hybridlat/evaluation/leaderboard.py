@@ -5,26 +5,12 @@ People see first the regimes that matter, hybridlat beside its rivals.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from hybridlat.evaluation.metrics import OWN, PARTS, ResultRow
 from hybridlat.report.table import Column, Table, titled
 from hybridlat.report.units import percent_text
 
-_FIGURES = (
-    "RMSPE %",
-    "MAPE %",
-    "answered",
-    "coverage",
-    "≤10 %",
-    "width",
-    "measured",
-    "≤5 %",
-    "device s",
-    "ρ",
-    "predict ms",
-)
-_COLUMNS = (*titled("regime", "method"), *titled(*_FIGURES, right=True))
 NARROW = 6  # columns that a terminal holds
 _COMPARED = [
     *titled("regime", "tested on"),
@@ -53,28 +39,31 @@ _MEANINGS = {
 }
 
 
-def _cells(row: ResultRow) -> tuple[str, ...]:
-    s, share = row.score, row.answered_share
-    answered = str(row.networks or f"{row.cells:,} cells")
-    if share is not None and share < 1:
-        answered = f"{100 * share:.0f} % of {row.tested:,}"
-    return (
-        row.regime,
-        row.method,
-        number_text(s.rmspe, 2),
-        number_text(s.mape, 2),
-        answered,
-        *(percent_text(v, 0) for v in (s.coverage, s.within_10, s.width, s.measured_share)),
-        percent_text(s.within_5, 0),
-        number_text(s.device_s, 1),
-        number_text(s.spearman, 3),
-        number_text(row.predict_ms, 2),
-    )
-
-
 def number_text(value: float | None, digits: int) -> str:
     """A figure, or a dash where there is none."""
     return "–" if value is None else f"{value:.{digits}f}"
+
+
+def _answered(row: ResultRow) -> str:
+    if row.answered_share is not None and row.answered_share < 1:
+        return f"{100 * row.answered_share:.0f} % of {row.tested:,}"
+    return str(row.networks or f"{row.cells:,} cells")
+
+
+_FIGURES: dict[str, Callable[[ResultRow], str]] = {
+    "RMSPE %": lambda row: number_text(row.score.rmspe, 2),
+    "MAPE %": lambda row: number_text(row.score.mape, 2),
+    "answered": _answered,
+    "coverage": lambda row: percent_text(row.score.coverage, 0),
+    "≤10 %": lambda row: percent_text(row.score.within_10, 0),
+    "width": lambda row: percent_text(row.score.width, 0),
+    "measured": lambda row: percent_text(row.score.measured_share, 0),
+    "≤5 %": lambda row: percent_text(row.score.within_5, 0),
+    "device s": lambda row: number_text(row.score.device_s, 1),
+    "ρ": lambda row: number_text(row.score.spearman, 3),
+    "predict ms": lambda row: number_text(row.predict_ms, 2),
+}
+_COLUMNS = (*titled("regime", "method"), *titled(*_FIGURES, right=True))
 
 
 def ordered(rows: Sequence[ResultRow]) -> list[ResultRow]:
@@ -156,8 +145,8 @@ def tables(rows: Sequence[ResultRow], columns: int = 0) -> list[Table]:
     for target, own, floor in by_target(rows):
         title = target if floor is None else f"{target} · noise floor {floor:.1f} %"
         if columns:
-            lines = [_cells(row)[:columns] for row in own]
-            made.append(Table(_COLUMNS[:columns], lines, title))
+            lines = [(r.regime, r.method, *(of(r) for of in _FIGURES.values())) for r in own]
+            made.append(Table(_COLUMNS[:columns], [line[:columns] for line in lines], title))
         else:
             compared = [_line(own, regime) for regime in main_regimes(own)]
             made.append(Table(_COMPARED, compared, title))

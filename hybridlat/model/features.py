@@ -71,27 +71,24 @@ def _best_wave_time(v: View) -> Array:
 
 def _of_tile(tile: tuple[int, int]) -> list[tuple[str, str, Formula]]:
     tag = f"{tile[0]}x{tile[1]}"
+
+    def fill(v: View) -> Array:
+        units = np.maximum(v.waves(tile), 1) * v.device.units
+        return np.asarray(v.tiles(tile) / units, np.float64)
+
+    def useful(v: View) -> Array:
+        area = np.maximum(v.tiles(tile), 1) * tile[0] * tile[1]
+        return np.asarray(v.m * v.n * v.groups / area, np.float64)
+
+    def wave_time(v: View) -> Array:
+        return _log2(v.wave_us(tile) / v.roofline_us)
+
+    waves = "log2 waves of tiles over the device's units"
     return [
-        (
-            f"log2_waves_{tag}",
-            "log2 waves of tiles over the device's units",
-            lambda v: _log2(v.waves(tile)),
-        ),
-        (
-            f"fill_{tag}",
-            "share of the last wave's units in use, all waves",
-            lambda v: v.tiles(tile) / (np.maximum(v.waves(tile), 1) * v.device.units),
-        ),
-        (
-            f"useful_{tag}",
-            "share of the tiles' area that is output",
-            lambda v: v.m * v.n * v.groups / (np.maximum(v.tiles(tile), 1) * tile[0] * tile[1]),
-        ),
-        (
-            f"log2_wave_time_{tag}",
-            "log2 of wave time over roofline",
-            lambda v: _log2(v.wave_us(tile) / v.roofline_us),
-        ),
+        (f"log2_waves_{tag}", waves, lambda v: _log2(v.waves(tile))),
+        (f"fill_{tag}", "share of the last wave's units in use, all waves", fill),
+        (f"useful_{tag}", "share of the tiles' area that is output", useful),
+        (f"log2_wave_time_{tag}", "log2 of wave time over roofline", wave_time),
     ]
 
 

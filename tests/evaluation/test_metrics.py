@@ -12,7 +12,6 @@ import pytest
 from hybridlat.evaluation import leaderboard
 from hybridlat.evaluation.cross_fitting import even_folds, fold_of
 from hybridlat.evaluation.metrics import Prediction, ResultRow, noise_floor, score, spearman
-from hybridlat.evaluation.regimes import random_split
 
 FIXED_KEYS = [
     "target", "regime", "method", "rmspe", "mape", "within_5", "within_10", "spearman", "coverage",
@@ -57,13 +56,6 @@ def test_folds_depend_on_names_alone() -> None:
     assert even_folds(names) == even_folds(names[::-1])
     assert Counter(even_folds(names).values()) == dict.fromkeys(range(5), 8)
     assert {fold_of(n) for n in names} == set(range(5))
-
-
-def test_random_split_is_a_partition() -> None:
-    train, test = random_split(50, 20, seed=3)
-    assert sorted([*train, *test]) == list(range(50))
-    assert len(train) == 20
-    assert list(random_split(50, 20, seed=3)[0]) == list(train)
 
 
 def test_who_leaves_answers_out_is_not_the_best() -> None:
