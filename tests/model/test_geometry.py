@@ -61,29 +61,21 @@ def test_the_scan_sees_what_the_signature_says(network: Network) -> None:
         assert cells.column("out_bytes")[row] == sum(truth.types[o].bytes for o in node.outputs)
 
 
-@given(
-    batch=st.integers(1, 4), groups=st.integers(1, 4), c_in=st.integers(1, 9),
-    c_out=st.integers(1, 9), size=st.tuples(st.integers(5, 40), st.integers(5, 40)),
-    kernel=st.tuples(st.integers(1, 5), st.integers(1, 5)), stride=st.integers(1, 3),
-)  # fmt: skip
-def test_flop_of_a_convolution(
-    batch: int,
-    groups: int,
-    c_in: int,
-    c_out: int,
-    size: tuple[int, int],
-    kernel: tuple[int, int],
-    stride: int,
-) -> None:
-    made = columns(
-        conv_text(
-            batch=batch, groups=groups, c_in=c_in * groups, c_out=c_out * groups, size=size,
-            kernel=kernel, stride=stride, pads=(0, 0, 0, 0),
-        )
-    )  # fmt: skip
-    rows, width = ((s - k) // stride + 1 for s, k in zip(size, kernel, strict=True))
-    outputs = batch * rows * width * c_out * groups
-    assert made["flop"][0] == 2 * outputs * c_in * math.prod(kernel)
+SHAPES = st.fixed_dictionaries({
+    "batch": st.integers(1, 4), "groups": st.integers(1, 4), "stride": st.integers(1, 3),
+    "size": st.tuples(st.integers(5, 40), st.integers(5, 40)),
+    "kernel": st.tuples(st.integers(1, 5), st.integers(1, 5)),
+})  # fmt: skip
+
+
+@given(SHAPES, st.integers(1, 9), st.integers(1, 9))
+def test_flop_of_a_convolution(shape: dict[str, Any], c_in: int, c_out: int) -> None:
+    groups, sides = shape["groups"], zip(shape["size"], shape["kernel"], strict=True)
+    wide = {"c_in": c_in * groups, "c_out": c_out * groups, "pads": (0, 0, 0, 0)}
+    made = columns(conv_text(**shape, **wide))
+    rows, width = ((side - kernel) // shape["stride"] + 1 for side, kernel in sides)
+    outputs = shape["batch"] * rows * width * c_out * groups
+    assert made["flop"][0] == 2 * outputs * c_in * math.prod(shape["kernel"])
     assert made["m"][0] * made["n"][0] * made["groups"][0] == outputs
 
 
