@@ -164,9 +164,14 @@ def simulate_gate(
     return posterior
 
 
-def all_measured(network: HeldOutNetwork, composition: Composition) -> ErrorPosterior:
-    """The posterior once every cell is measured."""
-    return composition.start(network.cells).observe(network.truth(range(len(network.cells))))
+def states(
+    network: HeldOutNetwork, composition: Composition, tolerances: Iterable[float]
+) -> dict[str, ErrorPosterior]:
+    """What is known of a network by regime: ``unseen``, ``gated@T`` of each, ``measured``."""
+    start = composition.start(network.cells)
+    known = {f"gated@{t * 100:g}%": simulate_gate(network, composition, t) for t in tolerances}
+    measured = start.observe(network.truth(range(len(network.cells))))
+    return {"unseen": start, **known, "measured": measured}
 
 
 def prediction_in(

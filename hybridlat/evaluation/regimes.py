@@ -30,13 +30,13 @@ from hybridlat.evaluation.cross_fitting import (
     FOLDS,
     CrossFitted,
     Places,
-    all_measured,
     at_once,
     cell_predictions,
     cross_fit,
     even_folds,
     prediction_in,
     simulate_gate,
+    states,
 )
 from hybridlat.evaluation.dataset import Dataset, MeasuredCell
 from hybridlat.evaluation.metrics import (
@@ -83,17 +83,14 @@ def evaluate_networks(
         composition = fit_composition(fitted.others(fold), config.confidence)
         pairs += [(fitted.held_out[n.name], composition) for n in members]
     gates = {f"gated@{t * 100:g}%": t for t in tolerances}
-    states = _states(pairs, gates)
-    answers = {
-        regime: partial(_predictions, pairs, known, gates.get(regime))
-        for regime, known in states.items()
-    }
+    known = _states(pairs, gates)
+    answers = {r: partial(_predictions, pairs, of, gates.get(r)) for r, of in known.items()}
     results = [
         MethodResult(regime, OWN, [answer(config.confidence)], fitted.predict_ms)
         for regime, answer in answers.items()
     ]
     units: tuple[Unit, ...] = ("cell", "layer") if dataset.layers else ("cell",)
-    tasks = {unit: _task(dataset, fitted, unit, states, config) for unit in units}
+    tasks = {unit: _task(dataset, fitted, unit, known, config) for unit in units}
     results += evaluate_baselines(dataset.target, names, tasks, config, on_message)
     on_message(f"{dataset.target}: intervals at other confidences")
     missing = len(dataset.networks) - len(networks)
@@ -111,19 +108,16 @@ def evaluate_networks(
 
 
 def _states(pairs: Pairs, gates: Mapping[str, float]) -> States:
-    starts = {network.name: composition.start(network.cells) for network, composition in pairs}
-    states = {_MEASURED: {n.name: all_measured(n, c) for n, c in pairs}, "unseen": starts}
-    for regime, tolerance in gates.items():
-        states[regime] = {n.name: simulate_gate(n, c, tolerance) for n, c in pairs}
-    states[_GATED] = {
-        n.name: measure_greedily(starts[n.name], n, cells_at(_GATED_SHARE, len(n.cells)))
-        for n, _ in pairs
-    }
-    return states
+    each = {n.name: states(n, c, gates.values()) for n, c in pairs}
+    for n, _ in pairs:
+        count = cells_at(_GATED_SHARE, len(n.cells))
+        each[n.name][_GATED] = measure_greedily(each[n.name]["unseen"], n, count)
+    regimes = (_MEASURED, "unseen", *gates, _GATED)
+    return {regime: {name: of[regime] for name, of in each.items()} for regime in regimes}
 
 
 def _task(
-    dataset: Dataset, fitted: CrossFitted, unit: Unit, states: States, config: FitConfig
+    dataset: Dataset, fitted: CrossFitted, unit: Unit, known: States, config: FitConfig
 ) -> Task:
     """Baselines on the same folds, with what the gate measured; a layer's cannot use that."""
     records = dataset.cells if unit == "cell" else dataset.layers
@@ -143,8 +137,8 @@ def _task(
         forbidden = dataset.forbidden(members)
         train = np.array([i for h, i in position.items() if h not in forbidden], np.intp)
         regimes = {
-            regime: {i: tuple(known[networks[i].name].measured) for i in mine if unit == "cell"}
-            for regime, known in states.items()
+            regime: {i: tuple(of[networks[i].name].measured) for i in mine if unit == "cell"}
+            for regime, of in known.items()
             if regime != _MEASURED
         }
         splits.append(Split(train, mine, regimes, config.seed, own=fitted.models[fold]))

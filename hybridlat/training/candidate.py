@@ -137,14 +137,10 @@ class Candidate:
             us = math.nan if p.latency_us is None else p.latency_us
             cells.append(Prediction(h, dataset.cells[h].latency_us, us, p.interval_us))
         predictions = {"unseen_cells": cells}
-        gated = f"gated@{_GATED_TOLERANCE * 100:g}%"
         for whole in self.networks:
             network = cross_fitting.held_out(model, dataset, whole)
-            for regime, posterior in (
-                ("unseen", composition.start(network.cells)),
-                (gated, cross_fitting.simulate_gate(network, composition, _GATED_TOLERANCE)),
-                ("measured", cross_fitting.all_measured(network, composition)),
-            ):
+            states = cross_fitting.states(network, composition, [_GATED_TOLERANCE])
+            for regime, posterior in states.items():
                 answer = cross_fitting.prediction_in(network, composition, posterior)
                 predictions.setdefault(regime, []).append(answer)
         return predictions
