@@ -112,6 +112,11 @@ def fill(
     store.add(Measurement(TARGET, h, "layer", us, 0.01) for h, us in layers.items())
 
 
+def gone(*_: object, **__: object) -> None:
+    """Stands for a call of MLflow's that fails."""
+    raise ConnectionError("the server is gone")
+
+
 def made_store(folder: Path, *, networks: int = 14, sweep: int = 60, poisoned: bool = False) -> str:
     """A filled store in ``folder``; its URL."""
     store = Store(folder / "store.db")

@@ -18,7 +18,7 @@ from hybridlat.errors import MissingExtra, TrackingError
 from hybridlat.estimate.lookup import models
 from hybridlat.evaluation import evaluate, tracking
 from hybridlat.evaluation.metrics import MethodResult, Prediction, TargetReport
-from tests.evaluation.made_pack import TARGET
+from tests.evaluation.made_pack import TARGET, gone
 
 
 def client_of(store: str) -> Any:
@@ -213,16 +213,11 @@ def test_artifacts_never_lie_where_a_command_was_started(uri: str, folder: str |
 def test_an_evaluation_that_mlflow_does_not_take_is_reported(
     broken: str, tracked: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from mlflow import MlflowClient
-
-    def gone(*_: object, **__: object) -> None:
-        raise ConnectionError("the server is gone")
-
     if broken == "deleted experiment":
         client = client_of(tracked)
         client.delete_experiment(client.get_experiment_by_name(tracking.EXPERIMENT).experiment_id)
     else:
-        monkeypatch.setattr(MlflowClient, broken, gone)
+        monkeypatch.setattr(f"mlflow.MlflowClient.{broken}", gone)
     reported: list[object] = []
     evaluation = evaluate.evaluate_targets(
         [TARGET],
