@@ -92,8 +92,8 @@ def fill(
         total = sum(n * cells[h] for n, (h, _) in zip(counts, pairs, strict=True))
         truth = (5.0 + 1.03 * total) * math.exp(rng.normal(0, 0.01))
         name, key = f"net{first + place:03d}", f"{first + place:032x}"
-        parts = [tuple(zip(hashes, counts, strict=True)) for hashes in zip(*pairs, strict=True)]
-        store.add_breakdowns([Breakdown(TARGET, name, key, *parts)])
+        fused, lone = (tuple(zip(h, counts, strict=True)) for h in zip(*pairs, strict=True))
+        store.add_breakdowns([Breakdown(TARGET, name, key, fused, lone)])
         store.add(
             Measurement(
                 TARGET, key, "network", truth * math.exp(rng.normal(0, 0.01)), 0.01,

@@ -81,9 +81,9 @@ def test_calibration_says_what_each_confidence_holds(judged: evaluate.Evaluation
         assert [*row.calibration] == [0.5, 0.8, 0.9, 0.95, 0.99]
         levels = [*row.calibration.values()]
         if regime != "gated@5%":  # the gate makes the interval fit the tolerance
-            widths = [level.width for level in levels]
+            widths = [level.width or 0.0 for level in levels]
             assert widths == sorted(set(widths))
-            coverages = [level.coverage for level in levels]
+            coverages = [level.coverage or 0.0 for level in levels]
             assert coverages == sorted(coverages)
         asked = row.calibration[0.9]
         assert asked.coverage == pytest.approx(row.score.coverage)

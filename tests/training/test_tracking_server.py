@@ -61,7 +61,8 @@ def serving(database: str, folder: Path) -> Iterator[tuple[str, subprocess.Popen
     address = f"http://127.0.0.1:{port}"
     log = folder / "server.log"
     with log.open("w") as said:
-        places = ["--backend-store-uri", database, "--artifacts-destination", folder / "artifacts"]
+        artifacts = str(folder / "artifacts")
+        places = ["--backend-store-uri", database, "--artifacts-destination", artifacts]
         process = subprocess.Popen(
             [sys.executable, *f"-m mlflow server --port {port} --workers 1".split(), *places],
             stdout=said,
