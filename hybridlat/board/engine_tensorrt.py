@@ -8,10 +8,9 @@ from functools import partial
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from . import DeviceLost, EngineError, NoDevice
-from .cuda import Cuda, Work
-from .nvml import Reading, Sensors
+from .cuda import Cuda, Sensors, Work
 from .trt_builder import EngineBuilder
-from .visits import Engine
+from .visits import Engine, Reading
 
 _SHORT_US = 100.0  # a graph shorter than this is timed by how fast the CPU launches it
 _SHORT_NETWORK_US = 50.0

@@ -55,7 +55,7 @@ class Worker(object):
         self._answers.register(self._process.stdout, select.POLLIN)  # type: ignore[arg-type]
         self.hello = self._wait(_START_S, "start")
 
-    def _wait(self, seconds: float, what: str) -> Dict[str, Any]:
+    def _wait(self, seconds: float, what: str) -> Any:
         if not self._answers.poll(max(10.0, 1e3 * seconds)):
             self.kill()
             lost = WorkerLost("no answer in %.0f s (%s)" % (seconds, what))
@@ -66,20 +66,19 @@ class Worker(object):
             code = self._process.wait()
             self.kill()
             raise WorkerLost("the worker process ended with status %s (%s)" % (code, what))
-        answer = json.loads(line)  # type: Dict[str, Any]
-        if not answer.pop("ok"):
+        answer = json.loads(line)
+        if "error" in answer:
             kinds = {"NoDevice": NoDevice, "DeviceLost": WorkerLost}
-            kind = kinds.get(answer.get("kind", ""), EngineError)
+            kind = kinds.get(answer["kind"], EngineError)
             if kind is not EngineError:
                 self.kill()
-            raise kind(str(answer.get("error")))
-        return answer
+            raise kind(answer["error"])
+        return answer["result"]
 
-    def ask(self, seconds: float, do: str, **request: Any) -> Dict[str, Any]:
-        """One request and its answer; EngineError when the engine refuses."""
-        request["do"] = do
+    def ask(self, seconds: float, do: str, **request: Any) -> Any:
+        """What comes of one request; EngineError when the engine refuses."""
         try:
-            print(json.dumps(request), file=self._process.stdin, flush=True)
+            print(json.dumps(dict(request, do=do)), file=self._process.stdin, flush=True)
         except (OSError, ValueError):
             self.kill()
             raise WorkerLost("the worker process is gone (%s)" % do)
@@ -212,12 +211,8 @@ class PlanRun(object):
     def _measure(self, task: Dict[str, Any]) -> Dict[str, Any]:
         worker = self._worker or self._start()
         settings = {key: self._plan.settings[key] for key in ("samples", "warm_s", "limit_s")}
-        built = {}
-        for item in task["items"]:
-            about = self._load(worker, item, set(task["items"]))
-            if about is not None:
-                built[item] = about
-        result = {"process": self._processes, "built": built}
+        built = {item: self._load(worker, item, set(task["items"])) for item in task["items"]}
+        built = {item: about for item, about in built.items() if about is not None}
         if self._plan.reference:
             try:
                 self._load(worker, self._plan.reference, set(task["items"]))
@@ -226,7 +221,8 @@ class PlanRun(object):
                 self._plan.reference = ""
         limit_s = 4 * settings["warm_s"] + 2 * settings["limit_s"] + 60
         request = dict(settings, keys=task["items"], reference=self._plan.reference)
-        return dict(result, **worker.ask(limit_s, "visit", **request))
+        visit = worker.ask(limit_s, "visit", **request)
+        return dict(visit, process=self._processes, built=built)
 
     def _load(self, worker: Worker, item: str, needed: "set[str]") -> Optional[Dict[str, Any]]:
         if item in self._loaded:
@@ -241,7 +237,7 @@ class PlanRun(object):
         limit_s = max(1.0, min(self._plan.settings["build_s"], left_s))
         request = {key: spec.get(key, usual) for key, usual in _OF_BUILDS}
         paths = {"path": file(spec["file"]), "typed_path": file(spec.get("typed_file", ""))}
-        about = worker.ask(limit_s, "build", key=item, **dict(request, **paths))
+        about: Dict[str, Any] = worker.ask(limit_s, "build", key=item, **dict(request, **paths))
         self._loaded.append(item)
         self._keep_layers(worker, item)
         return about
@@ -251,7 +247,7 @@ class PlanRun(object):
         if os.path.exists(path):
             return
         try:
-            layers = worker.ask(60, "layers", key=item)["layers"]
+            layers = worker.ask(60, "layers", key=item)
         except EngineError as error:  # a latency without a dump is worth more than none
             _say("no layers of %s: %s" % (item, error))
             return

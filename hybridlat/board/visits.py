@@ -13,12 +13,12 @@ from functools import partial
 from typing import Any, Callable, Dict, Hashable, List, Mapping, Optional, TypeVar
 
 from . import BoardError, NoDevice
-from .nvml import Reading
 
 _BATCH_US = 15000.0
 _MOST_PER_BATCH = 200
 _OF_REFERENCE = 30
 _COMPANY = 10
+Reading = Dict[str, float]  # of sensors, with the unit in each name
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -162,43 +162,32 @@ def _warm(engine: Engine, key: str, seconds: float) -> int:
 
 
 def serve(engine_name: str, options: Dict[str, str]) -> int:
-    """Answer requests from standard input until it ends."""
+    """Answer requests from standard input until it ends: a result each, or an error of a kind."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what the engine prints goes to standard error
+    say = partial(print, file=answers, flush=True)
     try:
         engine = open_engine(engine_name, options)
     except NoDevice as error:
-        refusal = {"ok": False, "error": str(error), "kind": "NoDevice"}
-        print(json.dumps(refusal), file=answers, flush=True)
+        say(json.dumps({"error": str(error), "kind": "NoDevice"}))
         return 3
-    hello = {"ok": True, "engine": engine.name, "version": engine.version}  # type: Dict[str, Any]
-    hello.update(settings=engine.settings(), board=engine.board(), python=sys.version.split()[0])
-    print(json.dumps(hello), file=answers, flush=True)
+    hello = {"engine": engine.name, "version": engine.version, "settings": engine.settings()}
+    hello.update(board=engine.board(), python=sys.version.split()[0])
+    say(json.dumps({"result": hello}))
+    calls: Dict[str, Callable[..., Any]] = {"build": engine.build, "visit": partial(visit, engine)}
+    calls.update(layers=engine.layers, drop=engine.drop)
     for line in iter(sys.stdin.readline, ""):
+        request = json.loads(line)
         try:
-            answer = dict(_do(engine, json.loads(line)), ok=True)
+            answer = {"result": calls[request.pop("do")](**request)}
         except BoardError as error:
-            answer = {"ok": False, "error": str(error), "kind": type(error).__name__}
+            answer = {"error": str(error), "kind": type(error).__name__}
         except MemoryError:
-            answer = {"ok": False, "error": "the board is out of memory", "kind": "EngineError"}
+            answer = {"error": "the board is out of memory", "kind": "EngineError"}
         except Exception as error:  # noqa: BLE001 - one model must not end the run
             text = "%s: %s" % (type(error).__name__, " ".join(str(error).split())[:300])
-            answer = {"ok": False, "error": text, "kind": "EngineError"}
-        print(json.dumps(answer), file=answers, flush=True)
+            answer = {"error": text, "kind": "EngineError"}
+        say(json.dumps(answer))
         if answer.get("kind") == "DeviceLost":  # all later requests would fail as well
             return 1
     return 0
-
-
-def _do(engine: Engine, request: Dict[str, Any]) -> Dict[str, Any]:
-    what = request.pop("do")
-    if what == "build":
-        return engine.build(**request)
-    if what == "visit":
-        return visit(engine, **request)
-    if what == "layers":
-        return {"layers": engine.layers(**request)}
-    if what == "drop":
-        engine.drop(**request)
-        return {}
-    raise BoardError("the worker does not know the request %r" % what)

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from hybridlat.board.nvml import Reading
-from hybridlat.board.visits import Engine, visit
+from hybridlat.board.visits import Engine, Reading, visit
 
 
 class Steady(Engine):

@@ -12,8 +12,7 @@ import time
 from typing import Any, Callable, Dict, List, Optional
 
 from . import DeviceLost, EngineError, NoDevice
-from .nvml import Reading
-from .visits import Engine
+from .visits import Engine, Reading
 
 _OVERHEAD_US = 4.0
 # An operator's name as ONNX writes it: field 4 of a node, its length, a word with a capital.
