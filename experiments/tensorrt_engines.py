@@ -1,13 +1,21 @@
-"""The rules of TensorRT held against published engines whose layers' names tell the operators."""
+"""The rules of TensorRT held against published engines whose layers' names tell the operators.
+
+    python experiments/tensorrt_engines.py FOLDER
+
+The folder holds ``layers.parquet`` and ``nets``. Finding: experiments/tensorrt_listings.md.
+"""
 
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from hybridlat.engines import registry
 from hybridlat.graph.network import Network
@@ -69,3 +77,7 @@ def table(folder: Path) -> Iterator[str]:
         times = f"{100 * us[equal].sum() / seen:.1f} | {100 * (1 - seen / us.sum()):.1f}"
         yield f"| {name} | {model} | {len(found)} | {share:.1f} | {times} |"
     yield from ("", *(f"{kind} {count} |" for kind, count in differing.most_common()))
+
+
+if __name__ == "__main__":
+    print(*table(Path(sys.argv[1])), sep="\n")

@@ -30,7 +30,7 @@ from hybridlat.engines import pytorch_rules as rules
 from hybridlat.engines.fusion.forms import GENERATED, one_form
 from hybridlat.engines.fusion.groups import Groups, lowered_of, traced
 from hybridlat.engines.fusion.patterns import Match, Rewritten, View
-from hybridlat.engines.fusion.rules import Fuse, apply, in_force, unknown_operators
+from hybridlat.engines.fusion.rules import apply, in_force, unknown_operators
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
 from hybridlat.graph.operators import named
 from hybridlat.onnx_io.facts import bias_origin
@@ -71,8 +71,7 @@ def lower(network: Network, target: Target) -> Lowered:
     unknown: tuple[str, ...] = ()
     if compiled:
         table = (*table, *rules.INDUCTOR)
-        named = (*table, Fuse(rules.LIBRARY, rules.LIBRARY, "a call"))
-        unknown = unknown_operators(module.network, named)
+        unknown = unknown_operators(module.network, table, rules.LIBRARY)
     else:
         module = module._replace(network=rules.with_channels_last(module.network, in_channels_last))
     groups = apply(module.network, table, target.version, drops_dead=compiled)

@@ -31,12 +31,6 @@ _NORMS = "LayerNormalization InstanceNormalization GroupNormalization RMSNormali
 _WANT_DENSE = frozenset(_CHANNELS_LAST) | set(_NORMS.split())
 
 
-def reciprocal(producer: Group, consumer: Group) -> bool:
-    """The consuming Div divides one by what the producer makes: one call, ``rsqrt``."""
-    first = consumer.first.inputs[0]
-    return first in consumer.network.constants and when.only_reader(producer, consumer)
-
-
 def behind_norm(producer: Group, consumer: Group) -> bool:
     """The consuming operator scales or shifts what the producing normalisation makes."""
     return when.by_constant(producer, consumer) and consumer.ops[0] not in producer.ops
@@ -53,26 +47,12 @@ def in_attention(producer: Group, consumer: Group) -> bool:
     return op in ("Mul", "Div", "Add", "Softmax") and in_attention(consumer, readers[0])
 
 
-def centres(producer: Group, consumer: Group) -> bool:
-    """The consuming Sub takes the mean off, and what is left is squared and no more."""
-    sub, readers = consumer.first, consumer.consumers
-    if producer.first.inputs[0] != sub.inputs[0] or not when.only_reader(producer, consumer):
-        return False
-    return len(readers) == 1 and readers[0].first.inputs == sub.outputs * 2
-
-
 # fmt: off
 COMPOSITES: tuple[Rule, ...] = (
     Eliminate("Identity Dropout", "do nothing at inference"),
-    Eliminate("Cast", "is of that type already", when.keeps_type),
     Fuse("Sigmoid", "Mul", "aten::silu", when.gates_itself, "SiLU"),
     Fuse("Softplus", "Tanh", "aten::mish", when.only_reader, "SoftplusTanh"),
     Fuse("SoftplusTanh", "Mul", "aten::mish", when.only_reader, "Mish"),
-    Fuse("ReduceMean", "Sub", "aten::var", centres, "Centred"),
-    Fuse("Centred", "Mul", "aten::var", when.only_reader, "Squared"),
-    Fuse("Squared", "ReduceMean", "aten::var", when.only_reader, "Variance"),
-    Fuse("Variance", "Mul Div", "aten::var", when.by_scalar),
-    Fuse("Sqrt", "Div Reciprocal", "aten::rsqrt", reciprocal, "Rsqrt"),
     Fuse("InstanceNormalization", "Mul", "aten::group_norm", behind_norm),
     Fuse("InstanceNormalization", "Add", "aten::group_norm", behind_norm),
     Fuse("MatMul", "Add", "aten::addmm", when.by_constant),
@@ -96,14 +76,12 @@ def free_views(copies: frozenset[int]) -> Rule:
 LIBRARY = "Conv ConvTranspose Gemm MatMul Attention Scores LSTM GRU RNN Einsum"
 POINTWISE = (
     "Add Sub Mul Div Sum Mean Pow Sqrt Exp Log Neg Abs Min Max Erf Cast Relu LeakyRelu PRelu Clip "
-    "Sigmoid Tanh Elu Selu HardSwish HardSigmoid Gelu Softplus Mish BatchNormalization SiLU Rsqrt "
+    "Sigmoid Tanh Elu Selu HardSwish HardSigmoid Gelu Softplus Mish BatchNormalization SiLU "
     "SoftplusTanh Reciprocal Where Equal Greater Less Not And Or Floor Ceil Round"
 )
 COPY = f"Concat Pad DepthToSpace SpaceToDepth Gather Tile Resize Upsample {VIEW}"
 WINDOW = "MaxPool AveragePool LRN"
-REDUCE = (
-    "Variance GlobalAveragePool GlobalMaxPool ReduceMean ReduceSum ReduceMax ReduceMin ReduceL2"
-)
+REDUCE = "GlobalAveragePool GlobalMaxPool ReduceMean ReduceSum ReduceMax ReduceMin ReduceL2"
 NORM = f"Softmax LogSoftmax {_NORMS}"
 _GENERATED = f"{POINTWISE} {COPY} Generated"
 

@@ -20,9 +20,9 @@ from hybridlat.model.family.physics import CLASSES
 from hybridlat.model.geometry import COLUMN
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target
-from tests.engines.tensorrt_patterns import CONV, weights
-from tests.engines.tensorrt_patterns import network as text_network
 from tests.engines.test_backends import assert_accounted
+from tests.engines.texts import CONV, weights
+from tests.engines.texts import network as text_network
 from tests.networks import ROOT
 
 SHIPPED = sorted((ROOT / "data" / "nets").glob("*.onnx"))

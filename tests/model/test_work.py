@@ -18,7 +18,7 @@ import pytest
 
 from experiments.public_data.kernel_tables import kernel_rows, unfused
 from hybridlat.engines import registry
-from hybridlat.engines.tensorrt import lowering as tensorrt
+from hybridlat.engines.fusion.groups import Groups, lowered_of
 from hybridlat.graph.network import Network
 from hybridlat.graph.operators import KINDS
 from hybridlat.graph.work import FAMILY_OF, PER_RESULT
@@ -232,7 +232,7 @@ def test_a_convolution_behind_a_transpose_is_a_convolution() -> None:
         {"kernel_shape": (7, 7), "pads": (3, 3, 3, 3), "group": 96},
     )  # fmt: skip
     network = net.network(y)
-    kernels = kernel_rows(tensorrt.lower(network, Target.parse("l4/tensorrt-rtx/fp16")))
+    kernels = kernel_rows(lowered_of(network, Groups(((0, 1),), ()), "test"))
     sizes = [kernels.column(name).tolist() for name in ("flop", "c_in", "groups")]
     assert sizes == [[2 * 49 * 96 * 56 * 56], [96], [96]]
 
@@ -251,6 +251,5 @@ def test_a_scale_of_each_channel_is_no_second_convolution() -> None:
     made = b.conv(b.input((1, 64, 28, 28)), 64, 1)
     scaled = b.op("Mul", [made, b.weight((1, 64, 1, 1))], (1, 64, 28, 28), 14)
     net = b.network(b.conv(scaled, 32))
-    lowered = tensorrt.lower(net, Target.parse("l4/tensorrt-rtx/int8"))
-    assert [node.op for node in lowered.network.nodes] == ["Conv+Mul", "Conv"]
+    lowered = lowered_of(net, Groups(((0, 1), (2,)), ()), "test")
     assert [kernel_rows(lowered).column(c)[0] for c in ("c_out", "n")] == [64, 64]

@@ -41,6 +41,11 @@ class Group:
         return tuple(node.qualified_op for node in self.nodes)
 
     @property
+    def data(self) -> list[str]:
+        """What its first operator reads that is no constant."""
+        return [name for name in self.first.inputs if name in self.network.types]
+
+    @property
     def output(self) -> TensorType:
         return self.network.types[next(o for o in self.nodes[-1].outputs if o)]
 
@@ -109,10 +114,15 @@ def _key(group: Group) -> int:
 
 
 class Grouping:
-    """A network while rules are applied to it: its groups, by key, and what is removed."""
+    """A network while rules are applied to it: its groups, by key, and what is removed.
 
-    def __init__(self, network: Network, dead: Iterable[int] = ()) -> None:
-        self.network = network
+    ``region`` holds the operators that a compiler takes.
+    """
+
+    def __init__(
+        self, network: Network, dead: Iterable[int] = (), region: frozenset[int] = frozenset()
+    ) -> None:
+        self.network, self.region = network, region
         self.removed: set[int] = set()
         self.group_of = [Group(self, i) for i in range(len(network.nodes))]
         self.groups = {group.key: group for group in self.group_of}
@@ -157,7 +167,6 @@ class _Bounded:
 
     since: str = field(default="", kw_only=True)
     before: str = field(default="", kw_only=True)
-    engine: str = field(default="", kw_only=True)
 
     def covers(self, version: str) -> bool:
         """Whether the rule holds for an engine version; an empty version is the newest."""
@@ -191,8 +200,8 @@ class Fuse(_Bounded):
     """``consumer`` runs in the kernel of the ``producer`` that it reads from.
 
     Both are kinds of group in one text. They become a group of the kind ``makes``, else of the
-    producer's. Of several producers the last, the first or every one takes it in. ``beside`` stands
-    for the last of the groups that read what the consumer reads.
+    producer's. Of several producers the last or every one takes it in. ``beside`` stands for the
+    last of the groups that read what the consumer reads. ``in_region``: it holds in a region alone.
     """
 
     producer: str
@@ -200,13 +209,16 @@ class Fuse(_Bounded):
     reason: str
     when: Condition = always
     makes: str = ""
-    match_policy: Literal["last", "first", "every", "beside"] = "last"
+    match_policy: Literal["last", "every", "beside"] = "last"
+    in_region: bool = False
 
     @property
     def kinds(self) -> set[str]:
         return {*self.producer.split(), *self.consumer.split()}
 
     def apply(self, grouping: Grouping) -> None:
+        if self.in_region and not grouping.region:
+            return
         producers, consumers = self.producer.split(), self.consumer.split()
         present = {group.kind for group in grouping.groups.values()}
         if present.isdisjoint(consumers) or present.isdisjoint(producers):
@@ -219,8 +231,11 @@ class Fuse(_Bounded):
         if self.match_policy == "beside" and not self.when(group, group):
             return  # unlike itself, it is like no other
         others = group.beside if self.match_policy == "beside" else group.producers
-        for producer in sorted(others, key=_key, reverse=self.match_policy != "first"):
+        for producer in sorted(others, key=_key, reverse=True):
             if producer.key not in grouping.groups or producer.kind not in producers:
+                continue
+            joined = (*producer.positions, *group.positions)
+            if self.in_region and not grouping.region.issuperset(joined):
                 continue
             if self.when(producer, group) and not producer.would_loop(group):
                 grouping.merge(producer, group, self.makes or producer.kind)
@@ -252,13 +267,18 @@ def dead_positions(network: Network) -> list[int]:
 
 
 def apply(
-    network: Network, rules: Sequence[Rule], version: str = "", *, drops_dead: bool = False
+    network: Network,
+    rules: Sequence[Rule],
+    version: str = "",
+    *,
+    drops_dead: bool = False,
+    region: frozenset[int] = frozenset(),
 ) -> Groups:
     """The groups that a table makes of a network under a version; the newest if it is empty.
 
     ``drops_dead``: the engine does not run what no output needs.
     """
-    grouping = Grouping(network, dead_positions(network) if drops_dead else ())
+    grouping = Grouping(network, dead_positions(network) if drops_dead else (), region)
     for rule in rules:
         if rule.covers(version):
             rule.apply(grouping)
@@ -266,9 +286,9 @@ def apply(
     return Groups(kernels, tuple(sorted(grouping.removed)))
 
 
-def unknown_operators(network: Network, rules: Iterable[Rule]) -> tuple[str, ...]:
-    """One warning for each operator that no rule of the table names."""
-    named = set[str]().union(*(rule.kinds for rule in rules))
+def unknown_operators(network: Network, rules: Iterable[Rule], own: str) -> tuple[str, ...]:
+    """One warning for each operator that no rule of the table names, nor ``own`` kernels."""
+    named = set(own.split()).union(*(rule.kinds for rule in rules))
     counts = Counter(n.qualified_op for n in network.nodes if n.domain or n.op not in named)
     return tuple(
         f"no fusion rule covers {op} ({count} of {len(network.nodes)} operators): "

@@ -1,8 +1,9 @@
-"""The conditions in TensorRT's table of fusion rules that ask about convolutions and Concats."""
+"""The conditions of TensorRT's table of fusion rules, each of a producer and a consumer."""
 
 from __future__ import annotations
 
-from hybridlat.engines.fusion.conditions import is_half, is_int8, pixels, reads_one
+import math
+
 from hybridlat.engines.fusion.rules import Group
 from hybridlat.graph.network import Node
 from hybridlat.graph.operators import KINDS, kind_of
@@ -12,25 +13,107 @@ _PRODUCT_CHANNELS = 256
 _PIXEL_CHANNELS = 4
 _INT8_VECTOR = 4  # channels that lie together at least, in whole numbers
 _HALF_VECTOR = 8  # those in half precision: a part of a Concat begins at a multiple
+_SMALL_ELEMENTS = 16384
+_NORMED_PIXELS = 6400
+_LARGE_PIXELS = 1024  # maps of 20x20 are small, those of 40x40 are large
 _CONVS, _POOLS = ("Conv", "ConvTranspose"), ("MaxPool", "AveragePool")
+_PASS_ON = ("Add", "Mul", "Relu", "LeakyRelu", "Clip")
+_CAN_WRITE_ANYWHERE = ("Split", "Slice")
 _SUMS = frozenset({"Add", "Sum"})
 _READ_DENSE = frozenset({"Resize", "Upsample", "Slice", "Split", *_POOLS})  # no part of another
 
 
-def is_a_classifier(producer: Group, consumer: Group) -> bool:
-    """In single precision: a convolution of one pixel, as wide as a matrix product."""
-    is_wide = pixels(consumer) == 1 and _is_wide(producer)
-    return is_wide and not is_half(producer, consumer)
+def is_half(producer: Group, consumer: Group) -> bool:
+    """The network computes in half precision, or in whole numbers."""
+    return producer.output.dtype in ("float16", "int8")
+
+
+def is_int8(producer: Group, consumer: Group) -> bool:
+    """The network computes in whole numbers."""
+    return producer.output.dtype == "int8"
+
+
+def same_shape(producer: Group, consumer: Group) -> bool:
+    """Nothing is broadcast: both groups make tensors of one shape."""
+    return producer.output.shape == consumer.output.shape
+
+
+def large_maps(producer: Group, consumer: Group) -> bool:
+    """What the consumer makes has many pixels, over the batch."""
+    batch, _, *size = consumer.output.shape
+    return batch * math.prod(size) >= _LARGE_PIXELS
+
+
+def odd_maps(producer: Group, consumer: Group) -> bool:
+    """The consumer reads feature maps of an odd number of pixels, which no vector divides."""
+    return math.prod(_input_shape(consumer)[2:]) % 2 == 1
+
+
+def small_maps(producer: Group, consumer: Group) -> bool:
+    """What the consumer reads is small as a whole."""
+    return math.prod(_input_shape(consumer)) <= _SMALL_ELEMENTS
+
+
+def fits_the_norm(producer: Group, consumer: Group) -> bool:
+    """The consumer reads feature maps of few pixels."""
+    return math.prod(_input_shape(consumer)[2:]) <= _NORMED_PIXELS
+
+
+def is_global(producer: Group, consumer: Group) -> bool:
+    """The consuming reduction is over whole feature maps."""
+    return consumer.first.op.startswith("Global") or math.prod(consumer.output.shape[2:]) == 1
+
+
+def before_generated(producer: Group, consumer: Group) -> bool:
+    """A generated kernel follows the consumer anyway: a global mean, or the way out."""
+    passed_on = [g for g in consumer.consumers if g.kind in _PASS_ON and consumer.feeds_only(g)]
+    return consumer.gives_out or any(map(_is_averaged, (consumer, *passed_on)))
+
+
+def only_convolutions_read(producer: Group, consumer: Group) -> bool:
+    """Every reader of the consumer is a convolution, and it is not given out."""
+    readers = consumer.consumers
+    return bool(readers) and not consumer.gives_out and all(r.kind == "Conv" for r in readers)
+
+
+def pads_zeros(producer: Group, consumer: Group) -> bool:
+    """The consuming Pad adds zeros."""
+    node = consumer.first
+    value = consumer.network.constants.get("".join(node.inputs[2:3]))
+    is_zero = value is None or not any(value.values or ())
+    return is_zero and node.attribute("mode", "constant") == "constant"
+
+
+def layout_unchanged(producer: Group, consumer: Group) -> bool:
+    """The bytes stay as they are.
+
+    A Transpose may move axes of size 1. A view that flattens the feature maps of a kernel that
+    works with channels last, or hands them out, needs a copy.
+    """
+    node = consumer.first
+    source = consumer.network.type_of(node.inputs[0]).shape
+    if node.op == "Transpose":
+        order = node.attribute("perm")
+        axes = order if isinstance(order, tuple) else tuple(range(len(source)))[::-1]
+        kept = [axis for axis in axes if isinstance(axis, int) and source[axis] != 1]
+        return kept == sorted(kept)
+    if not any(maker.kind in (*_CONVS, *_POOLS) for maker in consumer.producers):
+        return True
+    flattens = len(source) == 4 and math.prod(source[2:]) > 1 and len(consumer.output.shape) == 2
+    return not (flattens or consumer.gives_out)
+
+
+# ---- convolutions ----
 
 
 def is_fully_connected(producer: Group, consumer: Group) -> bool:
     """In half precision: a dense 1x1 convolution, wide enough to run as a matrix product."""
-    return is_half(producer, consumer) and _is_wide(producer)
-
-
-def is_winograd(producer: Group, consumer: Group) -> bool:
-    """A dense 3x3 convolution with stride 1."""
-    return _dense_weight(producer)[2:] == (3, 3)
+    conv, weight = _conv(producer), _weight(producer)
+    if conv is None or not is_half(producer, consumer):
+        return False
+    is_plain = _is_dense(producer) and conv.attribute("strides") in (None, (1,), (1, 1))
+    wide = all(c >= _PRODUCT_CHANNELS and c % _CHANNEL_MULTIPLE == 0 for c in weight[:2])
+    return is_plain and wide and set(weight[2:]) <= {1}
 
 
 def reads_pixels(producer: Group, consumer: Group) -> bool:
@@ -56,7 +139,9 @@ def is_a_twin(producer: Group, consumer: Group) -> bool:
 
 def is_depthwise(producer: Group, consumer: Group) -> bool:
     """The producer convolves each channel by itself."""
-    return _groups(producer) not in (None, 1) and not _is_grouped(producer)
+    conv, weight = _conv(producer), _weight(producer)
+    groups = conv.attribute("group", 1) if conv else 1
+    return groups != 1 and weight[:2] == (groups, 1)
 
 
 def makes_few_channels(producer: Group, consumer: Group) -> bool:
@@ -69,40 +154,6 @@ def is_added_first(producer: Group, consumer: Group) -> bool:
     return consumer.producers[:1] == [producer]
 
 
-def made_by_grouped(producer: Group, consumer: Group) -> bool:
-    """What the producer reads is made by a grouped convolution that is not depthwise."""
-    return any(_is_grouped(maker) for maker in producer.producers)
-
-
-def adds_a_grouped_branch(producer: Group, consumer: Group) -> bool:
-    """The consuming Add adds two grouped convolutions that are not depthwise."""
-    makers = consumer.producers
-    return len(makers) == 2 and all(_is_grouped(maker) for maker in makers)
-
-
-def adds_a_scaled_branch(producer: Group, consumer: Group) -> bool:
-    """The consuming Add adds another convolution, which is scaled already."""
-    others = [g for g in consumer.producers if g != producer]
-    return any(g.kind == "Conv" and g.ops[-1] == "Mul" for g in others)
-
-
-def adds_twice(producer: Group, consumer: Group) -> bool:
-    """The producer holds two additions."""
-    return producer.ops.count("Add") > 1
-
-
-def before_scaled_branches(producer: Group, consumer: Group) -> bool:
-    """What is added to the consumer is read by scales of further branches."""
-    sums = [g for g in consumer.consumers if g.first.op == "Add"]
-    return any(r.kind == "BatchNormalization" for g in sums for r in g.consumers)
-
-
-def branches_together(producer: Group, consumer: Group) -> bool:
-    """The producer already adds a residual, and the consuming scale feeds the next addition."""
-    readers = consumer.consumers
-    return "Add" in producer.ops and bool(readers) and all("Add" in r.ops for r in readers)
-
-
 # ---- parts of Concats and of Splits: read or written in place, or copied ----
 
 
@@ -112,7 +163,7 @@ def is_in_place(producer: Group, consumer: Group) -> bool:
     So can convolutions that neither add nor run as one with others, poolings, and element-wise
     kernels in front of convolutions. No reader may need the part dense.
     """
-    if not reads_one(producer, consumer):
+    if len(consumer.first.inputs) != 1:
         return False
     copy, network, grouping = consumer.first, consumer.network, consumer.grouping
     (name,), own = copy.inputs, consumer.positions[0]
@@ -147,7 +198,33 @@ def is_read_in_place(producer: Group, consumer: Group) -> bool:
     return not any(group.kind in _CONVS for group in sums)
 
 
+def writes_in_place(producer: Group, consumer: Group) -> bool:
+    """The consuming Concat's parts come from kernels that can write at an offset."""
+    parts = consumer.first.inputs
+    if consumer.kind != "Concat" or len(parts) == 1:
+        return False
+    if any(_is_part_of_another(part, consumer) for part in parts):
+        return False
+    return not any(maker.kind in _CAN_WRITE_ANYWHERE for maker in consumer.producers)
+
+
 # ---- what they ask ----
+
+
+def _input_shape(group: Group) -> tuple[int, ...]:
+    """Shape of what a group reads; of no elements where it reads constants alone."""
+    return group.network.types[group.data[0]].shape if group.data else (0, 0, 0)
+
+
+def _is_averaged(group: Group) -> bool:
+    means = [g for g in group.consumers if g.kind in ("ReduceMean", "GlobalAveragePool")]
+    return any(is_global(group, mean) for mean in means)
+
+
+def _is_part_of_another(part: str, group: Group) -> bool:
+    grouping, nodes = group.grouping, group.network.nodes
+    readers = [i for i in group.network.consumers.get(part, ()) if i not in grouping.removed]
+    return any(nodes[i].op == "Concat" and grouping.group_of[i] is not group for i in readers)
 
 
 def _conv(group: Group) -> Node | None:
@@ -160,13 +237,9 @@ def _weight(group: Group) -> tuple[int, ...]:
     return group.network.type_of(conv.inputs[1]).shape if conv else ()
 
 
-def _groups(group: Group) -> object:
-    conv = _conv(group)
-    return conv.attribute("group", 1) if conv else None
-
-
 def _is_dense(group: Group) -> bool:
-    return _groups(group) == 1
+    conv = _conv(group)
+    return conv is not None and conv.attribute("group", 1) == 1
 
 
 def _read_alike(*groups: Group) -> bool:
@@ -178,22 +251,3 @@ def _read_alike(*groups: Group) -> bool:
         for group, conv in zip(groups, convs, strict=False)
     }
     return len(convs) == len(groups) and len(windows) == 1 and _is_dense(groups[0])
-
-
-def _dense_weight(group: Group) -> tuple[int, ...]:
-    """Shape of the weight of a group's convolution; empty unless it is dense, with stride 1."""
-    conv = _conv(group)
-    is_plain = _is_dense(group) and conv and conv.attribute("strides") in (None, (1,), (1, 1))
-    return _weight(group) if is_plain else ()
-
-
-def _is_wide(group: Group) -> bool:
-    """Whether the group's convolution is dense, 1x1, and wide enough for a matrix product."""
-    weight = _dense_weight(group)
-    wide = all(c >= _PRODUCT_CHANNELS and c % _CHANNEL_MULTIPLE == 0 for c in weight[:2])
-    return bool(weight) and wide and all(size == 1 for size in weight[2:])
-
-
-def _is_grouped(group: Group) -> bool:
-    groups, weight = _groups(group), _weight(group)
-    return groups not in (None, 1) and (weight[1] > 1 or weight[0] != groups)

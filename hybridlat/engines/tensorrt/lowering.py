@@ -15,7 +15,7 @@ from hybridlat.engines.fusion.forms import BUILT, FORMS, PARTS
 from hybridlat.engines.fusion.groups import lowered_of, traced
 from hybridlat.engines.fusion.patterns import Match, Rewritten, View
 from hybridlat.engines.fusion.rules import apply, in_force, unknown_operators
-from hybridlat.engines.tensorrt.fusion_rules import CLASSIC, RULES, compiled, rules_of
+from hybridlat.engines.tensorrt.fusion_rules import OWN, RULES, compiled
 from hybridlat.errors import NetworkError, TargetError
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
 from hybridlat.graph.operators import is_quantised
@@ -48,34 +48,29 @@ def lower(network: Network, target: Target) -> Lowered:
     has those of the network that was quantised. The warnings name operators without a rule.
     NetworkError for one that is quantised to FP8 or to four bits.
     """
-    narrow = narrow_weights(network)
-    is_half, target = _is_half(target), _as_tensorrt(target)
-    written = without_quantisation(network)
-    compiles, region = _compiles(target), frozenset[int]()
-    if target.engine == CLASSIC:
-        written = written.then((*FORMS, *BUILT))
-        compiles = compiles and not _NORMS.isdisjoint(node.op for node in written.network.nodes)
-        if not compiles:
-            written = written.then(PARTS)
-            region = compiled(written.network) if _compiles(target) else region
+    warnings = narrow_weights(network)
+    written, version = without_quantisation(network).then((*FORMS, *BUILT)), _version(target)
+    is_foreign = _compiles(version) and any(n.op in _NORMS for n in written.network.nodes)
+    if is_foreign:
+        region = frozenset(range(len(written.network.nodes)))
+    else:
+        written = written.then(PARTS)
+        region = compiled(written.network) if _compiles(version) else frozenset()
     plain = written.network
     whole = "int8" if target.precision == "int8" else "float16"
-    typed = in_precision(plain, whole if is_half else "float32")
-    rules = rules_of(target.engine, compiles=compiles, region=region)
-    groups = apply(typed, rules, _version(target), drops_dead=True)
-    warnings = narrow + _unknown(plain)
-    if compiles and target.engine == CLASSIC:
-        warnings += (_FOREIGN,)
-    lowered = lowered_of(plain, groups, f"rules {target.runtime}", warnings)
-    return traced(lowered, written.origins, network)
+    typed = in_precision(plain, whole if _is_half(target) else "float32")
+    groups = apply(typed, RULES, version, drops_dead=True, region=region)
+    warnings += (*_unknown(plain), *([_FOREIGN] if is_foreign else ()))
+    by = f"rules {_as_tensorrt(target).runtime}"
+    return traced(lowered_of(plain, groups, by, warnings), written.origins, network)
 
 
 def identity(target: Target) -> str:
     """The rules and what they ask of a target."""
-    is_half, target = _is_half(target), _as_tensorrt(target)
-    held = in_force(rules_of(target.engine, compiles=_compiles(target)), _version(target))
-    kernels = ("int8" if target.precision == "int8" else "half") if is_half else "single"
-    return f"rules/{target.engine}/{held}/{kernels}"
+    version, kernels = _version(target), "single"
+    if _is_half(target):
+        kernels = "int8" if target.precision == "int8" else "half"
+    return f"rules/tensorrt/{in_force(RULES, version)}/{_compiles(version)}/{kernels}"
 
 
 def _is_half(target: Target) -> bool:
@@ -88,13 +83,14 @@ def _is_half(target: Target) -> bool:
 
 
 def _version(target: Target) -> str:
-    """The version of classic TensorRT whose rules hold; TensorRT-RTX counts its own from 1.0."""
-    return target.version if target.engine == CLASSIC and version_key(target.version) else _NEWEST
+    """The version whose rules hold."""
+    version = _as_tensorrt(target).version
+    return version if version_key(version) else _NEWEST
 
 
-def _compiles(target: Target) -> bool:
-    """Whether the engine gives what it can to Myelin: TensorRT-RTX all, classic from 10 on."""
-    return version_key(_version(target)) >= version_key(_NEWEST)
+def _compiles(version: str) -> bool:
+    """Whether the engine gives what it can to Myelin."""
+    return version_key(version) >= version_key(_NEWEST)
 
 
 def _as_tensorrt(target: Target) -> Target:
@@ -107,7 +103,7 @@ def _as_tensorrt(target: Target) -> Target:
 def _unknown(network: Network) -> tuple[str, ...]:
     """Warnings of operators that no rule names, one for all that TensorRT does not even read."""
     refused = [node.qualified_op for node in network.nodes if is_quantised(node.op)]
-    warnings = unknown_operators(network, RULES)
+    warnings = unknown_operators(network, RULES, OWN)
     if not refused:
         return warnings
     return (
