@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,9 +19,16 @@ from hybridlat.engines.tensorrt import session as tensorrt
 from hybridlat.onnx_io import to_onnx
 from hybridlat.store import Store
 from tests.board import fake_tensorrt
-from tests.networks import classifier
+from tests.board.conftest import quick
+from tests.networks import ROOT, classifier
 
 TARGET = "h100/tensorrt-10.16/fp16"
+FAKE = f"""\
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+from tests.board import fake_tensorrt
+fake_tensorrt.install("8.6", fake_tensorrt.FakeDriver())
+"""
 
 
 @pytest.fixture
@@ -97,3 +107,28 @@ def test_without_a_driver_one_sentence_says_so(
     assert document["to_measure"]
     assert not any(why in text for text in document["warnings"])  # an H100 stands elsewhere
     assert sum("--host" in remark["fix"] for remark in document["remarks"]) == 1
+
+
+def test_a_campaign_is_a_plan_two_runs_with_either_layouts_and_an_import(
+    net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the page of the project's own GPU gives it."""
+    monkeypatch.setenv("HYBRIDLAT_LOCK", str(tmp_path / "lock"))
+    folder, store = tmp_path / "campaign", f"{tmp_path}/s.db"
+    target = ["--target", "h200/tensorrt-8.6/fp16"]
+    assert cli.run(["plan", str(net), *target, "-o", str(folder)]) == 0
+    quick(folder)
+    (tmp_path / "python").mkdir()
+    (tmp_path / "python" / "sitecustomize.py").write_text(FAKE)
+    run = [sys.executable, str(folder / "worker.py"), "run", "--time-limit", "8m"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "python")}
+    for more in ([], ["--option", "layouts=any", "--results", "results-any.jsonl"]):
+        done = subprocess.run([*run, *more], env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    assert cli.run(["import", str(folder), "--store", store]) == 0
+    with Store(store) as opened:
+        records = list(opened.measurements())
+    assert records and all(record.latency_us for record in records)
+    layouts = [json.loads(record.environment["settings"]).get("layouts") for record in records]
+    assert layouts.count("any") == layouts.count(None) == len(records) / 2
+    assert len({record.environment["board_id"] for record in records}) == 2

@@ -46,6 +46,8 @@ SAME = {
         (20, 'y = Gelu<approximate="tanh">(x)'),
         (17, """p = Pow(x, three) q = Mul(p, cubic) r = Add(x, q) s = Mul(r, slope) t = Tanh(s)
              u = Add(t, one) v = Mul(x, u) y = Mul(v, half)"""),
+        (17, """o = Mul(x, x) p = Mul(x, o) q = Mul(p, cubic) r = Add(x, q) s = Mul(r, slope)
+             t = Tanh(s) u = Add(t, one) v = Mul(x, u) y = Mul(v, half)"""),
     ],
     "silu": [
         (24, "y = Swish(x)"),
