@@ -13,13 +13,13 @@ from dataclasses import replace
 from typing import cast
 
 from hybridlat.engines.fusion.composites import COMPOSITES, attentions
-from hybridlat.engines.fusion.patterns import Match, Parts, Pass, Rewritten, View, rewritten
+from hybridlat.engines.fusion.patterns import Match, Parts, Pass, Rewritten, View
 from hybridlat.graph.network import Constant, Network, TensorType
 
 
 def one_form(network: Network, further: tuple[Pass, ...] = ()) -> Rewritten:
     """The network with one form for each computation, and what ``further`` passes make of it."""
-    return rewritten(network, (*FORMS, *further))
+    return Rewritten.of(network).then((*FORMS, *further))
 
 
 def _nothing(v: View, places: Sequence[int]) -> Iterator[Match]:

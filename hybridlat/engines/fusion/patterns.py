@@ -16,6 +16,11 @@ class Rewritten(NamedTuple):
     network: Network
     origins: tuple[tuple[int, ...], ...]
 
+    @classmethod
+    def of(cls, file: Network) -> Rewritten:
+        """The network of a file before anything is written anew."""
+        return cls(file, tuple([(i,) for i in range(len(file.nodes))]))
+
     def then(self, passes: Sequence[Pass]) -> Rewritten:
         result = _in_order(self)
         for anchors, find in passes:
@@ -179,8 +184,3 @@ class Parts:
 
 Pass = tuple[frozenset[str], Callable[[View, Sequence[int]], Iterator[Match]]]
 """The operators of ONNX's own domain that a pattern begins with, and what finds it at them."""
-
-
-def rewritten(network: Network, passes: Sequence[Pass]) -> Rewritten:
-    """The network of a file with what each pass finds replaced."""
-    return Rewritten(network, tuple([(i,) for i in range(len(network.nodes))])).then(passes)

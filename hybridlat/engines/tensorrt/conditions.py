@@ -13,7 +13,6 @@ _PRODUCT_CHANNELS = 256
 _PIXEL_CHANNELS = 4
 _INT8_VECTOR = 4  # channels that lie together at least, in whole numbers
 _HALF_VECTOR = 8  # those in half precision: a part of a Concat begins at a multiple
-_SMALL_ELEMENTS = 16384
 _NORMED_PIXELS = 6400
 _LARGE_PIXELS = 1024  # maps of 20x20 are small, those of 40x40 are large
 _CONVS, _POOLS = ("Conv", "ConvTranspose"), ("MaxPool", "AveragePool")
@@ -47,11 +46,6 @@ def large_maps(producer: Group, consumer: Group) -> bool:
 def odd_maps(producer: Group, consumer: Group) -> bool:
     """The consumer reads feature maps of an odd number of pixels, which no vector divides."""
     return math.prod(_input_shape(consumer)[2:]) % 2 == 1
-
-
-def small_maps(producer: Group, consumer: Group) -> bool:
-    """What the consumer reads is small as a whole."""
-    return math.prod(_input_shape(consumer)) <= _SMALL_ELEMENTS
 
 
 def fits_the_norm(producer: Group, consumer: Group) -> bool:

@@ -68,7 +68,7 @@ RULES: tuple[Rule, ...] = (
     # What a following generated kernel takes before a convolution can.
     Fuse("BatchNormalization Affine", "Relu", "one element-wise kernel", when.only_reader, "Affine"),
     Fuse("Relu", "Reshape", "a sum over split channels takes the activation", when.read_by("ReduceSum"), "Generated", in_region=True),
-    Fuse("HardSwish BatchNormalization Affine", MEAN, "the reduction applies the activation, on small maps or those of an odd size", all_of(trt.is_global, any_of(trt.odd_maps, trt.small_maps)), "Reduction", in_region=True),
+    Fuse("HardSwish BatchNormalization Affine", MEAN, "the reduction applies the activation, on maps of an odd size", all_of(trt.is_global, trt.odd_maps), "Reduction", in_region=True),
 
     # Epilogues of convolutions.
     Fuse(CHAINED, "Add Sum", "one element-wise kernel", when.only_reader, "Elementwise", before="8.6"),
@@ -81,15 +81,14 @@ RULES: tuple[Rule, ...] = (
     Fuse(CONV, "Add Sum", "residual: the branch that the sum names first adds, in whole numbers", all_of(trt.is_int8, _adds, trt.is_added_first), since="8.4", before="8.5"),
     Fuse(CONV, "Add Sum", "residual: the branch that the sum names first adds", all_of(_adds, trt.is_added_first), since="8.5", before="9"),
     Fuse(CONV, "Add Sum", "residual: the last branch adds; none with an activation", _adds),
-    Fuse(CONV, ACTIVATION, "epilogue", all_of(when.only_reader, when.holds("Add", "Sum"))),
+    Fuse(CONV, f"{ACTIVATION} LeakyRelu", "epilogue", all_of(when.only_reader, when.holds("Add", "Sum"))),
     Fuse(CONV, "SiLU Swish", "epilogue", _adds_up, since="10"),
-    Fuse(CONV, "LeakyRelu", "epilogue", all_of(when.only_reader, when.holds("Add", "Sum"), unless(trt.before_generated))),
 
     # Epilogues of products.
-    Fuse("Gemm MatMul", "Add", "epilogue, unless a copy follows in half precision", all_of(when.by_constant, unless(all_of(trt.is_half, when.read_by("Split"))))),
+    Fuse("Gemm MatMul", "Add", "epilogue", when.by_constant),
     Fuse("Gemm MatMul", ACTIVATION, "epilogue", when.only_reader),
+    Fuse("Gemm MatMul", "Gelu", "epilogue"),
     Fuse("Gemm MatMul", "Mul", "epilogue", when.by_constant, in_region=True),
-    Fuse("Gemm MatMul", "Gelu", "epilogue", unless(when.read_by(NORM))),
 
     # Kernels of their own kind.
     Fuse("InstanceNormalization GroupNormalization", "Relu", "applied on the way out, unless FP32 maps are too large", all_of(when.only_reader, any_of(trt.is_half, trt.fits_the_norm))),
@@ -103,7 +102,7 @@ RULES: tuple[Rule, ...] = (
     Fuse(VIEW, "Concat Split Slice Transpose Gather Shuffle", "a copy reads another shape", makes="Generated", match_policy="every", in_region=True),
     Fuse(GENERATED, GENERATED, "one generated kernel", unless(trt.writes_in_place), "Generated", match_policy="every", in_region=True),
     Fuse(VIEW, "Generated", "a sum over parts reads them in place", when.of_consumer(when.holds("ReduceSum")), "Generated", match_policy="every", in_region=True),
-    Fuse(GENERATED, f"Norm {NORM}", "one generated kernel", unless(trt.writes_in_place), "Generated", in_region=True),
+    Fuse(GENERATED, f"Norm {NORM}", "one generated kernel", makes="Generated", in_region=True),
     Fuse(GENERATED, MEAN, "the reduction takes what it reads", all_of(trt.is_global, trt.odd_maps), "Reduction", in_region=True),
     Eliminate(VIEW, "another shape of the same bytes", trt.layout_unchanged),
     Fuse(GENERATED, "Generated", "a sum over parts makes its weights", all_of(when.only_reader, when.holds("Softmax"), when.of_consumer(when.holds("ReduceSum"))), "Generated", in_region=True),

@@ -174,7 +174,7 @@ def without_quantisation(network: Network) -> Rewritten:
     Engines take the quantisers for notes of where to compute in whole numbers, and run none between
     two kernels that do.
     """
-    whole = Rewritten(network, tuple([(i,) for i in range(len(network.nodes))]))
+    whole = Rewritten.of(network)
     ops = frozenset([node.op for node in network.nodes])
     return whole if _QUANTISERS.isdisjoint(ops) else whole.then(((ops, _quantisers),))
 
