@@ -13,7 +13,7 @@ _PRODUCT_CHANNELS = 256
 _PIXEL_CHANNELS = 4
 _INT8_VECTOR = 4  # channels that lie together at least, in whole numbers
 _HALF_VECTOR = 8  # those in half precision: a part of a Concat begins at a multiple
-_NORMED_PIXELS = 6400
+_FEW_PIXELS = 6400
 _LARGE_PIXELS = 1024  # maps of 20x20 are small, those of 40x40 are large
 _CONVS, _POOLS = ("Conv", "ConvTranspose"), ("MaxPool", "AveragePool")
 _PASS_ON = ("Add", "Mul", "Relu", "LeakyRelu", "Clip")
@@ -48,9 +48,9 @@ def odd_maps(producer: Group, consumer: Group) -> bool:
     return math.prod(_input_shape(consumer)[2:]) % 2 == 1
 
 
-def fits_the_norm(producer: Group, consumer: Group) -> bool:
+def few_pixels(producer: Group, consumer: Group) -> bool:
     """The consumer reads feature maps of few pixels."""
-    return math.prod(_input_shape(consumer)[2:]) <= _NORMED_PIXELS
+    return math.prod(_input_shape(consumer)[2:]) <= _FEW_PIXELS
 
 
 def is_global(producer: Group, consumer: Group) -> bool:

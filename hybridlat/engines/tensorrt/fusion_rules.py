@@ -91,7 +91,7 @@ RULES: tuple[Rule, ...] = (
     Fuse("Gemm MatMul", "Mul", "epilogue", when.by_constant, in_region=True),
 
     # Kernels of their own kind.
-    Fuse("InstanceNormalization GroupNormalization", "Relu", "applied on the way out, unless FP32 maps are too large", all_of(when.only_reader, any_of(trt.is_half, trt.fits_the_norm))),
+    Fuse("InstanceNormalization GroupNormalization", "Relu", "applied on the way out, unless FP32 maps are too large", all_of(when.only_reader, any_of(trt.is_half, trt.few_pixels))),
     Fuse(ELEMENTWISE, "Transpose", "read transposed, all in one pass", all_of(when.only_reader, when.read_by(NORM)), "Transpose", in_region=True),
     Fuse("Transpose", NORM, "read transposed", when.only_reader, "Norm", in_region=True),
     Fuse(f"{NORM} Norm", NORM, "one pass over the same rows", makes="Norm", in_region=True),
