@@ -1,23 +1,17 @@
 """PyTorch: what a module runs eagerly (engine ``torch``) and under ``torch.compile``.
 
-Eagerly nothing is fused: one kernel for each ATen call, activations, batch normalisations and
-residual additions too, and cuDNN's convolutions have their bias added by another.
-
-Compiled, convolutions and matrix products are calls to a library, and everything else is code that
-inductor writes: point-wise operators that hang together are one kernel, a reduction takes the
-point-wise operators in front of it and those behind it that run over the same elements. Views cost
-nothing: they are index arithmetic in whatever reads them. Nothing is folded into weights, so a
-batch normalisation is one more point-wise operator.
+Eagerly each ATen call is a kernel: activations, batch normalisations and residual additions too,
+and cuDNN's convolutions have their bias added by another. Compiled, convolutions and products are
+calls to a library; everything else is code that inductor writes (:mod:`.pytorch_rules`). Views cost
+nothing there, and nothing is folded into weights.
 
 An exported file is not the module: the exporter folds a batch normalisation into the convolution
-in front of it, which neither does, and writes one ATen call as several operators.
-:func:`as_module` puts the normalisations and the separate bias additions back;
-:mod:`.pytorch_rules` joins what was one call and says which views copy.
+in front of it, which neither does. :func:`as_module` puts it back.
 
-Under automatic mixed precision (:func:`with_autocast`) the weights stay FP32 and are cast for every
-inference: a kernel's weights are left FP32 here, which says that their FP32 bytes are read.
-Activations are cast where an operator asks for another type, in a kernel of its own (eager) or on
-the way (compiled). The lists of operators are those of PyTorch's page on mixed precision.
+Under automatic mixed precision (:func:`with_autocast`) weights stay FP32 and are cast for every
+inference: left FP32 here, they say that their FP32 bytes are read. Activations are cast where an
+operator asks for another type, in a kernel of its own (eager) or on the way (compiled). The lists
+of operators are those of PyTorch's page on mixed precision.
 """
 
 from __future__ import annotations

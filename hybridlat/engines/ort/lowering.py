@@ -1,15 +1,12 @@
 """The graph that ONNX Runtime runs on the CPU: the engine is asked, or rules say it sooner.
 
-The engine optimises the network and saves what it made of it; that graph, with its own blocked
-layout (NCHWc), its fused operators and its layout changes, is read back and each of its kernels is
-traced to the operators of the file. The saved graph is loaded once more, untouched, with every
-tensor as an output: so the shapes too are the engine's own.
+The engine optimises the network and saves what it made of it, with its own blocked layout (NCHWc);
+that graph is loaded once more, untouched, for its shapes, and each kernel is traced to the file.
 
 That takes tens of milliseconds, most of what a candidate of a search costs; ``rules`` take less
-than one. They are used under the versions, and with the width of blocks, that
-``rules_checked.json`` lists: those for which ``experiments/quick_lowering.py`` held them to the
-engine, network by network. The first network of a process is checked all the same, then one after
-50, 100, 200 … more. A difference ends the use of rules in the process.
+than one. They are used under the versions and widths of blocks that ``rules_checked.json`` lists:
+``experiments/quick_lowering.py`` held them to the engine there. The first network of a process is
+checked all the same, then one after 50, 100, 200 … more. A difference ends the use of rules.
 """
 
 from __future__ import annotations
