@@ -50,7 +50,7 @@ def attempt(label: str, data: bytes, folder: Path) -> str:
     """Read the table: what it gives is finite, positive and, where that is known, what is true."""
     line, _, content = data.partition(b"\n")
     truth: dict[str, Any] = json.loads(line)
-    file, column_map = folder / f"t{truth['ending']}", ColumnMap()
+    file, column_map = folder / "t.csv", ColumnMap()
     if "mapping" in truth:
         (folder / "map.toml").write_bytes(bytes.fromhex(truth["mapping"]))
         column_map = read_column_map(folder / "map.toml")
@@ -112,7 +112,7 @@ def _text(rng: random.Random, wild: bool) -> tuple[dict[str, Any], list[str], li
         rows.append([f"n{i}", "t4/tensorrt-8.6/fp16", batches, shape, cell])
         if is_true:
             true[f"n{i}"] = [value * US[unit], batch, [side] * 2]
-    return {"ending": ".csv", "rows": true}, header, rows, separator
+    return {"rows": true}, header, rows, separator
 
 
 def _joined(header: list[str], rows: list[list[str]], separator: str, rng: random.Random) -> str:
@@ -174,44 +174,9 @@ def _misshape(header: list[str], rows: list[list[str]], rng: random.Random) -> N
 
 
 def broken_bytes(rng: random.Random) -> tuple[dict[str, Any], bytes]:
-    """Bytes of a CSV or Parquet file that were cut, flipped or lost: nothing is known of them."""
-    truth, data = rng.choice((styled, typed))(rng)
-    changed = damaged(data, rng)
-    return {**truth, "rows": None}, changed
-
-
-def typed(rng: random.Random) -> tuple[dict[str, Any], bytes]:
-    """Parquet with columns of many types."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    count, unit = rng.randint(1, 5), rng.choice(list(US))
-    values = [rng.choice(NUMBERS) for _ in range(count)]
-    texts = pa.array(list(map(repr, values)))
-    latencies = [
-        *(pa.array(values, kind) for kind in (None, pa.float32())),
-        *(pa.array([1] * count, kind) for kind in (pa.timestamp("ns"), pa.duration("us"))),
-        *(texts, texts.dictionary_encode(), pa.nulls(count), pa.array([True] * count)),
-        pa.array([Decimal(repr(v)) for v in values]),
-        pa.array([rng.choice((math.nan, math.inf, -1.0, 0.0, v, None)) for v in values]),
-        pa.array([[v] for v in values]),
-        pa.array([{"ms": v} for v in values]),
-        pa.array([rng.choice(NOT_NUMBERS) for _ in values]),
-    ]
-    names = pa.array([f"n{i}" for i in range(count)])
-    columns = {
-        "network": rng.choice((names, names.cast(pa.binary()), names.dictionary_encode())),
-        "target": pa.array(["t4/tensorrt-8.6/fp16"] * count),
-        "batch": pa.array([rng.choice((2, 2.0, "2"))] * count),
-        "size": rng.choice((pa.array([[3, 8, 16]] * count), pa.array(["8x16x3"] * count))),
-        f"latency_{unit}": rng.choice(latencies),
-    }
-    true = {f"n{i}": [value * US[unit], 2, [8, 16]] for i, value in enumerate(values)}
-    if rng.random() < 0.2:
-        columns["note"] = pa.array([2**62] * count, pa.timestamp("ns"))
-    file = io.BytesIO()
-    parquet.write_table(pa.table(columns), file)
-    return {"ending": ".parquet", "rows": true}, file.getvalue()
+    """Bytes that were cut, flipped or lost: nothing is known of them."""
+    truth, data = styled(rng)
+    return {**truth, "rows": None}, damaged(data, rng)
 
 
 MAPPING = b"""labels = ["note"]
@@ -243,8 +208,8 @@ def mapped(rng: random.Random) -> tuple[dict[str, Any], bytes]:
         mapping = rng.choice((b" ".join(words), damaged(mapping + b" ", rng)))
     is_sound = mapping == MAPPING
     truth = {"n0": [1500.0, 2, [8, 16]]} if is_sound else None
-    about = {"ending": ".csv", "rows": truth, "mapping": mapping.hex()}
+    about = {"rows": truth, "mapping": mapping.hex()}
     return about, b"network,t,note\nn0,1.5,x\n"
 
 
-KINDS = (styled, misshaped, typed, broken_bytes, mapped)
+KINDS = (styled, misshaped, broken_bytes, mapped)

@@ -1,4 +1,4 @@
-"""Tables as files, CSV in the ways that spreadsheets write it and Parquet, and their columns."""
+"""Tables as CSV files, in the ways that spreadsheets write them, and their columns."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ from typing import Literal
 import msgspec
 from msgspec import Struct, field
 
-from hybridlat.errors import InputError, MissingExtra, StoreError
+from hybridlat.errors import InputError, StoreError
 from hybridlat.schema.files import read_bytes
 from hybridlat.schema.plugins import shipped_table
 from hybridlat.schema.wire import phrase_of
-from hybridlat.store.importers.cells import US_OF_UNIT, Roles, as_text, plain, roles_of
+from hybridlat.store.importers.cells import US_OF_UNIT, Roles, plain, roles_of
 
-MOST_ROWS = 1_000_000
-"""What a table of networks stays far below."""
 FIELDS: Mapping[str, Sequence[str]] = shipped_table("names")["columns"]
 """Fields, and the names by which their columns are known without a mapping."""
 STATED_ONCE = ("device", "precision", "threads", "batch", "size", "height", "width")
@@ -42,15 +40,6 @@ class Sheet:
     decimal: str = "."
 
 
-def read_sheet(file: Path) -> Sheet:
-    """A CSV (comma, semicolon or tab) or Parquet file; StoreError for another."""
-    sheet = _parquet(file) if file.suffix.lower() == ".parquet" else _csv(file)
-    if not sheet.rows:
-        what = "has no rows below its header" if sheet.header else "is empty"
-        raise StoreError(f"{file} {what}: the first line names the columns, each other a network")
-    return sheet
-
-
 def encoding_of(data: bytes) -> str:
     """UTF-8, or UTF-16 by its mark at the start, which PowerShell may leave out."""
     if b"\0" in data[:2]:
@@ -67,14 +56,17 @@ def text_of(file: Path) -> str:
     except OSError as error:
         raise StoreError(f"{file} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise StoreError(f"{file} is not text in UTF-8: save it so, or as Parquet") from None
+        raise StoreError(f"{file} is not text in UTF-8: save it so") from None
     if "\0" in text:
-        raise StoreError(f"{file} is not text in UTF-8 (it holds NUL): save it so, or as Parquet")
+        raise StoreError(f"{file} is not text in UTF-8 (it holds NUL): save it so")
     return text
 
 
-def _csv(file: Path) -> Sheet:
-    """Excel's first line ``sep=;`` names the separator; lines that begin with # are comments."""
+def read_sheet(file: Path) -> Sheet:
+    """The table in a CSV file (comma, semicolon or tab); StoreError for another.
+
+    Excel's first line ``sep=;`` names the separator; lines that begin with # are comments.
+    """
     text = text_of(file)
     declared = re.match(r'"?sep=([^\r\n])"?[ \t]*(?:\r\n?|\n|$)', text, re.IGNORECASE)
     text = re.sub(
@@ -86,10 +78,8 @@ def _csv(file: Path) -> Sheet:
         separator = declared[1] if declared else max(firsts, key=firsts.__getitem__)
         if separator not in firsts:
             raise StoreError(f"{file} has the separator {separator!r}: use comma, semicolon or tab")
-        lines = [
-            tuple(map(as_text, line))
-            for line in csv.reader(split, delimiter=separator, strict=True)
-        ]
+        read = csv.reader(split, delimiter=separator, strict=True)
+        lines = [tuple([cell.strip() for cell in line]) for line in read]
     except csv.Error as error:  # a quote that never ends, or a field beyond csv's own limit
         raise StoreError(f"{file} cannot be read as CSV: {plain(error)}") from None
     header = _without_end(lines[0]) if lines else ()
@@ -100,39 +90,15 @@ def _csv(file: Path) -> Sheet:
         for row in lines[1:]
         if any(row) and not row[0].startswith("#")
     ]
+    if not rows:
+        what = "has no rows below its header" if header else "is empty"
+        raise StoreError(f"{file} {what}: the first line names the columns, each other a network")
     return Sheet(header, rows, "." if separator == "," else ",")
 
 
 def _without_end(cells: tuple[str, ...]) -> tuple[str, ...]:
     """The cells without the empty ones at the end."""
     return cells[: max((i for i, cell in enumerate(cells, 1) if cell), default=0)]
-
-
-def _parquet(file: Path) -> Sheet:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise MissingExtra("pyarrow", "train", "reading Parquet") from error
-
-    def text(scalar: pyarrow.Scalar) -> str:
-        try:
-            return as_text(scalar.as_py())
-        except (ValueError, OverflowError, pyarrow.ArrowException):  # no UTF-8, no such date
-            return "\N{REPLACEMENT CHARACTER}"
-
-    try:
-        with parquet.ParquetFile(file) as opened:
-            if opened.metadata.num_rows > MOST_ROWS:
-                raise StoreError(f"{file} has more than {MOST_ROWS:,} rows: split it")
-            table = opened.read()
-        header = tuple(name.strip() for name in table.schema.names)
-        columns = [[text(scalar) for scalar in column] for column in table.columns]
-    except (OSError, ValueError, OverflowError, MemoryError, pyarrow.ArrowException) as error:
-        raise StoreError(
-            f"{file} cannot be read as Parquet: {plain(str(error).partition(chr(10))[0])}"
-        ) from None
-    return Sheet(header, list(zip(*columns, strict=True)))
 
 
 class Units(Struct, frozen=True, forbid_unknown_fields=True):

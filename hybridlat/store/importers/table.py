@@ -1,4 +1,4 @@
-"""Tables of whole-network latencies, CSV or Parquet, and what of a row does not fit."""
+"""Tables of whole-network latencies, and what of a row does not fit."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from hybridlat.schema.target import Target
 from hybridlat.store.importers import cells
 from hybridlat.store.importers.cells import Refusal as Refusal
 from hybridlat.store.importers.cells import Size as Size
-from hybridlat.store.importers.cells import as_text
 from hybridlat.store.importers.sheets import ColumnMap, Columns, columns_of, read_sheet
 
-ENDINGS = (".csv", ".tsv", ".parquet")
+ENDINGS = (".csv", ".tsv")
 _PARTS = ("device", "engine", "precision")
 
 
@@ -182,8 +181,8 @@ class _Row:
         """What the column of a field states, else its constant."""
         columns, column_map = self.columns, self.columns.column_map
         cell = self.cells[columns.places[name]] if name in columns.places else ""
-        cell = as_text(column_map.values.get(name, {}).get(cell, cell))
-        return cell or as_text(column_map.constants.get(name))
+        meant = column_map.values.get(name, {}).get(cell, cell)
+        return str(meant).strip() or str(column_map.constants.get(name, "")).strip()
 
     def count(self, name: str) -> int | None:
         text = self.text(name)
