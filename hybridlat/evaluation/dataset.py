@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from msgspec import structs
 
 from hybridlat.errors import InputError
-from hybridlat.estimate.compose.machine import PaceDrift, Paces
+from hybridlat.estimate.compose.machine import PaceDrift, pace_drift_of
 from hybridlat.estimate.lookup.models import family_heads, model_folders, read_card
 from hybridlat.estimate.lookup.target_data import RecordSource, signature_texts
 from hybridlat.estimate.predict.source import measuring_cost_s
@@ -125,16 +126,18 @@ def load(target: Target, sources: Sequence[RecordSource]) -> Dataset:
     """
     grouped: dict[tuple[Kind, str], dict[str, Measurement]] = {}
     spent_s: dict[str, float] = {}
-    paces = Paces()
-    for source in sources:
-        for record in source.measurements(target):
+
+    def grouping() -> Iterator[Measurement]:
+        for record in itertools.chain(*(source.measurements(target) for source in sources)):
             if record.labels.get("role"):
                 continue  # the protocol's own reference: neither learned from nor judged
-            paces.add(record)
             spent_s[record.id] = 1e-6 * sum(s for v in record.visits for s in v.samples_us)
             # The samples of all records together would take hundreds of megabytes.
             same = grouped.setdefault((record.kind, record.signature), {})
             same[record.id] = structs.replace(record, visits=())
+            yield record
+
+    drift = pace_drift_of(grouping())
     texts = signature_texts(sources, {h for kind, h in grouped if kind != "network"})
     measured: dict[str, dict[str, MeasuredCell]] = {"cell": {}, "layer": {}}
     for (kind, signature), records in sorted(grouped.items()):
@@ -157,9 +160,7 @@ def load(target: Target, sources: Sequence[RecordSource]) -> Dataset:
                 "their cells: there is nothing to learn from; measure networks there"
             )
         raise InputError(_what_is_missing(target))
-    return Dataset(
-        target, measured["cell"], measured["layer"], tuple(networks.values()), paces.drift()
-    )
+    return Dataset(target, measured["cell"], measured["layer"], tuple(networks.values()), drift)
 
 
 def _what_is_missing(target: Target) -> str:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from hybridlat import predict
 from hybridlat.estimate.compose.composition import Composition
-from hybridlat.estimate.compose.machine import LARGE_SHARE, PaceDrift, Paces
+from hybridlat.estimate.compose.machine import LARGE_SHARE, PaceDrift, pace_drift_of
 from hybridlat.estimate.compose.posterior import CellPrior
 from hybridlat.estimate.compose.target_composition import pace_drift
 from hybridlat.estimate.lookup.target_data import TargetData
@@ -35,9 +35,9 @@ def run(minute: int, drifts: Sequence[float], signature: str = "0" * 32) -> Meas
 
 
 def test_processes_are_told_apart_by_minute_and_number() -> None:
-    paces = Paces([run(5, [1.1, 0.9]), run(1, [1.0])]).by_process()
-    assert paces == pytest.approx([1.0, 1.1, 0.9])
-    assert Paces([Measurement(FAKE, "0" * 32, "cell", 5.0)]).by_process() == []
+    drift = pace_drift_of([run(5, [1.1, 0.9]), run(1, [1.0])])
+    assert drift.processes == 3 and drift.usual_pace == pytest.approx(1.0)
+    assert pace_drift_of([Measurement(FAKE, "0" * 32, "cell", 5.0)]) == PaceDrift()
 
 
 def test_medians_are_held_against_what_records_of_networks_say() -> None:
@@ -46,22 +46,22 @@ def test_medians_are_held_against_what_records_of_networks_say() -> None:
         visits = (Visit(samples, drift),)
         return Measurement(FAKE, "0" * 32, kind, 100.0, 0.01, visits, measured_at="2026-11-01T10")
 
-    assert Paces([timed(120.0, "cell")]).median_ratio == 1.0
+    assert pace_drift_of([timed(120.0, "cell")]).median_ratio == 1.0
     records = [timed(102.0), timed(103.0, drift=1.2), timed(130.0)]
-    assert Paces(records).median_ratio == pytest.approx(1.03)
-    assert Paces([timed(100.0)]).median_ratio == 1.0
+    assert pace_drift_of(records).median_ratio == pytest.approx(1.03)
+    assert pace_drift_of([timed(100.0)]).median_ratio == 1.0
     # A busy first visit: no quiet machine has medians so far above the levels.
-    assert Paces([timed(129.0)]).median_ratio == 1.03
+    assert pace_drift_of([timed(129.0)]).median_ratio == 1.03
     load = MachineLoad(9.7, 0.0, 2).environment()
     busy = [replace(timed(102.0, drift=1.3), environment=load)]
-    assert Paces(busy).median_ratio == 1.0 and Paces(busy).by_process() == []
+    assert pace_drift_of(busy) == PaceDrift()
     twice = replace(timed(103.0), visits=timed(103.0, drift=1.1).visits * 2)
-    assert Paces([twice]).drift().shown_ratio == pytest.approx(1.03 * 1.1)
+    assert pace_drift_of([twice]).shown_ratio == pytest.approx(1.03 * 1.1)
 
 
 def test_the_share_is_how_far_processes_are_from_the_pace_told() -> None:
     def share_of(paces: Sequence[float]) -> float:
-        return Paces(run(minute, [pace]) for minute, pace in enumerate(paces)).drift().share
+        return pace_drift_of(run(minute, [pace]) for minute, pace in enumerate(paces)).share
 
     paces = [math.exp(0.08 * (-1) ** i) for i in range(40)]
     assert share_of(paces) == pytest.approx(0.08, rel=0.05)
@@ -81,12 +81,12 @@ def test_the_first_run_says_how_far_the_next_may_be() -> None:
             for process in (0, 1)
             for drift in (math.exp(-flicker), 1.0, 1.0, math.exp(flicker))
         )
-        return Paces([replace(run(1, [1.0]), visits=visits)]).drift()
+        return pace_drift_of([replace(run(1, [1.0]), visits=visits)])
 
     steady, shared, moved = first(0.01, 0.0), first(0.05, 0.0), first(0.01, 0.06)
     assert steady.wander_share < 0.02 < shared.wander_share < 0.05
     assert moved.process_share > 2 * steady.process_share and moved.share == steady.share
-    assert Paces().drift() == PaceDrift()
+    assert pace_drift_of([]) == PaceDrift()
 
 
 def test_wandering_is_common_to_all_and_no_measuring_makes_it_less() -> None:

@@ -70,11 +70,10 @@ def machine_composition(
 ) -> Composition:
     """Scale and width of a machine from its own networks and from what another lends.
 
-    With r = ln((latency − dispatch overhead) / sum) of each network, r scatters normally around the
-    machine's own constant. Half of the variance that borrowing costs is the constant's around 0,
-    half is the scatter's beside the lender's, with two degrees of freedom (the conjugate analysis
-    of a normal variance). Networks far from the others count less in the constant (Huber's
-    weights), and as three times the usual distance in the scatter.
+    Each network's ln((latency − dispatch overhead) / sum) scatters normally around the machine's
+    own constant. Half of the variance that borrowing costs is the constant's around 0, half is the
+    scatter's beside the lender's, with two degrees of freedom (the conjugate analysis of a normal
+    variance). Networks far from the others count less in the constant (Huber's weights).
     """
     confidence = lent.confidence if lent is not None else 0.9
     prior = math.hypot(lent.residual_share, _PART_SHARE) if lent is not None else _LONE_SHARE
@@ -143,10 +142,10 @@ def _miss(network: SummedNetwork, composition: Composition) -> float:
 class PaceDrift:
     """How far processes were from the machine's usual pace.
 
-    ``share`` is the root mean square of ln(pace / usual) over ``processes`` of measuring, pooled
-    with two usual ones; 0 without any. ``usual_pace`` is the processes' median in that of records,
-    ``median_ratio`` how far the median of samples lies above the level of records.
-    ``process_share`` is how far processes are apart on one network at one pace.
+    ``share`` is the root mean square of ln(pace / usual) over ``processes``, pooled with two usual
+    ones; 0 without any. ``usual_pace`` is their median, in that of records. The median of samples
+    lies ``median_ratio`` above the level of records, and processes that run one network at one pace
+    are ``process_share`` apart.
     """
 
     share: float = 0.0
@@ -165,54 +164,39 @@ class PaceDrift:
         return self.usual_pace * self.median_ratio
 
 
-class Paces:
-    """The paces of measuring processes, each named by its run's end, to the minute, and number."""
+def pace_drift_of(records: Iterable[Measurement]) -> PaceDrift:
+    """The drift that the visits of a machine's records show.
 
-    def __init__(self, records: Iterable[Measurement] = ()) -> None:
-        self._drifts: dict[tuple[str, int], list[float]] = defaultdict(list)
-        self._median_ratios: list[float] = []
-        self._apart: list[float] = []
-        for record in records:
-            self.add(record)
-
-    def add(self, record: Measurement) -> None:
-        """Take the drifts of a record's visits, unless it failed or the machine was busy."""
+    Failures and what a busy machine measured tell nothing. A process is known by its run's end, to
+    the minute, and its number.
+    """
+    drifts: dict[tuple[str, int], list[float]] = defaultdict(list)
+    ratios, apart = list[float](), list[float]()
+    for record in records:
         if record.failure is not None or record.labels.get("role") or was_busy(record.environment):
-            return
+            continue
         middles: dict[int, list[float]] = defaultdict(list)
         for visit in record.visits:
-            self._drifts[record.measured_at[:16], visit.process].append(math.log(visit.drift))
+            drifts[record.measured_at[:16], visit.process].append(math.log(visit.drift))
             if visit.samples_us and record.kind == "network" and record.latency_us:
                 middle_us = statistics.median(visit.samples_us) / visit.drift
                 middles[visit.process].append(middle_us)
         if middles and record.latency_us:
             each_us = [statistics.median(of_process) for of_process in middles.values()]
             above_us = statistics.median(itertools.chain(*middles.values()))
-            self._median_ratios.append((above_us - record.overhead_us) / record.latency_us)
-            self._apart += [math.log(a / b) / math.sqrt(2) for a, b in itertools.pairwise(each_us)]
-
-    def by_process(self) -> list[float]:
-        return [math.exp(statistics.median(logs)) for logs in self._logs()]
-
-    def drift(self) -> PaceDrift:
-        logs, paces = self._logs(), self.by_process()
-        if not paces:
-            return PaceDrift(median_ratio=self.median_ratio)
-        steps = [abs(x - math.log(p)) for of, p in zip(logs, paces, strict=True) for x in of]
-        likely = math.hypot(_STEADY_SHARE, _OF_FLICKER * 1.4826 * statistics.median(steps))
-        usual = statistics.median(paces)
-        share = _pooled([math.log(pace / usual) for pace in paces], likely)
-        apart = _pooled(self._apart, likely) if self._apart else likely
-        return PaceDrift(share, len(paces), usual, self.median_ratio, apart)
-
-    def _logs(self) -> list[list[float]]:
-        return [logs for _, logs in sorted(self._drifts.items()) if len(logs) >= LEAST_VISITS]
-
-    @property
-    def median_ratio(self) -> float:
-        """How far the median of a network's samples typically lies above its record's quantile."""
-        ratios = self._median_ratios
-        return min(max(statistics.median(ratios), 1.0), MOST_MEDIAN_RATIO) if ratios else 1.0
+            ratios.append((above_us - record.overhead_us) / record.latency_us)
+            apart += [math.log(a / b) / math.sqrt(2) for a, b in itertools.pairwise(each_us)]
+    median_ratio = min(max(statistics.median(ratios or [1.0]), 1.0), MOST_MEDIAN_RATIO)
+    logs = [own for _, own in sorted(drifts.items()) if len(own) >= LEAST_VISITS]
+    if not logs:
+        return PaceDrift(median_ratio=median_ratio)
+    paces = [math.exp(statistics.median(own)) for own in logs]
+    steps = [abs(x - math.log(p)) for own, p in zip(logs, paces, strict=True) for x in own]
+    likely = math.hypot(_STEADY_SHARE, _OF_FLICKER * 1.4826 * statistics.median(steps))
+    usual = statistics.median(paces)
+    share = _pooled([math.log(pace / usual) for pace in paces], likely)
+    process_share = _pooled(apart, likely) if apart else likely
+    return PaceDrift(share, len(paces), usual, median_ratio, process_share)
 
 
 def _pooled(logs: Sequence[float], likely: float) -> float:

@@ -8,7 +8,7 @@ from pathlib import Path
 from hybridlat.errors import InputError
 from hybridlat.estimate.compose import machine
 from hybridlat.estimate.compose.composition import Composition
-from hybridlat.estimate.compose.machine import PaceDrift, Paces
+from hybridlat.estimate.compose.machine import PaceDrift
 from hybridlat.estimate.lookup import models
 from hybridlat.estimate.lookup.target_data import TargetData, per_state
 
@@ -78,11 +78,8 @@ def on_this_machine(data: TargetData, composition: Composition) -> Composition:
 @per_state
 def pace_drift(data: TargetData) -> PaceDrift:
     """The drift of the machine's pace, by its newest records."""
-
-    def newest() -> PaceDrift:
-        return Paces(data.store.recent(data.target)).drift()
-
-    return data.cached("wandering", PaceDrift, newest)
+    newest = data.store.recent
+    return data.cached("wandering", PaceDrift, lambda: machine.pace_drift_of(newest(data.target)))
 
 
 def is_calibrating(data: TargetData) -> bool:
