@@ -13,23 +13,16 @@ from msgspec.structs import replace
 from hybridlat import Predictor, predict
 from hybridlat.errors import StoreError
 from hybridlat.estimate import partition
-from hybridlat.estimate.compose import machine
+from hybridlat.estimate.compose import machine, target_composition
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.posterior import Correlation
-from hybridlat.estimate.compose.target_composition import (
-    composition_of,
-    is_calibrating,
-    own_composition,
-    summed_networks,
-)
+from hybridlat.estimate.compose.target_composition import composition_of, is_calibrating
+from hybridlat.estimate.lookup import whole_networks
 from hybridlat.estimate.lookup.target_data import TargetData
-from hybridlat.estimate.lookup.whole_networks import (
-    MeasuredNetwork,
-    from_records,
-    tells_latency,
-)
+from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork, tells_latency
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
+from hybridlat.model.arrays import hash_of
 from hybridlat.onnx_io import load, to_onnx
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.measurement import Breakdown, MachineLoad, Measurement, Visit
@@ -92,12 +85,12 @@ def test_what_records_say_together() -> None:
         replace(record, latency_us=us, measured_at=f"{year}-06-01T00:00:00+00:00")
         for us, year in ((100.0, 2024), (104.0, 2025))
     ]
-    found = from_records(dated)
+    found = whole_networks.from_records(dated)
     assert found is not None and found.latency_us == 102.0 and found.is_exact
     assert found.basis == "2 runs, last on 2025-06-01"
-    bare = from_records([replace(record, spread_share=0.0, visits=())])
+    bare = whole_networks.from_records([replace(record, spread_share=0.0, visits=())])
     assert bare is not None and bare.noise_share == 0.05  # a figure without samples
-    assert from_records([]) is None
+    assert whole_networks.from_records([]) is None
 
 
 def test_doubtful_records_do_not_count_nor_those_of_another_version() -> None:
@@ -123,13 +116,13 @@ def test_the_first_networks_of_a_machine_are_measured_whole_with_their_cells(
     assert {cell.source for cell in first.cells} == {"measured"}
     data = TargetData(TARGET, fake.store)
     assert composition_of(data).networks == 1 and is_calibrating(data)
-    [network] = summed_networks(data)
+    [network] = target_composition.summed_networks(data)
     shown_us = composition_of(data).shown_ratio * network.latency_us
     assert shown_us == pytest.approx(first.latency_us)
     # A record that a busy machine made says nothing of how cells sum up.
     noisy = replace(next(fake.store.measurements(TARGET, "network")), spread_share=0.5)
     monkeypatch.setattr(Store, "measurements", lambda *_: iter([noisy]))
-    assert summed_networks(TargetData(TARGET, fake.store)) == []
+    assert target_composition.summed_networks(TargetData(TARGET, fake.store)) == []
     monkeypatch.undo()
     monkeypatch.setattr(machine, "CALIBRATING", 2)
     fake.predict(to_onnx(network_of(12), seed=1))
@@ -148,13 +141,12 @@ def test_what_a_user_gives_leaves_no_trace_in_the_store(fake: Predictor) -> None
     )
     told.user_networks = {record.signature: of_user}
     assert composition_of(told) == composition_of(plain)
-    [network] = summed_networks(plain)
+    [network] = target_composition.summed_networks(plain)
     assert composition_of(plain).scale == pytest.approx(
         machine.machine_composition([network], plain.dispatch_overhead_us).scale
     )
-    # Nor does it stay in what is remembered of a state.
-    told.user_networks = {}
-    assert summed_networks(told) == [network]
+    told.user_networks = {}  # nor does it stay in what is remembered of a state
+    assert target_composition.summed_networks(told) == [network]
 
 
 def test_a_busy_run_of_the_network_does_not_brand_quiet_cells(
@@ -238,11 +230,15 @@ def test_a_machine_trained_on_few_networks_goes_on_learning_from_its_own(
     trained_on: int, is_own: bool, store: str, tmp_path: Path
 ) -> None:
     trained = Composition(scale=2.0, networks=trained_on, correlation=Correlation(near=0.77))
-    (tmp_path / "composition.json").write_text(json.dumps(trained.to_json()))
-    (tmp_path / "card.json").write_text("{}")
+    body = json.dumps(trained.to_json())
+    (tmp_path / "composition.json").write_text(body)
+    hashes = {"composition.json": hash_of(body.encode())}
+    (tmp_path / "card.json").write_text(json.dumps({"files": hashes}))
     with Store(store) as opened:
         data = TargetData(TARGET, opened, [tmp_path])
-        assert (own_composition(data) is not None) is is_own and is_calibrating(data) is not is_own
+        assert (target_composition.own_composition(data) is not None) is is_own and is_calibrating(
+            data
+        ) is not is_own
         for i in range(6):  # measured since, each of one cell
             network, cell = f"{i:032x}", f"{i + 16:032x}"
             opened.add([Measurement(TARGET, cell, "cell", 100.0 * 2**i, 0.01)])

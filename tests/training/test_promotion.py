@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,8 @@ import pytest
 from hybridlat.errors import StoreError
 from hybridlat.estimate.lookup import models
 from hybridlat.estimate.lookup.models import folder_in_use, read_model
+from hybridlat.model.model_files import load_model, save_model
+from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
 from hybridlat.training import candidate, train
 from hybridlat.training.candidate import Champion
@@ -121,17 +124,13 @@ def test_a_pointer_to_nowhere_leaves_the_files_beside_it(tmp_path: Path, pointer
 
 
 @pytest.mark.parametrize("place", ["prior", "prior/prior"])
-def test_a_damaged_prior_is_found_before_it_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
-    new = _model(tmp_path / "new", "new")
-    for depth in ("prior", "prior/prior"):
-        _model(new / depth, "prior")
-    (new / "card.json").write_text("{}")
-    folder = install(new, tmp_path / TARGET.folder)
-    monkeypatch.setattr(models, "load_model", lambda *_: pytest.fail("the damaged model was read"))
+def test_a_damaged_prior_is_found_before_it_is_read(tmp_path: Path, place: str) -> None:
+    model = load_model(shipped("models") / "v100_tensorrt_fp32")
+    save_model(replace(model, prior=replace(model, prior=model)), tmp_path / "new")
+    folder = install(tmp_path / "new", tmp_path / TARGET.folder)
+    assert read_model(folder).prior is not None
     (folder / place / "trees.ubj").write_text("damaged")
-    with pytest.raises(StoreError, match="not those that were installed"):
+    with pytest.raises(StoreError, match=r"trees.ubj is not the file that was installed"):
         read_model(folder)
 
 

@@ -5,8 +5,8 @@ A target's folder holds whole versions and a file that names the one in use::
     models/<target>/current                     the name of a version
     models/<target>/versions/<name>/card.json, composition.json, model.json, ...
 
-Shipped models lie in the target's folder itself. The card has the hash of each file, which is
-checked before reading: XGBoost ends the process over some damaged files.
+Shipped models lie in the target's folder itself. The hash of each file, in the card, is checked
+before reading: XGBoost ends the process over some damaged files.
 """
 
 from __future__ import annotations
@@ -112,49 +112,42 @@ def read_target(folder: Path) -> Target:
 
 def read_model(folder: Path) -> CellModel:
     """The model of unseen cells; StoreError where it is damaged or of another format."""
-    if not check(folder / MODEL_FILES[0]) and not folder.is_relative_to(shipped("models")):
-        raise damaged(folder, "its card has no hashes of its files")
+    check(folder / MODEL_FILES[0])
     try:
         return load_model(folder)
     except StoreError as error:
         raise damaged(folder, error) from error
 
 
-def check(file: Path) -> bool:
-    """Whether card or version say that a file is what was installed; StoreError where it is not."""
-    folder = file.parent
+def check(file: Path) -> None:
+    """StoreError unless the card beside a file has its hash."""
+    hashes = read_card(file.parent).get(HASHES)
     try:
-        hashes = read_card(folder).get(HASHES)
-        if isinstance(hashes, dict):
-            if hashes.get(file.name) != hash_of(read_bytes(file)):
-                raise damaged(file, "it is not the file that was installed")
-            return True
-        if folder.parent.name != VERSIONS_FOLDER:
-            return False
-        if model_hash(folder) != folder.name.partition("-")[0]:
-            raise damaged(folder, "its files are not those that were installed")
+        if not isinstance(hashes, dict) or hashes.get(file.name) != hash_of(read_bytes(file)):
+            raise damaged(file, "it is not the file that was installed")
     except OSError as error:
         raise damaged(file, error) from error
-    return True
 
 
-def readable(read: Callable[[S], T], source: S, seen: list[str] | None = None) -> T | None:
-    """What is read from ``source``; None where it cannot be, with a warning to log and ``seen``."""
-    try:
-        return read(source)
-    except HybridlatError as error:
-        warn_once(str(error))
-        if seen is not None and str(error) not in seen:
-            seen.append(str(error))
-        return None
+def readable(read: Callable[[S], T | None], source: S) -> T | None:
+    """What is read from ``source``; None, with a warning, where it is damaged."""
+    return next(all_readable(read, [source]), None)
 
 
 def all_readable(
     read: Callable[[S], T | None], sources: Iterable[S], seen: list[str] | None = None
 ) -> Iterator[T]:
-    """What is read from each source that has it; those that are damaged are passed over."""
-    values = (readable(read, source, seen) for source in sources)
-    return (value for value in values if value is not None)
+    """What is read from each source that has it; damage is a warning, to ``seen`` too."""
+    for source in sources:
+        try:
+            value = read(source)
+        except HybridlatError as error:
+            warn_once(str(error))
+            if seen is not None and str(error) not in seen:
+                seen.append(str(error))
+        else:
+            if value is not None:
+                yield value
 
 
 def damaged(path: Path, error: object) -> StoreError:

@@ -19,8 +19,8 @@ from hybridlat.store import Store, packs
 def named_target(text: str, store: Store | None = None) -> Target:
     """The target that a text names, its parts in any wording: ``Tesla T4/TensorRT 8.6/FP16``.
 
-    A name on record stays as it is, and the device need not be known. TargetError for an engine, a
-    version or a precision that does not exist, for a device alone, and for threads of a GPU.
+    A name on record stays as it is, and the device need not be known. TargetError for a part that
+    does not exist or is missing, and for threads of a GPU.
     """
     known = on_record(store)
     with contextlib.suppress(TargetError):
@@ -113,11 +113,10 @@ def targets_on_record(store: Store | None) -> tuple[set[Target], set[Target]]:
 def newest_on_record(
     target: Target, known: tuple[set[Target], set[Target]], threads: int | None = None
 ) -> Target:
-    """The target with what it leaves open filled in by the newest on record, if not on record.
+    """The target, its version and ``threads`` (1 unless given) filled in by the newest on record.
 
-    A version may be open, and on a CPU the number of ``threads``: 1 unless given. ``known`` are
-    ``targets_on_record``: what was measured goes before public tables. All power modes of a board
-    open to one version, since a lower mode would else be quicker by another version's records.
+    ``known`` are ``targets_on_record``: what was measured goes before public tables. All power
+    modes of a board open to one version: a lower mode would else be quicker by another's records.
     """
     for targets in known:
         likes = [

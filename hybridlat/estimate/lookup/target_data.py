@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache, cached_property, partial, wraps
 from pathlib import Path
 from typing import TypeVar, cast
@@ -15,20 +14,15 @@ import msgspec
 
 from hybridlat.engines import registry
 from hybridlat.errors import StoreError
+from hybridlat.estimate.lookup import models as folders
 from hybridlat.estimate.lookup import whole_networks
-from hybridlat.estimate.lookup.models import (
-    all_readable,
-    model_folders,
-    model_hash,
-    read_model,
-    user_models_folder,
-)
+from hybridlat.estimate.lookup.models import all_readable, model_folders
 from hybridlat.estimate.lookup.named_target import recorded
 from hybridlat.graph.builder import null_network
 from hybridlat.graph.signature import sign
 from hybridlat.model.cell_model import CellModel
 from hybridlat.schema import wire
-from hybridlat.schema.measurement import BUSY_SPREAD_SHARE
+from hybridlat.schema.measurement import BUSY_SPREAD_SHARE, Kind
 from hybridlat.schema.target import Target, version_key
 from hybridlat.store import LatencyStats, Store, packs
 from hybridlat.store.packs import PackLookup
@@ -42,11 +36,10 @@ _OWN_CELLS = 50  # so many measured here tell more than a pack
 
 
 class TargetData:
-    """Look-ups for one target, in the store and in shipped packs.
+    """Look-ups for one target, remembered until ``refresh`` finds other records in the store.
 
-    All of them are remembered until ``refresh`` finds other records in the store. ``models`` are
-    the folders of its model, where nothing that is installed counts, no packs either. Another
-    machine of this name may have measured what is shipped: that is ``elsewhere`` then.
+    With ``models``, folders of its model, nothing that is installed counts, no packs either.
+    Another machine of this name may have measured what is shipped: that is ``elsewhere`` then.
     """
 
     def __init__(
@@ -62,7 +55,7 @@ class TargetData:
         self._is_installed = models is None and elsewhere is None
         self.model_folders = model_folders(target) if models is None else models
         if elsewhere is not None:
-            own = user_models_folder()
+            own = folders.user_models_folder()
             self.model_folders = [f for f in self.model_folders if f.is_relative_to(own)]
         self.model_warnings: list[str] = []
         """Sentences about models that cannot be used."""
@@ -96,17 +89,17 @@ class TargetData:
 
     @cached_property
     def model_hash(self) -> str:
-        return model_hash(self._model[0]) if self._model else ""
+        return folders.model_hash(self._model[0]) if self._model else ""
 
     @cached_property
     def _model(self) -> tuple[Path, CellModel] | None:
         related = [folder for target in self.related for folder in model_folders(target)]
 
         def read(folder: Path) -> tuple[Path, CellModel]:
-            return folder, read_model(folder)
+            return folder, folders.read_model(folder)
 
-        folders = *self.model_folders, *related
-        return next(all_readable(read, folders, self.model_warnings), None)
+        each = all_readable(read, [*self.model_folders, *related], self.model_warnings)
+        return next(each, None)
 
     @cached_property
     def _packs(self) -> list[PackLookup]:
@@ -133,19 +126,16 @@ class TargetData:
             stored = self.store.latencies_by_target(targets, hashes)
         stats: dict[str, LatencyStats] = {}
         for target in targets:
-            packs = [pack for pack in self._packs if pack.target == target]
-            shipped = [pack.latencies(target, hashes) for pack in packs]
+            shipped = [pack.latencies(target, hashes) for pack in self._packs]
             for new in (stored.get(target, {}), *shipped):
-                better = {h: s for h, s in new.items() if _outweighs(s, stats.get(h))}
-                stats.update(better)
+                stats |= {h: s for h, s in new.items() if _outweighs(s, stats.get(h))}
         self._known.update({h: stats.get(h) for h in hashes})
 
     def whole(self, signature: str) -> whole_networks.WholeLatency | None:
         """The network as it was measured on this very target, or as the user gave it."""
         if one := self.user_networks.get(signature):
-            return whole_networks.WholeLatency(
-                one.latency_us, whole_networks.UNSTATED_NOISE_SHARE, True, "as given"
-            )
+            noise = whole_networks.UNSTATED_NOISE_SHARE
+            return whole_networks.WholeLatency(one.latency_us, noise, True, "as given")
         return self.recorded(signature)
 
     def recorded(self, signature: str) -> whole_networks.WholeLatency | None:
@@ -159,21 +149,21 @@ class TargetData:
     def networks(self) -> int:
         """The number of records of whole networks."""
         shipped = sum(p.counts()["network"] for p in self._packs if p.target == self.target)
-        return shipped + self.at_this_state(
-            "networks", lambda: self.store.revision(self.target, ["network"])[0]
-        )
+        return shipped + self._count("network")
 
     @property
     def is_of_another_machine(self) -> bool:
         """Whether what is shipped of the target outweighs what this machine has measured."""
-        own = self.at_this_state("cells", lambda: self.store.revision(self.target, ["cell"])[0])
-        return bool(self._packs) and own < _OWN_CELLS
+        return bool(self._packs) and self._count("cell") < _OWN_CELLS
+
+    def _count(self, kind: Kind) -> int:
+        return self.at_this_state(kind, lambda: self.store.revision(self.target, [kind])[0])
 
     @property
     def dispatch_overhead_us(self) -> float:
         """The cost of entering the engine, once per inference; 0 where it was never measured."""
-        entry = self.known([_entry_cost_signature()]).get(_entry_cost_signature())
-        return (entry.latency_us or 0.0) if entry is not None else 0.0
+        known = self.known([_entry_cost_signature()]).values()
+        return next((entry.latency_us or 0.0 for entry in known), 0.0)
 
     def at_this_state(self, name: object, work_out: Callable[[], T]) -> T:
         """A value that follows from the store's records, worked out once until they change."""
@@ -250,16 +240,11 @@ def relatives_of(data: TargetData) -> tuple[Target, ...]:
 
     Precisions that share its cells are none of them.
     """
-    here = data.target
-    known = sorted(recorded(data.store) - {here, *data.related})
-    others = [
-        other
-        for other in known
-        if replace(other, runtime=here.runtime, precision=here.precision) == here
-        and other.engine == here.engine
-    ]
-    others.sort(key=lambda o: (o.precision != here.precision, version_gap(o, here)))
-    return tuple(others)
+    here, known = data.target, sorted(recorded(data.store) - {data.target, *data.related})
+    place = here.device, here.engine, here.threads
+    alike = [o for o in known if (o.device, o.engine, o.threads) == place]
+    alike.sort(key=lambda o: (o.precision != here.precision, version_gap(o, here)))
+    return tuple(alike)
 
 
 def version_gap(one: Target, other: Target) -> tuple[int, ...]:

@@ -24,11 +24,10 @@ FROM_SHEET = "family: data sheet"
 class TargetInfo:
     """One ``target`` that can be predicted for, by its ``source``.
 
-    ``cells`` and ``networks`` count what was measured, ``model`` says whether the target has a
-    model of its own, ``noise_floor`` is that of its training (RMSPE in percent), ``trained_on``
-    counts its cells. Where the family of the engine answers, ``half_width_share`` (0..) is the
-    typical distance of the farther end of a 90 % interval, by held-out networks, and ``batches``
-    are the least and the largest batch of those.
+    ``cells`` and ``networks`` count what was measured. A ``model`` of its own was ``trained_on`` so
+    many cells, with a ``noise_floor`` (RMSPE in percent). Of a family, ``half_width_share`` (0..)
+    is how far the farther end of a 90 % interval typically is, and ``batches`` are the least and
+    the largest of held-out networks.
     """
 
     target: str
@@ -49,10 +48,7 @@ def gpus() -> list[Device]:
 
 
 def by_data_sheet(known: Iterable[TargetInfo]) -> list[TargetInfo]:
-    """The targets that families predict by data sheet alone, at the precisions of the sheet.
-
-    None of them is known, or opens to a known version.
-    """
+    """The further targets that families predict by data sheet alone, at the sheet's precisions."""
     named = {Target.parse(info.target) for info in known}
     short = {replace(target, runtime=target.engine) for target in named}
     opened = {target for target in short if newest_on_record(target, (named, named)) != target}
@@ -97,8 +93,7 @@ def list_targets(store: str | None = None, device: str | None = None) -> list[Ta
     for folder in models.model_folders(None):
         target = models.readable(models.read_target, folder)
         if target is not None:
-            card = models.read_card(folder)
-            noise, rows = card.get("noise_floor"), card.get("rows")
+            noise, rows = map(models.read_card(folder).get, ("noise_floor", "rows"))
             floor = noise if isinstance(noise, int | float) else None
             trained_on = rows if isinstance(rows, int) else None
             add(target, "model", noise_floor=floor, trained_on=trained_on)

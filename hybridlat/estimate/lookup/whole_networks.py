@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 from hybridlat.schema.measurement import Breakdown, MachineLoad, Measurement, busiest, was_busy
+from hybridlat.schema.shown import count_text
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from hybridlat.store.packs import PackLookup
@@ -26,9 +26,9 @@ MOST_NETWORKS = 300
 class WholeLatency:
     """A network as it was measured whole, so many ``times``.
 
-    ``noise_share`` is the relative standard error of ``latency_us``. ``is_exact``: it answers for
-    the network, else it is evidence. ``basis`` says in words what it rests on. ``load`` is that of
-    the machine, where no run was on a quiet one.
+    ``noise_share`` is the relative standard error of ``latency_us``. It answers for the network if
+    it ``is_exact``, else it is evidence; ``basis`` says in words what it rests on, ``load`` how
+    busy the machine was.
     """
 
     latency_us: float
@@ -43,9 +43,8 @@ class WholeLatency:
 class MeasuredNetwork:
     """A whole network that was measured, with the signature texts and counts of its cells.
 
-    ``signature`` is its hash, ``name`` that of its file or table; ``by_user``: the user gave the
-    latency. ``cells`` are the hashes of its cells, where a store keeps them. ``is_replayed``: a
-    CUDA graph launched its kernels.
+    ``signature`` is its hash, ``cells`` are those of its cells, where a store keeps them.
+    ``by_user``: the user gave the latency. ``is_replayed``: a CUDA graph launched its kernels.
     """
 
     target: Target
@@ -82,10 +81,7 @@ class MeasuredNetwork:
 def whole_latency(
     target: Target, signature: str, store: Store, packs: Sequence[PackLookup]
 ) -> WholeLatency | None:
-    """What is recorded of a network; None without a record that ``tells_latency``.
-
-    Records of a busy machine are evidence alone.
-    """
+    """What is recorded of a network; None without a record that ``tells_latency``."""
     records = [r for r in store.measurements(target, "network", signature) if tells_latency(r)]
     own = from_records(records)
     if own is not None and own.load is None:
@@ -94,7 +90,7 @@ def whole_latency(
         stats = pack.latencies(target, [signature], "network").get(signature)
         if stats is not None and stats.latency_us is not None:
             noise = max(stats.spread_share, LEAST_NOISE_SHARE)
-            basis = f"{_runs(stats.records)}, shipped data"
+            basis = f"{count_text(stats.records, 'run')}, shipped data"
             return WholeLatency(stats.latency_us, noise, True, basis, stats.records)
     return own
 
@@ -128,11 +124,8 @@ def measured_networks(
         if record_of is not None and record_of.latency_us is not None and len(chosen) < most:
             chosen.append((breakdown, record_of.latency_us, record_of.launch == "graph"))
     texts = store.signature_texts({key for one, *_ in chosen for key, _ in one.cells})
-    measured: list[MeasuredNetwork] = []
-    for breakdown, latency_us, is_replayed in chosen:
-        with suppress(KeyError):  # the store has lost a text
-            measured.append(MeasuredNetwork.of(breakdown, texts, latency_us, is_replayed))
-    return measured
+    known = [one for one in chosen if all(key in texts for key, _ in one[0].cells)]
+    return [MeasuredNetwork.of(one, texts, us, is_replayed) for one, us, is_replayed in known]
 
 
 def from_records(records: Iterable[Measurement]) -> WholeLatency | None:
@@ -149,12 +142,8 @@ def from_records(records: Iterable[Measurement]) -> WholeLatency | None:
     when = f"last on {day}" if day and len(chosen) > 1 else day
     when = when or f"from {chosen[-1].labels.get('source', 'an imported table')}"
     noise = max(known.spread_share, LEAST_NOISE_SHARE)
-    basis = f"{_runs(len(chosen))}, {when}"
+    basis = f"{count_text(len(chosen), 'run')}, {when}"
     return WholeLatency(known.latency_us, noise, load is None, basis, known.records, load)
-
-
-def _runs(times: int) -> str:
-    return "1 run" if times == 1 else f"{times} runs"
 
 
 def _noise(record: Measurement) -> float:
