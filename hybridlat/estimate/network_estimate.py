@@ -15,20 +15,16 @@ from hybridlat.engines.checks import check_of
 from hybridlat.errors import StoreError
 from hybridlat.estimate import gate
 from hybridlat.estimate.belief import Belief, MeasureNow, Request, cells_of, sums_of_runs
+from hybridlat.estimate.compose import target_composition
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE
 from hybridlat.estimate.compose.posterior import ErrorPosterior
-from hybridlat.estimate.compose.target_composition import (
-    composition_of,
-    is_calibrating,
-    on_this_machine,
-    own_composition,
-)
+from hybridlat.estimate.lookup.models import known_device
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
 from hybridlat.estimate.memory import memory_of
 from hybridlat.estimate.predict.chain import CellPriors, cell_priors, device_of, family_law
-from hybridlat.estimate.predict.source import network_cost_s
+from hybridlat.estimate.predict.source import measuring_cost_s
 from hybridlat.estimate.structure import network_structure
 from hybridlat.estimate.warnings import warnings_of
 from hybridlat.graph.network import Shapes
@@ -90,9 +86,9 @@ def _whole_network(request: Request, data: TargetData) -> WholeLatency | None:
 
 def composition_for(data: TargetData, priors: CellPriors, confidence: float) -> Composition:
     """The target's own constants and width, else those of the source that answered for it."""
-    if priors.composition is not None and own_composition(data) is None:
-        return on_this_machine(data, priors.composition)
-    return composition_of(data).at(confidence)
+    if priors.composition is not None and target_composition.own_composition(data) is None:
+        return target_composition.on_this_machine(data, priors.composition)
+    return target_composition.composition_of(data).at(confidence)
 
 
 def _next_step(request: Request, data: TargetData, belief: Belief) -> gate.Step:
@@ -108,9 +104,9 @@ def _next_step(request: Request, data: TargetData, belief: Belief) -> gate.Step:
         return gate.Step((), runs_left and (worth or unsettled))
     posterior, refused = belief.posterior, belief.failures.keys()
     network_us = composition.latency_us(posterior.sum_us)
-    cost_s = None if belief.network_runs else network_cost_s(network_us)
+    cost_s = None if belief.network_runs else measuring_cost_s(network_us, is_network=True)
     composes = belief.priors.composition is None or belief.priors.learns
-    anyway = composes and is_calibrating(data)
+    anyway = composes and target_composition.is_calibrating(data)
     return gate.next_step(posterior, composition, request.tolerance, refused, cost_s, anyway)
 
 
@@ -159,8 +155,8 @@ def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate
     plan = None
     if not within and exact is None and request.measure is None:
         refused = belief.failures.keys()
-        plan = gate.plan(posterior, belief.composition, request.tolerance, refused)
-        plan = plan if plan.positions else None
+        best = gate.plan(posterior, belief.composition, request.tolerance, refused)
+        plan = best if best.positions else None
     to_measure = () if plan is None or registry.refuses(data.target) else plan.positions
     any_latency = exact is not None or posterior.sum_us > 0
     low_us, high_us = interval.interval_us
@@ -257,9 +253,9 @@ def _rows(request: Request, belief: Belief) -> tuple[CellEstimate, ...]:
     factors = np.exp(np.minimum(z * deviations, 20.0)).tolist()
     never = "it was never measured" + (f", and {request.why_not}" if request.why_not else "")
     rows = []
-    for i, (use, prior, us) in enumerate(
-        zip(request.partition.uses, posterior.priors, posterior.latencies_us.tolist(), strict=True)
-    ):
+    latencies_us = posterior.latencies_us.tolist()
+    for i, (use, us) in enumerate(zip(request.partition.uses, latencies_us, strict=True)):
+        prior = posterior.priors[i]
         source: LatencySource = "measured" if posterior.is_measured(i) else "predicted"
         reason, trusted = (prior.reason, prior.trusted) if source == "predicted" else ("", True)
         if is_unknown := math.isnan(us):
@@ -286,10 +282,8 @@ def _structure(request: Request, data: TargetData) -> Structure | None:
     try:
         texts = request.partition.texts
         ordered = [texts[signature] for signature in request.signatures]
-        device = device_of(data)
-        return network_structure(
-            request.file, request.partition, ordered, device, data.target.precision
-        )
+        device, precision = known_device(data.target, data.store), data.target.precision
+        return network_structure(request.file, request.partition, ordered, device, precision)
     except (StoreError, ValueError) as error:
         _log.warning("%s is not drawn: %s", request.file.name, error)
         return None

@@ -18,7 +18,7 @@ from hybridlat.estimate.belief import Request
 from hybridlat.estimate.lookup.target_data import RecordSource, TargetData
 from hybridlat.estimate.network_estimate import belief_of
 from hybridlat.estimate.partition import CellPlace, CellUse, Partition
-from hybridlat.estimate.predict.source import network_cost_s
+from hybridlat.estimate.predict.source import measuring_cost_s
 from hybridlat.evaluation.cross_fitting import even_folds
 from hybridlat.evaluation.dataset import Dataset, WholeNetwork
 from hybridlat.evaluation.metrics import OWN, MethodResult, Prediction
@@ -53,7 +53,7 @@ def first_met(
         def measure(signatures: Sequence[str], with_whole: bool) -> None:
             costs_s.update({h: here.cells[h].cost_s for h in signatures})
             if with_whole:
-                costs_s[whole] = network_cost_s(network.latency_us)
+                costs_s[whole] = measuring_cost_s(network.latency_us, is_network=True)
             data.store.add(r for h in (*signatures, *[whole] * with_whole) for r in records[h])
             data.refresh()
 

@@ -36,20 +36,9 @@ from hybridlat.estimate.compose.target_composition import own_composition
 from hybridlat.estimate.lookup.models import known_device
 from hybridlat.estimate.lookup.target_data import TargetData, per_state, relatives_of
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
+from hybridlat.estimate.predict import source as parts
 from hybridlat.estimate.predict.other_targets import of_record, other_cpu, versions_of
-from hybridlat.estimate.predict.source import (
-    UNKNOWN_SPREAD,
-    CellLatency,
-    CellSource,
-    NetworkCells,
-    NetworkLaw,
-    Origin,
-    Roofline,
-    prior_of,
-    roofline_us,
-    stated,
-    work_bytes,
-)
+from hybridlat.estimate.predict.source import CellLatency, CellSource, NetworkCells, Origin
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.family.physics import least_us
 from hybridlat.model.geometry import View, geometry
@@ -65,14 +54,13 @@ _LEAST_LEFT = 0.01  # of a measured network, for cells without any other answer
 class CellPriors:
     """What is stated of each cell of a network before anything more is measured.
 
-    ``failures`` are reasons, by position, of cells that could not be measured. ``composition`` is
-    that of a source other than the target, where one answered for a cell, and ``best_us`` what the
-    device's data sheet allows for the network then; None without. Of the cells that
-    were predicted, ``least_us`` is what no device of that sheet is quicker than, and
-    ``unknown_work`` names the operators whose work shapes do not tell. ``origins`` says, by
-    position, where such answers come from, and ``block`` how the errors of some go together.
-    ``whole`` is the network as measured, as far as none of this knows of it. ``learns``: once a
-    cell is measured here, more is to be stated of the others.
+    ``failures`` are reasons, by position, of cells that could not be measured. Where another target
+    or the data sheet answered for a cell, ``composition`` is that source's, ``best_us`` what the
+    sheet allows for the network, and ``origins``, by position, where answers come from. Of cells
+    that were predicted, no device of the sheet is quicker than ``least_us``, and ``unknown_work``
+    names operators whose work shapes do not tell. ``block`` is the covariance of some errors,
+    ``whole`` the network as measured, as far as none of this knows of it. ``learns``: once a cell
+    is measured here, more is to be stated of the others.
     """
 
     cells: tuple[CellPrior, ...]
@@ -94,11 +82,9 @@ class Records(CellSource):
     data: TargetData
 
     def predict(self, cells: NetworkCells, positions: Sequence[int]) -> list[CellLatency | None]:
-        """See ``CellSource``: a failure is an answer too."""
         signatures = [cells.signatures[i] for i in positions]
-        known = self.data.known(signatures)
-        latencies = {h: of_record(stats) for h, stats in known.items()}
-        return [latencies.get(signature) for signature in signatures]
+        known = {h: of_record(stats) for h, stats in self.data.known(signatures).items()}
+        return [known.get(signature) for signature in signatures]
 
 
 @dataclass(frozen=True)
@@ -108,18 +94,13 @@ class OwnModel(CellSource):
     model: CellModel
 
     def predict(self, cells: NetworkCells, positions: Sequence[int]) -> list[CellLatency | None]:
-        """See ``CellSource``."""
-        guesses = self.model.predict([cells.texts[i] for i in positions])
+        each = self.model.predict([cells.texts[i] for i in positions])
         confidence = self.model.confidence
-        return [None if one.latency_us is None else stated(one, confidence) for one in guesses]
+        return [None if p.latency_us is None else parts.stated(p, confidence) for p in each]
 
 
 def sources_of(data: TargetData, can_measure: bool) -> Iterator[tuple[CellSource, bool]]:
-    """The sources for a target in the order of the table, each made when it is reached.
-
-    Beside each whether its word is taken far from all training too. ``can_measure``: cells can be
-    measured now, so that guesses from elsewhere are not worth having.
-    """
+    """The sources for a target in order, and whether each answers far from its training too."""
     yield Records(data), True
     model, device = data.model, _device(data)
     sums_up = can_measure or own_composition(data) is not None
@@ -144,7 +125,7 @@ def sources_of(data: TargetData, can_measure: bool) -> Iterator[tuple[CellSource
     models = (each.there.model for each in others)
     device = device or next((there.device for there in models if there is not None), None)
     if device is not None:
-        yield Roofline(device, data.target.precision), True
+        yield parts.Roofline(device, data.target.precision), True
 
 
 def family_law(data: TargetData) -> Family | None:
@@ -164,15 +145,14 @@ def family_law(data: TargetData) -> Family | None:
 class _Answers:
     """What the sources answered, by position of the cell.
 
-    ``elsewhere`` are the answers of other targets and the data sheet; ``law`` is what the first of
+    ``origins`` are of answers of other targets and the data sheet; ``law`` is what the first of
     those says of the network as a whole, ``places`` the cells that it answered for.
     """
 
     each: dict[int, CellLatency] = field(default_factory=dict)
-    elsewhere: dict[int, CellLatency] = field(default_factory=dict)
     origins: dict[int, Origin] = field(default_factory=dict)
     places: list[int] = field(default_factory=list)
-    law: NetworkLaw | None = None
+    law: parts.NetworkLaw | None = None
     learns: bool = False
     is_known: bool = False
 
@@ -185,11 +165,9 @@ def _collected(data: TargetData, cells: NetworkCells, can_measure: bool) -> _Ans
         each = zip(missing, source.predict(cells, missing), strict=True)
         answered = {i: us for i, us in each if us is not None and (us.trusted or any_distance)}
         answers.each |= answered
-        if answered and not isinstance(source, Records | OwnModel):
-            answers.elsewhere |= answered
+        if answered and (origin := source.origin) is not None:
             answers.learns |= source.learns
-            if (origin := source.origin) is not None:
-                answers.origins |= dict.fromkeys(answered, origin)
+            answers.origins |= dict.fromkeys(answered, origin)
             law = source.law(cells)
             answers.law = answers.law or law
             if law is not None and law is answers.law:
@@ -226,14 +204,11 @@ def cell_priors(
     if law is not None and law.covariance is not None:
         block = answers.places, law.covariance[np.ix_(answers.places, answers.places)]
     best_us, fastest_us, unknown = _by_sheet(data, cells, answers)
-    priors = [
-        _prior(cells, i, answers.each.get(i), answers.is_known)
-        for i in range(len(cells.signatures))
-    ]
+    places, elsewhere = range(len(cells.signatures)), {i: answers.each[i] for i in answers.origins}
     return CellPriors(
-        tuple(priors),
+        tuple([_prior(cells, i, answers.each.get(i), answers.is_known) for i in places]),
         failures,
-        None if law is None else law.composition(cells, answers.elsewhere),
+        None if law is None else law.composition(cells, elsewhere),
         best_us,
         fastest_us,
         unknown,
@@ -247,7 +222,6 @@ def cell_priors(
 def _by_sheet(
     data: TargetData, cells: NetworkCells, answers: _Answers
 ) -> tuple[float | None, float, tuple[str, ...]]:
-    """``best_us``, ``least_us`` and ``unknown_work`` of ``CellPriors``."""
     predicted = [i for i, answer in answers.each.items() if answer.source == "predicted"]
     if not predicted:
         return None, 0.0, ()
@@ -260,8 +234,8 @@ def _by_sheet(
     counts = np.array([cells.counts[i] for i in predicted])
     fastest_us = float(counts[kernels.cell] @ least_us(View(kernels, device, precision)))
     best_us = None
-    if answers.elsewhere:
-        best_us = math.fsum(roofline_us(cells.texts, device, precision) * cells.counts)
+    if answers.origins:
+        best_us = math.fsum(parts.roofline_us(cells.texts, device, precision) * cells.counts)
     return best_us, fastest_us, unknown
 
 
@@ -275,7 +249,7 @@ def _prior(
     if is_known:
         spread = answer.spread_share
         return CellPrior(signature, count, answer.latency_us, spread, source="measured")
-    return prior_of(signature, cells.texts[position], count, answer)
+    return parts.prior_of(signature, cells.texts[position], count, answer)
 
 
 def _left_over(
@@ -286,12 +260,10 @@ def _left_over(
     rest = [i for i in range(len(cells.signatures)) if i not in known]
     known_us = math.fsum(us * cells.counts[i] for i, us in known.items())
     left_us = max(network_us - known_us, _LEAST_LEFT * network_us)
-    works = {i: math.fsum(work_bytes(geometry([cells.texts[i]]))) for i in rest}
+    works = {i: math.fsum(parts.work_bytes(geometry([cells.texts[i]]))) for i in rest}
     total = math.fsum(work * cells.counts[i] for i, work in works.items())
-    reason = "apportioned from the measurement of the whole network"
-    return {
-        i: CellLatency(left_us * work / total, UNKNOWN_SPREAD, reason) for i, work in works.items()
-    }
+    spread, reason = parts.UNKNOWN_SPREAD, "apportioned from the measurement of the whole network"
+    return {i: CellLatency(left_us * work / total, spread, reason) for i, work in works.items()}
 
 
 @per_state

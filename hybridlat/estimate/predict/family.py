@@ -6,7 +6,7 @@ network: the interval of the network is the family's own, calibrated on networks
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -16,30 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.estimate.compose.composition import CALIBRATED_AT
+from hybridlat.estimate.lookup import whole_networks
 from hybridlat.estimate.lookup.models import all_readable, user_models_folder
 from hybridlat.estimate.lookup.target_data import TargetData
-from hybridlat.estimate.lookup.whole_networks import (
-    MOST_NETWORKS,
-    MeasuredNetwork,
-    measured_networks,
-)
-from hybridlat.estimate.predict.source import (
-    CellLatency,
-    CellSource,
-    NetworkCells,
-    NetworkLaw,
-    Origin,
-)
+from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork, measured_networks
+from hybridlat.estimate.predict import source
+from hybridlat.estimate.predict.source import CellLatency, NetworkCells, NetworkLaw, Origin
 from hybridlat.model.conformal import normal_quantile
-from hybridlat.model.family import shipped
+from hybridlat.model.family import observations, shipped
 from hybridlat.model.family.calibration import ELSEWHERE
 from hybridlat.model.family.model import FamilyModel, NetworkPrediction, half_width
-from hybridlat.model.family.observations import (
-    KernelSet,
-    Observation,
-    architecture_of,
-    kernel_set,
-)
+from hybridlat.model.family.observations import KernelSet, architecture_of, kernel_set
 from hybridlat.model.family.physics import KernelTable, every_kernel
 from hybridlat.model.family.tasks import Task, label_of
 from hybridlat.model.model_files import reading
@@ -50,12 +37,11 @@ from hybridlat.store.packs import packs_for
 
 
 @dataclass(frozen=True, eq=False)
-class Family(CellSource):
+class Family(source.CellSource):
     """A family's law applied to one target, conditioned on what was measured there.
 
-    ``measured`` counts networks by where they were measured, in words: on the target itself, or on
-    another version or precision of it, or elsewhere. ``foreseen`` are predictions of networks, by
-    their cells; see ``foresee``. ``is_replayed``: kernels are launched by a CUDA graph.
+    ``measured`` counts networks by where they were measured, in words. ``foreseen`` are predictions
+    of networks, by their cells; see ``foresee``. ``is_replayed``: a CUDA graph launches kernels.
     """
 
     model: FamilyModel
@@ -75,30 +61,26 @@ class Family(CellSource):
         return replace(task, graphs=task.graphs or self.is_replayed)
 
     def after(self, measured: Sequence[MeasuredNetwork]) -> Family:
-        """The law corrected by networks of the target or of its relatives.
-
-        Where all were replayed from a CUDA graph, so is what it answers for.
-        """
+        """The law corrected by networks of the target or of its relatives."""
         if not measured:
             return self
         rows, counts = [], Counter[str]()
         for one in measured:
             task = replace(self, target=one.target, is_replayed=one.is_replayed).task
             name = architecture_of(one.name) or one.signature
-            rows.append(Observation(self._set(one), task, one.latency_us, name))
+            rows.append(observations.Observation(self._set(one), task, one.latency_us, name))
             at = "it" if one.target == self.target else one.target
             counts["whose latency was given" if one.by_user else f"measured on {at}"] += 1
-        law, by_graph = self.model.condition(rows), all(one.is_replayed for one in measured)
-        by_graph |= self.is_replayed
+        law = self.model.condition(rows)
+        # Where all were replayed from a CUDA graph, so is what it answers for.
+        by_graph = self.is_replayed or all(one.is_replayed for one in measured)
         return replace(self, model=law, measured=counts, foreseen={}, is_replayed=by_graph)
 
     def predict(self, cells: NetworkCells, positions: Sequence[int]) -> list[CellLatency | None]:
-        """See ``CellSource``: the sums of their kernels, as sure as the whole network is."""
         law, reason = self.law(cells), self.origin.text.rstrip(".")
         return [CellLatency(law.cells_us[i], law.spread_share, reason) for i in positions]
 
     def law(self, cells: NetworkCells) -> NetworkLaw:
-        """See ``CellSource``."""
         return cells.law_of(self, partial(self.network, cells))
 
     def network(self, cells: NetworkCells) -> NetworkLaw:
@@ -123,10 +105,7 @@ class Family(CellSource):
         return every_kernel(cells.texts, cells.counts, copied_bytes)
 
     def correlations(self, networks: Sequence[tuple[Family, MeasuredNetwork]]) -> list[float]:
-        """How the errors of networks, each under its law, go together with the first's.
-
-        The posterior covariance of their log-latencies (8), and what they have of their own (6).
-        """
+        """How the errors of networks, each under its law, go together with the first's."""
         tasks = [law.task for law, _ in networks]
         each = self.model.predict_all([law._set(one) for law, one in networks], tasks)
         hyper = self.model.embedding.hyper
@@ -141,9 +120,9 @@ class Family(CellSource):
         return [1.0, *(errors[0, 1:] / spreads[0] / spreads[1:]).tolist()]
 
     def most_telling(self, networks: Sequence[MeasuredNetwork]) -> tuple[int, float]:
-        """The position of the network whose latency, once known, would tell most of the others.
+        """The position of the network that would tell most of the others, if measured.
 
-        And what share (0..1) of the variance of their log-latencies it tells.
+        And the share (0..1) of the variance of their log-latencies that it would tell.
         """
         tasks = [self.task] * len(networks)
         each = self.model.predict_all([self._set(one) for one in networks], tasks)
@@ -203,10 +182,7 @@ class Family(CellSource):
 def model_of(
     target: Target, device: Device | None, seen: list[str] | None = None
 ) -> FamilyModel | None:
-    """The model of the family that answers for a target on that ``device``; None without one.
-
-    Damaged ones are passed over with a warning, to ``seen`` too.
-    """
+    """The family's model for a target on that ``device``; what is damaged adds to ``seen``."""
     name = shipped.FAMILY_OF.get(target.engine)
     if name is None or device is None or device.kind != "gpu":
         return None
@@ -224,16 +200,13 @@ def model_of(
 
 def foresee(networks: Sequence[tuple[Family, NetworkCells]]) -> None:
     """Predict networks, each in its cells under one law of a family, in one call for each model."""
-    by_model: defaultdict[int, list[tuple[Family, NetworkCells]]] = defaultdict(list)
-    for law, cells in networks:
-        by_model[id(law.model)].append((law, cells))
-    for pairs in by_model.values():
-        tables = [law.table(cells)[0] for law, cells in pairs]
+    for model in {id(law.model): law.model for law, _ in networks}.values():
+        pairs = [(law, cells) for law, cells in networks if law.model is model]
         sets = [
-            kernel_set(table, law.device, law.target.precision)
-            for table, (law, _) in zip(tables, pairs, strict=True)
+            kernel_set(law.table(cells)[0], law.device, law.target.precision)
+            for law, cells in pairs
         ]
-        answers = pairs[0][0].model.predict_all(sets, [law.task for law, _ in pairs])
+        answers = model.predict_all(sets, [law.task for law, _ in pairs])
         for (law, cells), one in zip(pairs, answers, strict=True):
             law.foreseen[cells.signatures, cells.counts] = one
 
@@ -241,10 +214,7 @@ def foresee(networks: Sequence[tuple[Family, NetworkCells]]) -> None:
 def family_of(
     model: FamilyModel, data: TargetData, device: Device, others: Sequence[Target]
 ) -> Family:
-    """The law of a target's family, corrected by whole networks of it and of ``others``.
-
-    Those are other versions and precisions of the target, in the store and in shipped packs.
-    """
+    """The law of a target's family, corrected by known networks of it and of ``others``."""
     known: list[MeasuredNetwork] = []
     for target in (data.target, *others):
         known += measured_networks(data.store, target)
@@ -253,5 +223,5 @@ def family_of(
     networks: dict[tuple[Target, str], MeasuredNetwork] = {}
     for one in (*data.user_networks.values(), *known):
         networks.setdefault((one.target, one.signature), one)
-    chosen = list(networks.values())[:MOST_NETWORKS]
+    chosen = list(networks.values())[: whole_networks.MOST_NETWORKS]
     return Family(model, device, data.target, is_replayed=data.is_replayed).after(chosen)

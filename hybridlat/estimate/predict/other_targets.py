@@ -1,9 +1,6 @@
 """What another target under the same engine tells of cells here: another version, another CPU.
 
-Latencies there times a ratio (see ratios.py) are those here. What is known there comes first: the
-records, the model for the rest, and the network as it was measured whole. Then the cells that are
-known on both sides tell the ratio.
-
+Latencies there times a ratio (see ratios.py), which cells known on both sides tell, are those here.
 A network measured whole there also tells what it takes beside its cells, which it takes here too.
 """
 
@@ -20,24 +17,13 @@ import numpy as np
 
 from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE
 from hybridlat.estimate.compose.target_composition import composition_of
+from hybridlat.estimate.lookup import whole_networks
 from hybridlat.estimate.lookup.models import all_readable, model_folders, read_target
 from hybridlat.estimate.lookup.target_data import TargetData, per_state, version_gap
-from hybridlat.estimate.lookup.whole_networks import (
-    LEAST_NOISE_SHARE,
-    WholeLatency,
-    measured_networks,
-)
+from hybridlat.estimate.lookup.whole_networks import LEAST_NOISE_SHARE, WholeLatency
+from hybridlat.estimate.predict import source
 from hybridlat.estimate.predict.ratios import RATIOS, Pair, RatioPrior, Ratios
-from hybridlat.estimate.predict.source import (
-    CellLatency,
-    CellSource,
-    NetworkCells,
-    NetworkLaw,
-    Origin,
-    describe,
-    prior_of,
-    stated,
-)
+from hybridlat.estimate.predict.source import CellLatency, NetworkCells, NetworkLaw, Origin
 from hybridlat.schema.shown import count_text
 from hybridlat.store import LatencyStats
 
@@ -52,18 +38,17 @@ MOST_NETWORK_PAIRS = 100
 
 
 @dataclass(frozen=True, eq=False)
-class OtherTarget(CellSource):
+class OtherTarget(source.CellSource):
     """What is known ``there``, times the ratio of latencies.
 
-    ``differs`` names the row of `ratios.RATIOS`. Where a ``rival`` is surer of the network, this
-    one leaves the cells to it. ``checks``: cells can be measured, so one is, of every kind of
-    kernel that takes much of the time and was never compared.
+    ``differs`` names the row of `ratios.RATIOS`. A ``rival`` that is surer of the network gets its
+    cells. ``checks``: a cell of every large kind of kernel that was never compared is measured.
     """
 
     here: TargetData
     there: TargetData
     differs: Literal["version", "cpu"] = "version"
-    rival: CellSource | None = None
+    rival: source.CellSource | None = None
     checks: bool = False
     learns = True
 
@@ -114,14 +99,12 @@ class OtherTarget(CellSource):
         return Origin("other-device", f"Learned from another CPU, {there.device}{how}.")
 
     def predict(self, cells: NetworkCells, positions: Sequence[int]) -> list[CellLatency | None]:
-        """See ``CellSource``."""
         rival = None if self.rival is None else self.rival.law(cells)
         if rival is not None and self.prior.spread >= rival.spread_share:
             return [None] * len(positions)
         return [self._law(cells).known[i] for i in positions]
 
     def law(self, cells: NetworkCells) -> NetworkLaw | None:
-        """See ``CellSource``: the rival's where there is one."""
         return self._law(cells) if self.rival is None else self.rival.law(cells)
 
     def whole(self, cells: NetworkCells) -> WholeLatency | None:
@@ -150,7 +133,7 @@ class OtherTarget(CellSource):
             there |= {cells.signatures[i]: replace(g, trusted=False) for i, g in guesses if g}
         none = CellLatency(None, 1.0)
         each = zip(texts.items(), cells.counts, strict=True)
-        priors = [prior_of(h, text, count, there.get(h, none)) for (h, text), count in each]
+        priors = [source.prior_of(h, text, count, there.get(h, none)) for (h, text), count in each]
         composition, composed = composition_of(self.there), composition_of(self.here)
         posterior = composition.start(priors)
         whole = self._whole(cells) if posterior.complete else None
@@ -204,7 +187,8 @@ def latencies_of(data: TargetData, texts: Mapping[str, str]) -> dict[str, CellLa
     model = data.model if rest else None
     if model is not None:
         guesses = zip(rest, model.predict([texts[h] for h in rest]), strict=True)
-        known |= {h: stated(g, model.confidence) for h, g in guesses if g.latency_us is not None}
+        level = model.confidence
+        known |= {h: source.stated(g, level) for h, g in guesses if g.latency_us is not None}
     return known
 
 
@@ -225,7 +209,8 @@ def pairs_of(here: TargetData, there: TargetData) -> list[Pair]:
         if (other := known.get(h)) is not None and other.latency_us is not None:
             us, spread = measured[h]
             noise = math.hypot(spread, other.spread_share, LEAST_NOISE_SHARE)
-            pairs.append(Pair(describe(texts[h])[0], math.log(us / other.latency_us), noise))
+            kinds, _ = source.describe(texts[h])
+            pairs.append(Pair(kinds, math.log(us / other.latency_us), noise))
     return pairs
 
 
@@ -240,11 +225,8 @@ def is_alike(here: TargetData) -> bool:
 
 
 def network_pairs_of(here: TargetData, there: TargetData) -> list[Pair]:
-    """Networks in the store that were measured whole here, against what is known of them there.
-
-    Each tells of its kinds of kernel by their shares of its time.
-    """
-    networks = measured_networks(here.store, here.target, MOST_NETWORK_PAIRS)
+    """Networks in the store that were measured whole here, against what is known of them there."""
+    networks = whole_networks.measured_networks(here.store, here.target, MOST_NETWORK_PAIRS)
     texts = {h: text for one in networks for h, text in zip(one.cells, one.texts, strict=True)}
     each_us = {h: us for h, cell in latencies_of(there, texts).items() if (us := cell.latency_us)}
     pairs, composition = [], composition_of(there)
@@ -256,7 +238,7 @@ def network_pairs_of(here: TargetData, there: TargetData) -> list[Pair]:
         uses_us = [count * each_us[h] for h, count in cells]
         sum_us, shares = math.fsum(uses_us), defaultdict[str, float](float)
         for text, us in zip(network.texts, uses_us, strict=True):
-            for kind, share in describe(text)[0]:
+            for kind, share in source.describe(text)[0]:
                 shares[kind] += share * us / sum_us
         ratio = network.latency_us / composition.latency_us(sum_us)
         pairs.append(Pair(tuple(sorted(shares.items())), math.log(ratio), noise))
@@ -270,11 +252,10 @@ def versions_of(data: TargetData, checks: bool = False) -> list[OtherTarget]:
 
 @per_state
 def other_cpu(data: TargetData) -> OtherTarget | None:
-    """The model of another CPU, with the engine and precision of the target.
+    """The model of another CPU, with the engine and precision of the target; None without one.
 
     GPUs differ by more than a factor could tell: they have families. Of several models the one
-    whose threads agree, then the user's own, then the first by name. None where there is no such
-    model, or none that can be read.
+    whose threads agree, then the user's own, then the first by name.
     """
     target, known = data.target, all_readable(read_target, model_folders(None))
     same = (target.engine, target.precision)

@@ -52,18 +52,16 @@ class RatioPrior:
         if not self.per_minor:
             return self
         steps = max(_MINORS * gap[0] + gap[1] if len(gap) > 1 else _MINORS, 1)
-        parts = (self.common, self.kind, self.cell, self.network)
-        return RatioPrior(*[part * steps**0.5 for part in parts])
+        return RatioPrior(*[part * steps**0.5 for part in self.parts])
 
     def and_also(self, other: RatioPrior) -> RatioPrior:
         """That of two differences at once, which know nothing of each other."""
-        return RatioPrior(
-            math.hypot(self.common, other.common),
-            math.hypot(self.kind, other.kind),
-            math.hypot(self.cell, other.cell),
-            math.hypot(self.network, other.network),
-            self.mean + other.mean,
-        )
+        common, kind, cell, network = map(math.hypot, self.parts, other.parts)
+        return RatioPrior(common, kind, cell, network, self.mean + other.mean)
+
+    @property
+    def parts(self) -> tuple[float, float, float, float]:
+        return self.common, self.kind, self.cell, self.network
 
     @property
     def spread(self) -> float:
@@ -148,10 +146,7 @@ class Ratios:
         )
 
     def unchecked(self, cells: Sequence[Kinds], uses_us: Sequence[float]) -> list[int]:
-        """Positions of the cells that tell most of kinds of which no kernel was compared.
-
-        Of kinds that take ``LARGE_SHARE`` of the time: a rewritten one would be seen there.
-        """
+        """Positions of the cells that tell most of large kinds of which no kernel was compared."""
         compared = _design([pair.kinds for pair in self.pairs], self._places).sum(axis=0)
         known = {name: float(compared[place]) for name, place in self._places.items()}
         times: dict[str, list[float]] = {}

@@ -31,11 +31,6 @@ random kernels of the shipped CPU pack."""
 ROOFLINE_SPREAD = (ROOFLINE_ERROR[1] - ROOFLINE_ERROR[0]) / 2 / normal_quantile(0.9)
 
 _FLOP_PER_BYTE = 16.0  # balance of a present machine; only the mix within a cell depends on it
-_VISIT_S = 0.025
-_VISITS = 6
-_BUILD_S = 0.1
-_NETWORK_VISIT_S = 0.2
-_NETWORK_BUILD_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +52,8 @@ class CellLatency:
 class Origin:
     """What predictions rest on, for the reader; ``text`` is a sentence.
 
-    ``batches`` are the smallest and largest batch among the measurements behind it, and
-    ``typical_share`` how far off the farther end of an interval is for networks like those; None
-    where that is not known.
+    ``batches`` are the least and the largest among the measurements behind it, ``typical_share``
+    is how far off the farther end of an interval is for networks like those, where that is known.
     """
 
     code: OriginCode
@@ -70,10 +64,9 @@ class Origin:
 
 @dataclass(frozen=True, eq=False)
 class NetworkCells:
-    """The distinct cells of one network: their signatures, and how often it holds each.
+    """The distinct cells of one network, with ``counts``; the rest is read when a source needs it.
 
-    Texts of signatures, the bytes of the network's inputs and outputs, and its own hash are read
-    when a source needs them. ``confidence`` is that of the estimate.
+    ``confidence`` is that of the estimate.
     """
 
     signatures: tuple[str, ...]
@@ -86,7 +79,6 @@ class NetworkCells:
 
     @cached_property
     def texts(self) -> tuple[str, ...]:
-        """The text of each signature."""
         return tuple(map(self.read_texts().__getitem__, self.signatures))
 
     def law_of(self, source: object, work_out: Callable[[], NetworkLaw]) -> NetworkLaw:
@@ -150,16 +142,13 @@ class NetworkLaw:
 
 
 class CellSource:
-    """Something that knows latencies of cells.
-
-    ``origin`` is where they come from, None for the target's own records and model. ``learns``:
-    what is measured here changes what it says of the rest.
-    """
+    """Something that knows latencies of cells; ``learns`` more of them from what is measured."""
 
     learns = False
 
     @property
     def origin(self) -> Origin | None:
+        """Where they come from; None for the target's own records and model."""
         return None
 
     def predict(
@@ -183,8 +172,7 @@ def stated(prediction: CellPrediction, confidence: float) -> CellLatency:
 
 
 def roofline_us(texts: Sequence[str], device: Device, precision: str) -> NDArray[np.float64]:
-    """What the device needs for each cell at best, in µs: max(FLOP / peak, bytes / bandwidth) of
-    the data sheet for each kernel, and its launch."""
+    """What the device needs at best for each cell's kernels and their launches, in µs."""
     cells = geometry(texts)
     kernels_us = View(cells, device, precision).roofline_us + start_us(device)
     return np.asarray(np.bincount(cells.cell, kernels_us, cells.cells), np.float64)
@@ -199,23 +187,15 @@ class Roofline(CellSource):
     origin = Origin("data-sheet-only", "Guessed from the data sheet: nothing like it was measured.")
 
     def predict(self, cells: NetworkCells, positions: Sequence[int]) -> list[CellLatency | None]:
-        """See ``CellSource``: what the device could do at best, with a wide spread."""
         reason = "guessed from the device's peak, bandwidth and launch time: no similar record"
         each = roofline_us([cells.texts[i] for i in positions], self.device, self.precision)
         return [CellLatency(us, ROOFLINE_SPREAD, reason) for us in each.tolist()]
 
 
-def measuring_cost_s(latency_us: float | None) -> float:
-    """Device seconds that measuring one cell takes: six visits of 25 ms or three runs each,
-    and what building it takes."""
-    run_s = (latency_us or 0.0) * 1e-6
-    return _BUILD_S + _VISITS * max(_VISIT_S, 3 * run_s)
-
-
-def network_cost_s(latency_us: float) -> float:
-    """Device seconds that measuring a network as a whole takes: six visits of 200 ms or three runs
-    each, and what building it takes."""
-    return _NETWORK_BUILD_S + _VISITS * max(_NETWORK_VISIT_S, 3 * latency_us * 1e-6)
+def measuring_cost_s(latency_us: float | None, is_network: bool = False) -> float:
+    """Device seconds of building a cell or a network, and of six visits or three runs in each."""
+    build_s, visit_s = (0.5, 0.2) if is_network else (0.1, 0.025)
+    return build_s + 6 * max(visit_s, 3 * ((latency_us or 0.0) * 1e-6))
 
 
 def work_bytes(cells: Geometry) -> NDArray[np.float64]:
