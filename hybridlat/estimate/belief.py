@@ -39,10 +39,9 @@ class Request:
     """One network to be estimated, and what the estimate has to be like.
 
     Without ``measure`` nothing may be measured, and ``why_not`` says why; ``remeasure`` measures
-    every cell. ``started`` is the ``time.perf_counter()`` of the call's begin; ``network`` reads
-    the file's network. ``describe`` adds the structure of cells; ``tolerance_given``: the user
-    chose the tolerance. ``sizes`` are options of a command that bind the file's sizes as here,
-    ``runtime`` is the target's as the user wrote it.
+    every cell. ``network`` reads the file's network; the call ``started`` at that
+    ``time.perf_counter()``. ``describe`` adds the structure of cells. ``sizes`` are options of a
+    command that bind the file's sizes as here, ``runtime`` is the target's as the user wrote it.
     """
 
     file: OnnxFile
@@ -71,8 +70,6 @@ def disagreement(
 
     None where they differ by no more than both are unsure, or where most of the cells' time is
     predicted: else one of the two was disturbed. ``cells`` must not know of the whole network.
-    Where all of them were measured, a difference of ``MOST_EXCESS_SHARE`` is too much even if the
-    composition allows more.
     """
     if whole is None or not cells.complete or cells.measured_share < _MOSTLY:
         return None
@@ -113,23 +110,20 @@ def sums_of_runs(
     ``runs`` have a signature and their cells; ``measured`` are µs and relative noise by a run's
     signature; ``signatures`` are those of the network's distinct cells.
     """
-    sums = []
-    for run, cells in runs:
-        if run in measured:
-            latency_us, noise = measured[run]
-            uses = Counter(cells)
-            counts = tuple([uses[signature] for signature in signatures])
-            sums.append(CellSum(counts, latency_us, math.hypot(noise, RUN_NOISE_SHARE)))
-    return sums
+    known = [(Counter(cells), *measured[run]) for run, cells in runs if run in measured]
+    return [
+        CellSum(tuple([uses[h] for h in signatures]), us, math.hypot(noise, RUN_NOISE_SHARE))
+        for uses, us, noise in known
+    ]
 
 
 @dataclass(frozen=True)
 class Belief:
     """What is believed of a network and its cells.
 
-    ``whole`` is the network as recorded, ``disagreement`` what that is above its cells where it may
-    not be. ``failures`` are reasons, by position, of cells that cannot be measured.
-    ``measured_now`` are cells measured for this estimate, ``network_runs`` runs of the network.
+    ``failures`` are reasons, by position, of cells that cannot be measured. ``whole`` is the
+    network as recorded; for ``disagreement`` see the function. ``measured_now`` are cells that were
+    measured for this estimate, ``network_runs`` runs of the network.
     """
 
     priors: CellPriors

@@ -31,8 +31,8 @@ class BlockLatency:
 
     ``latency_us`` is what it adds to a network, with the layout changes before it; None where a
     cell has no latency, and ``reason`` says why. ``interval_us`` is of the block alone: that of a
-    sum is narrower. ``measured_share`` (0..1) is the part of the time in measured cells.
-    ``trusted`` is False where the interval is wider than the tolerance and not all is measured.
+    sum is narrower. ``measured_share`` (0..1) of the time is in measured cells. ``trusted`` is all
+    that is measured, or within the tolerance.
     """
 
     position: str
@@ -46,10 +46,7 @@ class BlockLatency:
 
 @dataclass(frozen=True, slots=True)
 class SumCheck:
-    """How far the sum of blocks is from a network's own cells, as a share (0..) of its latency.
-
-    ``mean_share`` and ``worst_share`` are over so many ``networks`` of the space, drawn at random.
-    """
+    """How far sums of blocks are from the own cells of ``networks`` drawn, as shares (0..)."""
 
     networks: int
     mean_share: float
@@ -58,10 +55,7 @@ class SumCheck:
 
 @dataclass(frozen=True)
 class BlockTable:
-    """An additive table: a network takes ``constant_us`` and the ``rows`` of its blocks, summed.
-
-    ``check`` compares sums with networks drawn at random; ``warnings`` are sentences.
-    """
+    """An additive table: a network takes ``constant_us`` and the ``rows`` of its blocks, summed."""
 
     constant_us: float
     rows: tuple[BlockLatency, ...]
@@ -74,8 +68,8 @@ class BlockSpace:
     """``blocks`` by position and name, each with the cells that it adds to a network on ``target``.
 
     ``posterior`` is over all distinct cells of the space, which ``composition`` sums; ``drawn`` are
-    networks drawn at random, with all of their cells, to hold sums against. ``reasons`` say why
-    cells have no latency, ``warnings`` what else to know; ``tolerance`` is that of ``Predictor``.
+    networks drawn at random, with their cells, to hold sums against. ``reasons`` say why cells have
+    no latency; ``tolerance`` is that of ``Predictor``.
     """
 
     target: str
@@ -106,17 +100,14 @@ class BlockSpace:
         """
         counts: Counter[str] = Counter()
         for position in (*choice, *self.positions):
-            blocks = self.positions.get(position)
-            if blocks is None:
+            if position not in self.positions:
                 known = ", ".join(self.positions)
                 raise InputError(f"the space has no position {position!r}: choose among {known}")
-            if choice.get(position) not in blocks:
-                raise InputError(
-                    f"{choice.get(position)!r} is no block at {position}: choose one of "
-                    f"{', '.join(blocks)}"
-                )
-        for block in choice.items():
-            counts.update(self.blocks[block])
+            if (block := choice.get(position)) not in self.positions[position]:
+                known = ", ".join(self.positions[position])
+                raise InputError(f"{block!r} is no block at {position}: choose one of {known}")
+        for place in choice.items():
+            counts.update(self.blocks[place])
         return counts
 
     def cells_of(self, choice: Mapping[str, str]) -> ErrorPosterior:

@@ -10,13 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from msgspec import structs
 
+from hybridlat.estimate.compose import fitting
 from hybridlat.estimate.compose.composition import CALIBRATED_AT, Composition
-from hybridlat.estimate.compose.fitting import (
-    fit_constants,
-    fit_correlation,
-    leave_one_out,
-    pooled_spread,
-)
 from hybridlat.estimate.compose.posterior import CellPrior, Correlation, ErrorPosterior
 from hybridlat.estimate.gate import Projection
 from hybridlat.model.conformal import conformal_quantile, normal_quantile, rank_of
@@ -65,10 +60,9 @@ def measure_greedily(
 def tune_network_correlation(
     networks: Sequence[HeldOutNetwork], fitted: Correlation
 ) -> Correlation:
-    """The fitted correlation with the part shared by whole networks that serves them best.
+    """The fitted correlation with less shared by networks, or by kinds instead, if that is better.
 
-    Likelihood gives that part too much where one family of networks errs together. The candidates
-    lessen it, and give some of it to what cells of a kind share.
+    Likelihood gives that part too much where one family of networks errs together.
     """
     best, least = fitted, math.inf
     for kept, moved in itertools.product(_KEPT, _MOVED):
@@ -100,18 +94,18 @@ def fit_composition(networks: Sequence[HeldOutNetwork], confidence: float = 0.9)
     if not ordered:
         return Composition(confidence=confidence)
     cells = [[(c, us) for c, (us, _) in zip(n.cells, n.measured, strict=True)] for n in ordered]
-    correlation = tune_network_correlation(ordered, fit_correlation(cells))
+    correlation = tune_network_correlation(ordered, fitting.fit_correlation(cells))
     sums = np.array([n.sum_of_measured_us for n in ordered])
     latencies = np.array([n.latency_us for n in ordered])
-    overhead, scale = fit_constants(sums, latencies)
-    without = leave_one_out(sums, latencies)
+    overhead, scale = fitting.fit_constants(sums, latencies)
+    without = fitting.leave_one_out(sums, latencies)
     each = zip(latencies, sums, without, strict=True)
     residuals = np.array([math.log(t / (o + s * x)) for t, x, (o, s) in each])
     base = Composition(
         overhead_us=overhead,
         scale=scale,
         confidence=confidence,
-        residual_share=pooled_spread(residuals),
+        residual_share=fitting.pooled_spread(residuals),
         networks=len(ordered),
         correlation=correlation,
     )
@@ -121,8 +115,7 @@ def fit_composition(networks: Sequence[HeldOutNetwork], confidence: float = 0.9)
 def _calibrated(
     networks: Sequence[HeldOutNetwork], base: Composition, without: Sequence[tuple[float, float]]
 ) -> Composition:
-    parts: dict[float, list[float]] = {stage: [] for stage in STAGES}
-    scores: dict[float, list[float]] = {stage: [] for stage in STAGES}
+    parts, scores = ({stage: list[float]() for stage in STAGES} for _ in range(2))
     for network, (overhead, scale) in zip(networks, without, strict=True):
         alone = replace(base, overhead_us=overhead, scale=scale)
         posterior = alone.start(network.cells)
@@ -152,14 +145,13 @@ def _levels(
     relative: Sequence[float], confidence: float, networks: int
 ) -> tuple[tuple[float, float], ...]:
     """(confidence, factor) at every level that so many networks can promise, for all stages."""
-    multipliers: list[tuple[float, float]] = []
-    for level in sorted({*CALIBRATED_AT, confidence}):
-        if not relative or rank_of(networks, level) > networks:
-            continue
-        multiplier = conformal_quantile(relative, level)
-        if multiplier > (multipliers[-1][1] if multipliers else 0.0):
-            multipliers.append((level, multiplier))
-    return tuple(multipliers)
+    multipliers: dict[float, float] = {}
+    for level in sorted({*CALIBRATED_AT, confidence}) if relative else ():
+        if rank_of(networks, level) <= networks:
+            multiplier = conformal_quantile(relative, level)
+            if multiplier > max(multipliers.values(), default=0.0):
+                multipliers[level] = multiplier
+    return tuple(multipliers.items())
 
 
 def _multiplier(scores: Sequence[float], confidence: float) -> float:

@@ -53,9 +53,7 @@ def plan(
 ) -> MeasurementPlan:
     """A cheap set of cells that brings the interval within ``tolerance``, or 2 % of the best.
 
-    ``refused`` are positions that cannot be measured. Of up to nine candidates the set is the
-    cheapest; of more, the first of one of two greedy orders, and the one cell after them that
-    suffices cheapest. A wider tolerance never costs more.
+    ``refused`` are positions that cannot be measured. A wider tolerance never costs more.
     """
     required = tuple([i for i in posterior.required if i not in refused])
     candidates = [i for i in posterior.unmeasured if i not in refused and i not in required]
@@ -87,9 +85,8 @@ def next_step(
 
     Unknown cells come alone; then the first ``fraction`` of the plan, since what it teaches may
     make the rest needless. ``network_s`` is the device time of measuring the network; None where it
-    cannot be, or was. It is measured instead of cells when it costs no more, or when no cells would
-    do and it brings the interval further, or at least off predictions; and beside unknown cells
-    that cost as much. ``network_anyway``: it is measured besides the cells, to compose by.
+    cannot be, or was. It is measured instead of cells where it costs no more or comes nearer, and
+    besides cells that are unknown and cost as much, or by ``network_anyway``.
     """
     required = [i for i in posterior.required if i not in refused]
     unknown = tuple(i for i in required if posterior.priors[i].latency_us is None)
@@ -114,10 +111,7 @@ def next_step(
 
 
 class Projection:
-    """The width of a network's interval once some of its cells are measured.
-
-    ``reach`` is the covariance of each cell's error with that of the sum.
-    """
+    """The width of a network's interval once some of its cells are measured."""
 
     def __init__(
         self, posterior: ErrorPosterior, composition: Composition, covariance: Matrix | None = None

@@ -26,8 +26,7 @@ _UNITS = 100.0  # units are a thousand apart, and estimates ten at most
 def surprise(data: TargetData, one: MeasuredNetwork, batch: int = 1) -> str:
     """``553 ms where 1.05 ms are expected; wrong unit?``, or nothing for a latency that is near.
 
-    Far is ten times off the estimate, and far outside its interval. ``data`` must not know of the
-    latency yet.
+    ``data`` must not know of the latency yet.
     """
     hashes = tuple(map(hash_of, one.texts))
     cells = NetworkCells(
@@ -76,10 +75,9 @@ def contradictions(new: ImportedRecords) -> list[str]:
     alike: dict[tuple[object, ...], list[float]] = {}
     for record in new.measurements:
         if record.kind == "network" and record.latency_us is not None and not record.suspect:
-            layout, name = record.labels.get("layout"), record.labels.get("network", "a network")
-            how = layout, record.launch, record.copies
-            key = f"{name} on {record.target}", record.signature, *how
-            alike.setdefault(key, []).append(record.latency_us)
+            name = f"{record.labels.get('network', 'a network')} on {record.target}"
+            how = record.labels.get("layout"), record.launch, record.copies
+            alike.setdefault((name, record.signature, *how), []).append(record.latency_us)
     return [
         f"{name}: {latency_text(min(us))} and {latency_text(max(us))} contradict each other"
         for (name, *_), us in alike.items()

@@ -11,13 +11,8 @@ from dataclasses import replace
 from hybridlat.engines import device_sheets, registry
 from hybridlat.engines.host import cpu_device
 from hybridlat.estimate.belief import SWITCHED_OFF, Belief, Request
+from hybridlat.estimate.compose import target_composition
 from hybridlat.estimate.compose.machine import LARGE_SHARE
-from hybridlat.estimate.compose.target_composition import (
-    composition_of,
-    lent_composition,
-    own_composition,
-    pace_drift,
-)
 from hybridlat.estimate.gate import MeasurementPlan
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.predict.source import Origin
@@ -42,14 +37,10 @@ def warnings_of(
     data: TargetData,
     belief: Belief,
     estimate: Estimate,
-    load: MachineLoad | None,
+    load: MachineLoad | None,  # of the machine while it measured, unless it was quiet
     plan: MeasurementPlan | None,
 ) -> tuple[EstimateWarning, ...]:
-    """All warnings of an estimate.
-
-    ``load`` is that of the machine while it measured, unless it was quiet; ``plan`` what the gate
-    would measure next, if that helps.
-    """
+    """All warnings of an estimate; ``plan`` is what the gate would measure next, if that helps."""
     return (
         *_of_missing_cells(request, data.target, estimate),
         *_of_measurements(request, data.target, belief, load),
@@ -133,10 +124,11 @@ def _of_predictions(
 ) -> Iterator[EstimateWarning]:
     predicted = [i for i, cell in enumerate(estimate.cells) if cell.source == "predicted"]
     origins = [one for i in predicted if (one := belief.priors.origins.get(i)) is not None]
+    width = half_width_share(estimate.latency_us, estimate.interval_us)
     for origin, _ in Counter(origins).most_common():
         yield EstimateWarning(origin.code, origin.text)
     if estimate.grade not in _NARROW:
-        yield from _of_distance(request, estimate, origins)
+        yield from _of_distance(request.partition.batch, width, origins)
     strange = [c for c in map(estimate.cells.__getitem__, predicted) if not c.trusted]
     if strange:
         are = count_text(len(strange), "cell", "is", "are")
@@ -149,13 +141,16 @@ def _of_predictions(
     # The family, or another target that answered, is named as the cells' origin.
     if belief.priors.composition is None and not estimate.busy:
         yield from _of_interval(data)
-    yield from _of_tolerance(request, estimate)
+    is_aimed = request.measure is not None and request.tolerance_given and estimate.supported
+    if is_aimed and not estimate.within_tolerance and width is not None:
+        text = f"measuring more cells cannot narrow the interval below ±{100 * width:.1f} %"
+        yield sentence("tolerance-out-of-reach", text)
 
 
 def _of_distance(
-    request: Request, estimate: Estimate, origins: Sequence[Origin]
+    batch: int, width: float | None, origins: Sequence[Origin]
 ) -> Iterator[EstimateWarning]:
-    batch, ranges = request.partition.batch, {origin.batches for origin in origins}
+    ranges = {origin.batches for origin in origins}
     known = next(iter(ranges)) if len(ranges) == 1 else None
     if known is not None and not known[0] <= batch <= known[1]:
         there = str(known[0]) if known[0] == known[1] else f"{known[0]} – {known[1]}"
@@ -163,21 +158,12 @@ def _of_distance(
         yield sentence("batch-outside", text)
         return
     typical = min((o.typical_share for o in origins if o.typical_share is not None), default=None)
-    width = half_width_share(estimate.latency_us, estimate.interval_us)
     if typical is not None and width is not None and width > _UNLIKE * typical:
         text = (
             "the interval is wide because the kernels are unlike those of networks known here, "
             f"where ±{100 * typical:.0f} % is typical"
         )
         yield sentence("unlike-known", text)
-
-
-def _of_tolerance(request: Request, estimate: Estimate) -> Iterator[EstimateWarning]:
-    width = half_width_share(estimate.latency_us, estimate.interval_us)
-    is_aimed = request.measure is not None and request.tolerance_given
-    if is_aimed and not estimate.within_tolerance and width is not None and estimate.supported:
-        text = f"measuring more cells cannot narrow the interval below ±{100 * width:.1f} %"
-        yield sentence("tolerance-out-of-reach", text)
 
 
 def _of_physics(belief: Belief, latency_us: float | None) -> Iterator[EstimateWarning]:
@@ -190,40 +176,33 @@ def _of_physics(belief: Belief, latency_us: float | None) -> Iterator[EstimateWa
         needs = f"{times} the {latency_text(best_us)} that the device needs by its peak, bandwidth "
         needs += "and launch time"
     elif latency_us < least_us:
-        needs = (
-            f"below the {latency_text(least_us)} that the device needs by its peak and bandwidth"
-        )
+        needs = f"below the {latency_text(least_us)} that the device needs by its peak and "
+        needs += "bandwidth"
     if needs:
         text = f"the estimate is {needs}: do not rely on it without a measurement"
         yield sentence("beyond-physics", text)
     if unknown := belief.priors.unknown_work:
         names = " and ".join(unknown[:_MOST_NAMED]) + " …" * (len(unknown) > _MOST_NAMED)
-        text = (
-            f"how much {names} computes cannot be told from shapes: the estimate may be off by an "
-            "order of magnitude"
-        )
-        yield sentence("beyond-physics", text)
+        text = f"how much {names} computes cannot be told from shapes: the estimate may be off by "
+        yield sentence("beyond-physics", f"{text}an order of magnitude")
 
 
 def _of_interval(data: TargetData) -> Iterator[EstimateWarning]:
     """Whose interval it is, unless whole networks of this target tell."""
-    own = composition_of(data).networks
-    if own_composition(data) is None and own < ENOUGH_NETWORKS:
-        lender, _ = lent_composition(data)
+    own = target_composition.composition_of(data).networks
+    if target_composition.own_composition(data) is None and own < ENOUGH_NETWORKS:
+        lender, _ = target_composition.lent_composition(data)
         lent = f"the interval of {lender}, widened" if lender else "a first guess"
-        networks = {0: "no whole network", 1: "1 whole network"}.get(own, f"{own} whole networks")
+        networks = count_text(own, "whole network") if own else "no whole network"
         text = f"the interval rests on {lent}, with {networks} measured on {data.target} yet"
         yield sentence("uncalibrated", text)
 
 
 def _of_pace(data: TargetData) -> Iterator[EstimateWarning]:
-    drift = pace_drift(data)
-    if drift.share > LARGE_SHARE:
-        percent = f"±{100 * drift.share:.0f} %"
-        text = (
-            f"this machine's pace varies by {percent} from run to run, which the interval includes"
-        )
-        yield sentence("pace", text)
+    share = target_composition.pace_drift(data).share
+    if share > LARGE_SHARE:
+        text = f"this machine's pace varies by ±{100 * share:.0f} % from run to run, which the "
+        yield sentence("pace", f"{text}interval includes")
 
 
 def _ways_to_measure(

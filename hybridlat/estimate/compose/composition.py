@@ -34,10 +34,7 @@ _Real = TypeVar("_Real", float, NDArray[np.float64])
 
 @dataclass(frozen=True, slots=True)
 class NetworkInterval:
-    """Latency of a network with its interval.
-
-    ``half_width_share`` is the larger relative distance of an end from ``latency_us``.
-    """
+    """A latency; ``half_width_share`` is the relative distance of the farther end from it."""
 
     latency_us: float
     interval_us: tuple[float, float]
@@ -54,14 +51,13 @@ class NetworkInterval:
 class Composition:
     """The constants and the calibration of one target; ``networks`` were used to fit them.
 
-    ``residual_share`` is the spread of ln(true / composed) of networks left out of the fit.
+    ``residual_share`` is the spread of ln(true / composed) of networks left out of the fit; where
+    they are too few for ``quantiles``, intervals reach as Student's distribution with ``degrees``.
     ``quantiles`` are (x, q): the interval of this ``confidence`` is exp(±q·σ) where x, 0..1, is the
     cells' part of σ², with q interpolated. ``levels`` are (confidence, factor), both rising: how
-    far intervals reach at one confidence against another. ``degrees`` of freedom are those of
-    ``residual_share`` where networks are too few for quantiles; intervals reach as Student's
-    distribution then. ``wander_share`` is the standard error of the machine's pace, which no
-    measuring lessens. ``shown_ratio`` is what is shown, in units of what is composed: the median at
-    the machine's usual pace, against a low quantile at that of its records.
+    far intervals reach at one confidence against another. ``wander_share`` is the standard error of
+    the machine's pace, which no measuring lessens, ``shown_ratio`` what is shown (a median at the
+    usual pace) in units of what is composed (a low quantile at that of records).
     """
 
     overhead_us: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 0.0
@@ -107,11 +103,8 @@ class Composition:
         return replace(self, confidence=confidence, quantiles=scaled)
 
     def interval_factor(self, confidence: float) -> float:
-        """How far an interval of that confidence reaches, in a unit of its own.
-
-        Between ``levels`` it is linear in the normal quantile; beyond them it goes as the quantiles
-        of Student's distribution with the degrees of the cells' errors.
-        """
+        """How far an interval of that confidence reaches, in a unit of its own."""
+        # Linear in the normal quantile between ``levels``, as Student's quantiles beyond them.
         degrees = self.correlation.degrees
         if not self.levels:
             return student_quantile(confidence, degrees)
@@ -124,13 +117,12 @@ class Composition:
         return float(np.interp(normal_quantile(confidence), points, reaches))
 
     def half_width_share(self, cells_variance: float, sum_of_cells_us: float) -> float:
-        """Relative half-width of the interval on its upper, larger side."""
         return float(self.half_width_shares(np.array([cells_variance]), sum_of_cells_us)[0])
 
     def half_width_shares(
         self, cells_variances: NDArray[np.float64], sum_of_cells_us: float
     ) -> NDArray[np.float64]:
-        """The same for many variances of one sum."""
+        """Relative half-widths of the interval on its upper, larger side, by variances of cells."""
         cells, total = self.variances(cells_variances, sum_of_cells_us)
         parts = np.divide(cells, total, out=np.zeros_like(total), where=total > 0)
         points, values = zip(*self.quantiles or self._students(), strict=True)
@@ -196,8 +188,8 @@ class Composition:
 def student_quantile(confidence: float, degrees: float) -> float:
     """Two-sided quantile of Student's distribution: 1.812 at 0.9 with 10 degrees of freedom.
 
-    Its mass within √ν·tan a of zero is the part of ∫cos^(ν-1) below the angle a. Five digits are
-    right up to a thousand degrees; scipy's import would take longer than an estimate.
+    Its mass within √ν·tan a of zero is the part of ∫cos^(ν-1) below the angle a, to five digits.
+    Importing scipy would take longer than an estimate.
     """
     angles = np.linspace(0.0, math.pi / 2, 20_001)
     below = np.cumsum(np.cos((angles[1:] + angles[:-1]) / 2) ** (degrees - 1))

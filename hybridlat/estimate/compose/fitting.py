@@ -13,14 +13,9 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
+from hybridlat.estimate.compose import posterior
 from hybridlat.estimate.compose.composition import PRIOR_RESIDUAL
-from hybridlat.estimate.compose.posterior import (
-    CellPrior,
-    Correlation,
-    Matrix,
-    kind_similarity,
-    squared_distances,
-)
+from hybridlat.estimate.compose.posterior import CellPrior, Correlation, Matrix
 
 _PRIOR_NETWORKS = 4
 _PRIOR_SCALE_SPREAD = 0.1
@@ -57,8 +52,8 @@ class _Sample:
                 errors.append(math.log(measured_us / prior.latency_us) / prior.spread_share)
         self.errors: Matrix = np.clip(np.array(errors), -_CLIP, _CLIP)
         self.strange = np.array([not prior.trusted for prior in priors], dtype=bool)
-        self.kinds = kind_similarity(priors)
-        self.squared = squared_distances(priors)
+        self.kinds = posterior.kind_similarity(priors)
+        self.squared = posterior.squared_distances(priors)
 
     def log_likelihood(self, chosen: Correlation) -> float:
         count, degrees = len(self.errors), chosen.degrees

@@ -44,10 +44,9 @@ _STILL = 1e-9
 class CellPrior:
     """One distinct cell of a network, as the gate sees it.
 
-    ``latency_us`` is of one use; None where it is unknown. ``spread_share`` is the standard error
-    of ln(latency), ``cost_s`` the device time of measuring it. ``kinds`` are the shares of its time
-    by kind of operator, ``coordinates`` its shape in octaves. ``reason`` says what a prediction
-    rests on if not on the target's own model, or why it is not trusted.
+    ``latency_us`` is of one use, if known, ``spread_share`` the standard error of its logarithm,
+    ``cost_s`` the device time of measuring it. ``kinds`` are shares of its time by kind of
+    operator, ``coordinates`` its shape in octaves; ``reason`` says what a prediction rests on.
     """
 
     signature: str
@@ -63,7 +62,6 @@ class CellPrior:
 
     @property
     def must_be_measured(self) -> bool:
-        """Whether the cell is unknown, or outside what the model was trained on."""
         return self.source != "measured" and (self.latency_us is None or not self.trusted)
 
 
@@ -138,8 +136,8 @@ class CellSum:
 class ErrorPosterior:
     """Mean and covariance of ln(true / stated) of every cell of one network.
 
-    ``priors`` were stated at the start; ``measured`` since, by position: µs and relative noise.
-    ``sums`` are of cells together.
+    Since the ``priors`` were stated, cells were ``measured`` (µs and relative noise by position),
+    and ``sums`` of cells together.
     """
 
     priors: tuple[CellPrior, ...]
@@ -211,7 +209,7 @@ class ErrorPosterior:
     def observe_total(self, sum_us: float, noise: float) -> ErrorPosterior:
         """The posterior given the sum of all uses, with ``noise`` of ln(sum).
 
-        It comes last, since ``observe`` forgets it. Beside an unknown cell it says nothing.
+        ``observe`` forgets it. Beside an unknown cell it says nothing.
         """
         return self._after_sum(CellSum(tuple([f.count for f in self.priors]), sum_us, noise))
 
