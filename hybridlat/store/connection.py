@@ -62,7 +62,7 @@ class Connection:
         self._number = next(_numbers)
         self.is_read_only, name = bool(read_only), ":memory:"
         if place.file is not None:
-            _make_file(place)
+            _make_file(place.file, place.shown)
             name = f"{place.file.as_uri()}?{read_only}"
         self._raw = sqlite3.connect(
             name, timeout=busy_s, isolation_level=None, check_same_thread=False, uri=True
@@ -85,7 +85,7 @@ class Connection:
 
     @staticmethod
     def ways_to_read(place: StorePlace, error: Exception) -> tuple[str, ...]:
-        """SQLite's options that may open a file all the same of which ``error`` came."""
+        """SQLite's options that may open a file although ``error`` came of it."""
         code = getattr(error, "sqlite_errorcode", None) or 0
         is_there = place.file is not None and place.file.is_file()
         return ("mode=ro", IMMUTABLE) if is_there and code & 0xFF in _UNWRITABLE else ()
@@ -97,10 +97,7 @@ class Connection:
 
     @staticmethod
     def may_pass(error: Exception, was_reached: bool) -> bool:
-        """Whether what is in the way may pass: SQLite answers some collisions without waiting.
-
-        A server that never answered (not ``was_reached``) is not waited for.
-        """
+        """Whether what is in the way may pass; a server that never answered is not waited for."""
         del was_reached
         code = getattr(error, "sqlite_errorcode", None) or 0
         return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
@@ -185,12 +182,10 @@ class PostgresConnection(Connection):
 
     @staticmethod
     def errors() -> tuple[type[Exception], ...]:
-        """What the driver raises; StoreError where it is not installed."""
         return (_psycopg().Error,)
 
     @staticmethod
     def may_pass(error: Exception, was_reached: bool) -> bool:
-        """Whether the server restarts, or another process is in the way."""
         state: str = getattr(error, "sqlstate", None) or ""
         if was_reached and not state and isinstance(error, _psycopg().OperationalError):
             return True  # no connection to be had, or it broke
@@ -213,18 +208,17 @@ class PostgresConnection(Connection):
         return re.sub(r":([a-z_][a-z_0-9]*)", r"%(\1)s", sql)
 
 
-def _make_file(place: StorePlace) -> None:
+def _make_file(file: Path, shown: str) -> None:
     """Make a new store's folder and its file, which only its user reads."""
-    assert place.file is not None
     try:
-        place.file.parent.mkdir(parents=True, exist_ok=True)
-        if not place.exists:
-            os.close(os.open(place.file, os.O_CREAT | os.O_WRONLY, 0o600))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if not file.exists():
+            os.close(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise StoreError(f"the store {place.shown} cannot be made: {reason}") from error
-    if not place.file.is_file():
-        raise StoreError(f"the store {place.shown} cannot be used: it is no regular file")
+        raise StoreError(f"the store {shown} cannot be made: {reason}") from error
+    if not file.is_file():
+        raise StoreError(f"the store {shown} cannot be used: it is no regular file")
 
 
 def is_on_network(path: Path) -> bool:

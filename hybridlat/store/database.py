@@ -95,20 +95,15 @@ class Database:
         return [key for (key,) in self.read(tuple[bytes], sql, values)]
 
     def paged(self, form: type[R], sql: str, keys: list[bytes]) -> Iterator[R]:
-        """The rows that ``sql`` gives for ``:keys``, a key first in each, in the order of the keys.
-
-        Each page of them is a transaction of its own: a slow reader, or one that writes meanwhile,
-        holds up no other.
-        """
-        for part in batches(keys, PAGE):
+        """The rows that ``sql`` gives for ``:keys``, which stand first in them and order them."""
+        for part in batches(keys, PAGE):  # a slow reader, or one that writes, holds up no other
             rows = {row[0]: row for row in self.read(form, sql, {"keys": part})}
             yield from (rows[key] for key in part if key in rows)
 
     def write(self, work: Callable[[Connection], T]) -> T:
         """The result of ``work`` in one transaction, tried again if others got in its way.
 
-        Also if the server went away, even during the commit: ``work`` may find its rows there, and
-        must then add nothing.
+        After a lost connection ``work`` may find its rows there, and must then add nothing.
         """
 
         def once(connection: Connection) -> T:
@@ -227,18 +222,10 @@ def _has_tables(connection: Connection, store: str) -> bool:
         return False
     rows = connection.rows("SELECT value FROM hybridlat_meta WHERE name = 'schema'", {})
     value = str(rows[0][0]) if rows else ""
-    if not value.isdecimal() or int(value) < 1:
-        raise StoreError(f"the store {store} is damaged: its schema reads {value!r}")
-    if int(value) > SCHEMA:
-        raise StoreError(
-            f"the store {store} has schema {value}, newer than schema {SCHEMA} that this "
-            "version of hybridlat knows: upgrade hybridlat"
-        )
-    if int(value) < SCHEMA:
-        raise StoreError(
-            f"the store {store} has schema {value} of a development version, which is not read: "
-            "give another one with --store, and measure anew"
-        )
+    if value != str(SCHEMA):
+        is_newer = value.isdecimal() and int(value) > SCHEMA
+        fix = "upgrade hybridlat" if is_newer else "give another one with --store, and measure anew"
+        raise StoreError(f"the store {store} has schema {value!r}, not {SCHEMA} as here: {fix}")
     return True
 
 
@@ -261,7 +248,7 @@ def key_of(hash_: str) -> bytes:
 
 
 def packed(text: str) -> bytes:
-    """A record's canonical JSON as it is stored: compressed."""
+    """A record's canonical JSON as it is stored."""
     return zlib.compress(text.encode())
 
 

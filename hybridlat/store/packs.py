@@ -105,12 +105,9 @@ class PackLookup:
             raise self.damaged(INFO_FILE, error) from error
         version = info.get("format")
         if isinstance(version, int) and version != PACK_FORMAT:
-            is_newer = version > PACK_FORMAT
-            raise StoreError(
-                f"the pack {self.folder} has format {str(version)[:20]}, "
-                f"{'newer' if is_newer else 'older'} than format {PACK_FORMAT} that this version "
-                f"of hybridlat knows: {'upgrade hybridlat' if is_newer else 'export it again'}"
-            )
+            fix = "upgrade hybridlat" if version > PACK_FORMAT else "export it again"
+            form = f"{str(version)[:20]}, not {PACK_FORMAT} as here"
+            raise StoreError(f"the pack {self.folder} has format {form}: {fix}")
         self.info = info
         try:
             read = msgspec.convert(info, _Info)
@@ -137,10 +134,6 @@ class PackLookup:
             if h in good or h in failed
         }
 
-    def signatures(self, kind: Kind) -> list[str]:
-        """The hashes of this kind that have a latency, or a failure."""
-        return [*getattr(self._lookup, kind), *self._lookup.failures.get(kind, {})]
-
     def counts(self) -> dict[str, int]:
         """How many things of each kind (cell, network, layer) have a latency."""
         return {kind: len(getattr(self._lookup, kind)) for kind in KINDS}
@@ -160,22 +153,21 @@ class PackLookup:
     def measurements(
         self, target: Target | None = None, kind: Kind | None = None, signature: str | None = None
     ) -> Iterator[Measurement]:
-        """The records, in a stable order."""
-        if target in (None, self.target):
-            for record in self._read("measurements", Measurement.from_json):
-                if kind in (None, record.kind) and signature in (None, record.signature):
-                    yield record
+        for record in self._read("measurements", Measurement.from_json, target):
+            if kind in (None, record.kind) and signature in (None, record.signature):
+                yield record
 
     def breakdowns(self, target: Target | None = None) -> Iterator[Breakdown]:
-        if target in (None, self.target):
-            yield from self._read("breakdowns", Breakdown.from_json)
+        return self._read("breakdowns", Breakdown.from_json, target)
 
     def all_signature_texts(self) -> Iterator[tuple[str, str]]:
         for item in self._read("signatures", partial(msgspec.convert, type=_Text)):
             yield item.hash, item.text
 
-    def _read(self, table: str, read: Callable[[object], T]) -> Iterator[T]:
-        return chain.from_iterable(self.parts(table, read))
+    def _read(
+        self, table: str, read: Callable[[object], T], target: Target | None = None
+    ) -> Iterator[T]:
+        return chain.from_iterable(self.parts(table, read) if target in (None, self.target) else ())
 
     def parts(self, table: str, read: Callable[[object], T]) -> Iterator[list[T]]:
         """The lines of one of ``TABLES``, as many at a time as memory always has room for."""

@@ -23,9 +23,8 @@ def default_url() -> str:
 class StorePlace:
     """What ``url`` names: the path of a SQLite file, ``sqlite:///PATH``, or a PostgreSQL server.
 
-    ``sqlite://`` is a store in memory, which no other process sees. ``file`` is the SQLite file,
-    absolute, or None; ``address`` is the URL without its password, and ``shown`` what errors call
-    it: the path of a file, else the address. StoreError for a URL of anything else.
+    ``sqlite://`` is a store in memory. ``file`` is the SQLite file, absolute, or None, ``address``
+    the URL without its password, ``shown`` what errors call it. StoreError for another URL.
     """
 
     def __init__(self, url: str | Path) -> None:

@@ -10,26 +10,11 @@ from typing import Annotated, TypeAlias, TypeVar
 from msgspec import Meta
 
 from hybridlat.errors import StoreError, TargetError
-from hybridlat.schema.measurement import (
-    BUSY_SPREAD_SHARE,
-    KINDS,
-    LONGEST_US,
-    MOST_SPREAD,
-    SHORTEST_US,
-    Breakdown,
-    Kind,
-    Measurement,
-)
+from hybridlat.schema import measurement
+from hybridlat.schema.measurement import KINDS, Breakdown, Kind, Measurement
 from hybridlat.schema.target import Target
-from hybridlat.store.database import (
-    KIND_CODES,
-    PAGE,
-    Database,
-    batches,
-    key_of,
-    plain,
-    unpacked,
-)
+from hybridlat.store import database as db
+from hybridlat.store.database import KIND_CODES, Database, key_of
 
 T = TypeVar("T")
 _MOST_RECENT = 20_000  # rows looked through for the newest runs
@@ -60,14 +45,14 @@ SELECT target.name, {", ".join(_GOOD.format(KIND_CODES[kind]) for kind in KINDS)
     coalesce(min(nullif(measured_at, '')), ''), coalesce(max(measured_at), '')
 FROM target LEFT JOIN measurement ON target.id = measurement.target_id GROUP BY target.name"""
 
-LatencyUs: TypeAlias = Annotated[float, Meta(ge=SHORTEST_US, le=LONGEST_US)]
-SpreadShare: TypeAlias = Annotated[float, Meta(ge=0, le=MOST_SPREAD)]
+LatencyUs: TypeAlias = Annotated[float, Meta(ge=measurement.SHORTEST_US, le=measurement.LONGEST_US)]
+SpreadShare: TypeAlias = Annotated[float, Meta(ge=0, le=measurement.MOST_SPREAD)]
 #: latency_us, spread_share, measured_at and failure of one record.
 LatencyRow = tuple[LatencyUs | None, SpreadShare, str, str | None]
 
 
 def row_of(record: Measurement) -> LatencyRow:
-    """What an answer needs of a record."""
+    """The row of one record."""
     return record.latency_us, record.spread_share, record.measured_at, record.failure
 
 
@@ -80,7 +65,7 @@ def entry_of(record: Measurement, id_: str) -> dict[str, object]:
         "latency_us": record.latency_us,
         "spread_share": record.spread_share,
         "measured_at": record.measured_at[:40],
-        "failure": None if record.failure is None else plain(record.failure),
+        "failure": None if record.failure is None else db.plain(record.failure),
     }
 
 
@@ -88,10 +73,9 @@ def entry_of(record: Measurement, id_: str) -> dict[str, object]:
 class LatencyStats:
     """What the records of one thing say together.
 
-    ``latency_us`` is the median of its ``records`` good records. ``spread_share`` is the relative
-    standard error of that median: the median of what the records say of themselves, or what they
-    differ from each other by where that is more. Where all records are failures ``latency_us`` is
-    None and ``failure`` the newest reason: it was tried, and need not be tried again.
+    ``latency_us`` is the median of its ``records`` good records, ``spread_share`` its relative
+    standard error: what records say of themselves, or differ by where that is more. Where all are
+    failures ``latency_us`` is None and ``failure`` the newest reason.
     """
 
     latency_us: float | None
@@ -102,7 +86,7 @@ class LatencyStats:
 
 @dataclass(frozen=True, slots=True)
 class TargetStats:
-    """What a store holds of one target."""
+    """What a store holds of one target, measured from ``first`` to ``last``."""
 
     target: Target
     cells: int
@@ -118,7 +102,7 @@ def aggregate(records: Iterable[LatencyRow]) -> LatencyStats:
     """One answer from the records of one thing."""
     rows = list(records)
     good = [(latency, spread) for latency, spread, _, _ in rows if latency is not None]
-    good = [row for row in good if row[1] < BUSY_SPREAD_SHARE] or good
+    good = [row for row in good if row[1] < measurement.BUSY_SPREAD_SHARE] or good
     if not good:
         newest = max(rows, key=lambda record: record[2])
         return LatencyStats(None, 0.0, 0, newest[3] or "no reason was recorded")
@@ -149,7 +133,7 @@ class Records:
         named = {str(target): target for target in targets}
         hash_of = {key_of(h): h for h in hashes}
         rows_of: dict[Target, dict[str, list[LatencyRow]]] = {target: {} for target in targets}
-        for part in batches(hash_of if targets else (), PAGE):
+        for part in db.batches(hash_of if targets else (), db.PAGE):
             values = {"targets": list(named), "kind": KIND_CODES[kind], "keys": part}
             for row in self._database.read(
                 tuple[str, bytes, LatencyUs | None, SpreadShare, str, str | None], _LOOK_UP, values
@@ -174,11 +158,7 @@ class Records:
             yield from self._decoded(Measurement.from_json, BODIES, keys)
 
     def recent(self, target: Target, runs: int = 60, each: int = 12) -> list[Measurement]:
-        """Good records of the newest ``runs`` minutes in which there are any, ``each`` of one.
-
-        Whole networks come first: they are few, and say more about how the machine ran than cells
-        do.
-        """
+        """Good records of the newest ``runs`` minutes with any, ``each`` of one, networks first."""
         values = {"target": str(target), "kind": KIND_CODES["network"], "most": _MOST_RECENT}
         chosen: dict[str, list[bytes]] = {}
         for measured_at, key in self._database.read(tuple[str, bytes], _RECENT, values):
@@ -229,7 +209,7 @@ class Records:
     def _decoded(self, read: Callable[[object], T], sql: str, keys: list[bytes]) -> Iterator[T]:
         for _, body in self._database.paged(tuple[bytes, bytes], sql, keys):
             try:
-                yield read(unpacked(body))
+                yield read(db.unpacked(body))
             except ValueError as error:
                 raise StoreError(
                     f"a record of the store {self._database.place.shown} is damaged: {error} "

@@ -1,11 +1,9 @@
 """The store: append-only measurements in a SQLite file, or on a PostgreSQL server.
 
-The same record added twice is stored once. Several processes may write at once; each call of an
-``add`` is one short transaction, so a process that is killed loses at most the call it was in. A
-SQLite file that does not exist yet reads as an empty store and is made by the first write.
-
-Rows are inserted in the order of their keys: writers of the same rows then wait for each other in
-one order, and neighbours in an index are written together.
+The same record added twice is stored once. Each call of an ``add`` is one short transaction: all
+that a process loses if it is killed. A SQLite file that does not exist yet reads as an empty store
+and is made by the first write. Rows are inserted in the order of their keys, so that writers of the
+same rows wait for each other in one order.
 """
 
 from __future__ import annotations
@@ -79,11 +77,10 @@ class Removal:
 
 
 class Store(Records, Cache, AbstractContextManager["Store"]):
-    """Measurements, breakdowns, signature texts and a cache at ``url``.
+    """Measurements, breakdowns, signature texts and a cache at ``url``, by default ``default_url``.
 
-    ``url`` is the path of a SQLite file, ``sqlite:///PATH`` or ``postgresql://USER@HOST/NAME``;
-    without one, ``default_url()``. StoreError for another URL, and from every method, in one
-    sentence, where the database cannot be used.
+    That is a path, ``sqlite:///PATH`` or ``postgresql://USER@HOST/NAME``. StoreError for another,
+    and from every method where the database cannot be used.
     """
 
     def __init__(self, url: str | Path | None = None) -> None:
@@ -149,9 +146,8 @@ class Store(Records, Cache, AbstractContextManager["Store"]):
     ) -> Removal:
         """Remove records of a target, or of all, measured from ``since`` to before ``until``.
 
-        A record without a date goes only where neither is given. What was cached of these targets
-        goes too, and the breakdowns of a target that keeps no record. With ``dry_run`` nothing
-        does, and the answer says what would.
+        A record without a date goes only where neither is given. With ``dry_run`` none goes, and
+        the answer says what would.
         """
         if not self.place.exists:
             return Removal()
@@ -195,8 +191,7 @@ class Store(Records, Cache, AbstractContextManager["Store"]):
     ) -> list[Path]:
         """Write one pack per target (or of ``target``) below ``folder``; the packs' folders.
 
-        ``source`` and ``licence`` say where the records come from. ``anonymous`` leaves out what
-        names a person or a machine.
+        ``anonymous`` leaves out what names a person or a machine.
         """
         held = self.targets()
         if target is not None and target not in held:
@@ -257,11 +252,9 @@ def _target_ids(connection: Connection, items: Iterable[R]) -> dict[Target, int]
 
 
 def _is_between(measured_at: str, since: datetime | None, until: datetime | None) -> bool:
-    if since is None and until is None:
-        return True
     try:
         at = datetime.fromisoformat(measured_at)
     except ValueError:
-        return False
+        return since is None and until is None
     at = at if at.tzinfo else at.replace(tzinfo=UTC)
     return (since is None or since <= at) and (until is None or at < until)

@@ -108,12 +108,8 @@ class Units(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ColumnMap(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a mapping file says.
-
-    ``columns`` field → column; ``constants`` field → value for rows that state none; ``units``
-    of the latency; ``values`` field → the table's word → hybridlat's; ``labels`` further columns
-    that records keep.
-    """
+    """A mapping file: the column of each field, values of rows that state none, hybridlat's words
+    for the table's, and ``labels``, further columns that records keep."""
 
     columns: Mapping[str, str] = field(default_factory=dict)
     constants: Mapping[str, str | int | float] = field(default_factory=dict)

@@ -25,10 +25,9 @@ class NetworkRow:
 
     ``names`` are what its ONNX file may be called (without the ending), the likeliest first;
     ``batch`` and ``size`` (height, width) None: as the file has them. ``samples_us`` are single
-    inferences where they are known. ``labels`` is what a record must tell later of its origin;
-    ``facts`` are its ``launch``, ``copies`` and ``suspect``, as far as they are stated.
-    ``shapes`` are whole ones of inputs. Where the types of the file are the precision, ``typed``
-    holds those that it may be.
+    inferences, ``labels`` tell of its origin, ``facts`` are its ``launch``, ``copies`` and
+    ``suspect``, ``shapes`` whole ones of inputs. Where the types of the file are the precision,
+    ``typed`` holds those that it may be.
     """
 
     where: str

@@ -30,10 +30,9 @@ BoardOf = Callable[[str, int | None, int | None, str], tuple[str, str]]
 class TrtexecLog:
     """The fields of a run. ``times`` is the file of its times, ``labels`` how it ran.
 
-    ``shapes`` are those of inputs, by their names; where ``is_typed``, the types of the network
-    decide the precision. ``board`` is the number of multiprocessors and the bytes of memory.
-    ``medians_us`` are those of the summary by trtexec's names, ``least_us`` the lowest GPU time.
-    ``objection`` is why the run is no measurement; ``line`` is where its command stands, from 1.
+    ``shapes`` are those of inputs; where ``is_typed``, the network's types decide the precision.
+    ``board`` is the number of multiprocessors and the bytes of memory. ``medians_us`` are those of
+    the summary, ``least_us`` the lowest GPU time, ``objection`` why the run is no measurement.
     """
 
     fields: Mapping[str, str] = field(default_factory=dict)
@@ -138,8 +137,8 @@ def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
     gpu = summary.get("GPU Compute Time")
     is_replayed = "useCudaGraph" in options or "CUDA Graph: Enabled" in text
     is_replayed |= major >= 11 and "noCudaGraph" not in options
-    labels = {"options": trtexec_options.kept(options)}
-    labels["note"] = "CUDA graph" * (is_replayed and not PRINTED["no_graph"].search(text))
+    is_replayed &= PRINTED["no_graph"].search(text) is None
+    labels = {"options": trtexec_options.kept(options), "note": "CUDA graph" * is_replayed}
     units, memory_mib = (int(_matched(name, text) or 0) for name in ("units", "memory_mib"))
     named = (options.get(name, "") for name in ("onnx", "loadEngine", "exportTimes"))
     onnx, engine, times = (PurePath(name.replace("\\", "/")) for name in named)
@@ -168,8 +167,7 @@ def row_of(
 ) -> NetworkRow:
     """The median that a log states, or that of the times of its run; raises Refusal.
 
-    The spread of times is the relative standard error of the median of a normal sample,
-    1.2533 s / (√n m). The engine is that of ``default`` where the log has no version.
+    The spread of times is the relative standard error of the median of a normal sample.
     """
     median_us = statistics.median(times_us) if times_us else log.median_us
     if median_us is None or not 0 < median_us < MOST_US:
