@@ -59,11 +59,7 @@ class Measurer:
         settings: MeasurementConfig,
         on_progress: OnProgress | None = None,
     ) -> list[Measurement]:
-        """Measure what is requested; records, failures too, are in ``store`` and returned.
-
-        Raises MeasurementError when the engine refuses a network, BackendUnavailable when the
-        engine does not start again.
-        """
+        """Measure what is requested; records, failures too, are in ``store`` and returned."""
         backend = self.backend
         if backend.method is Method.PLAN:
             draft = _draft_of(requests, backend, max(settings.rounds, LEAST_ROUNDS))
@@ -107,10 +103,9 @@ def _draft_of(requests: Sequence[MeasureRequest], backend: Backend, rounds: int)
     """One plan that measures all requests."""
     requested: set[tuple[Kind, str]] = {("cell", hash_) for r in requests for hash_ in r.cells}
     requested |= {("network", sign(r.network).hash) for r in requests if r.whole}
-    return draft_for(
-        [(request.name, request.network) for request in requests],
-        backend.target,
-        lambda kind, hash_: (kind, hash_) in requested,
-        backend.lower,
-        rounds,
-    )
+    networks = [(request.name, request.network) for request in requests]
+
+    def selects(kind: Kind, hash_: str) -> bool:
+        return (kind, hash_) in requested
+
+    return draft_for(networks, backend.target, selects, backend.lower, rounds)

@@ -16,14 +16,7 @@ from hybridlat.board.journal import MAX_LOST, read_lines
 from hybridlat.board.plan import Plan
 from hybridlat.errors import StoreError
 from hybridlat.graph.signature import HEADER, hash_of
-from hybridlat.measuring.statistics import (
-    Subject,
-    difference,
-    flicker_share,
-    level_us,
-    record_of,
-    usual_us,
-)
+from hybridlat.measuring import statistics
 from hybridlat.schema.measurement import Breakdown, Launch, Measurement, Visit
 from hybridlat.schema.target import Target
 from hybridlat.store.importers import ImportedRecords
@@ -34,6 +27,7 @@ _SHORTEST_US, _LONGEST_US = 1e-3, 60e6
 _MOST_DRIFT = 100.0
 MISSING = "rounds_missing"
 """Says in a record's environment that a run was cut off: it has fewer visits than are planned."""
+_PARTS = ("cells", "layers")
 _LAUNCHES: Mapping[str, Launch] = {"graph": "graph", "enqueue": "stream"}  # by an engine's word
 _log = logging.getLogger(__name__)
 
@@ -113,8 +107,7 @@ def _is_as_ordered(runtime: str, board: _Results, path: Path) -> bool:
 def read_results(folder: str | Path) -> ImportedRecords:
     """The records in a plan's folder, and how its networks fall into cells.
 
-    Every ``results*.jsonl`` is read, each of one board. Raises StoreError for a damaged plan or
-    result, mixed boards, or values that cannot be latencies.
+    Every ``results*.jsonl`` is read, each of one board. StoreError for what is damaged or mixed.
     """
     folder = Path(folder)
     try:
@@ -137,25 +130,21 @@ def read_results(folder: str | Path) -> ImportedRecords:
     breakdowns: list[Breakdown] = []
     for path, board in zip(files, boards, strict=True):
         if _is_as_ordered(manifest["runtime"], board, path):
-            breakdowns += _breakdowns(manifest, board)
+            for item in manifest["breakdowns"]:
+                target = Target(manifest["device"], board.runtime, item["precision"])
+                cells, layers = (tuple((h, int(n)) for h, n in item[k]) for k in _PARTS)
+                breakdown = Breakdown(target, item["network"], item["signature"], cells, layers)
+                breakdowns.append(breakdown)
     if left := sum(MISSING in record.environment for record in records):
         text = "%s: %d of %d records lack visits: run the plan again, it goes on from there"
         _log.warning(text, folder, left, len(records))
     return ImportedRecords(texts, records, breakdowns)
 
 
-def _breakdowns(manifest: Mapping[str, Any], board: _Results) -> Iterator[Breakdown]:
-    for item in manifest["breakdowns"]:
-        target = Target(manifest["device"], board.runtime, item["precision"])
-        cells, layers = (tuple((h, int(n)) for h, n in item[key]) for key in ("cells", "layers"))
-        yield Breakdown(target, item["network"], item["signature"], cells, layers)
-
-
 def _measurements(manifest: Mapping[str, Any], board: _Results) -> Iterator[Measurement]:
     rounds = {line["round"] for line in board.visits}
-    flicker = flicker_share(
-        *([line["drift"] for line in board.visits if line["round"] == one] for one in rounds)
-    )
+    drifts = ([line["drift"] for line in board.visits if line["round"] == one] for one in rounds)
+    flicker = statistics.flicker_share(*drifts)
     tasks = {task["task"]: task for task in manifest["tasks"]}
     launches = {line["task"]: line["launch"] for line in board.visits if "launch" in line}
     for line in board.visits:
@@ -173,7 +162,7 @@ def _measurements(manifest: Mapping[str, Any], board: _Results) -> Iterator[Meas
         seen = [{line["round"] for line in lines if line["task"] in (task, i)} for i in items]
         missing = tasks[task]["rounds"] - min(map(len, seen))
         more = {**next(filter(None, readings), {}), MISSING: missing if missing > 0 else None}
-        subject = Subject(
+        subject = statistics.Subject(
             Target(manifest["device"], board.runtime, record["precision"]),
             record["signature"],
             record["kind"],
@@ -185,7 +174,7 @@ def _measurements(manifest: Mapping[str, Any], board: _Results) -> Iterator[Meas
         )
         visits = _visits(task, items, lines)
         if visits:
-            yield record_of(subject, visits, flicker=flicker)
+            yield statistics.record_of(subject, visits, flicker=flicker)
         elif reasons:
             yield subject.record(None, failure=reasons[0])
 
@@ -195,14 +184,13 @@ def _set_drift(reference: str, files: Sequence[Sequence[dict[str, Any]]]) -> Non
 
     def reference_us(line: Mapping[str, Any]) -> float:
         samples_us = line["samples_us"].get(reference) if line["task"] == reference else None
-        return max(0.0, line.get("reference_us", 0)) or (
-            level_us(samples_us) if samples_us else 0.0
-        )
+        own_us = statistics.level_us(samples_us) if samples_us else 0.0
+        return max(0.0, line.get("reference_us", 0)) or own_us
 
     around = [
         {i: us for i, line in enumerate(file) if (us := reference_us(line))} for file in files
     ]
-    usual = usual_us([us for at in around for us in at.values()])
+    usual = statistics.usual_us([us for at in around for us in at.values()])
     for lines, at in zip(files, around, strict=True):
         for place, line in enumerate(lines):
             nearest = min(at, key=lambda other: abs(other - place), default=-1)
@@ -240,7 +228,7 @@ def _samples(items: Sequence[str], samples_us: Mapping[str, Sequence[float]]) ->
     timed, *taken_off = (samples_us[item] for item in items)
     if not taken_off:
         return tuple(round(sample, 3) for sample in timed)
-    return difference(timed, taken_off[0])
+    return statistics.difference(timed, taken_off[0])
 
 
 def _process(line: Mapping[str, Any]) -> int:

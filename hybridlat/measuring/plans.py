@@ -11,7 +11,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -110,7 +110,7 @@ class Draft:
             "precision": precision,
             "task": task["task"],
             "method": "differential" if is_cell else "whole",
-            "labels": dict(job.labels),
+            "labels": {**job.labels, **({"method": "differential"} if is_cell else {})},
         }
         self._tasks.setdefault("-".join(items), task)
         self._texts[job.signature.hash] = job.signature.text
@@ -118,14 +118,15 @@ class Draft:
 
     def add_breakdown(self, name: str, network: Network, lowered: Lowered) -> None:
         """The cells and unfused layers of a network, beside its measurement."""
-        breakdown = {
-            "network": name,
-            "signature": sign(network).hash,
-            "precision": self.target.precision,
-            "cells": self._count(lowered.network, cut_positions(lowered.network)),
-            "layers": self._count(network, [(i,) for i in range(len(network.nodes))]),
-        }
-        self._breakdowns.append(breakdown)
+        self._breakdowns.append(
+            {
+                "network": name,
+                "signature": sign(network).hash,
+                "precision": self.target.precision,
+                "cells": self._count(lowered.network, cut_positions(lowered.network)),
+                "layers": self._count(network, [(i,) for i in range(len(network.nodes))]),
+            }
+        )
 
     def _count(self, network: Network, parts: Iterable[tuple[int, ...]]) -> list[list[Any]]:
         signatures = [sign_part(network, part)[0] for part in parts]
@@ -219,8 +220,7 @@ def draft_for(
 ) -> Draft:
     """The plan for (name, network) pairs: whole networks first, then cells by the differential.
 
-    ``lower`` is by default that of the target. Raises InputError for a precision that no plan can
-    ask for, TargetError for an engine without fusion rules.
+    ``lower`` is by default that of the target. InputError for a precision that no plan can ask for.
     """
     lower = lower or partial(registry.lower, target=target)
     draft, planned = Draft(target, rounds), set[str]()
@@ -233,7 +233,6 @@ def draft_for(
         for job in pairs_of(name, network, lowered):
             if job.signature.hash not in planned and selects("cell", job.signature.hash):
                 planned.add(job.signature.hash)
-                labels = {**job.labels, "method": "differential"}
-                draft.add(name, replace(job, labels=labels))
+                draft.add(name, job)
         draft.add_breakdown(name, network, lowered)
     return draft

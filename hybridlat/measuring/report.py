@@ -14,18 +14,11 @@ What = Literal["cells", "network", "both"]
 
 @dataclass(frozen=True)
 class MeasureReport:
-    """The result of ``measure``.
+    """The result of ``measure``: the new ``records``; so many cells were ``known`` before.
 
-    Attributes:
-        network: its name.
-        target: what it was measured on.
-        records: what is new.
-        known: the number of cells that were known before.
-        latency_us: of the whole network; None where it was not measured.
-        sum_of_cells_us: the dispatch overhead and all cells; None where one has no latency.
-        elapsed_s: what measuring took.
-        failures: a sentence by the signature of what could not be measured.
-        warnings: the parts of the file that were not measured, and a busy machine.
+    ``latency_us`` is that of the whole network, if measured, ``sum_of_cells_us`` that of the
+    dispatch overhead and all cells; None where one has no latency. ``failures`` are sentences by
+    signature, ``warnings`` of parts of the file that were not measured, and of a busy machine.
     """
 
     network: str

@@ -69,7 +69,7 @@ class RemoteHost:
     """``host`` as ssh takes it, what runs there, and the time that a run may take.
 
     ``runner``: ``worker`` (Python with TensorRT's module), ``trtexec`` (run.sh), or ``auto``: the
-    worker where it starts. Raises InputError for what ssh would not take for a host.
+    worker where it starts. InputError for what is no host.
     """
 
     host: str
@@ -89,8 +89,8 @@ class RemoteHost:
     def measure(self, plan: Path) -> None:
         """Copy the plan, run it and fetch what it measured, even of a run that was cut off.
 
-        The next call goes on from there. Raises BackendUnavailable when the host does not answer or
-        has no runner, MeasurementError when the run fails.
+        The next call goes on from there. BackendUnavailable when the host does not answer or has no
+        runner, MeasurementError when the run fails.
         """
         read = _read(plan)
         name, there = read.name, f"cd hybridlat-plans/{read.name} && "

@@ -17,14 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.schema.measurement import (
-    BUSY_SPREAD_SHARE,
-    Kind,
-    Launch,
-    MachineLoad,
-    Measurement,
-    Visit,
-)
+from hybridlat.schema import measurement
+from hybridlat.schema.measurement import Kind, Launch, MachineLoad, Measurement, Visit
 from hybridlat.schema.target import Target
 
 # A visit's level is this quantile of its kept samples. Disturbance only ever adds time, and on a
@@ -56,13 +50,10 @@ class Result:
 
 
 def level_us(samples_us: Sequence[float], quantile: float = LEVEL_QUANTILE) -> float:
-    """The quantile of the samples; ValueError without samples.
+    """The quantile of one or more samples, linear between the k-th smallest at k/(n + 1).
 
-    Linear between the k-th smallest, which are at k/(n + 1) for any number of samples (Hyndman &
-    Fan, "Sample quantiles in statistical packages", 1996, type 6).
+    Hyndman & Fan, "Sample quantiles in statistical packages", 1996, type 6.
     """
-    if not samples_us:
-        raise ValueError("a visit without samples has no level")
     ordered = sorted(samples_us)
     rank = min(max(quantile * (len(ordered) + 1) - 1, 0.0), len(ordered) - 1.0)
     low, high = math.floor(rank), math.ceil(rank)
@@ -94,8 +85,7 @@ def combine(visits: Sequence[Visit], overhead_us: float = 0.0, flicker: float = 
     """The median over visits of their levels, drift divided out, less the dispatch overhead.
 
     The spread is the standard error of a median over the processes, pooled with how their visits
-    differ, these with what ``flicker`` (see ``flicker_share``) and the samples tell of one visit.
-    ValueError without visits.
+    differ, these with what ``flicker`` and the samples tell of one visit.
     """
     above_us = statistics.median(map(_level, visits)) - overhead_us
     error_us = _standard_error_us(visits, flicker)
@@ -208,7 +198,7 @@ def record_of(
     return subject.record(
         result.latency_us,
         {"below_noise": "yes"} if result.below_noise else {},
-        spread_share=max(result.spread_share, BUSY_SPREAD_SHARE if is_busy else 0.0),
+        spread_share=max(result.spread_share, measurement.BUSY_SPREAD_SHARE if is_busy else 0.0),
         visits=tuple(visits),
         overhead_us=overhead_us,
     )

@@ -1,8 +1,4 @@
-"""Others' measurements of whole networks as records: each network lowered as its target does it.
-
-A network's ONNX file is read at the batch and size of its row, lowered for the row's target and cut
-into cells: once for each set of rules that targets have in common.
-"""
+"""Others' measurements of whole networks as records: each network lowered as its target does it."""
 
 from __future__ import annotations
 
@@ -14,13 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hybridlat.engines import device_sheets, registry
-from hybridlat.errors import (
-    InputError,
-    MeasurementError,
-    NetworkError,
-    TargetError,
-    UnavailableError,
-)
+from hybridlat.errors import HybridlatError, InputError, NetworkError, TargetError, UnavailableError
 from hybridlat.graph.cells import cut_positions
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import Signature, sign, sign_part
@@ -131,11 +121,9 @@ class _SizedNetwork:
             **{**facts_of_note(row.labels.get("note", "")), **row.facts},
         )
         about = {"lowering": rules, **self.shape, "copied_bytes": str(self.copied_bytes)}
-        breakdown = Breakdown(
-            row.target, self.name, self.hash, _counts(cells), _counts(self.layers), labels=about
-        )
+        parts = _counts(cells), _counts(self.layers)
         imported.measurements.append(record)
-        imported.breakdowns.append(breakdown)
+        imported.breakdowns.append(Breakdown(row.target, self.name, self.hash, *parts, about))
         imported.signatures.update({s.hash: s.text for s in (*cells, *self.layers)})
 
     def _typed(self, row: NetworkRow) -> Target:
@@ -152,7 +140,7 @@ class _SizedNetwork:
     def _lower(self, target: Target) -> list[Signature]:
         try:
             lowered = registry.lower(self.network, target).network
-        except (MeasurementError, UnavailableError, NetworkError) as error:
+        except HybridlatError as error:
             value = f"{self.name} on {target}: {error}"
             fix = "export it with the operators that the engine knows"
             raise Refusal("the engine's lowering refuses the network", value, fix) from None
@@ -201,8 +189,7 @@ def _shapes(
     if _image_size(sizes) == size:
         return {}
     last = _is_channels_last(sizes)
-    channels = sizes[3] if last else sizes[1]
-    if channels is None:
+    if (channels := sizes[3] if last else sizes[1]) is None:
         value = f"{name}: {', '.join(f'{n} {list(s)}' for n, s in inputs.items())}"
         fix = "leave the size out, or export the network with its channels"
         raise Refusal("the ONNX file has no input of images to give a size to", value, fix)
@@ -223,12 +210,9 @@ def _is_channels_last(sizes: Sequence[int | None]) -> bool:
 
 def notes(targets: Sequence[Target]) -> list[str]:
     """A sentence for each device of these targets that has no data sheet."""
-    known = set(device_sheets.names())
-    return [
-        f"{device} has no data sheet: write {device_sheets.user_folder() / device}.toml, so that "
-        "other devices teach it"
-        for device in sorted({target.device for target in targets} - known)
-    ]
+    new = sorted({target.device for target in targets}.difference(device_sheets.names()))
+    text = "{} has no data sheet: write {}.toml, so that other devices teach it"
+    return [text.format(device, device_sheets.user_folder() / device) for device in new]
 
 
 def board_of(name: str, units: int | None, memory_bytes: int | None, word: str) -> tuple[str, str]:

@@ -32,8 +32,8 @@ TIMED_RUNS = 11
 class VisitTask:
     """One visit for ``visit_ms``: ``replicas`` of a lowered cell in turn.
 
-    Without replicas: a network of a file, and what is taken off it if there are two; before every
-    run ``room_bytes`` of other memory are read.
+    Without replicas it is a network of a file, less a second if there is one; before every run
+    ``room_bytes`` of other memory are read.
     """
 
     key: str
@@ -46,10 +46,7 @@ class VisitTask:
 
 @dataclass(frozen=True, slots=True)
 class VisitResult:
-    """Samples of the replicas or of a difference, the reference around them, or a failure.
-
-    Neither: every run was disturbed. ``load`` is that of other work, None where it is unknown.
-    """
+    """Samples and the reference around them, or a failure; neither: every run was disturbed."""
 
     samples_us: tuple[float, ...] = ()
     reference_us: float = 0.0

@@ -11,13 +11,7 @@ import pytest
 
 from hybridlat.engines import host
 from hybridlat.measuring.machine import constant_us, is_overhead_known
-from hybridlat.schema.measurement import (
-    MachineLoad,
-    busiest,
-    load_of,
-    mean_load,
-    was_busy,
-)
+from hybridlat.schema.measurement import MachineLoad, busiest, load_of, mean_load, was_busy
 from hybridlat.store import Store
 from tests.fakes.fake_backend import FakeBackend
 

@@ -7,18 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridlat.measuring.statistics import (
-    FLOOR_US,
-    SINGLE_VISIT_SPREAD,
-    Subject,
-    combine,
-    difference,
-    flicker_share,
-    level_us,
-    record_of,
-    usual_us,
-    without_outliers,
-)
+from hybridlat.measuring import statistics
+from hybridlat.measuring.statistics import Subject, combine, difference, flicker_share, record_of
 from hybridlat.schema.measurement import BUSY_SPREAD_SHARE, MachineLoad, Visit
 from hybridlat.schema.target import Target
 from hybridlat.store.records import aggregate
@@ -58,12 +48,12 @@ def test_overhead_and_predecessor_are_taken_off_alike(result: list[Visit], off_u
 @given(st.lists(st.floats(-5.0, 5.0), min_size=1, max_size=20))
 def test_a_latency_is_never_below_the_floor_and_its_spread_is_finite(samples: list[float]) -> None:
     result = combine([Visit(tuple(samples)), Visit(tuple(reversed(samples)))])
-    assert result.latency_us >= FLOOR_US
+    assert result.latency_us >= statistics.FLOOR_US
     assert 0 <= result.spread_share <= 10
 
 
 def test_one_visit_says_nothing_of_its_own_spread() -> None:
-    assert combine([Visit((100.0, 100.0))]).spread_share == SINGLE_VISIT_SPREAD
+    assert combine([Visit((100.0, 100.0))]).spread_share == statistics.SINGLE_VISIT_SPREAD
     # A difference of long samples is as noisy as they are, not as a twentieth of itself.
     noisy = combine([Visit(difference((1000.0, 1100.0, 1200.0), (995.0, 1095.0, 1195.0)))])
     assert noisy.spread_share > 1
@@ -110,14 +100,14 @@ def test_the_stated_error_is_the_true_one(processes: int, each: int) -> None:
 
 
 def test_the_usual_reference_is_a_quiet_one() -> None:
-    assert usual_us([10.0, 10.0, 10.1, 15.0, 30.0]) == pytest.approx(10.0)
-    assert usual_us([]) == 1.0
+    assert statistics.usual_us([10.0, 10.0, 10.1, 15.0, 30.0]) == pytest.approx(10.0)
+    assert statistics.usual_us([]) == 1.0
 
 
 @pytest.mark.parametrize("count", [4, 6, 11, 120])
 def test_the_level_is_the_same_quantile_of_few_samples_and_of_many(count: int) -> None:
     drawn = np.random.default_rng(count).random((3000, count))
-    levels = [level_us(samples) for samples in drawn.tolist()]
+    levels = [statistics.level_us(samples) for samples in drawn.tolist()]
     assert np.mean(levels) == pytest.approx(0.2, abs=0.01)
 
 
@@ -127,14 +117,14 @@ def test_a_process_far_from_the_others_does_not_count() -> None:
 
     quiet = [*process(0, 100.0), *process(1, 102.0)]
     disturbed = [*quiet, *process(2, 190.0)]
-    assert without_outliers(disturbed) == quiet
+    assert statistics.without_outliers(disturbed) == quiet
     subject = Subject(FAKE, "0" * 32, "cell", "p")
-    record = record_of(subject, disturbed, counted=without_outliers(disturbed))
+    record = record_of(subject, disturbed, counted=statistics.without_outliers(disturbed))
     assert record.latency_us == combine(quiet).latency_us and len(record.visits) == 6
     # Of two that differ, or three that all do, none is known to be right.
     two = [*process(0, 100.0), *process(1, 190.0)]
     for unsure in (two, [*two, *process(2, 130.0)]):
-        assert without_outliers(unsure) == unsure
+        assert statistics.without_outliers(unsure) == unsure
         assert combine(unsure).spread_share > 0.15
 
 
