@@ -57,10 +57,7 @@ def test_export_and_import_are_inverse(store: Store, tmp_path: Path) -> None:
 
 
 def test_an_anonymous_pack_names_neither_a_person_nor_a_machine(tmp_path: Path) -> None:
-    uuid, planted = (
-        "GPU-0a1b2c3d-1111-2222-3333-444455556666",
-        "jane|acme|1422719|0000:65:00|GPU-0a1b",
-    )
+    uuid = "GPU-0a1b2c3d-1111-2222-3333-444455556666"
     facts = {
         "engine": "tensorrt 10.3", "gpu": "NVIDIA L4", "driver": "550.54", "uuid": uuid,
         "pci_bus": "0000:65:00.0", "system": "Linux 6.1.0-acme x86_64", "serial": "1422719003",
@@ -82,7 +79,7 @@ def test_an_anonymous_pack_names_neither_a_person_nor_a_machine(tmp_path: Path) 
         (gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()).decode()
         for file in folder.iterdir()
     )
-    leak = re.search(f".*({planted}|feedfeed).*", text)
+    leak = re.search(".*(jane|acme|1422719|0000:65:00|GPU-0a1b|feedfeed).*", text)
     assert leak is None, leak[0]
     assert check_pack(folder) == []
     again = Store("sqlite://")
@@ -90,13 +87,8 @@ def test_an_anonymous_pack_names_neither_a_person_nor_a_machine(tmp_path: Path) 
     kept = {r.labels["network"]: r for r in again.measurements() if r.latency_us}
     hidden = kept.pop(f"network-{hashlib.sha256(b'acme_secret').hexdigest()[:12]}")
     assert [*kept] == ["resnet18"] and hidden.latency_us == 7.0 and hidden.labels["role"] == "r"
-    assert hidden.environment == {
-        "engine": "tensorrt 10.3",
-        "gpu": "NVIDIA L4",
-        "load": "0.1",
-        "driver": "550.54",
-        "system": "Linux 6.1",
-    }
+    kept_facts = {name: facts[name] for name in ("engine", "gpu", "load", "driver")}
+    assert hidden.environment == kept_facts | {"system": "Linux 6.1"}
 
 
 def test_the_same_records_give_the_same_bytes(
@@ -177,13 +169,6 @@ def with_info(pack: Path, **facts: Any) -> Path:
     return pack
 
 
-def test_a_check_counts_the_records_of_a_pack(pack: Path) -> None:
-    assert check_pack(pack) == []
-    problems = check_pack(with_info(pack, records=12_345))
-    assert [problem.where for problem in problems] == [INFO]
-    assert "it states 12345 records, and there are" in problems[0].problem
-
-
 def refused(pack: Path, words: str) -> None:
     """A check names it, and the import takes nothing."""
     assert any(words in str(problem) for problem in check_pack(pack)), check_pack(pack)
@@ -205,6 +190,7 @@ def refused(pack: Path, words: str) -> None:
         ({"files": {"../x": {"sha256": ""}}}, "outside the pack"),
         ({"files": {"a\0b": {"sha256": ""}}}, "outside the pack"),
         ({"files": {}}, "breakdowns.jsonl.gz: pack.json does not list it"),
+        ({"records": 12_345}, "it states 12345 records, and there are 6"),
         ({"target": "fake/fake-1.0/fp32/2t"}, "the pack of fake/fake-1.0/fp32/2t"),
         (b"[" * 100_000, INFO),
         (b" " * (2 << 20) + b"{}", INFO),
@@ -302,13 +288,12 @@ def test_a_plug_in_s_records_are_asked_the_same() -> None:
     assert not store.targets() and not store.signature_texts(HASHES)
 
 
-def test_an_unknown_target_is_not_exported(store: Store, tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"no records of a/b/fp32: it has fake/"):
-        store.export(tmp_path, Target.parse("a/b/fp32"))
-
-
-def test_a_second_export_replaces_the_first(store: Store, pack: Path) -> None:
+def test_a_second_export_replaces_the_first_and_an_unknown_target_has_none(
+    store: Store, pack: Path
+) -> None:
     store.add([measured(HASHES[1], 21.0)])
     store.export(pack.parent, TARGET)
     assert check_pack(pack) == []
     assert PackLookup(pack).latencies(TARGET, HASHES)[HASHES[1]].latency_us == 20.5
+    with pytest.raises(StoreError, match=r"no records of a/b/fp32: it has fake/"):
+        store.export(pack.parent, Target.parse("a/b/fp32"))

@@ -6,7 +6,6 @@ import os
 import sqlite3
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -123,15 +122,11 @@ def test_the_cache_keeps_the_first_text(url: str) -> None:
 
 
 def test_unsound_records_are_refused(store: Store) -> None:
-    nan = float("nan")
-    for record in (
-        measured(latency_us=-1.0),
-        measured(latency_us=nan),
-        measured(latency_us=None),
-        measured("xyz"),
-    ):
+    for us in (-1.0, float("nan"), None):
         with pytest.raises(StoreError, match="takes no measurement"):
-            store.add([measured(), record])
+            store.add([measured(), measured(latency_us=us)])
+    with pytest.raises(StoreError, match="takes no measurement"):
+        store.add([measured(), measured("xyz")])
     with pytest.raises(StoreError, match="takes no breakdown"):
         store.add_breakdowns([Breakdown(TARGET, "n", HASHES[0], ((HASHES[0], 0),))])
     with pytest.raises(StoreError, match="'xyz' is not a signature hash"):
@@ -168,12 +163,12 @@ def test_what_is_no_store_is_one_sentence(tmp_path: Path, url: Any, named: str) 
 
 @pytest.mark.parametrize(
     ("schema", "words"),
-    [(7, r"newer than schema 2 .* upgrade"), (1, "development .* measure anew")],
+    [(7, "upgrade hybridlat"), (1, "measure anew")],
 )
 def test_another_schema_is_refused(url: str, execute: Execute, schema: int, words: str) -> None:
     filled(Store(url)).close()
     execute(f"UPDATE hybridlat_meta SET value = '{schema}' WHERE name = 'schema'")
-    with pytest.raises(StoreError, match=f"schema {schema}.*{words}"):
+    with pytest.raises(StoreError, match=f"schema '{schema}', not 2 as here.*{words}"):
         Store(url).latencies(TARGET, HASHES)
 
 
@@ -277,21 +272,6 @@ def errors(path: Path) -> list[str]:
     return said
 
 
-@given(st.data())
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_damaged_file_never_gives_another_error(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
-    path = tmp_path_factory.mktemp("damaged") / "store.db"
-    filled(Store(path)).close()
-    body = bytearray(path.read_bytes())
-    start = data.draw(st.integers(0, len(body) - 1))
-    length = data.draw(st.integers(1, 5000))
-    body[start : start + length] = data.draw(st.binary(min_size=1, max_size=20)) * (length // 10)
-    path.write_bytes(body)
-    errors(path)
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -333,11 +313,3 @@ def test_the_stamp_changes_with_every_write_and_with_nothing_else(path: Path) ->
         assert one.stamp == stamps[-1] is not None
         assert stamps[::2] == stamps[1::2]
         assert len(set(stamps)) == 5
-
-
-def test_threads_share_a_store(path: Path) -> None:
-    with filled(Store(path)) as store:
-        expected = store.latencies(TARGET, HASHES)
-        with ThreadPoolExecutor(8) as threads:
-            found = list(threads.map(lambda _: store.latencies(TARGET, HASHES), range(8)))
-    assert found == [expected] * 8

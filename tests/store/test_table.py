@@ -247,37 +247,24 @@ def test_a_column_shows_what_its_marks_mean(
     assert [latencies.get(i) for i in range(len(numbers))] == list(readings)
 
 
-@pytest.mark.parametrize(
-    ("size", "pixels"),
-    [
-        ("224x224x3", (224, 224)),
-        ("2x320x640x3", (320, 640)),
-        ("[2, 3, 8, 16]", (8, 16)),
-        ("(8,16)", (8, 16)),
-        ("3 x 8 x 16", (8, 16)),
-        ("8*16", (8, 16)),
-        ("64x1", (64, 1)),
-    ],
-)
-def test_sizes_with_their_channels_first_or_last(
-    tmp_path: Path, size: str, pixels: tuple[int, int]
-) -> None:
-    assert only(read(tmp_path, ONE.format(size=size, latency="1"))).size == pixels
+SIZES = {"224x224x3": (224, 224), "2x320x640x3": (320, 640), "[2, 3, 8, 16]": (8, 16)}
+SIZES |= {"(8,16)": (8, 16), "3 x 8 x 16": (8, 16), "8*16": (8, 16), "64x1": (64, 1)}
 
 
-@pytest.mark.parametrize(
-    "start",
-    ["sep=;\r\n", "\ufeff", "\ufeffsep=;\n", '"sep=;"\n', "# made by hand; in, haste\n\n", "\n"],
-)
-def test_what_stands_before_a_header(tmp_path: Path, start: str) -> None:
+@pytest.mark.parametrize("size", SIZES)
+def test_sizes_with_their_channels_first_or_last(tmp_path: Path, size: str) -> None:
+    assert only(read(tmp_path, ONE.format(size=size, latency="1"))).size == SIZES[size]
+
+
+STARTS = ["sep=;\r\n", "\ufeff", "\ufeffsep=;\n", '"sep=;"\n', "# by hand; in, haste\n\n", "\n"]
+CODINGS = [("", coding) for coding in ("utf-16", "utf-16-le", "utf-16-be", "utf-8-sig")]
+
+
+@pytest.mark.parametrize(("start", "coding"), [*((s, "utf-8") for s in STARTS), *CODINGS])
+def test_what_stands_before_a_header(tmp_path: Path, start: str, coding: str) -> None:
     text = start + ONE.format(size="", latency="1,5;;") + "# more\n;;;;\n"
-    assert only(read(tmp_path, text)).latency_us == 1500
-
-
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-8-sig"])
-def test_encodings_that_say_what_they_are(tmp_path: Path, encoding: str) -> None:
-    (tmp_path / "t.csv").write_bytes(ONE.format(size="", latency="1").encode(encoding))
-    assert only(read_networks([tmp_path], ColumnMap())).latency_us == 1000
+    (tmp_path / "t.csv").write_bytes(text.encode(coding))
+    assert only(read_networks([tmp_path], ColumnMap())).latency_us == 1500
 
 
 @pytest.mark.parametrize(
