@@ -1,9 +1,6 @@
-"""An engine that computes its latencies: for tests, rehearsals and demonstrations.
+"""An engine that computes its latencies: a roofline for each kernel, a launch overhead, noise.
 
-It needs no hardware and no engine, is deterministic, and behaves like one where it matters: a
-roofline for each kernel, a launch overhead, a cost at the borders between cells, noise, a drifting
-clock, operators that it refuses and cells that crash. Its records must never be taken for real
-ones, so its device is called ``fake`` unless a test says otherwise.
+Its records must never be taken for real ones, so its device is called ``fake``.
 """
 
 from __future__ import annotations
@@ -13,14 +10,13 @@ import os
 import random
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from hybridlat.engines import registry
 from hybridlat.engines.base import Backend, Method, Session
 from hybridlat.errors import MeasurementError
-from hybridlat.graph.cells import cut_positions
 from hybridlat.graph.network import Lowered, Network, Node
 from hybridlat.graph.operators import KINDS, kind_of
 from hybridlat.graph.signature import sign
@@ -42,28 +38,19 @@ DIES_VARIABLE = "FAKE_ENGINE_DIES"
 class Machine:
     """What the pretended machine can do.
 
-    A kernel takes ``launch_us + max(FLOP / flop_per_us, bytes / bytes_per_us)``. Every run takes
-    ``session_us`` more (what a measuring protocol must take off), and every border between two
-    cells of a network ``border_us``, which no cell shows when it runs alone. A sample is slower
-    than that by ``noise_share`` times a half-normal number. Launches and FLOP rates are those of
-    a small CPU.
+    A kernel takes ``launch_us + max(FLOP / flop_per_us, bytes / bytes_per_us)``, every run
+    ``session_us`` more. A sample is slower by ``noise_share`` times a half-normal number.
     """
 
     flop_per_us: float = 40_000.0
     bytes_per_us: float = 8_000.0
     launch_us: float = 0.5
     session_us: float = 3.0
-    border_us: float = 0.0
     noise_share: float = 0.01
 
 
 class FakeBackend(Backend):
-    """See the module. ``fuses`` lowers as TensorRT does.
-
-    ``refused_ops`` cannot be built; a network whose signature hash is in ``crashing`` can, and
-    fails when run. ``drift`` gives the slowness of the machine (1 = as stated) from the number of
-    inferences that this backend has run.
-    """
+    """See the module. ``fuses`` lowers as TensorRT does; ``refused_ops`` cannot be built."""
 
     name = "fake"
     method: ClassVar[Method] = Method.REPLICAS
@@ -72,19 +59,12 @@ class FakeBackend(Backend):
         self,
         machine: Machine | None = None,
         *,
-        target: Target | None = None,
         fuses: bool = False,
         refused_ops: Collection[str] = (),
-        crashing: Collection[str] = (),
-        drift: Callable[[int], float] | None = None,
     ) -> None:
         self.machine = machine or Machine()
-        self.target = target or Target("fake", "fake-1.0", "fp32", 1)
-        self._fuses = fuses
-        self._refused = frozenset(refused_ops)
-        self.crashing = frozenset(crashing)
-        self._drift = drift
-        self.runs = 0
+        self.target = Target.parse(FAKE)
+        self._fuses, self._refused = fuses, frozenset(refused_ops)
 
     def environment(self) -> Mapping[str, str]:
         return {"engine": "fake 1.0", "machine": repr(self.machine)}
@@ -99,26 +79,16 @@ class FakeBackend(Backend):
     def build(self, network: Network, *, seed: int, lowered: bool) -> Session:
         self._accept(network)
         graph = network if lowered else self.lower(network).network
-        return FakeSession(self, graph, seed, crashes=sign(network).hash in self.crashing)
+        return FakeSession(self, graph, seed)
 
     def ideal_us(self, network: Network) -> float:
         """Time of one inference of a lowered network, without noise and ``session_us``."""
-        machine = self.machine
-        kernels = math.fsum(self.kernel_us(network, node) for node in network.nodes)
-        return kernels + machine.border_us * (len(cut_positions(network)) - 1)
-
-    def kernel_us(self, network: Network, node: Node) -> float:
-        """Time of one kernel: launch and roofline."""
-        machine = self.machine
-        names = [n for n in (*node.inputs, *node.outputs) if n]
-        moved = sum(network.type_of(n).bytes for n in names)
-        work = max(flop(network, node) / machine.flop_per_us, moved / machine.bytes_per_us)
-        return machine.launch_us + work
-
-    def slowness(self) -> float:
-        """How slow the machine is for the next inference, which this call counts."""
-        self.runs += 1
-        return 1.0 if self._drift is None else self._drift(self.runs - 1)
+        machine, kernels_us = self.machine, []
+        for node in network.nodes:
+            moved = sum(network.type_of(n).bytes for n in (*node.inputs, *node.outputs) if n)
+            work_us = max(flop(network, node) / machine.flop_per_us, moved / machine.bytes_per_us)
+            kernels_us.append(machine.launch_us + work_us)
+        return math.fsum(kernels_us)
 
     def _accept(self, network: Network) -> None:
         """Refuse what no engine would take: unknown tensors, wrong channels, refused operators."""
@@ -152,11 +122,9 @@ class FakeDifferentialBackend(FakeBackend):
 class FakeSession(Session):
     """Noise depends on what is run, the seed, and how many samples were taken, on nothing else."""
 
-    def __init__(self, backend: FakeBackend, network: Network, seed: int, crashes: bool) -> None:
-        self._backend = backend
+    def __init__(self, backend: FakeBackend, network: Network, seed: int) -> None:
         self._time_us = backend.ideal_us(network) + backend.machine.session_us
-        self._network = network.name
-        self._crashes = crashes
+        self._noise_share, self._network = backend.machine.noise_share, network.name
         self._random = random.Random(f"{sign(network).hash} {seed}")
 
     def run_us(self, count: int) -> list[float]:
@@ -164,15 +132,8 @@ class FakeSession(Session):
         if self._network in os.environ.get(DIES_VARIABLE, "").split():
             sys.stderr.write("the fake engine lost its head\n")
             os.abort()
-        if self._crashes:
-            raise MeasurementError(f"the fake engine crashed while it ran {self._network}")
-        noise = self._backend.machine.noise_share
-        return [
-            self._time_us
-            * self._backend.slowness()
-            * (1 + noise * abs(self._random.gauss(0.0, 1.0)))
-            for _ in range(count)
-        ]
+        noise = (self._noise_share * abs(self._random.gauss(0.0, 1.0)) for _ in range(count))
+        return [self._time_us * (1 + share) for share in noise]
 
 
 def flop(network: Network, node: Node) -> float:

@@ -1,8 +1,7 @@
 """Damaged models in a user's folder: seeded mutations of each file of shipped ones.
 
-A model is installed as ``train`` does (``installed``), saved with its hash (``saved``), or copied
-as it is shipped, without any hash (``bare``). Unless it is bare, no damage moves a latency by more
-than 2 % without a warning that names the folder; and none ever ends in an exception.
+No damage moves a latency by more than 2 % without a warning that names the folder, and none ever
+ends in an exception.
 """
 
 from __future__ import annotations
@@ -35,37 +34,34 @@ FILES = {
     CELLS: ("model.json", "card.json", "composition.json", "arrays.npz", "trees.ubj", "spread.ubj"),
     FAMILY: ("family.json", "family.npz"),
 }
-WAYS = (("installed", CELLS), ("saved", FAMILY), ("bare", CELLS), ("bare", FAMILY))
 MOST_CHANGE = 0.02
 
 
 @functools.cache
 def _root() -> Path:
-    """Each way's folder of models, undamaged; kept until the process ends."""
+    """The folder of undamaged models, as training leaves them; kept until the process ends."""
     root = Path(tempfile.mkdtemp(prefix="hybridlat-fuzz-"))
     atexit.register(shutil.rmtree, root, True)
-    install(shipped("models") / CELLS, root / "installed" / CELLS)
-    (root / "saved" / FAMILY).mkdir(parents=True)
-    files.save(files.read(shipped("models") / FAMILY), root / "saved" / FAMILY)
-    for name in (CELLS, FAMILY):
-        shutil.copytree(shipped("models") / name, root / "bare" / name)
+    install(shipped("models") / CELLS, root / CELLS)
+    (root / FAMILY).mkdir(parents=True)
+    files.save(files.read(shipped("models") / FAMILY), root / FAMILY)
     return root
 
 
-def _file(way: str, model: str, name: str) -> Path:
-    return next((_root() / way / model).rglob(name))
+def _file(model: str, name: str) -> Path:
+    return next((_root() / model).rglob(name))
 
 
 def corpus(numbers: Iterable[int], seed: int = 0) -> Iterator[tuple[str, bytes]]:
-    """The files of these numbers: ways take turns."""
+    """The files of these numbers: models take turns."""
     of_ending = {".json": (odd_json,), ".npz": (odd_array, odd_array, bomb)}
     for number in numbers:
         rng = random.Random(f"{seed}/{number}")
-        way, model = WAYS[number % len(WAYS)]
+        model = (CELLS, FAMILY)[number % 2]
         name = rng.choice(FILES[model])
         mutate = rng.choice((damaged, *of_ending.get(Path(name).suffix, ())))
-        data = _file(way, model, name).read_bytes()
-        yield f"{number}/{way}/{model}/{name}/{mutate.__name__}", mutate(data, rng)
+        data = _file(model, name).read_bytes()
+        yield f"{number}/{model}/{name}/{mutate.__name__}", mutate(data, rng)
 
 
 @functools.cache
@@ -83,10 +79,10 @@ def _undamaged_us(target: str) -> float:
 
 def attempt(label: str, data: bytes, folder: Path) -> str:
     """Predict with the damaged file in the user's folder."""
-    _, way, model, name, _ = label.split("/")
+    _, model, name, _ = label.split("/")
     expected_us = _undamaged_us(TARGETS[model])
-    source, user = _root() / way / model, folder / "hybridlat" / "models" / model
-    file = user / _file(way, model, name).relative_to(source)
+    source, user = _root() / model, folder / "hybridlat" / "models" / model
+    file = user / _file(model, name).relative_to(source)
     shutil.copytree(source, user, copy_function=os.link)
     file.unlink()
     file.write_bytes(data)
@@ -104,7 +100,7 @@ def attempt(label: str, data: bytes, folder: Path) -> str:
     change = abs(us / expected_us - 1)
     if any(str(user) in str(warning) for warning in estimate.warnings):
         return "refused" if change < 1e-6 else f"wrong fallback {us} us"
-    return "answered" if way == "bare" or change <= MOST_CHANGE else f"wrong by {change:.1%}"
+    return "answered" if change <= MOST_CHANGE else f"wrong by {change:.1%}"
 
 
 def odd_array(data: bytes, rng: random.Random) -> bytes:

@@ -23,18 +23,7 @@ MICROSOFT = (
     "QLinearConcat", "QLinearConv", "QuantizeLinear", "Range", "SkipLayerNormalization",
     "SparseToDenseMatMul", "Tokenizer", "Unique", "WordConvEmbedding",
 )  # fmt: skip
-_ATTRIBUTES = (
-    "axis",
-    "axes",
-    "perm",
-    "kernel_shape",
-    "pads",
-    "strides",
-    "group",
-    "to",
-    "mode",
-    "K",
-)
+_ATTRIBUTES = ("axis", "axes", "perm", "kernel_shape", "pads", "strides", "group", "to", "mode")
 _CODES = {name.lower(): code for name, code in TensorProto.DataType.items() if code}
 _CODES |= {"float": 1, "double": 11}
 _VALUES: dict[int, tuple[str, Sequence[object]]] = {

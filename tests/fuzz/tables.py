@@ -87,7 +87,7 @@ def written(value: float, rng: random.Random, style: str) -> str:
     return grouped + (decimal + part if part else "")
 
 
-def _text(rng: random.Random, wild: bool) -> tuple[dict[str, Any], list[str], list[list[str]], str]:
+def _text(rng: random.Random) -> tuple[dict[str, Any], list[str], list[list[str]], str]:
     """The truth, a header, rows of cells, and a separator that stands for their decimal sign."""
     separator = rng.choice(",;\t")
     styles = ["plain", "english", "swiss", "science"]
@@ -101,7 +101,7 @@ def _text(rng: random.Random, wild: bool) -> tuple[dict[str, Any], list[str], li
     for i in range(rng.randint(1, 6)):
         value, batch, side = rng.choice(NUMBERS), rng.choice((1, 2, 8, 1024)), rng.choice((32, 224))
         cell, is_true = written(value, rng, style), True
-        if wild and rng.random() < 0.4:
+        if rng.random() < 0.4:
             cell, is_true = rng.choice(NOT_NUMBERS), False
         if rng.random() < 0.1:
             other = rng.choice(list(US))
@@ -125,7 +125,7 @@ def _joined(header: list[str], rows: list[list[str]], separator: str, rng: rando
 
 def styled(rng: random.Random) -> tuple[dict[str, Any], bytes]:
     """Sound cells, and cells that are no latencies, in sound files."""
-    truth, header, rows, separator = _text(rng, wild=True)
+    truth, header, rows, separator = _text(rng)
     order = rng.sample(range(len(header)), len(header))
     header, rows = [header[i] for i in order], [[row[i] for i in order] for row in rows]
     text = _joined(header, rows, separator, rng)
@@ -135,42 +135,6 @@ def styled(rng: random.Random) -> tuple[dict[str, Any], bytes]:
         text = f"# made, by; hand\n\n{text}"
     encoding = rng.choice(("utf-8", "utf-8-sig", "utf-16"))
     return truth, text.encode(encoding)
-
-
-def misshaped(rng: random.Random) -> tuple[dict[str, Any], bytes]:
-    """Rows and columns that are missing, double, or too many; decimal commas without quotes."""
-    truth, header, rows, separator = _text(rng, wild=False)
-    for _ in range(rng.choice((1, 2))):
-        _misshape(header, rows, rng)
-    if rng.random() < 0.3:  # without quotes
-        lines = [separator.join(row) for row in (header, *rows)]
-        return truth, "\n".join(lines).encode()
-    return truth, _joined(header, rows, separator, rng).encode()
-
-
-def _misshape(header: list[str], rows: list[list[str]], rng: random.Random) -> None:
-    row, place = rng.choice(rows), rng.randrange(len(rows))
-    match rng.randrange(7):
-        case 0:  # another latency
-            for each in (header, *rows):
-                each.extend(each[4:5] or ["1"])
-            header[-1] = rng.choice((header[4], header[4].lower(), f" {header[4]} "))
-        case 1:  # a second header
-            rows.insert(place, rng.choice((list(header), list(reversed(header)))))
-        case 2:  # cells too many
-            for each in rng.choice((rows, [header, *rows], [header])):
-                each.extend([""] * rng.randint(1, 3))
-        case 3:  # decimal commas
-            for each in rows:
-                each[4:5] = each[4].split(".", 1) if len(each) > 4 else []
-        case 4:  # cells too few
-            del row[len(header) - 1 :]
-        case 5:  # an empty row
-            rows.insert(place, [""] * rng.choice((1, len(header))))
-        case _:  # other batches
-            header.append("batch_size")
-            for each in rows:
-                each.append(each[2] if len(each) > 2 and rng.random() < 0.5 else "")
 
 
 def broken_bytes(rng: random.Random) -> tuple[dict[str, Any], bytes]:
@@ -212,4 +176,4 @@ def mapped(rng: random.Random) -> tuple[dict[str, Any], bytes]:
     return about, b"network,t,note\nn0,1.5,x\n"
 
 
-KINDS = (styled, misshaped, broken_bytes, mapped)
+KINDS = (styled, broken_bytes, mapped)

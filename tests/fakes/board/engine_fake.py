@@ -1,7 +1,6 @@
 """An engine made up for rehearsals: latencies follow from the model's operators, noise is seeded.
 
-Options make it crash, hang or lose its device on chosen models, or have room for a few only, to see
-that one cell is lost and not the run. It lies beside a plan's other engines.
+Options make it crash, hang or lose its device on chosen models, or have room for a few only.
 """
 
 import hashlib
@@ -20,18 +19,12 @@ _OPERATOR = re.compile(rb"\x22[\x01-\x20]([A-Z][A-Za-z]+)")
 
 
 class FakeEngine(Engine):
-    """Every operator costs what its name says; an inference adds a constant.
-
-    ``crash``, ``hang``, ``lose_device`` name parts of model file names; ``board``, ``name`` and
-    ``version`` are what it says of itself; ``room`` how many models fit.
-    """
+    name, version = "fake", "1.0"
 
     def __init__(self, options: Dict[str, str]) -> None:
         if options.get("missing"):
             raise NoDevice("the fake engine is missing")
-        self.name = options.get("name", "fake")
-        self.version = options.get("version", "1.0")
-        self._options = options
+        self._options = options  # of crash, hang and lose_device parts of file names
         self._cost: Dict[str, float] = {}
         self._random = random.Random("fake")
 
