@@ -14,12 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridlat.errors import InputError
-from hybridlat.estimate.calibration import (
-    cells_at,
-    fit_composition,
-    measure_greedily,
-    tune_network_correlation,
-)
+from hybridlat.estimate import calibration
+from hybridlat.estimate.calibration import fit_composition, tune_network_correlation
 from hybridlat.estimate.compose.composition import Composition, student_quantile
 from hybridlat.estimate.compose.fitting import fit_constants
 from hybridlat.estimate.compose.machine import BORROWING_SHARE, SummedNetwork, machine_composition
@@ -81,7 +77,8 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
             network = make_network(base + 5000 + i, 8 + i % 25)
             start = composition.start(network.cells)
             for share in (0.0, 0.2, 1.0):
-                posterior = measure_greedily(start, network, cells_at(share, len(network.cells)))
+                cells = calibration.cells_at(share, len(network.cells))
+                posterior = calibration.measure_greedily(start, network, cells)
                 for level in LEVELS:
                     low, high = composition.at(level).interval(posterior).interval_us
                     result = inside.setdefault((share, level), [])
