@@ -3,11 +3,11 @@
 ``make fuzz KIND=networks SEED=7 COUNT=10000``, or of a seed the inputs of the further numbers:
 ``python -m tests.fuzz.driver networks 7 0 4005 2607``.
 
-A kind is a module of this folder with two functions. ``corpus(numbers, seed)`` gives each input of
-these numbers with a label. ``attempt(label, data, folder)`` hands it to hybridlat, with an empty
-folder for its files, and returns "answered", "refused", or "wrong" with words behind it.
-A HybridlatError of one short line is a refusal; any other exception is wrong, and so is
-what ends the process, takes more than a minute, or more than two gigabytes.
+A kind is a module of this folder with two functions. ``made(number, rng)`` gives an input with a
+label. ``attempt(label, data, folder)`` hands it to hybridlat, with an empty folder for its files,
+and returns "answered", "refused", or "wrong" with words behind it. A HybridlatError of one short
+line is a refusal; any other exception is wrong, and so is what ends the process, takes more than a
+minute, or more than two gigabytes.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import random
 import resource
 import select
 import subprocess
@@ -54,12 +55,8 @@ def outcomes(kind: str, seed: int, numbers: list[int]) -> Iterator[tuple[int, st
     left = list(numbers)
     while left:
         words = [sys.executable, "-m", "tests.fuzz.driver", "--child", kind, str(seed)]
-        with subprocess.Popen(
-            [*words, *map(str, left)],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-        ) as child:
+        words += map(str, left)
+        with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, bufsize=0) as child:
             assert child.stdout is not None
             while left:
                 ready, _, _ = select.select([child.stdout], [], [], MOST_SECONDS)
@@ -82,7 +79,8 @@ def child(kind: str, seed: int, numbers: list[int]) -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever libraries print
     module = importlib.import_module(f"tests.fuzz.{kind}")
-    for number, (label, data) in zip(numbers, module.corpus(numbers, seed), strict=True):
+    for number in numbers:
+        label, data = module.made(number, random.Random(f"{seed}/{number}"))
         with tempfile.TemporaryDirectory() as folder:
             try:
                 outcome = module.attempt(label, data, Path(folder))

@@ -6,7 +6,6 @@ import functools
 import json
 import random
 import tempfile
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,17 +64,13 @@ class Folder:
     expected: frozenset[str] | None = None
 
 
-def corpus(numbers: Iterable[int], seed: int = 0) -> Iterator[tuple[str, Folder]]:
-    """The folders of these numbers with a name each: mutations take turns."""
-    for number in numbers:
-        rng = random.Random(f"{seed}/{number}")
-        text = rng.choice((LOG, LOG, LOG_7)).format(**FACTS, options=" --fp16")
-        timed = LOG.format(**FACTS, options=" --fp16 --exportTimes=out/t.json")
-        times = [{"computeMs": 1.2 + rng.random() / 10, "latencyMs": 2} for _ in range(9)]
-        made = {"a.log": text.encode(), "b.log": timed.encode()}
-        mutate = (odd_file, odd_file, two_owners, meaning)[number % 4]
-        files = made | {"t.json": json.dumps(times).encode()}
-        yield f"{number}-{mutate.__name__}", mutate(files, rng)
+def made(number: int, rng: random.Random) -> tuple[str, Folder]:
+    text = rng.choice((LOG, LOG, LOG_7)).format(**FACTS, options=" --fp16")
+    timed = LOG.format(**FACTS, options=" --fp16 --exportTimes=out/t.json")
+    times = [{"computeMs": 1.2 + rng.random() / 10, "latencyMs": 2} for _ in range(9)]
+    files = {"a.log": text.encode(), "b.log": timed.encode(), "t.json": json.dumps(times).encode()}
+    mutate = (odd_file, odd_file, two_owners, meaning)[number % 4]
+    return f"{number}-{mutate.__name__}", mutate(files, rng)
 
 
 @functools.cache

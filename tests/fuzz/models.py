@@ -15,10 +15,10 @@ import random
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from hybridlat import Predictor
 from hybridlat.model.family import shipped as files
@@ -52,16 +52,13 @@ def _file(model: str, name: str) -> Path:
     return next((_root() / model).rglob(name))
 
 
-def corpus(numbers: Iterable[int], seed: int = 0) -> Iterator[tuple[str, bytes]]:
-    """The files of these numbers: models take turns."""
+def made(number: int, rng: random.Random) -> tuple[str, bytes]:
     of_ending = {".json": (odd_json,), ".npz": (odd_array, odd_array, bomb)}
-    for number in numbers:
-        rng = random.Random(f"{seed}/{number}")
-        model = (CELLS, FAMILY)[number % 2]
-        name = rng.choice(FILES[model])
-        mutate = rng.choice((damaged, *of_ending.get(Path(name).suffix, ())))
-        data = _file(model, name).read_bytes()
-        yield f"{number}/{model}/{name}/{mutate.__name__}", mutate(data, rng)
+    model = (CELLS, FAMILY)[number % 2]
+    name = rng.choice(FILES[model])
+    mutate = rng.choice((damaged, *of_ending.get(Path(name).suffix, ())))
+    data = mutate(_file(model, name).read_bytes(), rng)
+    return f"{number}/{model}/{name}/{mutate.__name__}", data
 
 
 @functools.cache
@@ -86,14 +83,10 @@ def attempt(label: str, data: bytes, folder: Path) -> str:
     shutil.copytree(source, user, copy_function=os.link)
     file.unlink()
     file.write_bytes(data)
-    before = os.environ.get("XDG_DATA_HOME")
-    os.environ["XDG_DATA_HOME"] = str(folder)
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(folder))
         with Predictor(TARGETS[model], store="sqlite://", measure="never") as predictor:
             estimate = predictor.predict(_network(), name="net")
-    finally:
-        os.environ.pop("XDG_DATA_HOME")
-        os.environ.update({} if before is None else {"XDG_DATA_HOME": before})
     us = estimate.latency_us
     if us is None or not (math.isfinite(us) and us > 0):
         return f"wrong latency {us}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +20,19 @@ SEEDS = ("squeezenet", "shufflenet", "resnet18", "mobilenetv3_small_100", "bvlc_
 Mutation = Callable[[onnx.ModelProto, random.Random], None]
 
 
-def corpus(numbers: Iterable[int], seed: int = 0) -> Iterator[tuple[str, bytes]]:
-    """The files of these numbers with a name each: mutations take turns, and networks do."""
-    for number in numbers:
-        rng = random.Random(f"{seed}/{number}")
-        if number % 2:
-            label, model = odd_operator(rng)
-            yield f"{number}-{label}", model.SerializeToString()
-            continue
-        name = SEEDS[number // 2 % len(SEEDS)]
-        data = (NETS / f"{name}.onnx").read_bytes()
-        if rng.random() < 0.1:
-            yield f"{number}-{name}-damaged", damaged(data, rng)
-            continue
-        model, mutate = onnx.load_from_string(data), rng.choice(GRAPH)
-        for _ in range(rng.choice((1, 1, 1, 3))):
-            mutate(model, rng)
-        yield f"{number}-{name}-{mutate.__name__}", model.SerializeToString()
+def made(number: int, rng: random.Random) -> tuple[str, bytes]:
+    """Odd operators and mutated networks take turns."""
+    if number % 2:
+        label, model = odd_operator(rng)
+        return f"{number}-{label}", model.SerializeToString()
+    name = SEEDS[number // 2 % len(SEEDS)]
+    data = (NETS / f"{name}.onnx").read_bytes()
+    if rng.random() < 0.1:
+        return f"{number}-{name}-damaged", damaged(data, rng)
+    model, mutate = onnx.load_from_string(data), rng.choice(GRAPH)
+    for _ in range(rng.choice((1, 1, 1, 3))):
+        mutate(model, rng)
+    return f"{number}-{name}-{mutate.__name__}", model.SerializeToString()
 
 
 TARGETS = (None, "t4/tensorrt-10/fp16", "rtx-4090/torch/amp", "orin-nano/tensorrt-8.6/int8")

@@ -16,13 +16,11 @@ import os
 import random
 import sqlite3
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-
-import msgspec
 
 from hybridlat import Predictor
 from hybridlat.errors import HybridlatError
@@ -86,25 +84,23 @@ def _network() -> bytes:
     return to_onnx(classifier(8), seed=1)
 
 
-def corpus(numbers: Iterable[int], seed: int = 0) -> Iterator[tuple[str, bytes]]:
-    """Mutations take turns; a label that begins with ``store`` is of a store's file."""
+def made(number: int, rng: random.Random) -> tuple[str, Files | bytes]:
+    """A label that begins with ``store`` is of a store's file."""
     files, store = base()
-    for number in numbers:
-        rng = random.Random(f"{seed}/{number}")
-        if number % 3:
-            mutate = rng.choice((odd_file, records, texts, texts))
-            yield f"pack-{number}-{mutate.__name__}", msgspec.msgpack.encode(mutate(files, rng))
-        else:
-            change = rng.choice((damaged, rows_by_sql, pages))
-            yield f"store-{number}-{change.__name__}", change(store, rng)
+    if number % 3:
+        mutate = rng.choice((odd_file, records, texts, texts))
+        return f"pack-{number}-{mutate.__name__}", mutate(files, rng)
+    change = rng.choice((damaged, rows_by_sql, pages))
+    return f"store-{number}-{change.__name__}", change(store, rng)
 
 
-def attempt(label: str, data: bytes, folder: Path) -> str:
-    if label.startswith("store"):
+def attempt(label: str, data: Files | bytes, folder: Path) -> str:
+    del label
+    if isinstance(data, bytes):
         return _attempt_store(data, folder)
     pack = folder / "pack"
     pack.mkdir()
-    for name, content in msgspec.msgpack.decode(data).items():
+    for name, content in data.items():
         if isinstance(content, bytes):
             (pack / name).write_bytes(content)
         elif content == "fifo":

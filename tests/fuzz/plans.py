@@ -8,7 +8,6 @@ import json
 import os
 import random
 import tempfile
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +29,9 @@ LINK, PIPE = b"\0link ", b"\0pipe"
 RESULTS, MANIFEST = "results.jsonl", "manifest.json"
 
 
-def corpus(numbers: Iterable[int], seed: int = 0) -> Iterator[tuple[str, Folder]]:
-    """Each number's plan: mutations take turns."""
-    for number in numbers:
-        rng = random.Random(f"{seed}/{number}")
-        mutate = MUTATIONS[number % len(MUTATIONS)]
-        yield f"{number}-{mutate.__name__}", mutate(dict(sound_plan()), rng)
+def made(number: int, rng: random.Random) -> tuple[str, Folder]:
+    mutate = MUTATIONS[number % len(MUTATIONS)]
+    return f"{number}-{mutate.__name__}", mutate(dict(sound_plan()), rng)
 
 
 def attempt(label: str, data: Folder, folder: Path) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from hybridlat import Predictor
@@ -23,13 +22,10 @@ VALUES = (
 MOST_US = 1e9  # that any network of NETS takes on the slowest device that a sheet may describe
 
 
-def corpus(numbers: Iterable[int], seed: int = 0) -> Iterator[tuple[str, bytes]]:
-    """The sheets of these numbers: shipped sheets take turns."""
-    for number in numbers:
-        rng = random.Random(f"{seed}/{number}")
-        path = SHEETS[number % len(SHEETS)]
-        mutate = damaged if rng.random() < 0.2 else odd_line
-        yield f"{number}-{path.stem}-{mutate.__name__}", mutate(path.read_bytes(), rng)
+def made(number: int, rng: random.Random) -> tuple[str, bytes]:
+    path = SHEETS[number % len(SHEETS)]
+    mutate = damaged if rng.random() < 0.2 else odd_line
+    return f"{number}-{path.stem}-{mutate.__name__}", mutate(path.read_bytes(), rng)
 
 
 def attempt(label: str, data: bytes, folder: Path) -> str:

@@ -1,23 +1,22 @@
 """Tables of latencies in all the ways that people write them, some of them broken.
 
-Each begins with the true values in one line of JSON. Whatever is read of it must be true: another
-number is wrong, a refusal is right.
+Whatever is read must be true: another number is wrong, a refusal is right.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
 from hybridlat.errors import StoreError
-from hybridlat.store.importers.sheets import ColumnMap, read_column_map
+from hybridlat.store.importers.sheets import read_column_map
 from hybridlat.store.importers.table import read_networks
 from tests.fuzz.mutations import damaged
 
@@ -37,33 +36,33 @@ STYLES: dict[str, Sequence[str]] = {
 STYLES |= {"plain": ("", "."), "comma": ("", ",")}  # what sets thousands apart, and decimals
 
 
-def corpus(numbers: Iterable[int], seed: int = 0) -> Iterator[tuple[str, bytes]]:
-    """Tables of these numbers: kinds take turns."""
-    for number in numbers:
-        rng = random.Random(f"{seed}/{number}")
-        kind = KINDS[number % len(KINDS)]
-        truth, data = kind(rng)
-        yield f"{number}-{kind.__name__}", json.dumps(truth).encode() + b"\n" + data
+@dataclass(frozen=True)
+class Written:
+    """A table's bytes and ``truth``: µs, batch and size by network, None where nothing is known."""
+
+    data: bytes
+    truth: dict[str, list[Any]] | None
+    mapping: bytes = b""
 
 
-def attempt(label: str, data: bytes, folder: Path) -> str:
+def made(number: int, rng: random.Random) -> tuple[str, Written]:
+    kind = KINDS[number % len(KINDS)]
+    return f"{number}-{kind.__name__}", kind(rng)
+
+
+def attempt(label: str, data: Written, folder: Path) -> str:
     """Read the table: what it gives is finite, positive and, where that is known, what is true."""
-    line, _, content = data.partition(b"\n")
-    truth: dict[str, Any] = json.loads(line)
-    file, column_map = folder / "t.csv", ColumnMap()
-    if "mapping" in truth:
-        (folder / "map.toml").write_bytes(bytes.fromhex(truth["mapping"]))
-        column_map = read_column_map(folder / "map.toml")
-    file.write_bytes(content)
-    read = read_networks([file], column_map)
+    del label
+    (folder / "t.csv").write_bytes(data.data)
+    (folder / "map.toml").write_bytes(data.mapping)
+    read = read_networks([folder / "t.csv"], read_column_map(folder / "map.toml"))
     for row in read.rows:
-        if not 0 < row.latency_us < math.inf:
-            return f"wrong {row.latency_us} µs"
-        known = truth["rows"].get(row.names[0]) if truth["rows"] is not None else None
-        stated = [row.batch, list(row.size or ())]
-        if truth["rows"] is not None and not (
-            known and math.isclose(known[0], row.latency_us, rel_tol=0.01) and known[1:] == stated
-        ):
+        us, stated = row.latency_us, [row.batch, list(row.size or ())]
+        known: list[Any] = [us, *stated]
+        if data.truth is not None:
+            known = data.truth.get(row.names[0], [math.nan])
+        is_true = math.isclose(known[0], us, rel_tol=0.01) and known[1:] == stated
+        if not (0 < us < math.inf and is_true):
             return f"wrong {row}: {known} was written"
     for refusal in read.refused:
         if not (f"{refusal.reason}{refusal.value}{refusal.fix}".isprintable() and refusal.where):
@@ -87,7 +86,7 @@ def written(value: float, rng: random.Random, style: str) -> str:
     return grouped + (decimal + part if part else "")
 
 
-def _text(rng: random.Random) -> tuple[dict[str, Any], list[str], list[list[str]], str]:
+def _text(rng: random.Random) -> tuple[dict[str, list[Any]], list[str], list[list[str]], str]:
     """The truth, a header, rows of cells, and a separator that stands for their decimal sign."""
     separator = rng.choice(",;\t")
     styles = ["plain", "english", "swiss", "science"]
@@ -97,7 +96,7 @@ def _text(rng: random.Random) -> tuple[dict[str, Any], list[str], list[list[str]
     title = rng.choice(("latency_{}", "Latency ({})", "median_latency_{}", "Inference Time [{}]"))
     name = rng.choice(("network", "Model", "ARCHITECTURE"))
     header = [name, "target", "batch", "size", title.format(unit)]
-    rows, true = [], {}
+    rows, true = list[list[str]](), dict[str, list[Any]]()
     for i in range(rng.randint(1, 6)):
         value, batch, side = rng.choice(NUMBERS), rng.choice((1, 2, 8, 1024)), rng.choice((32, 224))
         cell, is_true = written(value, rng, style), True
@@ -112,35 +111,30 @@ def _text(rng: random.Random) -> tuple[dict[str, Any], list[str], list[list[str]
         rows.append([f"n{i}", "t4/tensorrt-8.6/fp16", batches, shape, cell])
         if is_true:
             true[f"n{i}"] = [value * US[unit], batch, [side] * 2]
-    return {"rows": true}, header, rows, separator
+    return true, header, rows, separator
 
 
-def _joined(header: list[str], rows: list[list[str]], separator: str, rng: random.Random) -> str:
-    stream, end = io.StringIO(newline=""), rng.choice(("\n", "\r\n"))
-    quoting: Literal[0, 1] = csv.QUOTE_ALL if rng.random() < 0.1 else csv.QUOTE_MINIMAL
-    writer = csv.writer(stream, delimiter=separator, lineterminator=end, quoting=quoting)
-    writer.writerows([header, *rows])
-    return stream.getvalue()
-
-
-def styled(rng: random.Random) -> tuple[dict[str, Any], bytes]:
+def styled(rng: random.Random) -> Written:
     """Sound cells, and cells that are no latencies, in sound files."""
     truth, header, rows, separator = _text(rng)
     order = rng.sample(range(len(header)), len(header))
     header, rows = [header[i] for i in order], [[row[i] for i in order] for row in rows]
-    text = _joined(header, rows, separator, rng)
+    stream, end = io.StringIO(newline=""), rng.choice(("\n", "\r\n"))
+    quoting: Literal[0, 1] = csv.QUOTE_ALL if rng.random() < 0.1 else csv.QUOTE_MINIMAL
+    writer = csv.writer(stream, delimiter=separator, lineterminator=end, quoting=quoting)
+    writer.writerows([header, *rows])
+    text = stream.getvalue()
     if rng.random() < 0.3:
         text = f"sep={separator}\n{text}"
     if rng.random() < 0.2:
         text = f"# made, by; hand\n\n{text}"
     encoding = rng.choice(("utf-8", "utf-8-sig", "utf-16"))
-    return truth, text.encode(encoding)
+    return Written(text.encode(encoding), truth)
 
 
-def broken_bytes(rng: random.Random) -> tuple[dict[str, Any], bytes]:
+def broken_bytes(rng: random.Random) -> Written:
     """Bytes that were cut, flipped or lost: nothing is known of them."""
-    truth, data = styled(rng)
-    return {**truth, "rows": None}, damaged(data, rng)
+    return Written(damaged(styled(rng).data, rng), None)
 
 
 MAPPING = b"""labels = ["note"]
@@ -162,7 +156,7 @@ PARTS = (b"[" * 2000 + b"]" * 2000, b"{a = 1}", b"nan", b"1979-05-27", b"9" * 50
          b"a." * 2000 + b"b = 1", b"inf", b"true", b"-1", b"'n\\'")  # fmt: skip
 
 
-def mapped(rng: random.Random) -> tuple[dict[str, Any], bytes]:
+def mapped(rng: random.Random) -> Written:
     """A table with a mapping that was altered."""
     mapping = MAPPING
     for _ in range(rng.choice((0, 1, 1, 2))):
@@ -170,10 +164,8 @@ def mapped(rng: random.Random) -> tuple[dict[str, Any], bytes]:
         at = rng.randrange(len(words))
         words[at : at + rng.choice((0, 1))] = [rng.choice(PARTS)]
         mapping = rng.choice((b" ".join(words), damaged(mapping + b" ", rng)))
-    is_sound = mapping == MAPPING
-    truth = {"n0": [1500.0, 2, [8, 16]]} if is_sound else None
-    about = {"rows": truth, "mapping": mapping.hex()}
-    return about, b"network,t,note\nn0,1.5,x\n"
+    truth = {"n0": [1500.0, 2, [8, 16]]} if mapping == MAPPING else None
+    return Written(b"network,t,note\nn0,1.5,x\n", truth, mapping)
 
 
 KINDS = (styled, broken_bytes, mapped)
