@@ -36,10 +36,8 @@ FITTED = Composition(scale=1.0, residual_share=0.02, networks=60)
 
 
 def measured_cells(*latencies_us: float) -> ErrorPosterior:
-    cells = [
-        CellPrior(f"{i:032x}", 1, us, 0.01, source="measured") for i, us in enumerate(latencies_us)
-    ]
-    return FITTED.start(cells)
+    each = enumerate(latencies_us)
+    return FITTED.start([CellPrior(f"{i:032x}", 1, us, 0.01, source="measured") for i, us in each])
 
 
 @pytest.mark.parametrize(
@@ -55,9 +53,8 @@ def test_an_unsure_figure_or_unsure_cells_may_be_further_apart() -> None:
     cells = measured_cells(4690.0, 4000.0)
     assert disagreement(WholeLatency(11000.0, 0.01, True, ""), FITTED, cells) is not None
     assert disagreement(WholeLatency(11000.0, 0.2, False, ""), FITTED, cells) is None
-    predicted = FITTED.start(
-        [replace(cell, source="predicted", spread_share=0.3) for cell in cells.priors]
-    )
+    unsure = [replace(cell, source="predicted", spread_share=0.3) for cell in cells.priors]
+    predicted = FITTED.start(unsure)
     assert disagreement(WholeLatency(11000.0, 0.01, True, ""), FITTED, predicted) is None
     # Predictions are to blame, however far apart the two are.
     assert disagreement(WholeLatency(90000.0, 0.01, True, ""), FITTED, predicted) is None

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import json
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from hybridlat.errors import InputError
 from hybridlat.estimate import calibration
@@ -116,22 +113,6 @@ def test_what_networks_share_is_settled_by_their_own_error() -> None:
 def test_a_damaged_composition_is_refused(change: dict[str, object], why: str) -> None:
     with pytest.raises(InputError, match=why):
         Composition.from_json({**Composition().to_json(), **change})
-
-
-@settings(deadline=None, max_examples=25)
-@given(
-    st.integers(0, 10_000),
-    st.lists(st.floats(0.05, 0.999), min_size=2, max_size=6, unique=True),
-    st.sampled_from([0, 3, 12]),
-)
-def test_the_surer_the_wider(seed: int, confidences: list[float], networks: int) -> None:
-    composition = _fitted(networks)
-    posterior = composition.start(make_network(seed, cells=7).cells)
-    widths = [composition.at(c).interval(posterior).half_width_share for c in sorted(confidences)]
-    # Confidences that differ by less than rounding may have the same width.
-    assert all(low <= high for low, high in itertools.pairwise(widths))
-    apart = max(confidences) - min(confidences) > 1e-6
-    assert not apart or widths[0] < widths[-1]
 
 
 @functools.cache

@@ -126,13 +126,11 @@ def test_module_paths_are_read_from_scopes_names_and_weights() -> None:
     assert file.facts.module_paths == ("stem.act", "head_conv", "", "stages.1.blocks.0.act")
     entry.value = "no list at all ["
     assert onnx_io.load(model).facts.module_paths[0] == ""
-
-
-def test_weights_that_are_made_lend_their_names() -> None:
-    file = onnx_io.load(model_of("layer1_w_0 = ConstantOfShape(size)  y = Conv(x, layer1_w_0)"))
-    assert file.facts.module_paths == ("", "layer1")
-    file = onnx_io.load(model_of("w = Transpose(head_conv_weight)  y = Conv(x, w)"))
-    assert file.facts.module_paths[1] == "head_conv"
+    for body, path in (  # weights that are made lend their names
+        ("layer1_w_0 = ConstantOfShape(size)  y = Conv(x, layer1_w_0)", "layer1"),
+        ("w = Transpose(head_conv_weight)  y = Conv(x, w)", "head_conv"),
+    ):
+        assert onnx_io.load(model_of(body)).facts.module_paths[1] == path
 
 
 QUANTISED = """<ir_version: 8, opset_import: ["" : 13]>
@@ -163,9 +161,6 @@ def test_what_makes_a_weight_from_whole_numbers_is_not_named(target: str, tmp_pa
     # The JSON has all of them, in cells or among what is removed.
     every = {*estimate.removed, *(name for cell in estimate.cells for name in cell.nodes)}
     assert every == {node.name for node in model.graph.node}
-
-
-# ---- what is removed -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("target", [L4, "l4/torch-compile-2.9/amp"])
@@ -213,8 +208,6 @@ def test_what_is_removed_and_no_constant_is_no_warning(tmp_path: Path) -> None:
     assert len(estimate.removed) == 9 and estimate.constants == 0
     assert not any("Identity" in warning for warning in map(str, estimate.warnings))
 
-
-# ---- layouts -------------------------------------------------------------------------------------
 
 # Turned round for an operator that has no quantised kernel, and back.
 TURNED = """hybridlat-signature 2

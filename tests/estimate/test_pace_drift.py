@@ -27,10 +27,8 @@ from tests.networks import Builder
 
 def run(minute: int, drifts: Sequence[float], signature: str = "0" * 32) -> Measurement:
     """A record of a run in which each process met the machine at that drift."""
-    visits = tuple(
-        Visit((100.0 + i,), drift, process) for process, drift in enumerate(drifts) for i in (0, 1)
-    )
-    at = f"2026-11-01T10:{minute:02d}:30+00:00"
+    both, at = (0, 1), f"2026-11-01T10:{minute:02d}:30+00:00"
+    visits = tuple(Visit((100.0 + i,), drift, n) for n, drift in enumerate(drifts) for i in both)
     return Measurement(FAKE, signature, "network", 100.0, 0.01, visits, measured_at=at)
 
 
@@ -99,9 +97,8 @@ def test_wandering_is_common_to_all_and_no_measuring_makes_it_less() -> None:
     assert interval.interval_us[1] == pytest.approx(interval.latency_us * (1 + half))
     logs = normal_quantile(0.9) * math.hypot(0.02, 0.08)
     assert math.log1p(half) == pytest.approx(logs, rel=1e-3)
-    assert moving.measured_half_width_share(0.0) == pytest.approx(
-        math.expm1(normal_quantile(0.9) * 0.08)
-    )
+    whole = math.expm1(normal_quantile(0.9) * 0.08)
+    assert moving.measured_half_width_share(0.0) == pytest.approx(whole)
     assert Composition.from_json(moving.to_json()) == moving
 
 
@@ -113,9 +110,8 @@ def test_an_answer_holds_the_wandering_and_says_so(tmp_path: Path) -> None:
     for scale in (0.001, 0.1):
         url = str(tmp_path / f"{scale}.db")
         with Store(url) as store:
-            store.add(
-                run(i, [math.exp(scale * (-1) ** j) for j in range(2)], hash_) for i in range(30)
-            )
+            drifts = [math.exp(scale * (-1) ** j) for j in range(2)]
+            store.add(run(i, drifts, hash_) for i in range(30))
             assert pace_drift(TargetData(FAKE, store)).processes >= 60
         estimate = predict(data, FAKE, store=url, measure="never")
         _, latency_us, high_us = ends(estimate)

@@ -28,20 +28,17 @@ from tests.networks import NETS, Builder
 L4 = Target.parse("l4/tensorrt/fp16")
 
 
-def predicted(store: str, target: str, **options: float) -> Estimate:
-    tolerance = options.get("tolerance")
-    return predict(
-        NETS / "resnet18.onnx", target, store=store, measure="never", tolerance=tolerance
-    )
+def predicted(store: str, target: str, tolerance: float | None = None) -> Estimate:
+    net = NETS / "resnet18.onnx"
+    return predict(net, target, store=store, measure="never", tolerance=tolerance)
 
 
 def test_a_gpu_without_tf32_has_nothing_to_switch_off(tmp_path: Path) -> None:
     store = str(tmp_path / "none.db")
-    usual, strict = (
-        predicted(store, f"t4/tensorrt-7.2/{each}") for each in ("fp32", "fp32-strict")
-    )
+    precisions = ("fp32", "fp32-strict")
+    usual, strict = (predicted(store, f"t4/tensorrt-7.2/{each}") for each in precisions)
     assert ends(strict) == ends(usual)
-    tf32, plain = (predicted(store, f"a100/tensorrt-8.6/{p}") for p in ("fp32", "fp32-strict"))
+    tf32, plain = (predicted(store, f"a100/tensorrt-8.6/{each}") for each in precisions)
     assert ends(plain)[1] > 1.2 * ends(tf32)[1]
 
 
@@ -71,12 +68,10 @@ def test_a_cell_measured_there_tells_the_pace_of_all(tmp_path: Path) -> None:
     before = predicted(store, target)
     heaviest = max(before.cells, key=lambda cell: cell.share)
     assert heaviest.latency_us is not None
-    slow = Measurement(
-        Target.parse(target), heaviest.signature, "cell", 2 * heaviest.latency_us, 0.01
-    )
+    here, slow_us = Target.parse(target), 2 * heaviest.latency_us
+    slow = Measurement(here, heaviest.signature, "cell", slow_us, 0.01)
     with Store(store) as opened:
-        file = load(NETS / "resnet18.onnx")
-        texts = Partitioner(Target.parse(target), opened).partition(file).texts
+        texts = Partitioner(here, opened).partition(load(NETS / "resnet18.onnx")).texts
         if slow.signature in texts:  # else the engine was asked, and they are there
             opened.add_signatures({slow.signature: texts[slow.signature]})  # as measuring does
         opened.add([slow])
@@ -94,11 +89,9 @@ def test_a_cell_measured_there_tells_the_pace_of_all(tmp_path: Path) -> None:
 def test_a_cell_far_from_training_is_told_by_the_family_and_keeps_no_network_back(
     tmp_path: Path,
 ) -> None:
-    target = Target.parse("v100/tensorrt/fp16")
+    target, store = Target.parse("v100/tensorrt/fp16"), str(tmp_path / "n.db")
     alexnet = NETS / "bvlc_alexnet.onnx"  # its first kernel is 11x11
-    estimate = predict(
-        alexnet, target, store=str(tmp_path / "n.db"), measure="never", tolerance=0.99
-    )
+    estimate = predict(alexnet, target, store=store, measure="never", tolerance=0.99)
     first = next(cell for cell in estimate.cells if "n0" in cell.nodes)
     assert "learned from paddle-tensorrt-2020" in first.reason
     assert all(cell.trusted for cell in estimate.cells)

@@ -25,32 +25,22 @@ def reader(tmp_path: Path) -> Store:
 def test_what_another_writes_is_seen_at_once(reader: Store) -> None:
     data = TargetData(TARGET, reader)
     assert data.known([KNOWN, LATER]) == {} and data.networks == 0
+    assert data.whole(KNOWN) is None and target_composition.pace_drift(data).processes == 0
     with Store(reader.url) as writer, reader:
         writer.add([measured(KNOWN)])
         data.refresh()
         assert set(data.known([KNOWN, LATER])) == {KNOWN} and data.networks == 0
-        writer.add([measured(LATER), measured(HASHES[2], kind="network")])
+        writer.add([measured(LATER), measured(KNOWN, 500.0, kind="network")])
         data.refresh()
         assert set(data.known([KNOWN, LATER])) == {KNOWN, LATER} and data.networks == 1
-
-
-def test_a_network_that_another_process_records_is_seen(reader: Store) -> None:
-    data = TargetData(TARGET, reader)
-    assert data.whole(KNOWN) is None and target_composition.pace_drift(data).processes == 0
-    with Store(reader.url) as writer, reader:
-        writer.add([measured(KNOWN, 500.0, kind="network")])
-        data.refresh()
         whole = data.whole(KNOWN)
         assert whole is not None and whole.latency_us == 500.0
-        runs = [
-            replace(
-                measured(LATER, measured_at=f"2026-03-0{day}"), visits=(Visit((9.0,), 1.2),) * 4
-            )
-            for day in (1, 2)
-        ]
-        writer.add(runs)
+        assert target_composition.pace_drift(data).processes == 1
+        visits = (Visit((9.0,), 1.2),) * 4
+        runs = [measured(LATER, measured_at=f"2026-03-0{day}") for day in (1, 2)]
+        writer.add([replace(run, visits=visits) for run in runs])
         data.refresh()
-        assert target_composition.pace_drift(data).processes == 2
+        assert target_composition.pace_drift(data).processes == 3
 
 
 def test_a_machines_composition_follows_what_is_lent_to_it(

@@ -28,8 +28,7 @@ QUICK = MeasurementConfig(
     rounds=1, processes=1, max_processes=1, visit_ms=2.0, network_visit_ms=5.0
 )
 RULES = Target("fake", "tensorrt-8.6", "fp32")
-# What tests ask of a fake engine in a process of its own: seconds that a run lasts, and networks
-# (by name) whose run takes the process down.
+# Seconds that a run lasts in a process of its own, and names of networks that take that down.
 SLEEP_VARIABLE = "FAKE_ENGINE_SLEEP_S"
 DIES_VARIABLE = "FAKE_ENGINE_DIES"
 
@@ -105,9 +104,8 @@ class FakeBackend(Backend):
                 data, weight = (network.type_of(n).shape for n in node.inputs[:2])
                 group = node.attribute("group", 1)
                 if not isinstance(group, int) or data[1] != weight[1] * group:
-                    raise MeasurementError(
-                        f"{label} has {data[1]} channels, its weights take {weight[1]} x {group}"
-                    )
+                    text = f"{data[1]} channels, its weights take {weight[1]} x {group}"
+                    raise MeasurementError(f"{label} has {text}")
         for name in network.outputs:
             if name not in ready:
                 raise MeasurementError(f"the output {name!r} of {network.name} is made by nothing")
@@ -137,8 +135,7 @@ class FakeSession(Session):
 
 
 def flop(network: Network, node: Node) -> float:
-    """FLOP of a kernel: 2·(output elements)·(elements of a weight's filter) for contractions,
-    one per element read or written for everything else."""
+    """FLOP of a kernel: 2·outputs·(elements of a filter), or one per element read or written."""
     out = sum(network.type_of(name).elements for name in node.outputs if name)
     kind = kind_of(node.qualified_op)
     if kind == KINDS["conv"] and len(node.inputs) > 1:

@@ -12,8 +12,7 @@ from tests.fakes.fake_backend import FakeBackend
 
 FAKE = EngineEntry(lowering=__name__, backend="tests.fakes.fake_backend:FakeBackend")
 
-# What tests ask of it in another process: networks (by name) over which the process dies, and a
-# file over which it dies once, when it meets any of them.
+# Names of networks over which its process dies, and a file over which it dies once.
 LOWERING_DIES_VARIABLE = "FAKE_LOWERING_DIES"
 ONCE_VARIABLE = "FAKE_LOWERING_DIES_ONCE"
 

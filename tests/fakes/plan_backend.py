@@ -1,8 +1,4 @@
-"""The fake machine behind an engine that hands its results out in another layout than its own.
-
-Such an engine converts every feature map that leaves it. It is measured in processes, or by plans,
-which it runs here: one visit of each task a round, as the worker on a board does.
-"""
+"""The fake machine behind an engine that hands its results out in another layout than its own."""
 
 from __future__ import annotations
 
@@ -22,11 +18,7 @@ FACTS = {"runner": "worker", "engine": "fake", "engine_version": "1.0", "gpu": "
 
 
 class LayoutBackend(FakeBackend):
-    """Handing out a feature map costs 1 µs for every ``elements_per_us`` of its elements.
-
-    So does taking one in, but for an image, which has three channels. Nothing else is in the way of
-    a true latency.
-    """
+    """A feature map that comes in or goes out costs 1 µs for so many elements, an image nothing."""
 
     method: ClassVar[Method] = Method.DIFFERENTIAL
     elements_per_us = 20.0
@@ -45,7 +37,7 @@ class LayoutBackend(FakeBackend):
 
 
 class PlanBackend(LayoutBackend):
-    """The same, by plans. ``slowness_of`` gives the machine's slowness in a round."""
+    """The same, by plans that run here; ``slowness_of`` a round is the machine's."""
 
     method: ClassVar[Method] = Method.PLAN
     slowness_of: Callable[[int], float] = staticmethod(lambda round_: 1.0)
@@ -59,18 +51,15 @@ class PlanBackend(LayoutBackend):
             key: self.build(read_network(folder / spec["file"]), seed=1, lowered=False)
             for key, spec in manifest["items"].items()
         }
+
+        def timed(key: str, round_: int) -> list[float]:
+            return [round(self.slowness_of(round_) * us, 3) for us in items[key].run_us(SAMPLES)]
+
         visits = [(t, r) for t in manifest["tasks"] for r in range(t["rounds"])]
         for done, (task, round_) in enumerate(visits, start=1):
-            slow = self.slowness_of(round_)
-
-            def timed(key: str, slow: float = slow) -> list[float]:
-                return [round(slow * us, 3) for us in items[key].run_us(SAMPLES)]
-
-            line = {
-                "kind": "visit", "task": task["task"], "round": round_, "process": 1,
-                "samples_us": {key: timed(key) for key in task["items"]},
-                "reference_us": timed(manifest["reference"])[0],
-            }  # fmt: skip
+            line = {"kind": "visit", "task": task["task"], "round": round_, "process": 1}
+            line["samples_us"] = {key: timed(key, round_) for key in task["items"]}
+            line["reference_us"] = timed(manifest["reference"], round_)[0]
             journal.write(line)
             if progress is not None:
                 progress(done, len(visits), task["label"])

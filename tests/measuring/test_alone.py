@@ -38,9 +38,6 @@ def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "lock"
 
 
-# ---- one at a time ---------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("budget_s", [None, 0.0])
 def test_a_run_waits_for_another_and_names_it(
     lock: Path, budget_s: float | None, caplog: pytest.LogCaptureFixture
@@ -136,9 +133,6 @@ def test_a_holder_that_died_or_left_a_forked_process_behind_keeps_nobody_out(
         finally:
             os.kill(child, signal.SIGKILL)
             holder.kill()
-
-
-# ---- who takes CPU time ----------------------------------------------------------------------
 
 
 class Clocks(SimpleNamespace):

@@ -132,24 +132,20 @@ def relu(name: str, sizes: list[int], nets: Path) -> None:
     onnx.save(model, nets / f"{name}.onnx")
 
 
-def test_a_file_without_images_takes_no_size(nets: Path) -> None:
+def test_a_file_without_images_takes_no_size_and_channels_may_be_last(nets: Path) -> None:
     relu("flat", [1, 8], nets)
     assert taken([row("flat")], nets)[0].measurements
     refused = refusal([row("flat", size=(8, 8))], nets)
     assert "no input of images" in refused.reason and refused.value == "flat: x [1, 8]"
-
-
-def test_channels_may_be_last(nets: Path) -> None:
     relu("last", [1, 8, 8, 3], nets)
     (record,) = taken([row("last", batch=2, size=(16, 24))], nets)[0].measurements
     assert (record.labels["batch"], record.labels["size"]) == ("2", "16x24")
 
 
-def test_places_without_onnx_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is not a folder: --nets"):
-        tables.NetworkFiles(tmp_path / "nowhere")
-    with pytest.raises(InputError, match=r"holds no \.onnx file"):
-        tables.NetworkFiles(tmp_path)
+@pytest.mark.parametrize(("place", "why"), [("x", "is not a folder"), ("", "holds no .onnx file")])
+def test_places_without_onnx_files_are_refused(tmp_path: Path, place: str, why: str) -> None:
+    with pytest.raises(InputError, match=f"{why}: --nets"):
+        tables.NetworkFiles(tmp_path / place)
 
 
 def test_targets_with_the_same_rules_share_a_lowering(

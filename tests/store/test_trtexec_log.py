@@ -121,16 +121,13 @@ def options(*words: str, version: str = "8.6.1") -> TrtexecLog:
     return read_log(text.replace("Precision: FP32+FP16", "Precision: FP32"))
 
 
-OTHERS = """--useDLACore=0 --streams=4 --infStreams=2 --sparsity=force --sparsity=enable --best
---fp8 --int4 --precisionConstraints=obey --layerPrecisions=*:fp16 --inputIOFormats=fp16:chw --safe
---refit --outputIOFormats=fp32:hwc8 --directIO --builderOptimizationLevel=0 --versionCompatible
---idleTime=5 --hardwareCompatibilityLevel=ampere+ --allowWeightStreaming --useManagedMemory
---dumpProfile --exportProfile=p.json --warmUp=0 --cudaGraphStrategy=wholeGraph --newInVersion12=3
---layerDeviceTypes=conv:DLA --optShapes=input:1x3x32x48"""
-NOTHING = """--useDLACore=-1 --allowGPUFallback --streams=1 --infStreams=1 --warmUp=500 --threads
---sparsity=disable --noDataTransfers --useSpinWait --iterations=9 --idleTime=0 --avgRuns=1
+OTHERS = """--useDLACore=0 --streams=4 --sparsity=force --best --layerPrecisions=*:fp16
+--inputIOFormats=fp16:chw --outputIOFormats=fp32:hwc8 --refit --builderOptimizationLevel=0
+--hardwareCompatibilityLevel=ampere+ --allowWeightStreaming --dumpProfile --idleTime=5 --warmUp=0
+--cudaGraphStrategy=wholeGraph --newInVersion12=3 --optShapes=input:1x3x32x48"""
+NOTHING = """--useDLACore=-1 --allowGPUFallback --streams=1 --warmUp=500 --sparsity=disable
 --builderOptimizationLevel=3 --inputIOFormats=fp32:chw,int32:chw --optShapes=input:8x3x32x48
---hardwareCompatibilityLevel=none --precisionConstraints=none --profilingVerbosity=detailed"""
+--hardwareCompatibilityLevel=none --idleTime=0 --profilingVerbosity=detailed"""
 
 
 @pytest.mark.parametrize("option", OTHERS.split())

@@ -1,8 +1,7 @@
 """A Python that has loaded hybridlat: the commands of a page are processes that are forked from it.
 
 ``python fork.py serve SOCKET`` answers ``python fork.py ask SOCKET hybridlat predict …`` until its
-standard input ends. Each command has the arguments, folder, environment and streams of who asks.
-What it measures is measured once, for a short time: a page says what is done, not how exactly.
+standard input ends. What a command measures is measured once, for a short time.
 """
 
 from __future__ import annotations
