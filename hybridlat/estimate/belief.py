@@ -7,14 +7,14 @@ differ by more than either is unsure of. Such a pair tells nothing of cells.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hybridlat.estimate.compose.composition import CALIBRATED_AT, Composition, NetworkInterval
 from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE, SURE
-from hybridlat.estimate.compose.posterior import CellSum, ErrorPosterior
+from hybridlat.estimate.compose.posterior import ErrorPosterior
+from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
 from hybridlat.estimate.partition import Partition
 from hybridlat.estimate.predict.chain import CellPriors
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 MeasureNow = Callable[[Sequence[str], bool], None]
 """Measures these cells of the network, and whether the network as a whole as well."""
 SWITCHED_OFF = "measuring is switched off"
-RUN_NOISE_SHARE = 0.035
-"""How far cells measured one by one sum up to what they take behind each other."""
 _MOSTLY = 0.5  # of the time measured: predictions are not to blame
 _FULLY = 0.99  # of the time measured: the sum is a measurement
 
@@ -98,23 +96,6 @@ def cells_of(
         lambda: copied_bytes(network()),
         lambda: partition.whole,
     )
-
-
-def sums_of_runs(
-    runs: Iterable[tuple[str, Sequence[str]]],
-    measured: Mapping[str, tuple[float, float]],
-    signatures: Sequence[str],
-) -> list[CellSum]:
-    """The sums of runs that were measured before they were cut into cells.
-
-    ``runs`` have a signature and their cells; ``measured`` are µs and relative noise by a run's
-    signature; ``signatures`` are those of the network's distinct cells.
-    """
-    known = [(Counter(cells), *measured[run]) for run, cells in runs if run in measured]
-    return [
-        CellSum(tuple([uses[h] for h in signatures]), us, math.hypot(noise, RUN_NOISE_SHARE))
-        for uses, us, noise in known
-    ]
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from hybridlat.engines import registry
 from hybridlat.engines.checks import check_of
 from hybridlat.errors import StoreError
 from hybridlat.estimate import gate
-from hybridlat.estimate.belief import Belief, MeasureNow, Request, cells_of, sums_of_runs
+from hybridlat.estimate.belief import Belief, MeasureNow, Request, cells_of
 from hybridlat.estimate.compose import target_composition
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE
-from hybridlat.estimate.compose.posterior import ErrorPosterior
+from hybridlat.estimate.compose.posterior import CellSum, ErrorPosterior
 from hybridlat.estimate.lookup.models import known_device
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
@@ -33,8 +33,11 @@ from hybridlat.schema.cell_estimate import CellEstimate, LatencySource
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.measurement import BUSY_SPREAD_SHARE, MachineLoad, busiest
 from hybridlat.schema.structure import Structure
+from hybridlat.store import LatencyStats
 
 _log = logging.getLogger(__name__)
+RUN_NOISE_SHARE = 0.035
+"""How far cells measured one by one sum up to what they take behind each other."""
 MOST_NETWORK_RUNS = 3
 """Of one estimate; of all together where the network and its cells contradict each other."""
 
@@ -63,9 +66,13 @@ def _first_belief(request: Request, data: TargetData) -> Belief:
     cells = cells_of(partition, request.confidence, request.network)
     priors = cell_priors(data, cells, request.measure is not None, whole)
     composition = composition_for(data, priors, request.confidence)
-    known = data.known([run for run, _ in partition.runs])
-    measured = {h: (s.latency_us, s.spread_share) for h, s in known.items() if s.latency_us}
-    sums = sums_of_runs(partition.runs, measured, request.signatures)
+    # Runs that were measured before they were cut into cells tell the sums of those.
+    known, sums = data.known([run for run, _ in partition.runs]), list[CellSum]()
+    for run, of_run in partition.runs:
+        if (one := known.get(run)) is not None and one.latency_us is not None:
+            noise = math.hypot(one.spread_share, RUN_NOISE_SHARE)
+            counts = tuple([of_run.count(signature) for signature in request.signatures])
+            sums.append(CellSum(counts, one.latency_us, noise))
     belief = Belief(
         priors,
         composition,
@@ -119,10 +126,9 @@ def _measured(
     latencies: dict[int, tuple[float, float]] = {}
     failures = dict(belief.failures)
     for i, signature in zip(step.positions, chosen, strict=True):
-        record = records.get(signature)
-        if record is None or record.latency_us is None:
-            reason = record.failure if record else None
-            failures[i] = reason or "no undisturbed run of it was made in time"
+        record = records.get(signature, LatencyStats(None, 0.0, 0))
+        if record.latency_us is None:
+            failures[i] = record.failure or "no undisturbed run of it was made in time"
         else:
             latencies[i] = (record.latency_us, record.spread_share)
     after = replace(
@@ -210,9 +216,9 @@ def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate
 def _model(data: TargetData, belief: Belief) -> str:
     """The hash of the target's own model, where it answered for a cell."""
     posterior, origins = belief.posterior, belief.priors.origins
-    latencies = enumerate(posterior.latencies_us.tolist())
-    own = (not posterior.is_measured(i) and i not in origins and us == us for i, us in latencies)
-    return data.model_hash if belief.exact is None and any(own) else ""
+    predicted = set(posterior.unmeasured).difference(origins)
+    known = any(not math.isnan(posterior.latencies_us[i]) for i in predicted)
+    return data.model_hash if belief.exact is None and known else ""
 
 
 def _check(request: Request, data: TargetData, is_predicted: bool) -> tuple[str, str]:
@@ -231,12 +237,9 @@ def _load_while_measured(
     """How busy the machine was while the network, or much of its cells, was measured."""
     if whole is not None and whole.is_exact:
         return whole.load
-    unsure = {
-        i
-        for i, prior in enumerate(cells.priors)
-        if cells.is_measured(i)
-        and cells.measured.get(i, (0.0, prior.spread_share))[1] >= BUSY_SPREAD_SHARE
-    }
+    measured = set(range(len(signatures))).difference(cells.unmeasured)
+    spreads = {i: cells.measured.get(i, (0, cells.priors[i].spread_share))[1] for i in measured}
+    unsure = [i for i, spread in spreads.items() if spread >= BUSY_SPREAD_SHARE]
     if sum(cells.uses_us[i] for i in unsure) <= MOST_EXCESS_SHARE * cells.sum_us:
         return None
     largest = max(unsure, key=lambda i: float(cells.uses_us[i]))
