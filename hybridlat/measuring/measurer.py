@@ -100,7 +100,6 @@ def _jobs_of(requests: Sequence[MeasureRequest], backend: Backend) -> list[Job]:
 
 
 def _draft_of(requests: Sequence[MeasureRequest], backend: Backend, rounds: int) -> Draft:
-    """One plan that measures all requests."""
     requested: set[tuple[Kind, str]] = {("cell", hash_) for r in requests for hash_ in r.cells}
     requested |= {("network", sign(r.network).hash) for r in requests if r.whole}
     networks = [(request.name, request.network) for request in requests]

@@ -117,7 +117,6 @@ class Draft:
         self._records.append(record)
 
     def add_breakdown(self, name: str, network: Network, lowered: Lowered) -> None:
-        """The cells and unfused layers of a network, beside its measurement."""
         self._breakdowns.append(
             {
                 "network": name,

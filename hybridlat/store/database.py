@@ -200,7 +200,6 @@ class Database:
 
 
 def _make_tables(connection: Connection, store: str) -> None:
-    """Make the tables where there are none."""
     if _has_tables(connection, store):
         return
     with connection.transaction():

@@ -135,7 +135,6 @@ class PackLookup:
         }
 
     def counts(self) -> dict[str, int]:
-        """How many things of each kind (cell, network, layer) have a latency."""
         return {kind: len(getattr(self._lookup, kind)) for kind in KINDS}
 
     def says(self, known: Mapping[tuple[str, str], list[LatencyRow]]) -> bool:

@@ -201,7 +201,6 @@ class Records:
             raise StoreError(f"the store is damaged: {error}") from error
 
     def stats(self) -> list[TargetStats]:
-        """What there is of each target, sorted by name."""
         rows = self._database.read(tuple[str, int, int, int, int, int, str, str], _STATS)
         counts = {row[0]: row[1:] for row in rows}
         return [TargetStats(t, *counts[str(t)]) for t in self.targets() if str(t) in counts]

@@ -97,7 +97,6 @@ class Composition:
         return cells, cells + self.residual_share**2
 
     def at(self, confidence: float) -> Composition:
-        """The same composition with intervals of another confidence."""
         ratio = self.interval_factor(confidence) / self.interval_factor(self.confidence)
         scaled = tuple((x, q * ratio) for x, q in self.quantiles)
         return replace(self, confidence=confidence, quantiles=scaled)
@@ -151,7 +150,6 @@ class Composition:
         return cells_us / self.scale, noise
 
     def interval(self, posterior: ErrorPosterior) -> NetworkInterval:
-        """Latency and interval of a network; unknown cells count nothing."""
         total = posterior.sum_us
         latency = self.latency_us(total)
         return self.around(latency, self.half_width_share(posterior.variance_share, total))

@@ -171,7 +171,6 @@ class ErrorPosterior:
         )
 
     def observe(self, measured: Mapping[int, tuple[float, float]]) -> ErrorPosterior:
-        """The posterior after the cells at these positions were measured."""
         known = {**self.measured, **measured}
         mean: Matrix = np.zeros(len(self.priors))
         covariance = self.prior_covariance.copy()
@@ -276,12 +275,10 @@ class ErrorPosterior:
 
     @property
     def complete(self) -> bool:
-        """Whether every cell has a latency."""
         return not bool(np.isnan(self.latencies_us).any())
 
     @property
     def measured_share(self) -> float:
-        """Measured cells' part of the time, 0..1."""
         total = self.sum_us
         if total <= 0:
             return 0.0

@@ -190,7 +190,6 @@ def _device(text: str, known: Collection[Target]) -> str:
 
 
 def _incomplete(device: str, runtime: str, known: Collection[Target]) -> TargetError:
-    """The error of a target that lacks parts, with an example."""
     own = [name for t in known if t.device == device and f"/{runtime}" in (name := str(t))]
     example = min(own, default=f"{device}/{runtime or 'onnxruntime'}/fp32/1t")
     if device in device_sheets.names() and (sheet := device_sheets.load(device)).kind == "gpu":

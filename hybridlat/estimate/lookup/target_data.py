@@ -108,7 +108,6 @@ class TargetData:
         return [pack for target in (self.target, *self.related) for pack in packs.packs_for(target)]
 
     def known(self, hashes: Iterable[str]) -> dict[str, LatencyStats]:
-        """The record of each cell, as far as there is one."""
         distinct = dict.fromkeys(hashes)
         missing = [h for h in distinct if h not in self._known]
         if missing:
@@ -147,7 +146,6 @@ class TargetData:
 
     @property
     def networks(self) -> int:
-        """The number of records of whole networks."""
         shipped = sum(p.counts()["network"] for p in self._packs if p.target == self.target)
         return shipped + self._count("network")
 
@@ -181,7 +179,6 @@ class TargetData:
         return elsewhere and TargetData(self.target, self.store, elsewhere=elsewhere)
 
     def neighbour(self, target: Target) -> TargetData:
-        """The look-ups of another target in the same store."""
         if target not in self._neighbours:
             self._neighbours[target] = TargetData(target, self.store)
         return self._neighbours[target]

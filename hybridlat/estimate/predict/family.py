@@ -139,7 +139,6 @@ class Family(source.CellSource):
 
     @cached_property
     def origin(self) -> Origin:
-        """Whose measurements the law rests on, the nearest first."""
         task, model, known = self.task, self.model, self.model.tasks
         title = (self.device.title or self.device.name).removeprefix("NVIDIA ")
         label = label_of(task)

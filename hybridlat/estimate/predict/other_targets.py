@@ -74,7 +74,6 @@ class OtherTarget(source.CellSource):
 
     @property
     def ratios(self) -> Ratios:
-        """What is believed of the ratios, by what both know."""
         return self.here.at_this_state(
             ("ratios", self.there.target),
             lambda: Ratios(self.prior, [*self._pairs[0], *self._pairs[1]]),
@@ -161,7 +160,6 @@ class OtherTarget(source.CellSource):
     def _stated(
         self, there: CellLatency, latency_us: float, spread: float, unchecked: bool
     ) -> CellLatency:
-        """A cell here, with a reason that names the evidence."""
         kind = "another version of the engine" if self.differs == "version" else "another device"
         kind = "another machine" if self.here.target == self.there.target else kind
         how = "measured as" if there.source == "measured" else "predicted as"

@@ -65,7 +65,6 @@ class RatioPrior:
 
     @property
     def spread(self) -> float:
-        """Standard error of a cell's ratio."""
         return math.hypot(self.common, self.kind, self.cell)
 
 
@@ -132,7 +131,6 @@ class Ratios:
         return means, covariance, np.asarray(squares / (_DEGREES + telling.sum(axis=0)))
 
     def of(self, cells: Sequence[Kinds]) -> tuple[Matrix, Matrix]:
-        """Means and covariance of ln(ratio) of cells of these kinds."""
         means, covariance, own = self._parts
         new = {name for kinds in cells for name, _ in kinds}.difference(self._places)
         places = self._places | {n: i for i, n in enumerate(sorted(new), start=len(means))}
