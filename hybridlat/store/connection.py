@@ -110,7 +110,8 @@ class Connection:
 
     def rows(self, sql: str, values: Values) -> list[Row]:
         sql, single = _with_lists(sql, values)
-        rows: list[Row] = self._raw.execute(self._translated(sql), single).fetchall()
+        cursor = self._raw.execute(self._translated(sql), single)
+        rows: list[Row] = cursor.fetchall() if cursor.description else []
         return rows
 
     def change(self, sql: str, rows: Sequence[Values]) -> int:
@@ -120,9 +121,6 @@ class Connection:
         cursor = self._raw.cursor()
         cursor.executemany(self._translated(sql), rows)
         return int(cursor.rowcount)
-
-    def define(self, sql: str) -> None:
-        self._raw.execute(sql)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

@@ -206,7 +206,7 @@ def _make_tables(connection: Connection, store: str) -> None:
         connection.rows(connection.lock, {})
         if not _has_tables(connection, store):  # another process may have been faster
             for statement in _DEFINITIONS.format(**connection.types, schema=SCHEMA).split(";"):
-                connection.define(statement)
+                connection.rows(statement, {})
 
 
 def _has_tables(connection: Connection, store: str) -> bool:

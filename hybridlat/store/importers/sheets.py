@@ -31,15 +31,6 @@ _UNIT_IN_NAME = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Sheet:
-    """The cells of a table as texts, and the decimal sign that its separator stands for."""
-
-    header: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    decimal: str = "."
-
-
 def encoding_of(data: bytes) -> str:
     """UTF-8, or UTF-16 by its mark at the start, which PowerShell may leave out."""
     if b"\0" in data[:2]:
@@ -62,8 +53,8 @@ def text_of(file: Path) -> str:
     return text
 
 
-def read_sheet(file: Path) -> Sheet:
-    """The table in a CSV file (comma, semicolon or tab); StoreError for another.
+def _cells(file: Path) -> tuple[tuple[str, ...], list[tuple[str, ...]], str]:
+    """The header and the rows of a CSV file, and the decimal sign that its separator stands for.
 
     Excel's first line ``sep=;`` names the separator; lines that begin with # are comments.
     """
@@ -93,7 +84,7 @@ def read_sheet(file: Path) -> Sheet:
     if not rows:
         what = "has no rows below its header" if header else "is empty"
         raise StoreError(f"{file} {what}: the first line names the columns, each other a network")
-    return Sheet(header, rows, "." if separator == "," else ",")
+    return header, rows, "." if separator == "," else ","
 
 
 def _without_end(cells: tuple[str, ...]) -> tuple[str, ...]:
@@ -143,11 +134,12 @@ def read_column_map(path: Path) -> ColumnMap:
 
 
 @dataclass(frozen=True)
-class Columns:
-    """Where a table has its fields: the position of the column of each."""
+class Table:
+    """The cells of a table as texts, and the ``places`` of the columns of its fields."""
 
-    places: Mapping[str, int]
     header: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    places: Mapping[str, int]
     roles: Mapping[str, Roles]
     unit: str
     column_map: ColumnMap
@@ -159,9 +151,9 @@ class Columns:
         return plain(", ".join(t for i, t in enumerate(self.header) if t and i not in read))
 
 
-def columns_of(column_map: ColumnMap, path: Path, sheet: Sheet) -> Columns:
-    """The columns of a mapping, and those that a table's header names by itself."""
-    header, mapped = sheet.header, column_map.columns
+def read_table(path: Path, column_map: ColumnMap) -> Table:
+    """A table with the columns of a mapping, and those that its header names by itself."""
+    (header, rows, decimal), mapped = _cells(path), column_map.columns
     for column in (*mapped.values(), *column_map.labels):
         if (times := header.count(column)) != 1:
             raise StoreError(
@@ -203,11 +195,9 @@ def columns_of(column_map: ColumnMap, path: Path, sheet: Sheet) -> Columns:
         raise StoreError(
             f"{path} has no column network, model or onnx: rename it, or name it with --columns"
         )
-    roles = {
-        name: roles_of((row[i] for row in sheet.rows if i < len(row)), sheet.decimal)
-        for name, i in places.items()
-    }
-    return Columns(places, header, roles, unit, column_map)
+    texts = {name: [row[i] for row in rows if i < len(row)] for name, i in places.items()}
+    roles = {name: roles_of(texts[name], decimal) for name in places}
+    return Table(header, rows, places, roles, unit, column_map)
 
 
 def _unit_of(column: str) -> tuple[str, str]:

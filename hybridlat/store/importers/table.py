@@ -13,7 +13,7 @@ from hybridlat.schema.target import Target
 from hybridlat.store.importers import cells
 from hybridlat.store.importers.cells import Refusal as Refusal
 from hybridlat.store.importers.cells import Size as Size
-from hybridlat.store.importers.sheets import ColumnMap, Columns, columns_of, read_sheet
+from hybridlat.store.importers.sheets import ColumnMap, Table, read_table
 
 ENDINGS = (".csv", ".tsv")
 _PARTS = ("device", "engine", "precision")
@@ -114,18 +114,17 @@ def read_networks(
 
 
 def _read_into(read: Rows, file: Path, column_map: ColumnMap, default: Target | None) -> None:
-    sheet = read_sheet(file)
-    columns = columns_of(column_map, file, sheet)
-    if unread := columns.unread:
+    table = read_table(file, column_map)
+    if unread := table.unread:
         read.notes.append(f"{file.name}: not read are the columns {unread}")
-    titles = {title.casefold() for title in sheet.header if title}
-    for number, row in enumerate(sheet.rows, start=1):
-        if row != sheet.header and len(titles.intersection(map(str.casefold, row))) > 1:
+    titles = {title.casefold() for title in table.header if title}
+    for number, row in enumerate(table.rows, start=1):
+        if row != table.header and len(titles.intersection(map(str.casefold, row))) > 1:
             raise StoreError(f"{file} has a second header in row {number}: make two tables of it")
-    for number, row in enumerate(sheet.rows, start=1):
+    for number, row in enumerate(table.rows, start=1):
         where = f"{file.name}, row {number}"
         try:
-            read.rows.append(_Row(row, columns).network(where, default))
+            read.rows.append(_Row(row, table).network(where, default))
         except Refusal as refusal:
             read.refused.append(refusal.at(where))
 
@@ -148,11 +147,11 @@ class _Row:
     """The cells of a row by the fields of a table."""
 
     cells: Sequence[str]
-    columns: Columns
+    table: Table
 
     def network(self, where: str, default: Target | None) -> NetworkRow:
-        columns = self.columns
-        if (count := len(self.cells)) != (width := len(columns.header)):
+        table = self.table
+        if (count := len(self.cells)) != (width := len(table.header)):
             raise Refusal(
                 "the row has not as many cells as the table has columns",
                 f"{count} of {width} cells: {', '.join(self.cells)}",
@@ -167,7 +166,7 @@ class _Row:
         labels = {name: text for name in ("layout", "source", "note") if (text := self.text(name))}
         if onnx and network:
             labels["model"] = network
-        kept = {name: self.cells[columns.header.index(name)] for name in columns.column_map.labels}
+        kept = {name: self.cells[table.header.index(name)] for name in table.column_map.labels}
         labels |= {name: text for name, text in kept.items() if text}
         stated = {name: self.text(name) for name in ("copies", "suspect", "launch")}
         facts: dict[str, Any] = {name: cells.truth(text) for name, text in stated.items() if text}
@@ -178,14 +177,14 @@ class _Row:
 
     def text(self, name: str) -> str:
         """What the column of a field states, else its constant."""
-        columns, column_map = self.columns, self.columns.column_map
-        cell = self.cells[columns.places[name]] if name in columns.places else ""
+        places, column_map = self.table.places, self.table.column_map
+        cell = self.cells[places[name]] if name in places else ""
         meant = column_map.values.get(name, {}).get(cell, cell)
         return str(meant).strip() or str(column_map.constants.get(name, "")).strip()
 
     def count(self, name: str) -> int | None:
         text = self.text(name)
-        return cells.count(text, name, self.columns.roles.get(name, {})) if text else None
+        return cells.count(text, name, self.table.roles.get(name, {})) if text else None
 
     def batch_and_size(self) -> tuple[int | None, Size | None]:
         """The batch, which a size of four numbers states too, and height and width."""
@@ -203,12 +202,11 @@ class _Row:
 
     def latency_us(self, batch: int | None) -> float:
         """The latency, or that of a throughput at the batch."""
-        columns = self.columns
         if text := self.text("latency"):
-            return cells.latency_us(text, columns.unit, columns.roles["latency"])
+            return cells.latency_us(text, self.table.unit, self.table.roles["latency"])
         if not (text := self.text("throughput")):
             raise Refusal("there is no latency", "", "fill it in")
-        rate = cells.positive(text, "throughput", columns.roles["throughput"])
+        rate = cells.positive(text, "throughput", self.table.roles["throughput"])
         if batch is None:
             raise Refusal("a throughput alone, and no batch", text, "add a column batch")
         return cells.latency_us(repr(batch / rate), "s", {".": True})
