@@ -24,7 +24,6 @@ from hybridlat.model.geometry import View, geometry
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.device import STRICT
 from hybridlat.schema.target import Target
-from tests.slow import slow
 
 NETS = sorted((Path(__file__).parents[2] / "data/nets").glob("*.onnx"))
 GPUS = [name for name in device_sheets.names() if device_sheets.load(name).kind == "gpu"]
@@ -84,8 +83,3 @@ def test_no_cell_is_quicker_than_a_sheet_allows() -> None:
         assert not wrong(GPUS[(7 * i + j) % 20 :: 20], [net], [way])
     for i, net in enumerate(NETS[::7]):
         assert not wrong(GPUS[i::12], [net], [WAYS[2 * i + i % 2]])
-
-
-@slow
-def test_nor_is_any_of_all() -> None:
-    assert not wrong(GPUS, NETS, WAYS)

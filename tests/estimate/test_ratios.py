@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hybridlat.estimate.compose.posterior import Matrix
-from hybridlat.estimate.predict.ratios import RATIOS, Kinds, Pair, RatioPrior, Ratios
+from hybridlat.estimate.predict.ratios import Kinds, Pair, RatioPrior, Ratios
 
 PRIOR = RatioPrior(0.02, 0.03, 0.03, 0.02)
 NAMES = ("Conv 1x1", "Conv kxk", "Conv depthwise", "MaxPool")
@@ -81,8 +81,3 @@ def test_a_cell_of_every_kind_that_takes_time_is_asked_for_once() -> None:
     assert sorted(asked) == [2, 3]  # both convolutions by the one that takes most
     seen = [Pair(ALONE[2], 0.0, 0.01)]
     assert Ratios(PRIOR, seen).unchecked(cells, uses_us) == [3]
-
-
-def test_every_row_is_a_spread() -> None:
-    for prior in RATIOS.values():
-        assert 0 < max(prior.common, prior.kind, prior.cell) <= prior.spread < 1
