@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hybridlat.estimate.compose.fitting import leave_one_out
+from hybridlat.estimate.calibration import leave_one_out
 from hybridlat.evaluation.metrics import Prediction, score
 from hybridlat.graph.builder import null_network
 from hybridlat.graph.cells import kernels

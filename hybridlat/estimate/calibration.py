@@ -1,4 +1,8 @@
-"""Fit a composition to networks that were measured whole, their cells predicted without them."""
+"""Fit a composition to networks that were measured whole, their cells predicted without them.
+
+The correlation of errors is of maximum likelihood under a multivariate Student distribution, by
+coordinate descent over a fixed grid, with a weak pull towards the defaults.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +14,34 @@ from dataclasses import dataclass, replace
 import numpy as np
 from msgspec import structs
 
-from hybridlat.estimate.compose import fitting
-from hybridlat.estimate.compose.composition import CALIBRATED_AT, Composition
-from hybridlat.estimate.compose.posterior import CellPrior, Correlation, ErrorPosterior
+from hybridlat.estimate.compose import posterior as posteriors
+from hybridlat.estimate.compose.composition import CALIBRATED_AT, PRIOR_RESIDUAL, Composition
+from hybridlat.estimate.compose.posterior import CellPrior, Correlation, ErrorPosterior, Matrix
 from hybridlat.estimate.gate import Projection
 from hybridlat.model.conformal import conformal_quantile, normal_quantile, rank_of
 
 STAGES = (0.0, 0.1, 0.3, 1.0)
 """Shares of a network's cells, the most worthwhile measured, at which intervals are calibrated."""
-_KEPT = (1.0, 0.5, 0.25, 0.0)
-_MOVED = (0.0, 0.5, 1.0)
 _SETTLING_SHARES = (0.05, 0.1, 0.2, 0.3)
+_PRIOR_NETWORKS = 4
+_PRIOR_SCALE_SPREAD = 0.1
+_PRIOR_OVERHEAD_SPREAD = 0.05  # of the smallest network's latency
+_HUBER = 1.5
+_GRIDS: dict[str, tuple[float, ...]] = {
+    "network": (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.6),
+    "kind": (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.6),
+    "near": (0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.75, 0.9),
+    "length_scale": (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.5),
+    "inflation": (0.25, 0.35, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0, 4.5),
+    "untrusted_factor": (1.0, 1.25, 1.5, 2.0, 2.5, 3.0),
+    "degrees": (4.0, 6.0, 8.0, 12.0, 16.0, 32.0, 64.0),
+}
+_PULL = {"network": 5.0, "kind": 5.0, "near": 2.0, "degrees": 0.01}
+_PULL |= dict.fromkeys(("length_scale", "inflation", "untrusted_factor"), 0.5)
+_SCALES = ("length_scale", "inflation", "untrusted_factor", "degrees")  # pulled in ratio
+_MOST_SHARED = 0.95
+_MOST_CELLS = 80
+_CLIP = 4.0
 
 
 @dataclass(frozen=True)
@@ -65,7 +86,7 @@ def tune_network_correlation(
     Likelihood gives that part too much where one family of networks errs together.
     """
     best, least = fitted, math.inf
-    for kept, moved in itertools.product(_KEPT, _MOVED):
+    for kept, moved in itertools.product((1.0, 0.5, 0.25, 0.0), (0.0, 0.5, 1.0)):
         network = fitted.network * kept
         most = 0.95 - fitted.near - network
         kind = min(fitted.kind + (fitted.network - network) * moved, most)
@@ -94,18 +115,18 @@ def fit_composition(networks: Sequence[HeldOutNetwork], confidence: float = 0.9)
     if not ordered:
         return Composition(confidence=confidence)
     cells = [[(c, us) for c, (us, _) in zip(n.cells, n.measured, strict=True)] for n in ordered]
-    correlation = tune_network_correlation(ordered, fitting.fit_correlation(cells))
+    correlation = tune_network_correlation(ordered, fit_correlation(cells))
     sums = np.array([n.sum_of_measured_us for n in ordered])
     latencies = np.array([n.latency_us for n in ordered])
-    overhead, scale = fitting.fit_constants(sums, latencies)
-    without = fitting.leave_one_out(sums, latencies)
+    overhead, scale = fit_constants(sums, latencies)
+    without = leave_one_out(sums, latencies)
     each = zip(latencies, sums, without, strict=True)
     residuals = np.array([math.log(t / (o + s * x)) for t, x, (o, s) in each])
     base = Composition(
         overhead_us=overhead,
         scale=scale,
         confidence=confidence,
-        residual_share=fitting.pooled_spread(residuals),
+        residual_share=pooled_spread(residuals),
         networks=len(ordered),
         correlation=correlation,
     )
@@ -161,3 +182,118 @@ def _multiplier(scores: Sequence[float], confidence: float) -> float:
         return conformal_quantile(scores, confidence)
     spread = math.sqrt((sum(s * s for s in scores) + 4.0) / (count + 4.0))
     return max(normal_quantile(confidence) * spread * (1.0 + 1.0 / (count + 1)), *scores)
+
+
+class _Sample:
+    """Standardised errors of one network with what the correlation needs of its cells."""
+
+    def __init__(self, cells: Sequence[tuple[CellPrior, float]]) -> None:
+        ordered = sorted(cells, key=lambda item: (-item[0].count * item[1], item[0].signature))
+        priors, errors = list[CellPrior](), list[float]()
+        for prior, measured_us in ordered:
+            is_predicted = prior.source == "predicted" and prior.spread_share > 0
+            if is_predicted and prior.latency_us is not None and len(priors) < _MOST_CELLS:
+                priors.append(prior)
+                errors.append(math.log(measured_us / prior.latency_us) / prior.spread_share)
+        self.errors: Matrix = np.clip(np.array(errors), -_CLIP, _CLIP)
+        self.strange = np.array([not prior.trusted for prior in priors], dtype=bool)
+        self.kinds = posteriors.kind_similarity(priors)
+        self.squared = posteriors.squared_distances(priors)
+
+    def log_likelihood(self, chosen: Correlation) -> float:
+        count, degrees = len(self.errors), chosen.degrees
+        root = np.linalg.cholesky(chosen.between(self.kinds, self.squared))
+        white = np.linalg.solve(
+            root, self.errors / np.where(self.strange, chosen.untrusted_factor, 1.0)
+        )
+        surprise = float(white @ white) / chosen.inflation
+        log_determinant = 2.0 * float(np.log(np.diag(root)).sum())
+        log_determinant += count * math.log(chosen.inflation)
+        log_determinant += 2.0 * int(self.strange.sum()) * math.log(chosen.untrusted_factor)
+        return (
+            math.lgamma((degrees + count) / 2)
+            - math.lgamma(degrees / 2)
+            - count / 2 * math.log(degrees * math.pi)
+            - log_determinant / 2
+            - (degrees + count) / 2 * math.log1p(surprise / degrees)
+        )
+
+
+def fit_correlation(networks: Sequence[Sequence[tuple[CellPrior, float]]]) -> Correlation:
+    """The correlation under which the errors of held-out networks are most likely.
+
+    A network is (cell as predicted, measured µs) of each cell; fewer than two give the defaults.
+    """
+    best = default = Correlation()
+    samples = [sample for sample in map(_Sample, networks) if len(sample.errors) > 1]
+    if len(samples) < 2:
+        return default
+
+    def score(chosen: Correlation) -> float:
+        pull = sum(
+            weight * math.log(getattr(chosen, name) / getattr(default, name)) ** 2
+            if name in _SCALES
+            else weight * (getattr(chosen, name) - getattr(default, name)) ** 2
+            for name, weight in _PULL.items()
+        )
+        return sum(s.log_likelihood(chosen) for s in samples) - pull
+
+    reached = score(best)
+    for _ in range(4):
+        before = best
+        for name, grid in _GRIDS.items():
+            for value in grid:
+                tried = structs.replace(best, **{name: value})
+                if tried.network + tried.kind + tried.near > _MOST_SHARED or tried == best:
+                    continue
+                likelihood = score(tried)
+                if likelihood > reached + 1e-9:
+                    best, reached = tried, likelihood
+        if best == before:
+            break
+    return best
+
+
+def fit_constants(sums_us: Matrix, latencies_us: Matrix) -> tuple[float, float]:
+    """Overhead (µs, never negative) and scale that minimise the robust relative error.
+
+    Huber's loss by iterated reweighting, with normal priors around 0 and 1.
+    """
+    count = len(sums_us)
+    if count == 0:
+        return 0.0, 1.0
+    overhead_spread = _PRIOR_OVERHEAD_SPREAD * float(latencies_us.min())
+    overhead, scale = 0.0, 1.0
+    for _ in range(50):
+        residual = (overhead + scale * sums_us) / latencies_us - 1.0
+        sigma = pooled_spread(residual)
+        weight = np.minimum(1.0, _HUBER * sigma / np.maximum(np.abs(residual), 1e-12))
+        design = np.column_stack([1.0 / latencies_us, sums_us / latencies_us])
+        normal = (design * weight[:, None]).T @ design
+        right = (design * weight[:, None]).sum(axis=0)
+        pull = sigma**2 / _PRIOR_SCALE_SPREAD**2
+        normal = normal + np.diag([sigma**2 / overhead_spread**2, pull])
+        right = right + np.array([0.0, pull])
+        constants = np.linalg.solve(normal, right)
+        if constants[0] < 0:  # a network cannot take less than its cells: refit the scale alone
+            constants = np.array([0.0, right[1] / normal[1, 1]])
+        moved = abs(constants[0] - overhead) / latencies_us.min() + abs(constants[1] - scale)
+        overhead, scale = float(constants[0]), float(constants[1])
+        if moved < 1e-10:
+            break
+    return overhead, max(scale, 1e-3)
+
+
+def pooled_spread(residuals: Matrix) -> float:
+    """Robust standard deviation around zero, pooled with a prior of four networks at 5 %."""
+    size = np.abs(residuals)
+    cap = 3.0 * max(1.4826 * float(np.median(size)), 1e-3)
+    squares = float((np.minimum(size, cap) ** 2).sum())
+    prior = _PRIOR_NETWORKS * PRIOR_RESIDUAL**2
+    return math.sqrt((squares + prior) / (len(residuals) + _PRIOR_NETWORKS))
+
+
+def leave_one_out(sums_us: Matrix, latencies_us: Matrix) -> list[tuple[float, float]]:
+    """The constants fitted without each network in turn, in order."""
+    every = np.arange(len(sums_us))
+    return [fit_constants(sums_us[every != i], latencies_us[every != i]) for i in every]

@@ -12,9 +12,8 @@ import pytest
 
 from hybridlat.errors import InputError
 from hybridlat.estimate import calibration
-from hybridlat.estimate.calibration import fit_composition, tune_network_correlation
+from hybridlat.estimate.calibration import fit_composition, fit_constants, tune_network_correlation
 from hybridlat.estimate.compose.composition import Composition, student_quantile
-from hybridlat.estimate.compose.fitting import fit_constants
 from hybridlat.estimate.compose.machine import BORROWING_SHARE, SummedNetwork, machine_composition
 from hybridlat.estimate.compose.posterior import CellPrior, Correlation
 from hybridlat.model.conformal import normal_quantile

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridlat.estimate.calibration import HeldOutNetwork
-from hybridlat.estimate.compose.fitting import fit_correlation
+from hybridlat.estimate.calibration import HeldOutNetwork, fit_correlation
 from hybridlat.estimate.compose.posterior import CellPrior, CellSum, Correlation, ErrorPosterior
 from tests.estimate.made_networks import TRUE, make_network
 
