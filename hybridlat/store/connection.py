@@ -54,6 +54,7 @@ class Connection:
     tables: ClassVar[str] = (
         "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT GLOB 'sqlite_*'"
     )
+    integrity, vacuum = "PRAGMA integrity_check", "VACUUM"
     is_read_only = False
     _raw: Any = None
 
@@ -135,14 +136,14 @@ class Connection:
             raise
 
     def damage(self) -> list[str]:
-        """What the database finds wrong with its own file; a server says so at every read."""
-        lines = [str(line) for (line,) in self._raw.execute("PRAGMA integrity_check")]
+        """What the database finds wrong with its own file."""
+        lines = [str(line) for (line,) in self._raw.execute(self.integrity)]
         return [line for line in lines if line != "ok"]
 
     def shrink(self) -> None:
         """Give empty pages back; not while others keep it from that."""
         with suppress(sqlite3.OperationalError):
-            self._raw.execute("VACUUM")
+            self._raw.execute(self.vacuum)
 
     def close(self) -> None:
         if self._raw is not None:
@@ -163,6 +164,7 @@ class PostgresConnection(Connection):
     begin = "BEGIN"
     lock = f"SELECT pg_advisory_xact_lock({_MAKING_TABLES})"
     tables = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
+    integrity, vacuum = "SELECT 'ok'", "SELECT 1"  # a server sees to both itself
 
     def __init__(self, place: StorePlace, busy_s: float, read_only: str = "") -> None:
         del busy_s, read_only  # the server lets writers wait for each other
@@ -193,12 +195,6 @@ class PostgresConnection(Connection):
     @property
     def stamp(self) -> object:
         return None
-
-    def damage(self) -> list[str]:
-        return []
-
-    def shrink(self) -> None:
-        pass  # a server does so itself
 
     @staticmethod
     @cache

@@ -112,11 +112,9 @@ def read_runs(text: str) -> list[TrtexecLog]:
 def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
     """The fields of one run; one that it does not state is left out."""
     command = PRINTED["command"].search(text)
-    words = PRINTED["option"].findall(
-        command[0].replace("'", "").replace('"', "") if command else ""
-    )
-    options = dict(words)
-    is_rtx = command is not None and PRINTED["rtx"].search(command[0]) is not None
+    words = command[0] if command else ""
+    options = dict(PRINTED["option"].findall(re.sub("['\"]", "", words)))
+    is_rtx = PRINTED["rtx"].search(words) is not None
     version = _matched("version", text) or _version_of(_matched("tag", text))
     major, printed = int(version.partition(".")[0] or 0), _matched("precision", text).lower()
     is_typed = is_rtx or major >= 11 or "stronglyTyped" in options or "strongly" in printed
