@@ -27,7 +27,7 @@ from hybridlat.estimate.predict.source import copied_bytes
 from hybridlat.model.conformal import normal_quantile
 from hybridlat.report.explain import Explanation, Stated, Suspect
 from hybridlat.report.units import count_text, latency_text
-from hybridlat.schema.estimate import Estimate
+from hybridlat.schema.estimate import Estimate, number_of
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def explain(predictor: Any, source: Any, measured: float | StrPath, query: Query
     if isinstance(measured, str | os.PathLike):
         run = read_run(Path(measured), own)
     else:
-        run = Run(measured, own)
+        run = Run(number_of(measured), own)
     if not 0 < run.gpu_us < math.inf:
         raise InputError(f"measured_us={measured!r} is no latency: give microseconds")
 

@@ -7,18 +7,18 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
+from hybridlat.api.options import Batches
 from hybridlat.api.predictor import Predictor
-from hybridlat.api.sources import Query, check_many, checked_shapes, items_of, one_batch
+from hybridlat.api.sources import Query, check_many, items_of
 from hybridlat.errors import InputError
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.shown import Estimates
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
-    from hybridlat.api.options import PredictOptions, PredictorOptions
+    from hybridlat.api.options import PredictBatches, PredictOptions, SizedOptions
     from hybridlat.api.sources import ManySource, Source
     from hybridlat.measuring.report import MeasureReport, What
-    from hybridlat.onnx_io import Shapes
     from hybridlat.onnx_io.torch_export import Example
     from hybridlat.report.views import Comparison
 
@@ -28,8 +28,6 @@ def predict(
     source: Source,
     target: str | Target | None = None,
     input: Example | None = None,
-    *,
-    batch: int | None = None,
     **options: Unpack[PredictOptions],
 ) -> Estimate: ...
 
@@ -39,23 +37,11 @@ def predict(
     source: Source,
     target: str | Target | None = None,
     input: Example | None = None,
-    *,
-    batch: Sequence[int],
-    **options: Unpack[PredictOptions],
+    **options: Unpack[PredictBatches],
 ) -> Estimates[Estimate]: ...
 
 
-def predict(
-    source: Source,
-    target: str | Target | None = None,
-    input: Example | None = None,
-    *,
-    batch: Any = None,
-    shapes: Shapes | None = None,
-    name: str | None = None,
-    describe: bool = True,
-    **options: Any,
-) -> Any:
+def predict(source: Any, target: Any = None, input: Any = None, **options: Any) -> Any:
     """The estimate of one network; for a list of batches, a list of estimates.
 
         predict("resnet50.onnx")
@@ -73,7 +59,7 @@ def predict(
         shapes: sizes by the name of an input, ``{"input": (1, 3, 224, 224)}``.
         name: what the estimate calls the network; None is the name of the file or the class.
         describe: fill in the estimate's ``structure``, at the cost of some milliseconds; tables and
-            pages say by it where a cell stands and what it does.
+            pages say by it where a cell stands and what it does. It is True unless given.
         store: URL or path of the store; None is the default one.
         threads: threads of this machine's CPU, where no target is given.
         measure: ``"auto"`` measures what is needed if the target is this machine, ``"never"``
@@ -91,22 +77,18 @@ def predict(
     MeasurementError when the engine refuses the network. An estimate that is not within the
     tolerance is no error: see its ``trusted`` and ``warnings``.
     """
-    known = options.pop("known", None) or {}
+    words, known = Batches.__annotations__.keys() & options.keys(), options.pop("known", None)
+    own = {"describe": True} | {word: options.pop(word) for word in words}
     with Predictor(target, **options) as predictor:
-        predictor.give(known, batch=batch, shapes=shapes)
-        return predictor.predict(
-            source, input, batch=batch, shapes=shapes, name=name, describe=describe
-        )
+        predictor.give(known or {}, batch=own.get("batch"), shapes=own.get("shapes"))
+        return predictor.predict(source, input, **own)
 
 
 def compare(
     sources: Iterable[ManySource],
     target: str | Target | Sequence[str | Target] | None = None,
     input: Example | None = None,
-    *,
-    batch: int | None = None,
-    shapes: Shapes | None = None,
-    **options: Unpack[PredictorOptions],
+    **options: Unpack[SizedOptions],
 ) -> Comparison:
     """Networks side by side, or one on several targets; the first is what others are compared with.
 
@@ -114,16 +96,16 @@ def compare(
     may be a list. InputError for fewer than two estimates.
     """
     check_many(sources, "compare")
-    networks = list(sources)
+    networks, how = list(sources), dict[str, Any](options)
+    query = Query(how.pop("batch", None), how.pop("shapes", None), input)
     targets: Any = target if isinstance(target, list | tuple) else [target]
-    query = Query(one_batch(batch), checked_shapes(shapes), input)
     if len(networks) * len(targets) < 2:
         raise InputError("compare takes two networks or more, or one on several targets")
-    known = options.pop("known", None) or {}
+    known = how.pop("known", None) or {}
     with ExitStack() as stack:
-        predictors = [stack.enter_context(Predictor(one, **options)) for one in targets]
+        predictors = [stack.enter_context(Predictor(one, **how)) for one in targets]
         for predictor in predictors:
-            predictor.give(known, batch=batch, shapes=shapes)
+            predictor.give(known, batch=query.batch, shapes=query.shapes)
         return compared(predictors, networks, query)
 
 
@@ -155,10 +137,8 @@ def measure(
     input: Example | None = None,
     *,
     what: What = "both",
-    batch: int | None = None,
-    shapes: Shapes | None = None,
     remeasure: bool = False,
-    **options: Unpack[PredictorOptions],
+    **options: Unpack[SizedOptions],
 ) -> MeasureReport:
     """Measure a network's cells, the whole network, or both, and keep the records.
 
@@ -166,7 +146,7 @@ def measure(
     as well. Everything else is as in ``predict``. Raises BackendUnavailable when the target is not
     this machine.
     """
-    with Predictor(target, **options) as predictor:
-        return predictor.measure(
-            source, input, what=what, batch=batch, shapes=shapes, remeasure=remeasure
-        )
+    how = dict[str, Any](options)
+    sizes = {word: how.pop(word, None) for word in ("batch", "shapes")}
+    with Predictor(target, **how) as predictor:
+        return predictor.measure(source, input, what=what, remeasure=remeasure, **sizes)

@@ -1,16 +1,17 @@
-"""How a predictor estimates, as the front door takes it and as sessions hold it."""
+"""How a predictor estimates: the keywords of the front door, and what sessions hold of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from hybridlat.engines.device_sheets import read
 from hybridlat.errors import InputError
 from hybridlat.schema.device import Device
+from hybridlat.schema.estimate import number_of
 from hybridlat.schema.progress import OnProgress
 
 if TYPE_CHECKING:
@@ -36,20 +37,62 @@ class Options:
     models: tuple[Path, ...] | None = None  # folders of the model, where nothing installed counts
 
     def __post_init__(self) -> None:
-        for name, example in (("tolerance", "0.05 for 5 %"), ("confidence", "0.9 for 90 %")):
-            share = getattr(self, name)
+        shares = {"confidence": (self.confidence, "0.9 for 90 %")}
+        if self.tolerance is not None:
+            shares["tolerance"] = (self.tolerance, "0.05 for 5 %")
+        for name, (share, example) in shares.items():
             # Beyond the digits of a float, the quantile of a confidence is none.
-            if share is not None and not (
-                isinstance(share, Real) and 0.5 < (1 + float(share)) / 2 < 1
-            ):
+            if not 0.5 < (1 + number_of(share)) / 2 < 1:
                 raise InputError(f"{name}={share!r} is no share between 0 and 1: write {example}")
         if self.measure not in ("auto", "never", "always"):
             raise InputError(f"measure={self.measure!r}: choose auto, never or always")
+        if not (self.progress is None or callable(self.progress)):
+            raise InputError(f"progress={self.progress!r} cannot be called: give a function")
+        if self.settings is not None:
+            from hybridlat.measuring.schedule import MeasurementConfig  # few calls measure
+
+            if not isinstance(self.settings, MeasurementConfig):
+                raise InputError(f"settings={self.settings!r}: give a hybridlat.MeasurementConfig")
 
     @property
     def aim(self) -> float:
         """What the gate works towards: the tolerance, 5 % where none is given."""
         return DEFAULT_TOLERANCE if self.tolerance is None else self.tolerance
+
+
+class Sizes(TypedDict, total=False):
+    """The sizes that a network is predicted at; see ``hybridlat.predict``."""
+
+    batch: int | None
+    shapes: Shapes | None
+
+
+class ManyOptions(Sizes, total=False):
+    """The keywords of ``Predictor.predict_many``, but for ``errors``."""
+
+    describe: bool
+    jobs: int | None
+    dedupe: bool
+
+
+class NetworkOptions(TypedDict, total=False):
+    """The keywords of ``Predictor.predict``, but for ``batch``."""
+
+    shapes: Shapes | None
+    name: str | None
+    describe: bool
+
+
+class OneBatch(NetworkOptions, total=False):
+    """The keywords of ``Predictor.predict`` for an estimate."""
+
+    batch: int | None
+
+
+class Batches(NetworkOptions):
+    """The keywords of ``Predictor.predict`` for a list of estimates."""
+
+    batch: Sequence[int]
 
 
 class PredictorOptions(TypedDict, total=False):
@@ -66,23 +109,25 @@ class PredictorOptions(TypedDict, total=False):
     known: Mapping[Any, float] | None
 
 
-class NetworkOptions(TypedDict, total=False):
-    """Those of one network."""
-
-    shapes: Shapes | None
-    name: str | None
-    describe: bool
+class PredictOptions(PredictorOptions, OneBatch, total=False):
+    """The keywords of ``hybridlat.predict`` for an estimate."""
 
 
-class PredictOptions(PredictorOptions, NetworkOptions, total=False):
-    """The keywords of ``hybridlat.predict``."""
+class PredictBatches(PredictorOptions, Batches):
+    """The keywords of ``hybridlat.predict`` for a list of estimates."""
 
 
-def sheet_of(device: str | Path | Device | None, target: object) -> Device | None:
+class SizedOptions(PredictorOptions, Sizes, total=False):
+    """The keywords of ``hybridlat.compare`` and ``measure``."""
+
+
+def sheet_of(device: object, target: object) -> Device | None:
     """The data sheet that stands for the target's device."""
     if device is not None and target is None:
         raise InputError(
             "device is the data sheet of the target's device: give a target as well, as in "
             "target='l4/tensorrt/fp16'"
         )
-    return read(device) if isinstance(device, str | Path) else device
+    if not (device is None or isinstance(device, str | os.PathLike | Device)):
+        raise InputError(f"device={device!r}: give a hybridlat.Device or the path of a data sheet")
+    return read(os.fspath(device)) if isinstance(device, str | os.PathLike) else device

@@ -12,17 +12,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
-from hybridlat.api.options import MeasureMode, NetworkOptions, Options, sheet_of
-from hybridlat.api.session import Session, Sessions, answer_of, raising
-from hybridlat.api.sources import (
-    Item,
-    Query,
-    check_many,
-    checked_shapes,
-    items_of,
-    one_batch,
-    whole_number,
+from hybridlat.api.options import (
+    Batches,
+    ManyOptions,
+    MeasureMode,
+    OneBatch,
+    Options,
+    Sizes,
+    sheet_of,
 )
+from hybridlat.api.session import Answer, Session, Sessions, answer_of, raising
+from hybridlat.api.sources import Item, Query, check_many, items_of, whole_number
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import InputError, TargetError
 from hybridlat.estimate.lookup.named_target import (
@@ -123,7 +123,7 @@ class Predictor(AbstractContextManager["Predictor"]):
         self.sessions.first.give(known, batch, shapes)
 
     def most_telling(
-        self, sources: Iterable[Source], *, batch: int | None = None, shapes: Shapes | None = None
+        self, sources: Iterable[Source], **sizes: Unpack[Sizes]
     ) -> tuple[int, float] | None:
         """Which of these networks, measured and then ``known``, would narrow the others most.
 
@@ -131,7 +131,7 @@ class Predictor(AbstractContextManager["Predictor"]):
         None for an empty list, and where no family of GPUs predicts. Raises what ``predict`` does.
         """
         check_many(sources, "most_telling")
-        query = Query(one_batch(batch), checked_shapes(shapes))
+        query = Query(**sizes)
         opened = [item.opened(query, self._recall) for item in items_of(sources)]
         first = self.sessions.first
         if first.law is None or not opened:
@@ -140,22 +140,12 @@ class Predictor(AbstractContextManager["Predictor"]):
 
     @overload
     def predict(
-        self,
-        source: Source,
-        input: Example | None = None,
-        *,
-        batch: int | None = None,
-        **options: Unpack[NetworkOptions],
+        self, source: Source, input: Example | None = None, **options: Unpack[OneBatch]
     ) -> Estimate: ...
 
     @overload
     def predict(
-        self,
-        source: Source,
-        input: Example | None = None,
-        *,
-        batch: Sequence[int],
-        **options: Unpack[NetworkOptions],
+        self, source: Source, input: Example | None = None, **options: Unpack[Batches]
     ) -> Estimates[Estimate]: ...
 
     def predict(
@@ -179,11 +169,31 @@ class Predictor(AbstractContextManager["Predictor"]):
         if several and not batch:
             raise InputError("the list of batch sizes is empty: give at least one")
         sizes: Any = batch if several else [batch]
-        queries = [Query(one_batch(size), shapes, describe=describe) for size in sizes]
+        queries = [Query(size, shapes, describe=describe) for size in sizes]
         item = Item(source, name, input)
         answers = (answer_of(self.sessions, item, query, self._recall) for query in queries)
         estimates = list(raising(answers))
         return Estimates(estimates) if several else estimates[0]
+
+    @overload
+    def predict_many(
+        self,
+        sources: Iterable[ManySource],
+        input: Example | None = None,
+        *,
+        errors: Literal["raise"] = "raise",
+        **options: Unpack[ManyOptions],
+    ) -> Iterator[Estimate]: ...
+
+    @overload
+    def predict_many(
+        self,
+        sources: Iterable[ManySource],
+        input: Example | None = None,
+        *,
+        errors: Literal["return"],
+        **options: Unpack[ManyOptions],
+    ) -> Iterator[Answer]: ...
 
     def predict_many(
         self,
@@ -196,7 +206,7 @@ class Predictor(AbstractContextManager["Predictor"]):
         jobs: int | None = 1,
         errors: Literal["raise", "return"] = "raise",
         dedupe: bool = False,
-    ) -> Iterator[Any]:
+    ) -> Iterator[Answer]:
         """One estimate per source, in order, as they come; memory does not grow with the count.
 
         Modules go with ``input``, or each in a tuple with its own. ``jobs`` processes read, lower
@@ -210,7 +220,7 @@ class Predictor(AbstractContextManager["Predictor"]):
         if jobs is not None and not whole_number(jobs):
             raise InputError(f"jobs={jobs!r}: give a number of workers, or -1 for one a core")
         check_many(sources, "predict_many")
-        query = Query(one_batch(batch), checked_shapes(shapes), input, describe, dedupe)
+        query = Query(batch, shapes, input, describe, dedupe)
         self.sessions.twins.clear()
         items, sessions = items_of(sources), self.sessions
         if jobs == 1 or sessions.first.may_measure or self.store.place.is_in_memory:
@@ -222,12 +232,7 @@ class Predictor(AbstractContextManager["Predictor"]):
         return raising(answers) if errors == "raise" else answers
 
     def space(
-        self,
-        blocks: Mapping[str, Blocks],
-        input: Example | None = None,
-        *,
-        batch: int | None = None,
-        shapes: Shapes | None = None,
+        self, blocks: Mapping[str, Blocks], input: Example | None = None, **sizes: Unpack[Sizes]
     ) -> BlockSpace:
         """The latency of every block of a search space at every position, as an additive table.
 
@@ -243,8 +248,7 @@ class Predictor(AbstractContextManager["Predictor"]):
         """
         from hybridlat.api.space import space_of  # one network starts without it
 
-        query = Query(one_batch(batch), checked_shapes(shapes), input)
-        return space_of(self.sessions, blocks, query)
+        return space_of(self.sessions, blocks, Query(example=input, **sizes))
 
     def sweep(
         self,
@@ -252,9 +256,7 @@ class Predictor(AbstractContextManager["Predictor"]):
         over: Over,
         values: Sequence[float],
         input: Example | None = None,
-        *,
-        batch: int | None = None,
-        shapes: Shapes | None = None,
+        **sizes: Unpack[Sizes],
     ) -> Sweep:
         """The latency of one network at several values of its ``batch``, ``size`` or ``width``.
 
@@ -264,15 +266,10 @@ class Predictor(AbstractContextManager["Predictor"]):
         """
         from hybridlat.api.questions import sweep_of
 
-        return sweep_of(self.predict, source, input, over, values, batch=batch, shapes=shapes)
+        return sweep_of(self.predict, source, input, over, values, **sizes)
 
     def explain(
-        self,
-        source: Source,
-        measured_us: float | str | Path,
-        *,
-        batch: int | None = None,
-        shapes: Shapes | None = None,
+        self, source: Source, measured_us: float | str | Path, **sizes: Unpack[Sizes]
     ) -> Explanation:
         """Whether ``measured_us`` is normal for a network here, and what explains it best.
 
@@ -282,8 +279,7 @@ class Predictor(AbstractContextManager["Predictor"]):
         """
         from hybridlat.api.explain import explain
 
-        query = Query(one_batch(batch), checked_shapes(shapes))
-        return explain(self, source, measured_us, query)
+        return explain(self, source, measured_us, Query(**sizes))
 
     def measure(
         self,
@@ -291,9 +287,8 @@ class Predictor(AbstractContextManager["Predictor"]):
         input: Example | None = None,
         *,
         what: What = "both",
-        batch: int | None = None,
-        shapes: Shapes | None = None,
         remeasure: bool = False,
+        **sizes: Unpack[Sizes],
     ) -> MeasureReport:
         """Measure a network's cells, the whole network, or both, and keep the records.
 
@@ -304,7 +299,7 @@ class Predictor(AbstractContextManager["Predictor"]):
         if what not in ("cells", "network", "both"):
             raise InputError(f"what={what!r}: choose cells, network or both")
         self.sessions.first.measuring()  # an error of the target comes before one of the file
-        opened = Item(source, example=input).opened(Query(one_batch(batch), shapes))
+        opened = Item(source, example=input).opened(Query(**sizes))
         session = self.sessions.of(opened.file)
         partition = session.partition(opened)
         return session.measuring().report(opened, partition, what, remeasure, started)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import fnmatch
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, get_args
 
 from hybridlat import onnx_io
 from hybridlat.api.options import Options
 from hybridlat.api.session import Session, estimate
-from hybridlat.api.sources import Item, Opened, Query, Source, checked_shapes, one_batch
+from hybridlat.api.sources import Item, Opened, Query, Source
 from hybridlat.engines import registry
 from hybridlat.errors import HybridlatError, InputError, UnavailableError
 from hybridlat.estimate.belief import cells_of
@@ -23,7 +23,7 @@ from hybridlat.estimate.predict.chain import family_law
 from hybridlat.estimate.predict.family import foresee
 from hybridlat.graph.widths import scaled
 from hybridlat.onnx_io import Shapes
-from hybridlat.schema.estimate import Estimate
+from hybridlat.schema.estimate import Estimate, number_of
 from hybridlat.schema.shown import Estimates
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
@@ -61,7 +61,9 @@ def recommend(
 
     Raises InputError where the pattern fits nothing, and what ``predict`` raises for the network.
     """
-    started, query = time.perf_counter(), Query(one_batch(batch), checked_shapes(shapes))
+    if not isinstance(pattern, str):
+        raise InputError(f"pattern={pattern!r}: write it as 'orin-*' or 'l4/torch/*'")
+    started, query = time.perf_counter(), Query(batch, shapes)
     every = [info.target for info in by_data_sheet(())]
     named = fnmatch.filter(every, pattern if "/" in pattern else f"{pattern}/tensorrt/*")
     chosen = [t for t in map(Target.parse, named) if precision in (None, t.precision)]
@@ -112,9 +114,10 @@ def sweep_of(
     """See ``Predictor.sweep``; ``sizes`` are batch and shapes, ``predict`` is that method."""
     from hybridlat.report.sweep import Over, Sweep  # loads the reports
 
-    values = sorted(set(values))
-    whole = over == "width" or all(float(value).is_integer() for value in values)
-    if over not in get_args(Over) or len(values) < 2 or values[0] <= 0 or not whole:
+    numbers = [number_of(value) for value in (values if isinstance(values, Iterable) else ())]
+    points, whole = sorted(set(numbers)), over == "width" or all(map(float.is_integer, numbers))
+    is_curve = len(points) > 1 and all(0 < value < 2**31 for value in points) and whole
+    if over not in get_args(Over) or not is_curve:
         raise InputError(
             f"{values} makes no curve over {over}: give two or more batches, sizes or widths, "
             "all of them above zero and whole but for widths"
@@ -123,7 +126,7 @@ def sweep_of(
     opened = Item(source, example=input).opened(Query(batch, sizes.get("shapes")))
     network = opened.network() if over == "width" else None
     estimates, refused = {}, dict[float, HybridlatError]()
-    for value in values:
+    for value in points:
         chosen: dict[str, Any] = {"name": f"{opened.file.label} at {over} {value:g}"}
         file: Any = source
         try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybridlat.api.options import Options
 from hybridlat.api.session import Session, Sessions, estimate
-from hybridlat.api.sources import Item, Query, one_batch
+from hybridlat.api.sources import Item, Query
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import InputError
 from hybridlat.estimate.lookup.models import read_model, read_target
@@ -52,7 +52,7 @@ class ServedModel:
     def _network(self, path: str, batch: Any) -> tuple[float | None, ...]:
         if isinstance(batch, float):  # as pandas has whole numbers beside a missing one
             batch = None if math.isnan(batch) else int(batch) if batch.is_integer() else batch
-        opened, started = Item(path).opened(Query(one_batch(batch))), time.perf_counter()
+        opened, started = Item(path).opened(Query(batch)), time.perf_counter()
         session = self.sessions.of(opened.file)
         if session is not self.sessions.first:
             raise InputError(f"{path} is of {session.target}, the model of {self.target}")

@@ -11,12 +11,11 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from functools import partial
-from numbers import Real
 from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hybridlat.api.options import Options
-from hybridlat.api.sources import Item, Opened, Query, one_batch
+from hybridlat.api.sources import Item, Opened, Query
 from hybridlat.engines import registry
 from hybridlat.engines.device_sheets import with_sheet
 from hybridlat.engines.registry import ResolvedEngine, precision_notes
@@ -34,7 +33,7 @@ from hybridlat.estimate.predict.source import copied_bytes
 from hybridlat.estimate.surprise import surprise
 from hybridlat.estimate.warnings import sentence
 from hybridlat.model.steady_sums import steady_sums
-from hybridlat.schema.estimate import Estimate
+from hybridlat.schema.estimate import Estimate, number_of
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
@@ -128,7 +127,7 @@ class Session:
         if self.backend is None and self.options.device is None:
             described(self.target.device, on_record(self.store))
 
-    def give(self, known: Mapping[Any, Any], batch: object, shapes: Shapes | None) -> None:
+    def give(self, known: Mapping[Any, Any], batch: Any, shapes: Shapes | None) -> None:
         """See ``Predictor.give``."""
         hint = 'give µs by path, as in known={"resnet50.onnx": 1210.0}'
         if not isinstance(known, Mapping):
@@ -144,7 +143,7 @@ class Session:
         networks: dict[str, MeasuredNetwork] = {}
         before, far = TargetData(self.target, self.store), list[str]()
         for key, latency_us in known.items():
-            us = float(latency_us) if isinstance(latency_us, Real) else math.nan
+            us = number_of(latency_us)
             if not (0 < us < math.inf and isinstance(key, str | os.PathLike)):
                 raise InputError(f"{latency_us!r} is no latency of {key}: {hint}")
             path, sizes = os.fspath(key), batch if isinstance(batch, list | tuple) else [batch]
@@ -152,7 +151,7 @@ class Session:
                 path, sizes = stated[1], [int(stated[2])]
             if len(sizes) != 1:
                 raise InputError(f"{path} has one latency: say at which batch, as in {path}@8")
-            opened = Item(path).opened(Query(one_batch(sizes[0]), shapes))
+            opened = Item(path).opened(Query(sizes[0], shapes))
             precision = opened.file.facts.precision.name
             if notes := precision_notes(self.target, precision, precision):
                 raise InputError(f"{path} is not known at {self.target.precision}: {notes[0]}")

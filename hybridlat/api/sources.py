@@ -39,13 +39,17 @@ class Opened:
 
 @dataclass(frozen=True)
 class Query:
-    """The arguments that many networks share; see ``Predictor.predict``."""
+    """The arguments that many networks share; InputError for sizes that are none."""
 
     batch: int | None = None
     shapes: Shapes | None = None
     example: Example | None = None
     describe: bool = False
     dedupe: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "batch", _checked_batch(self.batch))
+        object.__setattr__(self, "shapes", _checked_shapes(self.shapes))
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,9 @@ class Item:
 
     def opened(self, query: Query, recall: Recall | None = None) -> Opened:
         """The network; a file that ``recall`` knows is not parsed yet, a module is exported."""
-        source, shapes = self.source, checked_shapes(query.shapes)
+        source, name = self.source, self.name
+        if not (name is None or isinstance(name, str)):
+            raise InputError(f"name={name!r} is no text")
         if not torch_export.is_module(source):
             if self.example is not None:
                 raise InputError(
@@ -76,9 +82,9 @@ class Item:
                     "an ONNX model's sizes are given by batch=8 or shapes={...}, and a target is "
                     "given to Predictor"
                 )
-            return Opened(onnx_io.load(source, self.name, recall), query.batch, shapes)
+            return Opened(onnx_io.load(source, name, recall), query.batch, query.shapes)
         called = type(source).__name__
-        if shapes:
+        if query.shapes:
             raise InputError(
                 f"shapes name the inputs of an ONNX model: give the sizes of {called} as its "
                 "input, as in predict(model, input=(1, 3, 224, 224))"
@@ -91,29 +97,27 @@ class Item:
             )
         # The module is called with that batch: what was exported for another may have it baked in.
         exported = torch_export.export(source, example, query.batch)
-        return Opened(onnx_io.load(exported, self.name or called))
+        return Opened(onnx_io.load(exported, name or called))
 
 
 def whole_number(value: object) -> int | None:
-    """``value`` as an int; None where it is none, such as text, 1.5 or True."""
+    """``value`` as an int; None where it is none of 32 bits, such as text, 1.5 or True."""
     try:
-        return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+        number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         return None
+    return None if isinstance(value, bool) or abs(number) >= 2**31 else number
 
 
-def one_batch(batch: object) -> int | None:
-    """``batch`` as a number, or None. InputError for anything else."""
-    if batch is None:
-        return None
+def _checked_batch(batch: object) -> int | None:
     size = whole_number(batch)
-    if size is None or size < 1:
+    if batch is not None and (size is None or size < 1):
         raise InputError(f"{batch!r} is no batch size: give a whole number from 1, or a list")
     return size
 
 
-def checked_shapes(shapes: object) -> Shapes | None:
-    """``shapes`` with every shape as a tuple of whole numbers; InputError for anything else."""
+def _checked_shapes(shapes: object) -> Shapes | None:
+    """``shapes`` with every shape as a tuple of whole numbers."""
     if shapes is None:
         return None
     hint = 'give shapes={"input": (1, 3, 224, 224)}'
@@ -121,10 +125,10 @@ def checked_shapes(shapes: object) -> Shapes | None:
         raise InputError(f"shapes={shapes!r} does not say which input it is of: {hint}")
     checked = {}
     for name, shape in shapes.items():
-        try:
-            checked[name] = tuple(map(operator.index, shape))
-        except TypeError:
-            raise InputError(f"{shape!r} is no shape of the input {name!r}: {hint}") from None
+        sizes = [whole_number(size) for size in (shape if isinstance(shape, Iterable) else [None])]
+        if None in sizes:
+            raise InputError(f"{shape!r} is no shape of the input {name!r}: {hint}")
+        checked[name] = tuple(size for size in sizes if size is not None)
     return checked
 
 

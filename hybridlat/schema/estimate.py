@@ -6,6 +6,7 @@ import itertools
 import math
 import statistics
 from dataclasses import asdict, dataclass, field, fields, replace
+from numbers import Real
 from typing import Any, Literal, get_args
 
 from hybridlat.errors import InputError
@@ -131,10 +132,7 @@ class Estimate(Shown):
 
     @property
     def trusted(self) -> bool:
-        """False where a cell has no latency, or a tolerance that the user gave fails.
-
-        And where measurements contradict each other or were made by a busy machine.
-        """
+        """Whether every cell has a latency, the user's tolerance holds, and measurements agree."""
         if self.busy or self.contradicted or self.latency_us is None:
             return False
         complete = self.supported or self.source == "measured"
@@ -173,10 +171,7 @@ class Estimate(Shown):
 
     @property
     def basis(self) -> tuple[str, str]:
-        """Whether it was measured or where it comes from, and under which version of the engine.
-
-        Estimates of two targets compare closely where these are the same.
-        """
+        """What it comes from, and the engine's version: what agrees in both compares closely."""
         kind = self._origin.code if self._origin else "predicted"
         runtime = (self.answered_as or self.target).split("/")[1]
         return "measured" if self.grade == "measured" else kind, runtime
@@ -200,10 +195,11 @@ class Estimate(Shown):
 
         InputError unless one of the two is given, and above 0.
         """
-        budgets = [value for value in (max_latency_us, fps) if value is not None]
-        if len(budgets) != 1 or not 0 < budgets[0] < math.inf:
+        rate = number_of(fps) or math.nan
+        limit_us = number_of(max_latency_us) if fps is None else self.batch * 1e6 / rate
+        if None not in (max_latency_us, fps) or not 0 < limit_us < math.inf:
             raise InputError(f"{max_latency_us=}, {fps=} is no budget: give one of them, above 0")
-        return replace(self, max_latency_us=max_latency_us or self.batch * 1e6 / budgets[0])
+        return replace(self, max_latency_us=limit_us)
 
     @property
     def verdict(self) -> Verdict | None:
@@ -224,17 +220,18 @@ class Estimate(Shown):
         return None if self.max_latency_us is None else self.probability_below(self.max_latency_us)
 
     def probability_below(self, latency_us: float) -> float | None:
-        """The probability (0..1) that the true latency is no more than ``latency_us``.
+        """The probability (0..1) that the true latency is at most that; None without a cell's.
 
-        It rises with ``latency_us``, by the confidences whose intervals end there (``reaches``), as
-        a normal distribution does between and beyond them. None where a cell has no latency.
+        It is read off ``reaches``, as of a normal distribution between and beyond them.
         """
+        if math.isnan(budget_us := number_of(latency_us)):
+            raise InputError(f"latency_us={latency_us!r} is no latency: give microseconds")
         if not self.latency_us or self.interval_us is None or self.finite_high_us is None:
             return None
         low_us, high_us = self.interval_us
         reaches = self.reaches or ((self.confidence, high_us / self.latency_us - 1),)
         ends = [(math.log1p(reach), _NORMAL.inv_cdf(0.5 + c / 2)) for c, reach in reaches]
-        log_ratio = math.log(max(latency_us, 1e-9) / self.latency_us)
+        log_ratio = math.log(min(max(budget_us, 1e-9), 1e300) / self.latency_us)
         distance, (last, z_last) = abs(log_ratio), ends[-1]
         z = z_last * max(distance / max(last, 1e-9), 1.0)
         for (near, z_near), (far, z_far) in itertools.pairwise([(0.0, 0.0), *ends]):
@@ -243,9 +240,9 @@ class Estimate(Shown):
                 break
         probability, tail = _NORMAL.cdf(math.copysign(z, log_ratio)), (1 - self.confidence) / 2
         # An end of the interval may be nearer, or farther, than its confidence alone has it.
-        if latency_us < low_us:
+        if budget_us < low_us:
             return min(probability, tail)
-        return max(probability, 1 - tail) if latency_us >= high_us else probability
+        return max(probability, 1 - tail) if budget_us >= high_us else probability
 
     @property
     def throughput_per_s(self) -> float | None:
@@ -289,12 +286,15 @@ class Estimate(Shown):
             del body["reason"]
         if self.structure is not None:
             made_of = self.structure.cells[position]
-            limit = made_of.limit(cell.latency_us)
-            body |= {
-                "paths": self.structure.paths(position),
-                "flop": made_of.flop,
-                "bytes": made_of.bytes,
-                "limit": limit[0] if limit else None,
-                "limit_share": limit[1] if limit else None,
-            }
+            limit, share = made_of.limit(cell.latency_us) or (None, None)
+            body |= {"paths": self.structure.paths(position), "flop": made_of.flop}
+            body |= {"bytes": made_of.bytes, "limit": limit, "limit_share": share}
         return body
+
+
+def number_of(value: object) -> float:
+    """``value`` as a float; NaN where it is no number, such as text, None or True."""
+    try:
+        return math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+    except OverflowError:
+        return math.inf

@@ -6,9 +6,11 @@ import dataclasses
 import inspect
 import io
 import json
+import math
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, assert_type
 
@@ -18,7 +20,7 @@ from rich.console import Console
 import hybridlat
 from hybridlat import Predictor
 from hybridlat.api.options import PredictOptions, PredictorOptions
-from hybridlat.errors import InputError, MissingExtra
+from hybridlat.errors import HybridlatError, InputError, MissingExtra
 from hybridlat.onnx_io import to_onnx
 from hybridlat.report import terminal
 from hybridlat.report.prediction_table import COLUMNS
@@ -27,7 +29,7 @@ from tests.fakes.fake_backend import FAKE, QUICK
 from tests.networks import NETS
 from tests.report.estimates import described, residual, untrusted
 
-PACK = "epyc-26-2/onnxruntime-1.31/fp32/1t"
+GPU, PACK = "l4/tensorrt/fp16", "epyc-26-2/onnxruntime-1.31/fp32/1t"
 NET = to_onnx(small_network(), seed=1)
 
 
@@ -48,6 +50,9 @@ def test_types_reach_the_user(store: str) -> None:
         curve = predictor.predict(NET, batch=[1, 2])
         assert_type(curve, hybridlat.Estimates[hybridlat.Estimate])
         assert [one.batch for one in curve] == [1, 2]
+        assert_type(next(predictor.predict_many([NET])), hybridlat.Estimate)
+        answer = next(predictor.predict_many([NET], errors="return"))
+        assert_type(answer, hybridlat.Estimate | hybridlat.HybridlatError)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +77,46 @@ def test_types_reach_the_user(store: str) -> None:
 def test_wrong_arguments_say_what_to_write(arguments: Any, keywords: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         hybridlat.predict(NET, *arguments, store="sqlite://", **keywords)
+
+
+ODD: tuple[Any, ...] = ("x", "1", math.nan, True, 10**400, [], object())
+CALLS: dict[str, Callable[[Predictor, Any], object]] = {
+    "store": lambda _, odd: hybridlat.predict(NET, GPU, store=odd),
+    "settings": lambda _, odd: Predictor(GPU, settings=odd),
+    "progress": lambda _, odd: Predictor(GPU, progress=odd),
+    "tolerance": lambda _, odd: Predictor(GPU, tolerance=odd),
+    "confidence": lambda _, odd: Predictor(GPU, confidence=odd),
+    "device": lambda _, odd: Predictor(GPU, device=odd),
+    "name": lambda one, odd: one.predict(NET, name=odd),
+    "batch": lambda one, odd: one.predict(NET, batch=odd),
+    "jobs": lambda one, odd: one.predict_many([NET], jobs=odd),
+    "known": lambda one, odd: one.give({"resnet18": odd}),
+    "measured_us": lambda one, odd: one.explain(NET, odd),
+    "over": lambda one, odd: one.sweep(NET, odd, [1, 2]),
+    "values": lambda one, odd: one.sweep(NET, "batch", odd),
+    "value": lambda one, odd: one.sweep(NET, "width", [1, odd]),
+    "fps": lambda one, odd: one.predict(NET).against(fps=odd),
+    "max_latency_us": lambda one, odd: one.predict(NET).against(odd),
+    "latency_us": lambda one, odd: one.predict(NET).probability_below(odd),
+    "pattern": lambda _, odd: hybridlat.recommend(NET, odd),
+    "targets": lambda _, odd: hybridlat.list_targets("sqlite://", odd),
+}
+FINE = {
+    "store": ("x", "1"), "name": ("x", "1"), "targets": ("x", "1"), "latency_us": (10**400,),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("keyword", CALLS)
+def test_what_is_no_value_of_a_keyword_is_a_sentence(keyword: str) -> None:
+    with Predictor(GPU, store="sqlite://") as predictor:
+        for odd in ODD:
+            if odd not in FINE.get(keyword, ()):
+                with pytest.raises(HybridlatError) as caught:
+                    CALLS[keyword](predictor, odd)
+                assert len(str(caught.value)) > 10, odd
+        if keyword in ("confidence", "values", "value", "measured_us", "latency_us", "pattern"):
+            with pytest.raises(InputError):
+                CALLS[keyword](predictor, None)
 
 
 def test_networks_are_compared_and_measured(tmp_path: Path) -> None:

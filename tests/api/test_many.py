@@ -149,10 +149,11 @@ def test_an_error_ends_it_where_it_stands_unless_it_is_asked_for(store: str) -> 
             with pytest.raises(NetworkError, match="network 1: this is not an ONNX model"):
                 next(answers)
         with pytest.raises(InputError, match="choose raise or return"):
-            predictor.predict_many([], errors="ignore")  # type: ignore[arg-type]
-        for odd in (0, True, "2", 1.5):
+            predictor.predict_many([], errors="ignore")  # type: ignore[call-overload]
+        odd: Any
+        for odd in (0, True, "2", 1.5, 10**400):
             with pytest.raises(InputError, match=f"jobs={odd!r}"):
-                predictor.predict_many([], jobs=odd)  # type: ignore[arg-type]
+                predictor.predict_many([], jobs=odd)
 
 
 def test_sources_are_taken_more_and_more_at_a_time_up_to_a_limit() -> None:

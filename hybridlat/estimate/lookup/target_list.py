@@ -9,7 +9,7 @@ from typing import Any
 
 from hybridlat.engines import device_sheets
 from hybridlat.engines.registry import resolve
-from hybridlat.errors import BackendUnavailable
+from hybridlat.errors import BackendUnavailable, TargetError
 from hybridlat.estimate.lookup import models
 from hybridlat.estimate.lookup.named_target import named_devices, newest_on_record
 from hybridlat.schema.device import Device
@@ -86,6 +86,8 @@ def list_targets(store: str | None = None, device: str | None = None) -> list[Ta
     with Store(store) as opened:
         for stats in opened.stats():
             add(stats.target, "store", stats.cells, stats.networks)
+        if not (device is None or isinstance(device, str)):
+            raise TargetError(f"{device!r} is no name of a device: write it as 'orin-nano'")
         devices = None if device is None else named_devices(device, opened)
     for pack in packs.shipped_packs():
         counts = pack.counts()
