@@ -19,11 +19,11 @@ from hybridlat.graph.network import Shapes as Shapes
 from hybridlat.measuring.report import MeasureReport as MeasureReport
 from hybridlat.measuring.schedule import MeasurementConfig as MeasurementConfig
 from hybridlat.onnx_io.torch_export import Example as Example
+from hybridlat.report.compare import Comparison as Comparison
 from hybridlat.report.explain import Explanation as Explanation
 from hybridlat.report.explain import Stated as Stated
 from hybridlat.report.explain import Suspect as Suspect
 from hybridlat.report.sweep import Sweep as Sweep
-from hybridlat.report.views import Comparison as Comparison
 from hybridlat.report.views import to_frame as to_frame
 from hybridlat.report.views import to_html as to_html
 from hybridlat.schema.cell_estimate import CellEstimate as CellEstimate

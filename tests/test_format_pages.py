@@ -82,7 +82,7 @@ def test_no_format_of_the_code_is_forgotten() -> None:
         ("breakdown", measurement.Breakdown.__struct_fields__),
         ("estimate", list(untrusted().to_json())),
         ("cell", [f.name for f in dataclasses.fields(cell_estimate.CellEstimate)]),
-        ("comparison", list(compare.comparison([untrusted()], [None]))),
+        ("comparison", list(compare.Comparison((untrusted(),)).to_json())),
         ("evaluation", list(ResultRow("t", "r", "m", score(()), None,
                                 None, 0, 0).to_json())),
         ("composition", list(composition.Composition().to_json())),

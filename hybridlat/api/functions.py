@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hybridlat.api.sources import ManySource, Source
     from hybridlat.measuring.report import MeasureReport, What
     from hybridlat.onnx_io.torch_export import Example
-    from hybridlat.report.views import Comparison
+    from hybridlat.report.compare import Comparison
 
 
 @overload
@@ -113,7 +113,7 @@ def compared(
     predictors: Sequence[Predictor], sources: Sequence[ManySource], query: Query
 ) -> Comparison:
     """Every network on every target; the first on the first is what others are compared with."""
-    from hybridlat.report.views import Comparison  # loads the reports
+    from hybridlat.report.compare import Comparison  # loads the reports
 
     options: dict[str, Any] = {"input": query.example, "batch": query.batch}
     options |= {"shapes": query.shapes, "describe": True}

@@ -17,7 +17,6 @@ from hybridlat.cli.options import SURE, Documents, Grouped, option
 from hybridlat.cli.output import ProgressShown, aside, console, echo, print_json, write_page
 from hybridlat.cli.param_types import SHARE
 from hybridlat.errors import HybridlatError
-from hybridlat.report.compare import print_comparison
 from hybridlat.report.prediction_table import Place, PredictionTable
 from hybridlat.report.terminal import print_estimate
 from hybridlat.report.units import percent_text
@@ -281,9 +280,9 @@ def compare(
     if as_json:
         print_json(comparison.to_json())
     else:
-        print_comparison(console(), estimates, ratios, every_cell=every_cell)
+        comparison.print(console(), every_cell=every_cell)
     if html is not None:
-        write_page(html, estimates, ratios=ratios)
+        write_page(html, estimates, comparison=comparison)
     doubtful = [estimate for estimate in estimates if not estimate.trusted]
     for estimate in doubtful if as_json else ():  # people have read it beside the table
         aside(f"{estimate.network}: {why_untrusted(estimate)}")

@@ -6,14 +6,17 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from hybridlat.report.cell_texts import chain, what_text
-from hybridlat.report.ratios import Ratio, Ratios, speed_ups
+from hybridlat.report.html_section import in_notebook
+from hybridlat.report.ratios import Ratio, ratio_to
 from hybridlat.report.table import STYLES, Cell, Column, Table, titled
-from hybridlat.report.terminal import is_command, notes
+from hybridlat.report.terminal import is_command, notes, printed
 from hybridlat.report.units import NOTHING, RESOLUTION_US, Scale, percent_text, scale_for
 from hybridlat.report.verdicts import answer_text, verdict_text
 from hybridlat.schema.estimate import Estimate
@@ -63,16 +66,13 @@ def cell_differences(estimates: Sequence[Estimate], *, alike: bool = False) -> l
                 uses_of = {(what, cell.ops): cell.uses}
             for key, uses in uses_of.items():
                 module = str(key[0]) if modules and isinstance(key, tuple) else ""
-                totals: list[float | None] = [0.0 for _ in estimates]
-                new = CellDifference(
-                    cell.signature, cell.ops, [0 for _ in estimates], totals, what, module
-                )
+                counts, totals_us = [0] * len(estimates), [0.0] * len(estimates)
+                new = CellDifference(cell.signature, cell.ops, counts, [*totals_us], what, module)
                 row = rows.setdefault(key, new)
                 row.count[number] += uses
-                if cell.latency_us is None:
-                    row.total_us[number] = None
-                elif (before := row.total_us[number]) is not None:
-                    row.total_us[number] = before + uses * cell.latency_us
+                if (before_us := row.total_us[number]) is not None:
+                    each_us = cell.latency_us
+                    row.total_us[number] = None if each_us is None else before_us + uses * each_us
     least_us = RESOLUTION_US if alike else 0.0
     shown = [row for row in rows.values() if None in row.total_us or row.difference_us > least_us]
     return sorted(shown, key=lambda row: (None not in row.total_us, -row.difference_us))
@@ -96,73 +96,106 @@ def _modules(estimates: Sequence[Estimate]) -> list[list[list[tuple[str, int]]]]
     return modules
 
 
-def comparison(estimates: Sequence[Estimate], ratios: Ratios) -> dict[str, object]:
-    """``compare --json`` (format 1): the estimates, speed-ups over the first, the differences."""
-    return {
-        "format": COMPARISON_FORMAT,
-        "networks": [estimate.to_json() for estimate in estimates],
-        "speed_up": speed_ups(ratios),
-        "ratios": [ratio and asdict(ratio) for ratio in ratios],
-        "distinguishable": [ratio is not None and ratio.is_sure for ratio in ratios],
-        "differences": [
-            {name: getattr(row, name) for name in _OF_DIFFERENCE}
-            for row in cell_differences(estimates)
-        ],
-    }
+@dataclass(frozen=True)
+class Comparison:
+    """Networks side by side; the first is what the others are compared with.
 
+    ``str`` is the table of ``hybridlat compare``; ``estimates`` are in the order of the networks.
+    ``hybridlat.to_frame`` and ``to_html`` take them. ``correlations`` are
+    those of errors with the first's.
+    """
 
-def print_comparison(
-    console: Console, estimates: Sequence[Estimate], ratios: Ratios, *, every_cell: bool = False
-) -> None:
-    """The networks in a table, then the cells that set them apart, the largest first."""
-    networks_table(estimates, ratios).print(console)
-    table = differences_table(estimates, None if every_cell else ROWS, console.width)
-    if table.rows:
-        console.print()
-        console.print(table.terminal())
-    letters_of: dict[tuple[str, ...], list[str]] = {}
-    blocks_of: dict[tuple[str, ...], list[Text]] = {}
-    for number, estimate in enumerate(estimates):
-        doubt = Text(visible(f"{verdict_text(estimate)}."), STYLES["bad"])
-        blocks = [] if estimate.trusted else [[doubt]]
-        for note in notes(estimate, everything=every_cell):
-            blocks += [] if is_command(note) else [[]]
-            blocks[-1].append(note)
-        for block in blocks:
-            plain = tuple([note.plain for note in block])
-            letters_of.setdefault(plain, []).append(letter_of(number))
-            blocks_of[plain] = block
-    for plain, (note, *commands) in blocks_of.items():
-        console.print(Text(f"{', '.join(letters_of[plain])}: ", "bold") + note)
-        for command in commands:
-            console.print(command, soft_wrap=True)
+    estimates: tuple[Estimate, ...]
+    correlations: tuple[float, ...] = ()
+
+    @cached_property
+    def ratios(self) -> tuple[Ratio | None, ...]:
+        """Each latency in that of the first: ratio, interval, ``probability_faster``.
+
+        Most of the error is common to all candidates: intervals of ratios are narrower.
+        """
+        known: Sequence[float | None] = self.correlations or [None] * len(self.estimates)
+        pairs = zip(self.estimates, known, strict=True)
+        return tuple(ratio_to(self.estimates[0], other, known) for other, known in pairs)
+
+    @property
+    def speed_up(self) -> tuple[float | None, ...]:
+        """How many times faster each network is than the first; None without a latency."""
+        return tuple(None if ratio is None else 1 / ratio.ratio for ratio in self.ratios)
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object of ``hybridlat compare --json``."""
+        return {
+            "format": COMPARISON_FORMAT,
+            "networks": [estimate.to_json() for estimate in self.estimates],
+            "speed_up": self.speed_up,
+            "ratios": [ratio and asdict(ratio) for ratio in self.ratios],
+            "distinguishable": [ratio is not None and ratio.is_sure for ratio in self.ratios],
+            "differences": [
+                {name: getattr(row, name) for name in _OF_DIFFERENCE}
+                for row in cell_differences(self.estimates)
+            ],
+        }
+
+    def __str__(self) -> str:
+        return printed(self.print)
+
+    def _repr_html_(self) -> str:
+        networks, apart = self.networks_table(), differences_table(self.estimates, ROWS)
+        head = list(filter(None, [str(networks.caption)]))
+        return in_notebook(head, [networks, apart] if apart.rows else [networks])
+
+    def print(self, console: Console, *, every_cell: bool = False) -> None:
+        """The networks in a table, then the cells that set them apart, the largest first."""
+        self.networks_table().print(console)
+        table = differences_table(self.estimates, None if every_cell else ROWS, console.width)
+        if table.rows:
+            console.print()
+            console.print(table.terminal())
+        letters_of: dict[tuple[str, ...], list[str]] = {}
+        blocks_of: dict[tuple[str, ...], list[Text]] = {}
+        for number, estimate in enumerate(self.estimates):
+            doubt = Text(visible(f"{verdict_text(estimate)}."), STYLES["bad"])
+            blocks = [] if estimate.trusted else [[doubt]]
+            for note in notes(estimate, everything=every_cell):
+                blocks += [] if is_command(note) else [[]]
+                blocks[-1].append(note)
+            for block in blocks:
+                plain = tuple([note.plain for note in block])
+                letters_of.setdefault(plain, []).append(letter_of(number))
+                blocks_of[plain] = block
+        for plain, (note, *commands) in blocks_of.items():
+            console.print(Text(f"{', '.join(letters_of[plain])}: ", "bold") + note)
+            for command in commands:
+                console.print(command, soft_wrap=True)
+
+    def networks_table(self) -> Table:
+        """The networks, and how each compares with the first; at several batches they do not."""
+        estimates, rows = self.estimates, list[list[Cell | str]]()
+        for number, (estimate, ratio) in enumerate(zip(estimates, self.ratios, strict=True)):
+            latency, interval = answer_text(estimate)
+            name = Cell(estimate.network, "name" if estimate.trusted else "doubtful")
+            of, batch = estimate.target, str(estimate.batch)
+            answer = (Cell(latency, "latency"), interval, *_against(estimates[0], estimate, ratio))
+            letter = Cell(letter_of(number), "name")
+            rows.append([letter, name, of, batch, *answer, estimate.grade or NOTHING])
+        columns = [Column(), *titled("network", "target", wraps=True)]
+        columns += titled("batch", "latency", "interval", "against A", "its interval", right=True)
+        alike = {
+            name: len({getattr(estimate, name) for estimate in estimates}) == 1
+            for name in ("network", "target", "batch")
+        }
+        alike["network"] &= not alike["target"]
+        left_out = alike | {"against A": not alike["batch"]}
+        left_out["its interval"] = not alike["batch"] or not any(row[-2] for row in rows)
+        caption = estimates[0].network if alike["network"] else ""
+        caption = f"on {estimates[0].target}" if alike["target"] else caption
+        return Table([*columns, Column("grade")], rows, caption=caption).without(left_out)
 
 
 def letter_of(number: int) -> str:
     """A, B, … and after Z by number: a short name for a column."""
     return chr(ord("A") + number) if number < 26 else str(number + 1)
-
-
-def networks_table(estimates: Sequence[Estimate], ratios: Ratios) -> Table:
-    """The networks, and how each compares with the first; at several batches they do not."""
-    first, rows = estimates[0], list[list[Cell | str]]()
-    for number, (estimate, ratio) in enumerate(zip(estimates, ratios, strict=True)):
-        latency, interval = answer_text(estimate)
-        name = Cell(estimate.network, "name" if estimate.trusted else "doubtful")
-        of, batch = estimate.target, str(estimate.batch)
-        answer = (Cell(latency, "latency"), interval, *_against(first, estimate, ratio))
-        letter = Cell(letter_of(number), "name")
-        rows.append([letter, name, of, batch, *answer, estimate.grade or NOTHING])
-    columns = [Column(), *titled("network", "target", wraps=True)]
-    columns += titled("batch", "latency", "interval", "against A", "its interval", right=True)
-    one_target = len({estimate.target for estimate in estimates}) == 1
-    one_batch = len({estimate.batch for estimate in estimates}) == 1
-    one_network = len({estimate.network for estimate in estimates}) == 1 and not one_target
-    left_out = {"network": one_network, "target": one_target, "batch": one_batch}
-    left_out["against A"] = not one_batch
-    left_out["its interval"] = not one_batch or not any(row[-2] for row in rows)
-    caption = f"on {first.target}" if one_target else first.network if one_network else ""
-    return Table([*columns, Column("grade")], rows, caption=caption).without(left_out)
 
 
 def _against(first: Estimate, other: Estimate, ratio: Ratio | None) -> tuple[str | Cell, str]:

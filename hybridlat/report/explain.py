@@ -13,8 +13,8 @@ from typing import Any
 from hybridlat.errors import InputError
 from hybridlat.report.cell_texts import chain, what_text, where_text
 from hybridlat.report.table import Cell, Column, Table, titled
+from hybridlat.report.terminal import printed
 from hybridlat.report.units import first_upper, interval_text, latency_text, scale_for
-from hybridlat.report.views import printed
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.files import read_bytes
 from hybridlat.schema.shown import count_text, part_text, visible

@@ -14,10 +14,9 @@ from typing import Any
 
 from hybridlat.report import units, verdicts
 from hybridlat.report.cell_texts import abbreviated, chain, kernel_sizes, row_of, where_text
-from hybridlat.report.compare import differences_table, letter_of, networks_table
+from hybridlat.report.compare import Comparison, differences_table, letter_of
 from hybridlat.report.html_section import asset, network_section
 from hybridlat.report.prediction_table import basis_note, table_of
-from hybridlat.report.ratios import Ratios, ratios_of
 from hybridlat.report.table import Table, escape
 from hybridlat.schema.estimate import Estimate
 
@@ -43,7 +42,7 @@ def page(
     command: str = "",
     sweep: Curve | None = None,
     choice: Table | None = None,
-    ratios: Ratios = (),
+    comparison: Comparison | None = None,
 ) -> str:
     """The whole HTML document for one or several estimates; ``command`` made it, says its foot.
 
@@ -71,7 +70,7 @@ def page(
             )
         )
     elif len({(e.network, e.target) for e in estimates}) > 1:
-        parts.append(_comparison(estimates, ratios or ratios_of(estimates)))
+        parts.append(_comparison(comparison or Comparison(tuple(estimates))))
     for positions in curves_of(estimates) if sweep is None else ():
         batches = [estimates[i] for i in positions]
         curve = Curve("batch", [one.batch for one in batches], table_of(batches))
@@ -113,8 +112,8 @@ def headings(estimates: Sequence[Estimate]) -> list[str]:
     return [" · ".join(compress(each, [True, *others])) for each in words]
 
 
-def _comparison(estimates: Sequence[Estimate], ratios: Ratios) -> str:
-    table = networks_table(estimates, ratios)
+def _comparison(comparison: Comparison) -> str:
+    estimates, table = comparison.estimates, comparison.networks_table()
     cells = differences_table(estimates, _DIFFERENCES)
     apart = f"<h2>Cells that make the difference</h2>\n{cells.page()}" if cells.rows else ""
     hints = [str(table.caption or ""), basis_note(estimates)]

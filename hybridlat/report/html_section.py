@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from string import Template
@@ -21,6 +23,20 @@ _ASSETS = Path(__file__).parent / "assets"
 def asset(name: str) -> Template:
     """A file that is part of the page, ``$name`` standing for what is filled in."""
     return Template((_ASSETS / name).read_text(encoding="utf-8"))
+
+
+def in_notebook(head: Sequence[str], tables: Sequence[Table], notes: Sequence[str] = ()) -> str:
+    """A piece of a page for a notebook, light or dark; the first line is bold."""
+    bold = "".join(f"<b>{escape(line)}</b><br>" for line in head[:1])
+    pages = ""
+    for table in tables:
+        columns = [replace(column, wraps=not column.right) for column in table.columns]
+        pages += replace(table, columns=columns).page()
+    return asset("notebook.html").substitute(
+        head=bold + "<br>".join(map(escape, head[1:])),
+        tables=pages,
+        notes="<br>".join(map(escape, notes)),
+    )
 
 
 def network_section(estimate: Estimate, number: int, heading: str) -> str:

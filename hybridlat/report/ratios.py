@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TypeAlias
 
 from hybridlat.schema.estimate import Estimate
 
@@ -25,9 +23,6 @@ class Ratio:
     def is_sure(self) -> bool:
         """Whether the interval says which of the two is faster."""
         return not self.interval[0] <= 1 <= self.interval[1]
-
-
-Ratios: TypeAlias = "Sequence[Ratio | None]"
 
 
 def ratio_to(first: Estimate, other: Estimate, correlation: float | None = None) -> Ratio | None:
@@ -52,20 +47,6 @@ def ratio_to(first: Estimate, other: Estimate, correlation: float | None = None)
     sd = math.sqrt(max(a**2 + b**2 - 2 * min(common, 1.0) * a * b, _LEAST_SD**2))
     reach = math.exp(z * sd)
     return Ratio(ratio, (ratio / reach, reach * ratio), NormalDist(0, sd).cdf(-math.log(ratio)))
-
-
-def ratios_of(
-    estimates: Sequence[Estimate], correlations: Sequence[float] = ()
-) -> tuple[Ratio | None, ...]:
-    """Each against the first; ``correlations`` of their errors with the first's, where known."""
-    known: Sequence[float | None] = correlations or [None] * len(estimates)
-    pairs = zip(estimates, known, strict=True)
-    return tuple(ratio_to(estimates[0], other, correlation) for other, correlation in pairs)
-
-
-def speed_ups(ratios: Ratios) -> tuple[float | None, ...]:
-    """How many times faster each network is than the first; None where a cell has no latency."""
-    return tuple(None if ratio is None else 1 / ratio.ratio for ratio in ratios)
 
 
 def _log_sd(interval_us: tuple[float, float] | None, z: float) -> float:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import io
+import re
+import shutil
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from rich.console import Console, Group, RenderableType
@@ -14,6 +17,9 @@ from hybridlat.report.table import GAP, STYLES, Cell, Column, Table
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.shown import visible
 
+WIDTH = 100
+"""Characters of a line where there is no terminal."""
+_OF_THE_COMMAND = re.compile(r"\s*\(--all[^)]*\)")
 ROWS = 15  # cells shown without --all
 _LEAST_SHARE = 0.0005  # rows below it would read 0.0 %
 _NOTE_LENGTH = 240  # about three lines
@@ -29,6 +35,19 @@ _VERDICTS = {"within": "bold green", "over": "bold red", "unsure": "yellow"}
 def plain_console(**more: Any) -> Console:
     """Text is printed as it is, without markup or guesses."""
     return Console(highlight=False, markup=False, emoji=False, **more)
+
+
+def printed(show: Callable[[Console], None]) -> str:
+    """What ``show`` prints, without colours; as wide as the terminal, if there is one."""
+    out = io.StringIO()
+    width = shutil.get_terminal_size((WIDTH, 24)).columns
+    show(plain_console(file=out, width=width, color_system=None, force_jupyter=False))
+    return "\n".join(line.rstrip() for line in less_options(out.getvalue()).splitlines())
+
+
+def less_options(text: str) -> str:
+    """A text without what it says of the command's options."""
+    return _OF_THE_COMMAND.sub("", text)
 
 
 def print_estimate(console: Console, estimate: Estimate, *, every_cell: bool = False) -> None:

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import io
-import re
-import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from hybridlat.errors import HybridlatError, MissingExtra
-from hybridlat.report import compare, terminal, units
+from hybridlat.report import terminal, units
 from hybridlat.report.html import page
-from hybridlat.report.html_section import asset
+from hybridlat.report.html_section import in_notebook
 from hybridlat.report.prediction_table import record_of, table_of
-from hybridlat.report.ratios import Ratio, ratios_of, speed_ups
-from hybridlat.report.table import Table, escape
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.files import write_text
 from hybridlat.schema.shown import part_text, visible
 
 if TYPE_CHECKING:
     from _typeshed import StrPath
-
-_WIDTH = 100
-"""Characters of a line where there is no terminal."""
-_OF_THE_COMMAND = re.compile(r"\s*\(--all[^)]*\)")
 
 
 def line(estimate: Estimate) -> str:
@@ -47,89 +35,26 @@ def line(estimate: Estimate) -> str:
 
 def text(estimate: Estimate) -> str:
     """What ``hybridlat predict`` prints, without colours."""
-    return printed(lambda console: terminal.print_estimate(console, estimate))
-
-
-def printed(show: Callable[[Console], None]) -> str:
-    """What ``show`` prints, without colours; as wide as the terminal, if there is one."""
-    out = io.StringIO()
-    width = shutil.get_terminal_size((_WIDTH, 24)).columns
-    plain = {"color_system": None, "force_jupyter": False}
-    show(terminal.plain_console(file=out, width=width, **plain))
-    shown = _OF_THE_COMMAND.sub("", out.getvalue())
-    return "\n".join(part.rstrip() for part in shown.splitlines())
+    return terminal.printed(lambda console: terminal.print_estimate(console, estimate))
 
 
 def notebook(estimate: Estimate) -> str:
     """A piece of a page for a notebook, light or dark: the answer and the slowest cells."""
-    head = printed(lambda console: console.print(terminal.headline(estimate)))
-    notes = [_OF_THE_COMMAND.sub("", note.plain) for note in terminal.notes(estimate)]
-    shown = [terminal.cells_table(*terminal.shown_rows(estimate, False), _WIDTH)]
-    return _in_notebook(head.splitlines(), shown if estimate.cells else [], notes)
+    head = terminal.printed(lambda console: console.print(terminal.headline(estimate)))
+    notes = [terminal.less_options(note.plain) for note in terminal.notes(estimate)]
+    shown = [terminal.cells_table(*terminal.shown_rows(estimate, False), terminal.WIDTH)]
+    return in_notebook(head.splitlines(), shown if estimate.cells else [], notes)
 
 
 def text_of_many(estimates: Sequence[Estimate | HybridlatError]) -> str:
     """One table, as a terminal shows it."""
-    return printed(table_of(estimates).print)
+    return terminal.printed(table_of(estimates).print)
 
 
 def notebook_of_many(estimates: Sequence[Estimate | HybridlatError]) -> str:
     """One table for a notebook."""
     table = table_of(estimates)
-    return _in_notebook([str(table.caption)] if table.caption else [], [table], [])
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Networks side by side; the first is what the others are compared with.
-
-    ``str`` is the table of ``hybridlat compare``; ``estimates`` are in the order of the networks.
-    ``hybridlat.to_frame`` and ``to_html`` take them. ``correlations`` are
-    those of errors with the first's.
-    """
-
-    estimates: tuple[Estimate, ...]
-    correlations: tuple[float, ...] = ()
-
-    @property
-    def ratios(self) -> tuple[Ratio | None, ...]:
-        """Each latency in that of the first: ratio, interval, ``probability_faster``.
-
-        Most of the error is common to all candidates: intervals of ratios are narrower.
-        """
-        return ratios_of(self.estimates, self.correlations)
-
-    @property
-    def speed_up(self) -> tuple[float | None, ...]:
-        """How many times faster each network is than the first; None without a latency."""
-        return speed_ups(self.ratios)
-
-    def to_json(self) -> dict[str, Any]:
-        """The JSON object of ``hybridlat compare --json``."""
-        return compare.comparison(self.estimates, self.ratios)
-
-    def __str__(self) -> str:
-        show = compare.print_comparison
-        return printed(lambda console: show(console, self.estimates, self.ratios))
-
-    def _repr_html_(self) -> str:
-        networks = compare.networks_table(self.estimates, self.ratios)
-        apart = compare.differences_table(self.estimates, compare.ROWS)
-        head = [str(networks.caption)] if networks.caption else []
-        return _in_notebook(head, [networks, apart] if apart.rows else [networks], [])
-
-
-def _in_notebook(head: Sequence[str], tables: Sequence[Table], notes: Sequence[str]) -> str:
-    bold = "".join(f"<b>{escape(line)}</b><br>" for line in head[:1])
-    pages = ""
-    for table in tables:
-        columns = [replace(column, wraps=not column.right) for column in table.columns]
-        pages += replace(table, columns=columns).page()
-    return asset("notebook.html").substitute(
-        head=bold + "<br>".join(map(escape, head[1:])),
-        tables=pages,
-        notes="<br>".join(map(escape, notes)),
-    )
+    return in_notebook(list(filter(None, [str(table.caption)])), [table])
 
 
 def to_html(estimates: Iterable[Estimate], path: StrPath | None = None) -> str | None:

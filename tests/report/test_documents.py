@@ -13,14 +13,13 @@ import pytest
 
 import hybridlat
 from hybridlat.cli.output import print_json
-from hybridlat.report.compare import cell_differences, comparison
+from hybridlat.report.compare import Comparison, cell_differences
 from hybridlat.report.html import curves_of, headings, page
 from hybridlat.report.html_section import asset
 from hybridlat.report.prediction_table import PredictionTable
-from hybridlat.report.ratios import Ratio, ratio_to, ratios_of, speed_ups
+from hybridlat.report.ratios import Ratio, ratio_to
 from hybridlat.report.table import Table, titled
-from hybridlat.report.terminal import print_estimate
-from hybridlat.report.views import Comparison, printed
+from hybridlat.report.terminal import print_estimate, printed
 from hybridlat.schema.estimate import Estimate, EstimateWarning
 from hybridlat.schema.shown import Estimates
 from tests.report.estimates import described, long_tail, residual, untrusted
@@ -218,14 +217,13 @@ def test_differences_hold_every_cell_once_the_largest_first() -> None:
 
 
 def test_the_comparison_says_who_is_faster_and_whether_that_is_sure() -> None:
-    estimates = [residual(), untrusted(), residual()]
-    text = comparison(estimates, ratios_of(estimates))
+    text = Comparison((residual(), untrusted(), residual())).to_json()
     assert text["format"] == 1
     assert text["speed_up"] == (1.0, None, 1.0)  # a cell of the second has no latency
     assert text["distinguishable"] == [False, False, False]
     json.dumps(text, allow_nan=False)
     twice = replace(residual(), latency_us=2 * 8123.4)
-    assert speed_ups(ratios_of([residual(), twice])) == pytest.approx((1.0, 0.5))
+    assert Comparison((residual(), twice)).speed_up == pytest.approx((1.0, 0.5))
     ratio = ratio_to(residual(), residual())
     assert ratio is not None and not ratio.is_sure and ratio.probability_faster == 0.5
 
