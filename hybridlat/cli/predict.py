@@ -19,8 +19,7 @@ from hybridlat.cli.param_types import SHARE
 from hybridlat.errors import HybridlatError
 from hybridlat.report.prediction_table import Place, PredictionTable
 from hybridlat.report.terminal import print_estimate
-from hybridlat.report.units import percent_text
-from hybridlat.report.verdicts import budget_text, verdict_text, why_untrusted
+from hybridlat.report.units import budget_text, percent_text, verdict_text, why_untrusted
 from hybridlat.schema.estimate import Estimate, EstimateWarning
 from hybridlat.schema.shown import part_text
 from hybridlat.schema.target import Target

@@ -16,8 +16,7 @@ from hybridlat.engines.registry import resolve
 from hybridlat.errors import BackendUnavailable
 from hybridlat.estimate.lookup.named_target import known_target, named_target
 from hybridlat.measuring.measurer import Measurer
-from hybridlat.report.units import count_text
-from hybridlat.report.verdicts import why_untrusted
+from hybridlat.report.units import count_text, why_untrusted
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
 from hybridlat.store import Store

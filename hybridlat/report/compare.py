@@ -17,8 +17,15 @@ from hybridlat.report.html_section import in_notebook
 from hybridlat.report.ratios import Ratio, ratio_to
 from hybridlat.report.table import STYLES, Cell, Column, Table, titled
 from hybridlat.report.terminal import is_command, notes, printed
-from hybridlat.report.units import NOTHING, RESOLUTION_US, Scale, percent_text, scale_for
-from hybridlat.report.verdicts import answer_text, verdict_text
+from hybridlat.report.units import (
+    NOTHING,
+    RESOLUTION_US,
+    Scale,
+    answer_text,
+    percent_text,
+    scale_for,
+    verdict_text,
+)
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.shown import visible
 

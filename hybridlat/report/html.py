@@ -12,7 +12,7 @@ from importlib.metadata import version
 from itertools import compress
 from typing import Any
 
-from hybridlat.report import units, verdicts
+from hybridlat.report import units
 from hybridlat.report.cell_texts import abbreviated, chain, kernel_sizes, row_of, where_text
 from hybridlat.report.compare import Comparison, differences_table, letter_of
 from hybridlat.report.html_section import asset, network_section
@@ -159,7 +159,7 @@ def _script_json(value: Any) -> str:
 def _network(estimate: Estimate) -> dict[str, Any]:
     structure, body = estimate.structure, estimate.to_json()
     network = {name: body[name] for name in ("network", "batch", "latency_us", "interval_us")}
-    network["latency"] = verdicts.answer_text(estimate)[0]
+    network["latency"] = units.answer_text(estimate)[0]
     network["throughput"] = units.fps_text(estimate.throughput_per_s)
     network["cells"] = [_cell(estimate, i, cell) for i, cell in enumerate(body["cells"])]
     network["places"] = [asdict(place) for place in structure.places] if structure else []

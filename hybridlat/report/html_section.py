@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from string import Template
 
-from hybridlat.report import units, verdicts
+from hybridlat.report import units
 from hybridlat.report.cell_texts import Row, chain, names_text, rows_of, where_text
 from hybridlat.report.table import Html, Table, escape, titled
 from hybridlat.schema.estimate import Estimate
@@ -57,7 +57,7 @@ def network_section(estimate: Estimate, number: int, heading: str) -> str:
 
 
 def _header(estimate: Estimate, heading: str) -> str:
-    answer, ends = verdicts.answer_text(estimate)
+    answer, ends = units.answer_text(estimate)
     spans = {"latency": answer}
     if estimate.interval_us is not None:
         width = units.reach_text(estimate.latency_us, estimate.interval_us)
@@ -73,12 +73,12 @@ def _header(estimate: Estimate, heading: str) -> str:
         "target": estimate.target,
         "batch": str(estimate.batch),
         "throughput": units.fps_text(estimate.throughput_per_s),
-        "budget": verdicts.budget_text(estimate),
-        "memory": verdicts.memory_text(estimate),
+        "budget": units.budget_text(estimate),
+        "memory": units.memory_text(estimate),
         "rests on": estimate.rests_on,
         "answered as": estimate.answered_as if estimate.answered_as != estimate.target else "",
         "model": estimate.model,
-        "measured just now": verdicts.measured_now_text(estimate),
+        "measured just now": units.measured_now_text(estimate),
         "sum of cells": units.latency_text(estimate.sum_of_cells_us),
         "answered in": units.latency_text(estimate.elapsed_s * 1e6),
     }
@@ -94,10 +94,10 @@ def _header(estimate: Estimate, heading: str) -> str:
 
 def _notes(estimate: Estimate) -> str:
     """One box: what the answer is worth, what one can do about it, the rest folded."""
-    remarks = verdicts.remarks(estimate)
+    remarks = units.remarks(estimate)
     if not remarks and estimate.trusted and estimate.grade in ("measured", "good"):
         return ""
-    parts = [f"<p><b>{escape(units.first_upper(verdicts.verdict_text(estimate)))}.</b></p>"]
+    parts = [f"<p><b>{escape(units.first_upper(units.verdict_text(estimate)))}.</b></p>"]
     for remark in remarks:
         text = escape(remark.text.strip())
         if remark.kind == "command":
@@ -174,7 +174,7 @@ def _removed(estimate: Estimate) -> str:
         return ""
     names = escape(names_text(estimate.removed))
     return (
-        f'<details class="removed"><summary>Not run: {verdicts.not_run_text(estimate)}</summary>'
+        f'<details class="removed"><summary>Not run: {units.not_run_text(estimate)}</summary>'
         f"<p>{names}</p></details>"
     )
 

@@ -12,8 +12,7 @@ from rich.text import Text
 
 from hybridlat.errors import HybridlatError
 from hybridlat.report.table import Cell, Column, Table, titled
-from hybridlat.report.units import NOTHING, fps_text, latency_text
-from hybridlat.report.verdicts import answer_text, sureness_text
+from hybridlat.report.units import NOTHING, answer_text, fps_text, latency_text, sureness_text
 from hybridlat.schema.estimate import Estimate
 
 COLUMNS = (
@@ -77,11 +76,9 @@ class PredictionTable:
         """CSV with ``COLUMNS``; numbers as they are, times in microseconds."""
         records = []
         for (i, j, k), answer in self.rows():
-            record: dict[str, object] = dict.fromkeys(COLUMNS)
-            if isinstance(answer, Estimate):
-                record |= record_of(answer)
-            else:
-                record |= {"batch": self.batches[j], "error": str(answer)}
+            failed = {"batch": self.batches[j], "error": str(answer)}
+            own = failed if isinstance(answer, HybridlatError) else record_of(answer)
+            record: dict[str, object] = dict.fromkeys(COLUMNS) | own
             records.append(record | {"network": self.networks[i], "target": self.targets[k]})
         return csv_of(records)
 
@@ -121,26 +118,22 @@ def choice_table(estimates: Sequence[Estimate], *, wide: bool) -> Table:
     """Targets to choose from, in their order: power, answer, verdict and what each rests on."""
     rows = []
     for one in estimates:
-        power = NOTHING if one.power_w is None else f"{one.power_w:g} W"
-        rows.append([one.target, power, *_figures(one), one.rests_on])
-    columns = [
-        _COLUMNS[2],
-        Column("power", right=True),
-        *_COLUMNS[3:],
-        Column("rests on", wraps=True),
-    ]
+        watts = NOTHING if one.power_w is None else f"{one.power_w:g} W"
+        rows.append([one.target, watts, *_figures(one), one.rests_on])
+    columns = [_COLUMNS[2], Column("power", right=True), *_COLUMNS[3:]]
+    columns.append(Column("rests on", wraps=True))
     left_out = {} if wide else dict.fromkeys(("throughput", "grade", "rests on"), True)
     return Table(columns, rows).without(left_out | _empty_columns(estimates))
 
 
 def table_of(answers: Sequence[Estimate | HybridlatError]) -> Table:
     """One row for each; what is the same in all, such as their target, stands in the caption."""
-    rows: list[list[str | Cell]] = []
-    for each in answers:
-        key = [str(each), NOTHING, NOTHING]
-        if isinstance(each, Estimate):
-            key = [each.network, f"{each.batch:,}", each.target]
-        rows.append([*key, *_figures(each)])
+    rows = [
+        [each.network, f"{each.batch:,}", each.target, *_figures(each)]
+        if isinstance(each, Estimate)
+        else [str(each), NOTHING, NOTHING, *_figures(each)]
+        for each in answers
+    ]
     alike = {
         column.title: len({row[i] for row in rows} - {NOTHING}) < 2
         for i, column in enumerate(_COLUMNS[:3])
@@ -153,30 +146,14 @@ def table_of(answers: Sequence[Estimate | HybridlatError]) -> Table:
 
 def record_of(estimate: Estimate) -> dict[str, object]:
     """The row of an estimate in the CSV, all but the error."""
-    memory, throughputs = estimate.memory, estimate.throughput_interval_per_s or (None, None)
-    values = (
-        estimate.network,
-        estimate.target,
-        estimate.batch,
-        estimate.latency_us,
-        estimate.low_us,
-        estimate.finite_high_us,
-        estimate.confidence,
-        estimate.throughput_per_s,
-        *throughputs,
-        estimate.measured_share,
-        estimate.trusted,
-        estimate.grade,
-        estimate.max_latency_us,
-        estimate.verdict,
-        estimate.probability_within,
-        *((memory and memory.total_bytes) or (None, None)),
-        memory and memory.verdict,
-        estimate.rests_on,
-        estimate.answered_as,
-        estimate.power_w,
-    )
-    return dict(zip(COLUMNS[:-1], values, strict=True))
+    memory = estimate.memory
+    low, high = estimate.throughput_interval_per_s or (None, None)
+    least, most = (memory and memory.total_bytes) or (None, None)
+    own: dict[str, object] = {"high_us": estimate.finite_high_us}
+    own |= {"throughput_low_per_s": low, "throughput_high_per_s": high}
+    own |= {"memory_low_bytes": least, "memory_high_bytes": most}
+    own["memory_verdict"] = memory and memory.verdict
+    return {n: own[n] if n in own else getattr(estimate, n) for n in COLUMNS[:-1]}
 
 
 def csv_of(records: Iterable[Mapping[str, object]]) -> str:

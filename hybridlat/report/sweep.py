@@ -12,8 +12,7 @@ from typing import Any, Literal
 from hybridlat.report.prediction_table import csv_of, record_of
 from hybridlat.report.table import Cell, Column, Table, titled
 from hybridlat.report.terminal import printed
-from hybridlat.report.units import NOTHING, fps_text, percent_text
-from hybridlat.report.verdicts import answer_text
+from hybridlat.report.units import NOTHING, answer_text, fps_text, percent_text
 from hybridlat.schema.estimate import Estimate
 
 Over = Literal["batch", "size", "width"]

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from hybridlat.report import units, verdicts
+from hybridlat.report import units
 from hybridlat.report.cell_texts import Row, names_text, rows_of
 from hybridlat.report.table import GAP, STYLES, Cell, Column, Table
 from hybridlat.schema.estimate import Estimate
@@ -63,7 +63,7 @@ def print_estimate(console: Console, estimate: Estimate, *, every_cell: bool = F
 def headline(estimate: Estimate, *, everything: bool = False) -> RenderableType:
     """Name and target; latency, throughput and interval; what the answer is worth; the budget."""
     place = f"  on {estimate.target}, batch {estimate.batch}"
-    answer, interval = verdicts.answer_text(estimate)
+    answer, interval = units.answer_text(estimate)
     width = units.reach_text(estimate.latency_us, estimate.interval_us)
     figures = [answer]
     if estimate.throughput_per_s and estimate.finite_high_us is not None:
@@ -74,14 +74,14 @@ def headline(estimate: Estimate, *, everything: bool = False) -> RenderableType:
     lines = [
         Text.assemble((visible(estimate.network), "bold"), visible(place)),
         Text.assemble((answer, "bold cyan"), "   ".join(["", *figures[1:]])),
-        Text(visible(verdicts.verdict_text(estimate)), "" if estimate.trusted else "bold red"),
+        Text(visible(units.verdict_text(estimate)), "" if estimate.trusted else "bold red"),
     ]
     if estimate.verdict is not None:
-        lines.append(Text(verdicts.budget_text(estimate), _VERDICTS[estimate.verdict]))
+        lines.append(Text(units.budget_text(estimate), _VERDICTS[estimate.verdict]))
     tight = estimate.memory is not None and estimate.memory.verdict in ("tight", "too large")
     if (everything and estimate.memory) or tight:
         style = "yellow" if tight else "dim"
-        lines.append(Text(f"memory {verdicts.memory_text(estimate)}", style))
+        lines.append(Text(f"memory {units.memory_text(estimate)}", style))
     if everything:
         facts = [f"answered in {units.latency_text(estimate.elapsed_s * 1e6)}"]
         if estimate.latency_us is not None:
@@ -105,7 +105,7 @@ def shown_rows(estimate: Estimate, every_cell: bool) -> tuple[list[Row], list[Ro
 def notes(estimate: Estimate, *, everything: bool = False) -> list[Text]:
     """What the reader must know or can do; ``everything`` at any length, and what does not run."""
     lines = []
-    for remark in verdicts.remarks(estimate):
+    for remark in units.remarks(estimate):
         text = remark.text
         if len(text) > _NOTE_LENGTH and not everything and remark.kind != "command":
             text = f"{text[:_NOTE_LENGTH].rpartition(' ')[0]} … (--all shows all of it)"

@@ -23,7 +23,7 @@ from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
 from hybridlat.graph.signature import sign
 from hybridlat.onnx_io import load, to_onnx
-from hybridlat.report.verdicts import why_untrusted
+from hybridlat.report.units import why_untrusted
 from hybridlat.schema.measurement import KINDS, Kind, MachineLoad, Measurement, load_of
 from hybridlat.schema.target import Target
 from hybridlat.store import LatencyStats, Store, packs

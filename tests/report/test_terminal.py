@@ -16,7 +16,7 @@ from rich.cells import cell_len
 
 from hybridlat.report import terminal
 from hybridlat.report.compare import Comparison
-from hybridlat.report.verdicts import why_untrusted
+from hybridlat.report.units import why_untrusted
 from hybridlat.schema.cell_estimate import LatencySource
 from hybridlat.schema.estimate import Estimate, EstimateWarning
 from tests.report.estimates import described, long_tail, residual, untrusted
