@@ -56,8 +56,7 @@ _TIMING = "How long to time the machine; 0 leaves that out."
 
 @click.command()
 @options.time_limit(_TIMING, type=SECONDS, default="20s", show_default=True)
-@options.store
-@options.as_json
+@options.use("store json")
 @click.pass_context
 def doctor(ctx: click.Context, time_limit: float, store: str | None, as_json: bool) -> None:
     """Say what this machine can measure, how steadily, what is held where, and what is wrong.

@@ -40,16 +40,9 @@ _TOLERANCE = "Tolerance that the gate works towards; may be repeated."
     show_default=True,
     help=_TOLERANCE,
 )
-@options.shared("--baseline", "baselines", multiple=True)
+@options.use("baseline")
 @click.option("--all", "everything", is_flag=True, help="Show every regime, method and figure.")
-@options.shared("--draws", default=1, show_default=True)
-@options.as_markdown
-@options.device
-@options.store
-@options.seed
-@options.jobs
-@options.untracked
-@options.as_json
+@options.use("draws markdown device store seed jobs no_track json")
 def evaluate(
     targets: Sequence[str],
     nets: Path | None,
@@ -124,7 +117,7 @@ def show(rows: Sequence[ResultRow], report: TargetReport | None, everything: boo
 
 
 @click.command()
-@options.store
+@options.use("store")
 def mlflow(store: str | None) -> None:
     """Show in a browser what evaluate and train recorded, the newest run first.
 

@@ -53,8 +53,7 @@ _NETS = "ONNX files of a table's or log's networks."
 @click.option("--nets", metavar="DIR", type=_PATH, help=_NETS)
 @click.option("--columns", metavar="FILE", type=_PATH, help="A table's columns, as TOML.")
 @click.option("--target", metavar="TARGET", help="Target of what a table or log does not state.")
-@options.store
-@options.as_json
+@options.use("store json")
 def import_(
     paths: tuple[Path, ...],
     data_set: str | None,

@@ -28,13 +28,11 @@ from hybridlat.schema.target import Target
 
 
 @click.command()
-@options.network
+@options.use("network")
 @options.target_option(
     "device/runtime/precision: which engine lowers, and for what.", required=True
 )
-@options.device
-@options.sizes
-@options.as_json
+@options.use("device batch shape json")
 def lower(
     network: str, target: str, batch: int | None, shapes: options.Shapes, as_json: bool
 ) -> None:

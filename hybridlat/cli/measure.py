@@ -32,12 +32,8 @@ FAILED = 3
 
 
 @click.command(cls=Grouped)
-@options.networks
-@options.what
-@options.far
-@options.where
-@options.sizes
-@options.as_json
+@options.use("networks cells whole remeasure host runner time_limit target device threads store")
+@options.use("batch shape json")
 @click.pass_context
 def measure(
     ctx: click.Context,
@@ -151,7 +147,7 @@ def _print(report: MeasureReport, as_json: bool) -> int:
 
 
 @click.command(cls=Grouped)
-@options.networks
+@options.use("networks")
 @options.option(
     "-o",
     "--output",
@@ -163,11 +159,7 @@ def _print(report: MeasureReport, as_json: bool) -> int:
     help="Folder to write the plan to.",
 )
 @options.target_option("What the other device is: device/runtime/precision.", required=True)
-@options.what
-@options.device
-@options.store
-@options.sizes
-@options.as_json
+@options.use("cells whole remeasure device store batch shape json")
 def plan(
     batch: int | None,
     shapes: options.Shapes,

@@ -27,6 +27,7 @@ from hybridlat.cli.param_types import (
 from hybridlat.engines import device_sheets
 from hybridlat.estimate.lookup.named_target import named_target
 from hybridlat.schema.files import write_text
+from hybridlat.schema.target import PRECISIONS
 from hybridlat.store import Store
 
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
@@ -107,10 +108,6 @@ class Documents:
                 write_text(file, text())
 
 
-def _all_of(*decorators: Callable[[F], F]) -> Callable[[F], F]:
-    return lambda function: reduce(lambda made, one: one(made), reversed(decorators), function)
-
-
 def device(function: F) -> F:
     """The option ``--device-sheet``: it stands for the targets' device in this command."""
 
@@ -155,122 +152,146 @@ def target_option(words: str, *names: str, **more: Any) -> Callable[[F], F]:
 
 def time_limit(words: str, *names: str, **more: Any) -> Callable[[F], F]:
     """``--time-limit``, with these words of help."""
-    return option(
-        "--time-limit", *names, help=words, **{"type": DURATION, "metavar": "10m", **more}
-    )
-
-
-_DEFAULT = (
-    "device/runtime/precision[/threads], such as l4/tensorrt/fp16: `hybridlat targets` lists "
-    "them. This machine's CPU under ONNX Runtime unless given."
-)
-_BATCH = "Size of a free batch dimension (1 unless given)."
-_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
-_ROWS: Mapping[str, tuple[str, click.ParamType[Any] | None, str | None, str]] = {
-    "--store": (WHERE, None, "URL", "Where measurements are kept: a file or a PostgreSQL URL; "
-                "HYBRIDLAT_STORE unless given, else a file in the user's data folder."),
-    "--threads": (WHERE, whole(1, 1024), "N", "Threads that the engine computes with (1 unless "
-                  "given)."),
-    "--json": (OUTPUT, None, None, "Print one JSON document and nothing else."),
-    "--html": (OUTPUT, OutputFile(), "FILE", "Also write a page to look at: one file, no network."),
-    "--markdown": (OUTPUT, OutputFile(allow_dash=True), "FILE", "Also write a Markdown table; - "
-                   "for standard output."),
-    "--csv": (OUTPUT, OutputFile(allow_dash=True), "FILE", "Also write its rows as CSV; - for "
-              "standard output."),
-    "--cells": (WHAT, None, None, "Measure only the cells, one by one."),
-    "--network": (WHAT, None, None, "Measure only whole networks."),
-    "--remeasure": (WHAT, None, None, "Measure again what the store knows already."),
-    "--batch": (INPUT, whole(1), "N", _BATCH),
-    "--shape": (INPUT, SHAPE, "NAME:1x3x224x224", "Shape of an input; may be repeated."),
-    "--jobs": (OTHER, whole(1, also=-1), "N", "Processes that work at once; -1: one a core."),
-    "--tolerance": (SURE, SHARE, "SHARE", "Accept intervals up to ± this; narrower means more "
-                    "measuring, and exit code 3 if it cannot be reached. 5% is tried for unless "
-                    "given."),
-    "--confidence": (SURE, SHARE, "SHARE", "Probability that an interval holds the true latency."),
-    "--measure": (SURE, click.Choice(["auto", "never", "always"]), None, "auto: what the tolerance "
-                  "needs, if the target is this machine; never: look up and predict only; always: "
-                  "every cell and the network again."),
-    "--known": (SURE, KNOWN, "NET.onnx[@N]=1.21ms", "What another network takes on the target (at "
-                "batch N), to correct a prediction for a GPU; may be repeated."),
-    "--max-latency": (SURE, BUDGET, "8ms|30fps", "The budget of one batch: its time, or images a "
-                      "second (batch over latency). Exit code 1 if not kept, 3 if that is open."),
-    "--fps": (SURE, click.FloatRange(0, min_open=True), "N", "The budget in images a second (batch "
-              "over latency)."),
-    "--measured": (INPUT, MEASURED, "10ms|FILE.log", "The latency that was measured, of one batch, "
-                   "or trtexec's log."),
-    "--layers": (INPUT, click.Path(), "FILE.json", "What trtexec --exportProfile wrote: its layers "
-                 "beside our cells."),
-    "--size": (INPUT, CURVE, "320:640:64", "Longer sides of the input images, with steps, or a "
-               "list as in 320,416."),
-    "--width": (INPUT, CURVE, "0.25:1:0.125", "Factors of all channels. Those that depend on each "
-                "other are scaled together and rounded to multiples of 8; inputs and outputs keep "
-                "theirs."),
-    "--baseline": (OTHER, None, "NAME", "Evaluate this baseline too; may be repeated. All unless "
-                   "given; `no` for none."),
-    "--draws": (OTHER, whole(1), "N", "Draw the folds of GPU families N times: figures are the "
-                "mean, ± their standard deviation."),
-    "--no-track": (OTHER, None, None, "Do not record this in MLflow."),
-    "--out": (OTHER, click.Path(path_type=Path), "DIR", "Folder that models are written to; the "
-              "user's own unless given."),
-    "--seed": (OTHER, whole(0), "N", "Seed of all that is random: the same records and seed give "
-               "the same result."),
-}  # fmt: skip
-"""Of options their group, type, metavar and help."""
-
-
-def shared(name: str, *names: str, **more: Any) -> Callable[[F], F]:
-    """The option of a row, with its other names and what is particular to a command."""
-    group, kind, metavar, words = _ROWS[name]
-    return option(name, *names, group=group, type=kind, metavar=metavar, help=words, **more)
-
-
-network = click.argument("network", metavar="NET.onnx", type=click.Path())
-networks = click.argument(
-    "networks", nargs=-1, required=True, metavar="NET.onnx...", type=click.Path()
-)
-target = target_option(_DEFAULT)
-store, threads = shared("--store"), shared("--threads")
-as_json = shared("--json", "as_json", is_flag=True)
-as_page, as_markdown, as_csv = shared("--html"), shared("--markdown"), shared("--csv")
-_CELLS = "Show every cell, the memory, how to check it, and every operator that is not run."
-every_cell = option("--all", "every_cell", group=OUTPUT, is_flag=True, help=_CELLS)
-every_row = option("--all", "every_row", group=OUTPUT, is_flag=True, help="Show every row.")
-
-far = _all_of(
-    option("--host", group=WHERE, metavar="USER@BOARD", help="Measure there, over ssh. The board "
-           "needs TensorRT and trtexec or Python 3.6, nothing else."),
-    option("--runner", group=WHERE, type=click.Choice(["auto", "worker", "trtexec"]),
-           default="auto", show_default=True, help="With --host: Python with TensorRT's module, or "
-           "a shell with trtexec; auto takes the first that starts."),
-    time_limit("With --host: how long the run may take; the next one goes on from there.",
-               group=WHERE, default="6h", show_default=True),
-)  # fmt: skip
-targets = target_option(f"{_DEFAULT} Several give a table.", "targets", multiple=True)
-what = _all_of(
-    shared("--cells", "what", flag_value="cells"),
-    shared("--network", "what", flag_value="network"),
-    shared("--remeasure", is_flag=True),
-)
+    more = {"type": DURATION, "metavar": "10m", **more}
+    return option("--time-limit", *names, help=words, **more)
 
 
 def nets(words: str) -> Callable[[F], F]:
     """``--nets``, with these words of help."""
-    return option("--nets", type=_FOLDER, metavar="DIR", help=words)
+    folder = click.Path(exists=True, file_okay=False, path_type=Path)
+    return option("--nets", type=folder, metavar="DIR", help=words)
 
 
-where = _all_of(target, device, threads, store)
-anywhere = _all_of(targets, device, threads, store)
-_CURVE = f"{_BATCH} Several, as in 1,2,4,8, give latency and throughput of each."
-batch = shared("--batch")
-batches = option("--batch", "batches", group=INPUT, type=BATCHES, metavar="N[,N...]", help=_CURVE)
-shape = shared("--shape", "shapes", multiple=True, callback=_by_name)
-sizes = _all_of(batch, shape)
-jobs = shared("--jobs", default=1, show_default=True)
-confidence = shared("--confidence", default="90%", show_default=True)
-measuring = shared("--measure", default="auto", show_default=True)
-trust = _all_of(shared("--tolerance"), confidence, measuring)
-known = shared("--known", "latencies", multiple=True, callback=_by_name)
-max_latency = shared("--max-latency", "budget")
-untracked = shared("--no-track", is_flag=True)
-models_folder = shared("--out")
-seed = shared("--seed", default=0, show_default=True)
+def use(words: str) -> Callable[[F], F]:
+    """The arguments and options of these names, in their order."""
+    return lambda made: reduce(lambda each, word: _NAMED[word](each), reversed(words.split()), made)
+
+
+_FILE, _OUTPUT = {"metavar": "FILE"}, OutputFile(allow_dash=True)
+_FILES: Any = {"nargs": -1, "required": True, "metavar": "NET.onnx...", "type": click.Path()}
+_FLAG: Any = {"is_flag": True}
+_MANY: Any = {"multiple": True, "callback": _by_name}
+_SHOWN: Any = {"show_default": True}
+_TARGET = (
+    "device/runtime/precision[/threads], such as l4/tensorrt/fp16: `hybridlat targets` lists "
+    "them. This machine's CPU under ONNX Runtime unless given."
+)
+_BATCH = "Size of a free batch dimension (1 unless given)."
+_NAMED: Mapping[str, Callable[[Any], Any]] = {
+    "network": click.argument("network", metavar="NET.onnx", type=click.Path()),
+    "networks": click.argument("networks", **_FILES),
+    "target": target_option(_TARGET),
+    "targets": target_option(f"{_TARGET} Several give a table.", "targets", multiple=True),
+    "device": device,
+    "threads": option(
+        "--threads", group=WHERE, type=whole(1, 1024), metavar="N",
+        help="Threads that the engine computes with (1 unless given)."),
+    "store": option(
+        "--store", group=WHERE, metavar="URL",
+        help="Where measurements are kept: a file or a PostgreSQL URL; HYBRIDLAT_STORE unless "
+        "given, else a file in the user's data folder."),
+    "host": option(
+        "--host", group=WHERE, metavar="USER@BOARD",
+        help="Measure there, over ssh. The board needs TensorRT and trtexec or Python 3.6, "
+        "nothing else."),
+    "runner": option(
+        "--runner", group=WHERE, type=click.Choice(["auto", "worker", "trtexec"]), default="auto",
+        help="With --host: Python with TensorRT's module, or a shell with trtexec; auto takes the "
+        "first that starts.", **_SHOWN),
+    "time_limit": time_limit(
+        "With --host: how long the run may take; the next one goes on from there.",
+        group=WHERE, default="6h", **_SHOWN),
+    "json": option(
+        "--json", "as_json", group=OUTPUT, help="Print one JSON document and nothing else.",
+        **_FLAG),
+    "html": option(
+        "--html", group=OUTPUT, type=OutputFile(),
+        help="Also write a page to look at: one file, no network.", **_FILE),
+    "markdown": option(
+        "--markdown", group=OUTPUT, type=_OUTPUT,
+        help="Also write a Markdown table; - for standard output.", **_FILE),
+    "csv": option(
+        "--csv", group=OUTPUT, type=_OUTPUT,
+        help="Also write its rows as CSV; - for standard output.", **_FILE),
+    "every_cell": option(
+        "--all", "every_cell", group=OUTPUT,
+        help="Show every cell, the memory, how to check it, and every operator that is not run.",
+        **_FLAG),
+    "every_row": option("--all", "every_row", group=OUTPUT, help="Show every row.", **_FLAG),
+    "cells": option(
+        "--cells", "what", group=WHAT, flag_value="cells",
+        help="Measure only the cells, one by one."),
+    "whole": option(
+        "--network", "what", group=WHAT, flag_value="network", help="Measure only whole networks."),
+    "remeasure": option(
+        "--remeasure", group=WHAT, help="Measure again what the store knows already.", **_FLAG),
+    "batch": option("--batch", group=INPUT, type=whole(1), metavar="N", help=_BATCH),
+    "batches": option(
+        "--batch", "batches", group=INPUT, type=BATCHES, metavar="N[,N...]",
+        help=f"{_BATCH} Several, as in 1,2,4,8, give latency and throughput of each."),
+    "shape": option(
+        "--shape", "shapes", group=INPUT, type=SHAPE, metavar="NAME:1x3x224x224",
+        help="Shape of an input; may be repeated.", **_MANY),
+    "jobs": option(
+        "--jobs", type=whole(1, also=-1), metavar="N", default=1,
+        help="Processes that work at once; -1: one a core.", **_SHOWN),
+    "tolerance": option(
+        "--tolerance", group=SURE, type=SHARE, metavar="SHARE",
+        help="Accept intervals up to ± this; narrower means more measuring, and exit code 3 if it "
+        "cannot be reached. 5% is tried for unless given."),
+    "confidence": option(
+        "--confidence", group=SURE, type=SHARE, metavar="SHARE", default="90%",
+        help="Probability that an interval holds the true latency.", **_SHOWN),
+    "measure": option(
+        "--measure", group=SURE, type=click.Choice(["auto", "never", "always"]), default="auto",
+        help="auto: what the tolerance needs, if the target is this machine; never: look up and "
+        "predict only; always: every cell and the network again.", **_SHOWN),
+    "known": option(
+        "--known", "latencies", group=SURE, type=KNOWN, metavar="NET.onnx[@N]=1.21ms",
+        help="What another network takes on the target (at batch N), to correct a prediction for a "
+        "GPU; may be repeated.", **_MANY),
+    "max_latency": option(
+        "--max-latency", "budget", group=SURE, type=BUDGET, metavar="8ms|30fps",
+        help="The budget of one batch: its time, or images a second (batch over latency). Exit "
+        "code 1 if not kept, 3 if that is open."),
+    "max_slower": option(
+        "--max-slower", group=SURE, type=SHARE, metavar="SHARE",
+        help="End with 1 if a network is slower than the first by more than this, 3 if it may be."),
+    "fps": option(
+        "--fps", group=SURE, type=click.FloatRange(0, min_open=True), metavar="N",
+        help="The budget in images a second (batch over latency)."),
+    "measured": option(
+        "--measured", group=INPUT, type=MEASURED, metavar="10ms|FILE.log", required=True,
+        help="The latency that was measured, of one batch, or trtexec's log."),
+    "layers": option(
+        "--layers", group=INPUT, type=click.Path(), metavar="FILE.json",
+        help="What trtexec --exportProfile wrote: its layers beside our cells."),
+    "size": option(
+        "--size", group=INPUT, type=CURVE, metavar="320:640:64",
+        help="Longer sides of the input images, with steps, or a list as in 320,416."),
+    "width": option(
+        "--width", group=INPUT, type=CURVE, metavar="0.25:1:0.125",
+        help="Factors of all channels. Those that depend on each other are scaled together and "
+        "rounded to multiples of 8; inputs and outputs keep theirs."),
+    "batch_curve": option(
+        "--batch", group=INPUT, type=CURVE, metavar="1,2,4",
+        help="Batch sizes; beside --size or --width the one of all."),
+    "precision": option(
+        "--precision", group=WHERE, type=click.Choice(PRECISIONS), help="Only this precision."),
+    "baseline": option(
+        "--baseline", "baselines", metavar="NAME", multiple=True,
+        help="Evaluate this baseline too; may be repeated. All unless given; `no` for none."),
+    "draws": option(
+        "--draws", type=whole(1), metavar="N", default=1,
+        help="Draw the folds of GPU families N times: figures are the mean, ± their standard "
+        "deviation.", **_SHOWN),
+    "no_track": option("--no-track", help="Do not record this in MLflow.", **_FLAG),
+    "out": option(
+        "--out", type=click.Path(path_type=Path), metavar="DIR",
+        help="Folder that models are written to; the user's own unless given."),
+    "seed": option(
+        "--seed", type=whole(0), metavar="N", default=0,
+        help="Seed of all that is random: the same records and seed give the same result.",
+        **_SHOWN),
+}  # fmt: skip
+"""What several commands take, by its name."""

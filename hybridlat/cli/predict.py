@@ -13,9 +13,8 @@ import click
 import hybridlat
 from hybridlat.api.sources import Query
 from hybridlat.cli import options
-from hybridlat.cli.options import SURE, Documents, Grouped, option
+from hybridlat.cli.options import Documents, Grouped
 from hybridlat.cli.output import ProgressShown, aside, console, echo, print_json, write_page
-from hybridlat.cli.param_types import SHARE
 from hybridlat.errors import HybridlatError
 from hybridlat.report.prediction_table import Place, PredictionTable
 from hybridlat.report.terminal import print_estimate
@@ -28,7 +27,6 @@ OVER, BAD_INPUT, UNTRUSTED = 1, 2, 3
 MOST_DOUBTS = 3  # of a kind that are printed
 MOST_ADVISED, WORTH_ADVISING = 100, 1 / 3  # networks, and what one tells of the others
 WIDE = ("rough", "order of magnitude")
-_SLOWER = "End with 1 if a network is slower than the first by more than this, 3 if it may be."
 
 
 @contextmanager
@@ -44,19 +42,8 @@ def opened(
 
 
 @click.command(cls=Grouped)
-@options.networks
-@options.anywhere
-@options.batches
-@options.shape
-@options.trust
-@options.known
-@options.max_latency
-@options.jobs
-@options.as_json
-@options.as_page
-@options.as_markdown
-@options.as_csv
-@options.every_cell
+@options.use("networks targets device threads store batches shape tolerance confidence measure")
+@options.use("known max_latency jobs json html markdown csv every_cell")
 @click.pass_context
 def predict(
     ctx: click.Context,
@@ -225,15 +212,8 @@ def doubt_of(estimate: Estimate) -> tuple[int, str]:
 
 
 @click.command(cls=Grouped)
-@options.networks
-@options.anywhere
-@options.sizes
-@options.trust
-@options.known
-@option("--max-slower", group=SURE, type=SHARE, metavar="SHARE", help=_SLOWER)
-@options.as_json
-@options.as_page
-@options.every_cell
+@options.use("networks targets device threads store batch shape tolerance confidence measure")
+@options.use("known max_slower json html every_cell")
 @click.pass_context
 def compare(
     ctx: click.Context,

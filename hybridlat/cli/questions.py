@@ -9,34 +9,22 @@ import click
 
 import hybridlat
 from hybridlat.cli import options
-from hybridlat.cli.options import INPUT, WHERE, Documents, Grouped, option, shared
+from hybridlat.cli.options import Documents, Grouped
 from hybridlat.cli.output import ProgressShown, aside, console, print_json, write_page
-from hybridlat.cli.param_types import CURVE
 from hybridlat.cli.predict import OVER, UNTRUSTED, opened
 from hybridlat.report.explain import layers_of
 from hybridlat.report.html import Curve
 from hybridlat.report.prediction_table import choice_table, csv_of, record_of
 from hybridlat.report.units import latency_text
-from hybridlat.schema.target import PRECISIONS
 
-_BATCH = "Batch sizes; beside --size or --width the one of all."
 _ROWS, _WIDE = 20, 150  # rows without --all, and characters that have room for all columns
 _NOT_LISTED = ("cells", "removed", "warnings", "remarks")  # in the JSON of hundreds of targets
 
 
 @click.command(cls=Grouped)
-@options.network
+@options.use("network")
 @click.argument("pattern", default="*")
-@option("--precision", group=WHERE, type=click.Choice(PRECISIONS), help="Only this precision.")
-@options.store
-@options.sizes
-@shared("--fps")
-@options.max_latency
-@options.confidence
-@options.as_json
-@options.as_page
-@options.as_csv
-@options.every_row
+@options.use("precision store batch shape fps max_latency confidence json html csv every_row")
 @click.pass_context
 def recommend(
     ctx: click.Context,
@@ -92,13 +80,7 @@ def recommend(
 
 
 @click.command(cls=Grouped)
-@options.network
-@options.where
-@shared("--measured", required=True)
-@shared("--layers")
-@options.known
-@options.sizes
-@options.as_json
+@options.use("network target device threads store measured layers known batch shape json")
 @click.pass_context
 def explain(
     ctx: click.Context,
@@ -140,16 +122,8 @@ def explain(
 
 
 @click.command(cls=Grouped)
-@options.network
-@options.where
-@shared("--size")
-@shared("--width")
-@option("--batch", group=INPUT, type=CURVE, metavar="1,2,4", help=_BATCH)
-@options.shape
-@options.trust
-@options.as_json
-@options.as_page
-@options.as_csv
+@options.use("network target device threads store size width batch_curve shape tolerance")
+@options.use("confidence measure json html csv")
 @click.pass_context
 def sweep(
     ctx: click.Context,

@@ -38,8 +38,7 @@ store.add_command(import_)
 
 
 @store.command()
-@options.store
-@options.as_json
+@options.use("store json")
 def stats(store: str | None, as_json: bool) -> None:
     """Show what the store holds of each target.
 
@@ -73,8 +72,7 @@ def stats(store: str | None, as_json: bool) -> None:
 @click.option("--source", default="", help="Where the records come from, in words.")
 @click.option("--licence", default="", help="Under what terms they may be used.")
 @click.option("--anonymous", is_flag=True, help="Leave out what names a person or a machine.")
-@options.store
-@options.as_json
+@options.use("store json")
 def export(folder: str, target: str | None, store: str | None, as_json: bool, **how: Any) -> None:
     """Write the records as packs, a folder for each target.
 
@@ -96,8 +94,7 @@ def export(folder: str, target: str | None, store: str | None, as_json: bool, **
 
 @store.command()
 @click.argument("packs", nargs=-1, type=click.Path())
-@options.store
-@options.as_json
+@options.use("store json")
 @click.pass_context
 def check(ctx: click.Context, packs: tuple[str, ...], store: str | None, as_json: bool) -> None:
     """Check the store, or the packs in the folders PACKS, for damage.
@@ -134,8 +131,7 @@ def check(ctx: click.Context, packs: tuple[str, ...], store: str | None, as_json
 @click.option("--since", type=MOMENT, help="Records measured at this time (UTC) or later.")
 @click.option("--until", type=MOMENT, help="Records measured before this time (UTC).")
 @click.option("--yes", is_flag=True, help="Remove them without asking.")
-@options.store
-@options.as_json
+@options.use("store json")
 def forget(
     target: str | None,
     since: datetime.datetime | None,
@@ -192,8 +188,7 @@ def _removal_text(removal: Removal) -> str:
 @click.option("--older-than", type=DURATION, default="90d", metavar="90d", help=_OLDER)
 @click.option("--max-mb", type=whole(0), metavar="MB", help="Drop the oldest beyond this size.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be dropped.")
-@options.store
-@options.as_json
+@options.use("store json")
 def gc(
     older_than: float, max_mb: int | None, dry_run: bool, store: str | None, as_json: bool
 ) -> None:

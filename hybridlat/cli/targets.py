@@ -25,9 +25,7 @@ _ALL = "Also list the GPUs that are predicted by data sheet alone."
 
 @click.command()
 @click.argument("device", required=False)
-@options.device
-@options.store
-@options.as_json
+@options.use("device store json")
 @click.option("--all", "every_device", is_flag=True, help=_ALL)
 def targets(device: str | None, store: str | None, as_json: bool, every_device: bool) -> None:
     """List the targets that can be predicted: all that are known, or those of DEVICE.

@@ -41,14 +41,9 @@ FEW = 10
 
 @click.command()
 @options.target_option(_TARGET, required=True)
-@options.device
-@options.store
-@options.models_folder
-@options.seed
-@options.jobs
-@options.untracked
+@options.use("device store out seed jobs no_track")
 @option("--pull", "is_pulled", is_flag=True, help=_PULL)
-@options.as_json
+@options.use("json")
 @click.pass_context
 def train(
     ctx: click.Context,
@@ -125,11 +120,7 @@ def json_object(value: Trained | Onboarded) -> dict[str, object]:
 @options.time_limit(_BUDGET, "--budget", "time_limit", required=True)
 @options.nets("ONNX files to measure; those shipped with hybridlat unless given.")
 @option("--full", is_flag=True, help=_FULL)
-@options.where
-@options.models_folder
-@options.seed
-@options.untracked
-@options.as_json
+@options.use("target device threads store out seed no_track json")
 @click.pass_context
 def onboard(
     ctx: click.Context,
