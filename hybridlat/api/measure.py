@@ -45,15 +45,14 @@ class MeasureService:
         self, opened: Opened, partition: Partition, hashes: Sequence[str], whole: bool
     ) -> None:
         """Measure cells of the network, and the ``whole``, for the gate."""
-        request = self._request(opened, partition, hashes, whole)
-        self._measure([request], ON_DEMAND, partition if whole else None)
+        requests = [self._request(opened, partition, hashes, whole)]
+        self._measure(requests, ON_DEMAND, partition if whole else None)
 
     def measure_cells(
         self, networks: Iterable[tuple[Opened, Partition]], hashes: Sequence[str]
     ) -> None:
         """Measure cells, each inside the first of the networks that holds it."""
-        missing = set(hashes)
-        requests = []
+        missing, requests = set(hashes), []
         for opened, partition in networks:
             cells = [use.signature for use in partition.uses if use.signature in missing]
             if cells:
@@ -67,7 +66,7 @@ class MeasureService:
         """See ``Predictor.measure``; the call began at ``time.perf_counter()`` ``started``."""
         self.data.refresh()
         uses = [(use.signature, use.count) for use in partition.uses]
-        hashes = [hash_ for hash_, _ in uses] if what != "network" else []
+        hashes = [] if what == "network" else [hash_ for hash_, _ in uses]
         known = {} if remeasure else self.data.known(hashes)
         missing = [h for h in hashes if h not in known]
         request = self._request(opened, partition, missing, what != "cells")
@@ -112,11 +111,9 @@ class MeasureService:
 
 def _sum_of_cells_us(data: TargetData, uses: Sequence[tuple[str, int]]) -> float | None:
     """The dispatch overhead and the cells (signature hash, uses) of a network; None if unknown."""
-    known = data.known(hash_ for hash_, _ in uses)
-    total_us = data.dispatch_overhead_us
+    known, total_us = data.known(hash_ for hash_, _ in uses), data.dispatch_overhead_us
     for hash_, count in uses:
-        latency_us = known[hash_].latency_us if hash_ in known else None
-        if latency_us is None:
+        if hash_ not in known or (latency_us := known[hash_].latency_us) is None:
             return None
         total_us += count * latency_us
     return total_us
@@ -133,9 +130,8 @@ def measure_on_host(
 ) -> list[MeasureReport]:
     """Measure (name, network) pairs on a host, all in one plan; a report on each, in order.
 
-    Cells that the store knows are not measured again unless ``remeasure``. ``target`` may leave the
-    engine's version to the board. Raises InputError for a target that boards cannot measure, and
-    what ``RemoteHost.measure`` does; what was measured until then stays in the store.
+    ``target`` may leave the engine's version to the board. Raises InputError for one that boards
+    cannot measure, and what ``RemoteHost.measure`` does; what was measured until then stays.
     """
     check_target(target)
     began = time.perf_counter()

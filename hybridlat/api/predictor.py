@@ -116,8 +116,8 @@ class Predictor(AbstractContextManager["Predictor"]):
     ) -> None:
         """Correct the target's family by networks whose latency is ``known``, and by those alone.
 
-        Paths that name no batch are read at ``batch`` and ``shapes``. It raises what ``predict``
-        raises, and InputError where no family of GPUs answers.
+        Paths that name no batch are read at ``batch`` and ``shapes``. InputError where no family of
+        GPUs answers, and what ``predict`` raises.
         """
         self._token = os.urandom(8)  # names what workers load for it
         self.sessions.first.give(known, batch, shapes)
@@ -158,11 +158,7 @@ class Predictor(AbstractContextManager["Predictor"]):
         name: str | None = None,
         describe: bool = False,
     ) -> Estimate | Estimates[Estimate]:
-        """The estimate of one network; for a list of batches, a list of estimates.
-
-        The arguments are those of ``hybridlat.predict``: ``source``, the ``input`` of a module,
-        ``batch``, ``shapes``, ``name`` and ``describe``. It raises the same errors.
-        """
+        """The estimate of one network, or of each batch; see ``hybridlat.predict``."""
         if isinstance(source, list | tuple):
             raise InputError("predict takes one network: for several there is predict_many")
         several = isinstance(batch, Sequence) and not isinstance(batch, str | bytes)
@@ -209,11 +205,10 @@ class Predictor(AbstractContextManager["Predictor"]):
     ) -> Iterator[Answer]:
         """One estimate per source, in order, as they come; memory does not grow with the count.
 
-        Modules go with ``input``, or each in a tuple with its own. ``jobs`` processes read, lower
-        and predict (-1: one a core; None: as joblib's configuration says). Where measuring is
-        allowed, this process answers alone, one network after another. With ``errors="return"`` an
-        error takes the place of its network's estimate. With ``dedupe`` a network that equals an
-        earlier one but for names and weights has that one's answer (once in each worker).
+        Modules go with ``input``, or each in a tuple with its own. ``jobs`` processes predict (-1:
+        one a core; None: as joblib is configured), this one alone where measuring is allowed. With
+        ``errors="return"`` an error takes the place of its network's estimate. With ``dedupe`` a
+        network that equals an earlier one but for names and weights has that one's answer.
         """
         if errors not in ("raise", "return"):
             raise InputError(f"errors={errors!r}: choose raise or return")
@@ -242,9 +237,9 @@ class Predictor(AbstractContextManager["Predictor"]):
             space = predictor.space({"stem": {"s": a}, "1.0": {"3x3": b, "5x5": c, "none": None}})
             space.latency({"stem": "s", "1.0": "5x5"}).interval_us
 
-        Each block is seen inside a network, so its row holds the engine's layout changes before it.
-        Where measuring is allowed, the cells of blocks that are not within the tolerance are
-        measured. Raises what ``predict`` raises, and InputError for blocks that do not fit.
+        A block's row holds the engine's layout changes before it. Cells of blocks that are not
+        within the tolerance are measured where that is allowed. InputError for blocks that do not
+        fit, and what ``predict`` raises.
         """
         from hybridlat.api.space import space_of  # one network starts without it
 
@@ -273,9 +268,8 @@ class Predictor(AbstractContextManager["Predictor"]):
     ) -> Explanation:
         """Whether ``measured_us`` is normal for a network here, and what explains it best.
 
-        The path of trtexec's log in its place settles what the log states. Suspects (another
-        precision, mode or batch, copies, a busy machine) are predicted as the network is. Raises
-        what ``predict`` raises, and InputError where the network or the log has no latency.
+        The path of trtexec's log in its place settles what the log states. Raises what ``predict``
+        raises, and InputError where the network or the log has no latency.
         """
         from hybridlat.api.explain import explain
 
@@ -290,11 +284,7 @@ class Predictor(AbstractContextManager["Predictor"]):
         remeasure: bool = False,
         **sizes: Unpack[Sizes],
     ) -> MeasureReport:
-        """Measure a network's cells, the whole network, or both, and keep the records.
-
-        Cells that are known are not measured again unless ``remeasure``. Raises BackendUnavailable
-        when the target is not this machine.
-        """
+        """See ``hybridlat.measure``."""
         started = time.perf_counter()
         if what not in ("cells", "network", "both"):
             raise InputError(f"what={what!r}: choose cells, network or both")

@@ -49,9 +49,8 @@ _log = logging.getLogger(__name__)
 class Session:
     """One target with its engine, its store, and the records and models of it.
 
-    ``requested`` is the target that the user named; None for this machine's own. ``backend``
-    measures here; None where the target is another machine's. ``surprising`` says which of the
-    ``user_networks`` are far from what is believed without them.
+    ``requested`` is the target that the user named, ``backend`` what measures here; each may be
+    None. ``surprising`` says which of the ``user_networks`` are far from what is believed.
     """
 
     def __init__(
@@ -86,10 +85,8 @@ class Session:
     @property
     def may_measure(self) -> bool:
         """Whether the gate may measure; not unless it must where no store would keep it."""
-        measure = self.options.measure
-        if self.backend is None:
-            return False
-        return measure == "always" or (measure == "auto" and not self.store.is_read_only)
+        measure, is_kept = self.options.measure, not self.store.is_read_only
+        return self.backend is not None and (measure == "always" or (measure == "auto" and is_kept))
 
     @property
     def why_not(self) -> str:
@@ -170,11 +167,10 @@ class Session:
             return None if self.may_measure or own_composition(self.data) else family_law(self.data)
 
     def measured_network(self, opened: Opened, latency_us: float) -> MeasuredNetwork:
-        partition = self.partition(opened)
+        partition, law = self.partition(opened), self.law
         cells = tuple([partition.texts[use.signature] for use in partition.uses])
         uses = tuple([use.count for use in partition.uses])
-        copies = self.law is not None and self.law.task.copies
-        copied = copied_bytes(opened.network()) if copies else 0.0
+        copied = copied_bytes(opened.network()) if law is not None and law.task.copies else 0.0
         of, name = partition.whole, opened.file.label
         return MeasuredNetwork(self.target, cells, uses, copied, latency_us, of, name, True)
 
@@ -195,11 +191,9 @@ class Sessions:
         target = registry.at_precision(first.target, file.facts.precision.name)
         if target not in self._by_target:
             first.check()
-            own = first
-            if target != first.target:
-                engine = self._resolve(target)
-                own = Session(engine, first.requested, first.options, first.store)
-            self._by_target[target] = own
+            more = first.requested, first.options, first.store
+            is_first = target == first.target
+            self._by_target[target] = first if is_first else Session(self._resolve(target), *more)
         return self._by_target[target]
 
     def close(self) -> None:

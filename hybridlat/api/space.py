@@ -39,7 +39,7 @@ class _Example:
 
 def space_of(sessions: Sessions, blocks: Mapping[str, Blocks], query: Query) -> BlockSpace:
     """See ``Predictor.space``."""
-    _check_mapping("a space is a mapping from positions to the blocks of each", blocks)
+    _check("a space is a mapping from positions to the blocks of each", blocks)
     if not blocks:
         raise InputError("a space has no positions: give the blocks of at least one")
     choices = {position: _read(position, named, query) for position, named in blocks.items()}
@@ -106,14 +106,14 @@ def _examples(sessions: Sessions, choices: _Choices) -> list[_Example]:
     return examples
 
 
-def _check_mapping(sentence: str, value: object) -> None:
-    if not isinstance(value, Mapping):
-        raise InputError(f"{sentence}, not {type(value).__name__}")
+def _check(sentence: str, mapping: object) -> None:
+    if not isinstance(mapping, Mapping):
+        raise InputError(f"{sentence}, not {type(mapping).__name__}")
 
 
 def _read(position: str, blocks: Blocks, query: Query) -> dict[str, Network | None]:
     """The networks of the blocks of a position by name; None for a block that may be left out."""
-    _check_mapping(f"the blocks at {position} are a mapping from their names to networks", blocks)
+    _check(f"the blocks at {position} are a mapping from their names to networks", blocks)
     networks: dict[str, Network | None] = dict.fromkeys(blocks)
     for name, source in blocks.items():
         if source is not None:
