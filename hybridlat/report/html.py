@@ -62,13 +62,8 @@ def page(
         budget = estimates[0].max_latency_us
         against = "" if budget is None else f" against {units.latency_text(budget)}"
         heading = f"{names[0]} on {units.count_text(len(estimates), 'target')}{against}"
-        parts.append(
-            _bars(
-                heading,
-                ["The first is the first to choose: by verdict, power and memory."],
-                choice.page(),
-            )
-        )
+        hint = "The first is the first to choose: by verdict, power and memory."
+        parts.append(_bars(heading, [hint], choice.page()))
     elif len({(e.network, e.target) for e in estimates}) > 1:
         parts.append(_comparison(comparison or Comparison(tuple(estimates))))
     for positions in curves_of(estimates) if sweep is None else ():

@@ -87,9 +87,8 @@ def _header(estimate: Estimate, heading: str) -> str:
     shown += [("check it", f"<code>{check}")] if estimate.check else []
     items = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in shown)
     line = "".join(f'<span class="{kind}">{text}</span>' for kind, text in spans.items())
-    return (
-        f'<h1>{escape(heading)}</h1>\n<p class="answer">{line}</p>\n<dl class="facts">{items}</dl>'
-    )
+    title = f'<h1>{escape(heading)}</h1>\n<p class="answer">{line}</p>\n'
+    return f'{title}<dl class="facts">{items}</dl>'
 
 
 def _notes(estimate: Estimate) -> str:
@@ -170,13 +169,9 @@ def _opened(row: Row) -> str:
 
 
 def _removed(estimate: Estimate) -> str:
-    if not estimate.removed:
-        return ""
-    names = escape(names_text(estimate.removed))
-    return (
-        f'<details class="removed"><summary>Not run: {units.not_run_text(estimate)}</summary>'
-        f"<p>{names}</p></details>"
-    )
+    summary = f"<summary>Not run: {units.not_run_text(estimate)}</summary>"
+    names = f"<p>{escape(names_text(estimate.removed))}</p>"
+    return f'<details class="removed">{summary}{names}</details>' if estimate.removed else ""
 
 
 def _timeline(estimate: Estimate) -> str:
