@@ -78,28 +78,21 @@ def doctor(ctx: click.Context, time_limit: float, store: str | None, as_json: bo
 def _checkup(store: str | None, seconds: float, say: OnMessage) -> Facts:
     """The JSON object; what is wrong is a problem in it."""
     problems = _Problems()
+    checkup: Facts = {"format": CHECKUP_FORMAT, "can_measure": False, "version": __version__}
     say("looking for engines")
     engines = list(_engines(problems))
-    machine = {"device": cpu_device(), **cpu_environment(), **_conditions(problems)}
+    checkup["machine"] = {"device": cpu_device(), **cpu_environment(), **_conditions(problems)}
     timed = _timed(seconds, say, problems)
+    checkup |= {"engines": engines, "steadiness": None if timed is None else asdict(timed)}
     say("looking at the store")
     with Store(store) as opened:
         held = list(_held(opened, problems))
-        place = _place(opened.place, problems)
+        checkup |= {"store": _place(opened.place, problems), "held": held, "problems": problems}
     if {"xgboost", "xgboost-cpu"} <= {d.name for d in importlib.metadata.distributions()}:
         what = "the packages xgboost and xgboost-cpu are both installed, under one module's name"
         problems.add(what, "pip uninstall xgboost xgboost-cpu, then install one of them")
-    return {
-        "format": CHECKUP_FORMAT,
-        "can_measure": all(problem["severity"] != "error" for problem in problems),
-        "version": __version__,
-        "machine": machine,
-        "engines": engines,
-        "steadiness": None if timed is None else asdict(timed),
-        "store": place,
-        "held": held,
-        "problems": problems,
-    }
+    checkup["can_measure"] = all(problem["severity"] != "error" for problem in problems)
+    return checkup
 
 
 def _engines(problems: _Problems) -> Iterator[Facts]:
@@ -165,10 +158,8 @@ def _timed(seconds: float, say: OnMessage, problems: _Problems) -> Steadiness | 
         what = f"visits differ by {100 * timed.noise_share:.1f} % from one to the next"
         problems.add(what, "close what else runs: it makes measurements take longer")
     if timed.wander_share > LARGE_SHARE:
-        what = (
-            f"the machine's pace wandered by {100 * timed.wander_share:.1f} % within "
-            f"{timed.seconds:.0f} s: no interval can be narrower than that"
-        )
+        what = f"the machine's pace wandered by {100 * timed.wander_share:.1f} % within "
+        what += f"{timed.seconds:.0f} s: no interval can be narrower than that"
         problems.add(what, "use a machine of its own, with a fixed clock")
     return timed
 
@@ -202,11 +193,9 @@ def _print(checkup: Facts) -> None:
     machine: Mapping[str, str] = {**checkup["machine"], "store": checkup["store"]}
     facts = [[f"  {name.replace('_', ' ')}", value] for name, value in machine.items()]
     engines = []
-    for engine in checkup["engines"]:
-        place = Cell(engine["why_not"], "hint")
-        if engine["target"]:
-            place = Cell(engine["target"], "measured")
-        engines.append([engine["name"], engine["version"] or NOTHING, place])
+    for of in checkup["engines"]:
+        here = Cell(of["target"], "measured") if of["target"] else Cell(of["why_not"], "hint")
+        engines.append([of["name"], of["version"] or NOTHING, here])
     held = []
     for of in checkup["held"]:
         counts = [f"{of['cells']:,}", f"{of['networks']:,}", plus_minus_text(of["wander_share"])]
@@ -230,10 +219,9 @@ def _print(checkup: Facts) -> None:
     for problem in checkup["problems"]:
         style = "bold red" if problem["severity"] == "error" else "yellow"
         out.print(f"{problem['severity']}: {problem['what']} – {problem['fix']}", style=style)
+    words, style = "This machine can measure.", "green"
     if not checkup["can_measure"]:
-        out.print("This machine cannot measure as it is.", style="bold red")
+        words, style = "This machine cannot measure as it is.", "bold red"
     elif checkup["problems"]:
-        words = "This machine can measure, but less surely while the warnings last."
-        out.print(words, style="yellow")
-    else:
-        out.print("This machine can measure.", style="green")
+        words, style = f"{words[:-1]}, but less surely while the warnings last.", "yellow"
+    out.print(words, style=style)

@@ -18,7 +18,6 @@ from hybridlat.estimate.surprise import contradictions, surprises
 from hybridlat.measuring import tables
 from hybridlat.measuring.plan_runs import import_results
 from hybridlat.report.units import count_text
-from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.names import target_named
 from hybridlat.schema.target import Target
 from hybridlat.store import Store, exchange, importers
@@ -29,7 +28,7 @@ from hybridlat.store.importers.trtexec_log import read_logs
 from hybridlat.store.importers.trtexec_options import CONTRADICTION
 from hybridlat.store.packs import INFO_FILE, PackLookup
 
-_SHOWN = 5  # values named for each reason
+_SHOWN, _FAR = 5, "{:,} more are as far off (--json)"  # values named for each reason
 _COMPARED = 1000  # records with estimates, which take some 40 ms each
 PLAN, PACKS = "plan", "packs"
 _OF: Mapping[str, Sequence[str]] = {
@@ -85,8 +84,9 @@ def import_(
             raise click.UsageError(f"--{name} is for {contents}, not for {_NAMES.get(kind, kind)}")
     default = None if target is None else target_named(target)
     with Store(store) as opened, ProgressShown("lowering networks:").at("importing") as shown:
+        asides = list[str]()
         if kind == PLAN:
-            results = [import_results(path, opened) for path in paths]
+            document = _import_plans(opened, paths)
         elif kind in importers.TABLES:
             if kind == "trtexec":
                 read = read_logs(paths, default, tables.board_of)
@@ -96,13 +96,14 @@ def import_(
             document, asides = _import_rows(opened, read, nets, default, shown)
         else:
             document, asides = _import_records(opened, data_set, paths)
-    if kind == PLAN:
-        records = [record for plan, _ in results for record in plan]
-        _print_results(records, sum(new for _, new in results), as_json)
-        return
     is_nothing = kind in importers.TABLES and not document["read"]
     if as_json:
         print_json(document)
+    elif kind == PLAN:
+        failures = document["failures"]
+        failed = f", {failures} of them failures" if failures else ""
+        counts = f"{document['new']} of {document['records']} records are new"
+        click.echo(f"{counts}{failed}: {', '.join(document['targets'])}")
     else:
         new = count_text(document["measurements"], "new record")
         if kind in importers.TABLES:
@@ -146,15 +147,13 @@ def _kind_of(path: Path) -> str:
     )
 
 
-def _print_results(records: Sequence[Measurement], new: int, as_json: bool) -> None:
-    """The number of records of a plan, and of those that are new."""
+def _import_plans(opened: Store, paths: Sequence[Path]) -> dict[str, Any]:
+    results = [import_results(path, opened) for path in paths]
+    records = [record for plan, _ in results for record in plan]
     failures = sum(record.failure is not None for record in records)
-    targets = sorted({str(record.target) for record in records})
-    if as_json:
-        print_json({"targets": targets, "records": len(records), "new": new, "failures": failures})
-        return
-    failed = f", {failures} of them failures" if failures else ""
-    click.echo(f"{new} of {len(records)} records are new{failed}: {', '.join(targets)}")
+    document: dict[str, Any] = {"targets": sorted({str(record.target) for record in records})}
+    new = sum(count for _, count in results)
+    return document | {"records": len(records), "new": new, "failures": failures}
 
 
 def _import_records(
@@ -179,7 +178,7 @@ def _import_records(
         targets |= {str(record.target) for record in imported.measurements}
     asides = [f"{count_text(n, 'row')} left out: {reason}" for reason, n in skipped.items()]
     document = {**counts, "skipped": skipped, "targets": sorted(targets), "surprising": far}
-    return document, [*asides, *_first(far)]
+    return document, [*asides, *_first(far, _FAR)]
 
 
 def _networks_of(pack: PackLookup) -> ImportedRecords:
@@ -203,9 +202,9 @@ def _far(opened: Store, new: ImportedRecords) -> list[str]:
     return [*far, *contradictions(new)]
 
 
-def _first(sentences: Sequence[str]) -> list[str]:
-    more = len(sentences) - _SHOWN
-    return [*sentences[:_SHOWN], *([f"{more:,} more are as far off (--json)"] if more > 0 else [])]
+def _first(sentences: Sequence[str], more: str) -> list[str]:
+    left = len(sentences) - _SHOWN
+    return [*sentences[:_SHOWN], more.format(left)] if left > 0 else [*sentences]
 
 
 def _import_rows(
@@ -241,7 +240,7 @@ def _import_rows(
     document: dict[str, Any] = {"rows": len(read.rows) + len(read.refused), **counts}
     document |= {"targets": sorted(map(str, targets)), "notes": notes}
     document |= {"left_out": left, "surprising": far}
-    return document, [*map(_sentence, left), *_first(far), *notes]
+    return document, [*map(_sentence, left), *_first(far, _FAR), *notes]
 
 
 def _sentence(left: Mapping[str, Any]) -> str:
@@ -253,7 +252,5 @@ def _sentence(left: Mapping[str, Any]) -> str:
         f"{where[0]}: {value}" + (f" (×{len(where)})" if len(where) > 1 else "")
         for (_, value), where in places.items()
     ]
-    if len(named) > _SHOWN:
-        named[_SHOWN:] = [f"and {len(named) - _SHOWN:,} more"]
-    count = count_text(len(left["rows"]), "row")
-    return f"{count} left out: {left['reason']} ({left['fix']}): {'; '.join(named)}"
+    count, shown = count_text(len(left["rows"]), "row"), "; ".join(_first(named, "and {:,} more"))
+    return f"{count} left out: {left['reason']} ({left['fix']}): {shown}"

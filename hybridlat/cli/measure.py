@@ -15,7 +15,7 @@ from hybridlat.api.measure import measure_on_host
 from hybridlat.api.predictor import Predictor
 from hybridlat.cli import options
 from hybridlat.cli.options import Grouped
-from hybridlat.cli.output import ProgressShown, aside, console, echo, print_json, say
+from hybridlat.cli.output import ProgressShown, aside, console, print_json, say, show
 from hybridlat.cli.predict import worst
 from hybridlat.errors import HybridlatError, InputError
 from hybridlat.estimate.lookup.named_target import named_target
@@ -185,9 +185,10 @@ def plan(
         draft = draft_for(read, named, unknown_to(opened, named, what or "both", remeasure))
         draft.write(Path(folder))
     tasks = len(draft.manifest()["tasks"])
-    if as_json:
-        print_json({"folder": folder, "target": str(named), "tasks": tasks})
-        return
-    echo(f"{tasks} measurements planned in {folder} for {named}")
-    echo(f"On the device:  sh {folder}/run.sh   (or python3 {folder}/worker.py run)")
-    echo(f"Back here:      hybridlat import {folder}")
+    show(
+        as_json,
+        {"folder": folder, "target": str(named), "tasks": tasks},
+        f"{tasks} measurements planned in {folder} for {named}",
+        f"On the device:  sh {folder}/run.sh   (or python3 {folder}/worker.py run)",
+        f"Back here:      hybridlat import {folder}",
+    )

@@ -68,6 +68,15 @@ def print_json(value: object) -> None:
     click.echo(json.dumps(value, allow_nan=False, indent=2))
 
 
+def show(as_json: bool, document: object, *lines: object) -> None:
+    """The JSON document, or the lines that people read in its place."""
+    if as_json:
+        print_json(document)
+    else:
+        for text in lines:
+            echo(text)
+
+
 def on_message(as_json: bool) -> OnMessage:
     """Progress as sentences on standard error; none beside JSON."""
     return silent if as_json else aside

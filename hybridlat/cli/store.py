@@ -10,7 +10,7 @@ import click
 
 from hybridlat.cli import options
 from hybridlat.cli.importing import import_
-from hybridlat.cli.output import ProgressShown, aside, console, echo, print_json
+from hybridlat.cli.output import ProgressShown, aside, console, print_json, show
 from hybridlat.cli.param_types import DURATION, MOMENT, whole
 from hybridlat.errors import StoreError
 from hybridlat.estimate.lookup.named_target import named_target
@@ -85,11 +85,7 @@ def export(folder: str, target: str | None, store: str | None, as_json: bool, **
         packs = opened.export(folder, chosen, **how)
     if not packs:
         raise StoreError("the store holds nothing to export: see hybridlat store stats")
-    if as_json:
-        print_json([str(pack) for pack in packs])
-    else:
-        for pack in packs:
-            echo(pack)
+    show(as_json, [str(pack) for pack in packs], *packs)
 
 
 @store.command()
@@ -116,13 +112,8 @@ def check(ctx: click.Context, packs: tuple[str, ...], store: str | None, as_json
                 problems = opened.check()
                 records = sum(row.records for row in opened.stats()) if not problems else 0
                 checked = f"{count_text(records, 'record')} in {opened.place.address}"
-    if as_json:
-        print_json([asdict(problem) for problem in problems])
-    else:
-        for problem in problems:
-            echo(problem)
-        if not problems:
-            echo(f"{checked}: every hash, format and range checked, nothing wrong")
+    sound = f"{checked}: every hash, format and range checked, nothing wrong"
+    show(as_json, [asdict(problem) for problem in problems], *([*map(str, problems)] or [sound]))
     ctx.exit(DAMAGED if problems else 0)
 
 
@@ -163,10 +154,8 @@ def forget(
             aside("nothing was removed")
             return
         removed = opened.forget(chosen, since, until)
-    if as_json:
-        print_json({**asdict(removed), "records": removed.records})
-    else:
-        click.echo(f"{_removal_text(removed)} removed")
+    document = {**asdict(removed), "records": removed.records}
+    show(as_json, document, f"{_removal_text(removed)} removed")
 
 
 def _confirmed(question: str) -> bool:
@@ -202,11 +191,7 @@ def gc(
     most = None if max_mb is None else max_mb * 1_000_000
     with Store(store) as opened:
         swept = opened.cache_sweep(older_than_s=older_than, max_bytes=most, dry_run=dry_run)
-    if as_json:
-        print_json({**asdict(swept), "dry_run": dry_run})
-        return
     did = "would be dropped" if dry_run else "dropped"
-    click.echo(
-        f"{swept.dropped:,} cached texts ({swept.dropped_bytes / 1e6:,.1f} MB) {did}, "
-        f"{swept.kept:,} ({swept.kept_bytes / 1e6:,.1f} MB) kept"
-    )
+    dropped = f"{swept.dropped:,} cached texts ({swept.dropped_bytes / 1e6:,.1f} MB) {did}"
+    kept = f"{swept.kept:,} ({swept.kept_bytes / 1e6:,.1f} MB) kept"
+    show(as_json, {**asdict(swept), "dry_run": dry_run}, f"{dropped}, {kept}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import click
 
 from hybridlat.cli import options
 from hybridlat.cli.options import option
-from hybridlat.cli.output import ProgressShown, aside, console, on_message, print_json
+from hybridlat.cli.output import ProgressShown, aside, on_message, show
 from hybridlat.cli.predict import opened
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import BackendUnavailable
@@ -72,10 +73,8 @@ def train(
         with Store(store) as records:
             named = named_target(target, records)
         pulled = pull(named, out, store=store)
-        if as_json:
-            print_json({"format": 1, **pulled})
-        else:
-            console().print("{target}: {reason}\n  model {model_hash} in {folder}".format(**pulled))
+        words = "{target}: {reason}", "  model {model_hash} in {folder}"
+        show(as_json, {"format": 1, **pulled}, *(text.format(**pulled) for text in words))
         return
     chosen = TrainingOptions(out, seed=seed, track=not no_track)
     with Store(store) as records:
@@ -84,26 +83,20 @@ def train(
         with options.at_once(jobs):
             trained = train_target(named, chosen, store=store, on_message=on_message(as_json))
     except NothingToTrain as why:
-        if as_json:
-            print_json({"format": 1, "target": str(named), "accepted": False, "reason": str(why)})
-        else:
-            console().print(str(why))
+        document = {"format": 1, "target": str(named), "accepted": False, "reason": str(why)}
+        show(as_json, document, why)
         return
-    if as_json:
-        print_json(json_object(trained))
-    else:
-        _print_trained(trained)
+    show(as_json, json_object(trained), *_lines(trained))
     ctx.exit(REFUSED if trained.folder is None else 0)
 
 
-def _print_trained(trained: Trained) -> None:
-    out = console()
-    out.print(f"{trained.target}: {trained.reason}")
+def _lines(trained: Trained) -> Iterator[str]:
+    yield f"{trained.target}: {trained.reason}"
     for regime, one in trained.scores.items():
         coverage = "" if one.coverage is None else f", coverage {100 * one.coverage:.0f} %"
         if one.rmspe is not None:
-            out.print(f"  {regime:14} RMSPE {one.rmspe:6.2f} %, MAPE {one.mape:6.2f} %{coverage}")
-    out.print(f"  model {trained.model_hash}" + (f" in {trained.folder}" if trained.folder else ""))
+            yield f"  {regime:14} RMSPE {one.rmspe:6.2f} %, MAPE {one.mape:6.2f} %{coverage}"
+    yield f"  model {trained.model_hash}" + (f" in {trained.folder}" if trained.folder else "")
 
 
 def json_object(value: Trained | Onboarded) -> dict[str, object]:
@@ -159,10 +152,15 @@ def onboard(
         with ProgressShown() as shown:
             measured = onboarding.measure_target(measurer, chosen, shown, messages)
             onboarded = onboarding.train_on(measured, training, store, messages)
-    code = _print_onboarded(onboarded, as_json)
-    if as_json:
-        print_json(json_object(onboarded))
-    ctx.exit(code)
+    for note in onboarded.notes:
+        aside(note)
+    counts = f"{count_text(onboarded.networks, 'network')} and "
+    counts += f"{count_text(onboarded.cells, 'cell')} known, "
+    counts += f"{count_text(onboarded.kernels, 'random kernel')} measured now"
+    line = f"{onboarded.target}: {counts}, in {onboarded.elapsed_s:.0f} s"
+    trained = () if onboarded.trained is None else _lines(onboarded.trained)
+    show(as_json, json_object(onboarded), line, *trained)
+    ctx.exit(0 if onboarded.accepted else REFUSED)
 
 
 def _by_another_version(target: Target, chosen: OnboardingOptions) -> Onboarded | None:
@@ -186,18 +184,3 @@ def _by_another_version(target: Target, chosen: OnboardingOptions) -> Onboarded 
     took, by = time.monotonic() - began, others[0].target
     notes = (note, *wide)
     return Onboarded(target, networks, cells, 0, took, notes, by=by, accepted=not wide)
-
-
-def _print_onboarded(onboarded: Onboarded, as_json: bool) -> int:
-    for note in onboarded.notes:
-        aside(note)
-    if not as_json:
-        console().print(
-            f"{onboarded.target}: {count_text(onboarded.networks, 'network')} and "
-            f"{count_text(onboarded.cells, 'cell')} known, "
-            f"{count_text(onboarded.kernels, 'random kernel')} measured now, "
-            f"in {onboarded.elapsed_s:.0f} s"
-        )
-        if onboarded.trained is not None:
-            _print_trained(onboarded.trained)
-    return 0 if onboarded.accepted else REFUSED
