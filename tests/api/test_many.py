@@ -150,15 +150,16 @@ def test_an_error_ends_it_where_it_stands_unless_it_is_asked_for(store: str) -> 
                 next(answers)
         with pytest.raises(InputError, match="choose raise or return"):
             predictor.predict_many([], errors="ignore")  # type: ignore[call-overload]
-        odd: Any
-        for odd in (0, True, "2", 1.5, 10**400):
-            with pytest.raises(InputError, match=f"jobs={odd!r}"):
-                predictor.predict_many([], jobs=odd)
+        with pytest.raises(InputError, match="jobs=0"):
+            predictor.predict_many([], jobs=0)
 
 
-def test_sources_are_taken_more_and_more_at_a_time_up_to_a_limit() -> None:
+def test_sources_are_taken_more_and_more_at_a_time_and_large_ones_a_few() -> None:
     taken = windows((Item(b"", str(i)) for i in itertools.count()), 2)
     assert [len(next(taken)) for _ in range(9)] == [2 * min(16 * 2**i, 1024) for i in range(9)]
+    large = bytes(LARGEST_WINDOW_BYTES // 2 - 1)
+    taken = windows((Item(large, str(i)) for i in range(5)), 8)
+    assert [len(window) for window in taken] == [3, 2]
 
 
 def test_what_the_source_raises_comes_behind_the_answers_before_it(store: str) -> None:
@@ -201,12 +202,6 @@ def test_a_network_in_memory_of_more_than_2_gb_has_no_bytes() -> None:
     assert onnx_io.as_bytes(model) is None
 
 
-def test_large_networks_are_taken_a_few_at_a_time() -> None:
-    large = bytes(LARGEST_WINDOW_BYTES // 2 - 1)
-    taken = windows((Item(large, str(i)) for i in range(5)), 8)
-    assert [len(window) for window in taken] == [3, 2]
-
-
 @pytest.mark.usefixtures("dying")
 def test_a_worker_that_dies_once_is_replaced(
     store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -247,18 +242,15 @@ def test_a_network_that_kills_its_workers_costs_itself(store: str) -> None:
     sources = [network(c) for c in (8, 16, 9, 10, 11)]
     with Predictor(FAKE, store=store, measure="never") as predictor:
         found = list(predictor.predict_many(sources, jobs=2, errors="return"))
-    assert [isinstance(answer, HybridlatError) for answer in found] == [False, False, True] + [
-        False
-    ] * 2
+    assert [number for number, one in enumerate(found) if isinstance(one, HybridlatError)] == [2]
     assert "network 2 brings down the process that reads it" in str(found[2])
 
 
 def test_errors_cross_processes_as_they_are() -> None:
     for error in (MissingExtra("torch", "torch", "a module"), NetworkError("no")):
         again = pickle.loads(pickle.dumps(error))
-        assert (type(again), str(again), again.exit_code) == (
-            type(error), str(error), error.exit_code,
-        )  # fmt: skip
+        assert (type(again), str(again)) == (type(error), str(error))
+        assert again.exit_code == error.exit_code
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -291,12 +283,9 @@ def test_workers_end_with_the_process_that_has_them(store: str, number: int) -> 
     assert process.returncode == -number
 
 
-def test_no_more_workers_than_can_be_of_use() -> None:
+def test_no_more_workers_than_can_be_of_use_and_one_is_no_reason_for_a_warning(store: str) -> None:
     most = max(2, joblib.cpu_count())
     assert [workers.count_of(jobs) for jobs in (1, 2, 100_000)] == [1, 2, most]
-
-
-def test_no_more_workers_than_one_is_no_reason_for_a_warning(store: str) -> None:
     with Predictor(FAKE, store=store, measure="never") as predictor:
         (answer,) = predictor.predict_many([network(8)], jobs=-1000)  # one, on any machine
     assert isinstance(answer, Estimate)
