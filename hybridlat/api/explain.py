@@ -184,7 +184,6 @@ def _shapes(opened: Opened) -> dict[str, tuple[int, ...]]:
 def _circumstances(
     target: Target, opened: Opened, query: Query, ratio: float
 ) -> Iterator[Circumstance]:
-    """What the predictor can be asked for."""
     if target.threads is None:
         for precision in ("fp32", "fp16", "int8"):
             text, other = f"computed in {precision.upper()}", replace(target, precision=precision)

@@ -117,7 +117,6 @@ def _checked_batch(batch: object) -> int | None:
 
 
 def _checked_shapes(shapes: object) -> Shapes | None:
-    """``shapes`` with every shape as a tuple of whole numbers."""
     if shapes is None:
         return None
     hint = 'give shapes={"input": (1, 3, 224, 224)}'

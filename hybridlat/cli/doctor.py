@@ -76,7 +76,6 @@ def doctor(ctx: click.Context, time_limit: float, store: str | None, as_json: bo
 
 
 def _checkup(store: str | None, seconds: float, say: OnMessage) -> Facts:
-    """The JSON object; what is wrong is a problem in it."""
     problems = _Problems()
     checkup: Facts = {"format": CHECKUP_FORMAT, "can_measure": False, "version": __version__}
     say("looking for engines")

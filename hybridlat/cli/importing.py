@@ -127,7 +127,6 @@ def import_(
 
 
 def _kind_of(path: Path) -> str:
-    """What lies at a path, by its files' names; InputError where nothing of it is known."""
     if not path.exists():
         raise InputError(f"{path} cannot be imported: there is no such file or folder")
     if (path / "manifest.json").exists():
@@ -182,7 +181,6 @@ def _import_records(
 
 
 def _networks_of(pack: PackLookup) -> ImportedRecords:
-    """The records of a pack's whole networks, with what they are made of."""
     if not pack.counts()["network"]:
         return ImportedRecords()
     items = list(pack.breakdowns())
@@ -244,7 +242,6 @@ def _import_rows(
 
 
 def _sentence(left: Mapping[str, Any]) -> str:
-    """Rows of one file with the same value are named once."""
     places: dict[tuple[str, str], list[str]] = {}
     for where, value in left["rows"]:
         places.setdefault((where.partition(", ")[0], value or "(empty)"), []).append(where)

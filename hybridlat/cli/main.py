@@ -55,7 +55,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Data": {
         "store": ("store", "Show, exchange, check and forget measurements."),
         "examples": ("targets", "Write ONNX files to try things with."),
-        "lower": ("lower", "Show the kernels that an engine makes of a network."),
+        "lower": ("targets", "Show the kernels that an engine makes of a network."),
     },
 }
 """Of each command its module and its summary."""
@@ -189,7 +189,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _show_where() -> None:
-    """Where the error being handled arose, if all is logged."""
     if _LOGGER.level == logging.DEBUG:
         traceback.print_exc()
 

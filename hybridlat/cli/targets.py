@@ -1,21 +1,31 @@
-"""``hybridlat targets`` and ``examples``: what there is to predict for, and networks to try."""
+"""``hybridlat targets``, ``examples`` and ``lower``: what is predicted, and what engines run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import click
 
 from hybridlat.cli import options
 from hybridlat.cli.output import ProgressShown, console, echo, print_json
-from hybridlat.errors import InputError
+from hybridlat.engines import registry
+from hybridlat.errors import InputError, MeasurementError
 from hybridlat.estimate.lookup import target_list
 from hybridlat.estimate.lookup.models import family_heads
+from hybridlat.estimate.lookup.named_target import named_target
+from hybridlat.graph.cells import cut_positions, label
+from hybridlat.graph.network import Lowered, Network
+from hybridlat.onnx_io import read_network
 from hybridlat.onnx_io.file import shipped_networks
-from hybridlat.report.table import Column, Table
+from hybridlat.report.cell_texts import first_and_more
+from hybridlat.report.table import Cell, Column, Table
 from hybridlat.report.units import NOTHING, count_text, plus_minus_text
+from hybridlat.schema.shown import visible
+from hybridlat.schema.target import Target
 
 _WIDTH = "typical interval"
 _FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -80,7 +90,6 @@ def _basis(info: target_list.TargetInfo) -> str:
 
 
 def _table(title: str, known: Sequence[target_list.TargetInfo]) -> Table:
-    """Of these targets; a column that is empty for all of them is left out."""
     from rich.text import Text
 
     here = [info.target for info in known if "this machine" in info.source]
@@ -132,3 +141,74 @@ def examples(names: Sequence[str], output: Path | None) -> None:
         if output is not None:
             (output / f"{name}.onnx").write_bytes(known[name].read_bytes())
         echo(name if output is None else output / f"{name}.onnx")
+
+
+@click.command()
+@options.use("network")
+@options.target_option(
+    "device/runtime/precision: which engine lowers, and for what.", required=True
+)
+@options.use("device batch shape json")
+def lower(
+    network: str, target: str, batch: int | None, shapes: options.Shapes, as_json: bool
+) -> None:
+    """Show the kernels an engine makes of a network, the operators of each, and the cells.
+
+    \b
+    hybridlat lower a.onnx --target l4/tensorrt/fp16
+    hybridlat lower a.onnx --target mine/tensorrt/fp16 --device-sheet mine.toml --json
+    """
+    from rich.text import Text
+
+    named = named_target(target)
+    read = read_network(network, batch, shapes)
+    lowered = registry.lower(read, named)
+    differing = _differing(read, lowered, named)
+    names = [node.name for node in read.nodes]
+    kernels: list[dict[str, Any]] = []
+    for number, positions in enumerate(cut_positions(lowered.network)):
+        for p in positions:
+            origins = lowered.origins[p]
+            op, nodes = label(lowered.network.nodes[p], origins, read), [names[i] for i in origins]
+            differs = None if differing is None else bool(differing & set(origins))
+            kernels.append({"cell": number, "op": op, "nodes": nodes, "engine_differs": differs})
+    removed = [names[i] for i in lowered.removed]
+    if as_json:
+        body = {"network": network, "by": lowered.by, "kernels": kernels}
+        print_json(body | {"removed": removed, "warnings": list(lowered.warnings)})
+        return
+    counts = f"{count_text(len(names), 'operator')} → {count_text(len(kernels), 'kernel')}"
+    cells = count_text(len({kernel["cell"] for kernel in kernels}), "cell")
+    out = console()
+    out.print(Text.assemble((f"{counts} in {cells}", "bold"), f", by {lowered.by}"))
+    _kernels_table(kernels).print(out)
+    if removed:
+        out.print(f"{len(removed)} removed: {visible(first_and_more(removed))}", style="dim")
+    for warning in lowered.warnings:
+        out.print(f"Note: {visible(str(warning))}", style="yellow")
+
+
+def _differing(read: Network, lowered: Lowered, target: Target) -> set[int] | None:
+    """Operators that TensorRT-RTX's compiler groups otherwise; None where it does not answer."""
+    from hybridlat.engines import rtx_compiler as compiler  # the other commands need no rules
+    from hybridlat.engines.fusion.groups import Groups, differing
+
+    if target.engine != "tensorrt" or not compiler.installed():
+        return None
+    try:
+        truth, _ = compiler.groups_of(read, target.precision)
+    except MeasurementError:
+        return None
+    return set(differing(Groups(lowered.origins, lowered.removed), truth))
+
+
+def _kernels_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
+    rows = []
+    for above, kernel in pairwise([{"cell": None}, *kernels]):
+        cell = str(kernel["cell"]) if kernel["cell"] != above["cell"] else ""
+        op = Cell(kernel["op"])
+        if kernel["engine_differs"]:
+            op = Cell(f"{op}  ← the engine differs", "slower")
+        rows.append([cell, op, first_and_more(kernel["nodes"]) or "made by the engine"])
+    columns = [Column("cell", right=True), Column("kernel", wraps=True)]
+    return Table([*columns, Column("operators", style="dim")], rows)

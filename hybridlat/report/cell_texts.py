@@ -150,7 +150,6 @@ def _window(kernel: Kernel, stride: int) -> str:
 
 
 def _size(shape: Sequence[int]) -> str:
-    """Sizes joined by ×, without the leading ones: a batch of one is not worth saying."""
     sizes = [*itertools.dropwhile(lambda size: size == 1, shape)]
     return "×".join(map(str, sizes or shape[-1:]))
 

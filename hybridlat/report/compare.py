@@ -267,7 +267,6 @@ def _figures(row: CellDifference, scale: Scale) -> Iterator[Cell]:
 
 
 def _words(row: CellDifference, room: int, on_page: bool) -> Text:
-    """The module, what the cell does, and its kernels, in ``room`` characters of a terminal."""
     between = " · " if on_page else "  "
     what = row.what if len(row.what) + _AT_LEAST <= room else ""
     what = between.join(filter(None, [row.module, what]))

@@ -102,7 +102,6 @@ class PredictionTable:
         return Table(_COLUMNS, rows).without(left_out | _empty_columns(self.estimates()))
 
     def _batch_text(self, network: int, batch: int) -> str:
-        """The batch of a row: that of its estimates where none was given."""
         row = (self.answers[network, batch, i] for i in range(len(self.targets)))
         of_file = (answer.batch for answer in row if isinstance(answer, Estimate))
         shown = self.batches[batch] or next(of_file, None)

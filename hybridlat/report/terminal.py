@@ -175,7 +175,6 @@ def _each(row: Row, scale: units.Scale, marked: bool) -> str | Cell:
 
 
 def _words(rows: Sequence[Row], room: int) -> list[_Shown]:
-    """The columns of words that ``room`` characters hold: where, what, and the kernels."""
     what = max(len(row.what) for row in rows)
     where = 0
     if what:  # what the cells are made of is known

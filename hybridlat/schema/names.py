@@ -16,7 +16,6 @@ _MODES = re.compile(r"(?:-[0-9]+w|-max-[npq])+$")  # of power, at the end of a J
 
 
 def _table(name: str) -> Mapping[str, Any]:
-    """A table of ``data/names.toml``, which what comes out is added to."""
     return cast(Mapping[str, Any], shipped_table("names")[name])
 
 

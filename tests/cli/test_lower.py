@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from hybridlat.cli.lower import lower
+from hybridlat.cli.targets import lower
 from hybridlat.engines import rtx_compiler
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.network import Network
