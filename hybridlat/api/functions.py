@@ -106,13 +106,12 @@ def compare(
         predictors = [stack.enter_context(Predictor(one, **how)) for one in targets]
         for predictor in predictors:
             predictor.give(known, batch=query.batch, shapes=query.shapes)
-        return compared(predictors, networks, query)
+        return _compared(predictors, networks, query)
 
 
-def compared(
+def _compared(
     predictors: Sequence[Predictor], sources: Sequence[ManySource], query: Query
 ) -> Comparison:
-    """Every network on every target; the first on the first is what others are compared with."""
     from hybridlat.report.compare import Comparison  # loads the reports
 
     options: dict[str, Any] = {"input": query.example, "batch": query.batch}

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import click
 
 import hybridlat
-from hybridlat.api.sources import Query
 from hybridlat.cli import options
 from hybridlat.cli.options import Documents, Grouped
 from hybridlat.cli.output import ProgressShown, aside, console, echo, print_json, write_page
@@ -242,19 +241,12 @@ def compare(
     Exit codes: 0 done, 1 over --max-slower (the whole interval of the ratio), 2 bad input, 3 not
     sure enough.
     """
-    from hybridlat.api.functions import compared
-
-    each_target = tuple(dict.fromkeys(targets)) or (None,)
-    if len(networks) * len(each_target) < 2:
-        raise click.UsageError("Comparing takes two networks or more, or --target twice.")
-    with ExitStack() as stack:
-        predictors = []
-        for target in each_target:
-            predictor, shown = stack.enter_context(opened(target, **chosen))
-            predictor.give(latencies, batch=batch, shapes=shapes)
-            predictors.append(predictor)
-            shown.at(f"predicting {networks[0]} and others")
-        comparison = compared(predictors, networks, Query(batch, shapes))
+    each_target = list(dict.fromkeys(targets)) or None
+    sizes: dict[str, Any] = {"batch": batch, "shapes": shapes}
+    with ProgressShown().at(f"predicting {networks[0]} and others") as shown:
+        comparison = hybridlat.compare(
+            networks, each_target, known=latencies, progress=shown, **sizes, **chosen
+        )
     estimates, ratios = comparison.estimates, comparison.ratios
     if as_json:
         print_json(comparison.to_json())

@@ -44,7 +44,8 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
         predictor.predict_many.side_effect = many
         predictor.most_telling.return_value = None
-        monkeypatch.setattr("hybridlat.Predictor", stand_in)
+        for place in ("hybridlat", "hybridlat.api.functions"):
+            monkeypatch.setattr(f"{place}.Predictor", stand_in)
         return stand_in
 
     return set_up
