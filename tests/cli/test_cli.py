@@ -9,27 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.shell import FAKE, process
+from tests.cli.shell import FAKE, known, process
 from tests.networks import ROOT
 
-
-def known(nets: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A command about networks that the store knows."""
-    wide = ["--tolerance", "30%"]  # the fake target has no calibration on whole networks
-    return process(*arguments, *wide, "--target", FAKE, "--store", "known.db", cwd=nets)
+WIDE = ("--tolerance", "30%", "--target", FAKE)  # it has no calibration on whole networks
 
 
 def test_a_known_network_is_a_table_or_one_document_and_a_page(nets: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    done = known(nets, "predict", "a.onnx", "--html", str(page))
+    done = known(nets, "predict", "a.onnx", *WIDE, "--html", str(page))
     assert (done.returncode, done.stderr) == (0, "")
     assert re.search(r"(?m)^[0-9.]+ [µm]s   .* fps   ±.*\nmeasured \(1 run, ", done.stdout)
     assert "Conv" in done.stdout and "\x1b" not in done.stdout  # no colours beside a terminal
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-    document = json.loads(known(nets, "predict", "a.onnx", "--json").stdout)
+    document = json.loads(known(nets, "predict", "a.onnx", *WIDE, "--json").stdout)
     assert [document[name] for name in ("format", "network", "target")] == [1, "a.onnx", FAKE]
     assert document["interval_us"][0] <= document["latency_us"] <= document["interval_us"][1]
-    nowhere = known(nets, "predict", "a.onnx", "--html", str(tmp_path / "no" / "page.html"))
+    nowhere = known(nets, "predict", "a.onnx", *WIDE, "--html", str(tmp_path / "no" / "page.html"))
     assert nowhere.returncode == 2
     assert "No such file" in nowhere.stderr and "Traceback" not in nowhere.stderr
 
@@ -58,9 +54,9 @@ def test_what_a_busy_machine_measured_is_not_known_well_enough(
 
 
 def test_targets_and_stats(nets: Path) -> None:
-    listed = json.loads(process("targets", "--store", "known.db", "--json", cwd=nets).stdout)
+    listed = json.loads(known(nets, "targets", "--json").stdout)
     assert FAKE in [item["target"] for item in listed]
-    stats = json.loads(process("store", "stats", "--store", "known.db", "--json", cwd=nets).stdout)
+    stats = json.loads(known(nets, "store", "stats", "--json").stdout)
     (row,) = stats["targets"]
     assert row["target"] == FAKE and row["networks"] >= 2  # tests before may have measured more
 

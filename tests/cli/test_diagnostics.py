@@ -12,15 +12,13 @@ from pathlib import Path
 import pytest
 
 from hybridlat.cli import main as cli
-from tests.cli.shell import FAKE, process
+from tests.cli.shell import FAKE, known
 from tests.networks import ROOT
 
 LOGGER = logging.getLogger("hybridlat")
 
 
-def known(nets: Path, *before: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    words = ["predict", "a.onnx", "--tolerance", "30%", "--target", FAKE, "--json"]
-    return process(*before, *words, "--store", "known.db", cwd=nets, **environment)
+WORDS = ("predict", "a.onnx", "--tolerance", "30%", "--target", FAKE, "--json")
 
 
 def test_a_warning_is_a_sentence_beside_the_answer(nets: Path, tmp_path: Path) -> None:
@@ -29,7 +27,7 @@ def test_a_warning_is_a_sentence_beside_the_answer(nets: Path, tmp_path: Path) -
     place.mkdir(parents=True)
     (place / "card.json").write_text("no card")
     (place / "composition.json").write_text("{")
-    done = known(nets, XDG_DATA_HOME=str(tmp_path))
+    done = known(nets, *WORDS, XDG_DATA_HOME=str(tmp_path))
     said = done.stderr.splitlines()
     assert len(said) == len(set(said)) >= 1
     assert all(line.startswith(f"hybridlat: {place}") and "passed over" in line for line in said)
@@ -38,7 +36,7 @@ def test_a_warning_is_a_sentence_beside_the_answer(nets: Path, tmp_path: Path) -
 
 @pytest.mark.parametrize("flag", ["--verbose", "--debug"])
 def test_messages_are_shown_beside_the_answer(nets: Path, flag: str) -> None:
-    done = known(nets, flag)
+    done = known(nets, flag, *WORDS)
     assert done.returncode == 0
     assert json.loads(done.stdout)["network"] == "a.onnx"
     assert f"a.onnx on {FAKE}" in done.stderr

@@ -7,7 +7,6 @@ import math
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 from hybridlat.cli import doctor as checkup
 from hybridlat.engines import registry
@@ -18,13 +17,10 @@ from hybridlat.measuring.machine import of_levels
 from hybridlat.schema.measurement import Measurement, Visit
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
+from tests.cli.shell import run
 from tests.fakes.fake_backend import FakeBackend
 
 FAKE = Target.parse("fake/fake-1.0/fp32/1t")
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(checkup.doctor, list(arguments), catch_exceptions=False)
 
 
 @pytest.fixture
@@ -41,9 +37,9 @@ def test_it_says_what_is_here_where_things_lie_and_what_is_held(tmp_path: Path) 
         visits = tuple(Visit((5.0,), 1.0 + 0.2 * process, process) for process in (0, 0, 1, 1))
         at = "2026-11-01T10:00:00+00:00"
         store.add([Measurement(FAKE, "0" * 32, "network", 5.0, 0.01, visits, measured_at=at)])
-    result = run("--time-limit", "0.2s", "--json", "--store", str(path))
+    result = run(checkup.doctor, "--time-limit", "0.2s", "--json", "--store", str(path))
     found = json.loads(result.stdout)
-    assert result.exit_code == 0 and found["can_measure"] and found["format"] == 1
+    assert found["can_measure"] and found["format"] == 1
     engines = {engine["name"]: engine for engine in found["engines"]}
     assert engines["onnxruntime"]["target"] and engines["onnxruntime"]["version"]
     assert engines["torch-compile"]["why_not"] and not engines["torch-compile"]["measures"]
@@ -59,8 +55,7 @@ def test_it_says_what_is_here_where_things_lie_and_what_is_held(tmp_path: Path) 
 
 @pytest.mark.usefixtures("fake_default")
 def test_people_are_shown_the_same_and_progress_goes_to_standard_error(tmp_path: Path) -> None:
-    result = run("--time-limit", "0", "--store", str(tmp_path / "none.db"))
-    assert result.exit_code == 0
+    result = run(checkup.doctor, "--time-limit", "0", "--store", str(tmp_path / "none.db"))
     for words in ("onnxruntime", "not made yet", "This machine can measure"):
         assert words in result.stdout
     assert "looking for engines" in result.stderr
@@ -74,8 +69,7 @@ def test_without_an_engine_it_ends_with_3_and_says_how_to_get_one(
         raise BackendUnavailable("onnxruntime cannot be imported")
 
     monkeypatch.setattr(registry, "resolve", refuse)
-    result = run("--store", str(tmp_path / "none.db"))
-    assert result.exit_code == 3
+    result = run(checkup.doctor, "--store", str(tmp_path / "none.db"), code=3)
     for words in ("onnxruntime cannot be imported", "cannot measure as it is"):
         assert words in result.stdout
 
@@ -84,8 +78,7 @@ def test_without_an_engine_it_ends_with_3_and_says_how_to_get_one(
 def test_a_store_that_cannot_be_read_is_a_problem_and_no_end(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     path.write_bytes(b"no database at all, but long enough to be read as one" * 40)
-    result = run("--time-limit", "0", "--json", "--store", str(path))
-    assert result.exit_code == 3
+    result = run(checkup.doctor, "--time-limit", "0", "--json", "--store", str(path), code=3)
     [problem] = [p for p in json.loads(result.stdout)["problems"] if p["severity"] == "error"]
     assert "store" in problem["what"] and "store check" in problem["fix"]
 
@@ -102,12 +95,14 @@ def test_an_unsteady_busy_throttled_machine_is_told(
     monkeypatch.setenv(PROC_VARIABLE, str(tmp_path))
     swinging = of_levels(str(FAKE), 1.0, [[100.0, 110.0] * 20, [130.0, 100.0] * 20])
     monkeypatch.setattr(checkup, "steadiness", lambda *_: swinging)
-    found = json.loads(run("--json", "--store", str(tmp_path / "none.db")).stdout)
+    found = json.loads(run(checkup.doctor, "--json", "--store", str(tmp_path / "none.db")).stdout)
     said = " ".join(p["what"] for p in found["problems"])
     for words in ("powersave", "150000 100000", "busy: a load of", "visits differ", "wandered"):
         assert words in said
     assert found["can_measure"]
-    last = run("--time-limit", "0", "--store", str(tmp_path / "none.db")).stdout.splitlines()[-1]
+    last = run(
+        checkup.doctor, "--time-limit", "0", "--store", str(tmp_path / "none.db")
+    ).stdout.splitlines()[-1]
     assert last == "This machine can measure, but less surely while the warnings last."
 
 

@@ -4,25 +4,21 @@ import json
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
 from hybridlat.cli.targets import lower
 from hybridlat.engines import rtx_compiler
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.network import Network
+from tests.cli.shell import run
 from tests.networks import NETS
 
 
-def run(name: str, target: str, *options: str) -> Result:
-    return CliRunner().invoke(
-        lower, [str(NETS / f"{name}.onnx"), "--target", target, *options], catch_exceptions=False
-    )
+def text(name: str, target: str, *options: str) -> str:
+    return run(lower, str(NETS / f"{name}.onnx"), "--target", target, *options).stdout
 
 
 def answer(name: str, target: str) -> Any:
-    result = run(name, target, "--json")
-    assert result.exit_code == 0
-    return json.loads(result.stdout)
+    return json.loads(text(name, target, "--json"))
 
 
 def ops(result: Any) -> list[str]:
@@ -46,8 +42,8 @@ def test_where_the_rules_and_the_engine_differ_is_marked() -> None:
     result = answer("bvlc_alexnet", "h100/tensorrt/fp32")
     differ = {kernel["op"] for kernel in result["kernels"] if kernel["engine_differs"]}
     assert differ == {"Conv+Relu", "LRN"}
-    text = run("bvlc_alexnet", "h100/tensorrt/fp32").stdout
-    assert "← the engine differs" in text and "87.5 % of the operators" in text
+    shown = text("bvlc_alexnet", "h100/tensorrt/fp32")
+    assert "← the engine differs" in shown and "87.5 % of the operators" in shown
     asked = answer("bvlc_alexnet", "rtx-3090/tensorrt-rtx-1.7/fp32")
     assert asked["by"].startswith("tensorrt-rtx") and "Relu+LRN" in ops(asked)
     assert {kernel["engine_differs"] for kernel in asked["kernels"]} == {None}

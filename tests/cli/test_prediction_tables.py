@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from hybridlat.cli import main as cli
-from tests.cli.shell import FAKE, process
+from tests.cli.shell import FAKE, known
 from tests.networks import ROOT
 
 L4 = "l4/tensorrt/fp16"
 
 
 def predict(nets: Path, *arguments: str, code: int = 0) -> Any:
-    done = process("predict", *arguments, "--store", "known.db", cwd=nets, COLUMNS="80")
+    done = known(nets, "predict", *arguments, COLUMNS="80")
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     return done
@@ -52,11 +52,11 @@ def test_targets_give_a_table_and_what_fails_costs_its_cell(nets: Path, tmp_path
     assert "4 of 6 predictions" in done.stderr
     lines = [line.strip("| ").split(" | ") for line in table.read_text().splitlines()]
     assert lines[0][:5] == ["network", "batch", "target", "latency", "interval"]
-    known, guessed, none, bad, *_ = lines[2:]
-    assert known[:3] == ["a.onnx", "1", FAKE] and known[-1] == "measured"
+    sure, guessed, none, bad, *_ = lines[2:]
+    assert sure[:3] == ["a.onnx", "1", FAKE] and sure[-1] == "measured"
     assert guessed[2] == L4 and " – " in guessed[4] and guessed[-1] != "measured"
     assert none == ["a.onnx", "1", "x/nobody/fp16", *"––––"] and bad[3:] == [*"––––"]
-    assert known[3] in done.stdout and done.stdout.splitlines()[1].startswith("a  ")
+    assert sure[3] in done.stdout and done.stdout.splitlines()[1].startswith("a  ")
     assert "?" not in done.stdout  # a guess is a grade, and no doubt
     found = list(csv.DictReader(io.StringIO(rows.read_text())))
     places = [(r["network"], r["target"]) for r in found[:3]]
