@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
@@ -31,7 +30,6 @@ from hybridlat.estimate.lookup.named_target import (
     newest_on_record,
     targets_on_record,
 )
-from hybridlat.estimate.partition import known_file
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.progress import OnProgress
@@ -92,7 +90,6 @@ class Predictor(AbstractContextManager["Predictor"]):
             engine = replace(engine, target=newest, why_not=why_not)
         requested = None if target is None else engine.target
         self.sessions = Sessions(Session(engine, requested, self.options, self.store), resolve)
-        self._recall = partial(known_file, self.store)
         self.give(known or {})
 
     @property
@@ -132,7 +129,7 @@ class Predictor(AbstractContextManager["Predictor"]):
         """
         check_many(sources, "most_telling")
         query = Query(**sizes)
-        opened = [item.opened(query, self._recall) for item in items_of(sources)]
+        opened = [item.opened(query, self.sessions.recall) for item in items_of(sources)]
         first = self.sessions.first
         if first.law is None or not opened:
             return None
@@ -167,7 +164,7 @@ class Predictor(AbstractContextManager["Predictor"]):
         sizes: Any = batch if several else [batch]
         queries = [Query(size, shapes, describe=describe) for size in sizes]
         item = Item(source, name, input)
-        answers = (answer_of(self.sessions, item, query, self._recall) for query in queries)
+        answers = (answer_of(self.sessions, item, query) for query in queries)
         estimates = list(raising(answers))
         return Estimates(estimates) if several else estimates[0]
 
@@ -219,7 +216,7 @@ class Predictor(AbstractContextManager["Predictor"]):
         self.sessions.twins.clear()
         items, sessions = items_of(sources), self.sessions
         if jobs == 1 or sessions.first.may_measure or self.store.place.is_in_memory:
-            answers = (answer_of(sessions, item, query, self._recall) for item in items)
+            answers = (answer_of(sessions, item, query) for item in items)
         else:
             from hybridlat.api.parallel import answers_by_workers  # loads joblib
 

@@ -70,7 +70,7 @@ def recommend(
     if not chosen:
         at = f" at {precision}" if precision else ""
         raise InputError(f"{pattern!r} fits no target{at}: write it as 'orin-*' or 'l4/torch/*'")
-    estimates, sessions = list[Estimate](), list[tuple[Session, Partition]]()
+    sessions = list[tuple[Session, Partition]]()
     with Store(store) as kept:
         opened = Item(source).opened(query, lambda digest: known_file(kept, digest))
         known, partitions = targets_on_record(kept), dict[tuple[str, str], Partition]()
@@ -83,14 +83,14 @@ def recommend(
                 if key not in partitions:
                     partitions[key] = session.partition(opened)
                 sessions.append((session, partitions[key]))
-        by_family = []
-        for session, partition in sessions:
-            if law := family_law(session.data):
-                cells = cells_of(partition, confidence, opened.network)
-                by_family.append((law, cells))
-        foresee(by_family)
-        for session, partition in sessions:
-            estimates.append(estimate(session, opened, started, partition=partition))
+        foresee(
+            [
+                (law, cells_of(partition, confidence, opened.network))
+                for session, partition in sessions
+                if (law := family_law(session.data))
+            ]
+        )
+        estimates = [estimate(one, opened, started, partition=parts) for one, parts in sessions]
     if (max_latency_us, fps) != (None, None):
         estimates = [one.against(max_latency_us, fps=fps) for one in estimates]
     return Estimates(sorted(estimates, key=_rank))

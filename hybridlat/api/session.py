@@ -26,7 +26,7 @@ from hybridlat.estimate.lookup.named_target import described, on_record
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork
 from hybridlat.estimate.network_estimate import estimate_network
-from hybridlat.estimate.partition import Partition, Partitioner
+from hybridlat.estimate.partition import Partition, Partitioner, known_file
 from hybridlat.estimate.predict.chain import family_law
 from hybridlat.estimate.predict.other_targets import is_alike
 from hybridlat.estimate.predict.source import copied_bytes
@@ -39,7 +39,7 @@ from hybridlat.schema.target import Target
 if TYPE_CHECKING:
     from hybridlat.api.measure import MeasureService
     from hybridlat.estimate.predict.family import Family
-    from hybridlat.onnx_io import OnnxFile, Recall, Shapes
+    from hybridlat.onnx_io import OnnxFile, Shapes
     from hybridlat.store import Store
 
 Answer: TypeAlias = "Estimate | HybridlatError"
@@ -182,6 +182,7 @@ class Sessions:
         self.first = first
         self._resolve = resolve
         self._by_target: dict[Target, Session] = {}
+        self.recall = partial(known_file, first.store)
         self.twins: dict[tuple[object, ...], Estimate] = {}
         """What equal networks take, by what they are."""
 
@@ -204,11 +205,11 @@ class Sessions:
         self.first.store.close()
 
 
-def answer_of(sessions: Sessions, item: Item, query: Query, recall: Recall | None = None) -> Answer:
-    """The estimate of a network by this process, or its error; a known file is ``recall``-ed."""
+def answer_of(sessions: Sessions, item: Item, query: Query) -> Answer:
+    """The estimate of a network by this process, or its error."""
     started = time.perf_counter()
     try:
-        opened = item.opened(query, recall)
+        opened = item.opened(query, sessions.recall)
         session = sessions.of(opened.file)
         if not query.dedupe:
             return estimate(session, opened, started, query.describe)
