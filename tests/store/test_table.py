@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,59 @@ def test_a_throughput_without_a_unit_counts_nothing(tmp_path: Path) -> None:
 
 
 NO_LATENCIES = ("1_5", "٥", "55%", "inf", "1e308", "-1", "nan", "soon")
+
+
+def test_parquet_is_read_as_csv_is(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    rows = {"network": ["a", "b"], "batch": [1.0, None], "latency_us": [7.0, None]}
+    pandas.DataFrame(rows).to_parquet(tmp_path / "t.parquet")
+    found = read_networks([tmp_path], ColumnMap(), T4)
+    assert [(r.names, r.batch, r.latency_us) for r in found.rows] == [(("a",), 1, 7.0)]
+    assert [(r.where, r.reason) for r in found.refused] == [
+        ("t.parquet, row 2", "there is no latency"),
+    ]
+    (tmp_path / "t.parquet").write_bytes(b"PAR1 not really")
+    with pytest.raises(StoreError, match="cannot be read as Parquet"):
+        read_networks([tmp_path], ColumnMap())
+
+
+def test_columns_that_parquet_types(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = {
+        "network": pa.array([b"a", b"\xff", b"c", b"d"]).cast(pa.binary()),
+        "target": pa.array([str(T4)] * 4).dictionary_encode(),
+        "latency_ms": pa.array([Decimal("1.250"), Decimal("2.5"), None, Decimal("1e3")]),
+        "size": pa.array([[3, 224, 320]] * 4),
+        "note": pa.array([0, 1, 2**62, 3], pa.timestamp("ns")),
+        "batch": pa.array([{"n": 1}, None, None, None]),
+    }
+    parquet.write_table(pa.table(columns), tmp_path / "t.parquet")
+    found = read_networks([tmp_path], ColumnMap())
+    assert [(r.names, r.latency_us, r.size) for r in found.rows] == [
+        (("\N{REPLACEMENT CHARACTER}",), 2500, (224, 320)),
+        (("d",), 1e6, (224, 320)),
+    ]
+    assert [r.reason for r in found.refused] == [
+        "batch is not a whole number from 1 up",
+        "there is no latency",
+    ]
+    twice = pa.table(
+        [pa.array([str(T4)]), pa.array(["a"]), pa.array([1.0]), pa.array([2.0])],
+        names=["target", "network", "latency_ms", "latency_ms"],
+    )
+    parquet.write_table(twice, tmp_path / "t.parquet")
+    with pytest.raises(StoreError, match="the latency twice"):
+        read_networks([tmp_path], ColumnMap())
+    bad = pa.Table.from_arrays([pa.Array.from_buffers(
+        pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")]
+    ), pa.array([1.0])], names=["network", "latency_ms"])  # fmt: skip
+    parquet.write_table(bad, tmp_path / "t.parquet")
+    assert read_networks([tmp_path], ColumnMap(), T4).rows[0].names == (
+        "\N{REPLACEMENT CHARACTER}",
+    )
+
+
 HEAD = "network,device,engine,precision,threads,batch,size,latency_ms,fps\n"
 
 

@@ -37,6 +37,15 @@ def plain(value: object) -> str:
     return text if len(text) <= 200 else f"{text[:200]}…"
 
 
+def as_text(value: object) -> str:
+    """A cell of a table as text; empty for a missing one, and 8.0 is 8."""
+    if value is None or value != value:
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return (value.decode(errors="replace") if isinstance(value, bytes) else str(value)).strip()
+
+
 def _form(decimal: str, group: str) -> re.Pattern[str]:
     whole = rf"[1-9][0-9]{{0,2}}(?:([{group} \u00a0\u2009\u202f'’])[0-9]{{3}})(?:\1[0-9]{{3}})*"
     exact = rf"(?:[0-9]+(?:{decimal}[0-9]*)?|{decimal}[0-9]+)(?:e[+-]?[0-9]{{1,3}})?"

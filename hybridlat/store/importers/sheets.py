@@ -1,4 +1,4 @@
-"""Tables as CSV files, in the ways that spreadsheets write them, and their columns."""
+"""Tables as files, CSV in the ways that spreadsheets write it and Parquet, and their columns."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from typing import Literal
 import msgspec
 from msgspec import Struct, field
 
-from hybridlat.errors import InputError, StoreError
+from hybridlat.errors import InputError, MissingExtra, StoreError
 from hybridlat.schema.files import read_bytes
 from hybridlat.schema.plugins import shipped_table
 from hybridlat.schema.wire import phrase_of
-from hybridlat.store.importers.cells import US_OF_UNIT, Roles, plain, roles_of
+from hybridlat.store.importers.cells import US_OF_UNIT, Roles, as_text, plain, roles_of
 
+MOST_ROWS = 1_000_000
+"""What a table of networks stays far below."""
 FIELDS: Mapping[str, Sequence[str]] = shipped_table("names")["columns"]
 """Fields, and the names by which their columns are known without a mapping."""
 STATED_ONCE = ("device", "precision", "threads", "batch", "size", "height", "width")
@@ -47,14 +49,27 @@ def text_of(file: Path) -> str:
     except OSError as error:
         raise StoreError(f"{file} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise StoreError(f"{file} is not text in UTF-8: save it so") from None
+        raise StoreError(f"{file} is not text in UTF-8: save it so, or as Parquet") from None
     if "\0" in text:
-        raise StoreError(f"{file} is not text in UTF-8 (it holds NUL): save it so")
+        raise StoreError(f"{file} is not text in UTF-8 (it holds NUL): save it so, or as Parquet")
     return text
 
 
-def _cells(file: Path) -> tuple[tuple[str, ...], list[tuple[str, ...]], str]:
-    """The header and the rows of a CSV file, and the decimal sign that its separator stands for.
+Cells = tuple[tuple[str, ...], list[tuple[str, ...]], str]
+"""The header and the rows of a file, and the decimal sign of its numbers."""
+
+
+def _cells(file: Path) -> Cells:
+    """The cells of a CSV (comma, semicolon or tab) or Parquet file; StoreError for another."""
+    header, rows, decimal = (_parquet if file.suffix.lower() == ".parquet" else _csv)(file)
+    if not rows:
+        what = "has no rows below its header" if header else "is empty"
+        raise StoreError(f"{file} {what}: the first line names the columns, each other a network")
+    return header, rows, decimal
+
+
+def _csv(file: Path) -> Cells:
+    """The separator tells the decimal sign.
 
     Excel's first line ``sep=;`` names the separator; lines that begin with # are comments.
     """
@@ -81,15 +96,39 @@ def _cells(file: Path) -> tuple[tuple[str, ...], list[tuple[str, ...]], str]:
         for row in lines[1:]
         if any(row) and not row[0].startswith("#")
     ]
-    if not rows:
-        what = "has no rows below its header" if header else "is empty"
-        raise StoreError(f"{file} {what}: the first line names the columns, each other a network")
     return header, rows, "." if separator == "," else ","
 
 
 def _without_end(cells: tuple[str, ...]) -> tuple[str, ...]:
     """The cells without the empty ones at the end."""
     return cells[: max((i for i, cell in enumerate(cells, 1) if cell), default=0)]
+
+
+def _parquet(file: Path) -> Cells:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise MissingExtra("pyarrow", "train", "reading Parquet") from error
+
+    def text(scalar: pyarrow.Scalar) -> str:
+        try:
+            return as_text(scalar.as_py())
+        except (ValueError, OverflowError, pyarrow.ArrowException):  # no UTF-8, no such date
+            return "\N{REPLACEMENT CHARACTER}"
+
+    try:
+        with parquet.ParquetFile(file) as opened:
+            if opened.metadata.num_rows > MOST_ROWS:
+                raise StoreError(f"{file} has more than {MOST_ROWS:,} rows: split it")
+            table = opened.read()
+        header = tuple(name.strip() for name in table.schema.names)
+        columns = [[text(scalar) for scalar in column] for column in table.columns]
+    except (OSError, ValueError, OverflowError, MemoryError, pyarrow.ArrowException) as error:
+        raise StoreError(
+            f"{file} cannot be read as Parquet: {plain(str(error).partition(chr(10))[0])}"
+        ) from None
+    return header, list(zip(*columns, strict=True)), "."
 
 
 class Units(Struct, frozen=True, forbid_unknown_fields=True):

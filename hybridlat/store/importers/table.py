@@ -1,4 +1,4 @@
-"""Tables of whole-network latencies, and what of a row does not fit."""
+"""Tables of whole-network latencies, CSV or Parquet, and what of a row does not fit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hybridlat.store.importers.cells import Refusal as Refusal
 from hybridlat.store.importers.cells import Size as Size
 from hybridlat.store.importers.sheets import ColumnMap, Table, read_table
 
-ENDINGS = (".csv", ".tsv")
+ENDINGS = (".csv", ".tsv", ".parquet")
 _PARTS = ("device", "engine", "precision")
 
 
@@ -179,8 +179,8 @@ class _Row:
         """What the column of a field states, else its constant."""
         places, column_map = self.table.places, self.table.column_map
         cell = self.cells[places[name]] if name in places else ""
-        meant = column_map.values.get(name, {}).get(cell, cell)
-        return str(meant).strip() or str(column_map.constants.get(name, "")).strip()
+        cell = cells.as_text(column_map.values.get(name, {}).get(cell, cell))
+        return cell or cells.as_text(column_map.constants.get(name))
 
     def count(self, name: str) -> int | None:
         text = self.text(name)
