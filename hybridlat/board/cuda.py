@@ -1,14 +1,16 @@
 """A GPU through its driver's libraries: CUDA in five calls, and sensors by NVML or from files.
 
+``CtypesCuda`` needs libcuda.so.1 alone; ``PyCuda`` (HYBRIDLAT_CUDA=pycuda) goes through pycuda.
 The driver is loaded before TensorRT, whose runtime takes the process down where there is none.
 """
 
 import ctypes
 import glob
+import importlib
 import os
 from contextlib import suppress
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 from . import DeviceLost, EngineError, NoDevice
 from .journal import first_line
@@ -51,7 +53,7 @@ def load_driver() -> Any:
 _streams: List[Any] = []
 
 
-class Cuda(object):
+class CtypesCuda(object):
     """The driver API through ctypes, on the primary context of the first device."""
 
     def __init__(self) -> None:
@@ -156,6 +158,68 @@ class Cuda(object):
             "pci_bus": bus.value.decode("ascii", "replace"),
             "cuda_driver": "%d.%d" % (version.value // 1000, version.value % 1000 // 10),
         }
+
+
+class PyCuda(object):
+    """The same through pycuda, which has no graphs: every inference is enqueued."""
+
+    def __init__(self) -> None:
+        load_driver()
+        self._driver = importlib.import_module("pycuda.driver")
+        self._driver.init()
+        self._context = self._driver.Device(0).retain_primary_context()
+        self._context.push()
+        self._stream = self._driver.Stream()
+        self.stream = int(self._stream.handle)
+        self._memory: List[Any] = []
+
+    def allocate(self, size: int) -> int:
+        size = max(int(size), 256)
+        block = self._driver.mem_alloc(size)
+        self._driver.memset_d8(int(block), 0, size)
+        self._memory.append(block)
+        return int(block)
+
+    def upload(self, address: int, data: bytes) -> None:
+        self._driver.memcpy_htod(address, data)
+
+    def capture(self, enqueue: Work) -> Work:
+        raise EngineError("pycuda has no CUDA graphs")
+
+    def elapsed_us(self, works: List[Work], during: Optional[Work] = None) -> List[float]:
+        events = [self._driver.Event() for _ in range(len(works) + 1)]
+        events[0].record(self._stream)
+        for position, work in enumerate(works):
+            work()
+            events[position + 1].record(self._stream)
+        if during is not None:
+            during()
+        events[-1].synchronize()
+        return [before.time_till(after) * 1e3 for before, after in zip(events, events[1:])]
+
+    def release(self) -> None:
+        for block in self._memory:
+            block.free()
+        self._memory = []
+
+    def describe(self) -> Dict[str, str]:
+        device = self._context.get_device()
+        return {"gpu": device.name(), "pci_bus": device.pci_bus_id()}
+
+
+Cuda = Union[CtypesCuda, PyCuda]
+
+
+def open_cuda() -> Cuda:
+    """The CUDA that HYBRIDLAT_CUDA names; ctypes, which needs nothing, without it."""
+    choice = os.environ.get("HYBRIDLAT_CUDA") or "ctypes"
+    makers: Dict[str, Callable[[], Cuda]] = {"ctypes": CtypesCuda, "pycuda": PyCuda}
+    if choice not in makers:
+        raise NoDevice("%r is no way to reach CUDA: choose ctypes or pycuda" % choice)
+    try:
+        return makers[choice]()
+    except ImportError:
+        raise NoDevice("pycuda is not installed: leave HYBRIDLAT_CUDA unset to use ctypes")
 
 
 class Sensors(object):

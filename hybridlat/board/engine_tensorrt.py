@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from . import DeviceLost, EngineError, NoDevice
-from .cuda import Cuda, Sensors, Work
+from .cuda import Cuda, Sensors, Work, open_cuda
 from .trt_builder import EngineBuilder
 from .visits import Engine, Reading
 
@@ -66,7 +66,7 @@ class TensorRtEngine(Engine):
     def __init__(self, timing_cache: str, any_layout: bool) -> None:
         self._builder = EngineBuilder(timing_cache, any_layout)
         self.version = self._builder.version
-        self._about = Cuda().describe()
+        self._about = open_cuda().describe()
         self._sensors = Sensors(self._about.get("pci_bus", ""))
         self._models: Dict[str, _Model] = {}
 
@@ -84,7 +84,7 @@ class TensorRtEngine(Engine):
     ) -> Dict[str, Any]:
         plan = self._builder.build(path, precision, typed_path, is_part=alone)
         self.drop(key)
-        cuda = Cuda()
+        cuda = open_cuda()
         try:
             engines = [self._builder.load(plan) for _ in range(max(1, copies))]
             contexts = _CONTEXTS if len(engines) == 1 else 1

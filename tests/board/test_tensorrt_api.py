@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from hybridlat.board import DeviceLost, EngineError, NoDevice
+from hybridlat.board.cuda import PyCuda
 from hybridlat.board.visits import open_engine
 from tests.board import fake_tensorrt
 
@@ -112,6 +113,13 @@ def test_where_graphs_cannot_be_captured_work_is_enqueued(fake: MakeFake) -> Non
     engine = open_engine("tensorrt", {})
     assert engine.build(**request())["launch"] == "enqueue"
     assert engine.run_us("k", 3) == pytest.approx([25] * 3)  # two contexts between two events
+
+
+def test_work_through_pycuda_is_no_graph() -> None:
+    """It has none: what is built says that it was enqueued."""
+    cuda = PyCuda.__new__(PyCuda)  # without a driver
+    with pytest.raises(EngineError, match="no CUDA graphs"):
+        cuda.capture(lambda: None)
 
 
 def test_a_device_that_is_lost_ends_the_process(fake: MakeFake) -> None:
