@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hybridlat.model.arrays import hash_of
 from msgspec.structs import replace
 
 from hybridlat import Predictor, predict
@@ -23,6 +22,7 @@ from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork, tells_latency
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
+from hybridlat.model.model_files import hash_of
 from hybridlat.onnx_io import load, to_onnx
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.measurement import Breakdown, MachineLoad, Measurement, Visit
