@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict
 
 from hybridlat.engines.device_sheets import read
 from hybridlat.errors import InputError
@@ -75,24 +75,20 @@ class ManyOptions(Sizes, total=False):
     dedupe: bool
 
 
-class NetworkOptions(TypedDict, total=False):
-    """The keywords of ``Predictor.predict``, but for ``batch``."""
+class OneBatch(Sizes, total=False):
+    """The keywords of ``Predictor.predict`` for an estimate."""
 
-    shapes: Shapes | None
     name: str | None
     describe: bool
 
 
-class OneBatch(NetworkOptions, total=False):
-    """The keywords of ``Predictor.predict`` for an estimate."""
-
-    batch: int | None
-
-
-class Batches(NetworkOptions):
+class Batches(TypedDict, total=False):
     """The keywords of ``Predictor.predict`` for a list of estimates."""
 
-    batch: Sequence[int]
+    batch: Required[Sequence[int]]
+    shapes: Shapes | None
+    name: str | None
+    describe: bool
 
 
 class PredictorOptions(TypedDict, total=False):
@@ -113,7 +109,7 @@ class PredictOptions(PredictorOptions, OneBatch, total=False):
     """The keywords of ``hybridlat.predict`` for an estimate."""
 
 
-class PredictBatches(PredictorOptions, Batches):
+class PredictBatches(PredictorOptions, Batches, total=False):
     """The keywords of ``hybridlat.predict`` for a list of estimates."""
 
 
