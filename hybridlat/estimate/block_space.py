@@ -46,7 +46,10 @@ class BlockLatency:
 
 @dataclass(frozen=True, slots=True)
 class SumCheck:
-    """How far sums of blocks are from the own cells of ``networks`` drawn, as shares (0..)."""
+    """How far the sum of blocks is from a network's own cells, as a share (0..) of its latency.
+
+    ``mean_share`` and ``worst_share`` are over so many ``networks`` of the space, drawn at random.
+    """
 
     networks: int
     mean_share: float
@@ -55,7 +58,10 @@ class SumCheck:
 
 @dataclass(frozen=True)
 class BlockTable:
-    """An additive table: a network takes ``constant_us`` and the ``rows`` of its blocks, summed."""
+    """An additive table: a network takes ``constant_us`` and the ``rows`` of its blocks, summed.
+
+    ``check`` compares sums with networks drawn at random; ``warnings`` are sentences.
+    """
 
     constant_us: float
     rows: tuple[BlockLatency, ...]
@@ -69,7 +75,7 @@ class BlockSpace:
 
     ``posterior`` is over all distinct cells of the space, which ``composition`` sums; ``drawn`` are
     networks drawn at random, with their cells, to hold sums against. ``reasons`` say why cells have
-    no latency; ``tolerance`` is that of ``Predictor``.
+    no latency, ``warnings`` what else to know; ``tolerance`` is that of ``Predictor``.
     """
 
     target: str

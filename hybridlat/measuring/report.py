@@ -14,11 +14,12 @@ What = Literal["cells", "network", "both"]
 
 @dataclass(frozen=True)
 class MeasureReport:
-    """The result of ``measure``: the new ``records``; so many cells were ``known`` before.
+    """What measuring ``network`` on ``target`` added: ``records``, beside so many ``known`` cells.
 
     ``latency_us`` is that of the whole network, if measured, ``sum_of_cells_us`` that of the
-    dispatch overhead and all cells; None where one has no latency. ``failures`` are sentences by
-    signature, ``warnings`` of parts of the file that were not measured, and of a busy machine.
+    dispatch overhead and all cells; None where one has no latency. It took ``elapsed_s``.
+    ``failures`` are sentences by signature, ``warnings`` of parts of the file that were not
+    measured, and of a busy machine.
     """
 
     network: str
