@@ -72,8 +72,7 @@ def inferred(model: ModelProto, node: NodeProto | None = None) -> tuple[ModelPro
     """The model with the types that onnx infers, and what it objects to in its only operator."""
     opsets = {opset.domain: opset.version for opset in model.opset_import}
     data = b"" if node is None else node.SerializeToString()
-    texts = [part.decode("latin-1") for part in (model.SerializeToString(), data)]
-    answer = ask("onnx", *texts, opsets)
+    answer = ask("onnx", model.SerializeToString(), data, opsets)
     where = f"{node.op_type} {node.name!r}" if node is not None else "the network"
     if answer is None:
         raise NetworkError(f"{UNANSWERED.format('onnx')} with {where}: export the network again")
@@ -83,7 +82,7 @@ def inferred(model: ModelProto, node: NodeProto | None = None) -> tuple[ModelPro
             f"{where} is not as ONNX defines it ({last_line(fault)}): export the network again"
         )
     words = _WORDS.sub("", last_line(objection)) if objection else ""
-    return ModelProto.FromString(made.encode("latin-1")), words
+    return ModelProto.FromString(made), words
 
 
 def _check_operator(node: NodeProto, inputs: Sequence[Known], schema: onnx.defs.OpSchema) -> None:

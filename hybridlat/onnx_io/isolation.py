@@ -2,14 +2,14 @@
 
 Both are native code, and on some files they abort, never come to an end, or take all memory. The
 process that asks lives on. This file is also the script of such a process, which loads no package:
-a line of JSON comes in and one goes out, bytes as text in latin-1.
+a value comes in and one goes out.
 """
 
 from __future__ import annotations
 
 import atexit
 import importlib.util
-import json
+import marshal
 import os
 import resource
 import signal
@@ -25,13 +25,13 @@ MOST_CPU_SECONDS = {"onnx": 4.0, "onnxruntime": 20.0}
 MOST_ADDRESS_BYTES = 6 << 30
 UNANSWERED = "{} aborts, or takes too much time or memory,"
 _lock = threading.Lock()
-_processes: dict[tuple[int, str], subprocess.Popen[str]] = {}
+_processes: dict[tuple[int, str], subprocess.Popen[bytes]] = {}
 """By the process that asks, which may be a fork of one that asked, and the package."""
 
 
-def ask(package: str, *question: object) -> Any:
+def ask(package: str, *question: Any) -> Any:
     """What ``onnx`` or ``onnxruntime`` answers; None where it is brought to an end."""
-    key, line = (os.getpid(), package), ""
+    key, answer = (os.getpid(), package), None
     with _lock:
         process = _processes.get(key)
         if process is None or process.poll() is not None:
@@ -39,25 +39,25 @@ def ask(package: str, *question: object) -> Any:
         assert process.stdin
         assert process.stdout
         try:
-            process.stdin.write(f"{json.dumps(question)}\n")
+            process.stdin.write(marshal.dumps(question))
             process.stdin.flush()
-            line = process.stdout.readline()
-        except OSError:
+            answer = marshal.load(process.stdout)
+        except (OSError, EOFError, ValueError, TypeError):
             pass
-        finally:
-            if not line:  # also where the wait is interrupted: the next answer would be this one's
+        finally:  # also where the wait is interrupted: the next answer would be this one's
+            if answer is None:
                 _end(key)
-    return json.loads(line) if line else None
+    return answer
 
 
-def _started(package: str) -> subprocess.Popen[str]:
+def _started(package: str) -> subprocess.Popen[bytes]:
     spec = importlib.util.find_spec(package)
     folder = ((spec and spec.submodule_search_locations) or [""])[0]
     alone = ("-I", "-S") if package == "onnx" else ("-P",)
     command = [sys.executable, *alone, __file__, package, folder]
     atexit.register(_end, (os.getpid(), package))
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=null, text=True)
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=null)
 
 
 def _end(key: tuple[int, str]) -> None:
@@ -77,25 +77,27 @@ def _onnx(folder: str) -> Callable[..., Any]:
     infer, checker = native.shape_inference.infer_shapes, native.checker
     scope = checker.LexicalScopeContext()
 
-    def types_of_results(model: str, node: str, opsets: dict[str, int]) -> tuple[str, str, str]:
+    def types_of_results(
+        data: bytes, node: bytes, opsets: dict[str, int]
+    ) -> tuple[bytes, str, str]:
         """The model with types; what its only operator lacks, and what inference objects to."""
-        data, objection = model.encode("latin-1"), ""
+        objection = ""
         if node:
             context = checker.CheckerContext()
             context.ir_version, context.opset_imports = 8, opsets
             try:
-                checker.check_node(node.encode("latin-1"), context, scope)
+                checker.check_node(node, context, scope)
             except Exception as error:  # noqa: BLE001
                 objection = str(error)
                 if "is deprecated in" not in objection:  # else the engine decides
-                    return "", objection, ""
+                    return b"", objection, ""
             try:
-                return infer(data, True, True, False).decode("latin-1"), "", ""
+                return infer(data, True, True, False), "", ""
             except Exception as error:  # noqa: BLE001
                 objection = str(error) or type(error).__name__
         with suppress(Exception):
             data = infer(data, False, False, False)
-        return data.decode("latin-1"), "", objection
+        return data, "", objection
 
     return types_of_results
 
@@ -105,7 +107,7 @@ def _onnxruntime(_: str) -> Callable[..., Any]:
     import onnxruntime
 
     def session(
-        model: str, path: str, optimised: str, weights: str, threads: int, feeds: Mapping[str, Any]
+        model: bytes | str, optimised: str, weights: str, threads: int, feeds: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Types of inputs and outputs, and of results for ``feeds`` of zeros and of others."""
         options = onnxruntime.SessionOptions()
@@ -123,9 +125,8 @@ def _onnxruntime(_: str) -> Callable[..., Any]:
             options.graph_optimization_level = level
         made = []
         try:
-            running = onnxruntime.InferenceSession(
-                path or model.encode("latin-1"), options, providers=["CPUExecutionProvider"]
-            )
+            providers = ["CPUExecutionProvider"]
+            running = onnxruntime.InferenceSession(model, options, providers=providers)
             for step in (0, 1) if feeds else ():
                 arrays = {}
                 for name, (dtype, shape) in feeds.items():
@@ -146,13 +147,15 @@ def _serve(package: str, folder: str) -> None:
             resource.setrlimit(limit, (most, resource.getrlimit(limit)[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asks ends this one
     answer = {"onnx": _onnx, "onnxruntime": _onnxruntime}[package](folder)
-    answers = os.fdopen(os.dup(1), "w")
+    answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever libraries print
-    for line in sys.stdin:
-        signal.setitimer(signal.ITIMER_PROF, MOST_CPU_SECONDS[package])  # its signal ends this
-        text = json.dumps(answer(*json.loads(line)))
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        print(text, file=answers, flush=True)
+    with suppress(EOFError):
+        while question := marshal.load(sys.stdin.buffer):
+            signal.setitimer(signal.ITIMER_PROF, MOST_CPU_SECONDS[package])  # its signal ends this
+            made = marshal.dumps(answer(*question))
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            answers.write(made)
+            answers.flush()
 
 
 if __name__ == "__main__":

@@ -177,8 +177,7 @@ def runtime_types(
     model: bytes | str, optimised: str = "", weights: str = "", threads: int = 1
 ) -> dict[str, TensorType]:
     """ONNX Runtime's types of the inputs and outputs of a model or file, as far as it says."""
-    text, path = ("", model) if isinstance(model, str) else (model.decode("latin-1"), "")
-    answer = ask("onnxruntime", text, path, optimised, weights, threads, {})
+    answer = ask("onnxruntime", model, optimised, weights, threads, {})
     if answer is None:
         raise NetworkError(f"{UNANSWERED.format('ONNX Runtime')}: export the network again")
     if "error" in answer:

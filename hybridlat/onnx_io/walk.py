@@ -197,7 +197,7 @@ def _tried(model: bytes) -> tuple[TensorType, ...]:
     for name, type_ in types_of(ModelProto.FromString(model).graph.input).items():
         dtype = helper.tensor_dtype_to_np_dtype(data_type(type_.dtype))
         feeds[name] = (np.dtype(dtype).name, type_.shape)
-    answer = ask("onnxruntime", model.decode("latin-1"), "", "", "", 1, feeds)
+    answer = ask("onnxruntime", model, "", "", 1, feeds)
     first, second = answer.get("made") or ((), ()) if answer else ((), ())
     types = [TensorType(_TEXT.get(dtype, dtype), tuple(shape)) for dtype, shape in first]
     return tuple(types) if first == second else ()

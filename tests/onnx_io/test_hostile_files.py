@@ -110,12 +110,10 @@ def test_pads_beside_auto_pad_do_not_count(
 
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
 def test_a_library_that_ends_costs_one_answer(package: str) -> None:
-    question: tuple[object, ...] = (
-        (1, 2) if package == "onnx" else ("", "", "", "", "no number", {})
-    )
+    question: tuple[object, ...] = (1, 2) if package == "onnx" else ("", "", "", "no number", {})
     assert isolation.ask(package, *question) is None
-    good = model("{ y = Relu(x) }").SerializeToString().decode("latin-1")
-    rest = ("", {"": 17}) if package == "onnx" else ("", "", "", 1, {})
+    good = model("{ y = Relu(x) }").SerializeToString()
+    rest = (b"", {"": 17}) if package == "onnx" else ("", "", 1, {})
     assert isolation.ask(package, good, *rest)
 
 

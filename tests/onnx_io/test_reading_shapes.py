@@ -99,7 +99,7 @@ def test_the_engine_decides_where_onnx_objects(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def too_strict(package: str, model: str, node: object, *rest: object) -> object:
-        lenient = isolation.ask(package, model, "", *rest)
+        lenient = isolation.ask(package, model, b"", *rest)
         return (*lenient[:2], "a rule of a newer onnx") if node else lenient
 
     monkeypatch.setattr(infer, "ask", too_strict)
