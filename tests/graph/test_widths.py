@@ -52,6 +52,21 @@ def test_channels_that_depend_on_each_other_stay_equal_and_are_rounded() -> None
     assert read_network(to_onnx(made, seed=None)).types[made.outputs[0]].shape == (1, 10, 8, 8)
 
 
+def test_a_side_of_an_image_may_be_rolled_and_joined_with_channels() -> None:
+    """As windows of Swin are."""
+    b = NetworkBuilder()
+    x = b.conv(b.input((1, 3, 8, 8)), 16)
+    x = b.op("Transpose", [x], (1, 8, 8, 16), 13, {"perm": (0, 2, 3, 1)})
+    for axis, half in ((1, (1, 4, 8, 16)), (2, (1, 8, 4, 16))):
+        cuts = [[x, b.numbers(start), b.numbers(start + 4), b.numbers(axis)] for start in (4, 0)]
+        parts = [b.op("Slice", cut, half, 13) for cut in cuts]
+        x = b.op("Concat", parts, (1, 8, 8, 16), 13, {"axis": axis})
+    for shape in ((8, 128), (1, 8, 8, 16)):
+        x = b.op("Reshape", [x, b.numbers(*shape)], shape, 14)
+    x = b.op("Transpose", [x], (1, 16, 8, 8), 13, {"perm": (0, 3, 1, 2)})
+    assert channels(scaled(b.network(b.conv(x, 10)), 0.5)) == [8, 10]
+
+
 @pytest.mark.parametrize(
     ("op", "why"), [("TopK", "the channels that TopK"), ("Conv", "no channels to scale")]
 )
