@@ -69,7 +69,11 @@ class OnnxRuntimeBackend(CpuBackend):
     def _options(self, lowered: bool) -> Any:
         import onnxruntime
 
-        options = lowering.session_options(self.threads)
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        options.intra_op_num_threads = self.threads
+        options.inter_op_num_threads = 1
+        options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
         # Weights are made up, so a softmax may saturate and what it scales become denormal: five
         # times as slow on some CPUs, and met in no trained network.
         options.add_session_config_entry("session.set_denormal_as_zero", "1")
