@@ -15,7 +15,6 @@ from .lock import hold, let_go, machine_lock
 from .plan import KEPT, Plan, in_order, make_files
 
 _START_S = 120.0
-_OF_BUILDS = (("precision", ""), ("copies", 1), ("alone", False))
 _GRACE_S = 20.0  # what is being done when the budget ends may take so much longer
 
 
@@ -235,9 +234,10 @@ class PlanRun(object):
         spec, file = self._plan.items[item], self._plan.file
         left_s = self._end + _GRACE_S - time.time()
         limit_s = max(1.0, min(self._plan.settings["build_s"], left_s))
-        request = {key: spec.get(key, usual) for key, usual in _OF_BUILDS}
         paths = {"path": file(spec["file"]), "typed_path": file(spec.get("typed_file", ""))}
-        about: Dict[str, Any] = worker.ask(limit_s, "build", key=item, **dict(request, **paths))
+        usual = {"copies": spec.get("copies", 1), "alone": spec.get("alone", False)}
+        request = dict(paths, key=item, precision=spec["precision"], **usual)
+        about: Dict[str, Any] = worker.ask(limit_s, "build", **request)
         self._loaded.append(item)
         self._keep_layers(worker, item)
         return about
