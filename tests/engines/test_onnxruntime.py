@@ -1,16 +1,21 @@
-"""What ONNX Runtime makes of real networks, and that every operator of the file is found in it."""
+"""ONNX Runtime: what it makes of networks, and the sessions that are measured."""
 
 from __future__ import annotations
 
+import platform
 import random
+import subprocess
+import sys
 from dataclasses import replace
+from typing import Any
 
 import onnx
 import pytest
 
 from hybridlat.engines import registry
+from hybridlat.engines.ort import session
 from hybridlat.engines.ort.lowering import context_of
-from hybridlat.engines.ort.session import OnnxRuntimeBackend
+from hybridlat.engines.ort.session import OnnxRuntimeBackend, OnnxRuntimeSession
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.cells import cut, kernels
 from hybridlat.graph.network import Lowered, Network
@@ -19,7 +24,7 @@ from hybridlat.graph.signature_reading import read
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target
 from tests.engines.test_backends import assert_accounted
-from tests.networks import NETS, Builder
+from tests.networks import NETS, Builder, classifier
 
 NAMES = ("squeezenet", "mobilenetv3_small_100", "shufflenet", "resnet18", "inception_v1", "unet")
 
@@ -87,3 +92,51 @@ def test_a_refusal_is_in_the_engine_s_words() -> None:
     refused = net.network(net.op("NoSuchOp", [net.input((1, 4))], (1, 4)))
     with pytest.raises(MeasurementError, match="NoSuchOp"):
         lower(refused)
+
+
+CHILD = """
+import numpy as np
+from hybridlat.engines.ort.session import OnnxRuntimeBackend
+from tests.networks import classifier
+
+def product():
+    return float((np.full(64, 1e-30, np.float32) * np.float32(1e-10))[0])
+
+before = product()
+backend = OnnxRuntimeBackend(threads=1)
+backend.build(classifier(8), seed=1, lowered=False).run_us(1)
+print(before > 0, product() == 0)
+"""
+
+
+@pytest.mark.skipif(
+    platform.machine() not in ("x86_64", "AMD64"), reason="ONNX Runtime does so on x86 alone"
+)
+def test_sessions_that_are_measured_take_denormals_for_zero() -> None:
+    """Made-up weights may produce denormals, which would slow a measurement down.
+
+    Arithmetic of a thread that has such a session takes them for zero, on CPUs that can.
+    """
+    done = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True)
+    assert (done.stdout.split(), done.stderr) == (["True", "True"], "")
+
+
+def test_replicas_built_before_a_failure_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[OnnxRuntimeSession] = []
+    closed: list[OnnxRuntimeSession] = []
+
+    class Failing(OnnxRuntimeSession):
+        def __init__(self, *args: Any) -> None:
+            if len(built) == 2:
+                raise MeasurementError("no memory is left")
+            super().__init__(*args)
+            built.append(self)
+
+        def close(self) -> None:
+            closed.append(self)
+            super().close()
+
+    monkeypatch.setattr(session, "OnnxRuntimeSession", Failing)
+    with pytest.raises(MeasurementError, match="no memory is left"):
+        OnnxRuntimeBackend(threads=1).build_replicas(classifier(8), count=4, seed=1, lowered=False)
+    assert len(built) == 2 and set(closed) == set(built)
