@@ -133,8 +133,12 @@ def since_version(op: str, domain: str, opset: int) -> int:
 
 @functools.cache
 def defaults_of(op: str, domain: str, opset: int) -> Mapping[str, AttributeValue | None]:
-    """The attributes that an operator may have, with their defaults."""
-    schema = schema_of(op, domain, opset)
+    """The attributes that an operator may have, with their defaults.
+
+    Engines write a LayerNormalization into older operator sets too, where the newest one tells.
+    """
+    newest = onnx.defs.onnx_opset_version()
+    schema = schema_of(op, domain, opset) or schema_of(op, domain, newest)
     attributes = schema.attributes if schema else {}
     return {name: attribute_value(a.default_value) for name, a in attributes.items()}
 

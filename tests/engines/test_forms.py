@@ -192,6 +192,12 @@ def test_one_computation_has_one_form(what: str, target: str) -> None:
         assert sign(one_form(once).network) == sign(once)
 
 
+def test_a_norm_that_onnx_runtime_joins_in_an_old_file_is_that_of_a_new_one() -> None:
+    """It writes out what newer operator sets state as the default."""
+    new, old = lowered(SAME["layer norm"], "here/onnxruntime-1.31/fp32/1t")
+    assert new == old and new.count("LayerNormalization") == 1
+
+
 def test_tensorrt_folds_norms_and_adds_zeros() -> None:
     assert forms_in([f"g ({X}) => ({Y}) {text}" for text in FOLDED])[:2] == [1, 3]
 
