@@ -24,6 +24,11 @@ from hybridlat.schema.measurement import Kind, Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store.records import aggregate
 
+_EXPERIMENT = (
+    "; a clone judges it with `python experiments/whole_networks.py --targets '^%s' --data DIR`, "
+    "from the networks.parquet and nets.tar.gz that experiments/gpus.md describes"
+)
+
 
 class OnlyNetworks(InputError):
     """Whole networks of a target are recorded, and none of their cells."""
@@ -165,13 +170,13 @@ def load(target: Target, sources: Sequence[RecordSource]) -> Dataset:
 
 def _what_is_missing(target: Target) -> str:
     rows = [read_card(folder).get("rows") for folder in model_folders(target)]
-    behind = [f"{n:,} cells" for n in rows if isinstance(n, int)]
+    inside = [(f"{n:,} cells", "") for n in rows if isinstance(n, int)]
     heads = (head for head in family_heads() if target in head.targets)
-    behind += [f"{head.networks(target):,} networks" for head in heads]
-    if behind:
+    inside += [(f"{h.networks(target):,} networks", _EXPERIMENT % target) for h in heads]
+    for count, more in inside:
         return (
-            f"the {behind[0]} behind {target} are inside the shipped model; to judge it or to "
-            "train on them, import the table that they come from (docs/guides/importing)"
+            f"the {count} behind {target} are inside the shipped model; to judge it or to train on "
+            f"them, import the table that they come from (docs/guides/importing){more}"
         )
     return (
         f"nothing measured on {target} is in the store: measure networks there, or import a table "

@@ -25,7 +25,7 @@ CPU = Target.parse("i7-12700h/torch-2.4/fp32")
 BEGINS = {str(TARGET), str(HERE)}
 INSIDE = "behind .* are inside the shipped model; to judge it or to train .* import the table"
 MISSING = {
-    "jetson-nano/tensorrt/fp16": (f"the 21 networks {INSIDE}",) * 2,
+    "jetson-nano/tensorrt/fp16": (f"the 21 networks {INSIDE}.*whole_networks.py --targets",) * 2,
     "v100/tensorrt/fp16": (f"the 89,759 cells {INSIDE}",) * 2,
     "l4/tensorrt/fp16": ("nothing measured on l4/tensorrt/fp16 is in the store: measure",) * 2,
     str(FEW): ("1 cell of few.* 25 are needed to fit a model: measure more",) * 2,
