@@ -150,24 +150,23 @@ class _Run:
 
     def _is_cached(self, process: int, task: VisitTask) -> bool:
         """Whether an earlier run, cut off since, has made the visit, which is then taken up."""
-        if task.key not in self.jobs:
-            return False
         key = self._cache_key(process, task)
         result = self.store.cache_read(key, partial(decode_or_none, form=VisitResult))
         if result is not None:
-            self.cached.append(key)
-            self.visits[task.key].append(replace(result, process=process))
+            self._take(process, task, result)
         return result is not None
 
     def _keep(self, process: int, task: VisitTask, result: VisitResult) -> None:
-        if not result.samples_us:
-            return
-        self.references_us[process].append(result.reference_us)
-        self.visits[task.key].append(replace(result, process=process))
-        if task.key in self.jobs:
+        if result.samples_us:
             key = self._cache_key(process, task)
             self.store.cache_put(key, msgspec.json.encode(result).decode())
-            self.cached.append(key)
+            self._take(process, task, result)
+
+    def _take(self, process: int, task: VisitTask, result: VisitResult) -> None:
+        """Count a visit, made now or by the run that was cut off."""
+        self.cached.append(self._cache_key(process, task))
+        self.references_us[process].append(result.reference_us)
+        self.visits[task.key].append(replace(result, process=process))
 
     def _cache_key(self, process: int, task: VisitTask) -> str:
         return f"{self._prefixes[task.key]}/{process}/{task.seed}"
@@ -239,9 +238,10 @@ def _visits(results: Sequence[VisitResult], reference_us: float | None = None) -
 
 
 def _prefixes(store: Store, backend: Backend, jobs: Sequence[Job]) -> dict[str, str]:
-    """What the cached visits of each job are called: those made for an older record otherwise."""
+    """What the cached visits of jobs and probes are called: those for an older record otherwise."""
     prefix = f"visit-3/{PROTOCOLS[backend.method]}/{backend.target}"
-    prefixes = {job.key: f"{prefix}/{job.key}/0" for job in jobs}
+    keys = [*(job.key for job in jobs), *map(probe_key, machine.PROBE_LENGTHS)]
+    prefixes = {key: f"{prefix}/{key}/0" for key in keys}
     for kind in KINDS:
         own = {job.signature.hash: job.key for job in jobs if job.kind == kind}
         for hash_, stats in store.latencies(backend.target, own, kind).items():

@@ -181,9 +181,11 @@ def until(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> bo
 
 
 def kept_visits(store: Path) -> int:
+    """How many visits of cells and networks are cached."""
+    query = "select count(*) from cache where scope like 'visit%' and scope not like '%/null/%'"
     try:
         with sqlite3.connect(f"file:{store}?mode=ro", uri=True) as connection:
-            return int(connection.execute("select count(*) from cache").fetchone()[0])
+            return int(connection.execute(query).fetchone()[0])
     except sqlite3.Error:
         return 0
 
@@ -222,6 +224,34 @@ def test_ctrl_c_ends_with_one_sentence(folder: Path, visits: int) -> None:
     assert "Traceback" not in printed and "KeyboardInterrupt" not in printed
     assert printed.count("hybridlat: interrupted; what was measured until now is kept") == 1
     assert not Path(f"/proc/{worker}").exists()
+
+
+CUT_OFF = {
+    "measure": COMMAND,
+    "the gate": ["predict", "net.onnx", *COMMAND[2:], "--tolerance", "1%"],
+    "onboard": ["onboard", "--nets", ".", "--time-limit", "9s", "--no-track", *COMMAND[2:]],
+}
+
+
+@pytest.mark.parametrize("command", CUT_OFF.values(), ids=CUT_OFF)
+def test_a_killed_command_goes_on_with_the_visits_it_made(folder: Path, command: list[str]) -> None:
+    words, store = [sys.executable, "-m", "hybridlat", *command], folder / "s.db"
+    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    environment = {**os.environ, SLEEP_VARIABLE: "0.002"}
+    process = subprocess.Popen(words, cwd=folder, env=environment, **silent)
+    try:
+        assert until(lambda: kept_visits(store) >= 3, process)
+    finally:
+        process.kill()
+        process.wait()
+    with sqlite3.connect(store) as connection:  # so that what was kept is known again
+        connection.execute("UPDATE cache SET text = replace(text, 'us\":[', 'us\":[86399,')")
+    kept = kept_visits(store)
+    subprocess.run(words, cwd=folder, env={**os.environ, SLEEP_VARIABLE: "0"}, **silent)
+    with Store(str(store)) as opened:
+        visits = [visit for record in opened.measurements() for visit in record.visits]
+    assert sum(visit.samples_us[0] == 86399 for visit in visits) == kept >= 3
+    assert kept_visits(store) == 0
 
 
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="there is no /proc here")
