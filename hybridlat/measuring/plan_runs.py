@@ -23,9 +23,7 @@ from hybridlat.measuring.plans import Draft, Selection
 from hybridlat.measuring.process import alone
 from hybridlat.measuring.report import What
 from hybridlat.measuring.ssh import OLD_DAYS
-from hybridlat.schema.files import warn_once
 from hybridlat.schema.measurement import Kind, Measurement
-from hybridlat.schema.shown import count_text
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
@@ -36,17 +34,7 @@ RunPlan = Callable[[Path], None]
 def import_results(folder: Path, store: Store) -> tuple[list[Measurement], int]:
     """Add the results in a plan's folder to ``store``: the records, and how many are new."""
     results = read_results(folder)
-    new = store.add_all(results).measurements
-    mixed = 0
-    for target, key in {(r.target, r.signature) for r in results.measurements if r.kind == "cell"}:
-        known = store.measurements(target, "cell", key)
-        free = {'"layouts": "any"' in one.environment.get("settings", "") for one in known}
-        mixed += len(free) > 1
-    if mixed:
-        cells = count_text(mixed, "cell")
-        text = f"the store has {cells} in linear layouts and in any, and answers the median of"
-        warn_once(f"{folder}: {text} both: import one kind into another --store")
-    return results.measurements, new
+    return results.measurements, store.add_all(results).measurements
 
 
 def measure_draft(draft: Draft, target: Target, store: Store, run: RunPlan) -> list[Measurement]:

@@ -125,9 +125,14 @@ def test_a_campaign_is_a_plan_two_runs_with_either_layouts_and_an_import(
     for more in ([], ["--option", "layouts=any", "--results", "results-any.jsonl"]):
         done = subprocess.run([*run, *more], env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
+    assert cli.run(["import", str(folder), "--store", store]) == 2  # a look-up would mix both
+    (folder / "results-any.jsonl").rename(tmp_path / "any.jsonl")
     assert cli.run(["import", str(folder), "--store", store]) == 0
-    with Store(store) as opened:
-        records = list(opened.measurements())
+    (linear,) = folder.glob("results*.jsonl")
+    (tmp_path / "any.jsonl").rename(linear)
+    assert cli.run(["import", str(folder), "--store", f"{tmp_path}/any.db"]) == 0
+    with Store(store) as opened, Store(f"{tmp_path}/any.db") as other:
+        records = [*opened.measurements(), *other.measurements()]
     assert records and all(record.latency_us for record in records)
     layouts = [json.loads(record.environment["settings"]).get("layouts") for record in records]
     assert layouts.count("any") == layouts.count(None) == len(records) / 2

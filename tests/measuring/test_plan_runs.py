@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat.errors import MeasurementError
+from hybridlat.errors import MeasurementError, StoreError
 from hybridlat.measuring.plan_runs import import_results, measure_draft
 from hybridlat.measuring.plans import draft_for
 from hybridlat.schema.measurement import Measurement
@@ -49,25 +49,37 @@ def test_a_plan_has_a_lock_of_its_own(tmp_path: Path) -> None:
         assert measure_draft(draft, TARGET, store, run)
 
 
-def test_an_import_names_cells_in_two_layouts(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_store_takes_cells_in_one_kind_of_layout(tmp_path: Path) -> None:
     draft = draft_for([(NETWORK.name, NETWORK)], TARGET, lower=lower, rounds=1)
     folder = tmp_path / "plan"
     folder.mkdir()
     draft.write(folder)
     work(folder)
     (results,) = folder.glob("results*.jsonl")
-    with Store(tmp_path / "s.db") as store:
-        import_results(folder, store)
-        import_results(folder, store)
-        assert "layouts" not in caplog.text
-        first, *rest = results.read_text().splitlines(keepends=True)
+    first, *rest = results.read_text().splitlines(keepends=True)
+
+    def lay(**layouts: str) -> None:
         header = json.loads(first)
-        header["board"]["settings"] = json.dumps({"layouts": "any"})
+        header["board"]["settings"] = json.dumps({"tensorrt": "8.6.0", **layouts})
         results.write_text("".join([json.dumps(header) + "\n", *rest]))
-        import_results(folder, store)
-    assert "in linear layouts and in any" in caplog.text
+
+    refused = pytest.raises(StoreError, match=r"cells? of .* layouts and with layouts=any")
+    with Store(tmp_path / "s.db") as store, Store("sqlite://") as other:
+        lay()
+        _, new = import_results(folder, store)
+        assert new and import_results(folder, store)[1] == 0
+        lay(layouts="any")
+        with refused:
+            import_results(folder, store)
+        import_results(folder, other)
+        pack, _ = store.export(tmp_path / "packs"), lay()
+        with refused:
+            other.import_(pack[0])
+        (folder / "results-any.jsonl").write_text(results.read_text())
+        lay(layouts="any")
+        with refused:
+            import_results(folder, Store("sqlite://"))
+        assert len(list(store.measurements())) == new
 
 
 def both(
