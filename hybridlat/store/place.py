@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from hybridlat.errors import StoreError
@@ -15,16 +16,22 @@ def default_url() -> str:
     """``HYBRIDLAT_STORE``, else a SQLite file in the user's data folder."""
     if url := os.environ.get("HYBRIDLAT_STORE", "").strip():
         return url
+    return f"sqlite:///{_data_folder() / 'store.db'}"
+
+
+def _data_folder() -> Path:
+    """The user's data folder: the only one that a store makes."""
     import platformdirs
 
-    return f"sqlite:///{platformdirs.user_data_path('hybridlat', appauthor=False) / 'store.db'}"
+    return platformdirs.user_data_path("hybridlat", appauthor=False)
 
 
 class StorePlace:
     """What ``url`` names: the path of a SQLite file, ``sqlite:///PATH``, or a PostgreSQL server.
 
     ``sqlite://`` is a store in memory. ``file`` is the SQLite file, absolute, or None, ``address``
-    the URL without its password, ``shown`` what errors call it. StoreError for another URL.
+    the URL without its password, ``shown`` what errors call it. StoreError for another URL, and for
+    a file in a folder that does not exist.
     """
 
     def __init__(self, url: str | Path) -> None:
@@ -45,6 +52,15 @@ class StorePlace:
         self.file = None if self.is_server or self.is_in_memory else Path(path).absolute()
         shown = "a store in memory" if self.is_in_memory else path
         self.shown = self.address if self.is_server else shown
+        folder = None if self.file is None else self.file.parent
+        is_missing = False
+        with suppress(OSError):  # of a folder that may not be looked into opening the file tells
+            is_missing = folder is not None and not folder.exists()
+        if is_missing and folder != _data_folder():
+            raise StoreError(
+                f"there is no store {self.shown}, and no folder {folder} to make it in (make "
+                "that, or give another one with --store or HYBRIDLAT_STORE)"
+            )
 
     @property
     def exists(self) -> bool:

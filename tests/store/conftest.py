@@ -27,6 +27,7 @@ def server() -> Iterator[postgres.Server]:
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of a store that is not there yet."""
     if request.param == "sqlite":
+        (tmp_path / "folder").mkdir()
         return f"sqlite:///{tmp_path / 'folder' / 'store.db'}"
     server: postgres.Server = request.getfixturevalue("server")
     return server.database()

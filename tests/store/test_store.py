@@ -27,6 +27,7 @@ from tests.strategies import breakdowns, measurements
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
+    (tmp_path / "a:b").mkdir()
     return tmp_path / "a:b" / "12:30:00.db"
 
 
@@ -65,7 +66,7 @@ def test_a_file_store_is_made_by_the_first_write(path: Path) -> None:
     assert not any([store.targets(), store.stats(), store.check(), list(store.measurements())])
     assert store.signature_texts(HASHES) == {}
     assert store.cache_read("k", str) is None
-    assert not path.parent.exists()
+    assert not path.exists()
     store.add([measured()])
     assert path.exists()
     with Store(f"sqlite:///{path}") as again:
@@ -141,6 +142,8 @@ def test_unsound_records_are_refused(store: Store) -> None:
         ("sqlite:///{folder}", "cannot be used"),
         ("sqlite:///{folder}/file.txt/store.db", "file.txt"),
         ("sqlite:///{folder}/file.txt", "file.txt"),
+        ("sqlite:///{folder}/no/store.db", "and no folder {folder}/no to make it in"),
+        ("{folder}/no/store.db", "and no folder {folder}/no to make it in"),
         ("sqlite:///{folder}/foreign.db", "something else"),
         ("postgresql+nodriver://u:secret@h/db", "no address of a store"),
         ("mysql+mysqldb://u:secret@h/db", "no address of a store"),
@@ -156,7 +159,8 @@ def test_what_is_no_store_is_one_sentence(tmp_path: Path, url: Any, named: str) 
         connection.execute("CREATE TABLE mine (a)")
     with pytest.raises(StoreError) as caught:
         Store(url.format(folder=tmp_path) if isinstance(url, str) else url).add([measured()])
-    assert named in str(caught.value)
+    assert named.format(folder=tmp_path) in str(caught.value)
+    assert not (tmp_path / "no").exists()
     assert "secret" not in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -178,6 +182,7 @@ def test_default_url(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert default_url().startswith("sqlite:///")
     if sys.platform == "linux":
         assert Path(default_url().removeprefix("sqlite:///")).parent == tmp_path / "hybridlat"
+        assert filled(Store()).targets() and (tmp_path / "hybridlat").is_dir()  # made for it
     monkeypatch.setenv("HYBRIDLAT_STORE", "postgresql+psycopg://h/db")
     assert default_url() == Store().url == "postgresql+psycopg://h/db"
 
