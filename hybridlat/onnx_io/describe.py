@@ -35,13 +35,12 @@ _OF_TYPE: Mapping[int | None, str] = {
     TensorProto.FLOAT16: "fp16",
     TensorProto.BFLOAT16: "bf16",
 }
-_STORED = dict.fromkeys(
-    (0, TensorProto.INT8, TensorProto.UINT8, TensorProto.INT4, TensorProto.UINT4), "int8"
-)  # 0: unknown
+_FEW_BITS = re.compile(r"(U?INT|FLOAT)([2468])(E\w+)?")
+_STORED = {0: "int8"}  # 0: unknown
 _STORED |= {
-    number: f"fp{name[5]}"
+    number: f"{'fp' if few[1] == 'FLOAT' else 'int'}{few[2]}"
     for name, number in TensorProto.DataType.items()
-    if name.startswith(("FLOAT8", "FLOAT4"))
+    if (few := _FEW_BITS.fullmatch(name))
 }
 _KEEP_TYPE = ("Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout")
 _LONGEST_CHAIN = 8  # of such operators; in a damaged file they may bite their own tail
@@ -145,7 +144,7 @@ def _precision(node: FileNode, makers: Mapping[str, FileNode], types: Mapping[st
     operands = [name for name in node.inputs[:2] if name]
     stored = {_stored_in(name, makers, types) for name in operands} or {""}
     if "" not in stored:
-        return min(stored)
+        return max(sorted(stored), key=lambda precision: precision[-1])  # engines widen the other
     known = [_OF_TYPE.get(types.get(name)) for name in reversed(operands)]
     return next(filter(None, known), "fp32")  # the weight tells best
 

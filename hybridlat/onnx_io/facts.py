@@ -34,7 +34,7 @@ class FilePrecision:
     """How many convolutions and products of a file compute in each precision.
 
     ``name`` is that precision of targets which most of them have; ``fp32`` where there is none, as
-    for ``fp8`` and ``fp4``.
+    for ``fp8``, ``fp4`` and ``int4``.
     """
 
     counts: Mapping[str, int]

@@ -24,7 +24,7 @@ def model(body: str, weights: dict[str, tuple[int, list[int]]] | None = None) ->
     return made
 
 
-INT8, FLOAT, HALF, BF16 = 3, 1, 10, 16
+INT8, FLOAT, HALF, BF16, INT4 = 3, 1, 10, 16, 22
 QDQ = model(
     f"""g (float[1,8,9,9] x) => (float[1,16,9,9] y) <{SCALES}>
     {{ xq = QuantizeLinear(x, s, z)  xd = DequantizeLinear(xq, s, z)
@@ -64,6 +64,17 @@ FLOAT8 = model(
     {"a": (17, [8, 8])},
 )
 FLOAT8.opset_import[0].version = 19
+FOUR_BITS, FOUR_BY_EIGHT = (
+    model(
+        f"""g (float[4,8] x) => (float[4,8] y) <float s = {{0.1}}, {of_x} z = {{0}}>
+        {{ xq = QuantizeLinear(x, s, z)  xd = DequantizeLinear(xq, s, z)
+          ad = DequantizeLinear(a, s)  y = MatMul(xd, ad) }}""",
+        {"a": (INT4, [8, 8])},
+    )
+    for of_x in ("int4", "int8")
+)
+for four_bits in (FOUR_BITS, FOUR_BY_EIGHT):
+    four_bits.opset_import[0].version = 21
 DYNAMIC = model(
     """g (float[4,8] x) => (int32[4,8] y)
     { q, s, z = DynamicQuantizeLinear(x)  y = MatMulInteger(q, w, z) }""",
@@ -89,6 +100,8 @@ NOTHING = model("g (float[4,8] x) => (float[4,8] y) { y = Relu(x) }")
         (PLAIN, "fp32", "fp32"),
         (NOTHING, "fp32", "fp32"),
         (FLOAT8, "fp32", "fp8"),
+        (FOUR_BITS, "fp32", "int4"),
+        (FOUR_BY_EIGHT, "int8", "int8"),
         (MIXED, "int8", "mixed: 2 of 3 convolutions and products in int8, 1 in fp32"),
     ],
 )
