@@ -215,10 +215,13 @@ def notes(targets: Sequence[Target]) -> list[str]:
     return [text.format(device, device_sheets.user_folder() / device) for device in new]
 
 
-def board_of(name: str, units: int | None, memory_bytes: int | None, word: str) -> tuple[str, str]:
+def board_of(
+    name: str, units: int | None, memory_bytes: int | None, word: str, power_mode: str = ""
+) -> tuple[str, str]:
     """The device of a log by its multiprocessors and memory, and a remark on its sheet.
 
-    ``word`` is the user's device, which counts where several are left. Refusal for another.
+    ``word`` is the user's device, which counts where several are left; ``power_mode`` is what the
+    log has of nvpmodel. Refusal for another.
     """
     plain, known = device_name(name), device_sheets.names()
     chip = _CHIP.fullmatch(name.lower().strip())
@@ -240,10 +243,23 @@ def board_of(name: str, units: int | None, memory_bytes: int | None, word: str) 
     usual = [one for one in left if not MODE.search(one)] or left
     facts = f"{name!a} with {units or 'unknown'} multiprocessors is {' or '.join(usual)}"
     if word:
-        if word in left or (chip and word not in known):
+        if (own := _in_mode(word, power_mode)) != word:
+            facts = f"{name!a} in the mode {power_mode} is {own}"
+        elif word in left or (chip and word not in known):
             return word, remark
         raise Refusal(CONTRADICTION, f"{facts}, not {word}", "correct --target, or leave it out")
     first = plain if plain in usual else min(usual, key=len)
     if (fitting or not chip) and all(one.startswith(first) for one in usual):
-        return first, remark
+        return _in_mode(first, power_mode), remark
     raise Refusal("several boards have this name", facts, "say which with --target")
+
+
+def _in_mode(board: str, power_mode: str) -> str:
+    """The same board in a mode of so many watts; in one that states none as it is."""
+    watts, base = re.search("[0-9]+(?=W)", power_mode), MODE.sub("", board)
+    known = device_sheets.names()
+    if watts is None or base not in known:
+        return board
+    own = f"{base}-{watts[0]}w"
+    is_usual = own not in known and device_sheets.load(base).power_w == float(watts[0])
+    return base if is_usual else own

@@ -37,6 +37,21 @@ def test_the_board(
 
 
 @pytest.mark.parametrize(
+    ("units", "power_mode", "word", "board"),
+    [(8, "7W", "orin-nano-7w", "orin-nano-7w"), (8, "15W", "orin-nano", "orin-nano"),
+     (16, "MODE_30W", "", "orin-agx-30w"), (16, "MAXN", "", "orin-agx"),
+     (16, "MODE_10W", "", "orin-agx-10w"), (8, "7W", "my-orin", "my-orin")],
+)  # fmt: skip
+def test_the_power_mode_that_a_log_names(
+    units: int, power_mode: str, word: str, board: str
+) -> None:
+    assert board_of("Orin", units, None, word, power_mode) == (board, "")
+    with pytest.raises(Refusal, match="contradicts") as refused:
+        board_of("Orin", 8, None, "orin-nano", "7W")
+    assert refused.value.value == "'Orin' in the mode 7W is orin-nano-7w, not orin-nano"
+
+
+@pytest.mark.parametrize(
     ("units", "word", "reason"),
     [(8, "", "several boards"), (None, "", "several boards"), (7, "", "several boards"),
      (8, "orin-agx", "contradicts"), (16, "orin-nano", "contradicts"), (8, "t4", "contradicts")],

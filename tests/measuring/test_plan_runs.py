@@ -72,9 +72,10 @@ def test_a_store_takes_cells_in_one_kind_of_layout(tmp_path: Path) -> None:
         with refused:
             import_results(folder, store)
         import_results(folder, other)
-        pack, _ = store.export(tmp_path / "packs"), lay()
+        (pack,) = store.export(tmp_path / "packs")
+        lay()
         with refused:
-            other.import_(pack[0])
+            other.import_(pack)
         (folder / "results-any.jsonl").write_text(results.read_text())
         lay(layouts="any")
         with refused:

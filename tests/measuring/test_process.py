@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -236,7 +237,7 @@ CUT_OFF = {
 @pytest.mark.parametrize("command", CUT_OFF.values(), ids=CUT_OFF)
 def test_a_killed_command_goes_on_with_the_visits_it_made(folder: Path, command: list[str]) -> None:
     words, store = [sys.executable, "-m", "hybridlat", *command], folder / "s.db"
-    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    silent: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     environment = {**os.environ, SLEEP_VARIABLE: "0.002"}
     process = subprocess.Popen(words, cwd=folder, env=environment, **silent)
     try:

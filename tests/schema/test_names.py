@@ -176,6 +176,8 @@ ENGINES = {
     ],
     "tensorrt-dla-8.6": ["TensorRT 8.6 (DLA)"],
     "tensorrt-llm-0.9": ["TensorRT-LLM 0.9"],
+    "triton-tensorrt-8.6": ["Triton (TensorRT 8.6)"],
+    "deepstream-tensorrt-8.6": ["TensorRT 8.6 in DeepStream"],
     "tensorrt-rtx-1.0": ["TensorRT-RTX 1.0"],
     "tensorrt-sparse-8.6": ["TensorRT 8.6 sparse"],
     "tensorflow-tensorrt-2.12": ["TF-TRT 2.12"],

@@ -80,6 +80,15 @@ READ: list[tuple[str, str, str, dict[str, Any]]] = [
         {"batch": 1},
     ),
     ("network,device,latency_ms", "a,V100,1", "", {"target": replace(T4, device="v100")}),
+    ("network,engine,latency_ms", "a,TensorRT,1", "", {"target": T4}),
+    (
+        "network,engine,latency_ms",
+        "a,TensorRT 8.6 INT8,1",
+        "",
+        {"target": replace(T4, precision="int8")},
+    ),
+    ("#,onnx,latency_ms", "7,C:\\nets\\a.onnx,1", "", {"names": ("a",)}),
+    ("network,batch,latency_ms,fps", "a,8,4,1500", "", {"latency_us": 4000}),
 ]
 
 
@@ -324,6 +333,8 @@ def test_what_stands_before_a_header(tmp_path: Path, start: str, coding: str) ->
         ("precision", "fp32", "t4/tensorrt-8.6/fp16, fp32"),
         ("engine", "TensorRT 10.3", "t4/tensorrt-8.6/fp16, tensorrt-10.3"),
         ("gpu", "V100", "t4/tensorrt-8.6/fp16, v100"),
+        ("engine,precision", "TensorRT INT8,fp16", "TensorRT INT8, fp16"),
+        ("batch,fps", "8,1000", "1 for a batch of 8, 1000 images a second"),
     ],
 )
 def test_rows_that_contradict_themselves(tmp_path: Path, header: str, row: str, value: str) -> None:
@@ -358,6 +369,41 @@ def test_columns_that_are_not_read_are_named(tmp_path: Path) -> None:
     assert read_rows.notes == ["t.csv: not read are the columns mean_latency_ms, power_mode"]
     labels = read(tmp_path, f"{header}\n{values}\n", "labels = ['mean_latency_ms', 'power_mode']")
     assert not labels.notes
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "left_out"),
+    [
+        ("batch", ["a,1,{},2", "V100,,,", "b,1,{},2"], {3: "below a heading: V100"}),
+        ("batch", ["a,1,{},2", "b,1,{},2", "* at 10 W,,,"], {3: "and precision missing"}),
+        ("mode", ["a,1,{},7W", "a,2,{},15W", "b,1,{},7W"],
+         {1: "differ in mode, which is not read: 7W", 2: "differ in mode, which is not read: 15W"}),
+        ("statistic", ["a,1,{},mean", "a,0.1,{},std"],
+         {1: "differ in statistic, which is not read: mean",
+          2: "differ in statistic, which is not read: std"}),
+        *((title, [f"a,1,{{}},{one}", f"a,2,{{}},{other}"], {})
+          for title, one, other in [
+              ("run", "1", "2"), ("p99", "1.5 ms", "3 ms"), ("note", "x", "y"),
+              ("time_of_day", "2026-11-26T12:00:00Z", "2026-11-26T12:01:00Z")]),
+    ],
+)  # fmt: skip
+def test_what_sets_rows_of_one_network_apart(
+    tmp_path: Path, header: str, rows: list[str], left_out: dict[int, str]
+) -> None:
+    lines = [f"network,latency_ms,target,{header}", *(row.format(T4) for row in rows)]
+    read_rows = read(tmp_path, "\n".join(lines))
+    refused = {int(r.where.split()[-1]): f"{r.reason}: {r.value}" for r in read_rows.refused}
+    assert refused.keys() >= left_out.keys()
+    assert all(refused[number].endswith(words) for number, words in left_out.items())
+    assert len(read_rows.rows) + len(refused) == len(rows)
+    assert bool(refused) == bool(left_out)
+
+
+def test_cells_that_were_merged_are_named(tmp_path: Path) -> None:
+    text = "network,device,batch,latency_ms\na,V100,8,1\nb,,,2\nc,,8,3\n"
+    assert read(tmp_path, text, default=T4).notes == [
+        "t.csv: empty cells are as --target or the file has it: 2 of device, 1 of batch"
+    ]
 
 
 def test_files_that_are_not_there_or_not_text(tmp_path: Path) -> None:

@@ -8,7 +8,13 @@ import pytest
 from hybridlat.schema.measurement import facts_of_note
 from hybridlat.schema.target import Target
 from hybridlat.store.importers.table import Refusal
-from hybridlat.store.importers.trtexec_log import TrtexecLog, read_log, read_logs, row_of
+from hybridlat.store.importers.trtexec_log import (
+    TrtexecLog,
+    read_log,
+    read_logs,
+    read_runs,
+    row_of,
+)
 
 LOG_8 = """\
 &&&& RUNNING TensorRT.trtexec [TensorRT v8601] # trtexec --onnx=/nets/net_a.onnx --fp16 \
@@ -143,6 +149,19 @@ def test_an_option_that_changes_nothing_changes_nothing(option: str) -> None:
     assert options("--fp16", option) == options("--fp16")
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Generating '/tmp/nsys-report-1.qdstrm'",
+        "==PROF== Disconnected from process 7",
+        "==7== NVPROF is profiling process 7, command: trtexec",
+    ],
+)
+def test_a_run_under_a_profiler_is_left_out(line: str) -> None:
+    objection = read_log(f"{LOG_8}{line}\n").objection
+    assert objection is not None and objection.value == line
+
+
 def test_options_that_bound_the_builder_are_kept() -> None:
     log = options("--fp16", "--memPoolSize=workspace:64", "--maxAuxStreams=0", "--verbose")
     assert log.labels == {"options": "--maxAuxStreams=0 --memPoolSize=workspace:64"}
@@ -252,6 +271,9 @@ def test_several_runs_in_a_log_are_several_rows(tmp_path: Path) -> None:
         ("a.log, line 11", "net_b", 1500),
     ]
     assert [refusal.where for refusal in read.refused] == ["a.log, line 20"]
+    (tmp_path / "a.log").write_text("NV Power Mode: 7W\n" + LOG_8 + "NV Power Mode: MAXN\n" + other)
+    modes = [run.power_mode for run in read_runs((tmp_path / "a.log").read_text())]
+    assert modes == ["7W", "MAXN"]
     mixed = LOG_8 + LOG_8.replace("&&&&", "").replace("1.23", "1.5")
     (tmp_path / "a.log").write_text(mixed)
     (refusal,) = read_logs([tmp_path]).refused

@@ -67,7 +67,7 @@ def _readings(text: str) -> dict[str, float]:
 def roles_of(texts: Iterable[str], decimal: str) -> Roles:
     """The roles of marks that numbers of a column show, else that of its table's ``decimal``."""
     known = [
-        (text, sign) for text in texts if len(of := _readings(_parted(text)[0])) == 1 for sign in of
+        (text, sign) for text in texts if len(of := _readings(parted(text)[0])) == 1 for sign in of
     ]
     shown = {(mark, mark == sign) for text, sign in known for mark in ",." if mark in text}
     roles = {}
@@ -105,7 +105,7 @@ def positive(text: str, what: str, roles: Roles) -> float:
 
 def latency_us(text: str, unit: str, roles: Roles) -> float:
     """A latency under a column's unit, in microseconds; Refusal where the cell has another unit."""
-    digits, own = _parted(text)
+    digits, own = parted(text)
     if own and US_OF_UNIT[own] != US_OF_UNIT[unit]:
         fix = "write all latencies of a column in one unit"
         value = f"{text} under {unit}"
@@ -116,7 +116,7 @@ def latency_us(text: str, unit: str, roles: Roles) -> float:
     return us
 
 
-def _parted(text: str) -> tuple[str, str]:
+def parted(text: str) -> tuple[str, str]:
     """A number and the unit of time behind it; no unit where there is another text."""
     match = _MEASURE.fullmatch(text)
     unit = match[2].lower() if match else ""

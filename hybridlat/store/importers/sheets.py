@@ -71,13 +71,12 @@ def _cells(file: Path) -> Cells:
 def _csv(file: Path) -> Cells:
     """The separator tells the decimal sign.
 
-    Excel's first line ``sep=;`` names the separator; lines that begin with # are comments.
+    Excel's first line ``sep=;`` names the separator; # begins a comment, alone it is a title.
     """
     text = text_of(file)
     declared = re.match(r'"?sep=([^\r\n])"?[ \t]*(?:\r\n?|\n|$)', text, re.IGNORECASE)
-    text = re.sub(
-        r"\A(?:[ \t]*(?:#[^\r\n]*)?(?:\r\n?|\n))*", "", text[declared.end() if declared else 0 :]
-    )
+    text = text[declared.end() if declared else 0 :]
+    text = re.sub(r"\A(?:[ \t]*(?:#(?![,;\t])[^\r\n]*)?(?:\r\n?|\n))*", "", text)
     split = list(io.StringIO(text, newline=None))
     try:
         firsts = {mark: len(next(csv.reader(split, delimiter=mark), ())) for mark in ",;\t"}
@@ -184,10 +183,10 @@ class Table:
     column_map: ColumnMap
 
     @property
-    def unread(self) -> str:
-        """The titles of columns that are no field and no label."""
+    def unread(self) -> Mapping[int, str]:
+        """The titles of columns that are no field and no label, by their positions."""
         read = {*self.places.values(), *map(self.header.index, self.column_map.labels)}
-        return plain(", ".join(t for i, t in enumerate(self.header) if t and i not in read))
+        return {i: title for i, title in enumerate(self.header) if title and i not in read}
 
 
 def read_table(path: Path, column_map: ColumnMap) -> Table:

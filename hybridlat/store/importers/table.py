@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -17,6 +22,11 @@ from hybridlat.store.importers.sheets import ColumnMap, Table, read_table
 
 ENDINGS = (".csv", ".tsv", ".parquet")
 _PARTS = ("device", "engine", "precision")
+_FILLED = (*_PARTS, "batch", "size")
+"""Fields whose empty cells stand for others: cells that were merged are empty too."""
+_PRECISION = re.compile(
+    r"(?i)(?<![a-z0-9])(?:fp(?:32|16|8|4)|bf16|tf32(?! *(?:off|dis))|int[48])\b"
+)
 
 
 @dataclass(frozen=True)
@@ -63,13 +73,19 @@ def target_of(
     try:
         if "device" in stated:
             device = device_name(stated["device"])
-        if "engine" in stated:
-            engine = engine_name(stated["engine"], stated.get("version", ""))
         if "precision" in stated:
             precision = precision_name(stated["precision"])
+        if "engine" in stated:
+            engine = engine_name(stated["engine"], stated.get("version", ""))
+            words = dict.fromkeys(map(str.lower, _PRECISION.findall(stated["engine"])))
+            if words and precision and not precision.startswith(tuple(words)):
+                value = f"{stated['engine']}, {precision}"
+                raise Refusal("the row contradicts itself", value, "correct one of them")
+            precision = precision or (precision_name("+".join(words)) if words else "")
         if "target" in stated:
             return _agreeing(target_named(stated["target"]), device, engine, precision)
         if default is not None:
+            engine = default.runtime if engine == default.engine else engine  # its version
             device, engine = device or default.device, engine or default.runtime
             precision, threads = precision or default.precision, threads or default.threads
         parts = dict(zip(_PARTS, (device, engine, precision), strict=True))
@@ -115,18 +131,59 @@ def read_networks(
 
 def _read_into(read: Rows, file: Path, column_map: ColumnMap, default: Target | None) -> None:
     table = read_table(file, column_map)
-    if unread := table.unread:
-        read.notes.append(f"{file.name}: not read are the columns {unread}")
+    unread = table.unread
+    if titles_of := cells.plain(", ".join(filter(None, unread.values()))):
+        read.notes.append(f"{file.name}: not read are the columns {titles_of}")
     titles = {title.casefold() for title in table.header if title}
     for number, row in enumerate(table.rows, start=1):
         if row != table.header and len(titles.intersection(map(str.casefold, row))) > 1:
             raise StoreError(f"{file} has a second header in row {number}: make two tables of it")
+    heading, empty = "", Counter[str]()
+    alike: dict[str, list[tuple[NetworkRow, Sequence[str]]]] = defaultdict(list)
     for number, row in enumerate(table.rows, start=1):
-        where = f"{file.name}, row {number}"
+        where, filled = f"{file.name}, row {number}", list(filter(None, row))
         try:
-            read.rows.append(_Row(row, table).network(where, default))
+            if len(filled) == 1 < len(titles) - 1:
+                heading = filled[0]
+            elif heading:
+                fix = "say in a column what it says, or drop it"
+                raise Refusal("the row stands below a heading", heading, fix)
+            one = _Row(row, table).network(where, default)
         except Refusal as refusal:
             read.refused.append(refusal.at(where))
+            continue
+        alike[repr(replace(one, where="", latency_us=0.0))].append((one, row))
+        places = table.places
+        empty.update(name for name in _FILLED if name in places and not row[places[name]])
+    for rows in alike.values():
+        if differs := next(_differing(unread, [row for _, row in rows]), None):
+            why = f"rows of one network differ in {differs[1]}, which is not read"
+            fix = "keep those that are meant, or make it a label (--columns) if it changes nothing"
+            place = differs[0]
+            read.refused.extend(Refusal(why, row[place], fix).at(one.where) for one, row in rows)
+        else:
+            read.rows.extend(one for one, _ in rows)
+    if empty:
+        counts = ", ".join(f"{count} of {name}" for name, count in empty.items())
+        read.notes.append(f"{file.name}: empty cells are as --target or the file has it: {counts}")
+
+
+def _differing(
+    unread: Mapping[int, str], rows: Sequence[Sequence[str]]
+) -> Iterator[tuple[int, str]]:
+    """The columns that say in words what sets the rows apart: numbers and times count runs."""
+    for place, title in unread.items():
+        texts = {row[place] for row in rows}
+        if len(texts) > 1 and not all(map(_is_number_or_time, texts)):
+            yield place, title
+
+
+def _is_number_or_time(text: str) -> bool:
+    for read in (float, datetime.fromisoformat):
+        with suppress(ValueError):
+            read(text)
+            return True
+    return cells.parted(text)[1] != "" or not any(map(str.isalpha, text))
 
 
 def files_at(paths: Iterable[Path], endings: Sequence[str], what: str) -> list[Path]:
@@ -158,7 +215,7 @@ class _Row:
                 "fill it up, and put cells that hold the separator in quotes",
             )
         onnx, network = self.text("onnx"), self.text("network")
-        if not (name := PurePath(onnx).name or network):
+        if not (name := PurePath(onnx.replace("\\", "/")).name or network):
             raise Refusal("the row names no network", "", "fill in its name")
         stated = {part: self.text(part) for part in ("target", *_PARTS, "version")}
         target = target_of(stated, default, self.count("threads"))
@@ -202,11 +259,19 @@ class _Row:
 
     def latency_us(self, batch: int | None) -> float:
         """The latency, or that of a throughput at the batch."""
+        roles, rate_text = self.table.roles, self.text("throughput")
         if text := self.text("latency"):
-            return cells.latency_us(text, self.table.unit, self.table.roles["latency"])
-        if not (text := self.text("throughput")):
+            latency_us = cells.latency_us(text, self.table.unit, roles["latency"])
+            rate = cells.number(rate_text, "throughput", roles["throughput"]) if rate_text else -1.0
+            # Nearer to one image in this time than to the batch.
+            if batch and 0 < rate * latency_us / 1e6 < math.sqrt(batch) and batch > 1:
+                value = f"{text} for a batch of {batch}, {rate_text} images a second"
+                fix = "write the latency of the whole batch, or drop one of the columns"
+                raise Refusal("the row contradicts itself", value, fix)
+            return latency_us
+        if not (text := rate_text):
             raise Refusal("there is no latency", "", "fill it in")
-        rate = cells.positive(text, "throughput", self.table.roles["throughput"])
+        rate = cells.positive(text, "throughput", roles["throughput"])
         if batch is None:
             raise Refusal("a throughput alone, and no batch", text, "add a column batch")
         return cells.latency_us(repr(batch / rate), "s", {".": True})

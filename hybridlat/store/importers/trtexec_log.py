@@ -22,8 +22,8 @@ from hybridlat.store.importers.trtexec_options import CONTRADICTION, MIXED, PRIN
 ENDINGS = (".log", ".txt", ".json")
 _SIZES = re.compile(r"[0-9]{1,9}(?:x[0-9]{1,9})*")
 _KNOWN = ("int8", "bf16", "fp16", "fp32")  # the lowest first
-BoardOf = Callable[[str, int | None, int | None, str], tuple[str, str]]
-"""The board, and a remark, of a name, multiprocessors, bytes of memory and the user's device."""
+BoardOf = Callable[[str, int | None, int | None, str, str], tuple[str, str]]
+"""The board and a remark, by name, multiprocessors, bytes, the user's device and power mode."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class TrtexecLog:
     ``shapes`` are those of inputs; where ``is_typed``, the network's types decide the precision.
     ``board`` is the number of multiprocessors and the bytes of memory. ``medians_us`` are those of
     the summary, ``least_us`` the lowest GPU time, ``objection`` why the run is no measurement.
+    ``power_mode`` is a Jetson's, as nvpmodel printed it above.
     """
 
     fields: Mapping[str, str] = field(default_factory=dict)
@@ -50,6 +51,7 @@ class TrtexecLog:
     least_us: float | None = None
     clock_hz: float | None = None
     is_unstable: bool = False
+    power_mode: str = ""
 
 
 def read_logs(
@@ -103,8 +105,10 @@ def read_runs(text: str) -> list[TrtexecLog]:
     """The fields of every run in a log, in order; a log that names no run is one."""
     starts = [match.start() for match in PRINTED["run"].finditer(text)] or [0]
     runs, line = list[TrtexecLog](), text.count("\n", 0, starts[0])
-    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
-        runs.append(read_log(text[start:end], line))
+    modes = [""]
+    for before, start, end in zip([0, *starts], starts, [*starts[1:], len(text)], strict=False):
+        modes += PRINTED["power_mode"].findall(text, before, start)
+        runs.append(replace(read_log(text[start:end], line), power_mode=modes[-1]))
         line += text.count("\n", start, end)
     return runs
 
@@ -196,7 +200,8 @@ def _settled(
     """The row with the board that was meant; Refusal where ``default`` is another target."""
     target, note = row.target, ""
     if board_of is not None and (name := log.fields.get("device")):
-        device, note = board_of(name, *log.board, default.device if default else "")
+        word = default.device if default else ""
+        device, note = board_of(name, *log.board, word, log.power_mode)
         target = replace(target, device=device)
     if default is not None:
         if (target.precision, default.precision) == ("fp32", "tf32"):  # one on tensor cores
