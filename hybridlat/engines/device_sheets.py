@@ -36,6 +36,12 @@ _FIELDS = {
 }  # fmt: skip
 _BOUNDS = {key: (BOUNDS[name][0] / x, BOUNDS[name][1] / x) for key, (name, x) in _FIELDS.items()}
 _BOUNDS |= {"bus_bits": (1, 1e6), "data_rate_gbit_per_s": (0.01, 1e4), "cores_per_unit": (1, 1e5)}
+_RATIOS = {
+    "peak_tflops.fp32 / (units x clock_mhz)": (8, 2000, "FLOP of a unit in a cycle"),
+    "peak_tflops.fp32 / bandwidth_gb_per_s": (0.5, 1000, "FLOP a byte"),
+    "memory_gb / bandwidth_gb_per_s": (5e-4, 10, "seconds to read it"),
+}
+"""What GPUs have, with room: the shipped ones 21 to 384, 3.9 to 113, 0.014 to 0.5."""
 _MOST_BYTES = 1 << 20
 _Text = Annotated[str, msgspec.Meta(pattern=r"\S")]
 
@@ -145,6 +151,8 @@ def read(file: Path | str, name: str | None = None) -> Device:
         for precision in getattr(sheet, table):
             if precision not in known:
                 _refuse(path, f"{table} knows no {precision}; choose from {', '.join(known)}")
+    if sheet.kind == "gpu":
+        _check_ratios(path, sheet)
     device = name or path.stem
     stated = msgspec.structs.asdict(sheet)
     same = {f.name: stated[f.name] for f in fields(Device) if f.name in stated}
@@ -182,6 +190,21 @@ def _check(path: Path, stated: Mapping[str, object]) -> None:
     for key, (low, high) in _BOUNDS.items():
         if problem := implausible(key, stated.get(key), low, high):
             _refuse(path, problem)
+
+
+def _check_ratios(path: Path, sheet: _Sheet) -> None:
+    """TargetError for numbers that do not go together: one is in another unit than its key's."""
+    peak_flops, bytes_per_s = sheet.peak_tflops["fp32"] * 1e12, sheet.bandwidth_gb_per_s * 1e9
+    memory_bytes = None if sheet.memory_gb is None else sheet.memory_gb * 2**30
+    ratios = (
+        peak_flops / (sheet.units * sheet.clock_mhz * 1e6),
+        peak_flops / bytes_per_s,
+        None if memory_bytes is None else memory_bytes / bytes_per_s,
+    )
+    for ratio, (what, (low, high, unit)) in zip(ratios, _RATIOS.items(), strict=True):
+        if ratio is not None and not low <= ratio <= high:
+            why = f"{what} is {ratio:.3g} {unit}, and GPUs have {low:g} to {high:g}"
+            _refuse(path, f"{why}: one of these numbers is in another unit than its key's")
 
 
 def _refuse(path: Path, why: str) -> NoReturn:

@@ -29,9 +29,9 @@ TARGET = "my-board/tensorrt/fp16"
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A network and two sheets, none of them called as the device is."""
-    (tmp_path / "a.onnx").write_bytes(to_onnx(classifier(8), seed=1))
+    (tmp_path / "a.onnx").write_bytes(to_onnx(classifier(64), seed=1))
     (tmp_path / "quick.toml").write_text(SHEET.format(bandwidth=2000))
-    (tmp_path / "slow.toml").write_text(SHEET.format(bandwidth=0.2))
+    (tmp_path / "slow.toml").write_text(SHEET.format(bandwidth=8))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HYBRIDLAT_STORE", str(tmp_path / "s.db"))
     yield tmp_path
