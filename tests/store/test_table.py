@@ -377,10 +377,12 @@ def test_columns_that_are_not_read_are_named(tmp_path: Path) -> None:
         ("batch", ["a,1,{},2", "V100,,,", "b,1,{},2"], {3: "below a heading: V100"}),
         ("batch", ["a,1,{},2", "b,1,{},2", "* at 10 W,,,"], {3: "and precision missing"}),
         ("mode", ["a,1,{},7W", "a,2,{},15W", "b,1,{},7W"],
-         {1: "differ in mode, which is not read: 7W", 2: "differ in mode, which is not read: 15W"}),
+         {1: "differ in mode, not read: 7W", 2: "differ in mode, not read: 15W"}),
         ("statistic", ["a,1,{},mean", "a,0.1,{},std"],
-         {1: "differ in statistic, which is not read: mean",
-          2: "differ in statistic, which is not read: std"}),
+         {1: "differ in statistic, not read: mean",
+          2: "differ in statistic, not read: std"}),
+        (",x", ["a,1,{},mean,1", "b,1,{},mean,1", "a,2,{},p99,1"],
+         {1: "a column without title, not read: mean", 3: "not read: p99"}),
         *((title, [f"a,1,{{}},{one}", f"a,2,{{}},{other}"], {})
           for title, one, other in [
               ("run", "1", "2"), ("p99", "1.5 ms", "3 ms"), ("note", "x", "y"),
@@ -397,6 +399,24 @@ def test_what_sets_rows_of_one_network_apart(
     assert all(refused[number].endswith(words) for number, words in left_out.items())
     assert len(read_rows.rows) + len(refused) == len(rows)
     assert bool(refused) == bool(left_out)
+
+
+@pytest.mark.parametrize(
+    ("title", "cell", "field"),
+    [
+        *((title, "8", "batch") for title in ("B", "batchsize", "Batch Size (N)", "Batch-Größe")),
+        *((title, "8x3x224x224", "size") for title in ("input", "Shape")),
+        *((title, "True", "precision") for title in ("half", "FP16", "amp")),
+        ("provider", "TensorrtExecutionProvider", "engine"),
+    ],
+)
+def test_a_column_that_states_a_field_by_another_name_is_not_passed_over(
+    tmp_path: Path, title: str, cell: str, field: str
+) -> None:
+    text = f"network,latency_ms,{title}\na,1,{cell}\n"
+    with pytest.raises(StoreError, match=rf"that may be the {field}, .* name it {field}, say"):
+        read(tmp_path, text, default=T4)
+    assert only(read(tmp_path, text, f"labels = ['{title}']", T4)).labels == {title: cell}
 
 
 def test_cells_that_were_merged_are_named(tmp_path: Path) -> None:

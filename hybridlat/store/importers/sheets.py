@@ -25,6 +25,8 @@ MOST_ROWS = 1_000_000
 """What a table of networks stays far below."""
 FIELDS: Mapping[str, Sequence[str]] = shipped_table("names")["columns"]
 """Fields, and the names by which their columns are known without a mapping."""
+_ALIKE = {name: re.compile(form) for name, form in shipped_table("names")["columns_alike"].items()}
+_SHAPE = re.compile(r"[(\[]? *[0-9]+(?: *[x×] *[0-9]+){1,3} *[)\]]?", re.IGNORECASE)
 STATED_ONCE = ("device", "precision", "threads", "batch", "size", "height", "width")
 """Fields that have one column or constant, whatever it is called; of others the first counts."""
 _UNIT_IN_NAME = re.compile(
@@ -186,7 +188,23 @@ class Table:
     def unread(self) -> Mapping[int, str]:
         """The titles of columns that are no field and no label, by their positions."""
         read = {*self.places.values(), *map(self.header.index, self.column_map.labels)}
-        return {i: title for i, title in enumerate(self.header) if title and i not in read}
+        return {i: title for i, title in enumerate(self.header) if i not in read}
+
+    def refuse_lookalikes(self, path: Path) -> None:
+        """StoreError for an unread column that states a field which no other column does."""
+        known = {*self.places, *self.column_map.constants}
+        known |= {"precision", "engine"} if "target" in known else set()
+        for place, title in self.unread.items():
+            alike = [name for name, form in _ALIKE.items() if form.fullmatch(_plain(title))]
+            cells = [row[place] for row in self.rows if "".join(row[place : place + 1])]
+            if known.isdisjoint(("size", "height")) and cells and all(map(_SHAPE.fullmatch, cells)):
+                alike.append("size")
+            for name in alike:
+                if name not in known:
+                    raise StoreError(
+                        f"{path} has a column {title!r:.60} that may be the {name}, and is not "
+                        f"known as that: name it {name}, say what it is with --columns, or drop it"
+                    )
 
 
 def read_table(path: Path, column_map: ColumnMap) -> Table:
@@ -235,7 +253,9 @@ def read_table(path: Path, column_map: ColumnMap) -> Table:
         )
     texts = {name: [row[i] for row in rows if i < len(row)] for name, i in places.items()}
     roles = {name: roles_of(texts[name], decimal) for name in places}
-    return Table(header, rows, places, roles, unit, column_map)
+    table = Table(header, rows, places, roles, unit, column_map)
+    table.refuse_lookalikes(path)
+    return table
 
 
 def _unit_of(column: str) -> tuple[str, str]:

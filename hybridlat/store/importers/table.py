@@ -157,9 +157,9 @@ def _read_into(read: Rows, file: Path, column_map: ColumnMap, default: Target | 
         empty.update(name for name in _FILLED if name in places and not row[places[name]])
     for rows in alike.values():
         if differs := next(_differing(unread, [row for _, row in rows]), None):
-            why = f"rows of one network differ in {differs[1]}, which is not read"
+            place, title = differs
+            why = f"rows of one network differ in {title or 'a column without title'}, not read"
             fix = "keep those that are meant, or make it a label (--columns) if it changes nothing"
-            place = differs[0]
             read.refused.extend(Refusal(why, row[place], fix).at(one.where) for one, row in rows)
         else:
             read.rows.extend(one for one, _ in rows)
