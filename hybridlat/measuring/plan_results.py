@@ -118,6 +118,12 @@ def read_results(folder: str | Path) -> ImportedRecords:
         raise StoreError(str(error)) from error
     if not boards:
         raise StoreError(f"{folder} holds no results yet: run run.sh or worker.py in it first")
+    seen = set[str]()
+    for board in sorted(boards, key=lambda one: -len(one.visits)):  # of copies the whole one first
+        of = board.id, board.facts.get("settings")
+        lines = {json.dumps([of, visit], sort_keys=True): visit for visit in board.visits}
+        board.visits[:] = [visit for line, visit in lines.items() if line not in seen]
+        seen.update(lines)
     texts = dict(manifest["signatures"])
     for key, text in texts.items():
         if hash_of(text) != key:

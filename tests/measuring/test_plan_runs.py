@@ -83,6 +83,23 @@ def test_a_store_takes_cells_in_one_kind_of_layout(tmp_path: Path) -> None:
         assert len(list(store.measurements())) == new
 
 
+def test_a_visit_counts_once_in_copies_of_a_results_file(tmp_path: Path) -> None:
+    draft = draft_for([(NETWORK.name, NETWORK)], TARGET, lower=lower, rounds=2)
+    folder = tmp_path / "plan"
+    folder.mkdir()
+    draft.write(folder)
+    work(folder)
+    (results,) = folder.glob("results*.jsonl")
+    lines = results.read_bytes().splitlines(keepends=True)
+    with Store("sqlite://") as store:
+        once, new = import_results(folder, store)
+        results.write_bytes(b"".join([*lines, *lines[1:]]))  # appended to itself
+        (folder / "results (1).jsonl").write_bytes(b"".join(lines[: len(lines) // 2]))
+        again, newer = import_results(folder, store)
+    assert new == len(once) and newer == 0
+    assert [(m.signature, m.visits) for m in again] == [(m.signature, m.visits) for m in once]
+
+
 def both(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, first_run: Callable[[Path], None]
 ) -> tuple[list[Future[list[Measurement]]], int]:
