@@ -96,6 +96,7 @@ def test_any_layout_of_branches_is_lowered_as_the_engine_does(made: Network) -> 
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 10**9))
+@example(2657)  # two equal Reshapes of a Reshape
 @example(90876)  # a HardSwish behind a convolution without blocks, read twice
 def test_any_operators_of_any_opset_are_lowered_as_the_engine_does(seed: int) -> None:
     with suppress(NetworkError):

@@ -201,6 +201,14 @@ class _Rules(PredictedGraph):
             raise UncoveredError
         self.plain(position, node)
 
+    def _reshape(self, position: int, node: Node) -> None:
+        """Behind another that equal ones alone read, the engine joins both."""
+        source = self.inputs(node)[0]
+        maker = self.maker(source)
+        if maker is not None and maker.op == "Reshape" and len(self.readers[source]) == 1:
+            raise UncoveredError
+        self.plain(position, node)
+
     def plain(self, position: int, node: Node) -> None:
         """Left as it is, in the layout of the file."""
         # What holds blocks is reordered at the end, under the name that it has in the file.
@@ -269,6 +277,7 @@ _RULES: dict[str, Callable[[_Rules, int, Node], None]] = {
     "Gemm": _Rules._gemm,
     "HardSwish": _Rules._hard_swish,
     "Clip": _Rules._clip,
+    "Reshape": _Rules._reshape,
     **dict.fromkeys(_BLOCKED_ACTIVATIONS, _Rules._activation),
     **dict.fromkeys((*_POOLS, *_GLOBAL_POOLS), _Rules._pool),
 }
