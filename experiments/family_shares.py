@@ -28,7 +28,7 @@ from hybridlat.model.family.embedding import embedding_of
 from hybridlat.model.family.tasks import Relations, Sharing
 from hybridlat.schema.progress import silent
 
-RELATIONS = ("all", "device", "engine", "precision", "runtime", "recipe", "task")
+RELATIONS = ("all", "device", "engine", "precision", "runtime", "recipe", "generation", "task")
 OWN = ("noise", "network", "architecture")
 LEAST, MOST = 1e-4, 30.0
 _PRIOR = 3.0  # standard deviation of the logarithm of a variance

@@ -98,7 +98,8 @@ class Row:
     def task(self) -> Task:
         t = self.target
         how = self.copies, self.graphs, self.harness
-        return Task(t.device, t.runtime, t.precision, self.layout, *how)
+        architecture = device_sheets.load(t.device).architecture
+        return Task(t.device, t.runtime, t.precision, self.layout, *how, architecture)
 
     @property
     def architecture(self) -> str:

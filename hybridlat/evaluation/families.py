@@ -12,7 +12,7 @@ import logging
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -233,7 +233,9 @@ def family_records(
     for other in sorted({target, *(t for t in kin if FAMILY_OF.get(t.engine) == family)}):
         try:
             devices[other.device] = _gpu(other)
-            rows += load_networks(other, sources_of(other))
+            of = partial(replace, architecture=devices[other.device].architecture)
+            loaded = load_networks(other, sources_of(other))
+            rows += [replace(row, task=of(row.task)) for row in loaded]
         except (InputError, TargetError) as error:
             if other == target:
                 raise

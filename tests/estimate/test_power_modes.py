@@ -68,8 +68,8 @@ def runtime_on_record(mode: str, precision: str) -> str:
 
 @cache
 def latencies_us(mode: str, runtime: str, precision: str) -> NDArray[np.float64]:
-    task = shipped.task_of(Target(mode, runtime, precision), model().tasks)
     sheet = device_sheets.load(mode).under("tensorrt")
+    task = shipped.task_of(Target(mode, runtime, precision), model().tasks, sheet.architecture)
     sets = [kernel_set(table(net, precision), sheet, precision) for net in NETS]
     return np.array([one.median_us for one in model().predict_all(sets, [task] * len(sets))])
 

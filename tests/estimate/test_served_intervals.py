@@ -45,7 +45,8 @@ def test_the_interval_served_is_the_calibrated_one(text: str, batch: int, tmp_pa
     target = Target.parse(text)
     (folder,) = shipped.folders(shipped.FAMILY_OF[target.engine], tmp_path)
     model = shipped.load(folder)
-    task = shipped.task_of(target, model.tasks)
+    architecture = device_sheets.load(target.device).architecture
+    task = shipped.task_of(target, model.tasks, architecture)
     predictor = Predictor(target, store=f"sqlite:///{tmp_path}/s.db", measure="never")
     for net in ("mobilenetv2_100", "resnet18"):
         one = model.predict(kernels_of(net, target, task.copies, batch), task)
@@ -64,7 +65,8 @@ def test_known_networks_count_each_as_one_architecture_as_they_are_judged(tmp_pa
     target, known = Target.parse("a2/torch/fp32"), {"mobilenetv2_100": 2e4, "resnet34": 3e4}
     (folder,) = shipped.folders("torch", tmp_path)
     model = shipped.load(folder)
-    task = shipped.task_of(target, model.tasks)
+    architecture = device_sheets.load(target.device).architecture
+    task = shipped.task_of(target, model.tasks, architecture)
     sets = {net: kernels_of(net, target, task.copies) for net in (*known, "resnet18")}
     rows = [Observation(sets[net], task, us, net) for net, us in known.items()]
     one = model.condition(rows).predict(sets["resnet18"], task)

@@ -115,6 +115,8 @@ def test_figures_are_means_over_draws_and_intervals_are_as_served(tmp_path: Path
     with Store(tmp_path / "s.db") as store:
         fill(store, [HERE, THERE], networks(12))
         records = family_records(HERE, [THERE], lambda _: [store])
+    generations = {row.task.device: row.task.generation for row in records.rows}
+    assert generations == {name: sheet.architecture for name, sheet in records.devices.items()}
     regimes = Regimes(records, silent, draws=2)
     config = FitConfig(records.devices["t4"], "fp16", 0)
     report = regimes.evaluate(HERE, config, ["flops_linear"])

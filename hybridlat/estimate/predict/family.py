@@ -57,7 +57,7 @@ class Family(source.CellSource):
         target = self.target
         if target.precision == STRICT and STRICT not in self.device.peak_flops:
             target = replace(target, precision="fp32")  # there is no TF32 to switch off
-        task = shipped.task_of(target, self.model.tasks)
+        task = shipped.task_of(target, self.model.tasks, self.device.architecture)
         return replace(task, graphs=task.graphs or self.is_replayed)
 
     def after(self, measured: Sequence[MeasuredNetwork]) -> Family:

@@ -51,8 +51,8 @@ def copies_of(target: Target, stated: bool | None = None) -> bool:
     return target.engine in _COPIES if stated is None else stated
 
 
-def task_of(target: Target, tasks: Sequence[Task]) -> Task:
-    """What a family of these tasks takes a target for.
+def task_of(target: Target, tasks: Sequence[Task], architecture: str = "") -> Task:
+    """What a family of these tasks takes a target for, on a GPU of an architecture.
 
     Where a source distinguished layouts and the target does not, the layout is that of the file
     (channels first). Whether copies between host and device count is as usual for the engine, and
@@ -62,11 +62,12 @@ def task_of(target: Target, tasks: Sequence[Task]) -> Task:
     usual = copies_of(target)
     engine, precision = target.plain.runtime, target.precision
     for graphs, copies in product((False, True), (usual, not usual)):
-        plain = Task(target.device, engine, precision, "", copies, graphs)
+        plain = Task(target.device, engine, precision, "", copies, graphs, "", architecture)
         if known := [t.harness for t in tasks if replace(t.shared, harness="") == plain.shared]:
             return replace(plain, harness=target.harness if target.harness in known else min(known))
     layouts = {t.layout for t in tasks if t.layout}
-    return Task(target.device, engine, precision, "nchw" if layouts else "", usual)
+    layout = "nchw" if layouts else ""
+    return Task(target.device, engine, precision, layout, usual, architecture=architecture)
 
 
 def folders(family: str, user_folder: Path) -> list[Path]:

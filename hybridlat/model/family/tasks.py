@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Annotated
 
 import msgspec
@@ -29,7 +29,8 @@ class Task:
     activations where a source tells several apart (``nchw``, ``nhwc``), else empty. ``copies`` says
     whether inputs and outputs are moved between host and device within the time that was taken,
     ``graphs`` whether a CUDA graph replayed the network. ``harness`` is what
-    timed the rows, where a table names it.
+    timed the rows, where a table names it. ``architecture`` is that of its GPU, a fact about the
+    device that tells no two tasks apart.
     """
 
     device: str
@@ -39,6 +40,12 @@ class Task:
     copies: bool = False
     graphs: bool = False
     harness: str = ""
+    architecture: str = field(default="", compare=False)
+
+    @property
+    def generation(self) -> str:
+        """All GPUs of one architecture; where that is unknown the board alone."""
+        return self.architecture or self.board
 
     @property
     def board(self) -> str:
@@ -66,9 +73,10 @@ class Sharing:
     """Variance of the kernels' log-ratios by what two tasks must have in common to share it.
 
     ``all`` is common to the whole family, the others to tasks of one device, one engine version,
-    one precision, one layout, to one task alone, to all versions of one engine, and to one engine
-    version at one precision, which runs the same kernels on every device. A version that one
-    harness timed is another, and the power modes of a board are one device and one task.
+    one precision, one layout, to one task alone, to all versions of one engine, to one engine
+    version at one precision, which runs the same kernels on every device, and to GPUs of one
+    generation. A version that one harness timed is another, and the power modes of a board are one
+    device and one task.
     """
 
     all: Number = 1.0
@@ -79,6 +87,7 @@ class Sharing:
     task: Number = 0.4
     runtime: Number = 0.0
     recipe: Number = 0.0
+    generation: Number = 0.0
 
     @property
     def total(self) -> float:
@@ -99,9 +108,10 @@ class Relations:
 
     def __init__(self, left: Sequence[Task], right: Sequence[Task]) -> None:
         number = {task: i for i, task in enumerate(dict.fromkeys((*left, *right)))}
+        names = "board", "release", "precision", "layout", "runtime", "shared", "generation"
         self.alike = {
             name: np.equal.outer(*[np.array([getattr(task, name) for task in number], object)] * 2)
-            for name in ("board", "release", "precision", "layout", "runtime", "shared")
+            for name in names
         }
         for name, named in (("device", "board"), ("engine", "release"), ("task", "shared")):
             self.alike[name] = self.alike.pop(named)

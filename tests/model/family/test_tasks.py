@@ -47,6 +47,17 @@ def test_modes_of_a_board_share_all_that_is_not_in_their_clocks(device: str, boa
     assert Sharing().between(Relations([mode], [plain]))[0, 0] == Sharing().total
 
 
+def test_gpus_of_a_generation_share_and_those_of_an_unknown_one_do_not() -> None:
+    alike = [replace(OLD, device=name, architecture="volta") for name in ("titan-v", "xavier-nx")]
+    newer, unknown = replace(OLD, device="t4", architecture="turing"), replace(OLD, device="x")
+    nothing = replace(Sharing(), **dict.fromkeys(Sharing.__slots__, 0.0))
+    shared = replace(nothing, generation=0.5).between(
+        Relations(alike[:1], [alike[1], newer, unknown, replace(OLD, device="y")])
+    )
+    assert shared.tolist() == [[0.5, 0.0, 0.0, 0.0]]
+    assert alike[0] == replace(alike[0], architecture="")  # a fact about the device
+
+
 def test_what_one_harness_timed_is_a_version_of_its_own_that_no_target_names() -> None:
     plain = Task("orin-nx", "tensorrt", "fp16")
     timed = [replace(plain, harness=name) for name in ("ultralytics", "trtutils")]
