@@ -62,7 +62,8 @@ def first_met(
             measure([h for h in cells if h not in known], False)
         uses = [CellUse(h, (), (CellPlace(0, (), ()),) * count) for h, count in network.cells]
         none = cast(Any, None)  # what is believed needs no file
-        partition = Partition(tuple(uses), (), 1, "records", hash=whole)
+        texts = {h: here.cells[h].text for h in cells}
+        partition = Partition(tuple(uses), (), 1, "records", hash=whole, texts=texts)
         measuring = None if tolerance is None else measure
         belief = belief_of(Request(none, partition, none, tolerance or 1, 0.9, measuring), data)
         interval, shown = belief.interval, belief.composition.shown_ratio

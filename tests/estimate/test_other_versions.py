@@ -33,6 +33,7 @@ CELL_US = 700.0  # far from what any law would say of these
 
 
 def asked(folder: Path, target: str, channels: int = 64) -> Estimate:
+    folder.mkdir(exist_ok=True)
     network, exactly = to_onnx(residual_block(channels=channels), seed=1), Target.parse(target)
     return predict(network, exactly, store=str(folder / "s.db"), measure="never", tolerance=0.99)
 
