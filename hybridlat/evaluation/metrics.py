@@ -239,7 +239,8 @@ class MethodResult:
 class TargetReport:
     """One target judged.
 
-    ``calibration`` maps our own regimes to what holds at each confidence.
+    ``calibration`` maps our own regimes to what holds at each confidence, ``cell_errors`` the kinds
+    of kernels that cells of held-out networks spend most of their time in to errors of such cells.
     """
 
     target: Target
@@ -250,6 +251,16 @@ class TargetReport:
     cells: int
     calibration: Mapping[str, Levels] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    cell_errors: Mapping[str, Sequence[float]] = field(default_factory=dict)
+
+    def errors_by_part(self) -> Mapping[str, Sequence[float]]:
+        """Our relative errors by kind of cell, else by regime."""
+        own = {
+            j.regime: [p.error_share for p in j.predictions]
+            for j in self.results
+            if j.method == OWN
+        }
+        return self.cell_errors or own
 
     def rows(self) -> list[ResultRow]:
         tested: dict[str, int] = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -104,7 +104,19 @@ def evaluate_networks(
         cells=len(dataset.cells),
         calibration={regime: levels(answer) for regime, answer in answers.items()},
         notes=(f"{left_out}: some of their cells could not be measured",) if missing else (),
+        cell_errors=_cell_errors(fitted.held_out.values()),
     )
+
+
+def _cell_errors(networks: Iterable[HeldOutNetwork]) -> dict[str, list[float]]:
+    """Relative errors of cells that were predicted, by the kind that takes most of their time."""
+    errors: dict[str, list[float]] = {}
+    for network in networks:
+        for cell, (measured_us, _) in zip(network.cells, network.measured, strict=True):
+            if cell.latency_us is not None and cell.kinds:
+                kind = max(cell.kinds, key=lambda pair: pair[1])[0].rpartition("::")[2]
+                errors.setdefault(kind, []).append(cell.latency_us / measured_us - 1.0)
+    return errors
 
 
 def _states(pairs: Pairs, gates: Mapping[str, float]) -> States:

@@ -222,17 +222,17 @@ def of_regime(regime: str, figures: Mapping[str, float | None]) -> Metrics:
 
 
 def _log_picture(report: TargetReport, predictions: Answers) -> None:
-    """Predicted beside measured, coverage, and errors by family and by regime."""
+    """Predicted beside measured, coverage, and errors by family and by part."""
     import mlflow
     from matplotlib.figure import Figure
 
     regime = "unseen" if "unseen" in predictions else next(iter(predictions))
     figure = Figure(figsize=(14.0, 12.0), layout="constrained")
-    (predicted, calibration), (families, regimes) = figure.subplots(2, 2)
+    (predicted, calibration), (families, parts) = figure.subplots(2, 2)
     predicted.set(title=f"{report.target} · {regime}", xlabel="measured [µs]", ylabel=f"{OWN} [µs]")
     calibration.set(title="calibration", xlabel="stated confidence", ylabel="coverage")
     families.set(title=regime, xlabel="error by family [%]")
-    regimes.set(title="all regimes", xlabel="error [%]")
+    parts.set(title="cells" if report.cell_errors else "regimes", xlabel="error [%]")
     each = sorted(predictions[regime][:_MOST_LINES], key=lambda p: p.name)
     truth, bounds = [p.true_us for p in each], [p.interval_us or (p.true_us,) * 2 for p in each]
     predicted.vlines(truth, *zip(*bounds, strict=True), lw=0.7)
@@ -241,8 +241,8 @@ def _log_picture(report: TargetReport, predictions: Answers) -> None:
     for name, levels in report.calibration.items():
         calibration.plot([*levels], [x.coverage for x in levels.values()], label=name)
     calibration.legend()
-    for name, answers in predictions.items():
-        regimes.plot([100 * p.error_share for p in answers], [name] * len(answers), "o", ms=3)
+    for name, errors in report.errors_by_part().items():
+        parts.plot([100 * error for error in errors], [name] * len(errors), "o", ms=3)
     if report.networks:
         names = [family_of(architecture_of(p.name)) for p in each]
         families.plot([100 * p.error_share for p in each], names, "o", ms=3)
