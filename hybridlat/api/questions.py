@@ -118,8 +118,10 @@ def sweep_of(
     points, whole = sorted(set(numbers)), over == "width" or all(map(float.is_integer, numbers))
     is_curve = len(points) > 1 and all(0 < value < 2**31 for value in points) and whole
     if over not in get_args(Over) or not is_curve:
+        is_known = bool(numbers) and not any(map(math.isnan, numbers))
+        shown = ", ".join(f"{number:g}" for number in numbers) if is_known else repr(values)
         raise InputError(
-            f"{values} makes no curve over {over}: give two or more batches, sizes or widths, "
+            f"{shown} makes no curve over {over}: give two or more batches, sizes or widths, "
             "all of them above zero and whole but for widths"
         )
     batch = None if over == "batch" else sizes.get("batch")

@@ -64,10 +64,17 @@ def test_sizes_that_a_file_cannot_have_are_left_out_with_the_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    ("over", "values"), [("batch", [1]), ("size", [0, 8]), ("batch", [1.5, 2]), ("depth", [1, 2])]
+    ("over", "values", "shown"),
+    [
+        ("batch", [1], "1"),
+        ("size", [0, 8], "0, 8"),
+        ("batch", [1.5, 2], "1.5, 2"),
+        ("depth", [1, 2], "1, 2"),
+        ("batch", "all", "'all'"),
+    ],
 )
-def test_values_that_make_no_curve_are_refused(over: Any, values: list[float]) -> None:
-    with pytest.raises(InputError, match="no curve"):
+def test_values_that_make_no_curve_are_refused(over: Any, values: Any, shown: str) -> None:
+    with pytest.raises(InputError, match=f"^{shown} makes no curve"):
         Predictor(L4).sweep("resnet18", over, values)
 
 
