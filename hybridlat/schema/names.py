@@ -12,6 +12,7 @@ from hybridlat.schema.target import PRECISIONS, Target, version_key
 
 _FORM = re.compile(r"pcie|pci|sxm[0-9]?|sxm2e")
 _MEMORY = re.compile(r"[0-9]+gb")
+_MOST_LETTERS = 500
 _MODES = re.compile(r"(?:-[0-9]+w|-max-[npq])+$")  # of power, at the end of a Jetson's name
 
 
@@ -35,6 +36,7 @@ def device_name(raw: str, board: str = "") -> str:
     "Orin" of every Jetson Orin; a power mode ends the name (``orin-nano-7w``), unless the plain one
     means it. TargetError where no letter or digit is left.
     """
+    _refuse_long(raw)
     foreign = next((c for c in raw if c.isalpha() and not c.isascii()), "")
     name = _as_read(raw, board)
     for _ in range(8):  # what a first reading leaves may hold a maker's word anew
@@ -45,6 +47,11 @@ def device_name(raw: str, board: str = "") -> str:
         why = f"the letter {foreign!a} is in no name" if foreign else "write its model, as in t4"
         raise TargetError(f"{raw!r} names no device: {why}")
     return name
+
+
+def _refuse_long(raw: str) -> None:
+    if len(raw) > _MOST_LETTERS:  # patterns of names take hours for what is no name
+        raise TargetError(f"{raw[:40]!r}… names nothing: it has {len(raw):,} letters")
 
 
 def _as_read(raw: str, board: str = "") -> str:
@@ -103,6 +110,7 @@ def engine_name(raw: str, version: str = "") -> str:
     do not change which kernels run. Raises TargetError where no letter is left, and for a version
     that the engine never had.
     """
+    _refuse_long(raw + version)
     text = re.sub(r"(trt|tensorrt|torch|runtime|ort)(?=[0-9])(?!2trt)", r"\1 ", raw.strip().lower())
     beside = rf"(?<![a-z])({'|'.join(_table('engines')['beside'])})[-_ :=v]*[0-9][0-9.]*"
     text = re.sub(beside, " ", re.sub(r"(?<=[0-9])_(?=[0-9])", ".", text))

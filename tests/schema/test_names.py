@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -204,6 +205,12 @@ def test_engines(name: str) -> None:
     for raw, _, version in (text.partition("|") for text in ENGINES[name]):
         assert engine_name(raw, version) == name
     assert engine_name(name) == name
+
+
+@pytest.mark.parametrize("name", [device_name, engine_name])
+def test_what_is_too_long_for_a_name_is_refused_at_once(name: Callable[[str], str]) -> None:
+    with pytest.raises(TargetError, match="names nothing: it has 100,000 letters"):
+        name("[" * 100_000)  # patterns would take hours
 
 
 def test_what_names_no_engine_is_refused() -> None:
