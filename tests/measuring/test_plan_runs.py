@@ -37,6 +37,16 @@ def work(folder: Path) -> None:
     subprocess.run(command, check=True, capture_output=True)
 
 
+def worked_plan(tmp_path: Path, rounds: int) -> tuple[Path, Path]:
+    """The folder of a plan that was measured, and the results in it."""
+    folder = tmp_path / "plan"
+    folder.mkdir()
+    draft_for([(NETWORK.name, NETWORK)], TARGET, lower=lower, rounds=rounds).write(folder)
+    work(folder)
+    (results,) = folder.glob("results*.jsonl")
+    return folder, results
+
+
 def test_a_plan_has_a_lock_of_its_own(tmp_path: Path) -> None:
     locks = tmp_path / "cache" / "hybridlat" / "locks"
 
@@ -50,12 +60,7 @@ def test_a_plan_has_a_lock_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_store_takes_cells_in_one_kind_of_layout(tmp_path: Path) -> None:
-    draft = draft_for([(NETWORK.name, NETWORK)], TARGET, lower=lower, rounds=1)
-    folder = tmp_path / "plan"
-    folder.mkdir()
-    draft.write(folder)
-    work(folder)
-    (results,) = folder.glob("results*.jsonl")
+    folder, results = worked_plan(tmp_path, rounds=1)
     first, *rest = results.read_text().splitlines(keepends=True)
 
     def lay(**layouts: str) -> None:
@@ -84,12 +89,7 @@ def test_a_store_takes_cells_in_one_kind_of_layout(tmp_path: Path) -> None:
 
 
 def test_a_visit_counts_once_in_copies_of_a_results_file(tmp_path: Path) -> None:
-    draft = draft_for([(NETWORK.name, NETWORK)], TARGET, lower=lower, rounds=2)
-    folder = tmp_path / "plan"
-    folder.mkdir()
-    draft.write(folder)
-    work(folder)
-    (results,) = folder.glob("results*.jsonl")
+    folder, results = worked_plan(tmp_path, rounds=2)
     lines = results.read_bytes().splitlines(keepends=True)
     with Store("sqlite://") as store:
         once, new = import_results(folder, store)
