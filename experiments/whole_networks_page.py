@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from scipy.stats import binom
+
 from experiments.pictures import picture, text
 from experiments.whole_networks_data import FAMILIES, family_of
 from experiments.whole_networks_lines import Line
@@ -40,6 +42,7 @@ CAME_TO = (
     "one known, TensorRT: mean of medians, %", "worst device ", "90 % holds, half-width ",
     "one constant by all latencies of a table: mean of medians, %",
     "0.9 of the best other or less: `unseen`", "… `unseen_family`", "`unseen` holds 85 to 97 %",
+    "… expected of exact 90 % intervals",
 )  # fmt: skip
 
 
@@ -174,7 +177,16 @@ def _came_to(targets: Sequence[Judged]) -> list[str]:
         better = [own.rmspe <= BETTER * best.rmspe for own, best in pairs if own and best]
         found.append(f"{sum(better)} of {len(better)}")
     large = [own for one in targets if one.latencies >= LARGE and (own := one.own("unseen"))]
-    return [*found, f"{sum(85 <= (o.coverage or 0) <= 97 for o in large)} of {len(large)}"]
+    within = sum(85 <= (one.coverage or 0) <= 97 for one in large)
+    by_chance = sum(_chance_within(one.networks, 0.85, 0.97) for one in large)
+    return [*found, f"{within} of {len(large)}", f"{by_chance:.1f}"]
+
+
+def _chance_within(networks: int, least: float, most: float) -> float:
+    """How often intervals that hold 90 % hold a share between two of so many networks."""
+    counts = math.ceil(least * networks) - 1, math.floor(most * networks)
+    low, high = binom.cdf(counts, networks, 0.9)
+    return float(high - low)
 
 
 def _under_tensorrt(targets: Sequence[Judged], regime: str) -> list[Line]:

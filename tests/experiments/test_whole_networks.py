@@ -79,7 +79,7 @@ def test_one_known_latency_is_near_what_the_product_makes_of_it() -> None:
 
 def test_the_page_says_what_the_lines_come_to() -> None:
     def made(target: str, regime: str, method: str, error: float) -> lines.Line:
-        return lines.Line(target, regime, method, 30, error, error, 0.0, 90, 40)
+        return lines.Line(target, regime, method, 30, error, error, 0.0, 90, 40, 20)
 
     t4, v100 = "t4/tensorrt-10/fp16", "v100/paddle-tensorrt-2020/fp16"
     known = [made(t4, "unseen", "hybridlat", 8), made(t4, "unseen", "roofline", 10),
@@ -93,8 +93,12 @@ def test_the_page_says_what_the_lines_come_to() -> None:
     assert rows["worst device"] == ["40.0 t4", "10.0 v100", "40.0 t4"]
     assert rows[page.CAME_TO[6]] == ["7.0 (1)", "–", "7.0 (1)"]
     assert rows[page.CAME_TO[7]] == ["1 of 1", "0 of 0", "1 of 1"]
+    assert [rows[name] for name in page.CAME_TO[-2:]] == [
+        ["1 of 1", "0 of 0", "1 of 1"],
+        ["0.7", "0.0", "0.7"],  # 17 to 19 of 20 networks
+    ]
     first, second = page.table(targets).rows
-    assert first[:7] == [t4, "30/0", "8.0/8.0", "–", "40.0/40.0", "–", "12.0/12.0"]
+    assert first[:7] == [t4, "30/20", "8.0/8.0", "–", "40.0/40.0", "–", "12.0/12.0"]
     assert (*first[-3:-1], second[0]) == ("9.0/–", "kernel_forest", f"{v100}*")
     assert page.drawn(targets).count("<circle") == 3 + 2  # and of the legend
 
