@@ -16,7 +16,7 @@ from hybridlat.estimate.block_space import SumCheck as SumCheck
 from hybridlat.estimate.lookup.target_list import TargetInfo as TargetInfo
 from hybridlat.estimate.lookup.target_list import list_targets as list_targets
 from hybridlat.graph.network import Shapes as Shapes
-from hybridlat.measuring.report import MeasureReport as MeasureReport
+from hybridlat.measuring.measurer import MeasureReport as MeasureReport
 from hybridlat.measuring.schedule import MeasurementConfig as MeasurementConfig
 from hybridlat.onnx_io.torch_export import Example as Example
 from hybridlat.report.compare import Comparison as Comparison

@@ -18,7 +18,7 @@ from hybridlat.schema.target import Target
 if TYPE_CHECKING:
     from hybridlat.api.options import PredictBatches, PredictOptions, SizedOptions
     from hybridlat.api.sources import ManySource, Source
-    from hybridlat.measuring.report import MeasureReport, What
+    from hybridlat.measuring.measurer import MeasureReport, What
     from hybridlat.onnx_io.torch_export import Example
     from hybridlat.report.compare import Comparison
 

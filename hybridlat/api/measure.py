@@ -17,10 +17,16 @@ from hybridlat.graph import signature_reading
 from hybridlat.graph.cells import cut_positions
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign_part
-from hybridlat.measuring.measurer import Measurer, MeasureRequest
-from hybridlat.measuring.plan_runs import measure_draft, unknown_to
+from hybridlat.measuring.measurer import (
+    Measurer,
+    MeasureReport,
+    MeasureRequest,
+    What,
+    measure_draft,
+    report_of,
+    unknown_to,
+)
 from hybridlat.measuring.plans import draft_for
-from hybridlat.measuring.report import MeasureReport, What, report_of
 from hybridlat.measuring.schedule import ON_DEMAND, MeasurementConfig
 from hybridlat.measuring.ssh import RemoteHost, check_target
 from hybridlat.schema.measurement import Breakdown, Measurement

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from hybridlat.api.sources import ManySource, Source
     from hybridlat.api.space import Blocks
     from hybridlat.estimate.block_space import BlockSpace
-    from hybridlat.measuring.report import MeasureReport, What
+    from hybridlat.measuring.measurer import MeasureReport, What
     from hybridlat.measuring.schedule import MeasurementConfig
     from hybridlat.onnx_io import Shapes
     from hybridlat.onnx_io.torch_export import Example

@@ -16,7 +16,7 @@ from hybridlat.cli.output import ProgressShown, aside, print_json
 from hybridlat.errors import InputError
 from hybridlat.estimate.surprise import contradictions, surprises
 from hybridlat.measuring import tables
-from hybridlat.measuring.plan_runs import import_results
+from hybridlat.measuring.measurer import import_results
 from hybridlat.report.units import count_text
 from hybridlat.schema.names import target_named
 from hybridlat.schema.target import Target

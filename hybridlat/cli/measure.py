@@ -19,9 +19,8 @@ from hybridlat.cli.output import ProgressShown, aside, console, print_json, say,
 from hybridlat.cli.predict import worst
 from hybridlat.errors import HybridlatError, InputError
 from hybridlat.estimate.lookup.named_target import named_target
-from hybridlat.measuring.plan_runs import unknown_to
+from hybridlat.measuring.measurer import MeasureReport, What, unknown_to
 from hybridlat.measuring.plans import draft_for
-from hybridlat.measuring.report import MeasureReport, What
 from hybridlat.measuring.ssh import RemoteHost, Runner, check_target
 from hybridlat.report.units import count_text, latency_text
 from hybridlat.schema.measurement import busiest

@@ -2,7 +2,7 @@
 
 In come requests and a backend, a remote host or a table; out go records with their raw samples.
 
-    measurer            requests by the protocol of their engine, on this machine
+    measurer            requests by the protocol of their engine, and what that adds
     replicas, schedule  one run in measuring processes: copies of cells, or cells with predecessors
     statistics          the one analysis, from samples to a latency and its spread
     process             the measuring process, from both of its sides

@@ -19,8 +19,8 @@ from hybridlat.errors import BackendUnavailable, MeasurementError
 from hybridlat.graph.builder import null_network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring import plan_results
+from hybridlat.measuring.measurer import unknown_to
 from hybridlat.measuring.plan_results import MISSING
-from hybridlat.measuring.plan_runs import unknown_to
 from hybridlat.measuring.plans import draft_for
 from hybridlat.measuring.ssh import RemoteHost
 from hybridlat.onnx_io import to_onnx

@@ -15,7 +15,7 @@ from hybridlat.board import BoardError
 from hybridlat.board.journal import Journal, read_lines
 from hybridlat.board.plan import Plan, in_order, make_files
 from hybridlat.errors import StoreError
-from hybridlat.measuring.plan_runs import import_results
+from hybridlat.measuring.measurer import import_results
 from hybridlat.measuring.plans import draft_for
 from hybridlat.schema.target import Target
 from hybridlat.store import Store

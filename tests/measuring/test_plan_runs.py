@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hybridlat.errors import MeasurementError, StoreError
-from hybridlat.measuring.plan_runs import import_results, measure_draft
+from hybridlat.measuring.measurer import import_results, measure_draft
 from hybridlat.measuring.plans import draft_for
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
