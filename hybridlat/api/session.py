@@ -32,9 +32,9 @@ from hybridlat.estimate.predict.other_targets import is_alike
 from hybridlat.estimate.predict.source import copied_bytes
 from hybridlat.estimate.surprise import surprise
 from hybridlat.estimate.warnings import sentence
-from hybridlat.model.steady_sums import steady_sums
 from hybridlat.schema.estimate import Estimate, number_of
 from hybridlat.schema.target import Target
+from hybridlat.schema.workers import steady_sums
 
 if TYPE_CHECKING:
     from hybridlat.api.measure import MeasureService

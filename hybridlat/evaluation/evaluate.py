@@ -26,10 +26,10 @@ from hybridlat.evaluation.regimes import LARGEST_SHARE, evaluate_cells, evaluate
 from hybridlat.model import baselines as all_baselines
 from hybridlat.model.family.shipped import FAMILY_OF
 from hybridlat.model.fit import LEAST_ROWS, FitConfig
-from hybridlat.model.steady_sums import steady_fits
 from hybridlat.report.units import count_text
 from hybridlat.schema.progress import OnMessage, silent
 from hybridlat.schema.target import Target
+from hybridlat.schema.workers import steady_fits
 from hybridlat.store import Store, packs
 from hybridlat.store.place import without_password
 

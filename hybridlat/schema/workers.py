@@ -1,14 +1,17 @@
-"""Processes that work for this one: no more than can be of use, and none outlives it."""
+"""Processes that work for this one, and threads of linear algebra: no more than can be of use."""
 
 from __future__ import annotations
 
-import contextlib
+import importlib
 import os
 import threading
 import time
 from collections.abc import Iterator
-from functools import partial
+from contextlib import contextmanager, nullcontext, suppress
+from functools import cache, partial
 from typing import Any
+
+from threadpoolctl import ThreadpoolController, threadpool_limits
 
 _ORPHANED_CHECK_S = 1.0
 
@@ -24,7 +27,7 @@ def _watch(parent: int) -> None:
     os._exit(1)
 
 
-@contextlib.contextmanager
+@contextmanager
 def safe_path() -> Iterator[None]:
     """Processes of Python that start while it lasts take no modules from the working folder."""
     before = os.environ.get("PYTHONSAFEPATH")
@@ -53,3 +56,36 @@ def parallel(jobs: int, **options: Any) -> Any:
     backend = BACKENDS["loky"]()
     backend.configure = partial(backend.configure, initializer=end_with, initargs=(os.getpid(),))
     return joblib.Parallel(n_jobs=jobs, backend=backend, **options)
+
+
+_one_at_a_time = threading.RLock()
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController().select(user_api="blas")
+
+
+@contextmanager
+def steady_sums(*, alone: bool) -> Iterator[None]:
+    """Keep BLAS to one thread in this block: it splits a sum among its threads, so the last digits
+    depend on how many there are.
+
+    The limit is the process's, so another thread that leaves its block would lift it: blocks that
+    are ``alone`` wait for each other. One in which something is measured need not be.
+    """
+    with _one_at_a_time if alone else nullcontext():
+        blas = _blas()
+        # Reading the number takes a tenth of the time of setting it.
+        many = any(library.get_num_threads() != 1 for library in blas.lib_controllers)
+        with blas.limit(limits=1) if many else nullcontext():
+            yield
+
+
+@contextmanager
+def steady_fits() -> Iterator[None]:
+    """The same around fits, as a block or a decorator: SciPy's own BLAS may not be loaded yet."""
+    with suppress(ImportError):
+        importlib.import_module("scipy.linalg")
+    with threadpool_limits(1, user_api="blas"):
+        yield

@@ -25,12 +25,12 @@ from hybridlat.evaluation.evaluate import refuse_few, sources_of
 from hybridlat.evaluation.metrics import OWN, MethodResult, Score
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.fit import FitConfig
-from hybridlat.model.steady_sums import steady_fits
 from hybridlat.report.units import count_text
 from hybridlat.schema.device import Device
 from hybridlat.schema.files import scratch_folder
 from hybridlat.schema.progress import OnMessage, silent
 from hybridlat.schema.target import Target
+from hybridlat.schema.workers import steady_fits
 from hybridlat.store import Store
 from hybridlat.training.candidate import Candidate, Champion, Verdict
 
