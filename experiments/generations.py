@@ -26,9 +26,8 @@ sys.path.insert(0, str(ROOT))
 from experiments.whole_networks_lines import Line, line
 from hybridlat.engines import device_sheets
 from hybridlat.evaluation.family_laws import ROWS_EACH
-from hybridlat.model.family.calibration import ELSEWHERE, calibrate
-from hybridlat.model.family.descriptors import LAUNCH
-from hybridlat.model.family.embedding import Embedding, embedding_of
+from hybridlat.model.conformal import ELSEWHERE, calibrate
+from hybridlat.model.family.embedding import LAUNCH, Embedding, embedding_of
 from hybridlat.model.family.fit import embedded, fit
 from hybridlat.model.family.model import interval_us
 from hybridlat.model.family.physics import at_batch, view_of

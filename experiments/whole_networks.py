@@ -43,8 +43,8 @@ from hybridlat.evaluation.family_regimes import Regimes
 from hybridlat.evaluation.metrics import OWN
 from hybridlat.model.baselines import Problem, Sums
 from hybridlat.model.baselines import load as baseline_of
+from hybridlat.model.conformal import Calibration
 from hybridlat.model.family import shipped as files
-from hybridlat.model.family.calibration import Calibration
 from hybridlat.model.family.observations import Observation
 from hybridlat.model.family.physics import at_batch
 from hybridlat.schema.progress import OnMessage

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from experiments.family_choice import choose
 from experiments.whole_networks_lines import Line, line
 from hybridlat.evaluation.families import FamilyRecords
-from hybridlat.model.family.calibration import Calibration
+from hybridlat.model.conformal import Calibration
 from hybridlat.model.family.model import FamilyModel
 
 Array = NDArray[np.float64]

@@ -18,7 +18,7 @@ from hybridlat.evaluation.cross_fitting import FOLDS
 from hybridlat.evaluation.families import FamilyRecords, MeasuredRow
 from hybridlat.evaluation.metrics import Prediction
 from hybridlat.evaluation.twins import TWIN_SHARE, SharedKernels, dealt, plain_name, united
-from hybridlat.model.family.calibration import ELSEWHERE, Calibration, calibrate
+from hybridlat.model.conformal import ELSEWHERE, Calibration, calibrate
 from hybridlat.model.family.model import FamilyModel, NetworkPrediction, interval_us
 from hybridlat.model.family.observations import family_of
 from hybridlat.model.family.tasks import Array, label_of

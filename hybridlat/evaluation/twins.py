@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.evaluation.cross_fitting import FOLDS
-from hybridlat.model.family.descriptors import DESCRIPTORS, LAYOUT
+from hybridlat.model.family.embedding import DESCRIPTORS, LAYOUT
 from hybridlat.model.family.observations import Observation
 from hybridlat.model.family.physics import HOST
 

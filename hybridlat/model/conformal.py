@@ -1,6 +1,8 @@
-"""Quantiles of intervals: the conformal one, by errors of what was held out, and the normal one.
+"""Quantiles and widths of intervals, by the errors of what was held out, and the normal quantile.
 
-Source: Vovk, Gammerman & Shafer, "Algorithmic Learning in a Random World", 2005.
+Sources: Vovk, Gammerman & Shafer, "Algorithmic Learning in a Random World", 2005; for calibrations
+Papadopoulos et al. 2002 (normalised split conformal prediction). Equations (13) and (14) are those
+of ``docs/background/family.md``.
 """
 
 from __future__ import annotations
@@ -8,10 +10,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+
+from hybridlat.model.family.tasks import Array, Number
 
 
 def rank_of(count: int, confidence: float) -> int:
@@ -33,3 +38,75 @@ def conformal_quantile(scores: Sequence[float] | NDArray[np.float64], confidence
 def normal_quantile(confidence: float) -> float:
     """Two-sided quantile of the normal distribution: 1.645 at 0.9."""
     return statistics.NormalDist().inv_cdf(0.5 + confidence / 2)
+
+
+ELSEWHERE = ""
+"""Stands among the tasks of a calibration for devices that were left out."""
+_FLOOR = 0.05
+_PRIOR_SCORES = 20.0
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The scores that quantiles q are taken of.
+
+    Scores (13) of held-out networks, ascending: ``pooled`` are those of devices that were left out
+    (of all tasks, where none was), ``by_task`` those of each task. ``spreads`` are medians of σ.
+    """
+
+    floor: Number
+    pooled: Array
+    by_task: dict[str, Array]
+    spreads: dict[str, Number] = field(default_factory=dict)
+
+    def half_width(
+        self, spread: float, task: str, confidence: float = 0.9, prior_spread: float | None = None
+    ) -> float:
+        """Half the width (14) of the interval of the logarithm; wider for a higher confidence.
+
+        A task's own quantile counts by its scores against 20 of the pool's, so that a task without
+        any has the pool's. With ``prior_spread``, σ before networks were measured (10), such a task
+        has the quantile of all learned tasks, but is no wider than before.
+        """
+        own = self.by_task.get(task, np.zeros(0))
+        factor = conformal_quantile(self.pooled, confidence)
+        if prior_spread is not None and not len(own) and self.by_task:
+            learned = conformal_quantile(np.concatenate(list(self.by_task.values())), confidence)
+            widest = factor * np.hypot(prior_spread, self.floor)
+            return float(min(learned * np.hypot(spread, self.floor), widest))
+        if len(own):
+            weight = len(own) / (len(own) + _PRIOR_SCORES)
+            factor = weight * conformal_quantile(own, confidence) + (1 - weight) * factor
+        return float(factor * np.hypot(spread, self.floor))
+
+    def half_width_share(self, task: str) -> float | None:
+        """How far the farther end of an interval of 90 % typically is from the latency (0..).
+
+        Of a network of median spread; None for a task that nothing is known of.
+        """
+        spread = self.spreads.get(task)
+        return None if spread is None else math.exp(self.half_width(spread, task)) - 1
+
+    def rounded(self) -> Calibration:
+        """The same, scores to four figures."""
+        by_task = {name: _rounded(scores) for name, scores in self.by_task.items()}
+        return replace(self, pooled=_rounded(self.pooled), by_task=by_task)
+
+
+def calibrate(errors: Array, spreads: Array, tasks: Sequence[str]) -> Calibration:
+    """Learn scores (13) from log-errors of held-out networks, and the spreads σ stated for them.
+
+    Raises ValueError where there are none.
+    """
+    if not len(errors):
+        raise ValueError("no held-out error to calibrate intervals with")
+    scores = np.abs(errors) / np.hypot(spreads, _FLOOR)
+    names = np.array(list(tasks))
+    places = {str(name): names == name for name in np.unique(names)}
+    by_task = {name: np.sort(scores[rows]) for name, rows in places.items()}
+    medians = {name: float(np.median(spreads[rows])) for name, rows in places.items()}
+    return Calibration(_FLOOR, np.sort(scores), by_task, medians)
+
+
+def _rounded(scores: Array) -> Array:
+    return np.array([float(f"{score:.4g}") for score in scores])

@@ -17,7 +17,7 @@ from hybridlat.evaluation.family_regimes import Regimes
 from hybridlat.evaluation.leaderboard import tables
 from hybridlat.evaluation.metrics import score
 from hybridlat.model import baselines
-from hybridlat.model.family.calibration import ELSEWHERE
+from hybridlat.model.conformal import ELSEWHERE
 from hybridlat.model.family.model import interval_us
 from hybridlat.model.family.observations import architecture_of, family_of
 from hybridlat.model.fit import FitConfig

@@ -10,7 +10,7 @@ import pytest
 
 from experiments import whole_networks_lines as lines
 from hybridlat.evaluation.families import FamilyRecords
-from hybridlat.model.family.calibration import Calibration
+from hybridlat.model.conformal import Calibration
 from hybridlat.model.family.embedding import Embedding, Hyper
 from hybridlat.model.family.fit import embedded, fit
 from hybridlat.model.family.model import half_width

@@ -22,9 +22,8 @@ from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import MeasuredNetwork, measured_networks
 from hybridlat.estimate.predict import source
 from hybridlat.estimate.predict.source import CellLatency, NetworkCells, NetworkLaw, Origin
-from hybridlat.model.conformal import normal_quantile
+from hybridlat.model.conformal import ELSEWHERE, normal_quantile
 from hybridlat.model.family import observations, shipped
-from hybridlat.model.family.calibration import ELSEWHERE
 from hybridlat.model.family.model import FamilyModel, NetworkPrediction, half_width
 from hybridlat.model.family.observations import KernelSet, architecture_of, kernel_set
 from hybridlat.model.family.physics import KernelTable, every_kernel

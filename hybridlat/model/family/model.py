@@ -13,8 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.model.conformal import normal_quantile
-from hybridlat.model.family.calibration import Calibration
+from hybridlat.model.conformal import Calibration, normal_quantile
 from hybridlat.model.family.embedding import Embedding
 from hybridlat.model.family.observations import (
     KernelSet,

@@ -14,8 +14,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.model.family.descriptors import DESCRIPTORS, LAUNCH, describe, groups_of
-from hybridlat.model.family.embedding import Embedding, Hyper
+from hybridlat.model.family.embedding import (
+    DESCRIPTORS,
+    LAUNCH,
+    Embedding,
+    Hyper,
+    describe,
+    groups_of,
+)
 from hybridlat.model.family.physics import (
     CLASSES,
     COPY,

@@ -16,9 +16,8 @@ import msgspec
 import numpy as np
 
 from hybridlat.errors import StoreError
-from hybridlat.model.family.calibration import ELSEWHERE, Calibration
-from hybridlat.model.family.descriptors import DESCRIPTORS
-from hybridlat.model.family.embedding import Embedding, Hyper
+from hybridlat.model.conformal import ELSEWHERE, Calibration
+from hybridlat.model.family.embedding import DESCRIPTORS, Embedding, Hyper
 from hybridlat.model.family.model import FamilyModel
 from hybridlat.model.family.task_gp import TaskGP
 from hybridlat.model.family.tasks import Task, label_of

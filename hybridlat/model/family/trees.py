@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.model.family.descriptors import DESCRIPTORS, LAYOUT
+from hybridlat.model.family.embedding import DESCRIPTORS, LAYOUT
 from hybridlat.model.family.observations import KernelSet, Observation, task_base
 from hybridlat.model.family.physics import CLASSES, COPY, HOST, PARTS
 from hybridlat.model.family.tasks import Array, Float32, Task

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from hybridlat.errors import StoreError
+from hybridlat.model.conformal import calibrate
 from hybridlat.model.family import shipped as files
-from hybridlat.model.family.calibration import calibrate
 from hybridlat.model.family.embedding import Embedding, Hyper
 from hybridlat.model.family.fit import fit
 from hybridlat.model.family.model import FamilyModel

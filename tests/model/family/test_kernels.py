@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from experiments.public_data.kernel_tables import kernel_table
 from hybridlat.engines import registry
-from hybridlat.model.family.descriptors import describe
+from hybridlat.model.family.embedding import describe
 from hybridlat.model.family.physics import CLASSES, KernelTable, at_batch, power_slowdown, view_of
 from hybridlat.model.family.tasks import Array
 from hybridlat.model.geometry import COLUMN

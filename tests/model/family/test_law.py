@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments.family_choice import choose
-from hybridlat.model.family.calibration import calibrate
+from hybridlat.model.conformal import calibrate
 from hybridlat.model.family.embedding import Embedding, Hyper
 from hybridlat.model.family.fit import fit
 from hybridlat.model.family.model import FamilyModel

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridlat.model.family.calibration import calibrate
+from hybridlat.model.conformal import calibrate
 from hybridlat.model.family.embedding import Embedding, Hyper
 from hybridlat.model.family.fit import fit
 from hybridlat.model.family.model import FamilyModel, NetworkPrediction, half_width, interval_us

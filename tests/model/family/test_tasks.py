@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hybridlat.model.family.descriptors import DESCRIPTORS, LAUNCH
-from hybridlat.model.family.embedding import Hyper
+from hybridlat.model.family.embedding import DESCRIPTORS, LAUNCH, Hyper
 from hybridlat.model.family.observations import (
     DISPATCH_US,
     GROUPED,
