@@ -26,13 +26,13 @@ from hybridlat.report.explain import Suspect as Suspect
 from hybridlat.report.sweep import Sweep as Sweep
 from hybridlat.report.views import to_frame as to_frame
 from hybridlat.report.views import to_html as to_html
-from hybridlat.schema.cell_estimate import CellEstimate as CellEstimate
 from hybridlat.schema.device import Device as Device
 from hybridlat.schema.estimate import Estimate as Estimate
 from hybridlat.schema.estimate import EstimateWarning as EstimateWarning
 from hybridlat.schema.measurement import Measurement as Measurement
 from hybridlat.schema.progress import Progress as Progress
 from hybridlat.schema.shown import Estimates as Estimates
+from hybridlat.schema.structure import CellEstimate as CellEstimate
 from hybridlat.schema.structure import CellPosition as CellPosition
 from hybridlat.schema.structure import CellStructure as CellStructure
 from hybridlat.schema.structure import Kernel as Kernel

@@ -18,7 +18,7 @@ from hybridlat.model import model_files
 from hybridlat.model.family import shipped
 from hybridlat.onnx_io import facts
 from hybridlat.report import compare
-from hybridlat.schema import cell_estimate, estimate, measurement
+from hybridlat.schema import estimate, measurement, structure
 from hybridlat.store import database, packs
 from tests.networks import ROOT
 from tests.report.estimates import untrusted
@@ -81,7 +81,7 @@ def test_no_format_of_the_code_is_forgotten() -> None:
         ("record", measurement.Measurement.__struct_fields__),
         ("breakdown", measurement.Breakdown.__struct_fields__),
         ("estimate", list(untrusted().to_json())),
-        ("cell", [f.name for f in dataclasses.fields(cell_estimate.CellEstimate)]),
+        ("cell", [f.name for f in dataclasses.fields(structure.CellEstimate)]),
         ("comparison", list(compare.Comparison((untrusted(),)).to_json())),
         ("evaluation", list(ResultRow("t", "r", "m", score(()), None,
                                 None, 0, 0).to_json())),

@@ -29,10 +29,9 @@ from hybridlat.estimate.structure import network_structure
 from hybridlat.estimate.warnings import warnings_of
 from hybridlat.graph.network import Shapes
 from hybridlat.model.conformal import normal_quantile
-from hybridlat.schema.cell_estimate import CellEstimate, LatencySource
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.measurement import BUSY_SPREAD_SHARE, MachineLoad, busiest
-from hybridlat.schema.structure import Structure
+from hybridlat.schema.structure import CellEstimate, LatencySource, Structure
 from hybridlat.store import LatencyStats
 
 _log = logging.getLogger(__name__)

@@ -16,10 +16,10 @@ from hybridlat.estimate.compose.machine import LARGE_SHARE
 from hybridlat.estimate.gate import MeasurementPlan
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.predict.source import Origin
-from hybridlat.schema.cell_estimate import half_width_share
 from hybridlat.schema.estimate import Estimate, EstimateWarning, WarningCode
 from hybridlat.schema.measurement import MachineLoad
 from hybridlat.schema.shown import count_text
+from hybridlat.schema.structure import half_width_share
 from hybridlat.schema.target import Target
 
 MOST_RATIO = 10.0

@@ -21,8 +21,8 @@ from hybridlat.model.applicability_domain import ApplicabilityDomain
 from hybridlat.model.gaussian_process import CHUNK, Array, Floats, GaussianProcessMean
 from hybridlat.model.geometry import Geometry, View, geometry, problem_of
 from hybridlat.model.trees import Booster
-from hybridlat.schema.cell_estimate import CellPrediction
 from hybridlat.schema.device import Device
+from hybridlat.schema.structure import CellPrediction
 
 UNKNOWN_FACTOR = 3.0
 """By which the interval of a cell is wider, both ways, that holds an operator without training."""

@@ -9,9 +9,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from hybridlat.report.units import RESOLUTION_US, plus_minus_text, reach_text
-from hybridlat.schema.cell_estimate import CellEstimate, LatencySource, half_width_share
 from hybridlat.schema.estimate import Estimate
-from hybridlat.schema.structure import CellStructure, Kernel
+from hybridlat.schema.structure import (
+    CellEstimate,
+    CellStructure,
+    Kernel,
+    LatencySource,
+    half_width_share,
+)
 
 QUANTISING = ("QuantizeLinear", "DequantizeLinear")
 _DIGITS = re.compile(r"(\d+)")

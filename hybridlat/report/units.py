@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hybridlat.report.table import Cell
-from hybridlat.schema.cell_estimate import half_width_share
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.shown import ALL, part_text
 from hybridlat.schema.shown import count_text as count_text
+from hybridlat.schema.structure import half_width_share
 
 
 @dataclass(frozen=True, slots=True)

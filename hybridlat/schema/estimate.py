@@ -10,9 +10,8 @@ from numbers import Real
 from typing import Any, Literal, get_args
 
 from hybridlat.errors import InputError
-from hybridlat.schema.cell_estimate import CellEstimate
 from hybridlat.schema.shown import NOTHING, Shown, part_text
-from hybridlat.schema.structure import Memory, Structure
+from hybridlat.schema.structure import CellEstimate, Memory, Structure
 
 ESTIMATE_FORMAT = 1
 NetworkSource = Literal["measured", "composed"]

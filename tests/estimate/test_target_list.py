@@ -16,8 +16,8 @@ from hybridlat.estimate.lookup import models as model_folders
 from hybridlat.estimate.lookup.models import family_heads
 from hybridlat.estimate.lookup.target_list import by_data_sheet, gpus, list_targets
 from hybridlat.model.family import shipped
-from hybridlat.schema.cell_estimate import half_width_share
 from hybridlat.schema.plugins import shipped as shipped_path
+from hybridlat.schema.structure import half_width_share
 from tests.cli.shell import process
 
 FAMILY = shipped_path("models", "family_tensorrt")

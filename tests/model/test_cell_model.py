@@ -23,7 +23,7 @@ from hybridlat.model.cell_model import UNKNOWN_FACTOR, CellModel
 from hybridlat.model.fit import FitConfig, fit_model, make_folds
 from hybridlat.model.geometry import geometry
 from hybridlat.model.model_files import load_model, read_device, save_model
-from hybridlat.schema.cell_estimate import CellPrediction
+from hybridlat.schema.structure import CellPrediction
 from tests.model.rows import DEVICE, latencies_us, texts
 
 CONFIG = FitConfig(DEVICE)

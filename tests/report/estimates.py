@@ -6,12 +6,13 @@ import dataclasses
 import math
 from typing import Any
 
-from hybridlat.schema.cell_estimate import CellEstimate, LatencySource
 from hybridlat.schema.estimate import Estimate, EstimateWarning
 from hybridlat.schema.structure import (
+    CellEstimate,
     CellPosition,
     CellStructure,
     Kernel,
+    LatencySource,
     Roofs,
     Structure,
     Work,

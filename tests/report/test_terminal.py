@@ -17,8 +17,8 @@ from rich.cells import cell_len
 from hybridlat.report import terminal
 from hybridlat.report.compare import Comparison
 from hybridlat.report.units import why_untrusted
-from hybridlat.schema.cell_estimate import LatencySource
 from hybridlat.schema.estimate import Estimate, EstimateWarning
+from hybridlat.schema.structure import LatencySource
 from tests.report.estimates import described, long_tail, residual, untrusted
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "report"

@@ -31,7 +31,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.schema.cell_estimate import LatencySource
+from hybridlat.schema.structure import LatencySource
 
 Matrix = NDArray[np.float64]
 Block = tuple[list[int], Matrix]

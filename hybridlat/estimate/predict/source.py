@@ -16,9 +16,9 @@ from hybridlat.graph.network import Network
 from hybridlat.graph.operators import KINDS
 from hybridlat.model.conformal import normal_quantile
 from hybridlat.model.geometry import Geometry, View, geometry, start_us
-from hybridlat.schema.cell_estimate import CellPrediction, LatencySource
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import OriginCode
+from hybridlat.schema.structure import CellPrediction, LatencySource
 
 SHARED = 0.95
 """Part of a cell's error variance that it shares with all other cells of its network, where what
