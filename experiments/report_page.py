@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from hybridlat import Predictor
-from hybridlat.report.html import page
+from hybridlat.report.views import page
 
 TARGET = "epyc-26-2/onnxruntime-1.31/fp32/1t"
 FRONT = ROOT / "data" / "nets" / "resnet50.onnx"

@@ -55,7 +55,7 @@ def say(sentence: str) -> None:
 
 def write_page(file: str, estimates: Sequence[Estimate], **more: Any) -> None:
     """Write the page of ``--html``; its foot has the command, less passwords of databases."""
-    from hybridlat.report.html import page  # few ask for a page
+    from hybridlat.report.views import page  # few ask for a page
     from hybridlat.store.place import without_password
 
     words = click.get_current_context().meta.get(WORDS, ())

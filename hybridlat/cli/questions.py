@@ -13,9 +13,9 @@ from hybridlat.cli.options import Documents, Grouped
 from hybridlat.cli.output import ProgressShown, aside, console, print_json, write_page
 from hybridlat.cli.predict import OVER, UNTRUSTED, opened
 from hybridlat.report.explain import layers_of
-from hybridlat.report.html import Curve
 from hybridlat.report.prediction_table import choice_table, csv_of, record_of
 from hybridlat.report.units import latency_text
+from hybridlat.report.views import Curve
 
 _ROWS, _WIDE = 20, 150  # rows without --all, and characters that have room for all columns
 _NOT_LISTED = ("cells", "removed", "warnings", "remarks")  # in the JSON of hundreds of targets

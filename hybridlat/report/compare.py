@@ -14,15 +14,16 @@ from rich.text import Text
 
 from hybridlat.report.cell_texts import chain, what_text
 from hybridlat.report.html_section import in_notebook
-from hybridlat.report.ratios import Ratio, ratio_to
 from hybridlat.report.table import STYLES, Cell, Column, Table, titled
 from hybridlat.report.terminal import is_command, notes, printed
 from hybridlat.report.units import (
     NOTHING,
     RESOLUTION_US,
+    Ratio,
     Scale,
     answer_text,
     percent_text,
+    ratio_to,
     scale_for,
     verdict_text,
 )

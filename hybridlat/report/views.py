@@ -1,15 +1,27 @@
-"""Estimates as Python shows them: a line, a terminal's table, a notebook, a data frame, a page."""
+"""Estimates as Python shows them: a line, a terminal's table, a notebook, a data frame, a page.
+
+The page is self-contained: answers, graphs of cells, curves, comparisons; it loads nothing.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from functools import cache
+from importlib.metadata import version
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 from hybridlat.errors import HybridlatError, MissingExtra
 from hybridlat.report import terminal, units
-from hybridlat.report.html import page
-from hybridlat.report.html_section import in_notebook
-from hybridlat.report.prediction_table import record_of, table_of
+from hybridlat.report.cell_texts import abbreviated, chain, kernel_sizes, row_of, where_text
+from hybridlat.report.compare import Comparison, differences_table, letter_of
+from hybridlat.report.html_section import asset, in_notebook, network_section
+from hybridlat.report.prediction_table import basis_note, record_of, table_of
+from hybridlat.report.table import Table, escape
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.files import write_text
 from hybridlat.schema.shown import part_text, visible
@@ -103,3 +115,169 @@ def _frame(rows: Sequence[dict[str, object]]) -> Any:
     except ImportError:
         raise MissingExtra("pandas", "train", "to_frame") from None
     return pandas.DataFrame(rows)
+
+
+_LIBRARIES = ("d3", "dagre")
+_SCRIPTS = ("format.js", "layout.js", "graph.js", "plots.js", "main.js")
+_DIFFERENCES = 20  # cells that are shown
+_STEERING = re.compile("[<\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_LABEL = 40  # letters of a chain of kernels; its whole is beside it
+
+
+@dataclass(frozen=True)
+class Curve:
+    """How estimates are drawn ``over`` their ``values``, with their ``table`` below."""
+
+    over: str
+    values: Sequence[float]
+    table: Table
+
+
+def page(
+    estimates: Sequence[Estimate],
+    *,
+    command: str = "",
+    sweep: Curve | None = None,
+    choice: Table | None = None,
+    comparison: Comparison | None = None,
+) -> str:
+    """The whole HTML document for one or several estimates; ``command`` made it, says its foot.
+
+    Several batches of a network are drawn as a curve, as a ``sweep`` is; others are compared. Of
+    targets to choose from it has the table of the ``choice`` alone.
+    """
+    names = list(dict.fromkeys(estimate.network for estimate in estimates))
+    title = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    named = headings(estimates)
+    parts = []
+    if len(named) > 1 and choice is None:
+        links = "".join(f'<li><a href="#n{i}">{escape(n)}</a></li>' for i, n in enumerate(named))
+        parts.append(f'<nav aria-label="Networks on this page"><ol>{links}</ol></nav>')
+    if sweep is not None:
+        parts.append(_drawn(estimates, range(len(estimates)), sweep))
+    elif choice is not None:
+        budget = estimates[0].max_latency_us
+        against = "" if budget is None else f" against {units.latency_text(budget)}"
+        heading = f"{names[0]} on {units.count_text(len(estimates), 'target')}{against}"
+        hint = "The first is the first to choose: by verdict, power and memory."
+        parts.append(_bars(heading, [hint], choice.page()))
+    elif len({(e.network, e.target) for e in estimates}) > 1:
+        parts.append(_comparison(comparison or Comparison(tuple(estimates))))
+    for positions in curves_of(estimates) if sweep is None else ():
+        batches = [estimates[i] for i in positions]
+        curve = Curve("batch", [one.batch for one in batches], table_of(batches))
+        parts.append(_drawn(batches, positions, curve))
+    if choice is None:
+        parts += [network_section(estimate, i, named[i]) for i, estimate in enumerate(estimates)]
+    networks = [
+        {"letter": letter_of(i), "heading": named[i], **_network(estimate)}
+        for i, estimate in enumerate(estimates)
+    ]
+    made = f"hybridlat {version('hybridlat')} · {date.today().isoformat()}"
+    return asset("page.html").substitute(
+        title=escape(title),
+        style=asset("page.css").template,
+        body="\n".join(parts),
+        foot=f"{made} · <code>{escape(command)}</code>" if command else made,
+        data=_script_json({"networks": networks}),
+        libraries=_libraries(),
+        scripts="".join(asset(name).template for name in _SCRIPTS),
+    )
+
+
+@cache
+def _libraries() -> str:
+    """The libraries as they were published, each after its licence."""
+    scripts = []
+    for name in _LIBRARIES:
+        code = asset(f"vendor/{name}.min.js").template
+        lines = [line for line in code.splitlines() if not line.startswith("//# sourceMappingURL")]
+        licence = asset(f"vendor/{name}.LICENSE").template.strip()
+        scripts.append(f"<script>\n/* {name}\n{licence}\n*/\n" + "\n".join(lines) + "\n</script>\n")
+    return "".join(scripts)
+
+
+def headings(estimates: Sequence[Estimate]) -> list[str]:
+    """The networks' names, with what the estimates differ by: batches, targets."""
+    words = [(e.network, f"batch {e.batch}", e.target) for e in estimates]
+    _, *others = (len(set(column)) > 1 for column in zip(*words, strict=True))
+    return [" · ".join(compress(each, [True, *others])) for each in words]
+
+
+def _comparison(comparison: Comparison) -> str:
+    estimates, table = comparison.estimates, comparison.networks_table()
+    cells = differences_table(estimates, _DIFFERENCES)
+    apart = f"<h2>Cells that make the difference</h2>\n{cells.page()}" if cells.rows else ""
+    hints = [str(table.caption or ""), basis_note(estimates)]
+    heading = f"{len(estimates)} estimates side by side"
+    return _bars(heading, hints, table.page() + apart)
+
+
+def _bars(heading: str, hints: Sequence[str], below: str) -> str:
+    shown = "".join(f'<p class="hint">{escape(hint)}</p>\n' for hint in filter(None, hints))
+    return (
+        f"<section>\n<h1>{escape(heading)}</h1>\n{shown}"
+        f'<figure class="comparison" hidden><div class="plot"></div></figure>\n{below}</section>'
+    )
+
+
+def curves_of(estimates: Sequence[Estimate]) -> list[list[int]]:
+    """Of each network and target at several batches the positions of its estimates, by batch."""
+    by_network: dict[tuple[str, str], dict[int, int]] = {}
+    for i, estimate in enumerate(estimates):
+        by_network.setdefault((estimate.network, estimate.target), {})[estimate.batch] = i
+    batches = (sorted(by_batch.items()) for by_batch in by_network.values())
+    return [[i for _, i in curve] for curve in batches if len(curve) > 1]
+
+
+def _drawn(estimates: Sequence[Estimate], positions: Sequence[int], curve: Curve) -> str:
+    points, values = " ".join(map(str, positions)), " ".join(map(str, curve.values))
+    name = estimates[0].network.removesuffix(f" at {curve.over} {curve.values[0]:g}")
+    plural = "es" if curve.over == "batch" else "s"
+    return (
+        f"<section>\n<h1>{escape(name)} over {curve.over}{plural}</h1>\n"
+        f'<p class="hint">on {escape(estimates[0].target)}</p>\n'
+        f'<figure data-curve="{points}" data-over="{curve.over}" data-values="{values}" hidden>'
+        f'<div class="plot"></div></figure>\n{curve.table.page()}</section>'
+    )
+
+
+def _script_json(value: Any) -> str:
+    """JSON that may stand in a script element: nothing in it can end the element."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return _STEERING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def _network(estimate: Estimate) -> dict[str, Any]:
+    structure, body = estimate.structure, estimate.to_json()
+    network = {name: body[name] for name in ("network", "batch", "latency_us", "interval_us")}
+    network["latency"] = units.answer_text(estimate)[0]
+    network["throughput"] = units.fps_text(estimate.throughput_per_s)
+    network["cells"] = [_cell(estimate, i, cell) for i, cell in enumerate(body["cells"])]
+    network["places"] = [asdict(place) for place in structure.places] if structure else []
+    network["roofs"] = asdict(structure.roofs) if structure and structure.roofs else None
+    return network
+
+
+def _cell(estimate: Estimate, position: int, body: dict[str, Any]) -> dict[str, Any]:
+    cell, row = estimate.cells[position], row_of(estimate, position)
+    latency = units.latency_text(cell.latency_us)
+    if cell.latency_us is not None and cell.latency_us < units.RESOLUTION_US:
+        latency = f"< {units.RESOLUTION_US:g} µs"
+    made_of = () if estimate.structure is None else estimate.structure.cells[position].kernels
+    return body | {
+        "nodes": None,  # they stand in the places
+        "label": chain(row.ops, _LABEL),
+        "operators": " ".join(sorted({*row.ops})),
+        "ops": chain(row.ops),
+        "latency": latency,
+        "reach": "" if row.half_width_share is None else row.reach(),
+        "half_width_share": row.half_width_share,
+        "share_text": units.percent_text(cell.share if cell.latency_us is not None else None),
+        "where": where_text(row.paths),
+        "what": row.what,
+        "kernels": [
+            {"op": abbreviated(kernel.op), "what": kernel_sizes(kernel), "reads": kernel.reads}
+            for kernel in made_of
+        ],
+    }

@@ -14,12 +14,12 @@ import pytest
 import hybridlat
 from hybridlat.cli.output import print_json
 from hybridlat.report.compare import Comparison, cell_differences
-from hybridlat.report.html import curves_of, headings, page
 from hybridlat.report.html_section import asset
 from hybridlat.report.prediction_table import PredictionTable
-from hybridlat.report.ratios import Ratio, ratio_to
 from hybridlat.report.table import Table, titled
 from hybridlat.report.terminal import print_estimate, printed
+from hybridlat.report.units import Ratio, ratio_to
+from hybridlat.report.views import curves_of, headings, page
 from hybridlat.schema.estimate import Estimate, EstimateWarning
 from hybridlat.schema.shown import Estimates
 from tests.report.estimates import described, long_tail, residual, untrusted

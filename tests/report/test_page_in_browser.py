@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from hybridlat import Predictor
-from hybridlat.report.html import page
+from hybridlat.report.views import page
 from tests.report.estimates import described, residual, untrusted
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
