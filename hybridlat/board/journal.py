@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, Dict, Iterator, Optional, Tuple
 
 from . import BoardError
-from .reading import COUNT, FACT, FLAG, NUMBER, TEXT, TIME, matching, misfit, parse, read_file
+from .plan import COUNT, FACT, FLAG, NUMBER, TEXT, TIME, matching, misfit, parse, read_file
 
 FORMAT = 1
 MAX_LOST = 2  # times that a model may take the worker down before it counts as failed

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hybridlat import board
-from hybridlat.board.plan import LISTS, PLAN_FORMAT
-from hybridlat.board.reading import cksum
+from hybridlat.board.plan import LISTS, PLAN_FORMAT, cksum
 from hybridlat.engines import registry
 from hybridlat.engines.tensorrt.lowering import in_precision
 from hybridlat.errors import InputError
