@@ -19,7 +19,6 @@ from hybridlat.estimate.compose import target_composition
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.machine import MOST_EXCESS_SHARE
 from hybridlat.estimate.compose.posterior import CellSum, ErrorPosterior
-from hybridlat.estimate.lookup.models import known_device
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.lookup.whole_networks import WholeLatency
 from hybridlat.estimate.memory import memory_of
@@ -282,10 +281,8 @@ def _rows(request: Request, belief: Belief) -> tuple[CellEstimate, ...]:
 def _structure(request: Request, data: TargetData) -> Structure | None:
     """What the cells are made of; None where that cannot be told."""
     try:
-        texts = request.partition.texts
-        ordered = [texts[signature] for signature in request.signatures]
-        device, precision = known_device(data.target, data.store), data.target.precision
-        return network_structure(request.file, request.partition, ordered, device, precision)
+        device, precision = device_of(data), data.target.precision
+        return network_structure(request.file, request.partition, device, precision)
     except (StoreError, ValueError) as error:
         _log.warning("%s is not drawn: %s", request.file.name, error)
         return None

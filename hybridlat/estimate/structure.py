@@ -28,15 +28,11 @@ _TELLING = (KINDS["conv"], KINDS["pool"])
 
 
 def network_structure(
-    file: OnnxFile,
-    partition: Partition,
-    texts: Sequence[str],
-    device: Device | None,
-    precision: str,
+    file: OnnxFile, partition: Partition, device: Device | None, precision: str
 ) -> Structure:
-    """The structure of a network; ``texts`` are the signatures of the partition's uses, in order.
+    """The structure of a network; without ``device`` it is an unknown one.
 
-    Without ``device`` it is an unknown one. ValueError for a text that is no signature.
+    ValueError for a text that is no signature.
     """
     constants = file.facts.constant_nodes
 
@@ -47,7 +43,8 @@ def network_structure(
         )
 
     cells = []
-    for text, use in zip(texts, partition.uses, strict=True):
+    for use in partition.uses:
+        text = partition.texts[use.signature]
         kernels, works = _kernels(text), _works(text, device, precision)
         ops = ["+".join(file.facts.op_types[n] for n in kernel) for kernel in shown(use.places[0])]
         described = zip(kernels, ops, works, strict=True)

@@ -33,7 +33,6 @@ from hybridlat.schema.device import Device
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.target import Target
 
-Array = NDArray[np.float64]
 Parts = tuple[tuple[str, int], ...]
 _Origin = tuple[Breakdown, list[Measurement]]  # a network as one origin gives it
 logger = logging.getLogger(__name__)

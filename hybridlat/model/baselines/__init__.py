@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 
 from hybridlat.errors import InputError
 from hybridlat.model.family.physics import CLASSES, KernelTable
-from hybridlat.model.geometry import COLUMN, Geometry, View, geometry
+from hybridlat.model.geometry import COLUMN, Array, Geometry, View, geometry
 from hybridlat.schema.device import Device
 from hybridlat.schema.plugins import Plugins
 
-Array = NDArray[np.float64]
 Unit = Literal["cell", "layer", "network", "layered network"]
 
 

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridlat.graph.operators import KINDS
-from hybridlat.model.baselines import Array, Baseline, Problem, Sums, Unit
+from hybridlat.model.baselines import Baseline, Problem, Sums, Unit
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.family.physics import CLASSES
 from hybridlat.model.fit import FitConfig, check_installed, fit_model
-from hybridlat.model.geometry import COLUMN, TILES, View
+from hybridlat.model.geometry import COLUMN, TILES, Array, View
 
 _EFFICIENCIES = np.geomspace(0.02, 1.0, 18)
 _PLAIN = [
