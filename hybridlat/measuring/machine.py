@@ -20,9 +20,9 @@ from hybridlat.errors import MeasurementError
 from hybridlat.graph.builder import null_network, reference_network
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.process import MeasuringProcess, alone
-from hybridlat.measuring.statistics import Subject, flicker_share, level_us, record_of, usual_us
+from hybridlat.measuring.statistics import flicker_share, level_us, now, record_of, usual_us
 from hybridlat.measuring.visiting import VisitTask
-from hybridlat.schema.measurement import MachineLoad, Visit, was_busy
+from hybridlat.schema.measurement import MachineLoad, Measurement, Visit, was_busy
 from hybridlat.store import Store
 
 PROTOCOL = "reference-1"
@@ -60,9 +60,15 @@ def constant_us(
     if busy_us is not None and ((load is not None and load.is_busy) or value_us <= 0):
         return busy_us
     if value_us > 0:
-        environment, labels = backend.environment(), {"role": role}
-        subject = Subject(
-            backend.target, signature.hash, "cell", PROTOCOL, environment, labels, load=load
+        subject = Measurement(
+            backend.target,
+            signature.hash,
+            "cell",
+            None,
+            protocol=PROTOCOL,
+            environment={**backend.environment(), **(load.environment() if load else {})},
+            measured_at=now(),
+            labels={"role": role},
         )
         store.add_signatures({signature.hash: signature.text})
         store.add([record_of(subject, [Visit((value_us,))])])

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from hybridlat.board import BoardError
 from hybridlat.board.journal import MAX_LOST, read_lines
 from hybridlat.board.plan import Plan
@@ -168,21 +170,22 @@ def _measurements(manifest: Mapping[str, Any], board: _Results) -> Iterator[Meas
         seen = [{line["round"] for line in lines if line["task"] in (task, i)} for i in items]
         missing = tasks[task]["rounds"] - min(map(len, seen))
         more = {**next(filter(None, readings), {}), MISSING: missing if missing > 0 else None}
-        subject = statistics.Subject(
+        subject = Measurement(
             Target(manifest["device"], board.runtime, record["precision"]),
             record["signature"],
             record["kind"],
-            f"{_PROTOCOL} {board.facts.get('runner', '')} {record['method']}",
-            {**facts, **_stated(more)},
-            record["labels"],
-            str(firsts[0]["at"] if firsts else board.at),
+            None,
+            protocol=f"{_PROTOCOL} {board.facts.get('runner', '')} {record['method']}",
+            environment={**facts, **_stated(more)},
+            measured_at=str(firsts[0]["at"] if firsts else board.at),
+            labels=record["labels"],
             launch=_LAUNCHES.get(launches.get(items[0], "")),
         )
         visits = _visits(task, items, lines)
         if visits:
             yield statistics.record_of(subject, visits, flicker=flicker)
         elif reasons:
-            yield subject.record(None, failure=reasons[0])
+            yield structs.replace(subject, failure=reasons[0])
 
 
 def _set_drift(reference: str, files: Sequence[Sequence[dict[str, Any]]]) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import msgspec
+from msgspec import structs
 
 from hybridlat.engines import registry
 from hybridlat.engines.base import Backend, Method
@@ -24,9 +25,9 @@ from hybridlat.measuring import machine
 from hybridlat.measuring.process import MeasuringProcess, alone
 from hybridlat.measuring.schedule import Job, MeasurementConfig, needs_visit, probe_key, tasks_of
 from hybridlat.measuring.statistics import (
-    Subject,
     flicker_share,
     level_us,
+    now,
     record_of,
     usual_us,
     without_outliers,
@@ -214,8 +215,16 @@ class _Run:
         records: list[Measurement] = []
         for key, job in self.jobs.items():
             load = mean_load(result.load for result in self.visits[key])
-            target, hash_, protocol = backend.target, job.signature.hash, PROTOCOLS[backend.method]
-            subject = Subject(target, hash_, job.kind, protocol, environment, job.labels, load=load)
+            subject = Measurement(
+                backend.target,
+                job.signature.hash,
+                job.kind,
+                None,
+                protocol=PROTOCOLS[backend.method],
+                environment={**environment, **(load.environment() if load else {})},
+                measured_at=now(),
+                labels=job.labels,
+            )
             failure, may_recover = self.failures.get(key, ("", True))
             if self.visits[key]:
                 visits = _visits(self.visits[key], reference_us)
@@ -223,7 +232,7 @@ class _Run:
                 counted = visits if job.predecessor is not None else without_outliers(visits)
                 records.append(record_of(subject, visits, own_us, flicker, counted))
             elif not may_recover:
-                records.append(subject.record(None, failure=failure))
+                records.append(structs.replace(subject, failure=failure))
             elif failure:
                 name = job.network.name or key
                 _log.warning("%s was not measured, and may be another time: %s", name, failure)

@@ -10,16 +10,15 @@ import datetime
 import itertools
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from hybridlat.schema import measurement
-from hybridlat.schema.measurement import Kind, Launch, MachineLoad, Measurement, Visit
-from hybridlat.schema.target import Target
+from hybridlat.schema.measurement import Measurement, Visit
 
 # A visit's level is this quantile of its kept samples. Disturbance only ever adds time, and on a
 # shared machine it comes and goes within a visit, so the lower part is what repeats.
@@ -150,55 +149,27 @@ def _median_error(count: float) -> float:
     return math.sqrt(math.pi / 2 / (count + few))
 
 
-@dataclass(frozen=True)
-class Subject:
-    """All of a record but the visits: the thing measured, and how; by default now."""
-
-    target: Target
-    signature: str
-    kind: Kind
-    protocol: str
-    environment: Mapping[str, str] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
-    measured_at: str = ""
-    load: MachineLoad | None = None
-    launch: Launch | None = None
-
-    def record(
-        self, latency_us: float | None, labels: Mapping[str, str] | None = None, **result: Any
-    ) -> Measurement:
-        """The record with this result; the load stands in its environment."""
-        load = {} if self.load is None else self.load.environment()
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        return Measurement(
-            self.target,
-            self.signature,
-            self.kind,
-            latency_us,
-            protocol=self.protocol,
-            environment={**self.environment, **load},
-            measured_at=self.measured_at or now,
-            labels={**self.labels, **(labels or {})},
-            launch=self.launch,
-            **result,
-        )
+def now() -> str:
+    """The time at which a record is made, in UTC."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def record_of(
-    subject: Subject,
+    subject: Measurement,
     visits: Sequence[Visit],
     overhead_us: float = 0.0,
     flicker: float = 0.0,
     counted: Sequence[Visit] | None = None,
 ) -> Measurement:
-    """The record of visits, with the latency of the ``counted`` ones."""
+    """The record of visits, with the latency of the ``counted`` ones; ``subject`` has all else."""
     result = combine(visits if counted is None else counted, overhead_us, flicker)
     # On a busy machine all may be slow alike.
-    is_busy = subject.load is not None and subject.load.is_busy
-    return subject.record(
-        result.latency_us,
-        {"below_noise": "yes"} if result.below_noise else {},
-        spread_share=max(result.spread_share, measurement.BUSY_SPREAD_SHARE if is_busy else 0.0),
+    least = measurement.BUSY_SPREAD_SHARE if measurement.was_busy(subject.environment) else 0.0
+    return structs.replace(
+        subject,
+        latency_us=result.latency_us,
+        spread_share=max(result.spread_share, least),
         visits=tuple(visits),
         overhead_us=overhead_us,
+        labels={**subject.labels, **({"below_noise": "yes"} if result.below_noise else {})},
     )

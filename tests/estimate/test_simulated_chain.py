@@ -12,7 +12,7 @@ from hybridlat.estimate.calibration import HeldOutNetwork
 from hybridlat.estimate.compose import machine
 from hybridlat.estimate.compose.composition import Composition
 from hybridlat.estimate.compose.posterior import CellPrior
-from hybridlat.measuring.statistics import Subject, flicker_share, record_of
+from hybridlat.measuring.statistics import flicker_share, record_of
 from hybridlat.schema.measurement import Measurement, Visit
 from hybridlat.schema.target import Target
 
@@ -35,7 +35,7 @@ def measured(rng: Rng, true_us: float, visits: int) -> Measurement:
         Visit(tuple((levels_us[i] * SAMPLES).tolist()), references_us[i] / REFERENCE_US, i % 2)
         for i in range(visits)
     ]
-    subject = Subject(TARGET, "0" * 32, "cell", "p", measured_at="2026-01-01")
+    subject = Measurement(TARGET, "0" * 32, "cell", None, measured_at="2026-01-01")
     return record_of(subject, made, flicker=flicker_share(references_us.tolist()))
 
 

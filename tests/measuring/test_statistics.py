@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from hybridlat.measuring import statistics
-from hybridlat.measuring.statistics import Subject, combine, difference, flicker_share, record_of
-from hybridlat.schema.measurement import BUSY_SPREAD_SHARE, MachineLoad, Visit
+from hybridlat.measuring.statistics import combine, difference, flicker_share, record_of
+from hybridlat.schema.measurement import BUSY_SPREAD_SHARE, MachineLoad, Measurement, Visit
 from hybridlat.schema.target import Target
 from hybridlat.store.records import aggregate
 
 FAKE = Target("fake", "fake-1.0", "fp32", 1)
+SUBJECT = Measurement(FAKE, "0" * 32, "cell", None)
 
 samples = st.lists(st.floats(1.0, 1e5), min_size=1, max_size=30)
 visit = st.builds(Visit, samples.map(tuple), st.floats(0.5, 2.0), st.integers(0, 2))
@@ -118,8 +120,7 @@ def test_a_process_far_from_the_others_does_not_count() -> None:
     quiet = [*process(0, 100.0), *process(1, 102.0)]
     disturbed = [*quiet, *process(2, 190.0)]
     assert statistics.without_outliers(disturbed) == quiet
-    subject = Subject(FAKE, "0" * 32, "cell", "p")
-    record = record_of(subject, disturbed, counted=statistics.without_outliers(disturbed))
+    record = record_of(SUBJECT, disturbed, counted=statistics.without_outliers(disturbed))
     assert record.latency_us == combine(quiet).latency_us and len(record.visits) == 6
     # Of two that differ, or three that all do, none is known to be right.
     two = [*process(0, 100.0), *process(1, 190.0)]
@@ -131,7 +132,7 @@ def test_a_process_far_from_the_others_does_not_count() -> None:
 def test_a_record_of_a_busy_machine_is_unsure_and_a_quiet_one_outweighs_it() -> None:
     visits = [Visit((100.0,) * 5, 1.0, process) for process in (0, 1)]
     busy, quiet = (
-        record_of(Subject(FAKE, "0" * 32, "cell", "p", load=load), visits)
+        record_of(structs.replace(SUBJECT, environment=load.environment()), visits)
         for load in (MachineLoad(9.7, 0.0, 2), MachineLoad(0.4, 0.0, 2))
     )
     assert busy.spread_share == BUSY_SPREAD_SHARE and quiet.spread_share < 0.01
