@@ -194,9 +194,6 @@ class FamilyRecords:
     def clouds(self) -> dict[int, Float32]:
         return embedded(self.observations, embedding_of(self.family))
 
-    def points(self, row: int) -> Float32:
-        return self.clouds[id(self.observations[row].kernels)]
-
     def learn(self, places: NDArray[np.bool_], *, with_trees: bool = True) -> FamilyModel:
         """The family's model, fitted to the rows at these places, of which some must count.
 
@@ -207,7 +204,7 @@ class FamilyRecords:
 
     def predict(self, model: FamilyModel, places: Sequence[int]) -> list[NetworkPrediction]:
         rows = [self.observations[i] for i in places]
-        points = [self.points(i) for i in places]
+        points = [self.clouds[id(one.kernels)] for one in rows]
         return model.predict_all([one.kernels for one in rows], [one.task for one in rows], points)
 
 

@@ -102,17 +102,17 @@ def united(start: Mapping[str, str], twins: Iterable[tuple[str, str]], most: int
     return {name: min(members[group]) for name, group in of.items()}
 
 
-def dealt(groups: Mapping[str, str], seed: object = 0, folds: int = FOLDS) -> dict[str, int]:
+def dealt(groups: Mapping[str, str], seed: object = 0) -> dict[str, int]:
     """The fold of each name, its group's: large groups first, each to the fold of its first choice.
 
     Consistent hashing with bounded loads (Mirrokni, Thorup and Zadimoghaddam 2018): a full fold
     passes a group on to its next choice, so that one more name moves few of the others.
     """
-    sizes, filled = Counter(groups.values()), [0] * folds
-    room = math.ceil(len(groups) / folds)
+    sizes, filled = Counter(groups.values()), [0] * FOLDS
+    room = math.ceil(len(groups) / FOLDS)
     fold_of: dict[str, int] = {}
     for group in sorted(sizes, key=lambda one: (-sizes[one], _digest(seed, one))):
-        choices = sorted(range(folds), key=lambda fold: _digest(seed, f"{fold} {group}"))
+        choices = sorted(range(FOLDS), key=lambda fold: _digest(seed, f"{fold} {group}"))
         free = [fold for fold in choices if filled[fold] + sizes[group] <= room]
         fold_of[group] = free[0] if free else min(choices, key=filled.__getitem__)
         filled[fold_of[group]] += sizes[group]

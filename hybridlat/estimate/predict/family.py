@@ -148,7 +148,7 @@ class Family(source.CellSource):
         code: OriginCode = "device-unmeasured"
         if own_tasks:
             code = "public-timings"
-            count = sum(map(model.seen_of, own_tasks))
+            count = sum(int(model.seen[known.index(one)]) for one in own_tasks)
             text = f"learned from {count} public timings of this GPU"
             named = {task.engine} - {task.runtime} | {t.harness for t in own_tasks if t.harness}
             text += f" ({', '.join(sorted(named))})" if named else ""

@@ -78,10 +78,6 @@ class FamilyModel:
     measured: TaskGP | None = None
     observations: tuple[Observation, ...] = ()
 
-    def seen_of(self, task: Task) -> int:
-        """How many observations of a task were learned from."""
-        return int(self.seen[self.tasks.index(task)]) if task in self.tasks else 0
-
     def own_task(self, task: Task) -> Task:
         """The first of the known tasks that share their own rows with this one, else itself."""
         return self._firsts.get(task.shared, task)
