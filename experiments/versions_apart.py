@@ -35,7 +35,7 @@ from hybridlat.engines.registry import open_backend
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.predict.other_targets import pairs_of
 from hybridlat.evaluation.dataset import load
-from hybridlat.evaluation.other_version import first_met
+from hybridlat.evaluation.other_regimes import first_met
 from hybridlat.graph.cells import cut
 from hybridlat.graph.signature import sign
 from hybridlat.measuring.replicas import measure

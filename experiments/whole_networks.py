@@ -39,8 +39,8 @@ from experiments.whole_networks_page import LARGE, log, write_page
 from hybridlat.engines import device_sheets
 from hybridlat.evaluation.families import FamilyRecords
 from hybridlat.evaluation.family_laws import Answers, Fold, interval
-from hybridlat.evaluation.family_regimes import Regimes
 from hybridlat.evaluation.metrics import OWN
+from hybridlat.evaluation.other_regimes import Regimes
 from hybridlat.model.baselines import Problem, Sums
 from hybridlat.model.baselines import load as baseline_of
 from hybridlat.model.conformal import Calibration

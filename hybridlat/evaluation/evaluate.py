@@ -19,9 +19,8 @@ from hybridlat.evaluation import tracking
 from hybridlat.evaluation.cross_fitting import FOLDS, device_of
 from hybridlat.evaluation.dataset import Dataset, OnlyNetworks, load
 from hybridlat.evaluation.families import family_records
-from hybridlat.evaluation.family_regimes import Regimes
 from hybridlat.evaluation.metrics import ResultRow, TargetReport
-from hybridlat.evaluation.other_version import first_met
+from hybridlat.evaluation.other_regimes import Regimes, first_met
 from hybridlat.evaluation.regimes import LARGEST_SHARE, evaluate_cells, evaluate_networks
 from hybridlat.model import baselines as all_baselines
 from hybridlat.model.family.shipped import FAMILY_OF

@@ -11,7 +11,7 @@ from msgspec import structs
 from hybridlat.estimate.predict.source import describe
 from hybridlat.evaluation.dataset import load
 from hybridlat.evaluation.metrics import OWN, MethodResult
-from hybridlat.evaluation.other_version import ALL_CELLS, AS_IT_IS, first_met
+from hybridlat.evaluation.other_regimes import ALL_CELLS, AS_IT_IS, first_met
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from tests.evaluation.made_pack import TARGET, fill

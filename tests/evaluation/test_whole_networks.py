@@ -13,9 +13,9 @@ import pytest
 from hybridlat.cli.main import run
 from hybridlat.evaluation import evaluate
 from hybridlat.evaluation.families import FamilyRecords, family_records
-from hybridlat.evaluation.family_regimes import Regimes
 from hybridlat.evaluation.leaderboard import tables
 from hybridlat.evaluation.metrics import score
+from hybridlat.evaluation.other_regimes import Regimes
 from hybridlat.model import baselines
 from hybridlat.model.conformal import ELSEWHERE
 from hybridlat.model.family.model import interval_us
