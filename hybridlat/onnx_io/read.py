@@ -13,6 +13,7 @@ from typing import cast
 
 import onnx
 from onnx import ValueInfoProto
+from onnx.defs import onnx_opset_version
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.forms import written
@@ -31,7 +32,7 @@ from hybridlat.onnx_io.shapes import (
     symbols_of,
     types_of,
 )
-from hybridlat.onnx_io.values import Known, Value, constant_of, type_of
+from hybridlat.onnx_io.values import Known, Value, constant_of, schema_of, type_of
 from hybridlat.onnx_io.walk import (
     DATA_DEPENDENT,
     Frame,
@@ -132,8 +133,12 @@ def _why(parsed: Parsed, frame: Frame, rebinding: Rebinding | None, error: Misfi
 
 
 def _own(parsed: Parsed, frame: Frame) -> Frame:
-    """The frame with those inputs alone whose sizes the file fixes, and as it does."""
-    types = types_of(info for info in parsed.frame.graph.input if info.name in frame.inputs)
+    """The frame with the sizes that the file fixes."""
+    types = dict(frame.inputs)
+    for name, type_ in types.items():
+        sizes = zip(parsed.input_sizes[name] or type_.shape, type_.shape, strict=True)
+        shape = tuple([own if own and own > 0 else bound for own, bound in sizes])
+        types[name] = type_._replace(shape=shape)
     return replace(frame, inputs=types)
 
 
@@ -264,6 +269,12 @@ def _no_shape(node: FileNode, tensor: str) -> str:
         return (
             f"{node.op} {node.name!r} quantises to {node.op[4:7]}, in which no target is "
             "predicted: give the network before it was quantised, or one quantised to int8"
+        )
+    if not node.domain and schema_of(node.op, "", onnx_opset_version()) is None:
+        return (
+            f"ONNX has no operator {node.op} ({node.name!r}), as exporters write what they cannot "
+            "convert: use another exporter or other layers, or, if your engine has a plug-in of "
+            f"this name, state the shape of {tensor!r} in the file's value_info"
         )
     where = f" of the domain {node.domain!r}" if node.domain else ""
     return (
