@@ -180,9 +180,10 @@ def _network(
         inputs, outputs, left_out = leave_out(way, inputs, outputs)
     flow = [n for n in way.kept if n.op in CONTROL_FLOW and not n.domain]
     if flow:
+        fix = "with the branch fixed" if flow[0].op == "If" else "unrolled, or as LSTM, GRU or RNN"
         raise NetworkError(
             f"the network has control flow ({flow[0].op} {flow[0].name!r}), so its latency depends "
-            "on data: export it with the branch fixed"
+            f"on data: export it {fix}"
         )
     objections = [way.objections[n.name] for n in way.kept if n.name in way.objections]
     if objections or (is_open and way.open):
