@@ -77,7 +77,7 @@ LIBRARY = "Conv ConvTranspose Gemm MatMul Attention Scores LSTM GRU RNN Einsum"
 POINTWISE = (
     "Add Sub Mul Div Sum Mean Pow Sqrt Exp Log Neg Abs Min Max Erf Cast Relu LeakyRelu PRelu Clip "
     "Sigmoid Tanh Elu Selu HardSwish HardSigmoid Gelu Softplus Mish BatchNormalization SiLU "
-    "SoftplusTanh Reciprocal Where Equal Greater Less Not And Or Floor Ceil Round"
+    "SoftplusTanh Softsign Reciprocal Where Equal Greater Less Not And Or Floor Ceil Round"
 )
 COPY = f"Concat Pad DepthToSpace SpaceToDepth Gather Tile Resize Upsample {VIEW}"
 WINDOW = "MaxPool AveragePool LRN"

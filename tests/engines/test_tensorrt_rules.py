@@ -279,6 +279,10 @@ def test_what_no_rule_names_stays_a_kernel() -> None:
     assert [node.op for node in lowered.network.nodes] == ["LRN", "Relu"]
     (warning,) = lowered.warnings
     assert warning.startswith("no fusion rule covers LRN (1 of 2 operators): taken for a kernel")
+    chain = network("a = Selu(x) b = Softsign(a) y = GlobalMaxPool(b)")
+    known = lower(chain, Target.parse("t4/tensorrt/fp32"))
+    assert [node.op for node in known.network.nodes] == ["Selu+Softsign", "GlobalMaxPool"]
+    assert not known.warnings
 
 
 @pytest.mark.parametrize(

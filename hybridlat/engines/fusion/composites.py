@@ -32,11 +32,10 @@ Pattern = str | float | Made
 
 
 class Bound(NamedTuple):
-    """What a pattern is found to be: its input, its operators, and its parameters in order."""
+    """What a pattern is found to be: its input and its operators."""
 
     x: str = ""
     members: frozenset[int] = frozenset()
-    parameters: tuple[Constant, ...] = ()
 
 
 def made(ops: str, *operands: Pattern) -> Made:
@@ -59,10 +58,9 @@ def bind(v: View, tensor: str, pattern: Pattern, bound: Bound) -> Bound | None:
         return bound._replace(members=bound.members.union(steps or ())) if fits else None
     if constant is None or (pattern != PARAMETER and constant.type.elements > 1):
         return None
-    if pattern == PARAMETER:
-        return bound._replace(parameters=(*bound.parameters, constant))
-    is_number = pattern == NUMBER or not constant.values or _is_near(constant.values[0], pattern)
-    return bound if is_number else None
+    if pattern in (NUMBER, PARAMETER) or not constant.values:
+        return bound
+    return bound if _is_near(constant.values[0], pattern) else None
 
 
 def _bind_operands(
@@ -113,14 +111,23 @@ def _gelu(function: str, steps: int) -> tuple[Made, ...]:
 
 
 def _layer_norms() -> Iterator[Made]:
-    """Over the last axis, with scale and shift behind it or without."""
-    centred = made("Sub", X, made("ReduceMean", X))
+    """Over the last axis, with scale and shift behind it or without.
+
+    TensorFlow shifts by what the mean becomes: x * inverse + (shift - mean * inverse).
+    """
+    mean = made("ReduceMean", X)
+    centred = made("Sub", X, mean)
     for square in (made("Pow", centred, NUMBER), made("Mul", centred, centred)):
         deviation = made("Sqrt", made("Add", made("ReduceMean", square), NUMBER))
         inverse = made("Reciprocal", deviation)
         for norm in (made("Div", centred, deviation), made("Mul", centred, inverse)):
             scaled = made("Mul", norm, PARAMETER)
             yield from (made("Add", scaled, PARAMETER), scaled, norm)
+        for scale in (made("Mul", inverse, PARAMETER), inverse):
+            less = made("Mul", made("Neg", mean), scale)
+            kept = made("Sub", PARAMETER, made("Mul", mean, scale))
+            for shift in (made("Add", less, PARAMETER), less, kept):
+                yield made("Add", made("Mul", X, scale), shift)
 
 
 _CLIPPED = made("Clip", made("Add", X, 3.0), 0.0, 6.0)
@@ -139,9 +146,8 @@ def _composite(op: str, patterns: Sequence[Made], **attributes: AttributeValue) 
                 if bound is None or not _is_usual(v, bound):
                     continue
                 parts, (dtype, shape) = Parts(v, position), v.types[bound.x]
-                parameters = bound.parameters
-                if op == "LayerNormalization" and not parameters:
-                    parameters = (Constant(TensorType(dtype, shape[-1:])),)
+                scale = Constant(TensorType(dtype, shape[-1:]))
+                parameters = [scale] * (op == "LayerNormalization")
                 parts.add(op, (bound.x,), shape, *parameters, **attributes)
                 yield parts.match(sorted(bound.members))
 

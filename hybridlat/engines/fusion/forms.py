@@ -15,6 +15,10 @@ from typing import cast
 from hybridlat.engines.fusion.composites import COMPOSITES, attentions
 from hybridlat.engines.fusion.patterns import Match, Parts, Pass, Rewritten, View
 from hybridlat.graph.network import Constant, Network, TensorType
+from hybridlat.graph.normal import sizes_of
+
+_POOLS = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
+_POOLED = {op: pool for pool, op in _POOLS.items()}
 
 
 def one_form(network: Network, further: tuple[Pass, ...] = ()) -> Rewritten:
@@ -33,6 +37,8 @@ def _nothing(v: View, places: Sequence[int]) -> Iterator[Match]:
         elif node.op == "AveragePool":
             is_copy = set(cast("tuple[int, ...]", node.attribute("kernel_shape"))) == {1}
         source, made = node.inputs[0], node.outputs[0]
+        while node.op == "Reshape" and (before := v.maker(source, "Reshape")) is not None:
+            source = v.nodes[before].inputs[0]
         is_between = source in v.types and not (made in v.outputs and source in v.network.inputs)
         if is_copy and is_between and v.types[source] == v.types[made]:
             yield Match((position,), stands_for={made: source})
@@ -79,22 +85,30 @@ def _plain_norms(v: View, places: Sequence[int]) -> Iterator[Match]:
 
 
 def _means(v: View, places: Sequence[int]) -> Iterator[Match]:
-    """A mean over all pixels is a pooling; one that drops its axes, a mean and a view."""
+    """A mean or maximum over all pixels is a pooling; one that drops its axes, one and a view.
+
+    That of a tensor with its axes turned is one over other axes, where the rest keep their order.
+    """
     for position in places:
-        node, parts = v.nodes[position], Parts(v, position)
-        axes, x, y = node.attribute("axes"), node.inputs[0], node.outputs[0]
-        if x not in v.types or not isinstance(axes, tuple):
+        node, parts, members = v.nodes[position], Parts(v, position), [position]
+        x, made, op = node.inputs[0], v.types[node.outputs[0]].shape, _POOLS.get(node.op, node.op)
+        axes = tuple(range(2, len(made))) if op != node.op else sizes_of(node, "axes")
+        if x not in v.types or axes is None:
             continue
-        shape = v.types[x].shape
-        pools = node.op == "ReduceMean" and len(shape) == 4 and axes == (2, 3)
+        turn = v.maker(x, "Transpose")
+        order = sizes_of(v.nodes[turn], "perm") if turn is not None else None
+        if turn is not None and order and v.reader(turn, node.op) is not None:
+            rest = [axis for place, axis in enumerate(order) if place not in axes]
+            if rest == sorted(rest):
+                x, members = v.nodes[turn].inputs[0], [turn, position]
+                axes = tuple(sorted(set(order).difference(rest)))
+        shape, stated = v.types[x].shape, {"axes": axes}
         kept = [1 if axis in axes else size for axis, size in enumerate(shape)]
-        if pools:
-            parts.view(parts.add("GlobalAveragePool", (x,), kept), v.types[y].shape)
-        elif not node.attribute("keepdims", 1):
-            parts.view(parts.add(node.op, (x,), kept, axes=axes), v.types[y].shape)
-        else:
-            continue
-        yield parts.match((position,))
+        if len(shape) > 3 and axes == tuple(range(2, len(shape))) and op in _POOLED:
+            op, stated = _POOLED[op], {}
+        if op != node.op or len(members) > 1 or not node.attribute("keepdims", 1):
+            parts.view(parts.add(op, (x,), kept, **stated), made)
+            yield parts.match(members)
 
 
 def _weight_of(v: View, position: int) -> tuple[Constant, bool] | None:
@@ -118,7 +132,7 @@ def _leading(shape: tuple[int, ...], rows: int, size: int) -> tuple[int, ...] | 
 
 
 def _flat_products(v: View, places: Sequence[int]) -> Iterator[Match]:
-    """A Gemm between two views is a product over the tensor of more axes, and a sum.
+    """A matrix's product between two views is one over the tensor of more axes, and a sum.
 
     The side without a view, or of fewer axes, says which axes these were. A Gemm with a turned
     weight is a module's, which adds a bias: exporters leave out one of zeros.
@@ -128,6 +142,8 @@ def _flat_products(v: View, places: Sequence[int]) -> Iterator[Match]:
         node, weight = v.nodes[position], _weight_of(v, position)
         before, after = v.maker(node.inputs[0], "Reshape"), v.reader(position, "Reshape")
         if before is None or after is None or weight is None:
+            continue
+        if len(v.types[node.inputs[0]].shape) != 2:
             continue
         x, made, (k, n) = v.nodes[before].inputs[0], v.nodes[after].outputs[0], weight[0].type.shape
         rows = v.types[node.inputs[0]].shape[0]
@@ -195,12 +211,12 @@ def _concats(v: View, places: Sequence[int]) -> Iterator[Match]:
 
 FORMS: tuple[Pass, ...] = (
     (frozenset({"Attention"}), attentions),
+    (frozenset({*_POOLS, *_POOLED, "ReduceL2"}), _means),
     (frozenset({"Slice", "Reshape", "Concat", "Expand", "Tile", "AveragePool"}), _nothing),
     (frozenset({"Slice"}), _splits),
     *COMPOSITES,
     (frozenset({"LayerNormalization", "InstanceNormalization"}), _plain_norms),
-    (frozenset({"ReduceMean", "ReduceMax", "ReduceL2"}), _means),
-    (frozenset({"Gemm"}), _flat_products),
+    (frozenset({"Gemm", "MatMul"}), _flat_products),
     (frozenset({"Gemm", "MatMul"}), _products),
     (frozenset({"Resize"}), _resizes),
     (frozenset({"Concat"}), _concats),

@@ -29,12 +29,12 @@ CHAINED = "SiLU Swish LeakyRelu HardSwish HardSigmoid Gelu Mish Sigmoid Tanh Elu
 ACTIVATION = "Relu Clip Sigmoid Tanh PRelu Elu"
 POINTWISE = (
     "Add Sub Mul Div Sum Pow Sqrt Exp Neg Abs Min Max Erf Relu Softplus Reciprocal Clip Elementwise "
-    + CHAINED
+    "Selu Softsign " + CHAINED
 )
 ELEMENTWISE = f"{POINTWISE} PRelu Cast BatchNormalization Affine"
 COPY = "Concat Split Slice Transpose Pad Expand DepthToSpace SpaceToDepth Gather Shuffle"
 GENERATED = f"{ELEMENTWISE} {COPY} Softmax ReduceSum ReduceMax Generated"
-OWN = "AveragePool Resize ReduceL2"
+OWN = "AveragePool GlobalMaxPool Resize ReduceL2 Tile"
 """Kernels that no rule joins with others."""
 _BUILT_IN = named("Conv ConvTranspose MaxPool AveragePool GlobalAveragePool Resize Upsample Gemm")
 _MAP = 4  # dimensions of feature maps
