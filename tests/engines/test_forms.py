@@ -31,6 +31,7 @@ SCALED = """<int64[3] s3 = {6,6,8}, int64[4] s4 = {2,3,8,6}, float[1] one = {0.6
 NUMBERS = """<float one = {1.0}, float half = {0.5}, float root = {1.4142}, float zero = {0.0},
   float inverse = {0.7071}, float three = {3.0}, float six = {6.0}, float slope = {0.7979},
   float cubic = {0.0447}>"""
+VECTORS = "float[8] k, float[8] l, float[8] m, float[8] v"
 PRODUCT = "<float[8,8] k, float[8] l"
 MANY = "float[1,32,6,6] y) { a = Relu(x) b = Tanh(x) c = Sigmoid(x)"
 HALF = "float[1,4,6,6] y"
@@ -66,6 +67,12 @@ SAME = {
     "mish": [
         (18, "y = Mish(x)"),
         (17, "s = Softplus(x) t = Tanh(s) y = Mul(x, t)"),
+    ],
+    "batch norm": [
+        (15, f"""g ({X}) => ({Y}) <{VECTORS}> {{ r = Relu(x)
+             n = BatchNormalization(r, k, l, m, v) y = Relu(n) }}"""),
+        (13, f"""g ({X}) => ({Y}) <float[8,1,1] k, float[1,8,1,1] l> {{ r = Relu(x)
+             m = Mul(k, r) n = Add(m, l) y = Relu(n) }}"""),
     ],
     "layer norm": [
         (17, f"g ({ROWS}) <float[8] k, float[8] l> {{ y = LayerNormalization(x, k, l) }}"),
@@ -166,6 +173,8 @@ FOLDED = [
     "<float[8,8,1,1] w, float[8] b> { a = Conv(x, w, b) y = Relu(a) }",
     """<float[8,8,1,1] w, float[8] b, float[8] c, float[8] d, float[8] e>
     { a = Conv(x, w) n = BatchNormalization(a, b, c, d, e) y = Relu(n) }""",
+    """<float[8,8,1,1] w, float[8,1,1] s, float[8,1,1] b>
+    { a = Conv(x, w) m = Mul(a, s) n = Add(m, b) y = Relu(n) }""",
 ]
 
 LAYER_SCALES = [
@@ -173,6 +182,10 @@ LAYER_SCALES = [
     { a = Conv(x, w, b) m = Mul(a, s) y = Add(m, x) }""",
     """<float[8,8,1,1] w, float[8] b, float[8] c, float[8] d, float[8] e, float[8,1,1] s>
     { a = Conv(x, w, b) n = BatchNormalization(a, b, c, d, e) m = Mul(n, s) y = Add(m, x) }""",
+]
+DEPTHWISE = [
+    "<float[8,1,1,1] w> { a = Conv<group=8>(x, w) y = Relu(a) }",
+    "<float[8,1,1,1] w, float[8,1,1] s> { a = Conv<group=8>(x, w) m = Mul(a, s) y = Relu(m) }",
 ]
 
 
@@ -220,7 +233,8 @@ def test_a_norm_that_onnx_runtime_joins_in_an_old_file_is_that_of_a_new_one() ->
 
 
 def test_tensorrt_folds_norms_and_adds_zeros() -> None:
-    assert forms_in([f"g ({X}) => ({Y}) {text}" for text in FOLDED])[:2] == [1, 3]
+    for texts, forms in ((FOLDED, [1, 3]), (DEPTHWISE, [1, 2])):
+        assert forms_in([f"g ({X}) => ({Y}) {text}" for text in texts])[:2] == forms
 
 
 def test_tensorrt_scales_a_layer_alike_behind_a_norm_and_behind_a_folded_one() -> None:

@@ -18,6 +18,8 @@ from hybridlat.graph.network import Constant, Network, TensorType
 from hybridlat.graph.normal import sizes_of
 
 _POOLS = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
+_LAYERS = ("Conv", "ConvTranspose", "Relu", "Clip", "LeakyRelu", "Elu", "MaxPool", "Add", "Concat")
+"""What a batch normalisation stands behind: neither an image nor another norm."""
 _POOLED = {op: pool for pool, op in _POOLS.items()}
 
 
@@ -70,6 +72,22 @@ def _splits(v: View, places: Sequence[int]) -> Iterator[Match]:
         )
         put = Constant(TensorType("int64", (len(sizes),)), sizes)
         yield Match(members, (split,), constants={name: put})
+
+
+def _norms(v: View, places: Sequence[int]) -> Iterator[Match]:
+    """A scale and then a shift for each channel of what a layer makes are a batch normalisation."""
+    for position in places:
+        scale = v.maker(v.nodes[position].inputs[0], "Mul")
+        if scale is None or v.reader(scale, "Add") != position:
+            continue
+        x, *read = [*v.nodes[scale].inputs, v.nodes[position].inputs[1]]
+        dtype, shape = v.network.type_of(x)
+        known = [c.type.shape for name in read if (c := v.network.constants.get(name))]
+        is_of_channels = known == [(*shape[1:2], *[1] * (len(shape) - 2))] * 2 and len(shape) > 2
+        if is_of_channels and v.maker(x, *_LAYERS) is not None:
+            parts, vector = Parts(v, position), Constant(TensorType(dtype, shape[1:2]))
+            parts.add("BatchNormalization", (x,), shape, *[vector] * 4)
+            yield parts.match((scale, position))
 
 
 def _plain_norms(v: View, places: Sequence[int]) -> Iterator[Match]:
@@ -215,6 +233,7 @@ FORMS: tuple[Pass, ...] = (
     (frozenset({"Slice", "Reshape", "Concat", "Expand", "Tile", "AveragePool"}), _nothing),
     (frozenset({"Slice"}), _splits),
     *COMPOSITES,
+    (frozenset({"Add"}), _norms),
     (frozenset({"LayerNormalization", "InstanceNormalization"}), _plain_norms),
     (frozenset({"Gemm", "MatMul"}), _flat_products),
     (frozenset({"Gemm", "MatMul"}), _products),
@@ -227,15 +246,17 @@ FORMS: tuple[Pass, ...] = (
 def _folded_norms(v: View, places: Sequence[int]) -> Iterator[Match]:
     """A batch normalisation behind a convolution is in its weights, with a scale and a shift of it.
 
-    A scale alone is a layer's, which stays behind a folded norm too.
+    A scale alone is a layer's, which stays behind a folded norm too. Behind a depthwise convolution
+    it is that of a norm without a shift, as TensorFlow writes untrained ones.
     """
     for position in places:
-        below = v.reader(position, "BatchNormalization")
+        is_deep = v.nodes[position].attribute("group", 1) != 1
+        below = v.reader(position, "BatchNormalization", *["Mul"] * is_deep)
         members = [position]
         while below is not None and len(v.data(below)) == 1:
             members.append(below)
             below = v.reader(below, "Mul", "Add")
-        while v.nodes[members[-1]].op == "Mul":
+        while v.nodes[members[-1]].op == "Mul" and not is_deep:
             members.pop()
         if len(members) > 1:
             made = replace(v.nodes[position], outputs=v.nodes[members[-1]].outputs)
