@@ -21,6 +21,7 @@ from hybridlat.estimate.lookup.target_list import by_data_sheet
 from hybridlat.estimate.partition import Partition, known_file
 from hybridlat.estimate.predict.chain import family_law
 from hybridlat.estimate.predict.family import foresee
+from hybridlat.graph.network import pixels_of
 from hybridlat.graph.widths import scaled
 from hybridlat.onnx_io import Shapes
 from hybridlat.schema.estimate import Estimate, number_of
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from hybridlat.onnx_io.torch_export import Example
     from hybridlat.report.sweep import Over, Sweep
 
-_COLOURS = (1, 3, 4)
 _ORDER = {"within": 0, None: 0, "unsure": 1, "over": 2}
 
 
@@ -152,13 +152,13 @@ def image_shapes(opened: Opened, size: int) -> Mapping[str, tuple[int, ...]]:
     for name, written in opened.file.parsed.input_sizes.items():
         if len(written) != 4:
             continue
-        start = 1 if written[3] in _COLOURS and written[1] not in _COLOURS else 2
-        sides = [side or 1 for side in written[start : start + 2]]
-        new = [side * size // max(sides) for side in sides]
+        pixels = pixels_of(written)
+        sides = [side or 1 for side in [*written][pixels]]
         if any(side * size % max(sides) for side in sides):
             raise InputError(f"{name} of {sides[0]}x{sides[1]} has no whole sides at size {size}")
         bound = [opened.batch or written[0] or 1, *[each or 1 for each in written[1:]]]
-        shapes[name] = (*bound[:start], *new, *bound[start + 2 :])
+        bound[pixels] = [side * size // max(sides) for side in sides]
+        shapes[name] = tuple(bound)
     if not shapes:
         raise InputError(f"{opened.file.name} reads no image, so --size says nothing: give --shape")
     return shapes

@@ -25,6 +25,12 @@ ITEM_BYTES: Mapping[str, float] = {
 }  # fmt: skip
 
 
+def pixels_of(sizes: Sequence[int | None]) -> slice:
+    """The axes of an image's height and width; TensorFlow has the channels behind them."""
+    colours = (1, 3, 4)
+    return slice(1, 3) if sizes[3] in colours and sizes[1] not in colours else slice(2, 4)
+
+
 class TensorType(NamedTuple):
     """Element type (``float32`` …) and static shape of a tensor; quick to compare."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from hybridlat.engines import device_sheets, registry
 from hybridlat.errors import HybridlatError, InputError, NetworkError, TargetError, UnavailableError
 from hybridlat.graph.cells import cut_positions
-from hybridlat.graph.network import Network
+from hybridlat.graph.network import Network, pixels_of
 from hybridlat.graph.signature import Signature, sign, sign_part
 from hybridlat.onnx_io import load
 from hybridlat.schema.measurement import Breakdown, Measurement, Visit, facts_of_note
@@ -92,8 +92,8 @@ class _SizedNetwork:
         self.hash = sign(network).hash
         first = network.types[network.inputs[0]].shape if network.inputs else ()
         self.shape = {"batch": str(first[0] if first else 1)}
-        if size := _image_size(first):
-            self.shape["size"] = "x".join(map(str, size))
+        if len(first) == 4:
+            self.shape["size"] = "x".join(map(str, [*first][pixels_of(first)]))
         outside = (*network.inputs, *network.outputs)
         self.copied_bytes = sum(network.type_of(tensor).bytes for tensor in outside)
         self._cells: dict[str, list[Signature]] = {}
@@ -186,26 +186,16 @@ def _shapes(
     """The first image among the inputs with these sizes; nothing where it has them already."""
     none: tuple[str, tuple[int | None, ...]] = ("", (None,) * 4)
     tensor, sizes = next(((t, s) for t, s in inputs.items() if len(s) == 4), none)
-    if _image_size(sizes) == size:
+    pixels, new = pixels_of(sizes), [batch or sizes[0] or 1, *sizes[1:]]
+    if new[pixels] == [*size]:
         return {}
-    last = _is_channels_last(sizes)
-    if (channels := sizes[3] if last else sizes[1]) is None:
+    new[pixels] = size
+    bound = tuple([each for each in new if each is not None])
+    if len(bound) < 4:
         value = f"{name}: {', '.join(f'{n} {list(s)}' for n, s in inputs.items())}"
         fix = "leave the size out, or export the network with its channels"
         raise Refusal("the ONNX file has no input of images to give a size to", value, fix)
-    first = batch or sizes[0] or 1
-    return {tensor: (first, *size, channels) if last else (first, channels, *size)}
-
-
-def _image_size(sizes: Sequence[int | None]) -> tuple[int | None, ...] | None:
-    """Height and width of an input of images; None for another input."""
-    if len(sizes) != 4:
-        return None
-    return tuple(sizes[1:3] if _is_channels_last(sizes) else sizes[2:])
-
-
-def _is_channels_last(sizes: Sequence[int | None]) -> bool:
-    return sizes[3] in (1, 3, 4) and sizes[1] not in (1, 3, 4)
+    return {tensor: bound}
 
 
 def notes(targets: Sequence[Target]) -> list[str]:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from onnx import GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ValueInfoProto, helper
 
 from hybridlat.errors import NetworkError
-from hybridlat.graph.network import TensorType
+from hybridlat.graph.network import TensorType, pixels_of
 from hybridlat.onnx_io.isolation import UNANSWERED, ask
 from hybridlat.onnx_io.nodes import reads
 from hybridlat.onnx_io.values import Known, Value, data_type, dtype_name, type_of
@@ -98,10 +98,10 @@ def _input_type(
 def _request(name: str, sizes: Sequence[int | None]) -> str:
     """How to give an input's shape: with the sizes it has, and likely ones for those it lacks."""
     known = [size if size and size > 0 else None for size in sizes] or [None] * 4
-    is_last = len(known) == 4 and known[3] in (1, 3, 4)  # channels, as TensorFlow has them
-    pixels = known[1:3] if is_last else known[2:]
-    side = max((max(256, size) for size in pixels if size), default=224)
-    likely = (1, side if is_last else 3, *[side] * len(known)) if len(known) > 3 else (1, 128, 128)
+    pixels = pixels_of(known) if len(known) == 4 else slice(2, None)
+    side = max((max(256, size) for size in known[pixels] if size), default=224)
+    second = 3 if pixels.start == 2 else side
+    likely = (1, second, *[side] * len(known)) if len(known) > 3 else (1, 128, 128)
     shape = [size or likely[axis] for axis, size in enumerate(known)]
     text = "x".join(map(str, shape))
     return f"give it with --shape {name}:{text} (in Python shapes={{{name!r}: {tuple(shape)}}})"
