@@ -17,7 +17,7 @@ from hybridlat.cli import options
 from hybridlat.cli.output import console, on_message, print_json
 from hybridlat.cli.param_types import SECONDS
 from hybridlat.engines import registry
-from hybridlat.engines.host import LoadMeter, cpu_device, cpu_environment
+from hybridlat.engines.host import LoadMeter, cpu, cpu_environment
 from hybridlat.errors import BackendUnavailable, HybridlatError, StoreError
 from hybridlat.estimate.compose.machine import LARGE_SHARE
 from hybridlat.estimate.compose.target_composition import pace_drift
@@ -80,7 +80,7 @@ def _checkup(store: str | None, seconds: float, say: OnMessage) -> Facts:
     checkup: Facts = {"format": CHECKUP_FORMAT, "can_measure": False, "version": __version__}
     say("looking for engines")
     engines = list(_engines(problems))
-    checkup["machine"] = {"device": cpu_device(), **cpu_environment(), **_conditions(problems)}
+    checkup["machine"] = {"device": cpu().name, **cpu_environment(), **_conditions(problems)}
     timed = _timed(seconds, say, problems)
     checkup |= {"engines": engines, "steadiness": None if timed is None else asdict(timed)}
     say("looking at the store")

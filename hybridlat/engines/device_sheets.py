@@ -223,7 +223,7 @@ def with_sheet(device: Device) -> Iterator[None]:
 
 def of_target(target: Target) -> Device:
     """The data sheet of a target's device under its engine; this machine's CPU is measured."""
-    if target.device == host.cpu_device() and target.device not in names():
+    if target.device == host.cpu().name and target.device not in names():
         return probe_cpu(target.threads or 1)
     return load(target.device).under(target.engine)
 
@@ -235,7 +235,7 @@ def probe_cpu(threads: int = 1) -> Device:
     counts both sides of copies that are larger than the last cache.
     """
     return Device(
-        name=host.cpu_device(),
+        name=host.cpu().name,
         kind="cpu",
         title=host.cpu().model,
         units=threads,

@@ -23,7 +23,6 @@ from hybridlat.schema.target import Target
 PROC_VARIABLE = "HYBRIDLAT_PROC"
 """Names the folder that stands for /proc where the load of the machine is read."""
 
-
 IDENTITY_VARIABLE = "HYBRIDLAT_IDENTITY"
 """Names the folder that stands for this machine's CPU: its files ``cpuinfo``, as in /proc, and
 ``machine``, what ``uname -m`` prints, and its folder ``cache``, as in Linux's cpu0."""
@@ -36,7 +35,9 @@ _MODEL_KEYS = ("model name", "cpu model", "uarch", "cpu")
 class Cpu:
     """What this machine's CPU is: ``name`` in targets, ``model`` in its maker's words.
 
-    ``facts`` are cpuinfo's, by the first line of each key; ``cache_bytes`` of data, nearest first.
+    A name that says no model gets the processor's family and model number (``epyc-26-2``). ARM's
+    cores go by their implementer and part. ``facts`` are cpuinfo's, by the first line of each key;
+    ``cache_bytes`` of data, nearest first.
     """
 
     name: str
@@ -52,15 +53,6 @@ class Cpu:
 def cpu() -> Cpu:
     """This machine's CPU, or the one that ``HYBRIDLAT_IDENTITY`` names."""
     return _cpu_in(os.environ.get(IDENTITY_VARIABLE, ""))
-
-
-def cpu_device() -> str:
-    """A short name for this machine's CPU: ``xeon-8481c``, ``epyc-26-2``, ``neoverse-n1``.
-
-    A name that says no model gets the processor's family and model number. ARM's cores go by their
-    implementer and part.
-    """
-    return cpu().name
 
 
 @functools.cache
@@ -134,7 +126,7 @@ class CpuBackend(Backend):
         self.threads = threads
         self.version = self._version()
         short = ".".join(self.version.split(".")[:2])
-        self.target = Target(cpu_device(), f"{self.name}-{short}", precision, threads)
+        self.target = Target(cpu().name, f"{self.name}-{short}", precision, threads)
 
     @staticmethod
     @abc.abstractmethod

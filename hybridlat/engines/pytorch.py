@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from hybridlat.engines import pytorch_rules as rules
-from hybridlat.engines.fusion.forms import GENERATED, one_form
+from hybridlat.engines.fusion.forms import FORMS, GENERATED
 from hybridlat.engines.fusion.groups import Groups, lowered_of, traced
 from hybridlat.engines.fusion.patterns import Match, Rewritten, View
 from hybridlat.engines.fusion.rules import apply, in_force, unknown_operators
@@ -58,7 +58,8 @@ def lower(network: Network, target: Target) -> Lowered:
     is the same cell.
     """
     compiled = target.engine == "torch-compile"
-    plain = one_form(network, GENERATED if compiled or _is_cpu(target) else ())
+    passes = (*FORMS, *GENERATED) if compiled or _is_cpu(target) else FORMS
+    plain = Rewritten.of(network).then(passes)
     module = as_module(plain, bias_apart=not _is_cpu(target))
     copying, in_channels_last = rules.follow(module.network)
     table = (rules.free_views(copying), *rules.COMPOSITES)
@@ -67,7 +68,11 @@ def lower(network: Network, target: Target) -> Lowered:
         table = (*table, *rules.INDUCTOR)
         unknown = unknown_operators(module.network, table, rules.LIBRARY)
     else:
-        module = module._replace(network=rules.with_channels_last(module.network, in_channels_last))
+        nodes = list(module.network.nodes)
+        for i in in_channels_last:
+            marked = sorted((*nodes[i].attributes, rules.MARK))
+            nodes[i] = replace(nodes[i], attributes=tuple(marked))
+        module = module._replace(network=replace(module.network, nodes=tuple(nodes)))
     groups = apply(module.network, table, target.version, drops_dead=compiled)
     if target.precision == "amp":
         module, groups = with_autocast(module, groups, casts_apart=not compiled)

@@ -12,7 +12,6 @@ and poolings keep the layout of what they read, element-wise operators that of t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from hybridlat.engines.fusion import conditions as when
 from hybridlat.engines.fusion.conditions import all_of, any_of
@@ -197,14 +196,6 @@ def follow(network: Network) -> tuple[frozenset[int], frozenset[int]]:
             if out:
                 strides[out] = _made(network, node, out, strides)
     return frozenset(copies), frozenset(last)
-
-
-def with_channels_last(network: Network, positions: frozenset[int]) -> Network:
-    """The network with a mark on the operators at these positions: other kernels run them."""
-    nodes = list(network.nodes)
-    for i in positions:
-        nodes[i] = replace(nodes[i], attributes=tuple(sorted((*nodes[i].attributes, MARK))))
-    return replace(network, nodes=tuple(nodes))
 
 
 def _densify(

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from hybridlat.engines import device_sheets, registry
-from hybridlat.engines.host import cpu_device
+from hybridlat.engines.host import cpu
 from hybridlat.estimate.belief import SWITCHED_OFF, Belief, Request
 from hybridlat.estimate.compose import target_composition
 from hybridlat.estimate.compose.machine import LARGE_SHARE
@@ -41,10 +41,12 @@ def warnings_of(
     plan: MeasurementPlan | None,
 ) -> tuple[EstimateWarning, ...]:
     """All warnings of an estimate; ``plan`` is what the gate would measure next, if that helps."""
+    # An operator of ONNX without a fusion rule (pooling, softmax) is its own kernel anyway.
+    about = [w for w in request.partition.warnings if "no fusion rule covers" not in w or "::" in w]
     return (
         *_of_missing_cells(request, data.target, estimate),
         *_of_measurements(request, data.target, belief, load),
-        *[sentence("file", text) for text in filter(_matters, request.partition.warnings)],
+        *[sentence("file", text) for text in about],
         *[sentence("model-unreadable", text) for text in data.model_warnings],
         *([] if belief.exact is not None else _of_predictions(request, data, belief, estimate)),
         *_of_pace(data),
@@ -56,11 +58,6 @@ def sentence(code: WarningCode, text: str, fix: str = "") -> EstimateWarning:
     """A warning whose text is made a sentence."""
     whole = text if text.endswith((".", "?")) else f"{text}."
     return EstimateWarning(code, whole[:1].upper() + whole[1:], fix)
-
-
-def _matters(of_lowering: str) -> bool:
-    """An operator of ONNX without a fusion rule (pooling, softmax) is its own kernel anyway."""
-    return "no fusion rule covers" not in of_lowering or "::" in of_lowering
 
 
 def _command(verb: str, request: Request, target: Target, more: str = "") -> str:
@@ -221,7 +218,7 @@ def _ways_to_measure(
     seconds = plan.cost_s + (_BUILD_S * (count + 1) if boards else 0.0)
     cost = f"about {seconds / 60:.0f} min" if seconds >= 30 else "some seconds"
     narrower = f"would narrow this to about ±{max(100 * plan.half_width_share, 1):.0f} %"
-    here = target.device == cpu_device()
+    here = target.device == cpu().name
     if boards:
         text = f"measuring {cells} over ssh, {cost}, {narrower}"
         fix = _command("measure", request, target, " --host USER@HOST")

@@ -9,7 +9,8 @@ import onnx
 import pytest
 
 from hybridlat.engines import registry
-from hybridlat.engines.fusion.forms import one_form
+from hybridlat.engines.fusion.forms import FORMS
+from hybridlat.engines.fusion.patterns import Rewritten
 from hybridlat.engines.pytorch import lacks_biases
 from hybridlat.graph.network import Network, Node, TensorType
 from hybridlat.graph.signature import sign
@@ -187,6 +188,11 @@ DEPTHWISE = [
     "<float[8,1,1,1] w> { a = Conv<group=8>(x, w) y = Relu(a) }",
     "<float[8,1,1,1] w, float[8,1,1] s> { a = Conv<group=8>(x, w) m = Mul(a, s) y = Relu(m) }",
 ]
+
+
+def one_form(network: Network) -> Rewritten:
+    """The network with one form for each computation."""
+    return Rewritten.of(network).then(FORMS)
 
 
 def network_of(opset: int, text: str) -> Network:

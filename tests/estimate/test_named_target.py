@@ -80,7 +80,7 @@ WRONG = {
     "xeon/onnxruntime-1.31/fp32": "unknown device 'xeon' (describe your own",
     "raspberry-pi-5/onnxruntime/fp32/4t": "a CPU is known once hybridlat has run on it or ",
     "cortex-a72/openvino/fp32/4t": "unknown device 'cortex-a72'",
-    "cpu/onnxruntime/fp32/1t": f"this machine's is {host.cpu_device()})",
+    "cpu/onnxruntime/fp32/1t": f"this machine's is {host.cpu().name})",
     "jetson/tensorrt/fp16": "unknown device 'jetson': did you mean jetson-nano or",
     # nor has a GPU threads, or an engine a version that never came out.
     "orin-nano/tensorrt/fp16/2t": "which CPUs alone have: write orin-nano/tensorrt/fp16",

@@ -163,7 +163,7 @@ def test_this_machine_s_cpu(cpuinfo: str, tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "cpuinfo").write_text(cpuinfo)
     (tmp_path / "machine").write_text("s390x\n")
     monkeypatch.setenv(host.IDENTITY_VARIABLE, str(tmp_path))
-    assert host.cpu_device() == CPUS[cpuinfo] == device_name(CPUS[cpuinfo])
+    assert host.cpu().name == CPUS[cpuinfo] == device_name(CPUS[cpuinfo])
     assert host.cpu_environment()["cpu"]
 
 

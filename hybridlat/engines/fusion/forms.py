@@ -13,19 +13,14 @@ from dataclasses import replace
 from typing import cast
 
 from hybridlat.engines.fusion.composites import COMPOSITES, attentions
-from hybridlat.engines.fusion.patterns import Match, Parts, Pass, Rewritten, View
-from hybridlat.graph.network import Constant, Network, TensorType
+from hybridlat.engines.fusion.patterns import Match, Parts, Pass, View
+from hybridlat.graph.network import Constant, TensorType
 from hybridlat.graph.normal import sizes_of
 
 _POOLS = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
 _LAYERS = ("Conv", "ConvTranspose", "Relu", "Clip", "LeakyRelu", "Elu", "MaxPool", "Add", "Concat")
 """What a batch normalisation stands behind: neither an image nor another norm."""
 _POOLED = {op: pool for pool, op in _POOLS.items()}
-
-
-def one_form(network: Network, further: tuple[Pass, ...] = ()) -> Rewritten:
-    """The network with one form for each computation, and what ``further`` passes make of it."""
-    return Rewritten.of(network).then((*FORMS, *further))
 
 
 def _nothing(v: View, places: Sequence[int]) -> Iterator[Match]:
@@ -78,13 +73,13 @@ def _norms(v: View, places: Sequence[int]) -> Iterator[Match]:
     """A scale and then a shift for each channel of what a layer makes are a batch normalisation."""
     for position in places:
         scale = v.maker(v.nodes[position].inputs[0], "Mul")
-        if scale is None or v.reader(scale, "Add") != position:
+        if scale is None or v.reader(scale, "Add") is None:
             continue
         x, *read = [*v.nodes[scale].inputs, v.nodes[position].inputs[1]]
-        dtype, shape = v.network.type_of(x)
-        known = [c.type.shape for name in read if (c := v.network.constants.get(name))]
-        is_of_channels = known == [(*shape[1:2], *[1] * (len(shape) - 2))] * 2 and len(shape) > 2
-        if is_of_channels and v.maker(x, *_LAYERS) is not None:
+        (dtype, shape), sizes = v.network.type_of(x), [v.network.type_of(n).shape for n in read]
+        is_of_channels = sizes == [(*shape[1:2], *[1] * (len(shape) - 2))] * 2 and shape[2:]
+        is_fixed = v.network.constants.keys() >= set(read)
+        if is_of_channels and is_fixed and v.maker(x, *_LAYERS) is not None:
             parts, vector = Parts(v, position), Constant(TensorType(dtype, shape[1:2]))
             parts.add("BatchNormalization", (x,), shape, *[vector] * 4)
             yield parts.match((scale, position))
@@ -130,13 +125,14 @@ def _means(v: View, places: Sequence[int]) -> Iterator[Match]:
 
 
 def _weight_of(v: View, position: int) -> tuple[Constant, bool] | None:
-    """The matrix that a product reads second, as it is multiplied, and whether it is turned."""
+    """The matrix that a matrix is multiplied with, as it is then, and whether it is turned."""
     node = v.nodes[position]
     weight, attributes = v.network.constants.get("".join(node.inputs[1:2])), dict(node.attributes)
     is_turned = attributes == {"transB": 1}
     if weight is None or len(weight.type.shape) != 2 or (attributes and not is_turned):
         return None
-    if any(name in v.types for name in node.inputs[2:]):
+    is_matrix = len(v.network.type_of(node.inputs[0]).shape) == 2
+    if not is_matrix or any(name in v.types for name in node.inputs[2:]):
         return None
     shape = weight.type.shape[::-1] if is_turned else weight.type.shape
     return Constant(weight.type._replace(shape=shape)), is_turned
@@ -161,8 +157,6 @@ def _flat_products(v: View, places: Sequence[int]) -> Iterator[Match]:
         before, after = v.maker(node.inputs[0], "Reshape"), v.reader(position, "Reshape")
         if before is None or after is None or weight is None:
             continue
-        if len(v.types[node.inputs[0]].shape) != 2:
-            continue
         x, made, (k, n) = v.nodes[before].inputs[0], v.nodes[after].outputs[0], weight[0].type.shape
         rows = v.types[node.inputs[0]].shape[0]
         ends = [(v.network.type_of(x).shape, k), (v.types[made].shape, n)]
@@ -186,7 +180,7 @@ def _products(v: View, places: Sequence[int]) -> Iterator[Match]:
     for position in places:
         node, weight, members = v.nodes[position], _weight_of(v, position), [position]
         x, made = node.inputs[0], v.types[node.outputs[0]].shape
-        if weight is None or x not in v.types or len(v.types[x].shape) != 2:
+        if weight is None or x not in v.types:
             continue
         if node.op == "Gemm" and not weight[1] and len(node.inputs) < 3:
             continue

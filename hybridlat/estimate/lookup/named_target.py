@@ -156,7 +156,7 @@ def described(device: str, known: Collection[Target]) -> str:
         raise TargetError(
             f"unknown device {device!r}{question} (describe your own: --device-sheet FILE.toml; "
             "a CPU is known once hybridlat has run on it or its results are imported; this "
-            f"machine's is {host.cpu_device()})"
+            f"machine's is {host.cpu().name})"
         )
     return device
 
@@ -176,7 +176,7 @@ def on_record(store: Store | None) -> set[Target]:
 
 
 def _devices(known: Collection[Target]) -> set[str]:
-    return {*device_sheets.names(), *(target.device for target in known), host.cpu_device()}
+    return {*device_sheets.names(), *(target.device for target in known), host.cpu().name}
 
 
 def _device(text: str, known: Collection[Target]) -> str:
