@@ -195,6 +195,12 @@ def one_form(network: Network) -> Rewritten:
     return Rewritten.of(network).then(FORMS)
 
 
+PRE_ACTIVATED = [
+    f"<{VECTORS}> {{ r = Relu(x) n = BatchNormalization(r, k, l, m, v) y = Relu(n) }}",
+    "<float[8,1,1] k> { r = Relu(x) n = Mul(r, k) y = Relu(n) }",
+]
+
+
 def network_of(opset: int, text: str) -> Network:
     """The network of a text, in which tensors without values are weights."""
     whole = text if text.startswith("g (") else f"g ({X}) => ({Y}) {NUMBERS} {{ {text} }}"
@@ -239,7 +245,7 @@ def test_a_norm_that_onnx_runtime_joins_in_an_old_file_is_that_of_a_new_one() ->
 
 
 def test_tensorrt_folds_norms_and_adds_zeros() -> None:
-    for texts, forms in ((FOLDED, [1, 3]), (DEPTHWISE, [1, 2])):
+    for texts, forms in ((FOLDED, [1, 3]), (DEPTHWISE, [1, 2]), (PRE_ACTIVATED, [1, 2])):
         assert forms_in([f"g ({X}) => ({Y}) {text}" for text in texts])[:2] == forms
 
 

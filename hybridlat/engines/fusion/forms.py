@@ -70,19 +70,26 @@ def _splits(v: View, places: Sequence[int]) -> Iterator[Match]:
 
 
 def _norms(v: View, places: Sequence[int]) -> Iterator[Match]:
-    """A scale and then a shift for each channel of what a layer makes are a batch normalisation."""
+    """A scale for each channel of what a layer makes, and then a shift, is a batch normalisation.
+
+    So is a scale alone behind a depthwise convolution or before a ReLU: TensorFlow leaves zeros
+    out. Any other is a layer's.
+    """
     for position in places:
-        scale = v.maker(v.nodes[position].inputs[0], "Mul")
-        if scale is None or v.reader(scale, "Add") is None:
+        is_whole = v.nodes[position].op == "Add"
+        scale = v.maker(v.nodes[position].inputs[0], "Mul") if is_whole else position
+        if scale is None or (layer := v.maker(x := v.nodes[scale].inputs[0], *_LAYERS)) is None:
             continue
-        x, *read = [*v.nodes[scale].inputs, v.nodes[position].inputs[1]]
-        (dtype, shape), sizes = v.network.type_of(x), [v.network.type_of(n).shape for n in read]
-        is_of_channels = sizes == [(*shape[1:2], *[1] * (len(shape) - 2))] * 2 and shape[2:]
-        is_fixed = v.network.constants.keys() >= set(read)
-        if is_of_channels and is_fixed and v.maker(x, *_LAYERS) is not None:
+        behind = ("Add",) if is_whole else ("Relu", "Clip")
+        is_deep = not is_whole and v.nodes[layer].attribute("group", 1) != 1
+        members, (dtype, shape) = sorted({scale, position}), v.network.type_of(x)
+        known = [v.network.constants.get(v.nodes[i].inputs[1]) for i in members]
+        channels = (*shape[1:2], *[1] * (len(shape) - 2))
+        is_of_channels = all(c is not None and c.type.shape == channels for c in known)
+        if is_of_channels and shape[2:] and (is_deep or v.reader(scale, *behind) is not None):
             parts, vector = Parts(v, position), Constant(TensorType(dtype, shape[1:2]))
             parts.add("BatchNormalization", (x,), shape, *[vector] * 4)
-            yield parts.match((scale, position))
+            yield parts.match(members)
 
 
 def _plain_norms(v: View, places: Sequence[int]) -> Iterator[Match]:
@@ -240,17 +247,15 @@ FORMS: tuple[Pass, ...] = (
 def _folded_norms(v: View, places: Sequence[int]) -> Iterator[Match]:
     """A batch normalisation behind a convolution is in its weights, with a scale and a shift of it.
 
-    A scale alone is a layer's, which stays behind a folded norm too. Behind a depthwise convolution
-    it is that of a norm without a shift, as TensorFlow writes untrained ones.
+    A scale alone is a layer's, which stays behind a folded norm too.
     """
     for position in places:
-        is_deep = v.nodes[position].attribute("group", 1) != 1
-        below = v.reader(position, "BatchNormalization", *["Mul"] * is_deep)
+        below = v.reader(position, "BatchNormalization")
         members = [position]
         while below is not None and len(v.data(below)) == 1:
             members.append(below)
             below = v.reader(below, "Mul", "Add")
-        while v.nodes[members[-1]].op == "Mul" and not is_deep:
+        while v.nodes[members[-1]].op == "Mul":
             members.pop()
         if len(members) > 1:
             made = replace(v.nodes[position], outputs=v.nodes[members[-1]].outputs)
@@ -273,7 +278,8 @@ def _normed_biases(v: View, places: Sequence[int]) -> Iterator[Match]:
 
 _CONTRACTING = frozenset({"Conv", "ConvTranspose"})
 _PADS: Pass = (frozenset({"Pad"}), _nothing)
-BUILT: tuple[Pass, ...] = (_PADS, (_CONTRACTING, _folded_norms), (_CONTRACTING, _biases))
+_SCALES: Pass = (frozenset({"Mul"}), _norms)
+BUILT: tuple[Pass, ...] = (_PADS, _SCALES, (_CONTRACTING, _folded_norms), (_CONTRACTING, _biases))
 """What TensorRT's builder does besides."""
 GENERATED: tuple[Pass, ...] = (_PADS, (_CONTRACTING, _normed_biases))
 """What costs nothing where PyTorch runs code of its own for it, or one kernel takes it along."""
