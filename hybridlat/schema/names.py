@@ -10,10 +10,9 @@ from hybridlat.errors import TargetError
 from hybridlat.schema.plugins import shipped_table
 from hybridlat.schema.target import PRECISIONS, Target, version_key
 
-_FORM = re.compile(r"pcie|pci|sxm[0-9]?|sxm2e")
-_MEMORY = re.compile(r"[0-9]+gb")
+_MEMORY_OR_FORM = re.compile(r"[0-9]+gb|pcie|pci|sxm[0-9]?|sxm2e|gddr[5-7]x?|hbm[23]e?")
 _MOST_LETTERS = 500
-_MODES = re.compile(r"(?:-[0-9]+w|-max-[npq])+$")  # of power, at the end of a Jetson's name
+_MODES = re.compile(r"(?:-[0-9]+w|-max-[npq]|-super)+$")  # at the end of a Jetson's name
 
 
 def _table(name: str) -> Mapping[str, Any]:
@@ -34,24 +33,25 @@ def device_name(raw: str, board: str = "") -> str:
     (``h100-pcie``, ``a100-80gb``); an unknown one becomes a clean name of its own, and a name
     made here stays as it is. ``board`` is the board's own name where the system has one: CUDA says
     "Orin" of every Jetson Orin; a power mode ends the name (``orin-nano-7w``), unless the plain one
-    means it. TargetError where no letter or digit is left.
+    means it. TargetError where no letter or digit is left, and for several devices.
     """
-    _refuse_long(raw)
-    foreign = next((c for c in raw if c.isalpha() and not c.isascii()), "")
+    _refuse_foreign(raw, "device")
     name = _as_read(raw, board)
     for _ in range(8):  # what a first reading leaves may hold a maker's word anew
         before, name = name, _as_read(name)
         if name == before:
             break
-    if foreign or re.fullmatch("(cuda|gpu)?-?[0-9]*", name):
-        why = f"the letter {foreign!a} is in no name" if foreign else "write its model, as in t4"
-        raise TargetError(f"{raw!r} names no device: {why}")
+    if re.fullmatch("(cuda|gpu)?-?[0-9]*", name):
+        raise TargetError(f"{raw!r} names no device: write its model, as in t4")
     return name
 
 
-def _refuse_long(raw: str) -> None:
-    if len(raw) > _MOST_LETTERS:  # patterns of names take hours for what is no name
+def _refuse_foreign(raw: str, what: str) -> None:
+    """TargetError for what patterns would take hours over, or drop of a name in silence."""
+    if len(raw) > _MOST_LETTERS:
         raise TargetError(f"{raw[:40]!r}… names nothing: it has {len(raw):,} letters")
+    if foreign := next((c for c in raw if c.isalnum() and not c.isascii()), ""):
+        raise TargetError(f"{raw!r} names no {what}: the letter {foreign!a} is in no name")
 
 
 def _as_read(raw: str, board: str = "") -> str:
@@ -78,12 +78,13 @@ def _gpu(raw: str) -> str:
     text = raw.lower()
     for form, replacement in _table("words")["rewritten"]:
         text = re.sub(form, replacement, text)
+    if re.search(_table("words")["several"], text):
+        raise TargetError(f"{raw!r} names several devices: a target is one, as t4")
     noise, distinct = _table("words")["noise"], _table("words")["distinct"]
     words = [w.strip(".+") for w in re.findall(r"[a-z0-9.+]+", text)]
-    words = ["laptop" if w == "mobile" else w for w in words if w and w not in noise]
-    memory = [w for w in words if _MEMORY.fullmatch(w)]
-    form = [w for w in words if _FORM.fullmatch(w)]
-    name, modes = "-".join(w for w in words if w not in memory and w not in form), ""
+    words = [w for w in words if w and w not in noise]
+    apart = sorted(filter(_MEMORY_OR_FORM.fullmatch, words))  # the memory first
+    name, modes = "-".join(w for w in words if w not in apart), ""
     for pattern, replacement in _table("words")["lines"]:
         name = re.sub(pattern, replacement, name)
     name = name.replace("-max-n-super", "-super")
@@ -91,7 +92,7 @@ def _gpu(raw: str) -> str:
         name, modes = name[: mode.start()], mode[0]
     aliases = _table("devices")
     words, name = name.split("-"), aliases.get(name, name)
-    for word in (*memory[:1], *form[:1]):
+    for word in apart:
         first = f"{words[0]}-{word}" if words else ""
         if f"{name}-{word}" in distinct:
             name = f"{name}-{word}"
@@ -110,7 +111,7 @@ def engine_name(raw: str, version: str = "") -> str:
     do not change which kernels run. Raises TargetError where no letter is left, and for a version
     that the engine never had.
     """
-    _refuse_long(raw + version)
+    _refuse_foreign(raw + version, "engine")
     text = re.sub(r"(trt|tensorrt|torch|runtime|ort)(?=[0-9])(?!2trt)", r"\1 ", raw.strip().lower())
     beside = rf"(?<![a-z])({'|'.join(_table('engines')['beside'])})[-_ :=v]*[0-9][0-9.]*"
     text = re.sub(beside, " ", re.sub(r"(?<=[0-9])_(?=[0-9])", ".", text))

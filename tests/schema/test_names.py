@@ -68,6 +68,27 @@ NAMES = {
     "Some New Chip": "some-new-chip", "NVIDIA Z9000 Ultra 640GB HBM9": "z9000-ultra-hbm9",
     "GA102 [GeForce RTX 3090]": "rtx-3090", "A100-80G": "a100-80gb", "gtx1660s": "gtx-1660-super",
     "RTX4070TiS": "rtx-4070-ti-super", "RTX™ 4090": "rtx-4090",
+    # the same chip with other units, another memory or another mode
+    "GeForce RTX 2060 12GB": "rtx-2060-12gb", "GTX 1060 5GB": "gtx-1060-5gb",
+    "RTX 3050 6GB Laptop GPU": "rtx-3050-laptop-6gb", "NVIDIA A800 40GB Active": "a800-40gb",
+    "Tesla P100-PCIE-12GB": "p100-12gb", "GH200 144GB": "gh200-144gb", "H100 96GB": "h100-96gb",
+    "Jetson AGX Xavier 8GB": "xavier-agx-8gb", "Jetson TX2 4GB": "tx2-4gb",
+    "Jetson Nano 8GB": "jetson-nano-8gb", "GTX 1650 GDDR6": "gtx-1650-gddr6",
+    "RTX 3060 Ti GDDR6X": "rtx-3060-ti-gddr6x", "RTX 4070 GDDR6": "rtx-4070-gddr6",
+    "H100 80GB HBM2e": "h100-pcie", "GH200 HBM3e": "gh200-144gb", "RTX 3090 GDDR6X": "rtx-3090",
+    "Orin Nano 4GB Super": "orin-nano-4gb-super", "Orin Nano 4GB MAXN": "orin-nano-4gb-super",
+    "Orin NX 8GB MAXN SUPER": "orin-nx-8gb-super", "AGX Orin 32GB 30W": "orin-agx-32gb-30w",
+    "Orin NX 8GB 20W": "orin-nx-8gb", "AGX Orin 32GB (40 W)": "orin-agx-32gb",
+    "Orin Nano 4GB 10W": "orin-nano-4gb", "AGX Orin 60W": "orin-agx",
+    "Orin Nano Super 8GB MAXN_SUPER": "orin-nano-super",
+    # as tables write them
+    "RTX 4090M": "rtx-4090-laptop", "RTX 4090 Notebook": "rtx-4090-laptop", "A10M": "a10m",
+    "Mobile RTX 3060": "rtx-3060-laptop", "RTX 3080 Max-Q": "rtx-3080-max-q",
+    "GTX 980M": "gtx-980m", "RTX 4090D": "rtx-4090-d", "OrinNX 16GB": "orin-nx",
+    "Jetson OrinNano devkit": "orin-nano", "XavierNX": "xavier-nx", "TeslaT4": "t4",
+    "A100 1g.5gb": "a100-mig-1g.5gb", "A100-80GB-2g.20gb": "a100-80gb-mig-2g.20gb",
+    "1x A100": "a100", "A100-SXM-80GBx1": "a100-80gb", "T4 x1": "t4", "Cortex-X2": "cortex-x2",
+    "AMD Phenom(tm) II X4 955 Processor": "phenom-ii-x4-955",
 }  # fmt: skip
 
 
@@ -109,11 +130,14 @@ def test_the_driver_s_name_finds_the_shipped_models_of_a_v100() -> None:
     assert model_folders(target)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "  ", "NVIDIA", "(R)", "+-.", "cpu", "cuda:0", "GPU 1", "7", "\u04224"]
-)
-def test_what_names_nothing_is_refused(text: str) -> None:
-    with pytest.raises(TargetError, match="names no device"):
+NO_DEVICES = ["", "  ", "NVIDIA", "(R)", "+-.", "cpu", "cuda:0", "GPU 1", "7", "\u04224"]
+NO_DEVICES += ["A\uff11\uff10\uff10", "RTX 4090\u00b2", "8x A100", "8xA100", "4 \u00d7 L4", "2*T4"]
+NO_DEVICES += ["A100 x8", "A100 (x8)", "A100-SXM-80GBx8", "dual RTX 3090", "RTX 3090 \u00d7 2"]
+
+
+@pytest.mark.parametrize("text", NO_DEVICES)
+def test_what_names_nothing_or_several_is_refused(text: str) -> None:
+    with pytest.raises(TargetError, match="names no device|names several devices"):
         device_name(text)
 
 
