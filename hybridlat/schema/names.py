@@ -108,21 +108,28 @@ def engine_name(raw: str, version: str = "") -> str:
     """An engine as targets write it: ``TensorRT 8.6.1, CUDA 12`` is tensorrt-8.6.
 
     ``version`` is the engine's where it is stated apart. Two numbers of a version are kept: patches
-    do not change which kernels run. Raises TargetError where no letter is left, and for a version
-    that the engine never had.
+    do not change which kernels run. TargetError where no letter is left, for words that change
+    what runs, and for a version that the engine never had.
     """
     _refuse_foreign(raw + version, "engine")
+    of = _table("engines")
+    if how := re.search(of["how"], raw.lower()):
+        raise TargetError(f"{raw!r} is no plain engine: leave out {how[0]!r}, if it does not count")
+    if re.fullmatch(of["date"], version.strip().lower()):
+        raise TargetError(
+            f"{version!r} is a date, not a version: a spreadsheet made it of 8.6 or so"
+        )
     text = re.sub(r"(trt|tensorrt|torch|runtime|ort)(?=[0-9])(?!2trt)", r"\1 ", raw.strip().lower())
-    beside = rf"(?<![a-z])({'|'.join(_table('engines')['beside'])})[-_ :=v]*[0-9][0-9.]*"
-    text = re.sub(beside, " ", re.sub(r"(?<=[0-9])_(?=[0-9])", ".", text))
+    beside = rf"(?<![a-z])({'|'.join(of['beside'])})[-_ :=v]*[0-9][0-9.]*"
+    text = re.sub(beside, " ", re.sub(r"(?<=[0-9])[_,](?=[0-9])", ".", text))
     words = re.findall(r"[a-z][a-z0-9]*", re.sub(_NUMBER, " ", text.split(",")[0]))
-    patterns = _table("engines")["patterns"]
-    known = ((match, name) for form, name in patterns if (match := re.search(form, text)))
+    known = ((match, name) for form, name in of["patterns"] if (match := re.search(form, text)))
     match, name = next(known, (None, "-".join(word for word in words if word != "ngc")))
     if not name:
         raise TargetError(f"{raw!r} names no engine: write it as tensorrt-8.6 or torch-2.4")
-    behind = text[match.start() :] if match else ""
-    texts = (re.sub(beside, " ", version.lower()), behind, text.split(",")[0])
+    behind = text[match.start() :] if match else ""  # in front a number may be another word's
+    ahead = text.split(",")[0] if match is None or re.match(r"\W*v?[0-9]", text) else ""
+    texts = (re.sub(beside, " ", version.lower()), behind, ahead)
     stated = next((number for part in texts if (number := _NUMBER.search(part))), None)
     if stated is None:
         return f"{name}-ngc" if "ngc" in f"{text} {version}".lower() else name

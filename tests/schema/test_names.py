@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -137,7 +138,7 @@ NO_DEVICES += ["A100 x8", "A100 (x8)", "A100-SXM-80GBx8", "dual RTX 3090", "RTX 
 
 @pytest.mark.parametrize("text", NO_DEVICES)
 def test_what_names_nothing_or_several_is_refused(text: str) -> None:
-    with pytest.raises(TargetError, match="names no device|names several devices"):
+    with pytest.raises(TargetError, match=r"names (no|several) devices?"):
         device_name(text)
 
 
@@ -192,12 +193,21 @@ def test_this_machine_s_cpu(cpuinfo: str, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 ENGINES = {
-    "tensorrt": ["TensorRT (CUDA 12.1)"],
+    "tensorrt": [
+        *("TensorRT (CUDA 12.1)", "Ultralytics 8.3 TensorRT", "YOLO 11 TensorRT"),
+        *("TensorRT via Ultralytics 8.2.0", "YOLOv8 (TensorRT)"),
+    ],
     "tensorrt-8.0": ["tensorrt-8.0"],
     "tensorrt-8.5": ["JetPack 5.1.2 / TensorRT v8.5"],
     "tensorrt-8.6": [
         *("TensorRT 8.6.1, CUDA 12.2", "TensorRT|8.6.1", "CUDA 12.1 TensorRT 8.6"),
         *("CUDA 12, cuDNN 8.9, TensorRT 8.6.1", "TensorRT|CUDA 12.1, 8.6.1", "8.6 TensorRT"),
+        *(
+            "TensorRT 8,6",
+            "MMDeploy 1.0 TensorRT 8.6",
+            "v8.6 TensorRT",
+            "TensorRT|8.6.1-1+cuda11.8",
+        ),
     ],
     "tensorrt-dla-8.6": ["TensorRT 8.6 (DLA)"],
     "tensorrt-llm-0.9": ["TensorRT-LLM 0.9"],
@@ -208,18 +218,20 @@ ENGINES = {
     "tensorflow-tensorrt-2.12": ["TF-TRT 2.12"],
     "torch-tensorrt-0.4": ["torch2trt 0.4"],
     "torch-tensorrt-2.2": ["Torch-TensorRT 2.2"],
-    "onnxruntime": ["ONNX Runtime with CUDA 11.8", "onnxruntime"],
+    "onnxruntime": ["ONNX Runtime with CUDA 11.8", "onnxruntime", "CUDAExecutionProvider"],
     "onnxruntime-1.17": ["Ubuntu 22.04 onnxruntime-gpu 1.17"],
     "onnxruntime-directml-1.18": ["ORT 1.18 DirectML EP"],
+    "onnxruntime-openvino": ["OpenVINOExecutionProvider"],
     "onnxruntime-openvino-1.18": ["onnxruntime-openvino 1.18"],
-    "onnxruntime-tensorrt-1.16": ["ONNX Runtime 1.16 (TensorRT)"],
+    "onnxruntime-tensorrt": ["TensorrtExecutionProvider", "TensorRT EP"],
+    "onnxruntime-tensorrt-1.16": ["ONNX Runtime 1.16 (TensorRT)", "TensorRT EP 1.16"],
     "paddle-tensorrt-2020": ["paddle+tensorrt|unstated (2020-04)"],
     "paddle-tensorrt-8.0": ["Paddle Inference + TensorRT 8.0.3.4"],
     "torch-1.8": ["pytorch-1.8"],
     "torch-2.1": ["Python 3.10 PyTorch 2.1+cu118"],
     "torch-2.4": ["PyTorch 2.4.0+cu121", "cu121 torch2.4"],
     "torch-compile-2.4": ["torch.compile (PyTorch 2.4)"],
-    "torch-ngc": ["torch|NGC container"],
+    "torch-ngc": ["torch|NGC container", "NGC 23.10 PyTorch"],
     "tvm-0.9": ["TVM v0.9"],
 }
 
@@ -237,9 +249,23 @@ def test_what_is_too_long_for_a_name_is_refused_at_once(name: Callable[[str], st
         name("[" * 100_000)  # patterns would take hours
 
 
-def test_what_names_no_engine_is_refused() -> None:
-    with pytest.raises(TargetError, match="names no engine"):
-        engine_name(" 8.6 ")
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (" 8.6 ", "names no engine"),
+        ("TensorRT \uff18.6", "names no engine: the letter"),
+        ("TensorRT|6-Aug", "'6-Aug' is a date, not a version"),
+        ("TensorRT|03. Okt", "is a date"),
+        ("ORT|Jan 17", "is a date"),
+        ("TensorRT 8.6 (CUDA graph)", "leave out 'cuda graph'"),
+        ("torch.compile max-autotune", "leave out 'max-autotune'"),
+        ("torch.compile (mode=reduce-overhead)", "leave out 'reduce-overhead'"),
+    ],
+)
+def test_what_names_no_engine_or_more_is_refused(text: str, message: str) -> None:
+    raw, _, version = text.partition("|")
+    with pytest.raises(TargetError, match=re.escape(message)):
+        engine_name(raw, version)
 
 
 def test_precisions() -> None:

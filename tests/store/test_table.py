@@ -87,6 +87,18 @@ READ: list[tuple[str, str, str, dict[str, Any]]] = [
         "",
         {"target": replace(T4, precision="int8")},
     ),
+    (  # a version beside the engine of another place
+        "network,version,latency_ms",
+        "a,10.3.0,1",
+        "",
+        {"target": replace(T4, runtime="tensorrt-10.3")},
+    ),
+    (
+        "network,engine,latency_ms",
+        "a,PyTorch 2.4 AMP,1",
+        "",
+        {"target": Target("t4", "torch-2.4", "amp")},
+    ),
     ("#,onnx,latency_ms", "7,C:\\nets\\a.onnx,1", "", {"names": ("a",)}),
     ("network,batch,latency_ms,fps", "a,8,4,1500", "", {"latency_us": 4000}),
 ]
@@ -333,6 +345,7 @@ def test_what_stands_before_a_header(tmp_path: Path, start: str, coding: str) ->
         ("precision", "fp32", "t4/tensorrt-8.6/fp16, fp32"),
         ("engine", "TensorRT 10.3", "t4/tensorrt-8.6/fp16, tensorrt-10.3"),
         ("gpu", "V100", "t4/tensorrt-8.6/fp16, v100"),
+        ("version", "10.3", "t4/tensorrt-8.6/fp16, tensorrt-10.3"),
         ("engine,precision", "TensorRT INT8,fp16", "TensorRT INT8, fp16"),
         ("batch,fps", "8,1000", "1 for a batch of 8, 1000 images a second"),
     ],

@@ -25,7 +25,7 @@ _PARTS = ("device", "engine", "precision")
 _FILLED = (*_PARTS, "batch", "size")
 """Fields whose empty cells stand for others: cells that were merged are empty too."""
 _PRECISION = re.compile(
-    r"(?i)(?<![a-z0-9])(?:fp(?:32|16|8|4)|bf16|tf32(?! *(?:off|dis))|int[48])\b"
+    r"(?i)(?<![a-z0-9])(?:fp(?:32|16|8|4)|bf16|tf32(?! *(?:off|dis))|int[48]|amp)\b"
 )
 
 
@@ -75,15 +75,17 @@ def target_of(
             device = device_name(stated["device"])
         if "precision" in stated:
             precision = precision_name(stated["precision"])
-        if "engine" in stated:
-            engine = engine_name(stated["engine"], stated.get("version", ""))
-            words = dict.fromkeys(map(str.lower, _PRECISION.findall(stated["engine"])))
+        target = target_named(stated["target"]) if "target" in stated else None
+        elsewhere = (target or default) if "version" in stated else None
+        if raw := stated.get("engine") or (elsewhere.engine if elsewhere else ""):
+            engine = engine_name(raw, stated.get("version", ""))
+            words = dict.fromkeys(map(str.lower, _PRECISION.findall(raw)))
             if words and precision and not precision.startswith(tuple(words)):
-                value = f"{stated['engine']}, {precision}"
+                value = f"{raw}, {precision}"
                 raise Refusal("the row contradicts itself", value, "correct one of them")
             precision = precision or (precision_name("+".join(words)) if words else "")
-        if "target" in stated:
-            return _agreeing(target_named(stated["target"]), device, engine, precision)
+        if target is not None:
+            return _agreeing(target, device, engine, precision)
         if default is not None:
             engine = default.runtime if engine == default.engine else engine  # its version
             device, engine = device or default.device, engine or default.runtime
