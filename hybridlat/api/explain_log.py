@@ -17,8 +17,9 @@ from pathlib import Path
 from hybridlat.api.sources import Query
 from hybridlat.engines import device_sheets
 from hybridlat.errors import InputError
-from hybridlat.measuring.tables import MODE, board_of
+from hybridlat.measuring.tables import board_of
 from hybridlat.onnx_io import Shapes
+from hybridlat.schema.names import MODES
 from hybridlat.schema.target import Target
 from hybridlat.store.importers.table import Refusal, target_of
 from hybridlat.store.importers.trtexec_log import TrtexecLog, read_runs, text_of
@@ -118,8 +119,8 @@ def clock_hz(target: Target) -> float:
 
 def modes_of(target: Target) -> list[Target]:
     """The same board in each of its modes."""
-    board = MODE.sub("", target.device)
-    names = [name for name in device_sheets.names() if MODE.sub("", name) == board]
+    board = MODES.sub("", target.device)
+    names = [name for name in device_sheets.names() if MODES.sub("", name) == board]
     return [replace(target, device=name) for name in names]
 
 

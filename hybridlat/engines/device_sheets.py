@@ -221,6 +221,13 @@ def with_sheet(device: Device) -> Iterator[None]:
         _substitutes.reset(token)
 
 
+def is_gpu(target: Target) -> bool:
+    """Whether a target's device is a GPU, by its data sheet, or by its engine without one."""
+    if target.device in names():
+        return load(target.device).kind == "gpu"
+    return "tensorrt" in target.engine
+
+
 def of_target(target: Target) -> Device:
     """The data sheet of a target's device under its engine; this machine's CPU is measured."""
     if target.device == host.cpu().name and target.device not in names():

@@ -16,17 +16,12 @@ from hybridlat.graph.network import Network, pixels_of
 from hybridlat.graph.signature import Signature, sign, sign_part
 from hybridlat.onnx_io import load
 from hybridlat.schema.measurement import Breakdown, Measurement, Visit, facts_of_note
-from hybridlat.schema.names import device_name
+from hybridlat.schema.names import MODES, boards_of, device_name, near
 from hybridlat.schema.target import Target
 from hybridlat.store.importers import ImportedRecords
 from hybridlat.store.importers.table import NetworkRow, Refusal, Size
 from hybridlat.store.importers.trtexec_options import CONTRADICTION, MIXED
 
-# CUDA calls a Jetson by its chip alone: the names of the boards that have it begin so.
-_CHIPS = {"orin": "orin-", "xavier": "xavier-", "thor": "thor-", "x1": "jetson-", "x2": "tx2"}
-_CHIP = re.compile(r"(?:nvidia )?(?:jetson |tegra )?(orin|xavier|thor|x1|x2)(?: \(?nvgpu\)?)?")
-MODE = re.compile(r"-(?:[0-9]+w|max-[npq]|super)$")
-"""The power mode at the end of a board's name."""
 _VARIANT = re.compile(r"(?:-(?:[0-9]+gb|pcie|maxwell|laptop|max-q|mig-.*|[0-9]+w|super))*")
 
 
@@ -102,6 +97,7 @@ class _SizedNetwork:
         """Add the record of a row and its breakdown; Refusal where its engine cannot lower."""
         if row.typed:
             row = replace(row, target=self._typed(row))
+        _refuse_impossible(row.target)
         rules = _lowering_identity(row.target)
         if rules not in self._cells:
             self._cells[rules] = self._lower(row.target)
@@ -149,6 +145,15 @@ class _SizedNetwork:
 
 def _counts(signatures: list[Signature]) -> tuple[tuple[str, int], ...]:
     return tuple(Counter(s.hash for s in signatures).items())
+
+
+def _refuse_impossible(target: Target) -> None:
+    """Refusal for threads of a GPU, and for an engine that its device cannot run."""
+    if target.threads and device_sheets.is_gpu(target):
+        fix = "leave the column threads out"
+        raise Refusal("threads are of CPUs alone", str(target), fix)
+    if "tensorrt" in target.engine and not device_sheets.is_gpu(target):
+        raise Refusal("the engine runs on GPUs alone", str(target), "correct one of them")
 
 
 def _lowering_identity(target: Target) -> str:
@@ -201,8 +206,13 @@ def _shapes(
 def notes(targets: Sequence[Target]) -> list[str]:
     """A sentence for each device of these targets that has no data sheet."""
     new = sorted({target.device for target in targets}.difference(device_sheets.names()))
-    text = "{} has no data sheet: write {}.toml, so that other devices teach it"
-    return [text.format(device, device_sheets.user_folder() / device) for device in new]
+    notes = []
+    for device in new:
+        names = " or ".join(near(device, device_sheets.names()))
+        start = f"{device} has no data sheet: " + (f"is it {names}? Else " if names else "")
+        file = device_sheets.user_folder() / f"{device}.toml"
+        notes.append(f"{start}write {file}, so that other devices teach it")
+    return notes
 
 
 def board_of(
@@ -214,11 +224,8 @@ def board_of(
     log has of nvpmodel. Refusal for another.
     """
     plain, known = device_name(name), device_sheets.names()
-    chip = _CHIP.fullmatch(name.lower().strip())
-    if chip:
-        alike = [one for one in known if one.startswith(_CHIPS[chip[1]])]
-    else:
-        alike = [n for n in known if n.startswith(plain) and _VARIANT.fullmatch(n, len(plain))]
+    chip = boards_of(name, known)
+    alike = chip or [n for n in known if n.startswith(plain) and _VARIANT.fullmatch(n, len(plain))]
     sheets = {one: device_sheets.load(one) for one in alike}
     fitting = {n: sheet for n, sheet in sheets.items() if units in (None, sheet.units)}
     if memory_bytes is None and (stated := re.search(r"([0-9]+) ?GB\b", name)):
@@ -230,7 +237,7 @@ def board_of(
     if not fitting and plain in sheets and not chip:
         remark = f"{plain} has {sheets[plain].units} multiprocessors, this device {units}"
     left = list(fitting) or (alike if chip else [plain])
-    usual = [one for one in left if not MODE.search(one)] or left
+    usual = [one for one in left if not MODES.search(one)] or left
     facts = f"{name!a} with {units or 'unknown'} multiprocessors is {' or '.join(usual)}"
     if word:
         if (own := _in_mode(word, power_mode)) != word:
@@ -246,7 +253,7 @@ def board_of(
 
 def _in_mode(board: str, power_mode: str) -> str:
     """The same board in a mode of so many watts; in one that states none as it is."""
-    watts, base = re.search("[0-9]+(?=W)", power_mode), MODE.sub("", board)
+    watts, base = re.search("[0-9]+(?=W)", power_mode), MODES.sub("", board)
     known = device_sheets.names()
     if watts is None or base not in known:
         return board

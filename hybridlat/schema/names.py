@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from hybridlat.errors import TargetError
@@ -12,7 +13,8 @@ from hybridlat.schema.target import PRECISIONS, Target, version_key
 
 _MEMORY_OR_FORM = re.compile(r"[0-9]+gb|pcie|pci|sxm[0-9]?|sxm2e|gddr[5-7]x?|hbm[23]e?")
 _MOST_LETTERS = 500
-_MODES = re.compile(r"(?:-[0-9]+w|-max-[npq]|-super)+$")  # at the end of a Jetson's name
+MODES = re.compile(r"(?:-[0-9]+w|-max-[npq]|-super)+$")
+"""Power modes, at the end of a Jetson's name."""
 
 
 def _table(name: str) -> Mapping[str, Any]:
@@ -44,6 +46,21 @@ def device_name(raw: str, board: str = "") -> str:
     if re.fullmatch("(cuda|gpu)?-?[0-9]*", name):
         raise TargetError(f"{raw!r} names no device: write its model, as in t4")
     return name
+
+
+def boards_of(chip: str, known: Iterable[str]) -> list[str]:
+    """The boards that have a chip, by what CUDA calls it (``Orin``); none for another name."""
+    match = re.fullmatch(_table("words")["chip"], chip.lower().strip())
+    return [name for name in known if match and name.startswith(_table("chips")[match[1]])]
+
+
+def near(device: str, known: Iterable[str]) -> list[str]:
+    """Up to three devices that a name may mean: whole names in it or about it, then those alike."""
+    names = sorted(known)
+    akin = [n for n in names if f"{n}-".startswith(f"{device}-") or n.endswith(f"-{device}")]
+    parts = [name for name in names if device.startswith(f"{name}-")]
+    alike = difflib.get_close_matches(device, names, n=2)
+    return list(dict.fromkeys([*akin, *reversed(parts), *alike]))[:3]
 
 
 def _refuse_foreign(raw: str, what: str) -> None:
@@ -88,7 +105,7 @@ def _gpu(raw: str) -> str:
     for pattern, replacement in _table("words")["lines"]:
         name = re.sub(pattern, replacement, name)
     name = name.replace("-max-n-super", "-super")
-    if mode := _MODES.search(name):
+    if mode := MODES.search(name):
         name, modes = name[: mode.start()], mode[0]
     aliases = _table("devices")
     words, name = name.split("-"), aliases.get(name, name)

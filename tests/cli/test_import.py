@@ -100,7 +100,11 @@ def test_several_files_a_mapping_and_a_default_target(folder: Path) -> None:
     done = run_import("u.csv", "v.csv", *options)
     assert done.exit_code == 0, done.stderr
     assert done.stdout.startswith("2 of 2 records are new")
-    assert "pixel9 has no data sheet" in done.stderr
+    assert "pixel9 has no data sheet: write " in done.stderr
+    table = "network,device,latency_ms\nnet,Tesla V100 Ultra,1\n"
+    (folder / "w.csv").write_text(table)
+    done = run_import("w.csv", "--nets", "nets", "--target", "t4/torch-2.4/fp32")
+    assert "v100-ultra has no data sheet: is it v100? Else write" in done.stderr
 
 
 def test_what_another_package_reads_is_imported_once(folder: Path) -> None:

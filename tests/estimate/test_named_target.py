@@ -82,6 +82,12 @@ WRONG = {
     "cortex-a72/openvino/fp32/4t": "unknown device 'cortex-a72'",
     "cpu/onnxruntime/fp32/1t": f"this machine's is {host.cpu().name})",
     "jetson/tensorrt/fp16": "unknown device 'jetson': did you mean jetson-nano or",
+    "Orin/tensorrt/fp16": "'Orin' is the chip of orin-agx, orin-agx-32gb, orin-nano, orin-nano-4gb",
+    "xavier": "'xavier' is the chip of xavier-agx, xavier-nx: name the board",
+    "rtx-6000/tensorrt/fp16": "did you mean quadro-rtx-6000 or rtx-6000-ada or rtx-pro-6000?",
+    "RTX 2060 12GB/tensorrt/fp16": "unknown device 'rtx-2060-12gb': did you mean rtx-2060 or",
+    "RTX 3060 Laptop (115W)/tensorrt/fp16": "did you mean rtx-3060-laptop or rtx-3060 or",
+    "8x A100/tensorrt/fp16": "'8x A100' names several devices",
     # nor has a GPU threads, or an engine a version that never came out.
     "orin-nano/tensorrt/fp16/2t": "which CPUs alone have: write orin-nano/tensorrt/fp16",
     "my-board/trt-8.6/fp16/2t": "write my-board/tensorrt-8.6/fp16",

@@ -119,6 +119,10 @@ def test_what_cannot_be_lowered_is_refused_with_its_reason(nets: Path) -> None:
     engine = refusal([row(target=Target("t4", "tvm-0.9", "fp32"))], nets)
     assert (engine.reason, engine.value) == ("it is not known how the engine fuses", "tvm-0.9")
     assert "tensorrt" in engine.fix
+    threads = refusal([row(target=Target("t4", "torch-2.4", "fp32", 4))], nets)
+    assert (threads.reason, threads.value) == ("threads are of CPUs alone", "t4/torch-2.4/fp32/4t")
+    cpu = refusal([row(target=Target("i7-12700h", "tensorrt-8.6", "fp32"))], nets)
+    assert cpu.reason == "the engine runs on GPUs alone"
     size = refusal([row(size=(1, 0))], nets)
     assert size.reason == "the ONNX file does not take the batch or the size"
     assert "net-a" in size.value

@@ -11,7 +11,15 @@ from functools import cache
 
 from hybridlat.engines import device_sheets, host, registry
 from hybridlat.errors import TargetError
-from hybridlat.schema.names import device_name, engine_name, precision_name, refuse_version
+from hybridlat.schema.names import (
+    MODES,
+    boards_of,
+    device_name,
+    engine_name,
+    near,
+    precision_name,
+    refuse_version,
+)
 from hybridlat.schema.target import PART, PRECISIONS, VERSION, Target, version_key
 from hybridlat.store import Store, packs
 
@@ -29,6 +37,9 @@ def named_target(text: str, store: Store | None = None) -> Target:
     device, *rest = (part.strip() for part in text.split("/"))
     if len(rest) > 3 or not all((device, *rest)):
         return Target.parse(text)  # says how a target is written
+    boards = [n for n in boards_of(device, device_sheets.names()) if not MODES.search(n)]
+    if len(boards) > 1 and device not in _devices(known):
+        raise TargetError(f"{device!r} is the chip of {', '.join(boards)}: name the board")
     device = _device(device, known)
     if not rest:
         raise _incomplete(described(device, known), "", known)
@@ -55,17 +66,10 @@ def named_target(text: str, store: Store | None = None) -> Target:
         raise TargetError(f"unknown precision {rest[1]!r}; {question}Precisions: {listed}")
     target = Target.parse(whole).plain
     refuse_version(engine, target.version)
-    if target.threads and is_gpu(target):
+    if target.threads and device_sheets.is_gpu(target):
         plain = replace(target, threads=None)
         raise TargetError(f"{target} states threads, which CPUs alone have: write {plain}")
     return target
-
-
-def is_gpu(target: Target) -> bool:
-    """Whether a target's device is a GPU, by its data sheet, or by its engine without one."""
-    if target.device in device_sheets.names():
-        return device_sheets.load(target.device).kind == "gpu"
-    return "tensorrt" in target.engine
 
 
 def named_devices(text: str, store: Store) -> set[str]:
@@ -148,11 +152,9 @@ def _age(target: Target) -> tuple[bool, bool, tuple[int, ...]]:
 
 def described(device: str, known: Collection[Target]) -> str:
     """The device itself; TargetError with those alike where it is not known."""
-    names = sorted(_devices(known))
-    if device not in names:
-        parts = [name for name in names if name.startswith(f"{device}-")]
-        near = list(dict.fromkeys([*parts, *difflib.get_close_matches(device, names, n=2)]))[:2]
-        question = f": did you mean {' or '.join(near)}?" if near else ""
+    if device not in (names := _devices(known)):
+        alike = " or ".join(near(device, names))
+        question = f": did you mean {alike}?" if alike else ""
         raise TargetError(
             f"unknown device {device!r}{question} (describe your own: --device-sheet FILE.toml; "
             "a CPU is known once hybridlat has run on it or its results are imported; this "
