@@ -421,6 +421,12 @@ def test_what_sets_rows_of_one_network_apart(
         *((title, "8x3x224x224", "size") for title in ("input", "Shape")),
         *((title, "True", "precision") for title in ("half", "FP16", "amp")),
         ("provider", "TensorrtExecutionProvider", "engine"),
+        *((title, "640", "size") for title in ("size (pixels)", "input res", "Input size (px)")),
+        *((title, "10.3.0", "version") for title in ("TRT version", "trt_ver", "tensorrt")),
+        # what they hold says it, in any language
+        *(("Genauigkeit", cell, "precision") for cell in ("INT8", "float16", "bf16")),
+        *(("\u540e\u7aef", cell, "engine") for cell in ("PyTorch 2.4", "ONNX Runtime", "TensorRT")),
+        *(("Ger\u00e4t", cell, "device") for cell in ("NVIDIA V100", "Jetson Nano", "RTX 4090")),
     ],
 )
 def test_a_column_that_states_a_field_by_another_name_is_not_passed_over(
@@ -430,6 +436,77 @@ def test_a_column_that_states_a_field_by_another_name_is_not_passed_over(
     with pytest.raises(StoreError, match=rf"that may be the {field}, .* name it {field}, say"):
         read(tmp_path, text, default=T4)
     assert only(read(tmp_path, text, f"labels = ['{title}']", T4)).labels == {title: cell}
+
+
+@pytest.mark.parametrize(
+    ("title", "cell"),
+    [
+        *(("Size (MB)", "6.2"), ("model_size", "12"), ("result", "ok"), ("torchvision", "0.15")),
+        *(("library", "torchvision"), ("Unit", "ms"), ("GPUs", "1"), ("status", "FINISHED")),
+        *(("epochs", "300"), ("streams", ""), ("image", "nvcr.io/nvidia/pytorch:23.10-py3")),
+    ],
+)
+def test_a_column_of_something_else_is_only_named(tmp_path: Path, title: str, cell: str) -> None:
+    found = read(tmp_path, f"network,latency_ms,{title}\na,1,{cell}\n", default=T4)
+    assert only(found).labels == {}
+    assert found.notes == [f"t.csv: not read are the columns {title}"]
+
+
+def test_units_of_another_column_are_not_passed_over(tmp_path: Path) -> None:
+    text = "network,latency_ms,Unit\na,1,us\nb,1,ms\n"
+    with pytest.raises(StoreError, match="holds other units than ms in its column 'Unit'"):
+        read(tmp_path, text, default=T4)
+
+
+@pytest.mark.parametrize(
+    ("title", "cell", "reason"),
+    [
+        *((title, "4", "several inferences run at once")
+          for title in ("GPUs", "num_gpus", "Streams", "instances", "Concurrency", "# GPU")),
+        *((title, cell, "the row says that its run failed")
+          for title, cell in [("status", "FAILED"), ("Status\u2754", "\u274c"), ("x", "OOM")]),
+    ],
+)  # fmt: skip
+def test_runs_that_measured_something_else(
+    tmp_path: Path, title: str, cell: str, reason: str
+) -> None:
+    text = f"network,latency_ms,{title}\na,1,{cell}\nb,1,1\n"
+    found = read(tmp_path, text, default=T4)
+    assert [(row.where, row.reason) for row in found.refused] == [("t.csv, row 1", reason)]
+    assert len(found.rows) == 1
+    assert len(read(tmp_path, text, f"labels = ['{title}']", T4).rows) == 2
+
+
+@pytest.mark.parametrize("column", ["device", "target"])
+@pytest.mark.parametrize(
+    ("chip", "word", "board"),
+    [
+        *(("Orin", "orin-nano", "orin-nano"), ("NVIDIA Tegra X1", "jetson-tx1", "jetson-tx1")),
+        *(("Orin", "t4", "orin-agx or orin-agx-32gb or orin-nano"), ("Xavier", "", "or xavier-nx")),
+        *(("Jetson Orin", "orin-nano-7w", "orin-nano-7w"), ("Thor", "", "thor-agx")),
+        *(("AGX Orin", "orin-nano", "orin-agx"), ("Jetson TX2", "", "tx2")),
+    ],
+)
+def test_a_chip_that_several_boards_have(
+    tmp_path: Path, column: str, chip: str, word: str, board: str
+) -> None:
+    cell = f"{chip}/TensorRT 8.6/FP16" if column == "target" else chip
+    default = Target(word or "t4", "tensorrt-8.6", "fp16")
+    found = read(tmp_path, f"network,{column},latency_ms\na,{cell},1\n", default=default)
+    if " " not in board:
+        assert only(found).target == replace(default, device=board)
+    else:
+        (refused,) = found.refused
+        assert refused.reason == "several boards have this chip" and board in refused.value
+
+
+def test_files_of_a_folder_that_are_not_read_are_named(tmp_path: Path) -> None:
+    for name in ("u.xlsx", "v.csv.gz", "run.txt", "net.onnx", ".hidden"):
+        (tmp_path / name).write_text("x")
+    (tmp_path / "t.csv").write_text(f"network,target,latency_ms\na,{T4},1\n")
+    notes = read_networks([tmp_path], ColumnMap()).notes
+    assert notes == ["not read are run.txt, u.xlsx, v.csv.gz: tables end in .csv, .tsv, .parquet"]
+    assert not read_networks([tmp_path / "t.csv"], ColumnMap()).notes
 
 
 def test_cells_that_were_merged_are_named(tmp_path: Path) -> None:

@@ -8,16 +8,19 @@ import io
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 from msgspec import Struct, field
 
-from hybridlat.errors import InputError, MissingExtra, StoreError
+from hybridlat.errors import InputError, MissingExtra, StoreError, TargetError
 from hybridlat.schema.files import read_bytes
-from hybridlat.schema.plugins import shipped_table
+from hybridlat.schema.names import device_name
+from hybridlat.schema.plugins import shipped, shipped_table
 from hybridlat.schema.wire import phrase_of
 from hybridlat.store.importers.cells import US_OF_UNIT, Roles, as_text, plain, roles_of
 
@@ -25,8 +28,10 @@ MOST_ROWS = 1_000_000
 """What a table of networks stays far below."""
 FIELDS: Mapping[str, Sequence[str]] = shipped_table("names")["columns"]
 """Fields, and the names by which their columns are known without a mapping."""
-_ALIKE = {name: re.compile(form) for name, form in shipped_table("names")["columns_alike"].items()}
-_SHAPE = re.compile(r"[(\[]? *[0-9]+(?: *[x×] *[0-9]+){1,3} *[)\]]?", re.IGNORECASE)
+_TITLES, _CELLS, OBJECTIONS = (
+    {name: re.compile(form, re.IGNORECASE) for name, form in shipped_table("names")[table].items()}
+    for table in ("columns_alike", "cells_alike", "objections")
+)
 STATED_ONCE = ("device", "precision", "threads", "batch", "size", "height", "width")
 """Fields that have one column or constant, whatever it is called; of others the first counts."""
 _UNIT_IN_NAME = re.compile(
@@ -193,18 +198,37 @@ class Table:
     def refuse_lookalikes(self, path: Path) -> None:
         """StoreError for an unread column that states a field which no other column does."""
         known = {*self.places, *self.column_map.constants}
-        known |= {"precision", "engine"} if "target" in known else set()
+        known |= {"precision", "engine", "version", "device"} if "target" in known else set()
+        known |= {"size"} if "height" in known else set()
         for place, title in self.unread.items():
-            alike = [name for name, form in _ALIKE.items() if form.fullmatch(_plain(title))]
-            cells = [row[place] for row in self.rows if "".join(row[place : place + 1])]
-            if known.isdisjoint(("size", "height")) and cells and all(map(_SHAPE.fullmatch, cells)):
-                alike.append("size")
+            cells = {row[place] for row in self.rows if "".join(row[place : place + 1])}
+            units = {US_OF_UNIT.get(cell.lower()) for cell in cells}
+            if cells and None not in units and units != {US_OF_UNIT[self.unit]}:
+                raise StoreError(
+                    f"{path} holds other units than {self.unit} in its column {title!r:.60}: write "
+                    f"all latencies in {self.unit}, and drop it"
+                )
+            alike = [name for name, form in _TITLES.items() if form.fullmatch(plain_title(title))]
+            alike += [n for n, form in _CELLS.items() if cells and all(map(form.fullmatch, cells))]
+            alike += ["device"] if cells and all(map(_is_device, cells)) else []
             for name in alike:
                 if name not in known:
                     raise StoreError(
                         f"{path} has a column {title!r:.60} that may be the {name}, and is not "
                         f"known as that: name it {name}, say what it is with --columns, or drop it"
                     )
+
+
+def _is_device(cell: str) -> bool:
+    with suppress(TargetError):
+        return device_name(cell) in shipped_devices()
+    return False
+
+
+@cache
+def shipped_devices() -> list[str]:
+    """Devices that have a data sheet, whatever sheets the user has."""
+    return sorted(file.stem for file in shipped("data", "devices").glob("*.toml"))
 
 
 def read_table(path: Path, column_map: ColumnMap) -> Table:
@@ -219,7 +243,7 @@ def read_table(path: Path, column_map: ColumnMap) -> Table:
     places = {name: header.index(column) for name, column in mapped.items()}
     free = [i for i, column in enumerate(header) if column not in mapped.values()]
     timed = {i: title for i in free for title, unit in [_unit_of(header[i])] if unit}
-    titles = {i: _plain(header[i]) for i in free}
+    titles = {i: plain_title(header[i]) for i in free}
     for name in FIELDS.keys() - mapped.keys():
         named = timed if name == "latency" else titles
         known = [i for alias in FIELDS[name] for i, title in named.items() if title == alias]
@@ -261,8 +285,9 @@ def read_table(path: Path, column_map: ColumnMap) -> Table:
 def _unit_of(column: str) -> tuple[str, str]:
     """``latency_ms`` or ``Latency (ms)`` as (latency, ms); no unit, no second."""
     match = _UNIT_IN_NAME.fullmatch(column.strip())
-    return (_plain(match[1]), match[2].lower()) if match else (_plain(column), "")
+    return (plain_title(match[1]), match[2].lower()) if match else (plain_title(column), "")
 
 
-def _plain(column: str) -> str:
+def plain_title(column: str) -> str:
+    """A title as the names of fields are written: ``Batch Size`` is batch_size."""
     return re.sub(r"[\s_-]+", "_", column.strip().lower())

@@ -13,12 +13,27 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from hybridlat.errors import HybridlatError, StoreError, TargetError
-from hybridlat.schema.names import device_name, engine_name, precision_name, target_named
+from hybridlat.schema.names import (
+    MODES,
+    boards_of,
+    device_name,
+    engine_name,
+    precision_name,
+    target_named,
+)
 from hybridlat.schema.target import Target
 from hybridlat.store.importers import cells
 from hybridlat.store.importers.cells import Refusal as Refusal
 from hybridlat.store.importers.cells import Size as Size
-from hybridlat.store.importers.sheets import ColumnMap, Table, read_table
+from hybridlat.store.importers.cells import plain
+from hybridlat.store.importers.sheets import (
+    OBJECTIONS,
+    ColumnMap,
+    Table,
+    plain_title,
+    read_table,
+    shipped_devices,
+)
 
 ENDINGS = (".csv", ".tsv", ".parquet")
 _PARTS = ("device", "engine", "precision")
@@ -105,6 +120,17 @@ def target_of(
         ) from None
 
 
+def _board(device: str, default: Target | None) -> str:
+    """A device's name; of a chip that several boards have that of the user's board, or Refusal."""
+    boards = [name for name in boards_of(device, shipped_devices()) if not MODES.search(name)]
+    if len(boards) < 2:
+        return device
+    if default is not None and boards_of(device, [default.device]):
+        return default.device
+    value = f"{device} is {' or '.join(boards)}"
+    raise Refusal("several boards have this chip", value, "name it, or say which with --target")
+
+
 def _agreeing(target: Target, *parts: str) -> Target:
     """A row's target; Refusal where another column says something else, not just more or less."""
     for own, part in zip(parts, (target.device, target.runtime, target.precision), strict=True):
@@ -119,7 +145,8 @@ def read_networks(
     paths: Iterable[Path], column_map: ColumnMap, default: Target | None = None
 ) -> Rows:
     """The rows of all tables at ``paths`` (files or folders), and those that cannot be read."""
-    read, files = Rows(), files_at(paths, ENDINGS, "tables")
+    read = Rows()
+    files = files_at(paths, ENDINGS, "tables", read.notes)
     for file in files:
         try:
             _read_into(read, file, column_map, default)
@@ -134,7 +161,7 @@ def read_networks(
 def _read_into(read: Rows, file: Path, column_map: ColumnMap, default: Target | None) -> None:
     table = read_table(file, column_map)
     unread = table.unread
-    if titles_of := cells.plain(", ".join(filter(None, unread.values()))):
+    if titles_of := plain(", ".join(filter(None, unread.values()))):
         read.notes.append(f"{file.name}: not read are the columns {titles_of}")
     titles = {title.casefold() for title in table.header if title}
     for number, row in enumerate(table.rows, start=1):
@@ -150,6 +177,7 @@ def _read_into(read: Rows, file: Path, column_map: ColumnMap, default: Target | 
             elif heading:
                 fix = "say in a column what it says, or drop it"
                 raise Refusal("the row stands below a heading", heading, fix)
+            _check_run(unread, row)
             one = _Row(row, table).network(where, default)
         except Refusal as refusal:
             read.refused.append(refusal.at(where))
@@ -170,6 +198,17 @@ def _read_into(read: Rows, file: Path, column_map: ColumnMap, default: Target | 
         read.notes.append(f"{file.name}: empty cells are as --target or the file has it: {counts}")
 
 
+def _check_run(unread: Mapping[int, str], row: Sequence[str]) -> None:
+    """Refusal for a row whose other columns say that it is no plain run of one network."""
+    fix = "drop the row, or make the column a label (--columns) if it changes nothing"
+    for title, cell in ((title, row[place]) for place, title in unread.items() if place < len(row)):
+        if OBJECTIONS["failed"].fullmatch(cell):
+            raise Refusal("the row says that its run failed", f"{title}: {cell}", fix)
+        is_count = OBJECTIONS["several"].fullmatch(plain_title(title)) is not None
+        if is_count and cells.number(cell, title, {}) > 1:
+            raise Refusal("several inferences run at once", f"{title}: {cell}", fix)
+
+
 def _differing(
     unread: Mapping[int, str], rows: Sequence[Sequence[str]]
 ) -> Iterator[tuple[int, str]]:
@@ -188,16 +227,26 @@ def _is_number_or_time(text: str) -> bool:
     return cells.parted(text)[1] != "" or not any(map(str.isalpha, text))
 
 
-def files_at(paths: Iterable[Path], endings: Sequence[str], what: str) -> list[Path]:
-    """The files at ``paths``, folders searched for these endings; StoreError for none there."""
-    files: list[Path] = []
+def files_at(
+    paths: Iterable[Path], endings: Sequence[str], what: str, notes: list[str]
+) -> list[Path]:
+    """The files at ``paths``, folders searched for these endings; StoreError for none there.
+
+    ``notes`` gets a sentence on other files of the folders, networks and hidden ones aside.
+    """
+    files, others, choices = list[Path](), list[str](), ", ".join(endings)
     for path in paths:
-        inside = path.rglob("*") if path.is_dir() else ()
-        known = sorted(f for f in inside if f.suffix.lower() in endings and f.is_file())
+        inside = sorted(f for f in path.rglob("*") if f.is_file()) if path.is_dir() else []
+        known = [file for file in inside if file.suffix.lower() in endings]
         if path.is_dir() and not known:
-            choices = ", ".join(endings)
             raise StoreError(f"{path} holds no {what}: nothing in it ends in {choices}")
         files += known or [path]
+        skipped = (*endings, ".onnx", ".data", ".toml")
+        odd = (f.name for f in inside if f.suffix.lower() not in skipped)
+        others += (name for name in odd if not name.startswith("."))
+    if others:
+        more = f" and {len(others) - 5:,} more" if len(others) > 5 else ""
+        notes.append(f"not read are {plain(', '.join(others[:5]))}{more}: {what} end in {choices}")
     return list(dict.fromkeys(files))
 
 
@@ -220,6 +269,9 @@ class _Row:
         if not (name := PurePath(onnx.replace("\\", "/")).name or network):
             raise Refusal("the row names no network", "", "fill in its name")
         stated = {part: self.text(part) for part in ("target", *_PARTS, "version")}
+        for part in ("device", "target"):
+            chip, slash, rest = stated[part].partition("/")
+            stated[part] = _board(chip, default) + slash + rest
         target = target_of(stated, default, self.count("threads"))
         batch, size = self.batch_and_size()
         labels = {name: text for name in ("layout", "source", "note") if (text := self.text(name))}

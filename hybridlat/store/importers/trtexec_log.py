@@ -59,7 +59,7 @@ def read_logs(
 ) -> Rows:
     """The rows of all runs and exported times at ``paths``, and what holds none."""
     read, runs = Rows(), list[tuple[Path, TrtexecLog, Path | None]]()
-    files = files_at(paths, ENDINGS, "logs or times of trtexec")
+    files = files_at(paths, ENDINGS, "logs or times of trtexec", read.notes)
     exports = dict.fromkeys(file for file in files if file.suffix.lower() == ".json")
     names = Counter(file.name for file in files)
     only = {export.name: export for export in exports if names[export.name] == 1}
