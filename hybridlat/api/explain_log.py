@@ -142,6 +142,8 @@ def read_run(file: Path, own: Target) -> Run:
         raise InputError(f"{file} cannot be read: {error.strerror}") from None
     except Refusal as refusal:
         raise InputError(f"{file}: {refusal.reason} ({refusal.value}); {refusal.fix}") from None
+    if target.device != own.device and target.device not in device_sheets.names():
+        raise InputError(f"{file} is of {target.device}, which has no data sheet to predict it by")
     if log.is_typed or (target.precision, own.precision) == ("fp32", "tf32"):
         target = replace(target, precision=own.precision)  # FP32 on tensor cores is TF32
     return Run(log.median_us, target, log)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -190,12 +191,14 @@ def layers_of(estimate: Estimate, file: str) -> Layers:
     """What ``trtexec --exportProfile`` wrote; a layer is of the first operator that it names."""
     try:
         read = json.loads(read_bytes(Path(file)))
-        each = {one["name"]: 1e3 * one["averageMs"] for one in read if "averageMs" in one}
-        layers = {str(name): float(us) for name, us in each.items()}
+        layers = defaultdict[str, float](float)
+        for one in read:
+            if "averageMs" in one:
+                layers[str(one["name"])] += 1e3 * one["averageMs"]
+        if not layers or not all(0 <= us < math.inf for us in layers.values()):
+            raise ValueError("each has a name and averageMs, a time from 0 up")
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise InputError(f"{file} holds no layers of trtexec --exportProfile: {error}") from error
-    if not layers:
-        raise InputError(f"{file} holds no layers with times: give what --exportProfile wrote")
     owner = {name: i for i, cell in enumerate(estimate.cells) for name in cell.nodes}
     cells: dict[int, float] = {}
     moved, others = dict[str, float](), dict[str, float]()
