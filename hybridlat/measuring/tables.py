@@ -22,7 +22,7 @@ from hybridlat.store.importers import ImportedRecords
 from hybridlat.store.importers.table import NetworkRow, Refusal, Size
 from hybridlat.store.importers.trtexec_options import CONTRADICTION, MIXED
 
-_VARIANT = re.compile(r"(?:-(?:[0-9]+gb|pcie|maxwell|laptop|max-q|mig-.*|[0-9]+w|super))*")
+_VARIANT = re.compile(r"(?:-(?:[0-9]+gb|pcie|maxwell|laptop|max-q|mig-.*|[0-9]+w))*")
 
 
 class NetworkFiles:
@@ -232,18 +232,23 @@ def board_of(
         memory_bytes = int(stated[1]) << 30
     if memory_bytes is not None:  # the system keeps some of it
         shares = {n: memory_bytes / (sheet.memory_bytes or 1) for n, sheet in fitting.items()}
-        fitting = {n: fitting[n] for n, share in shares.items() if 0.7 < share < 1.05} or fitting
+        likely = {n: fitting[n] for n, share in shares.items() if 0.7 < share < 1.05}
+        fitting = likely or {n: sheet for n, sheet in fitting.items() if chip or n == plain}
     remark = ""
     if not fitting and plain in sheets and not chip:
         remark = f"{plain} has {sheets[plain].units} multiprocessors, this device {units}"
+        if (units or 0) > sheets[plain].units and not word:  # a slice has fewer
+            raise Refusal("this is another device of this name", remark, "name it by --target")
     left = list(fitting) or (alike if chip else [plain])
     usual = [one for one in left if not MODES.search(one)] or left
     facts = f"{name!a} with {units or 'unknown'} multiprocessors is {' or '.join(usual)}"
     if word:
         if (own := _in_mode(word, power_mode)) != word:
             facts = f"{name!a} in the mode {power_mode} is {own}"
-        elif word in left or (chip and word not in known):
+        elif word in left:
             return word, remark
+        elif word not in known and (chip or not fitting):
+            return word, ""
         raise Refusal(CONTRADICTION, f"{facts}, not {word}", "correct --target, or leave it out")
     first = plain if plain in usual else min(usual, key=len)
     if (fitting or not chip) and all(one.startswith(first) for one in usual):

@@ -27,6 +27,9 @@ GIB = 2**30
      ("NVIDIA GeForce RTX 3060", 28, None, "", "rtx-3060"),
      ("NVIDIA GeForce RTX 4090", 76, 15.9, "", "rtx-4090-laptop"),
      ("NVIDIA GeForce RTX 3060 Laptop GPU", 30, 6, "rtx-3060-laptop", "rtx-3060-laptop"),
+     ("NVIDIA GeForce RTX 2060", 30, 5.8, "", "rtx-2060"),
+     ("NVIDIA GeForce RTX 2060", 34, 12, "rtx-2060-12gb", "rtx-2060-12gb"),
+     ("NVIDIA V100-SXM2-32GB", 80, 31.7, "", "v100"),
      ("NVIDIA New 9", 7, 1, "", "new-9")],
 )  # fmt: skip
 def test_the_board(
@@ -67,3 +70,8 @@ def test_a_name_that_says_all_is_kept_and_an_odd_count_remarked() -> None:
     assert (board, remark) == ("l4", "l4 has 58 multiprocessors, this device 40")
     with pytest.raises(Refusal, match="contradicts"):
         board_of("NVIDIA L4", 58, None, "t4")
+    # An RTX 2060 of 12 GB has as many as the SUPER, which the driver calls so; no slice has more.
+    for memory_bytes in (None, 12 * GIB):
+        with pytest.raises(Refusal, match="another device of this name") as refused:
+            board_of("NVIDIA GeForce RTX 2060", 34, memory_bytes, "")
+        assert refused.value.value == "rtx-2060 has 30 multiprocessors, this device 34"
