@@ -87,12 +87,7 @@ READ: list[tuple[str, str, str, dict[str, Any]]] = [
         "",
         {"target": replace(T4, precision="int8")},
     ),
-    (  # a version beside the engine of another place
-        "network,version,latency_ms",
-        "a,10.3.0,1",
-        "",
-        {"target": replace(T4, runtime="tensorrt-10.3")},
-    ),
+    ("network,version,latency_ms", "a,8.6.1.6,1", "", {"target": T4}),
     (
         "network,engine,latency_ms",
         "a,PyTorch 2.4 AMP,1",
@@ -475,6 +470,17 @@ def test_runs_that_measured_something_else(
     assert [(row.where, row.reason) for row in found.refused] == [("t.csv, row 1", reason)]
     assert len(found.rows) == 1
     assert len(read(tmp_path, text, f"labels = ['{title}']", T4).rows) == 2
+
+
+def test_a_version_is_of_the_engine_that_stands_elsewhere(tmp_path: Path) -> None:
+    text = "network,version,latency_ms\na,10.3.0,1\n"
+    found = read(tmp_path, text, default=replace(T4, runtime="tensorrt"))
+    assert only(found).target.runtime == "tensorrt-10.3"
+    (refused,) = read(tmp_path, text, default=T4).refused  # the network's version, perhaps
+    assert (refused.reason, refused.value) == (
+        "the version is not that of --target",
+        "10.3.0, t4/tensorrt-8.6/fp16",
+    )
 
 
 @pytest.mark.parametrize("column", ["device", "target"])

@@ -94,6 +94,10 @@ def target_of(
         elsewhere = (target or default) if "version" in stated else None
         if raw := stated.get("engine") or (elsewhere.engine if elsewhere else ""):
             engine = engine_name(raw, stated.get("version", ""))
+            beside = None if target or "engine" in stated else elsewhere
+            if beside and beside.version and engine != beside.runtime:
+                value, fix = f"{stated['version']}, {default}", "say whose in a column engine"
+                raise Refusal("the version is not that of --target", value, fix)
             words = dict.fromkeys(map(str.lower, _PRECISION.findall(raw)))
             if words and precision and not precision.startswith(tuple(words)):
                 value = f"{raw}, {precision}"
