@@ -21,7 +21,7 @@ from hybridlat.measuring.tables import board_of
 from hybridlat.onnx_io import Shapes
 from hybridlat.schema.names import MODES
 from hybridlat.schema.target import Target
-from hybridlat.store.importers.table import Refusal, target_of
+from hybridlat.store.importers.cells import Refusal, target_of
 from hybridlat.store.importers.trtexec_log import TrtexecLog, read_runs, text_of
 
 _BOUND, _STEADY, _SAME_CLOCK = 0.8, 0.95, 1.05

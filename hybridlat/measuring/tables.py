@@ -15,6 +15,7 @@ from hybridlat.graph.cells import cut_positions
 from hybridlat.graph.network import Network, pixels_of
 from hybridlat.graph.signature import Signature, sign, sign_part
 from hybridlat.onnx_io import load
+from hybridlat.schema.device import TENSORRT
 from hybridlat.schema.measurement import Breakdown, Measurement, Visit, facts_of_note
 from hybridlat.schema.names import MODES, boards_of, device_name, near
 from hybridlat.schema.target import Target
@@ -152,6 +153,9 @@ def _refuse_impossible(target: Target) -> None:
     if target.threads and device_sheets.is_gpu(target):
         fix = "leave the column threads out"
         raise Refusal("threads are of CPUs alone", str(target), fix)
+    if target.precision == "amp" and target.engine in TENSORRT:
+        fix = "write the lowest precision that the engine was allowed"
+        raise Refusal("automatic mixes are of frameworks alone", str(target), fix)
     if "tensorrt" in target.engine and not device_sheets.is_gpu(target):
         raise Refusal("the engine runs on GPUs alone", str(target), "correct one of them")
 

@@ -123,6 +123,8 @@ def test_what_cannot_be_lowered_is_refused_with_its_reason(nets: Path) -> None:
     assert (threads.reason, threads.value) == ("threads are of CPUs alone", "t4/torch-2.4/fp32/4t")
     cpu = refusal([row(target=Target("i7-12700h", "tensorrt-8.6", "fp32"))], nets)
     assert cpu.reason == "the engine runs on GPUs alone"
+    amp = refusal([row(target=Target("t4", "tensorrt-8.6", "amp"))], nets)
+    assert amp.reason == "automatic mixes are of frameworks alone"
     size = refusal([row(size=(1, 0))], nets)
     assert size.reason == "the ONNX file does not take the batch or the size"
     assert "net-a" in size.value

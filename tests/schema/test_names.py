@@ -85,7 +85,8 @@ NAMES = {
     # as tables write them
     "RTX 4090M": "rtx-4090-laptop", "RTX 4090 Notebook": "rtx-4090-laptop", "A10M": "a10m",
     "Mobile RTX 3060": "rtx-3060-laptop", "RTX 3080 Max-Q": "rtx-3080-max-q",
-    "GTX 980M": "gtx-980m", "RTX 4090D": "rtx-4090-d", "OrinNX 16GB": "orin-nx",
+    "rtx_4090m": "rtx-4090-laptop", "GTX 980M": "gtx-980m", "RTX 4090D": "rtx-4090-d",
+    "OrinNX 16GB": "orin-nx",
     "Jetson OrinNano devkit": "orin-nano", "XavierNX": "xavier-nx", "TeslaT4": "t4",
     "A100 1g.5gb": "a100-mig-1g.5gb", "A100-80GB-2g.20gb": "a100-80gb-mig-2g.20gb",
     "1x A100": "a100", "A100-SXM-80GBx1": "a100-80gb", "T4 x1": "t4", "Cortex-X2": "cortex-x2",

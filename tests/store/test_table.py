@@ -340,6 +340,7 @@ def test_what_stands_before_a_header(tmp_path: Path, start: str, coding: str) ->
         ("precision", "fp32", "t4/tensorrt-8.6/fp16, fp32"),
         ("engine", "TensorRT 10.3", "t4/tensorrt-8.6/fp16, tensorrt-10.3"),
         ("gpu", "V100", "t4/tensorrt-8.6/fp16, v100"),
+        ("gpu", "T4G", "t4/tensorrt-8.6/fp16, t4g"),
         ("version", "10.3", "t4/tensorrt-8.6/fp16, tensorrt-10.3"),
         ("engine,precision", "TensorRT INT8,fp16", "TensorRT INT8, fp16"),
         ("batch,fps", "8,1000", "1 for a batch of 8, 1000 images a second"),
@@ -370,12 +371,12 @@ def test_a_field_is_stated_once(tmp_path: Path, header: str, constants: str, mes
 
 
 def test_columns_that_are_not_read_are_named(tmp_path: Path) -> None:
-    header = "network,target,latency_ms,mean_latency_ms,power_mode,input_shape,"
+    header = "network,target,latency_ms,mean_latency_ms,power_limit,input_shape,"
     values = "a,t4/tensorrt-8.6/fp16,1.2,1.3,7W,8x3x32x48,"
     read_rows = read(tmp_path, f"{header}\n{values}\n")
     assert (only(read_rows).batch, only(read_rows).size) == (8, (32, 48))
-    assert read_rows.notes == ["t.csv: not read are the columns mean_latency_ms, power_mode"]
-    labels = read(tmp_path, f"{header}\n{values}\n", "labels = ['mean_latency_ms', 'power_mode']")
+    assert read_rows.notes == ["t.csv: not read are the columns mean_latency_ms, power_limit"]
+    labels = read(tmp_path, f"{header}\n{values}\n", "labels = ['mean_latency_ms', 'power_limit']")
     assert not labels.notes
 
 
@@ -470,6 +471,42 @@ def test_runs_that_measured_something_else(
     assert [(row.where, row.reason) for row in found.refused] == [("t.csv, row 1", reason)]
     assert len(found.rows) == 1
     assert len(read(tmp_path, text, f"labels = ['{title}']", T4).rows) == 2
+
+
+@pytest.mark.parametrize(
+    ("target", "device", "kept"),
+    [
+        *(("rtx-4090", "RTX 4090 Laptop GPU", ""), ("a100", "A100 80GB", "")),
+        *(("a100-80gb", "NVIDIA A100", "a100-80gb"), ("t4", "Tesla T4 (g4dn)", "t4")),
+    ],
+)
+def test_a_device_that_is_another_than_the_target_s(
+    tmp_path: Path, target: str, device: str, kept: str
+) -> None:
+    text = f"network,target,gpu,latency_ms\na,{target}/tensorrt/fp16,{device},1\n"
+    found = read(tmp_path, text)
+    assert [row.target.device for row in found.rows] == ([kept] if kept else [])
+
+
+@pytest.mark.parametrize(
+    ("columns", "cells", "device"),
+    [
+        ("device,power_mode", "Orin Nano,7W", "orin-nano-7w"),
+        ("device,Power Mode", "Orin Nano,15W", "orin-nano"),
+        ("target,nvpmodel", "xavier-nx/tensorrt-8.6/fp16,MODE_15W_6CORE", "xavier-nx-15w"),
+        ("device,power mode", "AGX Orin,MAXN", "orin-agx"),
+        ("note,power_mode", ",10W", "orin-nano-10w"),
+        ("device,power mode", "AGX Orin,0", ""),
+    ],
+)
+def test_a_power_mode_is_of_the_device(
+    tmp_path: Path, columns: str, cells: str, device: str
+) -> None:
+    default = Target("orin-nano-7w", "tensorrt-8.6", "fp16")
+    found = read(tmp_path, f"network,latency_ms,{columns}\na,1,{cells}\n", default=default)
+    assert [row.target.device for row in found.rows] == ([device] if device else [])
+    assert not found.notes or device
+    assert device or found.refused[0].reason == "the power mode is not known"
 
 
 def test_a_version_is_of_the_engine_that_stands_elsewhere(tmp_path: Path) -> None:

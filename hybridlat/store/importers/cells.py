@@ -1,11 +1,24 @@
-"""What stands in a cell of a table: numbers with their marks and units, sizes, yes and no."""
+"""What cells of a table say: numbers with their marks and units, sizes, yes and no, targets."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from functools import cache
 
-from hybridlat.schema.plugins import shipped_table
+from hybridlat.errors import TargetError
+from hybridlat.schema.names import (
+    MODES,
+    boards_of,
+    device_name,
+    engine_name,
+    precision_name,
+    target_named,
+)
+from hybridlat.schema.plugins import shipped, shipped_table
+from hybridlat.schema.target import Target
 
 Size = tuple[int, int]
 US_OF_UNIT: Mapping[str, float] = shipped_table("names")["units"]
@@ -14,6 +27,11 @@ LEAST_US, MOST_US = 1e-3, 1e12
 _CHANNELS = (1, 3, 4)
 _MEASURE = re.compile(r"(.*?[0-9.,])\s*([a-zµμ]+)", re.IGNORECASE)
 _TRUTHS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
+PARTS = ("device", "engine", "precision")
+"""Of a target."""
+_PRECISION = re.compile(
+    r"(?i)(?<![a-z0-9])(?:fp(?:32|16|8|4)|bf16|tf32(?! *(?:off|dis))|int[48]|amp)\b"
+)
 Roles = Mapping[str, bool]
 """Whether a mark of a column, ``,`` or ``.``, is its decimal sign, as far as that is clear."""
 
@@ -154,3 +172,94 @@ def truth(text: str) -> bool:
     if text.lower() not in _TRUTHS:
         raise Refusal("a cell holds neither yes nor no", text, "write yes or no")
     return _TRUTHS[text.lower()]
+
+
+def differing(
+    unread: Mapping[int, str], rows: Sequence[Sequence[str]]
+) -> Iterator[tuple[int, str]]:
+    """The columns that say in words what sets the rows apart: numbers and times count runs."""
+    for place, title in unread.items():
+        texts = {row[place] for row in rows}
+        if len(texts) > 1 and not all(map(_is_number_or_time, texts)):
+            yield place, title
+
+
+def _is_number_or_time(text: str) -> bool:
+    for read in (float, datetime.fromisoformat):
+        with suppress(ValueError):
+            read(text)
+            return True
+    return parted(text)[1] != "" or not any(map(str.isalpha, text))
+
+
+@cache
+def shipped_devices() -> list[str]:
+    """Devices that have a data sheet, whatever sheets the user has."""
+    return sorted(file.stem for file in shipped("data", "devices").glob("*.toml"))
+
+
+def target_of(
+    fields: Mapping[str, str], default: Target | None, threads: int | None = None
+) -> Target:
+    """The target of a row's fields (target, or device, engine, version and precision)."""
+    stated = {name: text for name, text in fields.items() if text}
+    device = engine = precision = ""
+    try:
+        if "device" in stated:
+            device = device_name(stated["device"])
+        if "precision" in stated:
+            precision = precision_name(stated["precision"])
+        target = target_named(stated["target"]) if "target" in stated else None
+        elsewhere = (target or default) if "version" in stated else None
+        if raw := stated.get("engine") or (elsewhere.engine if elsewhere else ""):
+            engine = engine_name(raw, stated.get("version", ""))
+            beside = None if target or "engine" in stated else elsewhere
+            if beside and beside.version and engine != beside.runtime:
+                value, fix = f"{stated['version']}, {default}", "say whose in a column engine"
+                raise Refusal("the version is not that of --target", value, fix)
+            words = dict.fromkeys(map(str.lower, _PRECISION.findall(raw)))
+            if words and precision and not precision.startswith(tuple(words)):
+                value = f"{raw}, {precision}"
+                raise Refusal("the row contradicts itself", value, "correct one of them")
+            precision = precision or (precision_name("+".join(words)) if words else "")
+        if target is not None:
+            return _agreeing(target, device, engine, precision)
+        if default is not None:
+            engine = default.runtime if engine == default.engine else engine  # its version
+            device, engine = device or default.device, engine or default.runtime
+            precision, threads = precision or default.precision, threads or default.threads
+        parts = dict(zip(PARTS, (device, engine, precision), strict=True))
+        if missing := [name for name, part in parts.items() if not part]:
+            raise Refusal(
+                "the device, engine or precision is not stated",
+                f"{' and '.join(missing)} missing",
+                "name the columns or give constants with --columns, or state it with --target",
+            )
+        return Target.parse(str(Target(device, engine, precision, threads)))
+    except TargetError as error:
+        value = fields.get("target") or ", ".join(filter(None, map(fields.get, PARTS)))
+        raise Refusal(
+            "what it was measured on cannot be read", value, f"{error}; a mapping of values helps"
+        ) from None
+
+
+def board(device: str, default: Target | None) -> str:
+    """A device's name; of a chip that several boards have that of the user's board, or Refusal."""
+    boards = [name for name in boards_of(device, shipped_devices()) if not MODES.search(name)]
+    if len(boards) < 2:
+        return device
+    if default is not None and boards_of(device, [default.device]):
+        return default.device
+    value = f"{device} is {' or '.join(boards)}"
+    raise Refusal("several boards have this chip", value, "name it, or say which with --target")
+
+
+def _agreeing(target: Target, *parts: str) -> Target:
+    """A row's target; Refusal where another column says something else, not just more or less."""
+    for own, part in zip(parts, (target.device, target.runtime, target.precision), strict=True):
+        words, others = set(own.split("-")), set(part.split("-"))
+        is_other = others < words and own in shipped_devices()  # a laptop's board, say
+        if own and (is_other or not (words <= others or others <= words)):
+            why = "the columns of the target contradict each other"
+            raise Refusal(why, f"{target}, {own}", "correct or drop one of them")
+    return target

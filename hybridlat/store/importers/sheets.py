@@ -10,7 +10,6 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -20,9 +19,16 @@ from msgspec import Struct, field
 from hybridlat.errors import InputError, MissingExtra, StoreError, TargetError
 from hybridlat.schema.files import read_bytes
 from hybridlat.schema.names import device_name
-from hybridlat.schema.plugins import shipped, shipped_table
+from hybridlat.schema.plugins import shipped_table
 from hybridlat.schema.wire import phrase_of
-from hybridlat.store.importers.cells import US_OF_UNIT, Roles, as_text, plain, roles_of
+from hybridlat.store.importers.cells import (
+    US_OF_UNIT,
+    Roles,
+    as_text,
+    plain,
+    roles_of,
+    shipped_devices,
+)
 
 MOST_ROWS = 1_000_000
 """What a table of networks stays far below."""
@@ -223,12 +229,6 @@ def _is_device(cell: str) -> bool:
     with suppress(TargetError):
         return device_name(cell) in shipped_devices()
     return False
-
-
-@cache
-def shipped_devices() -> list[str]:
-    """Devices that have a data sheet, whatever sheets the user has."""
-    return sorted(file.stem for file in shipped("data", "devices").glob("*.toml"))
 
 
 def read_table(path: Path, column_map: ColumnMap) -> Table:

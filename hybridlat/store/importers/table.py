@@ -5,43 +5,24 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from pathlib import Path, PurePath
 from typing import Any
 
-from hybridlat.errors import HybridlatError, StoreError, TargetError
-from hybridlat.schema.names import (
-    MODES,
-    boards_of,
-    device_name,
-    engine_name,
-    precision_name,
-    target_named,
-)
+from hybridlat.errors import HybridlatError, StoreError
+from hybridlat.schema.names import MODES
 from hybridlat.schema.target import Target
 from hybridlat.store.importers import cells
 from hybridlat.store.importers.cells import Refusal as Refusal
 from hybridlat.store.importers.cells import Size as Size
 from hybridlat.store.importers.cells import plain
-from hybridlat.store.importers.sheets import (
-    OBJECTIONS,
-    ColumnMap,
-    Table,
-    plain_title,
-    read_table,
-    shipped_devices,
-)
+from hybridlat.store.importers.sheets import OBJECTIONS, ColumnMap, Table, plain_title, read_table
 
 ENDINGS = (".csv", ".tsv", ".parquet")
-_PARTS = ("device", "engine", "precision")
-_FILLED = (*_PARTS, "batch", "size")
+_FILLED = (*cells.PARTS, "batch", "size")
 """Fields whose empty cells stand for others: cells that were merged are empty too."""
-_PRECISION = re.compile(
-    r"(?i)(?<![a-z0-9])(?:fp(?:32|16|8|4)|bf16|tf32(?! *(?:off|dis))|int[48]|amp)\b"
-)
+_MODE = re.compile(r"(?i)[0-9] ?w|max-?[npq]|super")
 
 
 @dataclass(frozen=True)
@@ -77,72 +58,6 @@ class Rows:
     rows: list[NetworkRow] = field(default_factory=list)
     refused: list[Refusal] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-
-
-def target_of(
-    fields: Mapping[str, str], default: Target | None, threads: int | None = None
-) -> Target:
-    """The target of a row's fields (target, or device, engine, version and precision)."""
-    stated = {name: text for name, text in fields.items() if text}
-    device = engine = precision = ""
-    try:
-        if "device" in stated:
-            device = device_name(stated["device"])
-        if "precision" in stated:
-            precision = precision_name(stated["precision"])
-        target = target_named(stated["target"]) if "target" in stated else None
-        elsewhere = (target or default) if "version" in stated else None
-        if raw := stated.get("engine") or (elsewhere.engine if elsewhere else ""):
-            engine = engine_name(raw, stated.get("version", ""))
-            beside = None if target or "engine" in stated else elsewhere
-            if beside and beside.version and engine != beside.runtime:
-                value, fix = f"{stated['version']}, {default}", "say whose in a column engine"
-                raise Refusal("the version is not that of --target", value, fix)
-            words = dict.fromkeys(map(str.lower, _PRECISION.findall(raw)))
-            if words and precision and not precision.startswith(tuple(words)):
-                value = f"{raw}, {precision}"
-                raise Refusal("the row contradicts itself", value, "correct one of them")
-            precision = precision or (precision_name("+".join(words)) if words else "")
-        if target is not None:
-            return _agreeing(target, device, engine, precision)
-        if default is not None:
-            engine = default.runtime if engine == default.engine else engine  # its version
-            device, engine = device or default.device, engine or default.runtime
-            precision, threads = precision or default.precision, threads or default.threads
-        parts = dict(zip(_PARTS, (device, engine, precision), strict=True))
-        if missing := [name for name, part in parts.items() if not part]:
-            raise Refusal(
-                "the device, engine or precision is not stated",
-                f"{' and '.join(missing)} missing",
-                "name the columns or give constants with --columns, or state it with --target",
-            )
-        return Target.parse(str(Target(device, engine, precision, threads)))
-    except TargetError as error:
-        value = fields.get("target") or ", ".join(filter(None, map(fields.get, _PARTS)))
-        raise Refusal(
-            "what it was measured on cannot be read", value, f"{error}; a mapping of values helps"
-        ) from None
-
-
-def _board(device: str, default: Target | None) -> str:
-    """A device's name; of a chip that several boards have that of the user's board, or Refusal."""
-    boards = [name for name in boards_of(device, shipped_devices()) if not MODES.search(name)]
-    if len(boards) < 2:
-        return device
-    if default is not None and boards_of(device, [default.device]):
-        return default.device
-    value = f"{device} is {' or '.join(boards)}"
-    raise Refusal("several boards have this chip", value, "name it, or say which with --target")
-
-
-def _agreeing(target: Target, *parts: str) -> Target:
-    """A row's target; Refusal where another column says something else, not just more or less."""
-    for own, part in zip(parts, (target.device, target.runtime, target.precision), strict=True):
-        words, others = set(own.split("-")), set(part.split("-"))
-        if own and not (words <= others or others <= words):
-            why = "the columns of the target contradict each other"
-            raise Refusal(why, f"{target}, {own}", "correct or drop one of them")
-    return target
 
 
 def read_networks(
@@ -190,7 +105,7 @@ def _read_into(read: Rows, file: Path, column_map: ColumnMap, default: Target | 
         places = table.places
         empty.update(name for name in _FILLED if name in places and not row[places[name]])
     for rows in alike.values():
-        if differs := next(_differing(unread, [row for _, row in rows]), None):
+        if differs := next(cells.differing(unread, [row for _, row in rows]), None):
             place, title = differs
             why = f"rows of one network differ in {title or 'a column without title'}, not read"
             fix = "keep those that are meant, or make it a label (--columns) if it changes nothing"
@@ -211,24 +126,6 @@ def _check_run(unread: Mapping[int, str], row: Sequence[str]) -> None:
         is_count = OBJECTIONS["several"].fullmatch(plain_title(title)) is not None
         if is_count and cells.number(cell, title, {}) > 1:
             raise Refusal("several inferences run at once", f"{title}: {cell}", fix)
-
-
-def _differing(
-    unread: Mapping[int, str], rows: Sequence[Sequence[str]]
-) -> Iterator[tuple[int, str]]:
-    """The columns that say in words what sets the rows apart: numbers and times count runs."""
-    for place, title in unread.items():
-        texts = {row[place] for row in rows}
-        if len(texts) > 1 and not all(map(_is_number_or_time, texts)):
-            yield place, title
-
-
-def _is_number_or_time(text: str) -> bool:
-    for read in (float, datetime.fromisoformat):
-        with suppress(ValueError):
-            read(text)
-            return True
-    return cells.parted(text)[1] != "" or not any(map(str.isalpha, text))
 
 
 def files_at(
@@ -272,11 +169,7 @@ class _Row:
         onnx, network = self.text("onnx"), self.text("network")
         if not (name := PurePath(onnx.replace("\\", "/")).name or network):
             raise Refusal("the row names no network", "", "fill in its name")
-        stated = {part: self.text(part) for part in ("target", *_PARTS, "version")}
-        for part in ("device", "target"):
-            chip, slash, rest = stated[part].partition("/")
-            stated[part] = _board(chip, default) + slash + rest
-        target = target_of(stated, default, self.count("threads"))
+        target = cells.target_of(self.stated(default), default, self.count("threads"))
         batch, size = self.batch_and_size()
         labels = {name: text for name in ("layout", "source", "note") if (text := self.text(name))}
         if onnx and network:
@@ -289,6 +182,19 @@ class _Row:
             facts["launch"] = "graph" if facts["launch"] else "stream"
         names, latency_us = (name.removesuffix(".onnx"),), self.latency_us(batch)
         return NetworkRow(where, names, target, latency_us, batch, size, labels=labels, facts=facts)
+
+    def stated(self, default: Target | None) -> dict[str, str]:
+        """What states the target: devices with their boards' names and power modes."""
+        stated = {part: self.text(part) for part in ("target", *cells.PARTS, "version")}
+        if (mode := self.text("mode")) and not _MODE.search(mode):
+            raise Refusal("the power mode is not known", mode, "write it as 15W or MAXN")
+        if mode and default and not (stated["target"] or stated["device"]):
+            stated["device"] = MODES.sub("", default.device)
+        for part in ("device", "target"):
+            device, slash, rest = stated[part].partition("/")
+            if device := cells.board(device, default):
+                stated[part] = f"{device}{'@' * bool(mode)}{mode}{slash}{rest}"
+        return stated
 
     def text(self, name: str) -> str:
         """What the column of a field states, else its constant."""

@@ -14,9 +14,9 @@ from pathlib import Path, PurePath
 from hybridlat.schema.files import read_bytes
 from hybridlat.schema.target import PRECISIONS, Target, version_key
 from hybridlat.store.importers import trtexec_options
-from hybridlat.store.importers.cells import MOST_US
+from hybridlat.store.importers.cells import MOST_US, target_of
 from hybridlat.store.importers.sheets import encoding_of
-from hybridlat.store.importers.table import NetworkRow, Refusal, Rows, files_at, target_of
+from hybridlat.store.importers.table import NetworkRow, Refusal, Rows, files_at
 from hybridlat.store.importers.trtexec_options import CONTRADICTION, MIXED, PRINTED
 
 ENDINGS = (".log", ".txt", ".json")
