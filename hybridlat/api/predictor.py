@@ -25,11 +25,7 @@ from hybridlat.api.sources import Item, Query, check_many, items_of, whole_numbe
 from hybridlat.engines import device_sheets
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import InputError, TargetError
-from hybridlat.estimate.lookup.named_target import (
-    named_target,
-    newest_on_record,
-    targets_on_record,
-)
+from hybridlat.estimate.lookup.named_target import named_target, newest_on_record, targets_on_record
 from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.progress import OnProgress

@@ -48,7 +48,10 @@ class Query:
     dedupe: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "batch", _checked_batch(self.batch))
+        size, batch = whole_number(self.batch), self.batch
+        if batch is not None and (size is None or size < 1):
+            raise InputError(f"{batch!r} is no batch size: give a whole number from 1, or a list")
+        object.__setattr__(self, "batch", size)
         object.__setattr__(self, "shapes", _checked_shapes(self.shapes))
 
 
@@ -107,13 +110,6 @@ def whole_number(value: object) -> int | None:
     except TypeError:
         return None
     return None if isinstance(value, bool) or abs(number) >= 2**31 else number
-
-
-def _checked_batch(batch: object) -> int | None:
-    size = whole_number(batch)
-    if batch is not None and (size is None or size < 1):
-        raise InputError(f"{batch!r} is no batch size: give a whole number from 1, or a list")
-    return size
 
 
 def _checked_shapes(shapes: object) -> Shapes | None:

@@ -23,13 +23,7 @@ from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from hybridlat.training import onboarding
 from hybridlat.training.onboarding import Onboarded, OnboardingOptions
-from hybridlat.training.train import (
-    NothingToTrain,
-    Trained,
-    TrainingOptions,
-    pull,
-    train_target,
-)
+from hybridlat.training.train import NothingToTrain, Trained, TrainingOptions, pull, train_target
 
 _TARGET = "device/runtime/precision[/threads]: `hybridlat targets` lists them."
 _PULL = "Install the champion that MLflow's registry has of the target, and train nothing."

@@ -21,7 +21,7 @@ from hybridlat.errors import TargetError
 from hybridlat.graph.builder import NetworkBuilder
 from hybridlat.schema.device import BOUNDS, FP16_IN_FP16, Device, implausible
 from hybridlat.schema.files import listing, read_bytes
-from hybridlat.schema.plugins import shipped
+from hybridlat.schema.plugins import shipped_files
 from hybridlat.schema.target import PRECISIONS, Target
 
 # Tables by precision; ``fp16_in_fp16`` is no precision of a target, but a rate of FP16.
@@ -43,6 +43,7 @@ _RATIOS = {
 }
 """What GPUs have, with room: the shipped ones 21 to 384, 3.9 to 113, 0.014 to 0.5."""
 _MOST_BYTES = 1 << 20
+_SHIPPED = shipped_files("devices", ".toml")
 _Text = Annotated[str, msgspec.Meta(pattern=r"\S")]
 
 
@@ -91,7 +92,7 @@ def user_folder() -> Path:
 
 def names() -> tuple[str, ...]:
     """Devices that have a data sheet, in alphabetical order: given, the user's own, shipped."""
-    return tuple(sorted({*_files(user_folder()), *_shipped_files(), *_substitutes.get()}))
+    return tuple(sorted({*_files(user_folder()), *_SHIPPED, *_substitutes.get()}))
 
 
 def _files(folder: Path) -> dict[str, Path]:
@@ -100,13 +101,8 @@ def _files(folder: Path) -> dict[str, Path]:
 
 
 @cache
-def _shipped_files() -> dict[str, Path]:
-    return _files(shipped("data", "devices"))
-
-
-@cache
 def _shipped_device(name: str) -> Device:
-    return read(_shipped_files()[name])
+    return read(_SHIPPED[name])
 
 
 def load(name: str) -> Device:
@@ -119,7 +115,7 @@ def load(name: str) -> Device:
     own = _files(user_folder())
     if name in own:
         return read(own[name])
-    if name in _shipped_files():
+    if name in _SHIPPED:
         return _shipped_device(name)
     raise TargetError(
         f"{name!r} has no data sheet: choose one of {', '.join(names())}, "
@@ -174,9 +170,9 @@ def _sheet(path: Path) -> _Sheet:
     _check(path, stated)
     if "based_on" not in stated:
         return msgspec.convert(stated, _Sheet)
-    if (name := str(stated["based_on"])) not in _shipped_files():
+    if (name := str(stated["based_on"])) not in _SHIPPED:
         _refuse(path, f"it is based on {name!r}, which is no shipped device")
-    base = _sheet(_shipped_files()[name])
+    base = _sheet(_SHIPPED[name])
     sheet = msgspec.convert({**msgspec.structs.asdict(base), **stated}, _Sheet)
     speed = sheet.units * sheet.clock_mhz / (base.units * base.clock_mhz)
     for table in _RATES.keys() - stated.keys():

@@ -118,9 +118,10 @@ class _SizedNetwork:
             **{**facts_of_note(row.labels.get("note", "")), **row.facts},
         )
         about = {"lowering": rules, **self.shape, "copied_bytes": str(self.copied_bytes)}
-        parts = _counts(cells), _counts(self.layers)
+        counted = (Counter(s.hash for s in each) for each in (cells, self.layers))
+        uses, layers = (tuple(counts.items()) for counts in counted)
         imported.measurements.append(record)
-        imported.breakdowns.append(Breakdown(row.target, self.name, self.hash, *parts, about))
+        imported.breakdowns.append(Breakdown(row.target, self.name, self.hash, uses, layers, about))
         imported.signatures.update({s.hash: s.text for s in (*cells, *self.layers)})
 
     def _typed(self, row: NetworkRow) -> Target:
@@ -142,10 +143,6 @@ class _SizedNetwork:
             fix = "export it with the operators that the engine knows"
             raise Refusal("the engine's lowering refuses the network", value, fix) from None
         return [sign_part(lowered, positions)[0] for positions in cut_positions(lowered)]
-
-
-def _counts(signatures: list[Signature]) -> tuple[tuple[str, int], ...]:
-    return tuple(Counter(s.hash for s in signatures).items())
 
 
 def _refuse_impossible(target: Target) -> None:

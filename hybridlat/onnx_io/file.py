@@ -6,7 +6,7 @@ import difflib
 import hashlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Network, Shapes
 from hybridlat.onnx_io.facts import MAX_INLINE_BYTES, FileFacts
 from hybridlat.schema.files import read_bytes
-from hybridlat.schema.plugins import shipped, shipped_table
+from hybridlat.schema.plugins import shipped_files, shipped_table
 
 if TYPE_CHECKING:
     import onnx
@@ -84,9 +84,9 @@ class OnnxFile:
             return read.network_of(parsed, self.name, batch, shapes or {})
 
 
-def shipped_networks() -> dict[str, Path]:
+def shipped_networks() -> Mapping[str, Path]:
     """The files of the networks that are shipped, by the names that stand for them."""
-    return {path.stem: path for path in sorted(shipped("data", "nets").glob("*.onnx"))}
+    return shipped_files("nets", ".onnx")
 
 
 def load(source: ModelSource, name: str | None = None, recall: Recall | None = None) -> OnnxFile:

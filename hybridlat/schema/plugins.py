@@ -84,6 +84,12 @@ def shipped(*parts: str) -> Path:
 
 
 @cache
+def shipped_files(folder: str, ending: str) -> Mapping[str, Path]:
+    """The files of a folder of ``data`` that end so, by their names without it."""
+    return {file.stem: file for file in sorted(shipped("data", folder).glob(f"*{ending}"))}
+
+
+@cache
 def shipped_table(name: str) -> Mapping[str, Any]:
     """What ``data/NAME.toml`` holds."""
     return tomllib.loads(shipped("data", f"{name}.toml").read_text(encoding="utf-8"))

@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +14,7 @@ from msgspec.structs import replace
 from hybridlat.errors import StoreError
 from hybridlat.schema.files import write_text
 from hybridlat.schema.measurement import Breakdown, Measurement, facts_of_note
-from hybridlat.schema.plugins import shipped
+from hybridlat.schema.plugins import shipped_files
 from hybridlat.schema.target import Target
 from hybridlat.store import packs
 from hybridlat.store.database import batches
@@ -146,12 +145,7 @@ def _kept(names: re.Pattern[str], facts: Mapping[str, str]) -> dict[str, str]:
     return {k: v for k, v in facts.items() if names.fullmatch(k) and not _IDENTITY.search(v)}
 
 
-@cache
-def _shipped() -> frozenset[str]:
-    return frozenset(file.stem for file in shipped("data", "nets").glob("*.onnx"))
-
-
 def _network(name: str) -> str:
-    if name in _shipped():
+    if name in shipped_files("nets", ".onnx"):
         return name
     return f"network-{hashlib.sha256(name.encode()).hexdigest()[:12]}"

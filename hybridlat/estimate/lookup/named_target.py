@@ -11,15 +11,7 @@ from functools import cache
 
 from hybridlat.engines import device_sheets, host, registry
 from hybridlat.errors import TargetError
-from hybridlat.schema.names import (
-    MODES,
-    boards_of,
-    device_name,
-    engine_name,
-    near,
-    precision_name,
-    refuse_version,
-)
+from hybridlat.schema import names
 from hybridlat.schema.target import PART, PRECISIONS, VERSION, Target, version_key
 from hybridlat.store import Store, packs
 
@@ -37,17 +29,19 @@ def named_target(text: str, store: Store | None = None) -> Target:
     device, *rest = (part.strip() for part in text.split("/"))
     if len(rest) > 3 or not all((device, *rest)):
         return Target.parse(text)  # says how a target is written
-    boards = [n for n in boards_of(device, device_sheets.names()) if not MODES.search(n)]
+    boards = [
+        n for n in names.boards_of(device, device_sheets.names()) if not names.MODES.search(n)
+    ]
     if len(boards) > 1 and device not in _devices(known):
         raise TargetError(f"{device!r} is the chip of {', '.join(boards)}: name the board")
     device = _device(device, known)
     if not rest:
         raise _incomplete(described(device, known), "", known)
     engines = {*registry.ENGINES.names(), *(t.engine for t in known if t.device == device)}
-    runtime = rest[0] if VERSION.sub("", rest[0]) in engines else engine_name(rest[0])
+    runtime = rest[0] if VERSION.sub("", rest[0]) in engines else names.engine_name(rest[0])
     engine, precision = VERSION.sub("", runtime), (rest[1:] or ["fp16"])[0].lower()
     with contextlib.suppress(TargetError):
-        precision = precision_name(precision)
+        precision = names.precision_name(precision)
     (near_engine, *_) = (*difflib.get_close_matches(engine, sorted(engines), 1), "")
     # Other precisions that exist are no misspelling of one that is predicted.
     is_other = re.fullmatch(r"u?int[24]|nf4|(nv|mx)?fp[468]|(fp|float)[468]_?e.*", precision)
@@ -65,7 +59,7 @@ def named_target(text: str, store: Store | None = None) -> Target:
         listed = ", ".join(PRECISIONS)
         raise TargetError(f"unknown precision {rest[1]!r}; {question}Precisions: {listed}")
     target = Target.parse(whole).plain
-    refuse_version(engine, target.version)
+    names.refuse_version(engine, target.version)
     if target.threads and device_sheets.is_gpu(target):
         plain = replace(target, threads=None)
         raise TargetError(f"{target} states threads, which CPUs alone have: write {plain}")
@@ -152,8 +146,8 @@ def _age(target: Target) -> tuple[bool, bool, tuple[int, ...]]:
 
 def described(device: str, known: Collection[Target]) -> str:
     """The device itself; TargetError with those alike where it is not known."""
-    if device not in (names := _devices(known)):
-        alike = " or ".join(near(device, names))
+    if device not in (devices := _devices(known)):
+        alike = " or ".join(names.near(device, devices))
         question = f": did you mean {alike}?" if alike else ""
         raise TargetError(
             f"unknown device {device!r}{question} (describe your own: --device-sheet FILE.toml; "
@@ -183,12 +177,12 @@ def _devices(known: Collection[Target]) -> set[str]:
 
 def _device(text: str, known: Collection[Target]) -> str:
     """The name of a known device that the text means, else a name made of the text."""
-    names = _devices(known)
-    if text not in names:
+    devices = _devices(known)
+    if text not in devices:
         with contextlib.suppress(TargetError):
-            if (name := device_name(text)) in names:
+            if (name := names.device_name(text)) in devices:
                 return name
-    return text if PART.fullmatch(text) else device_name(text)
+    return text if PART.fullmatch(text) else names.device_name(text)
 
 
 def _incomplete(device: str, runtime: str, known: Collection[Target]) -> TargetError:

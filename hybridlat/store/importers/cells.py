@@ -6,18 +6,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import cache
 
 from hybridlat.errors import TargetError
-from hybridlat.schema.names import (
-    MODES,
-    boards_of,
-    device_name,
-    engine_name,
-    precision_name,
-    target_named,
-)
-from hybridlat.schema.plugins import shipped, shipped_table
+from hybridlat.schema import names
+from hybridlat.schema.plugins import shipped_files, shipped_table
 from hybridlat.schema.target import Target
 
 Size = tuple[int, int]
@@ -27,6 +19,7 @@ LEAST_US, MOST_US = 1e-3, 1e12
 _CHANNELS = (1, 3, 4)
 _MEASURE = re.compile(r"(.*?[0-9.,])\s*([a-zµμ]+)", re.IGNORECASE)
 _TRUTHS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
+_SHEETS = shipped_files("devices", ".toml")
 PARTS = ("device", "engine", "precision")
 """Of a target."""
 _PRECISION = re.compile(
@@ -192,10 +185,11 @@ def _is_number_or_time(text: str) -> bool:
     return parted(text)[1] != "" or not any(map(str.isalpha, text))
 
 
-@cache
-def shipped_devices() -> list[str]:
-    """Devices that have a data sheet, whatever sheets the user has."""
-    return sorted(file.stem for file in shipped("data", "devices").glob("*.toml"))
+def is_device(text: str) -> bool:
+    """Whether a text names a device that has a data sheet."""
+    with suppress(TargetError):
+        return names.device_name(text) in _SHEETS
+    return False
 
 
 def target_of(
@@ -206,13 +200,13 @@ def target_of(
     device = engine = precision = ""
     try:
         if "device" in stated:
-            device = device_name(stated["device"])
+            device = names.device_name(stated["device"])
         if "precision" in stated:
-            precision = precision_name(stated["precision"])
-        target = target_named(stated["target"]) if "target" in stated else None
+            precision = names.precision_name(stated["precision"])
+        target = names.target_named(stated["target"]) if "target" in stated else None
         elsewhere = (target or default) if "version" in stated else None
         if raw := stated.get("engine") or (elsewhere.engine if elsewhere else ""):
-            engine = engine_name(raw, stated.get("version", ""))
+            engine = names.engine_name(raw, stated.get("version", ""))
             beside = None if target or "engine" in stated else elsewhere
             if beside and beside.version and engine != beside.runtime:
                 value, fix = f"{stated['version']}, {default}", "say whose in a column engine"
@@ -221,7 +215,7 @@ def target_of(
             if words and precision and not precision.startswith(tuple(words)):
                 value = f"{raw}, {precision}"
                 raise Refusal("the row contradicts itself", value, "correct one of them")
-            precision = precision or (precision_name("+".join(words)) if words else "")
+            precision = precision or (names.precision_name("+".join(words)) if words else "")
         if target is not None:
             return _agreeing(target, device, engine, precision)
         if default is not None:
@@ -245,10 +239,10 @@ def target_of(
 
 def board(device: str, default: Target | None) -> str:
     """A device's name; of a chip that several boards have that of the user's board, or Refusal."""
-    boards = [name for name in boards_of(device, shipped_devices()) if not MODES.search(name)]
+    boards = [name for name in names.boards_of(device, _SHEETS) if not names.MODES.search(name)]
     if len(boards) < 2:
         return device
-    if default is not None and boards_of(device, [default.device]):
+    if default is not None and names.boards_of(device, [default.device]):
         return default.device
     value = f"{device} is {' or '.join(boards)}"
     raise Refusal("several boards have this chip", value, "name it, or say which with --target")
@@ -258,7 +252,7 @@ def _agreeing(target: Target, *parts: str) -> Target:
     """A row's target; Refusal where another column says something else, not just more or less."""
     for own, part in zip(parts, (target.device, target.runtime, target.precision), strict=True):
         words, others = set(own.split("-")), set(part.split("-"))
-        is_other = others < words and own in shipped_devices()  # a laptop's board, say
+        is_other = others < words and own in _SHEETS  # a laptop's board, say
         if own and (is_other or not (words <= others or others <= words)):
             why = "the columns of the target contradict each other"
             raise Refusal(why, f"{target}, {own}", "correct or drop one of them")

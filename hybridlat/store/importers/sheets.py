@@ -8,7 +8,6 @@ import io
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -16,19 +15,12 @@ from typing import Literal
 import msgspec
 from msgspec import Struct, field
 
-from hybridlat.errors import InputError, MissingExtra, StoreError, TargetError
+from hybridlat.errors import InputError, MissingExtra, StoreError
 from hybridlat.schema.files import read_bytes
-from hybridlat.schema.names import device_name
 from hybridlat.schema.plugins import shipped_table
 from hybridlat.schema.wire import phrase_of
-from hybridlat.store.importers.cells import (
-    US_OF_UNIT,
-    Roles,
-    as_text,
-    plain,
-    roles_of,
-    shipped_devices,
-)
+from hybridlat.store.importers import cells
+from hybridlat.store.importers.cells import US_OF_UNIT, Roles, as_text, plain
 
 MOST_ROWS = 1_000_000
 """What a table of networks stays far below."""
@@ -72,17 +64,8 @@ Cells = tuple[tuple[str, ...], list[tuple[str, ...]], str]
 """The header and the rows of a file, and the decimal sign of its numbers."""
 
 
-def _cells(file: Path) -> Cells:
-    """The cells of a CSV (comma, semicolon or tab) or Parquet file; StoreError for another."""
-    header, rows, decimal = (_parquet if file.suffix.lower() == ".parquet" else _csv)(file)
-    if not rows:
-        what = "has no rows below its header" if header else "is empty"
-        raise StoreError(f"{file} {what}: the first line names the columns, each other a network")
-    return header, rows, decimal
-
-
 def _csv(file: Path) -> Cells:
-    """The separator tells the decimal sign.
+    """The cells between commas, semicolons or tabs: the separator tells the decimal sign.
 
     Excel's first line ``sep=;`` names the separator; # begins a comment, alone it is a title.
     """
@@ -143,19 +126,13 @@ def _parquet(file: Path) -> Cells:
     return header, list(zip(*columns, strict=True)), "."
 
 
-class Units(Struct, frozen=True, forbid_unknown_fields=True):
-    """The unit of the latency; empty where the column's name says it."""
-
-    latency: Literal["ns", "us", "ms", "s", ""] = ""
-
-
 class ColumnMap(Struct, frozen=True, forbid_unknown_fields=True):
     """A mapping file: the column of each field, values of rows that state none, hybridlat's words
     for the table's, and ``labels``, further columns that records keep."""
 
     columns: Mapping[str, str] = field(default_factory=dict)
     constants: Mapping[str, str | int | float] = field(default_factory=dict)
-    units: Units = Units()
+    units: Mapping[Literal["latency"], Literal["ns", "us", "ms", "s"]] = field(default_factory=dict)
     values: Mapping[str, Mapping[str, str | int | float]] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
 
@@ -207,16 +184,16 @@ class Table:
         known |= {"precision", "engine", "version", "device"} if "target" in known else set()
         known |= {"size"} if "height" in known else set()
         for place, title in self.unread.items():
-            cells = {row[place] for row in self.rows if "".join(row[place : place + 1])}
-            units = {US_OF_UNIT.get(cell.lower()) for cell in cells}
-            if cells and None not in units and units != {US_OF_UNIT[self.unit]}:
+            texts = {row[place] for row in self.rows if "".join(row[place : place + 1])}
+            units = {US_OF_UNIT.get(text.lower()) for text in texts}
+            if texts and None not in units and units != {US_OF_UNIT[self.unit]}:
                 raise StoreError(
                     f"{path} holds other units than {self.unit} in its column {title!r:.60}: write "
                     f"all latencies in {self.unit}, and drop it"
                 )
             alike = [name for name, form in _TITLES.items() if form.fullmatch(plain_title(title))]
-            alike += [n for n, form in _CELLS.items() if cells and all(map(form.fullmatch, cells))]
-            alike += ["device"] if cells and all(map(_is_device, cells)) else []
+            alike += [n for n, form in _CELLS.items() if texts and all(map(form.fullmatch, texts))]
+            alike += ["device"] if texts and all(map(cells.is_device, texts)) else []
             for name in alike:
                 if name not in known:
                     raise StoreError(
@@ -225,15 +202,13 @@ class Table:
                     )
 
 
-def _is_device(cell: str) -> bool:
-    with suppress(TargetError):
-        return device_name(cell) in shipped_devices()
-    return False
-
-
 def read_table(path: Path, column_map: ColumnMap) -> Table:
     """A table with the columns of a mapping, and those that its header names by itself."""
-    (header, rows, decimal), mapped = _cells(path), column_map.columns
+    header, rows, decimal = (_parquet if path.suffix.lower() == ".parquet" else _csv)(path)
+    if not rows:
+        what = "has no rows below its header" if header else "is empty"
+        raise StoreError(f"{path} {what}: the first line names the columns, each other a network")
+    mapped = column_map.columns
     for column in (*mapped.values(), *column_map.labels):
         if (times := header.count(column)) != 1:
             raise StoreError(
@@ -265,7 +240,7 @@ def read_table(path: Path, column_map: ColumnMap) -> Table:
             "its unit with --columns"
         )
     column = header[places["latency"]] if "latency" in places else "latency_us"
-    unit = column_map.units.latency or _unit_of(column)[1]
+    unit = column_map.units.get("latency") or _unit_of(column)[1]
     if not unit:
         raise StoreError(
             f"{path}: the unit of {column!r:.60} is not stated: add "
@@ -276,7 +251,7 @@ def read_table(path: Path, column_map: ColumnMap) -> Table:
             f"{path} has no column network, model or onnx: rename it, or name it with --columns"
         )
     texts = {name: [row[i] for row in rows if i < len(row)] for name, i in places.items()}
-    roles = {name: roles_of(texts[name], decimal) for name in places}
+    roles = {name: cells.roles_of(texts[name], decimal) for name in places}
     table = Table(header, rows, places, roles, unit, column_map)
     table.refuse_lookalikes(path)
     return table
