@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -28,16 +28,13 @@ from hybridlat.model.conformal import normal_quantile
 from hybridlat.report.explain import Explanation, Stated, Suspect
 from hybridlat.report.units import count_text, latency_text
 from hybridlat.schema.estimate import Estimate, number_of
+from hybridlat.schema.plugins import shipped_table
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
     from _typeshed import StrPath
 
-PRIORS = {
-    "as predicted": 2.0, "precision": 1.0, "power mode": 1.0, "host copies": 0.8, "busy": 0.8,
-    "threads": 0.6, "batch": 0.6, "size": 0.6, "clock": 0.4, "launches": 0.4, "options": 4.0,
-    "nothing": 0.5,
-}  # fmt: skip
+PRIORS: Mapping[str, float] = shipped_table("explain")["priors"]
 _BATCHES = (1, 2, 4, 8, 16, 32, 64)
 _SIZES = (128, 160, 192, 224, 256, 288, 320, 384, 416, 448, 512, 640, 768, 960, 1024, 1280)
 # A network is slowed by no more than one of these, each as likely: the more, the rarer.
@@ -150,7 +147,7 @@ def _weighed(
     cases: Sequence[_Case], run: Run, images: Sequence[Sequence[int | None]], z: float
 ) -> list[Suspect]:
     """Of each kind the likeliest case, with the weight of all; ``z`` is the interval's quantile."""
-    priors = PRIORS | {"busy": PRIORS["busy"] * (_STEADY_BUSY if run.is_steady else 1.0)}
+    priors = {**PRIORS, "busy": PRIORS["busy"] * (_STEADY_BUSY if run.is_steady else 1.0)}
     suspects = []
     for kind, prior in priors.items():
         alike = [case for case in cases if case.kind == kind not in run.settled]

@@ -18,22 +18,11 @@ from hybridlat.report.terminal import printed
 from hybridlat.report.units import first_upper, interval_text, latency_text, scale_for
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.files import read_bytes
+from hybridlat.schema.plugins import shipped_table
 from hybridlat.schema.shown import count_text, part_text, visible
 
 _LIKELY = 0.05
-CHECKS: Mapping[str, str] = {
-    "precision": "trtexec --onnx=NET.onnx --fp16 --exportLayerInfo=layers.json "
-    "--profilingVerbosity=detailed: which layers say Float?",
-    "power mode": "sudo nvpmodel -q; sudo jetson_clocks --show",
-    "host copies": "trtexec: compare the medians of 'GPU Compute Time' and 'Latency'",
-    "launches": "trtexec --useCudaGraph: is it quicker?",
-    "clock": "nvidia-smi --query-gpu=clocks.sm,clocks.max.sm --format=csv -l 1 (on a Jetson: "
-    "sudo tegrastats) while it runs",
-    "busy": "nvidia-smi, or uptime, while it does not run: what else does?",
-    "batch": "the first dimension that trtexec prints for the input bindings",
-    "size": "the last dimensions that trtexec prints for the input bindings",
-    "threads": "the session's intra_op_num_threads, and the cores that the process may use",
-}
+CHECKS: Mapping[str, str] = shipped_table("explain")["checks"]
 """How to tell each suspect from the others."""
 _SPLIT = re.compile(r" \+ |\|\||\.\.\.|[\[\](){},]")
 _OF_CELL = ("signature", "ops", "nodes")
@@ -192,9 +181,8 @@ def layers_of(estimate: Estimate, file: str) -> Layers:
     try:
         read = json.loads(read_bytes(Path(file)))
         layers = defaultdict[str, float](float)
-        for one in read:
-            if "averageMs" in one:
-                layers[str(one["name"])] += 1e3 * one["averageMs"]
+        for one in (entry for entry in read if "averageMs" in entry):
+            layers[str(one["name"])] += 1e3 * one["averageMs"]
         if not layers or not all(0 <= us < math.inf for us in layers.values()):
             raise ValueError("each has a name and averageMs, a time from 0 up")
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
