@@ -120,8 +120,8 @@ def clock_hz(target: Target) -> float:
 def modes_of(target: Target) -> list[Target]:
     """The same board in each of its modes."""
     board = MODES.sub("", target.device)
-    names = [name for name in device_sheets.names() if MODES.sub("", name) == board]
-    return [replace(target, device=name) for name in names]
+    same = [name for name in device_sheets.names() if MODES.sub("", name) == board]
+    return [replace(target, device=name) for name in same]
 
 
 def read_run(file: Path, own: Target) -> Run:
@@ -134,10 +134,9 @@ def read_run(file: Path, own: Target) -> Run:
             raise InputError(f"{file} is no whole log of one run of trtexec: {why}")
         target = target_of(log.fields, own)
         if name := log.fields.get("device", ""):
-            with suppress(Refusal):  # of a board that is another
-                target = replace(target, device=board_of(name, *log.board, "")[0])
-            with suppress(Refusal):
-                target = replace(target, device=board_of(name, *log.board, own.device)[0])
+            for word in ("", own.device):  # it may be a board that is another
+                with suppress(Refusal):
+                    target = replace(target, device=board_of(name, *log.board, word)[0])
     except OSError as error:
         raise InputError(f"{file} cannot be read: {error.strerror}") from None
     except Refusal as refusal:

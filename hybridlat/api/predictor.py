@@ -22,7 +22,7 @@ from hybridlat.api.options import (
 )
 from hybridlat.api.session import Answer, Session, Sessions, answer_of, raising
 from hybridlat.api.sources import Item, Query, check_many, items_of, whole_number
-from hybridlat.engines import device_sheets
+from hybridlat.engines.device_sheets import is_gpu
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import InputError, TargetError
 from hybridlat.estimate.lookup.named_target import named_target, newest_on_record, targets_on_record
@@ -76,7 +76,7 @@ class Predictor(AbstractContextManager["Predictor"]):
         options = Options(tolerance, confidence, measure, sheet, settings, progress)
         self.store = Store(store)
         named = named_target(target, self.store) if isinstance(target, str) else target
-        if named is not None and threads and device_sheets.is_gpu(named):
+        if named is not None and threads and is_gpu(named):
             raise TargetError(f"{named} is a GPU's, and threads={threads} goes with CPUs alone")
         self.options = replace(options, runtime=named.runtime if named else "")
         engine = resolve(named, threads)

@@ -26,7 +26,7 @@ from hybridlat.store.importers.sheets import ColumnMap, read_column_map
 from hybridlat.store.importers.table import Refusal, Rows, read_networks
 from hybridlat.store.importers.trtexec_log import read_logs
 from hybridlat.store.importers.trtexec_options import CONTRADICTION
-from hybridlat.store.packs import INFO_FILE, PackLookup
+from hybridlat.store.packs import INFO_FILE
 
 _SHOWN, _FAR = 5, "{:,} more are as far off (--json)"  # values named for each reason
 _COMPARED = 1000  # records with estimates, which take some 40 ms each
@@ -77,8 +77,7 @@ def import_(
         mixed = " and ".join(f"{_NAMES[kind]} ({path})" for kind, path in kinds.items())
         raise InputError(f"these are {mixed}: import each kind by a command of its own")
     (kind,) = kinds
-    options_of = {"nets": nets, "columns": columns, "target": target}
-    for name, value in options_of.items():
+    for name, value in (("nets", nets), ("columns", columns), ("target", target)):
         if value is not None and kind not in _OF[name]:
             contents = " and ".join(_NAMES[one] for one in _OF[name])
             raise click.UsageError(f"--{name} is for {contents}, not for {_NAMES.get(kind, kind)}")
@@ -108,13 +107,10 @@ def import_(
         new = count_text(document["measurements"], "new record")
         if kind in importers.TABLES:
             new = f"{document['measurements']:,} of {document['read']:,} records are new"
-        if not is_nothing:
-            click.echo(
-                f"{new}, with {count_text(document['signatures'], 'signature')} and "
-                f"{count_text(document['breakdowns'], 'breakdown')}"
-            )
-        for name in document["targets"]:
-            click.echo(f"  {name}")
+        others = (count_text(document[f"{noun}s"], noun) for noun in ("signature", "breakdown"))
+        lines = [f"{new}, with {' and '.join(others)}", *map("  {}".format, document["targets"])]
+        for line in () if is_nothing else lines:
+            click.echo(line)
         for sentence in asides:
             aside(sentence)
     for left in document.get("left_out", ()):
@@ -166,7 +162,11 @@ def _import_records(
     for path in paths:
         if data_set is None:
             for pack in exchange.packs_at(path):
-                far += _far(opened, _networks_of(pack))
+                if pack.counts()["network"]:
+                    items = list(pack.breakdowns())
+                    texts = pack.signature_texts({h for item in items for h, _ in item.cells})
+                    networks = list(pack.measurements(kind="network"))
+                    far += _far(opened, ImportedRecords(texts, networks, items))
                 targets.add(str(pack.target))
             counts.update(asdict(opened.import_(path)))
             continue
@@ -178,14 +178,6 @@ def _import_records(
     asides = [f"{count_text(n, 'row')} left out: {reason}" for reason, n in skipped.items()]
     document = {**counts, "skipped": skipped, "targets": sorted(targets), "surprising": far}
     return document, [*asides, *_first(far, _FAR)]
-
-
-def _networks_of(pack: PackLookup) -> ImportedRecords:
-    if not pack.counts()["network"]:
-        return ImportedRecords()
-    items = list(pack.breakdowns())
-    texts = pack.signature_texts({h for item in items for h, _ in item.cells})
-    return ImportedRecords(texts, list(pack.measurements(kind="network")), items)
 
 
 def _far(opened: Store, new: ImportedRecords) -> list[str]:

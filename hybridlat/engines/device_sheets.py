@@ -24,6 +24,7 @@ from hybridlat.schema.files import listing, read_bytes
 from hybridlat.schema.plugins import shipped_files
 from hybridlat.schema.target import PRECISIONS, Target
 
+_SHIPPED = shipped_files("devices", ".toml")
 # Tables by precision; ``fp16_in_fp16`` is no precision of a target, but a rate of FP16.
 _RATES = {"peak_tflops": (*PRECISIONS, FP16_IN_FP16), "sustained_tflops": PRECISIONS}
 # Keys by what a device calls them, with the unit of the key.
@@ -43,7 +44,6 @@ _RATIOS = {
 }
 """What GPUs have, with room: the shipped ones 21 to 384, 3.9 to 113, 0.014 to 0.5."""
 _MOST_BYTES = 1 << 20
-_SHIPPED = shipped_files("devices", ".toml")
 _Text = Annotated[str, msgspec.Meta(pattern=r"\S")]
 
 

@@ -98,7 +98,6 @@ class _SizedNetwork:
         """Add the record of a row and its breakdown; Refusal where its engine cannot lower."""
         if row.typed:
             row = replace(row, target=self._typed(row))
-        _refuse_impossible(row.target)
         rules = _lowering_identity(row.target)
         if rules not in self._cells:
             self._cells[rules] = self._lower(row.target)
@@ -145,19 +144,16 @@ class _SizedNetwork:
         return [sign_part(lowered, positions)[0] for positions in cut_positions(lowered)]
 
 
-def _refuse_impossible(target: Target) -> None:
-    """Refusal for threads of a GPU, and for an engine that its device cannot run."""
-    if target.threads and device_sheets.is_gpu(target):
-        fix = "leave the column threads out"
-        raise Refusal("threads are of CPUs alone", str(target), fix)
-    if target.precision == "amp" and target.engine in TENSORRT:
-        fix = "write the lowest precision that the engine was allowed"
-        raise Refusal("automatic mixes are of frameworks alone", str(target), fix)
-    if "tensorrt" in target.engine and not device_sheets.is_gpu(target):
-        raise Refusal("the engine runs on GPUs alone", str(target), "correct one of them")
-
-
 def _lowering_identity(target: Target) -> str:
+    """The rules by which a target's engine fuses; Refusal without, and for none of its targets."""
+    text, is_gpu = str(target), device_sheets.is_gpu(target)
+    if target.threads and is_gpu:
+        raise Refusal("threads are of CPUs alone", text, "leave the column threads out")
+    if target.engine in TENSORRT and not is_gpu:
+        raise Refusal("the engine runs on GPUs alone", text, "correct one of them")
+    if target.engine in TENSORRT and target.precision == "amp":
+        fix = "write the lowest precision that the engine was allowed"
+        raise Refusal("automatic mixes are of frameworks alone", text, fix)
     try:
         return registry.lowering_identity(target)
     except TargetError:
@@ -207,13 +203,13 @@ def _shapes(
 def notes(targets: Sequence[Target]) -> list[str]:
     """A sentence for each device of these targets that has no data sheet."""
     new = sorted({target.device for target in targets}.difference(device_sheets.names()))
-    notes = []
-    for device in new:
-        names = " or ".join(near(device, device_sheets.names()))
-        start = f"{device} has no data sheet: " + (f"is it {names}? Else " if names else "")
-        file = device_sheets.user_folder() / f"{device}.toml"
-        notes.append(f"{start}write {file}, so that other devices teach it")
-    return notes
+    text = "{} has no data sheet: {}write {}.toml, so that other devices teach it"
+    alike = {device: " or ".join(near(device, device_sheets.names())) for device in new}
+    questions = {
+        device: f"is it {names}? Else " if names else "" for device, names in alike.items()
+    }
+    folder = device_sheets.user_folder()
+    return [text.format(device, start, folder / device) for device, start in questions.items()]
 
 
 def board_of(
@@ -246,10 +242,8 @@ def board_of(
     if word:
         if (own := _in_mode(word, power_mode)) != word:
             facts = f"{name!a} in the mode {power_mode} is {own}"
-        elif word in left:
-            return word, remark
-        elif word not in known and (chip or not fitting):
-            return word, ""
+        elif word in left or (word not in known and (chip or not fitting)):
+            return word, remark if word in left else ""
         raise Refusal(CONTRADICTION, f"{facts}, not {word}", "correct --target, or leave it out")
     first = plain if plain in usual else min(usual, key=len)
     if (fitting or not chip) and all(one.startswith(first) for one in usual):

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, inliner
+from onnx import ModelProto, NodeProto, SparseTensorProto, TensorProto, ValueInfoProto, inliner
 from onnx.checker import ValidationError
 from onnx.shape_inference import InferenceError
 
@@ -151,9 +151,7 @@ def parse(source: bytes | ModelProto) -> Parsed:
     graph = model.graph
     nodes = tuple(map(read_node, graph.node, unique_names(graph.node)))
     _validate(model, nodes)
-    dense = [(each.values, each.dims) for each in graph.sparse_initializer]
-    sparse = [TensorProto(name=v.name, dims=dims, data_type=v.data_type) for v, dims in dense]
-    stored = [*graph.initializer, *sparse]
+    stored = [*graph.initializer, *map(_dense, graph.sparse_initializer)]
     frame = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
     frame.graph.name = graph.name or "network"
     frame.graph.input.extend(graph.input)
@@ -192,6 +190,11 @@ def _validate(model: ModelProto, nodes: tuple[FileNode, ...]) -> None:
             f"the file uses opset {opset}: opsets {OLDEST_OPSET} to {newest} can be read; "
             "convert it with onnx.version_converter"
         )
+
+
+def _dense(sparse: SparseTensorProto) -> TensorProto:
+    values = sparse.values
+    return TensorProto(name=values.name, dims=sparse.dims, data_type=values.data_type)
 
 
 def _inlined(model: ModelProto) -> ModelProto:

@@ -41,7 +41,8 @@ def in_notebook(head: Sequence[str], tables: Sequence[Table], notes: Sequence[st
 
 def network_section(estimate: Estimate, number: int, heading: str) -> str:
     """The section of the ``number``-th estimate."""
-    structure = estimate.structure
+    structure, names = estimate.structure, escape(names_text(estimate.removed))
+    not_run = f"<summary>Not run: {units.not_run_text(estimate)}</summary><p>{names}</p>"
     parts = [
         f'<section id="n{number}" data-network="{number}" aria-label="{escape(heading)}">',
         _header(estimate, heading),
@@ -50,7 +51,7 @@ def network_section(estimate: Estimate, number: int, heading: str) -> str:
         asset("graph.html").template if structure and structure.places else "",
         _roofline(estimate),
         _table(estimate),
-        _removed(estimate),
+        f'<details class="removed">{not_run}</details>' if estimate.removed else "",
         "</section>",
     ]
     return "\n".join(filter(None, parts))
@@ -166,12 +167,6 @@ def _opened(row: Row) -> str:
         f"<details><summary>{escape(short)}</summary>{kernels}<p>{escape(names)}</p>"
         f"{reason}<p><code>{escape(cell.signature)}</code></p></details>"
     )
-
-
-def _removed(estimate: Estimate) -> str:
-    summary = f"<summary>Not run: {units.not_run_text(estimate)}</summary>"
-    names = f"<p>{escape(names_text(estimate.removed))}</p>"
-    return f'<details class="removed">{summary}{names}</details>' if estimate.removed else ""
 
 
 def _timeline(estimate: Estimate) -> str:

@@ -58,9 +58,8 @@ def near(device: str, known: Iterable[str]) -> list[str]:
     """Up to three devices that a name may mean: whole names in it or about it, then those alike."""
     names = sorted(known)
     akin = [n for n in names if f"{n}-".startswith(f"{device}-") or n.endswith(f"-{device}")]
-    parts = [name for name in names if device.startswith(f"{name}-")]
-    alike = difflib.get_close_matches(device, names, n=2)
-    return list(dict.fromkeys([*akin, *reversed(parts), *alike]))[:3]
+    akin += [name for name in reversed(names) if device.startswith(f"{name}-")]
+    return list(dict.fromkeys([*akin, *difflib.get_close_matches(device, names, n=2)]))[:3]
 
 
 def _refuse_foreign(raw: str, what: str) -> None:

@@ -86,7 +86,7 @@ def shipped(*parts: str) -> Path:
 @cache
 def shipped_files(folder: str, ending: str) -> Mapping[str, Path]:
     """The files of a folder of ``data`` that end so, by their names without it."""
-    return {file.stem: file for file in sorted(shipped("data", folder).glob(f"*{ending}"))}
+    return dict(sorted((f.stem, f) for f in shipped("data", folder).glob(f"*{ending}")))
 
 
 @cache

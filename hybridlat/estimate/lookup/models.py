@@ -25,6 +25,14 @@ from hybridlat.errors import HybridlatError, InputError, StoreError, TargetError
 from hybridlat.model import model_files
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.family.shipped import FAMILY_OF, FamilyHead, folders
+from hybridlat.model.model_files import (
+    CARD_FILE,
+    HASHES,
+    MODEL_FILES,
+    PRIOR_FOLDER,
+    hash_of,
+    load_model,
+)
 from hybridlat.schema import wire
 from hybridlat.schema.device import Device
 from hybridlat.schema.files import listing, read_bytes, warn_once
@@ -68,21 +76,21 @@ def folder_in_use(parent: Path) -> Path | None:
     except (OSError, ValueError):
         name = ""
     versions = [parent / VERSIONS_FOLDER / name] if name and Path(name).name == name else []
-    return next((f for f in (*versions, parent) if listing(f, model_files.CARD_FILE)), None)
+    return next((f for f in (*versions, parent) if listing(f, CARD_FILE)), None)
 
 
 def model_hash(folder: Path) -> str:
     """Hash of all that predictions depend on, 16 hex digits; the card's date is not part of it."""
-    files = [folder / name for name in (*model_files.MODEL_FILES, COMPOSITION_FILE)]
-    while (folder := folder / model_files.PRIOR_FOLDER).is_dir():
-        files += [folder / name for name in model_files.MODEL_FILES]
+    files = [folder / name for name in (*MODEL_FILES, COMPOSITION_FILE)]
+    while (folder := folder / PRIOR_FOLDER).is_dir():
+        files += [folder / name for name in MODEL_FILES]
     there = [file for file in files if file.name != COMPOSITION_FILE or file.is_file()]
     return hashlib.sha256(b"".join(map(read_bytes, there))).hexdigest()[:16]
 
 
 def read_card(folder: Path) -> Mapping[str, object]:
     """The card of a model; StoreError where it cannot be read."""
-    return read_json(folder / model_files.CARD_FILE)
+    return read_json(folder / CARD_FILE)
 
 
 def read_json(path: Path) -> Mapping[str, object]:
@@ -99,25 +107,23 @@ def read_target(folder: Path) -> Target:
     try:
         return Target.parse(str(name))
     except InputError as error:
-        raise damaged(folder / model_files.CARD_FILE, error) from error
+        raise damaged(folder / CARD_FILE, error) from error
 
 
 def read_model(folder: Path) -> CellModel:
     """The model of unseen cells; StoreError where it is damaged or of another format."""
-    check(folder / model_files.MODEL_FILES[0])
+    check(folder / MODEL_FILES[0])
     try:
-        return model_files.load_model(folder)
+        return load_model(folder)
     except StoreError as error:
         raise damaged(folder, error) from error
 
 
 def check(file: Path) -> None:
     """StoreError unless the card beside a file has its hash."""
-    hashes = read_card(file.parent).get(model_files.HASHES)
+    hashes = read_card(file.parent).get(HASHES)
     try:
-        if not isinstance(hashes, dict) or hashes.get(file.name) != model_files.hash_of(
-            read_bytes(file)
-        ):
+        if not isinstance(hashes, dict) or hashes.get(file.name) != hash_of(read_bytes(file)):
             raise damaged(file, "it is not the file that was installed")
     except OSError as error:
         raise damaged(file, error) from error
@@ -164,7 +170,7 @@ def known_device(target: Target, store: Store) -> Device | None:
 
 
 def _device_of(folder: Path) -> Device | None:
-    check(folder / model_files.MODEL_FILES[0])
+    check(folder / MODEL_FILES[0])
     return model_files.read_device(folder)
 
 

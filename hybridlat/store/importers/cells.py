@@ -20,11 +20,8 @@ _CHANNELS = (1, 3, 4)
 _MEASURE = re.compile(r"(.*?[0-9.,])\s*([a-zµμ]+)", re.IGNORECASE)
 _TRUTHS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 _SHEETS = shipped_files("devices", ".toml")
-PARTS = ("device", "engine", "precision")
-"""Of a target."""
-_PRECISION = re.compile(
-    r"(?i)(?<![a-z0-9])(?:fp(?:32|16|8|4)|bf16|tf32(?! *(?:off|dis))|int[48]|amp)\b"
-)
+PARTS = ("device", "engine", "precision")  # of a target
+_PRECISION = re.compile(shipped_table("names")["engines"]["precision"], re.IGNORECASE)
 Roles = Mapping[str, bool]
 """Whether a mark of a column, ``,`` or ``.``, is its decimal sign, as far as that is clear."""
 
@@ -167,14 +164,12 @@ def truth(text: str) -> bool:
     return _TRUTHS[text.lower()]
 
 
-def differing(
-    unread: Mapping[int, str], rows: Sequence[Sequence[str]]
-) -> Iterator[tuple[int, str]]:
+def differing(unread: Iterable[int], rows: Sequence[Sequence[str]]) -> Iterator[int]:
     """The columns that say in words what sets the rows apart: numbers and times count runs."""
-    for place, title in unread.items():
+    for place in unread:
         texts = {row[place] for row in rows}
         if len(texts) > 1 and not all(map(_is_number_or_time, texts)):
-            yield place, title
+            yield place
 
 
 def _is_number_or_time(text: str) -> bool:
@@ -224,17 +219,14 @@ def target_of(
             precision, threads = precision or default.precision, threads or default.threads
         parts = dict(zip(PARTS, (device, engine, precision), strict=True))
         if missing := [name for name, part in parts.items() if not part]:
-            raise Refusal(
-                "the device, engine or precision is not stated",
-                f"{' and '.join(missing)} missing",
-                "name the columns or give constants with --columns, or state it with --target",
-            )
+            why = "the device, engine or precision is not stated"
+            fix = "name the columns or give constants with --columns, or state it with --target"
+            raise Refusal(why, f"{' and '.join(missing)} missing", fix)
         return Target.parse(str(Target(device, engine, precision, threads)))
     except TargetError as error:
         value = fields.get("target") or ", ".join(filter(None, map(fields.get, PARTS)))
-        raise Refusal(
-            "what it was measured on cannot be read", value, f"{error}; a mapping of values helps"
-        ) from None
+        fix = f"{error}; a mapping of values helps"
+        raise Refusal("what it was measured on cannot be read", value, fix) from None
 
 
 def board(device: str, default: Target | None) -> str:

@@ -155,9 +155,8 @@ def read_column_map(path: Path) -> ColumnMap:
     for name in ("columns", "constants", "values"):
         known = FIELDS.keys() - ({"latency", "throughput"} if name == "constants" else ())
         for unknown in getattr(read, name).keys() - known:
-            raise InputError(
-                f"{path}: {name} knows no field {unknown!r:.60}: choose from {choices}"
-            )
+            why = f"{name} knows no field {unknown!r:.60}: choose from {choices}"
+            raise InputError(f"{path}: {why}")
     return read
 
 
@@ -187,10 +186,8 @@ class Table:
             texts = {row[place] for row in self.rows if "".join(row[place : place + 1])}
             units = {US_OF_UNIT.get(text.lower()) for text in texts}
             if texts and None not in units and units != {US_OF_UNIT[self.unit]}:
-                raise StoreError(
-                    f"{path} holds other units than {self.unit} in its column {title!r:.60}: write "
-                    f"all latencies in {self.unit}, and drop it"
-                )
+                why = f"{path} holds other units than {self.unit} in its column {title!r:.60}"
+                raise StoreError(f"{why}: write all latencies in {self.unit}, and drop it")
             alike = [name for name, form in _TITLES.items() if form.fullmatch(plain_title(title))]
             alike += [n for n, form in _CELLS.items() if texts and all(map(form.fullmatch, texts))]
             alike += ["device"] if texts and all(map(cells.is_device, texts)) else []
@@ -242,10 +239,8 @@ def read_table(path: Path, column_map: ColumnMap) -> Table:
     column = header[places["latency"]] if "latency" in places else "latency_us"
     unit = column_map.units.get("latency") or _unit_of(column)[1]
     if not unit:
-        raise StoreError(
-            f"{path}: the unit of {column!r:.60} is not stated: add "
-            '[units] latency = "ms" to the mapping'
-        )
+        fix = 'add [units] latency = "ms" to the mapping'
+        raise StoreError(f"{path}: the unit of {column!r:.60} is not stated: {fix}")
     if not {"network", "onnx"} & {*places, *column_map.constants}:
         raise StoreError(
             f"{path} has no column network, model or onnx: rename it, or name it with --columns"

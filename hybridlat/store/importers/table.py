@@ -22,6 +22,8 @@ from hybridlat.store.importers.sheets import OBJECTIONS, ColumnMap, Table, plain
 ENDINGS = (".csv", ".tsv", ".parquet")
 _FILLED = (*cells.PARTS, "batch", "size")
 """Fields whose empty cells stand for others: cells that were merged are empty too."""
+_BESIDE = (".onnx", ".data", ".toml")
+"""How files end that stand beside tables and logs, and are none."""
 _MODE = re.compile(r"(?i)[0-9] ?w|max-?[npq]|super")
 
 
@@ -105,9 +107,10 @@ def _read_into(read: Rows, file: Path, column_map: ColumnMap, default: Target | 
         places = table.places
         empty.update(name for name in _FILLED if name in places and not row[places[name]])
     for rows in alike.values():
-        if differs := next(cells.differing(unread, [row for _, row in rows]), None):
-            place, title = differs
-            why = f"rows of one network differ in {title or 'a column without title'}, not read"
+        place = next(cells.differing(unread, [row for _, row in rows]), None)
+        if place is not None:
+            title = unread[place] or "a column without title"
+            why = f"rows of one network differ in {title}, not read"
             fix = "keep those that are meant, or make it a label (--columns) if it changes nothing"
             read.refused.extend(Refusal(why, row[place], fix).at(one.where) for one, row in rows)
         else:
@@ -123,8 +126,10 @@ def _check_run(unread: Mapping[int, str], row: Sequence[str]) -> None:
     for title, cell in ((title, row[place]) for place, title in unread.items() if place < len(row)):
         if OBJECTIONS["failed"].fullmatch(cell):
             raise Refusal("the row says that its run failed", f"{title}: {cell}", fix)
-        is_count = OBJECTIONS["several"].fullmatch(plain_title(title)) is not None
-        if is_count and cells.number(cell, title, {}) > 1:
+        if (
+            OBJECTIONS["several"].fullmatch(plain_title(title))
+            and cells.number(cell, title, {}) > 1
+        ):
             raise Refusal("several inferences run at once", f"{title}: {cell}", fix)
 
 
@@ -142,12 +147,10 @@ def files_at(
         if path.is_dir() and not known:
             raise StoreError(f"{path} holds no {what}: nothing in it ends in {choices}")
         files += known or [path]
-        skipped = (*endings, ".onnx", ".data", ".toml")
-        odd = (f.name for f in inside if f.suffix.lower() not in skipped)
-        others += (name for name in odd if not name.startswith("."))
+        odd = {file.name for file in inside if file.suffix.lower() not in (*endings, *_BESIDE)}
+        others += sorted(name for name in odd if not name.startswith("."))
     if others:
-        more = f" and {len(others) - 5:,} more" if len(others) > 5 else ""
-        notes.append(f"not read are {plain(', '.join(others[:5]))}{more}: {what} end in {choices}")
+        notes.append(f"not read are {plain(', '.join(others))}: {what} end in {choices}")
     return list(dict.fromkeys(files))
 
 
@@ -161,11 +164,10 @@ class _Row:
     def network(self, where: str, default: Target | None) -> NetworkRow:
         table = self.table
         if (count := len(self.cells)) != (width := len(table.header)):
-            raise Refusal(
-                "the row has not as many cells as the table has columns",
-                f"{count} of {width} cells: {', '.join(self.cells)}",
-                "fill it up, and put cells that hold the separator in quotes",
-            )
+            why = "the row has not as many cells as the table has columns"
+            value = f"{count} of {width} cells: {', '.join(self.cells)}"
+            fix = "fill it up, and put cells that hold the separator in quotes"
+            raise Refusal(why, value, fix)
         onnx, network = self.text("onnx"), self.text("network")
         if not (name := PurePath(onnx.replace("\\", "/")).name or network):
             raise Refusal("the row names no network", "", "fill in its name")
