@@ -101,13 +101,9 @@ def _weights(channels: _Channels, labels: _Ids, factor: float) -> _Ids:
     return weights
 
 
-def _groups(node: Node) -> int:
-    return int(str(node.attribute("group", 1)))
-
-
 def _is_depthwise(node: Node, x: Sequence[_Ids]) -> bool:
     """Whether there is a filter for each channel of the input."""
-    return _groups(node) > 1 and _groups(node) == len(x[1])
+    return 1 < len(x[1]) == node.attribute("group", 1)
 
 
 def _fixed(shape: Shape) -> list[_Ids]:
@@ -182,7 +178,7 @@ class _Channels:
         x, shape = inputs[0], shapes[0]
         axis = int(str(node.attribute("axis", 0))) % max(1, len(x))
         if op in ("Conv", "ConvTranspose"):
-            return [[x[0], self.convolved(node, inputs), *_fixed(shape[2:])]]
+            return [[x[0], self.convolved(node, inputs), *self.sides(node, x[2:], shape[2:])]]
         if op == "Gemm" or (op == "MatMul" and min(map(len, inputs)) > 1):
             return [self.product(node, inputs, shape)]
         if op in _PER_CHANNEL:
@@ -192,10 +188,7 @@ class _Channels:
         if family == "pointwise" or op in _SAME_SIZE:
             return [self.broadcast(inputs, shape)]
         if family == "pool" or op in _WINDOWS:
-            x = [*_fixed(shape[: len(shape) - len(x)]), *x]
-            pairs = list(zip(x, _fixed(shape), strict=True))
-            self.keep(node, [ids for ids, new in pairs if len(ids) != len(new)])
-            return [[ids if len(ids) == len(new) else new for ids, new in pairs]]
+            return [self.sides(node, [*_fixed(shape[: len(shape) - len(x)]), *x], shape)]
         if op.startswith("Reduce"):
             axes, (one,) = self.numbers(node, "axes", 1) or range(len(x)), _fixed((1,))
             if len(shape) < len(x):
@@ -223,9 +216,15 @@ class _Channels:
         self.keep(node, chain(*inputs))
         return list(map(_fixed, shapes))
 
+    def sides(self, node: Node, x: Iterable[_Ids], shape: Shape) -> list[_Ids]:
+        """Axes that a window moves along: those whose size it changes keep their own."""
+        pairs = list(zip(x, _fixed(shape), strict=True))
+        self.keep(node, [ids for ids, new in pairs if len(ids) != len(new)])
+        return [ids if len(ids) == len(new) else new for ids, new in pairs]
+
     def convolved(self, node: Node, inputs: Sequence[list[_Ids]]) -> _Ids:
         (_, x, *_), (first, second, *window), *biases = inputs
-        is_plain, groups = node.op == "Conv", _groups(node)
+        is_plain, groups = node.op == "Conv", int(str(node.attribute("group", 1)))
         if _is_depthwise(node, inputs[0]):
             out = np.repeat(x, self.shape(node.outputs[0])[1] // groups)
             self.tie(first, out if is_plain else x)
@@ -275,7 +274,7 @@ class _Channels:
         return made
 
     def reshaped(self, node: Node, x: list[_Ids], new: Shape) -> list[_Ids]:
-        """Axes that are joined or cut; of a cut axis the largest part holds its channels."""
+        """Axes that are joined or cut; of a cut axis the largest part that differs is channels."""
         old = tuple(map(len, x))
         inside, outside = ([1, *accumulate(shape, mul)] for shape in (old, new))
         cuts = sorted({*inside, *outside})
@@ -286,7 +285,9 @@ class _Channels:
         for ids, low, high in zip(x, inside, inside[1:], strict=False):
             parts = [(a, b) for a, b in pairwise(cuts) if low <= a and b <= high]
             if ids.any():
-                a, b = max(parts, key=lambda part: (part[1] // part[0], part[0]))
+                each = ids.reshape([b // a for a, b in parts])
+                differs = [bool(np.diff(each, axis=i).any()) for i in range(len(parts))]
+                a, b = max(zip(differs, each.shape, parts, strict=True))[2]
                 held.append((a, b, self.alike(ids, a // low, high // b)))
         made = []
         for low, high in pairwise(outside):

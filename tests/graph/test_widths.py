@@ -67,6 +67,28 @@ def test_a_side_of_an_image_may_be_rolled_and_joined_with_channels() -> None:
     assert channels(scaled(b.network(b.conv(x, 10)), 0.5)) == [8, 10]
 
 
+@pytest.mark.parametrize("groups", [4, 8, 16])
+def test_channels_are_followed_through_groups_that_are_normalised(groups: int) -> None:
+    """GroupNorm, as PyTorch writes it; then attention over channels by a window along them."""
+    b = NetworkBuilder()
+    map_, grouped = (1, 64, 24, 24), (1, groups, 64 // groups * 576)
+    x = b.conv(b.input((1, 3, 24, 24)), 64)
+    x = b.op("Reshape", [x, b.numbers(*grouped)], grouped, 14)
+    scales = [b.constant((groups,)), b.constant((groups,))]
+    x = b.op("InstanceNormalization", [x, *scales], grouped, 6)
+    x = b.op("Reshape", [x, b.numbers(*map_)], map_, 14)
+    x = b.op("Mul", [x, b.constant((64, 1, 1))], map_, 14)
+    mean = b.op("ReduceMean", [x], (1, 64), 13, {"axes": (2, 3), "keepdims": 0})
+    mean = b.op("Reshape", [mean, b.numbers(1, 1, 64)], (1, 1, 64), 14)
+    window = {"kernel_shape": (3,), "pads": (1, 1)}
+    mean = b.op("Conv", [mean, b.constant((1, 1, 3))], (1, 1, 64), 11, window)
+    mean = b.op("Reshape", [mean, b.numbers(1, 64, 1, 1)], (1, 64, 1, 1), 14)
+    network = b.network(b.conv(b.op("Mul", [x, mean], map_, 14), 10))
+    half = scaled(network, 0.5)
+    assert channels(half) == [32, 1, 10]
+    assert read_network(to_onnx(half, seed=None)).types[half.outputs[0]].shape == (1, 10, 24, 24)
+
+
 @pytest.mark.parametrize(
     ("op", "why"), [("TopK", "the channels that TopK"), ("Conv", "no channels to scale")]
 )
