@@ -22,8 +22,11 @@ from hybridlat.schema.device import Device
 from hybridlat.schema.structure import Memory
 from hybridlat.schema.target import Target
 
-# Pointwise operators that ONNX Runtime never writes over an operand.
-_ELSEWHERE = named("BatchNormalization PRelu Gelu QuickGelu FastGelu BiasGelu")
+# What ONNX Runtime writes over its operand (MayInplace in its activations.cc): no sum or product.
+_IN_PLACE = named(
+    "Relu Sigmoid Tanh HardSigmoid LeakyRelu Elu Selu Softplus Softsign ThresholdedRelu Clip "
+    "Softmax LogSoftmax"
+)
 _FLOATS = ("float32", "float16", "bfloat16")
 _ITEM_BYTES = {"fp16": 2, "bf16": 2, "amp": 2, "int8": 1}
 _MOST_BLOCKS = 3000
@@ -40,8 +43,9 @@ _SYSTEM = (0.05, 0.2)
 
 @dataclass(eq=False)
 class _Block:
-    """Memory of tensors, from one kernel to another; ``left`` are reads to come."""
+    """Memory of a tensor and of those that take it over; ``left`` are reads to come."""
 
+    type: TensorType
     bytes: int
     begin: int
     end: int = 0
@@ -94,14 +98,15 @@ def _blocks(
 ) -> list[_Block]:
     blocks: list[_Block] = []
     place: dict[str, _Block] = {}
-    dead: defaultdict[TensorType | None, list[_Block]] = defaultdict(list)
+    dead: defaultdict[TensorType, list[_Block]] = defaultdict(list)
     outputs, types = set(network.outputs), network.types
     for i, node in enumerate([network.nodes[position] for position in order]):
         read = [place[name] for name in dict.fromkeys(node.inputs) if name in place]
         for block in read:
             block.left -= 1
-        is_pointwise = kind_of(node.qualified_op) == KINDS["pointwise"]
-        over = read if is_pointwise and node.op not in _ELSEWHERE else read[1:]
+        kind = kind_of(node.qualified_op)
+        in_place = node.op in _IN_PLACE if reuses else kind == KINDS["pointwise"]
+        over = read if in_place else read[1:] if kind == KINDS["conv"] else []
         for name in node.outputs:
             if name not in types or name in outputs:
                 continue
@@ -115,7 +120,7 @@ def _blocks(
             elif reuses and dead[type_]:
                 block = dead[type_].pop()
             else:
-                block = _Block(own, i)
+                block = _Block(type_, own, i)
                 blocks.append(block)
             place[name] = block
             block.left += len(network.consumers.get(name, ()))
@@ -123,8 +128,8 @@ def _blocks(
             if name in place:
                 block = place[name]
                 block.end = i
-                if not block.left and block not in dead[types[name]]:
-                    dead[types[name]].append(block)
+                if not block.left and block not in dead[block.type]:
+                    dead[block.type].append(block)
     return blocks
 
 
@@ -146,6 +151,7 @@ def _arena(blocks: Sequence[_Block]) -> int:
         for offset, other in placed:
             gaps.append((offset - end, end))
             end = max(end, offset + other.bytes)
+        gaps.append((arena - end, end))
         offset = min((gap for gap in gaps if gap[0] >= block.bytes), default=(0, end))[1]
         placed.append((offset, block))
         arena = max(arena, offset + block.bytes)

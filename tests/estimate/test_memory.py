@@ -38,11 +38,32 @@ def chain() -> Network:
     return b.network(b.op("Gemm", [flat, b.constant((2048, 10))], (1, 10), 13))
 
 
+def mapped(ops: str) -> Network:
+    """Operators on maps of 32 x 64, the first and the last of three axes."""
+    b = NetworkBuilder()
+    shape: tuple[int, ...] = (1, 32, 64)
+    x = b.input(shape)
+    for op in ops.split():
+        before, name = x, op.rstrip("+")
+        if name == "View":
+            shape = (32, 64) if len(shape) == 3 else (1, 32, 64)
+            x = b.op("Reshape", [x, b.numbers(*shape)], shape, 14)
+        elif name in ("MatMul", "Widen", "Widened", "Narrow"):
+            out = 256 if name.startswith("Wide") else 64
+            weight = b.constant((shape[-1], out))
+            shape = (*shape[:-1], out)
+            x = b.op("MatMul", [x, weight], shape, 13)
+        else:
+            x = b.op(name, [x], shape, 13)
+        x = b.op("Add", [before, x], shape, 14) if op.endswith("+") else x
+    return b.network(x)
+
+
 def test_tensors_live_from_their_maker_to_their_last_reader() -> None:
     weights, activations = footprint(chain(), TRT)
     assert weights == 4 * (3 * 8 * 8 * 9 + 2048 * 10) + 2 * 8  # two int64 of the shape
     assert activations == MAP + 4 * 10 + 2 * MAP  # the caller's, and two: all else is in place
-    assert footprint(chain(), ORT) == (weights, activations)
+    assert footprint(chain(), ORT) == (weights, activations + MAP)  # no sum is in place
 
 
 @pytest.mark.parametrize(
@@ -70,6 +91,24 @@ def test_a_block_of_the_shape_is_taken_again_and_gaps_are_filled() -> None:
     callers = MAP + 3 * MAP
     assert footprint(network, TRT)[1] == callers + 6 * MAP
     assert footprint(network, ORT)[1] == callers + 6 * MAP
+
+
+@pytest.mark.parametrize(
+    ("ops", "maps"),
+    [
+        ("MatMul Softmax Relu MatMul", 1),  # in place
+        ("MatMul Exp MatMul", 2),
+        ("MatMul MatMul+ MatMul", 3),  # + adds what was read: no sum is in place
+        ("MatMul View Softmax View MatMul", 1),
+        ("MatMul View Softmax+ View MatMul", 3),
+        ("Widen Narrow View MatMul", 5),
+        ("Widen Narrow View Widen Widened Narrow View MatMul", 8),
+        ("Widen Narrow View Widen Widened Narrow View MatMul MatMul", 9),  # its block lives on
+    ],
+)
+def test_onnx_runtime_plans_as_many_maps(ops: str, maps: int) -> None:
+    """Each figure is what the arena of ONNX Runtime 1.32 grew by for these operators."""
+    assert footprint(mapped(ops), ORT)[1] - 2 * MAP == maps * MAP
 
 
 @given(networks())
