@@ -27,7 +27,6 @@ from hybridlat.graph.work import FAMILY_OF, Shape
 MULTIPLE = 8
 """A group's channels are rounded to a multiple of this, or of what divides them and this."""
 _SIZES_AT = {"Reshape": 1, "Expand": 1, "Resize": 3}
-_PER_CHANNEL = ("BatchNormalization", "InstanceNormalization")
 _SAME_SIZE = ("Softmax", "LogSoftmax", "LRN", "LayerNormalization")
 _WINDOWS = ("Resize", "Upsample", "Pad", "Expand")
 _Ids: TypeAlias = "NDArray[np.intp]"
@@ -52,7 +51,7 @@ def scaled(network: Network, factor: float) -> Network:
             f"{network.name} has no channels to scale: all of them reach its inputs or outputs"
         )
     weights = _weights(channels, labels, factor)[labels]
-    sizes = {n: tuple([int(weights[i].sum()) for i in channels.of(n)]) for n in channels.tensors}
+    sizes = {n: tuple([round(weights[i].sum()) for i in channels.of(n)]) for n in channels.tensors}
     types = {n: TensorType(t.dtype, sizes[n]) for n, t in network.types.items()}
     constants = dict(network.constants)
     for name, constant in network.constants.items():
@@ -79,25 +78,27 @@ def scaled(network: Network, factor: float) -> Network:
     return replace(network, nodes=tuple(nodes), types=types, constants=constants)
 
 
-def _weights(channels: _Channels, labels: _Ids, factor: float) -> _Ids:
-    """How many channels each becomes: those of a group differ by one at most."""
+def _weights(channels: _Channels, labels: _Ids, factor: float) -> NDArray[np.float64]:
+    """How many channels each becomes: those of a group differ by one at most, or by a part."""
     marks, kinds = np.zeros(channels.count, np.uint64), np.random.default_rng(0)
-    times = np.ones(channels.count, np.intp)
+    times, parts = np.ones(channels.count, np.intp), np.zeros(channels.count, np.intp)
     for tensor in channels.tensors:
         for i, ids in enumerate(axes := channels.of(tensor)):
             roots, counts = np.unique(labels[ids], return_counts=True)
             marks[roots] += counts.astype(np.uint64) * kinds.integers(1 << 62, dtype=np.uint64)
+            parts[roots] = np.gcd(parts[roots], counts)  # as often along each axis, if shuffled
             if i == 1 and len(axes) > 2 and tensor in channels.network.types:
                 times[roots] = np.maximum(times[roots], counts)
     every = 1 + np.flatnonzero(marks[1:])  # but for what keeps its size
-    weights = np.ones(channels.count, np.intp)
+    weights = np.ones(channels.count)
     for mark in np.unique(marks[every]):
         group = every[marks[every] == mark]
-        whole = MULTIPLE // math.gcd(MULTIPLE, int(times[group[0]]))
-        step = math.gcd(len(group), whole)
-        total = max(step, int(len(group) * factor / step + 0.5) * step)
-        weights[group] = total // len(group)
-        weights[group[: total % len(group)]] += 1
+        part = int(parts[group[0]])
+        whole = MULTIPLE // math.gcd(MULTIPLE, int(times[group[0]]) // part)
+        step = math.gcd(len(group) * part, whole)
+        total = max(step, int(len(group) * part * factor / step + 0.5) * step)
+        weights[group] = total // len(group) / part
+        weights[group[: total % len(group)]] += 1 / part
     return weights
 
 
@@ -115,7 +116,7 @@ class _Channels:
 
     def __init__(self, network: Network) -> None:
         self.network, self.count = network, 1
-        self.tensors = {n: _fixed(self.shape(n)) for n in network.inputs}
+        self.tensors = {n: _fixed(self.shape(n)) for n in network.inputs} | {"": []}
         self.pairs = [np.zeros((2, 1), np.intp)]
         self.kept: list[tuple[Node, _Ids]] = []
         for node in network.nodes:
@@ -156,9 +157,9 @@ class _Channels:
         return one
 
     def alike(self, ids: _Ids, outer: int, inner: int = 1) -> _Ids:
-        """The n numbers that stand for all along an axis of ``outer`` x n x ``inner``."""
+        """The n numbers that stand for an axis of ``outer`` x n x ``inner``, kept at ""."""
         each = ids.reshape(outer, -1, inner)
-        self.tie(each, each[:1, :, :1])
+        self.tensors[""].append(self.tie(each, each[:1, :, :1])[0, :, 0])
         return each[0, :, 0]
 
     def keep(self, node: Node, axes: Iterable[_Ids]) -> None:
@@ -181,7 +182,7 @@ class _Channels:
             return [[x[0], self.convolved(node, inputs), *self.sides(node, x[2:], shape[2:])]]
         if op == "Gemm" or (op == "MatMul" and min(map(len, inputs)) > 1):
             return [self.product(node, inputs, shape)]
-        if op in _PER_CHANNEL:
+        if op in ("BatchNormalization", "InstanceNormalization"):
             for (parameter,) in inputs[1:]:
                 self.tie(parameter, x[1])
             return [x]
@@ -262,15 +263,16 @@ class _Channels:
         axes, steps, made = axes or range(len(starts)), steps or (1,) * len(starts), list(x)
         for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
             made[axis] = x[axis][start:end:step]
+            self.tensors[""].append(x[axis][:start])
             self.keep(node, [x[axis]] if step != 1 else [])
         return made
 
-    def moved(self, node: Node, place: int, weights: _Ids) -> list[int]:
+    def moved(self, node: Node, place: int, weights: NDArray[np.float64]) -> list[int]:
         """Where a Slice starts or ends among the channels that are left."""
         x, made = self.of(node.inputs[0]), list(self.numbers(node, "", place))
         for i, axis in enumerate(self.numbers(node, "", 3) or range(len(made))):
             if x[axis].any():
-                made[i] = int(weights[x[axis][: made[i]]].sum())
+                made[i] = round(weights[x[axis][: made[i]]].sum())
         return made
 
     def reshaped(self, node: Node, x: list[_Ids], new: Shape) -> list[_Ids]:

@@ -67,6 +67,22 @@ def test_a_side_of_an_image_may_be_rolled_and_joined_with_channels() -> None:
     assert channels(scaled(b.network(b.conv(x, 10)), 0.5)) == [8, 10]
 
 
+def test_channels_that_are_shuffled_between_groups_are_scaled_in_parts() -> None:
+    """Three groups of 32, shuffled, tie all 96 channels to one: they become less by parts."""
+    b = NetworkBuilder()
+    parted, swapped, whole = (1, 3, 32, 8, 8), (1, 32, 3, 8, 8), (1, 96, 8, 8)
+    x = b.conv(b.conv(b.input((1, 3, 8, 8)), 96), 96, group=3)
+    x = b.op("Reshape", [x, b.numbers(*parted)], parted, 14)
+    x = b.op("Transpose", [x], swapped, 13, {"perm": (0, 2, 1, 3, 4)})
+    x = b.op("Reshape", [x, b.numbers(*whole)], whole, 14)
+    x = b.conv(b.conv(x, 96, group=96), 96, group=3)
+    network = b.network(b.conv(x, 10))
+    for factor, width in ((0.25, 24), (0.5, 48), (0.75, 72), (1.0, 96), (1.5, 144)):
+        made = scaled(network, factor)
+        assert channels(made) == [width] * 4 + [10]
+        assert read_network(to_onnx(made, seed=None)).types[made.outputs[0]].shape == (1, 10, 8, 8)
+
+
 @pytest.mark.parametrize("groups", [4, 8, 16])
 def test_channels_are_followed_through_groups_that_are_normalised(groups: int) -> None:
     """GroupNorm, as PyTorch writes it; then attention over channels by a window along them."""
