@@ -104,7 +104,7 @@ def _weights(channels: _Channels, labels: _Ids, factor: float) -> NDArray[np.flo
 
 def _is_depthwise(node: Node, x: Sequence[_Ids]) -> bool:
     """Whether there is a filter for each channel of the input."""
-    return 1 < len(x[1]) == node.attribute("group", 1)
+    return len(x) > 1 and 1 < len(x[1]) == node.attribute("group", 1)
 
 
 def _fixed(shape: Shape) -> list[_Ids]:

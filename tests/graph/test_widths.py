@@ -75,6 +75,7 @@ def test_channels_that_are_shuffled_between_groups_are_scaled_in_parts() -> None
     x = b.op("Reshape", [x, b.numbers(*parted)], parted, 14)
     x = b.op("Transpose", [x], swapped, 13, {"perm": (0, 2, 1, 3, 4)})
     x = b.op("Reshape", [x, b.numbers(*whole)], whole, 14)
+    x = b.op("Mul", [b.constant(()), x], whole, 14)
     x = b.conv(b.conv(x, 96, group=96), 96, group=3)
     network = b.network(b.conv(x, 10))
     for factor, width in ((0.25, 24), (0.5, 48), (0.75, 72), (1.0, 96), (1.5, 144)):
