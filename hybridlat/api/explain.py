@@ -139,8 +139,7 @@ def explain(predictor: Any, source: Any, measured: float | StrPath, query: Query
     total = sum(one.probability for one in suspects) + nothing
     ranked = sorted(suspects, key=lambda one: -one.probability)
     scaled = tuple(replace(one, probability=one.probability / total) for one in ranked)
-    measured_us = run.gpu_us + copies_us
-    return Explanation(estimate, measured_us, scaled, nothing / total, tuple(stated))
+    return Explanation(estimate, run.gpu_us + copies_us, scaled, nothing / total, tuple(stated))
 
 
 def _weighed(

@@ -25,7 +25,6 @@ from hybridlat.store.importers.cells import Refusal, target_of
 from hybridlat.store.importers.trtexec_log import TrtexecLog, read_runs, text_of
 
 _BOUND, _STEADY, _SAME_CLOCK = 0.8, 0.95, 1.05
-
 REPLAYED = "replayed from a CUDA graph"
 
 

@@ -152,14 +152,12 @@ def sweep(
     Exit codes: 0 done, 2 bad input, 3 a value cannot be had, or is not to be trusted.
     """
     documents = Documents(as_json, csv=csv)
-    curves: dict[Any, Sequence[float]] = {
-        name: values for name, values in (("size", size), ("width", width)) if values
-    }
-    if batch and len(batch) > 1:
-        curves["batch"] = batch
+    several = batch if batch and len(batch) > 1 else None
+    axes: dict[Any, Sequence[float] | None] = {"size": size, "width": width, "batch": several}
+    curves = [(over, values) for over, values in axes.items() if values]
     if len(curves) != 1:
         raise click.UsageError("Give one of --size, --width and --batch with two values or more.")
-    ((over, values),) = curves.items()
+    ((over, values),) = curves
     one = None if over == "batch" or not batch else int(batch[0])
     with opened(**chosen) as (predictor, shown):
         shown.at(f"predicting {network} over {over}")

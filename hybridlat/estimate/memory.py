@@ -124,12 +124,10 @@ def _blocks(
                 blocks.append(block)
             place[name] = block
             block.left += len(network.consumers.get(name, ()))
-        for name in dict.fromkeys((*node.inputs, *node.outputs)):
-            if name in place:
-                block = place[name]
-                block.end = i
-                if not block.left and block not in dead[block.type]:
-                    dead[block.type].append(block)
+        for block in [place[name] for name in (*node.inputs, *node.outputs) if name in place]:
+            block.end = i
+            if not block.left and block not in dead[block.type]:
+                dead[block.type].append(block)
     return blocks
 
 

@@ -98,9 +98,8 @@ class Explanation:
         body: dict[str, Any] = {name: getattr(self.estimate, name) for name in names}
         body |= {"format": 1, "measured_us": self.measured_us, "verdict": self.verdict}
         body |= {"nothing": self.nothing, "cause": self.cause.kind}
-        body["suspects"] = [asdict(one) | {"check": one.check} for one in self.suspects]
-        body["stated"] = [asdict(one) for one in self.stated]
-        return body
+        suspects = [asdict(one) | {"check": one.check} for one in self.suspects]
+        return body | {"suspects": suspects, "stated": [asdict(one) for one in self.stated]}
 
     def shown(self) -> list[Suspect]:
         """The suspects that matter to people."""

@@ -84,9 +84,8 @@ class Sweep:
             more = (one.latency_us or math.nan) / before[1] - 1 if before[1] else None
             lower = self.cheaper(x)
             saves = "" if lower in (None, before[0]) else f"{lower:g}"
-            shown = "" if step in ("start", "slope") else step
             answer = (Cell(latency, "latency"), interval, percent_text(more))
-            kind = Cell(shown, _KINDS.get(step, ""))
+            kind = Cell("" if step in ("start", "slope") else step, _KINDS.get(step, ""))
             others = (saves, fps_text(one.throughput_per_s), one.grade or NOTHING)
             rows.append([f"{x:g}", *answer, kind, *others])
             before = x, one.latency_us
@@ -99,8 +98,7 @@ class Sweep:
         return Table(columns, rows, f"on {first.target}{batch}").without(left_out)
 
     def __str__(self) -> str:
-        shown = printed(self.table().print)
-        return "\n".join(filter(None, [shown, self.left_out]))
+        return "\n".join(filter(None, [printed(self.table().print), self.left_out]))
 
     @property
     def left_out(self) -> str:
