@@ -119,7 +119,7 @@ def evaluate_targets(
         finally:
             if any(row.mlflow_run for row in rows):
                 where = "" if store is None else f" --store {shlex.quote(without_password(store))}"
-                on_message(f"the figures are in MLflow:\nhybridlat mlflow{where}")
+                on_message(f"the figures are in MLflow: hybridlat mlflow{where}")
         if not reports:
             reasons = "; ".join(row.reason for row in rows[:3])
             raise InputError(f"none of the {len(rows)} targets can be judged: {reasons}")
@@ -245,6 +245,7 @@ def sources_of(target: Target, store: Store) -> list[RecordSource]:
 def _about(report: TargetReport, config: FitConfig, store: str) -> dict[str, object]:
     return {
         "store": store,
+        "target": report.target,
         "data_hash": report.data_hash,
         "networks": report.networks,
         "cells": report.cells,

@@ -1,7 +1,4 @@
-"""MLflow: runs of evaluations and trainings, and the registry of models.
-
-An evaluation is a run above one of each method; a model is a pyfunc, a version of its target's.
-"""
+"""MLflow: runs of evaluations and trainings, and the registry of models."""
 
 from __future__ import annotations
 
@@ -50,7 +47,9 @@ QUIET = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_UV_AUTO_DETECT": "false",  # a model holds nothing of the folder it is trained in
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "4",  # half a minute without a server, not four
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "15",  # two minutes where one does not answer, not ten
 }
+Parameters = Mapping[str, object]
 Metrics = Mapping[tuple[str, int], float | None]  # by name and step, 0 but in curves
 Answers = Mapping[str, Sequence[Prediction]]  # by regime
 
@@ -61,16 +60,15 @@ def opened(store_url: str, uri: str = "") -> Iterator[str]:
     if find_spec("mlflow") is None:
         raise MissingExtra("mlflow", "track", "hybridlat mlflow")
     uri, before = uri or tracking_uri(store_url), dict(os.environ)
-    name = before.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
-    os.environ.update(QUIET | before)
-    os.environ.update(MLFLOW_TRACKING_URI=uri, MLFLOW_EXPERIMENT_NAME=name)
+    os.environ.update(QUIET | before, MLFLOW_TRACKING_URI=uri)
     try:
         with warnings.catch_warnings(action="ignore"), contextlib.ExitStack() as after:
-            from mlflow.utils import logging_utils
+            import mlflow
 
-            after.callback(logging_utils.enable_logging)
-            logging_utils.disable_logging()
-            yield _experiment(uri, name)
+            logger = logging.getLogger(mlflow.__name__)
+            after.callback(logger.setLevel, logger.level)
+            logger.setLevel(logging.CRITICAL)
+            yield _experiment(uri)
     except HybridlatError:
         raise
     except Exception as error:  # of MLflow, its drivers and its migrations: any
@@ -104,10 +102,11 @@ def database_folder(uri: str) -> Path | None:
     return Path(database[1][1:]).resolve().parent if database[1] else user_models_folder().parent
 
 
-def _experiment(uri: str, name: str) -> str:
+def _experiment(uri: str) -> str:
     from mlflow import MlflowClient
 
-    folder = database_folder(uri)
+    name = os.environ.pop("MLFLOW_EXPERIMENT_NAME", "") or EXPERIMENT
+    chosen, folder = os.environ.get("MLFLOW_EXPERIMENT_ID"), database_folder(uri)
     # MLflow would put artifacts below the folder it happens to be started in.
     location = folder and (folder / "mlflow-artifacts").as_uri()
     with contextlib.ExitStack() as alone:
@@ -117,30 +116,32 @@ def _experiment(uri: str, name: str) -> str:
             with contextlib.suppress(BoardError):  # a file system without locks
                 alone.enter_context(held(str(folder / ".mlflow.lock"), lambda _: None))
         client = MlflowClient()
-        known = client.get_experiment_by_name(name)
-        made = known.experiment_id if known else client.create_experiment(name, location)
+        known = client.get_experiment(chosen) if chosen else client.get_experiment_by_name(name)
+        made = str(known.experiment_id if known else client.create_experiment(name, location))
         for key in _EXPERIMENT_TAGS.keys() - (known.tags if known else {}).keys():
             client.set_experiment_tag(made, key, _EXPERIMENT_TAGS[key])
-    return str(made)
+    os.environ["MLFLOW_EXPERIMENT_ID"] = made
+    return made
 
 
 @contextlib.contextmanager
 def run(name: str, tags: Mapping[str, str]) -> Iterator[str]:
-    """The id of a new run below the one that is open; it fails or is killed with its block."""
+    """The id of a new run below the caller's, if any; it fails or is killed with its block."""
     import mlflow
 
-    made = mlflow.start_run(run_name=name, nested=True, tags=dict(tags))
+    above = os.environ.pop("MLFLOW_RUN_ID", None)  # MLflow would rename that run, and end it
+    above = None if mlflow.active_run() else above
+    made = mlflow.start_run(run_name=name, nested=True, parent_run_id=above, tags=dict(tags))
     try:
         yield str(made.info.run_id)
     except BaseException as error:
-        mlflow.end_run("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
+        with contextlib.suppress(Exception):  # a server that is gone hides no Ctrl-C
+            mlflow.end_run("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
         raise
     mlflow.end_run()
 
 
-def log_evaluation(
-    store: str, report: TargetReport, parameters: Mapping[str, object]
-) -> list[ResultRow]:
+def log_evaluation(store: str, report: TargetReport, parameters: Parameters) -> list[ResultRow]:
     """The rows of a report, each with its method's run; where MLflow fails, those that it has."""
     rows, made = report.rows(), dict[str, str]()
     tags = about(report.target, "evaluation")
@@ -153,12 +154,12 @@ def log_evaluation(
 
         with run(f"{OWN} · {report.target} · evaluate", tags | {"mlflow.note.content": note}):
             own = metrics([row for row in rows if row.method == OWN], rivals)
-            log(report.target, {"method": OWN, **parameters}, own, predictions)
+            log({"method": OWN, **parameters}, own, predictions)
             for method in dict.fromkeys(row.method for row in rows):
                 below = {**tags, "kind": "method", "method": method}
                 with run(f"{method} · {report.target}", below) as made[method]:
                     figures = metrics([row for row in rows if row.method == method])
-                    log(report.target, {"method": method, **parameters}, figures, {})
+                    log({"method": method, **parameters}, figures, {})
             lines = [row.to_json() | {"calibration": None} for row in leaderboard.ordered(rows)]
             mlflow.log_table(DataFrame(lines), "leaderboard.json")
             _log_picture(report, predictions)
@@ -172,9 +173,7 @@ def about(target: Target, kind: str) -> dict[str, str]:
     return about | {"mlflow.source.name": "hybridlat"}
 
 
-def log(
-    target: Target, parameters: Mapping[str, object], figures: Metrics, predictions: Answers
-) -> None:
+def log(parameters: Parameters, figures: Metrics, predictions: Answers) -> None:
     """Add to the open run: parameters, the records that they name, figures, a table."""
     import mlflow
     from mlflow.entities import Dataset, DatasetInput
@@ -184,9 +183,10 @@ def log(
     for step in {step for _, step in figures}:
         known = {n: v for (n, at), v in figures.items() if at == step and v is not None}
         mlflow.log_metrics({name.translate(_NAMES): v for name, v in known.items()}, step)
+    target, digest = str(parameters["target"]), str(parameters["data_hash"])
     source = json.dumps({"store": parameters["store"]})
     counts = json.dumps({name: parameters[name] for name in ("cells", "networks")})
-    data = Dataset(str(target), str(parameters["data_hash"]), "hybridlat", source, profile=counts)
+    data = Dataset(target, digest, "hybridlat", source, profile=counts)
     mlflow.MlflowClient().log_inputs(mlflow.active_run().info.run_id, [DatasetInput(data)])
     table = []
     for regime, each in predictions.items():

@@ -225,7 +225,7 @@ def _log(candidate: Candidate, verdict: Verdict, store: str) -> None:
     for regime, predictions in candidate.predictions.items():
         result = MethodResult(regime, OWN, [predictions])
         figures |= tracking.of_regime(regime, {**asdict(result.score), "median": result.median})
-    tracking.log(dataset.target, parameters, figures, candidate.predictions)
+    tracking.log(parameters, figures, candidate.predictions)
 
 
 def install(folder: Path, model_folder: Path) -> Path:

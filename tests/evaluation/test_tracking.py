@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -58,17 +59,27 @@ def test_without_mlflow_nothing_is_kept(tracked: str, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("error", "status"), [(ValueError, "FAILED"), (KeyboardInterrupt, "KILLED"), (None, "FINISHED")]
+    ("error", "raised", "status"),
+    [
+        (ValueError, TrackingError, "FAILED"),
+        (KeyboardInterrupt, KeyboardInterrupt, "KILLED"),
+        (KeyboardInterrupt, KeyboardInterrupt, "RUNNING"),
+        (None, None, "FINISHED"),
+    ],
 )
 def test_a_run_ends_as_its_block_does(
-    error: type[BaseException] | None, status: str, tracked: str
+    error: type[BaseException] | None,
+    raised: type[BaseException] | None,
+    status: str,
+    tracked: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    try:
-        with tracking.opened(tracked), tracking.run("made", {}):
-            if error is not None:
-                raise error("stopped")
-    except (TrackingError, KeyboardInterrupt):
-        pass
+    if status == "RUNNING":  # whatever ends, a server that is gone is not informed of it
+        monkeypatch.setattr("mlflow.MlflowClient.set_terminated", gone)
+    expected = pytest.raises(raised) if raised else contextlib.nullcontext()
+    with expected, tracking.opened(tracked), tracking.run("made", {}):
+        if error is not None:
+            raise error("stopped")
     (run,) = runs_kept(tracked)
     assert run.info.status == status
 
@@ -78,9 +89,9 @@ def test_an_evaluation_is_a_run_with_one_for_each_method(tracked: str) -> None:
     chosen = evaluate.EvaluationOptions(baselines=["roofline", "flops_linear"])
     messages: list[str] = []
     evaluation = evaluate.evaluate_targets(
-        [TARGET], chosen, store=tracked, on_message=lambda text: messages.extend(text.split(":\n"))
+        [TARGET], chosen, store=tracked, on_message=messages.append
     )
-    assert messages[-2:] == ["the figures are in MLflow", f"hybridlat mlflow --store {tracked}"]
+    assert messages[-1] == f"the figures are in MLflow: hybridlat mlflow --store {tracked}"
     client, kept = client_of(tracked), runs_kept(tracked)
     runs = {
         run.data.tags["method" if "mlflow.parentRunId" in run.data.tags else "kind"]: run
@@ -123,21 +134,30 @@ def test_an_evaluation_is_a_run_with_one_for_each_method(tracked: str) -> None:
     assert names == {"leaderboard.json", "per_network.json", "evaluation.png"}
 
 
-@pytest.mark.parametrize("name", ["", "ours"])
+@pytest.mark.parametrize("by", ["", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID"])
 def test_the_callers_settings_count_and_stay(
-    name: str, tracked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    by: str, tracked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import mlflow
 
+    name, client = "ours" if by else "", client_of(tracked)
+    callers = client.create_experiment("ours" if by.endswith("_ID") else "other")
+    own = client.create_run(callers, run_name="the caller's").info.run_id
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", name)
+    if by.endswith("_ID"):
+        monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "other")
+        monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", callers)
+    monkeypatch.setenv("MLFLOW_RUN_ID", own)
     monkeypatch.setenv("MLFLOW_REGISTRY_URI", f"sqlite:///{tmp_path / 'registry.db'}")
     loggers = [logging.getLogger(each) for each in ("mlflow", "alembic")]
     before = dict(os.environ), [logger.level for logger in loggers]
     with tracking.opened(tracked), tracking.run("x", {}) as run:
         assert mlflow.get_registry_uri().endswith("registry.db")
     assert before == (dict(os.environ), [logger.level for logger in loggers])
-    client = client_of(tracked)
-    experiment = client.get_experiment(client.get_run(run).info.experiment_id)
+    unchanged, made = client.get_run(own).info, client.get_run(run)
+    assert (unchanged.run_name, unchanged.status) == ("the caller's", "RUNNING")
+    assert made.data.tags["mlflow.parentRunId"] == own
+    experiment = client.get_experiment(made.info.experiment_id)
     assert experiment.name == (name or "hybridlat")
     view = json.loads(experiment.tags["mlflow.sharedViewState.hybridlat"])
     columns = ["tags.`target`", "tags.`method`", "metrics.`accuracy/rmspe`"]
@@ -154,8 +174,10 @@ def test_regimes_of_a_number_are_points_of_a_curve() -> None:
 
 def test_tracking_is_quiet(tracked: str) -> None:
     code = (
-        "import sys; from hybridlat.evaluation import tracking\n"
-        "with tracking.opened(sys.argv[1]), tracking.run('a', {}): pass"
+        "import logging, sys; from hybridlat.evaluation import tracking\n"
+        "with tracking.opened(sys.argv[1]), tracking.run('a', {}):\n"
+        "    import mlflow.types.responses  # as log_model does: it switches MLflow's words on\n"
+        "    logging.getLogger('mlflow.pyfunc').warning('what a training would print')"
     )
     root = Path(__file__).parents[2]
     done = subprocess.run(
