@@ -110,7 +110,7 @@ def evaluate_targets(
                 try:
                     if report is not None and chosen.track:
                         on_message("recording the figures in MLflow")
-                        about = _about(report, config, opened.place.address)
+                        about = parameters_of(report, config, opened.place.address)
                         new = tracking.log_evaluation(opened.url, report, about)
                 finally:  # an interruption of what MLflow takes costs no figures
                     rows += new
@@ -242,7 +242,8 @@ def sources_of(target: Target, store: Store) -> list[RecordSource]:
     return [store, *packs.packs_for(target)]
 
 
-def _about(report: TargetReport, config: FitConfig, store: str) -> dict[str, object]:
+def parameters_of(report: TargetReport, config: FitConfig, store: str) -> dict[str, object]:
+    """What MLflow shows of how figures were made."""
     return {
         "store": store,
         "target": report.target,

@@ -28,7 +28,7 @@ from hybridlat.store.place import StorePlace, without_password
 EXPERIMENT = VIEW = "hybridlat"
 MAIN = "accuracy"  # stands first, since MLflow sorts groups of metrics by name
 _MAIN = ("rmspe", "rmspe_of_rival", "rmspe_floor", "coverage", "median")
-_WIDTHS = {"tags.`target`": 250, "tags.`method`": 90}
+_WIDTHS = {"tags.`target`": 250, "tags.`method`": 90, "tags.`kind`": 90}
 _WIDTHS |= {f"metrics.`{MAIN}/{name}`": 165 for name in _MAIN[:4]}
 _COLUMNS = {"selectedColumns": [*_WIDTHS], "columnOrder": [*_WIDTHS], "columnWidths": _WIDTHS}
 _FILTER = {"searchFilter": "tags.kind != 'method'", "orderByKey": "attributes.start_time"}
@@ -152,7 +152,7 @@ def log_evaluation(store: str, report: TargetReport, parameters: Parameters) -> 
         import mlflow
         from pandas import DataFrame
 
-        with run(f"{OWN} · {report.target} · evaluate", tags | {"mlflow.note.content": note}):
+        with run(f"{report.target} · {OWN} · evaluate", tags | {"mlflow.note.content": note}):
             own = metrics([row for row in rows if row.method == OWN], rivals)
             log({"method": OWN, **parameters}, own, predictions)
             for method in dict.fromkeys(row.method for row in rows):
@@ -206,11 +206,11 @@ def metrics(rows: Sequence[ResultRow], rivals: Mapping[str, ResultRow] = {}) -> 
         figures = asdict(row.score) | {"median": row.median, "rmspe_floor": row.noise_floor}
         if row.regime in rivals:
             figures["rmspe_of_rival"] = rivals[row.regime].score.rmspe
+        if row is (held_out or rows)[-1]:  # comparisons begin with what is logged first
+            made = {**of_regime(MAIN, {key: figures.get(key) for key in _MAIN}), **made}
         made |= of_regime(row.regime, figures)
         for confidence, level in row.calibration.items():
             made[f"{row.regime}/calibration", round(100 * confidence)] = level.coverage
-        if row is (held_out or rows)[-1]:
-            made |= of_regime(MAIN, {key: figures.get(key) for key in _MAIN})
     return made
 
 

@@ -12,7 +12,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from hybridlat.errors import InputError, StoreError
@@ -21,8 +21,8 @@ from hybridlat.estimate.predict import family
 from hybridlat.evaluation import tracking
 from hybridlat.evaluation.cross_fitting import FOLDS, device_of
 from hybridlat.evaluation.dataset import Dataset, OnlyNetworks, load
-from hybridlat.evaluation.evaluate import refuse_few, sources_of
-from hybridlat.evaluation.metrics import OWN, MethodResult, Score
+from hybridlat.evaluation.evaluate import parameters_of, refuse_few, sources_of
+from hybridlat.evaluation.metrics import OWN, MethodResult, Score, TargetReport, noise_floor
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.fit import FitConfig
 from hybridlat.report.units import count_text
@@ -107,18 +107,19 @@ def train_target(
             on_message(f"{target}: recording the training in MLflow")
             about = tracking.about(target, "training")
             about |= {"accepted": str(verdict.accepted).lower(), "reason": verdict.reason}
+            about[tracking.MODEL_HASH] = made
             with (
                 tracking.optional(),
                 tracking.opened(opened.url),
-                tracking.run(f"{OWN} · {target} · train", about) as run,
+                tracking.run(f"{target} · {OWN} · train", about) as run,
             ):
                 _log(candidate, verdict, opened.place.address)
                 if is_new or not tracking.champion(target):
                     alias = tracking.CHAMPION if installed else tracking.CHALLENGER
                     known = {name: v for name, v in verdict.errors.items() if v is not None}
                     tags = {name: f"{v:.3f}" for name, v in known.items()}
-                    tags |= {"accepted": str(installed is not None), "data_hash": dataset.data_hash}
-                    tags[tracking.MODEL_HASH] = made
+                    tags |= {"data_hash": dataset.data_hash, tracking.MODEL_HASH: made}
+                    tags["accepted"] = str(installed is not None).lower()
                     version = tracking.register(target, folder, alias, verdict.reason, tags)
         return Trained(
             **vars(verdict),
@@ -210,21 +211,17 @@ def _priors(target: Target, dataset: Dataset) -> tuple[CellModel, ...]:
 
 def _log(candidate: Candidate, verdict: Verdict, store: str) -> None:
     dataset, config = candidate.dataset, candidate.config
-    parameters = {
-        "store": store,
-        "target": dataset.target,
-        "data_hash": dataset.data_hash,
-        "protocol": f"held out: one fold of {FOLDS}, by name",
-        "seed": config.seed,
-        "confidence": config.confidence,
-        "cells": len(dataset.cells),
-        "networks": len(dataset.complete_networks),
-        "held_out": candidate.held_out,
-    }
-    figures = dict(tracking.of_regime(tracking.MAIN, verdict.errors))
-    for regime, predictions in candidate.predictions.items():
-        result = MethodResult(regime, OWN, [predictions])
-        figures |= tracking.of_regime(regime, {**asdict(result.score), "median": result.median})
+    networks, cells = len(dataset.complete_networks), len(dataset.cells)
+    judged = (
+        MethodResult(regime, OWN, [each], per_cell=regime == "unseen_cells")
+        for regime, each in candidate.predictions.items()
+    )
+    floor = noise_floor([n.repeats_us for n in candidate.networks])
+    report = TargetReport(dataset.target, dataset.data_hash, tuple(judged), floor, networks, cells)
+    parameters = parameters_of(report, config, store) | {"held_out": candidate.held_out}
+    parameters["protocol"] = f"held out: one fold of {FOLDS}, by name"
+    figures = tracking.metrics(report.rows())
+    figures = {**figures, **tracking.of_regime(tracking.MAIN, verdict.errors)}
     tracking.log(parameters, figures, candidate.predictions)
 
 

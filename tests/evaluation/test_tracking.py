@@ -100,7 +100,7 @@ def test_an_evaluation_is_a_run_with_one_for_each_method(tracked: str) -> None:
     assert len(kept) == 4 and set(runs) == {"evaluation", "hybridlat", "roofline", "flops_linear"}
     parent = runs.pop("evaluation")
     above, metrics = parent.info.run_id, parent.data.metrics
-    assert parent.info.run_name == f"hybridlat · {TARGET} · evaluate"
+    assert parent.info.run_name == f"{TARGET} · hybridlat · evaluate"
     assert parent.data.tags["method"] == parent.data.params["method"] == "hybridlat"
     assert "| unseen | 14 networks |" in parent.data.tags["mlflow.note.content"]
     rows = {(row.regime, row.method): row for row in evaluation.rows}
@@ -160,14 +160,15 @@ def test_the_callers_settings_count_and_stay(
     experiment = client.get_experiment(made.info.experiment_id)
     assert experiment.name == (name or "hybridlat")
     view = json.loads(experiment.tags["mlflow.sharedViewState.hybridlat"])
-    columns = ["tags.`target`", "tags.`method`", "metrics.`accuracy/rmspe`"]
-    assert view["selectedColumns"][:3] == columns
+    columns = ["tags.`target`", "tags.`method`", "tags.`kind`", "metrics.`accuracy/rmspe`"]
+    assert view["selectedColumns"][:4] == columns
 
 
 def test_regimes_of_a_number_are_points_of_a_curve() -> None:
     answers = [[Prediction("a", 100.0, 90.0), Prediction("b", 100.0, 130.0)]]
     results = [MethodResult(name, "hybridlat", answers) for name in ("cells@300", "gated@5%")]
     metrics = tracking.metrics(TargetReport(TARGET, "", tuple(results), None, 0, 2).rows())
+    assert next(iter(metrics)) == ("accuracy/rmspe", 0)  # comparisons begin with it
     assert metrics["cells/median", 300] == metrics["accuracy/median", 0] == pytest.approx(20.0)
     assert metrics["gated@5%/answered", 0] == 2
 

@@ -103,10 +103,15 @@ def test_the_alias_moves_only_to_what_is_not_worse(
     kept = MlflowClient(tracking.tracking_uri(tracked))
     refused = kept.get_model_version_by_alias(tracking.model_name(TARGET), tracking.CHALLENGER)
     assert (str(refused.version), refused.description) == (second.version, second.reason)
-    assert refused.tags["accepted"] == "False"
+    assert refused.tags["accepted"] == "false"
     assert refused.tags["model_hash"] == second.model_hash
     assert refused.tags["rmspe_of_champion"] == f"{first.rmspe:.3f}"
     assert _installed(out) == first.model_hash
+    judged = kept.get_run(second.mlflow_run).data
+    figures = [judged.metrics[f"accuracy/{name}"] for name in ("rmspe", "rmspe_of_champion")]
+    assert figures == pytest.approx([second.rmspe, first.rmspe])
+    assert {"accuracy/coverage", "accuracy/median", "accuracy/rmspe_floor"} <= {*judged.metrics}
+    assert judged.tags["model_hash"] == second.model_hash
 
     made["model"] = good
     third = _train(tracked, out, track=True)  # the same as the first
