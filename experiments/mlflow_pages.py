@@ -1,8 +1,12 @@
-"""Pictures of MLflow's own pages, of two evaluations and a training of one target, in a Chromium.
+"""Pictures of MLflow's own pages, before and after a retraining of one target, in a Chromium.
 
     python experiments/mlflow_pages.py --folder /tmp/pages     (minutes; one where runs are kept)
 
-It needs Debian's chromium and chromium-driver, and ``pip install selenium pillow``.
+The first evaluation and training have the records of every third shipped network, the second ones
+all of the target's pack: each by a clone of this commit that has neither its pack nor its model, so
+nothing else is known. Both evaluations judge the same networks, those of the first records.
+``--also`` imports more packs before the second: ten networks of another version of the engine add
+two methods. It needs Debian's chromium and chromium-driver, and ``pip install selenium pillow``.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,6 +30,7 @@ sys.path.insert(0, str(ROOT))
 
 from hybridlat.evaluation import tracking
 from hybridlat.schema.target import Target
+from hybridlat.store import Store, packs
 
 SIZE = {"width": 1600, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
 LARGEST_BYTES = 120_000
@@ -34,15 +39,38 @@ SETTLED_S = 10.0  # charts are drawn by and by
 CLOSED = "localStorage.setItem('mlflow.assistant.fab.autoOpenedOnFirstLoad_v1', 'true')"
 
 
-def record(target: str, folder: Path) -> None:
-    """Two evaluations on every fifth shipped network, and a training between them."""
+def record(target: Target, folder: Path, also: Sequence[Path]) -> None:
+    """An evaluation and a training of few records, then of all."""
     (folder / "nets").mkdir(parents=True, exist_ok=True)
-    for network in sorted((ROOT / "data" / "nets").glob("*.onnx"))[::5]:
+    networks = sorted((ROOT / "data" / "nets").glob("*.onnx"))[::3]
+    for network in networks:
         shutil.copy(network, folder / "nets")
-    judged = ["evaluate", "--nets", str(folder / "nets"), "--seed"]
-    for words in ([*judged, "0"], ["train", "--out", str(folder / "models")], [*judged, "1"]):
-        command = [sys.executable, "-m", "hybridlat", *words, "--target", target]
-        subprocess.run([*command, "--store", str(folder / "store.db")], cwd=ROOT, check=False)
+    pack = ROOT / "data" / "packs" / target.folder
+    keep_records(pack, {network.stem for network in networks}, folder / "store.db")
+    clone = folder / "clone"
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
+    subprocess.run(["git", "checkout", "--quiet", "--detach"], cwd=clone, check=True)
+    for shipped in (clone / "data" / "packs", clone / "models"):
+        shutil.rmtree(shipped / target.folder)
+    of_target = ["--target", str(target)]
+    judged = ["evaluate", "--nets", str(folder / "nets"), *of_target]
+    trained = ["train", "--out", str(folder / "models"), *of_target]
+    imported = ["import", str(pack), *map(str, also)]
+    for words in (judged, trained, imported, trained, judged):
+        command = [sys.executable, "-m", "hybridlat", *words, "--store", str(folder / "store.db")]
+        subprocess.run(command, cwd=clone, check=True)
+
+
+def keep_records(pack: Path, names: Collection[str], file: Path) -> None:
+    """A store of what a pack has of these networks: their latencies, cells and layers."""
+    records = packs.PackLookup(pack)
+    networks = [known for known in records.breakdowns() if known.network in names]
+    parts = (part for known in networks for part in (*known.cells, *known.layers))
+    hashes = {known.signature for known in networks} | {signature for signature, _ in parts}
+    with Store(file) as store:
+        store.add_signatures(records.signature_texts(hashes))
+        store.add(each for each in records.measurements() if each.signature in hashes)
+        store.add_breakdowns(networks)
 
 
 @contextmanager
@@ -101,13 +129,14 @@ def pages(target: Target, experiment: str, all_runs: str) -> dict[str, str]:
         )
 
     model = tracking.model_name(target)
+    version = client.get_model_version_by_alias(model, tracking.CHAMPION).version
     return {
         "run": f"{server}/#/experiments/{experiment}/runs/{above[0]}?{learning}",
         "runs": all_runs,
         "evaluations": compared(above[:2]),
         "methods": compared(below),
         "charts": f"{all_runs}&compareRunsMode=CHART",
-        "version": f"{server}/#/models/{model}/versions/1?{learning}",
+        "version": f"{server}/#/models/{model}/versions/{version}?{learning}",
     }
 
 
@@ -115,13 +144,15 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, required=True, help="of store.db and mlflow.db")
     parser.add_argument("--target", default="epyc-26-2/onnxruntime-1.31/fp32/1t")
+    parser.add_argument("--also", type=Path, nargs="*", default=[], help="packs to import as well")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "pictures")
     chosen = parser.parse_args()
+    target = Target.parse(chosen.target)
     store = chosen.folder.resolve() / "store.db"
     if not store.with_name("mlflow.db").exists():
-        record(chosen.target, chosen.folder)
+        record(target, chosen.folder.resolve(), [pack.resolve() for pack in chosen.also])
     with opened(store) as (driver, address), tracking.opened(str(store)) as experiment:
-        for name, page in pages(Target.parse(chosen.target), experiment, address).items():
+        for name, page in pages(target, experiment, address).items():
             driver.get("about:blank")
             driver.get(page)
             time.sleep(SETTLED_S)
