@@ -63,11 +63,11 @@ def opened(store_url: str, uri: str = "") -> Iterator[str]:
     os.environ.update(QUIET | before, MLFLOW_TRACKING_URI=uri)
     try:
         with warnings.catch_warnings(action="ignore"), contextlib.ExitStack() as after:
-            import mlflow
+            import mlflow.types.responses  # else log_model does, which switches the stream on
 
-            logger = logging.getLogger(mlflow.__name__)
-            after.callback(logger.setLevel, logger.level)
-            logger.setLevel(logging.CRITICAL)
+            stream = mlflow.utils.logging_utils.MLFLOW_LOGGING_STREAM
+            after.callback(setattr, stream, "enabled", stream.enabled)
+            stream.enabled = False
             yield _experiment(uri)
     except HybridlatError:
         raise
