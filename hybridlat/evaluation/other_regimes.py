@@ -11,6 +11,7 @@ The records stand in for the machine; all else is as in use.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -214,11 +215,12 @@ def first_met(
         belief = belief_of(Request(none, partition, none, tolerance or 1, 0.9, measuring), data)
         interval, shown = belief.interval, belief.composition.shown_ratio
         low_us, high_us = interval.interval_us
+        complete = belief.exact is not None or belief.posterior.complete
         return Prediction(
             network.name,
             network.latency_us,
-            interval.latency_us / shown,
-            (low_us / shown, high_us / shown),
+            interval.latency_us / shown if complete else math.nan,
+            (low_us / shown, high_us / shown) if complete else None,
             belief.posterior.measured_share,
             sum(costs_s.values()),
             len(cells),

@@ -116,8 +116,7 @@ def train_target(
                 _log(candidate, verdict, opened.place.address)
                 if is_new or not tracking.champion(target):
                     alias = tracking.CHAMPION if installed else tracking.CHALLENGER
-                    known = {name: v for name, v in verdict.errors.items() if v is not None}
-                    tags = {name: f"{v:.3f}" for name, v in known.items()}
+                    tags = {name: f"{v:.3f}" for name, v in verdict.errors.items() if v is not None}
                     tags |= {"data_hash": dataset.data_hash, tracking.MODEL_HASH: made}
                     tags["accepted"] = str(installed is not None).lower()
                     version = tracking.register(target, folder, alias, verdict.reason, tags)
