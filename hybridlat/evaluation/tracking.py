@@ -199,14 +199,14 @@ def log(parameters: Parameters, figures: Metrics, predictions: Answers) -> None:
 
 
 def metrics(rows: Sequence[ResultRow], rivals: Mapping[str, ResultRow] = {}) -> Metrics:
-    """Figures of a method's rows; those of ``unseen``, or most cells, in ``accuracy`` as well."""
+    """Figures of a method's rows; those of ``unseen``, or most cells, first, in ``accuracy``."""
     held_out = [row for row in rows if row.regime.partition("@")[0] in ("unseen", "cells")]
     made = dict[tuple[str, int], float | None]()
     for row in rows:
         figures = asdict(row.score) | {"median": row.median, "rmspe_floor": row.noise_floor}
         if row.regime in rivals:
             figures["rmspe_of_rival"] = rivals[row.regime].score.rmspe
-        if row is (held_out or rows)[-1]:  # comparisons begin with what is logged first
+        if row is (held_out or rows)[-1] and row.score.rmspe is not None:
             made = {**of_regime(MAIN, {key: figures.get(key) for key in _MAIN}), **made}
         made |= of_regime(row.regime, figures)
         for confidence, level in row.calibration.items():

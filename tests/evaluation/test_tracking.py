@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import os
 import subprocess
 import sys
@@ -169,6 +170,9 @@ def test_regimes_of_a_number_are_points_of_a_curve() -> None:
     results = [MethodResult(name, "hybridlat", answers) for name in ("cells@300", "gated@5%")]
     metrics = tracking.metrics(TargetReport(TARGET, "", tuple(results), None, 0, 2).rows())
     assert next(iter(metrics)) == ("accuracy/rmspe", 0)  # comparisons begin with it
+    silent = MethodResult("unseen", "lookup_only", [[Prediction("a", 100.0, math.nan)]])
+    rows = TargetReport(TARGET, "", (silent,), 2.0, 1, 2).rows()
+    assert {name.partition("/")[0] for name, _ in tracking.metrics(rows)} == {"unseen"}
     assert metrics["cells/median", 300] == metrics["accuracy/median", 0] == pytest.approx(20.0)
     assert metrics["gated@5%/answered", 0] == 2
 
