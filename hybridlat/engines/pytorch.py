@@ -24,6 +24,7 @@ from hybridlat.engines import pytorch_rules as rules
 from hybridlat.engines.fusion.forms import FORMS, GENERATED
 from hybridlat.engines.fusion.groups import Groups, lowered_of, traced
 from hybridlat.engines.fusion.patterns import Match, Rewritten, View
+from hybridlat.engines.fusion.precision import in_floats
 from hybridlat.engines.fusion.rules import apply, in_force, unknown_operators
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
 from hybridlat.graph.operators import named
@@ -59,7 +60,7 @@ def lower(network: Network, target: Target) -> Lowered:
     """
     compiled = target.engine == "torch-compile"
     passes = (*FORMS, *GENERATED) if compiled or _is_cpu(target) else FORMS
-    plain = Rewritten.of(network).then(passes)
+    plain = in_floats(network).then(passes)
     module = as_module(plain, bias_apart=not _is_cpu(target))
     copying, in_channels_last = rules.follow(module.network)
     table = (rules.free_views(copying), *rules.COMPOSITES)

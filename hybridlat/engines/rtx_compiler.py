@@ -14,7 +14,7 @@ from typing import Any
 
 from hybridlat import onnx_io
 from hybridlat.engines.fusion.groups import Groups, lowered_of, numbered, taken_groups
-from hybridlat.engines.tensorrt.lowering import in_precision, narrow_weights
+from hybridlat.engines.fusion.precision import in_precision, narrow_weights
 from hybridlat.errors import MeasurementError, MissingExtra
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.operators import named

@@ -19,7 +19,7 @@ from typing import Any
 from hybridlat import board
 from hybridlat.board.plan import LISTS, PLAN_FORMAT, cksum
 from hybridlat.engines import registry
-from hybridlat.engines.tensorrt.lowering import in_precision
+from hybridlat.engines.fusion.precision import in_precision
 from hybridlat.errors import InputError
 from hybridlat.graph.builder import gpu_reference_network
 from hybridlat.graph.cells import cut_positions

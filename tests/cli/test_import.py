@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridlat.engines.tensorrt.lowering import in_precision
+from hybridlat.engines.fusion.precision import in_precision
 from hybridlat.errors import InputError
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.target import Target

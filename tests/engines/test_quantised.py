@@ -65,9 +65,31 @@ def test_a_kernel_goes_by_what_it_computes_and_holds_what_it_rounds() -> None:
     assert not partition.removed
 
 
-def test_tensorrt_runs_the_kernels_of_the_float_network() -> None:
-    """In one precision the cells are the same: the target says which."""
-    assert cells_of(model(QDQ, WEIGHTS), TENSORRT) == cells_of(model(PLAIN, FLOATS), TENSORRT)
+SYMMETRIC = QDQ.replace("uint8 z = {0}", "int8 z = {0}")
+WITHOUT_RELU = SYMMETRIC.replace("r = Relu(c)", "").replace("(r, s, z)", "(c, s, l)")
+WITHOUT_RELU = WITHOUT_RELU.replace("(rq, s, z)", "(rq, s, l)")
+UP_TO_6 = WITHOUT_RELU.replace("(c, s, l)", "(c, t, l)")
+RELU6 = PLAIN.replace("Relu(c)", "Clip(c, lo, hi)").replace(
+    "y)\n", "y) <float lo = {0}, float hi = {6}>\n"
+)
+
+
+@pytest.mark.parametrize("target", ["h100/tensorrt-8.6/int8", "h100/torch-2.4/fp16"])
+@pytest.mark.parametrize(
+    ("quantised", "plain"),
+    [
+        (SYMMETRIC, PLAIN),
+        (WITHOUT_RELU.replace("z = {0}", "z = {0}, int8 l = {-128}"), PLAIN),
+        (WITHOUT_RELU.replace("z = {0}", "z = {0}, uint8 l = {0}"), PLAIN),
+        (UP_TO_6.replace("z = {0}", "z = {0}, int8 l = {-128}, float t = {0.0235294}"), RELU6),
+    ],
+)
+def test_a_quantised_file_has_the_cells_of_the_float_network(
+    quantised: str, plain: str, target: str
+) -> None:
+    """Where the target says the precision; tools leave activations to the zero points."""
+    at = Target.parse(target)
+    assert cells_of(model(quantised, WEIGHTS), at) == cells_of(model(plain, FLOATS), at)
 
 
 @pytest.mark.parametrize("target", ["b200/tensorrt/fp16", "rtx-4090/tensorrt/int8"])
@@ -172,6 +194,24 @@ def test_what_arranges_a_stored_weight_is_done_once(how: str, target: str) -> No
     network = read_network(made)
     lowered = registry.lower(network, Target.parse(target))
     assert_accounted(network, lowered)
+
+
+NARROWED = """g (float[1,8,9,9] x) => (float[1,16,9,9] y)
+  {{ h = Cast<to={0}>(x)  c = Conv<pads=[1,1,1,1]>(h, w)  r = Relu(c)  f = Cast<to=1>(r)
+    u = Mul(f, f)  g = Cast<to={0}>(u)  d = Conv<pads=[1,1,1,1]>(g, v)  y = Cast<to=1>(d) }}"""
+
+
+@pytest.mark.parametrize("target", ["l4/tensorrt-8.6/fp16", "l4/tensorrt/bf16", "l4/torch-2/fp16"])
+@pytest.mark.parametrize("dtype", [BF16, HALF])
+def test_a_narrowed_file_has_the_cells_of_the_whole_one(dtype: int, target: str) -> None:
+    """Be some of it kept in FP32 or not, and what goes in and out."""
+    narrow = model(NARROWED.format(dtype), {n: (dtype, FLOATS[n][1]) for n in "wv"})
+    narrow.opset_import[0].version = 22  # the first with convolutions in BF16
+    whole = model(NARROWED.format(FLOAT), FLOATS)
+    at = Target.parse(target)
+    assert cells_of(narrow, at) == cells_of(whole, at)
+    lowered = registry.lower(read_network(narrow), at)
+    assert_accounted(read_network(narrow), lowered)
 
 
 @pytest.mark.parametrize("engine", ["tensorrt-8.6", "tensorrt-10.3"])

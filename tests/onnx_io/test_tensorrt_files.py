@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from hybridlat.board.plan import make_files
-from hybridlat.engines.tensorrt.lowering import in_precision
+from hybridlat.engines.fusion.precision import in_precision
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.network import Network
 from hybridlat.onnx_io import read_network, tensorrt, to_onnx

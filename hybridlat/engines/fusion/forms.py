@@ -23,7 +23,7 @@ _LAYERS = ("Conv", "ConvTranspose", "Relu", "Clip", "LeakyRelu", "Elu", "MaxPool
 _POOLED = {op: pool for pool, op in _POOLS.items()}
 
 
-def _nothing(v: View, places: Sequence[int]) -> Iterator[Match]:
+def nothing(v: View, places: Sequence[int]) -> Iterator[Match]:
     """What gives out just what it reads."""
     for position in places:
         node = v.nodes[position]
@@ -231,7 +231,7 @@ def _concats(v: View, places: Sequence[int]) -> Iterator[Match]:
 FORMS: tuple[Pass, ...] = (
     (frozenset({"Attention"}), attentions),
     (frozenset({*_POOLS, *_POOLED, "ReduceL2"}), _means),
-    (frozenset({"Slice", "Reshape", "Concat", "Expand", "Tile", "AveragePool"}), _nothing),
+    (frozenset({"Slice", "Reshape", "Concat", "Expand", "Tile", "AveragePool"}), nothing),
     (frozenset({"Slice"}), _splits),
     *COMPOSITES,
     (frozenset({"Add"}), _norms),
@@ -277,7 +277,7 @@ def _normed_biases(v: View, places: Sequence[int]) -> Iterator[Match]:
 
 
 _CONTRACTING = frozenset({"Conv", "ConvTranspose"})
-_PADS: Pass = (frozenset({"Pad"}), _nothing)
+_PADS: Pass = (frozenset({"Pad"}), nothing)
 _SCALES: Pass = (frozenset({"Mul"}), _norms)
 BUILT: tuple[Pass, ...] = (_PADS, _SCALES, (_CONTRACTING, _folded_norms), (_CONTRACTING, _biases))
 """What TensorRT's builder does besides."""

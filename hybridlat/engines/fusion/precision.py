@@ -1,0 +1,163 @@
+"""The network that a file was before it was quantised, or its floats were narrowed.
+
+The target says in which precision a network is computed, and cells are the same cells in each. So
+engines whose kernels stand in tables get the network in FP32, whatever its file says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from hybridlat.engines.fusion.forms import nothing
+from hybridlat.engines.fusion.patterns import Match, Rewritten, View
+from hybridlat.errors import NetworkError
+from hybridlat.graph.network import Constant, Network, Node, TensorType
+from hybridlat.graph.operators import WHOLE, named
+
+# Inputs that ONNX types as float32 whatever the precision of the data: (operator, positions).
+_ALWAYS_FLOAT32: Mapping[str, tuple[int, ...]] = {"Resize": (1, 2), "Upsample": (1,)}
+_LARGEST_HALF = 65504.0
+_FLOATS = {"float32": 1, "float16": 10, "float64": 11, "bfloat16": 16}
+"""Types, and ONNX's number of each."""
+_QUANTISERS = frozenset({"QuantizeLinear", "DequantizeLinear"})
+_NARROW_FLOATS, _FOUR_BITS = ("float8", "float6", "float4"), ("int4", "uint4", "int2", "uint2")
+_SIXTEEN_BITS = ("int16", "uint16")
+_LOWEST = {"uint8": 0, "int8": -128, "uint16": 0, "int16": -32768}
+"""The zero points at which nothing negative is left."""
+_SIGNED = named("Conv ConvTranspose Gemm MatMul Sub BatchNormalization")
+_KEEP_SIGNS = _QUANTISERS | named(
+    "Add Sum Concat Split Slice Reshape Transpose Resize Pad MaxPool AveragePool GlobalAveragePool"
+)
+_SKEWED = (
+    "TensorRT quantises to int8 around zero alone and refuses this file, which has {} other zero "
+    "points: quantise it again, symmetrically; the latency is as after that"
+)
+
+
+def in_floats(network: Network) -> Rewritten:
+    """The network in FP32, as it was before it was quantised or narrowed.
+
+    Engines take the quantisers for notes of where to compute in whole numbers, and run none between
+    two kernels that do. What casts one float to another is gone.
+    """
+    ops = frozenset([node.op for node in network.nodes])
+    whole = Rewritten.of(network)
+    if not _QUANTISERS.isdisjoint(ops):
+        whole = whole.then(((ops, _quantisers),))
+    plain = whole._replace(network=in_precision(whole.network, "float32"))
+    return plain.then(((frozenset({"Cast"}), nothing),))
+
+
+def in_precision(network: Network, dtype: str) -> Network:
+    """The network with floats of one type, by which engines fuse; constants stay in its range."""
+    keep = {
+        name
+        for node in network.nodes
+        for index in _ALWAYS_FLOAT32.get(node.op, ())
+        for name in node.inputs[index : index + 1]
+    }
+
+    codes = _FLOATS.values()
+
+    def typed(type_: TensorType) -> TensorType:
+        return type_._replace(dtype=dtype) if type_.dtype in _FLOATS else type_
+
+    def typed_constant(constant: Constant) -> Constant:
+        values = constant.values
+        if constant.type.dtype in _FLOATS and dtype == "float16" and values is not None:
+            values = tuple([min(max(v, -_LARGEST_HALF), _LARGEST_HALF) for v in values])
+        return Constant(typed(constant.type), values)
+
+    def typed_cast(node: Node) -> Node:
+        attributes = tuple(
+            (k, _FLOATS[dtype] if k == "to" and v in codes else v) for k, v in node.attributes
+        )
+        return replace(node, attributes=attributes)
+
+    return replace(
+        network,
+        nodes=tuple(typed_cast(node) if node.op == "Cast" else node for node in network.nodes),
+        types={name: typed(type_) for name, type_ in network.types.items()},
+        constants={
+            name: constant if name in keep else typed_constant(constant)
+            for name, constant in network.constants.items()
+        },
+    )
+
+
+def narrow_weights(network: Network) -> tuple[str, ...]:
+    """Warnings of weights in four bits, and of zero points at which TensorRT does not quantise.
+
+    NetworkError for what is else quantised to anything but 8 bits.
+    """
+    fixed, stored, skewed = set(network.constants), "", 0
+    for node in network.nodes:
+        is_quantiser = node.op in _QUANTISERS
+        is_fixed = fixed.issuperset(node.inputs[:1] if is_quantiser else filter(None, node.inputs))
+        if is_fixed:
+            fixed.update(node.outputs)
+        for name in (*node.inputs[:1], *node.outputs[:1]) if is_quantiser else ():
+            dtype = network.type_of(name).dtype
+            is_few = dtype in _FOUR_BITS and not is_fixed
+            if is_few or dtype.startswith((*_NARROW_FLOATS, *_SIXTEEN_BITS)):
+                raise NetworkError(
+                    f"{network.name} is quantised to {dtype}, in which no target of TensorRT is "
+                    "predicted: give the network before that, or one quantised to int8"
+                )
+            stored = dtype if dtype in _FOUR_BITS else stored
+        zero = network.constants.get("".join(node.inputs[2:3])) if is_quantiser else None
+        skewed += zero is not None and (zero.type.dtype == "uint8" or any(zero.values or ()))
+    four = (f"weights are stored in {stored}: the latency is as before that",) * bool(stored)
+    return (*four, *((_SKEWED.format(skewed),) if skewed else ()))
+
+
+def _quantisers(v: View, places: Sequence[int]) -> Iterator[Match]:
+    """What quantises, dequantises, or arranges a weight that was stored in whole numbers.
+
+    Tools leave a Relu out before a zero point at the lowest number, which cuts off the same.
+    """
+    stands_for: dict[str, str] = {}
+    real_weights: set[str] = set()
+    signed: set[str] = set()
+    cuts, is_relu6 = _cuts(v, places)
+    op, version, ends = ("Clip", 13, (0.0, 6.0)) if is_relu6 else ("Relu", 14, ())
+    for position in places:
+        node = v.nodes[position]
+        source, made = node.inputs[0] if node.inputs else "", [out for out in node.outputs if out]
+        is_quantiser = node.op in _QUANTISERS
+        is_arranged = bool(real_weights.intersection(node.inputs)) and not any(
+            name in v.types and name not in real_weights for name in node.inputs
+        )
+        if node.op in _SIGNED or (node.op in _KEEP_SIGNS and not signed.isdisjoint(node.inputs)):
+            signed.update(made)
+        if is_arranged or (is_quantiser and source in v.network.constants):
+            real_weights.update(made)
+            weights = {out: Constant(v.types[out]) for out in made}
+            yield Match((position,), constants=weights, stands_for={out: out for out in made})
+        elif is_quantiser and (source in stands_for or v.types[source].dtype not in WHOLE):
+            real = stands_for[made[0]] = stands_for.get(source, source)
+            if source in signed and position in cuts:
+                signed.discard(made[0])
+                stands_for[made[0]] = made[0]
+                number = TensorType("float32", ())
+                bounds = {f"{made[0]}/{end}": Constant(number, (end,)) for end in ends}
+                relu = Node(node.name, op, (real, *bounds), (made[0],), version=version)
+                yield Match((position,), (relu,), {made[0]: v.types[source]}, bounds)
+            else:
+                yield Match((position,), stands_for={made[0]: real})
+
+
+def _cuts(v: View, places: Sequence[int]) -> tuple[set[int], bool]:
+    """The quantisers that leave nothing negative, and whether one of them ends at 6, as Relu6."""
+    cuts, ends_at_six = set[int](), False
+    for position in places:
+        node = v.nodes[position]
+        if node.op == "QuantizeLinear":
+            scale, zero = (v.network.constants.get(name) for name in (*node.inputs, "", "")[1:3])
+            if zero is not None and zero.values == (_LOWEST.get(zero.type.dtype),):
+                cuts.add(position)
+                top = 255.0 * scale.values[0] if scale is not None and scale.values else 0.0
+                ends_at_six |= math.isclose(top, 6.0, rel_tol=1e-3)
+    return cuts, ends_at_six
