@@ -20,13 +20,12 @@ from dataclasses import dataclass
 
 from hybridlat.graph.fused import joined_inputs
 from hybridlat.graph.network import Lowered, Network, Node
-from hybridlat.graph.operators import is_quantised
+from hybridlat.graph.operators import QUANTISERS, is_quantised
 from hybridlat.graph.signature import canonical_order
 
 MOST_KERNELS = 12
 MOST_TENSORS = 4
 _FURTHER, _TOO_MANY, _SHARED = 12, 48, 2
-_QUANTISERS = ("QuantizeLinear", "DequantizeLinear")
 
 
 @dataclass(frozen=True)
@@ -162,7 +161,7 @@ def label(node: Node, origins: tuple[int, ...], file_network: Network | None) ->
     if file_network is None or not origins:
         return node.op
     ops = [file_network.nodes[i].op for i in origins]
-    others = [op for op in ops if op not in _QUANTISERS]
+    others = [op for op in ops if op not in QUANTISERS]
     if not others or len(others) == len(ops):
         return "+".join(ops)
     return ("int8 " if is_quantised(node.op) else "") + "+".join(others)

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
 from hybridlat.graph.normal import Computed, Sizes, Writing, sizes_of, with_attributes
+from hybridlat.graph.operators import QUANTISERS
 
 
 def _view(w: Writing, node: Node) -> None:
@@ -257,7 +258,7 @@ FORMS: Mapping[str, Callable[[Writing, Node], None]] = {
     **dict.fromkeys(("Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"), _window),
     **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Pow"), _element_wise),
     **dict.fromkeys(("Resize", "Upsample"), _resize),
-    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _quantise),
+    **dict.fromkeys(QUANTISERS, _quantise),
     "Concat": _along(None),
     "Cast": _cast,
     "Clip": _clip,

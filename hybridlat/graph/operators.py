@@ -77,7 +77,8 @@ LEARNED = named(
     "Conv ConvTranspose Gemm MatMul PRelu BatchNormalization InstanceNormalization "
     "LayerNormalization GroupNormalization Einsum"
 )
-_STORED = frozenset({"QuantizeLinear", "DequantizeLinear", "MatMulNBits"})
+QUANTISERS = frozenset({"QuantizeLinear", "DequantizeLinear"})
+_STORED = QUANTISERS | {"MatMulNBits"}
 
 
 def decides(op: str, place: int, type_: TensorType) -> bool:

@@ -155,9 +155,9 @@ def _stored_in(name: str, makers: Mapping[str, FileNode], types: Mapping[str, in
         node = makers.get(name)
         if node is None or not node.inputs:
             return ""
-        name = node.inputs[0]
+        name, *_, zero = node.inputs
         if node.op == "DequantizeLinear":
-            return _STORED.get(types.get(name, 0), "")
+            return _STORED.get(types.get(name) or types.get(zero, 0), "")
         if node.op not in _KEEP_TYPE:
             return ""
     return ""

@@ -14,7 +14,7 @@ from onnx import GraphProto, NodeProto, TensorProto
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Node, topological_order
 from hybridlat.graph.normal import local_form
-from hybridlat.graph.operators import is_quantised
+from hybridlat.graph.operators import QUANTISERS, is_quantised
 from hybridlat.onnx_io.values import MOST_BYTES, Known, Value, attributes_of, since_version
 from hybridlat.schema.files import warn_once
 
@@ -107,9 +107,11 @@ def _is_narrow(proto: NodeProto) -> bool:
 @functools.lru_cache(maxsize=MOST_NODES)
 def node_of(read: FileNode, opset: int) -> Node:
     """The operator as networks have it, in this operator set. NetworkError for a branch."""
-    version = since_version(read.op, read.domain, opset)
-    attributes = attributes_of(read.proto(), read.domain, opset)
-    node = Node(read.name, read.op, read.inputs, read.outputs, attributes, read.domain, version)
+    version, domain = since_version(read.op, read.domain, opset), read.domain
+    attributes = attributes_of(read.proto(), domain, opset)
+    if domain == "com.microsoft" and read.op in QUANTISERS:  # one kernel runs it and ONNX's own
+        version, domain = 21, ""
+    node = Node(read.name, read.op, read.inputs, read.outputs, attributes, domain, version)
     return local_form(node)
 
 

@@ -20,8 +20,8 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnx.external_data_helper import set_external_data
 
 from hybridlat.errors import NetworkError
-from hybridlat.graph.network import Constant, Network, Node, TensorType
-from hybridlat.graph.operators import SET, SMALL_ELEMENTS, WHOLE, is_quantised
+from hybridlat.graph.network import ITEM_BYTES, Constant, Network, Node, TensorType
+from hybridlat.graph.operators import QUANTISERS, SET, SMALL_ELEMENTS, WHOLE, is_quantised
 from hybridlat.onnx_io.facts import MAX_INLINE_BYTES
 from hybridlat.onnx_io.shapes import info_of
 from hybridlat.onnx_io.values import attribute_proto, data_type, since_version
@@ -29,7 +29,9 @@ from hybridlat.onnx_io.values import attribute_proto, data_type, since_version
 WEIGHT_SCALE = 0.01
 HOLE_BYTES = 1 << 16
 _POOL_ELEMENTS = 1 << 20
-_TYPES_SINCE = {"bfloat16": 22, "int4": 21, "uint4": 21, "float4e2m1": 23, "int2": 25, "uint2": 25}
+_TYPES_SINCE = {"bfloat16": 22, "float4e2m1": 23, "int2": 25, "uint2": 25}
+_TYPES_SINCE |= dict.fromkeys(("int16", "uint16", "int4", "uint4"), 21)
+_TYPES_SINCE |= dict.fromkeys([dtype for dtype in ITEM_BYTES if dtype.startswith("float8")], 19)
 """The set in which convolutions and quantisation came to know an element type."""
 _ZERO_POINTS = ("int8", "uint8", "int16", "uint16", "int4", "uint4")
 _SCALES = ("float32", "float16", "bfloat16")
@@ -228,7 +230,7 @@ def _dtype(type_: TensorType) -> Any:
 def _quantisation_constants(network: Network) -> dict[str, Constant]:
     made: dict[str, Constant] = {}
     for node in network.nodes:
-        if node.op not in ("QuantizeLinear", "DequantizeLinear") and not is_quantised(node.op):
+        if node.op not in QUANTISERS and not is_quantised(node.op):
             continue
         for name in node.inputs[1:]:
             constant = network.constants.get(name)

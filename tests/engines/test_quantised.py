@@ -93,8 +93,10 @@ def test_a_quantised_file_has_the_cells_of_the_float_network(
 
 
 @pytest.mark.parametrize("target", ["b200/tensorrt/fp16", "rtx-4090/tensorrt/int8"])
-@pytest.mark.parametrize("dtype", ["float8e4m3fn", "float8e5m2", "float4e2m1", "int4", "uint4"])
-def test_tensorrt_refuses_what_is_quantised_below_int8(dtype: str, target: str) -> None:
+@pytest.mark.parametrize(
+    "dtype", ["float8e4m3fn", "float8e5m2", "float4e2m1", "int4", "uint4", "int16"]
+)
+def test_tensorrt_refuses_what_is_quantised_to_no_8_bits(dtype: str, target: str) -> None:
     number = onnx.TensorProto.DataType.Value(dtype.upper())
     made = onnx.parser.parse_model(
         f"""<ir_version: 11, opset_import: ["" : 23]>

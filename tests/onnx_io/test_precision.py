@@ -9,6 +9,7 @@ from onnx import parser
 
 from hybridlat.engines.registry import precision_notes
 from hybridlat.errors import NetworkError
+from hybridlat.graph.signature import sign
 from hybridlat.onnx_io import load, read_network, to_onnx
 from hybridlat.schema.target import Target
 
@@ -75,6 +76,12 @@ FOUR_BITS, FOUR_BY_EIGHT = (
 )
 for four_bits in (FOUR_BITS, FOUR_BY_EIGHT):
     four_bits.opset_import[0].version = 21
+SIXTEEN_BITS = model(
+    f"""g (float[4,8] x) => (float[4,8] y) <{SCALES}, int16 l = {{0}}>
+    {{ xq = com.microsoft.QuantizeLinear(x, s, l)  xd = com.microsoft.DequantizeLinear(xq, s, l)
+      ad = com.microsoft.DequantizeLinear(a, t, o)  y = MatMul(xd, ad) }}""",
+    {"a": (INT8, [8, 8])},
+)
 DYNAMIC = model(
     """g (float[4,8] x) => (int32[4,8] y)
     { q, s, z = DynamicQuantizeLinear(x)  y = MatMulInteger(q, w, z) }""",
@@ -100,6 +107,7 @@ NOTHING = model("g (float[4,8] x) => (float[4,8] y) { y = Relu(x) }")
         (PLAIN, "fp32", "fp32"),
         (NOTHING, "fp32", "fp32"),
         (FLOAT8, "fp32", "fp8"),
+        (SIXTEEN_BITS, "fp32", "fp32"),
         (FOUR_BITS, "fp32", "int4"),
         (FOUR_BY_EIGHT, "int8", "int8"),
         (MIXED, "int8", "mixed: 2 of 3 convolutions and products in int8, 1 in fp32"),
@@ -131,6 +139,34 @@ def test_scales_are_made_up_so_that_the_engine_computes_in_whole_numbers(
     onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     ops = [node.op_type for node in onnx.load(options.optimized_model_filepath).graph.node]
     assert "QLinearConv" in ops and "Conv" not in ops
+
+
+ROUNDED = """g (float[4,8] x) => (float[4,8] y) <float s = {{0.1}}, {0} z = {{0}}>
+    {{ q = {1}QuantizeLinear(x, s, z)  d = {1}DequantizeLinear(q, s, z)  y = Relu(d) }}"""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "opset", "domain"),
+    [
+        ("float8e4m3fn", 19, ""),
+        ("uint8", 13, "com.microsoft."),
+        ("int16", 21, ""),
+        ("uint16", 21, "com.microsoft."),
+    ],
+)
+def test_a_quantised_file_is_written_in_a_set_that_knows_its_types(
+    dtype: str, opset: int, domain: str
+) -> None:
+    """ONNX Runtime's own domain quantises by the same kernels, in every set."""
+    made, own = model(ROUNDED.format(dtype, domain)), model(ROUNDED.format(dtype, ""))
+    own.opset_import[0].version = made.opset_import[0].version = opset
+    network = read_network(made)
+    assert sign(network) == sign(read_network(own))
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    onnxruntime.InferenceSession(
+        to_onnx(network, seed=0), options, providers=["CPUExecutionProvider"]
+    )
 
 
 @pytest.mark.parametrize(

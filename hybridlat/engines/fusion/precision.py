@@ -14,20 +14,19 @@ from hybridlat.engines.fusion.forms import nothing
 from hybridlat.engines.fusion.patterns import Match, Rewritten, View
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Constant, Network, Node, TensorType
-from hybridlat.graph.operators import WHOLE, named
+from hybridlat.graph.operators import QUANTISERS, WHOLE, named
 
 # Inputs that ONNX types as float32 whatever the precision of the data: (operator, positions).
 _ALWAYS_FLOAT32: Mapping[str, tuple[int, ...]] = {"Resize": (1, 2), "Upsample": (1,)}
 _LARGEST_HALF = 65504.0
 _FLOATS = {"float32": 1, "float16": 10, "float64": 11, "bfloat16": 16}
 """Types, and ONNX's number of each."""
-_QUANTISERS = frozenset({"QuantizeLinear", "DequantizeLinear"})
 _NARROW_FLOATS, _FOUR_BITS = ("float8", "float6", "float4"), ("int4", "uint4", "int2", "uint2")
 _SIXTEEN_BITS = ("int16", "uint16")
 _LOWEST = {"uint8": 0, "int8": -128, "uint16": 0, "int16": -32768}
 """The zero points at which nothing negative is left."""
 _SIGNED = named("Conv ConvTranspose Gemm MatMul Sub BatchNormalization")
-_KEEP_SIGNS = _QUANTISERS | named(
+_KEEP_SIGNS = QUANTISERS | named(
     "Add Sum Concat Split Slice Reshape Transpose Resize Pad MaxPool AveragePool GlobalAveragePool"
 )
 _SKEWED = (
@@ -44,7 +43,7 @@ def in_floats(network: Network) -> Rewritten:
     """
     ops = frozenset([node.op for node in network.nodes])
     whole = Rewritten.of(network)
-    if not _QUANTISERS.isdisjoint(ops):
+    if not QUANTISERS.isdisjoint(ops):
         whole = whole.then(((ops, _quantisers),))
     plain = whole._replace(network=in_precision(whole.network, "float32"))
     return plain.then(((frozenset({"Cast"}), nothing),))
@@ -94,7 +93,7 @@ def narrow_weights(network: Network) -> tuple[str, ...]:
     """
     fixed, stored, skewed = set(network.constants), "", 0
     for node in network.nodes:
-        is_quantiser = node.op in _QUANTISERS
+        is_quantiser = node.op in QUANTISERS
         is_fixed = fixed.issuperset(node.inputs[:1] if is_quantiser else filter(None, node.inputs))
         if is_fixed:
             fixed.update(node.outputs)
@@ -126,7 +125,7 @@ def _quantisers(v: View, places: Sequence[int]) -> Iterator[Match]:
     for position in places:
         node = v.nodes[position]
         source, made = node.inputs[0] if node.inputs else "", [out for out in node.outputs if out]
-        is_quantiser = node.op in _QUANTISERS
+        is_quantiser = node.op in QUANTISERS
         is_arranged = bool(real_weights.intersection(node.inputs)) and not any(
             name in v.types and name not in real_weights for name in node.inputs
         )
