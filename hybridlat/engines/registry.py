@@ -20,6 +20,7 @@ from typing import Any, cast
 from hybridlat.engines.base import Backend
 from hybridlat.errors import BackendUnavailable, TargetError, UnavailableError
 from hybridlat.graph.network import Lowered, Network
+from hybridlat.graph.operators import KINDS, contracts, kind_of
 from hybridlat.schema.plugins import Plugins
 from hybridlat.schema.shown import count_text
 from hybridlat.schema.target import PRECISIONS, Target
@@ -152,7 +153,8 @@ def about(network: Network) -> tuple[str, ...]:
         (name, op), *others = network.left_out
         operators = count_text(len(others), "operator")
         behind = f" and the {operators} behind it are" if others else " is"
-        counts = [f"{n} {op}" for op, n in Counter(op for _, op in others).most_common(3)]
+        counted = sorted(Counter(op for _, op in others).most_common(), key=_rank)
+        counts = [f"{n} {op}" for op, n in counted[:3]]
         listed = f" ({', '.join(counts)} …)" if counts else ""
         warnings.append(
             f"the size of what {op} {name!r} gives depends on data: it{behind} not part of the "
@@ -167,6 +169,11 @@ def about(network: Network) -> tuple[str, ...]:
             "than constants: write them as initializers (name, dims and data_type will do)"
         )
     return tuple(warnings)
+
+
+def _rank(counted: tuple[str, int]) -> int:
+    """What computes most comes first, then what is of no family, such as NonMaxSuppression."""
+    return 2 * -contracts(counted[0]) - (kind_of(counted[0]) == KINDS["other"])
 
 
 def lowering_identity(target: Target) -> str:

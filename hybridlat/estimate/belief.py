@@ -19,6 +19,7 @@ from hybridlat.estimate.partition import Partition
 from hybridlat.estimate.predict.chain import CellPriors
 from hybridlat.estimate.predict.source import NetworkCells, copied_bytes
 from hybridlat.graph.network import Network
+from hybridlat.graph.operators import contracts
 from hybridlat.model.conformal import normal_quantile
 
 if TYPE_CHECKING:
@@ -58,6 +59,16 @@ class Request:
     @property
     def signatures(self) -> tuple[str, ...]:
         return tuple([use.signature for use in self.partition.uses])
+
+    @property
+    def lacks(self) -> int:
+        """How many convolutions and products are left out, since the data decide their sizes."""
+        facts, gone = self.file.facts, self.partition.removed
+        dropped = [facts.op_types[i] for i in gone if i not in facts.constant_nodes]
+        if not any(map(contracts, dropped)):
+            return 0
+        left_out = (self.partition.network or self.network)().left_out
+        return sum(contracts(op) for _, op in left_out)
 
 
 def disagreement(

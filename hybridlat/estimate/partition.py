@@ -169,10 +169,18 @@ def partition_network(network: Network, lowered: Lowered, file_names: tuple[str,
             runs[sign_part(lowered.network, run)[0].hash] = tuple(of_run)
     uses = tuple([CellUse(hash_, ops[hash_], tuple(each)) for hash_, each in places.items()])
     gone = tuple(sorted({*range(len(file_names))}.difference(*kernels)))
-    first = network.types[network.inputs[0]].shape if network.inputs else ()
-    batch = first[0] if first else 1
-    about = batch, lowered.by, lowered.warnings, tuple(runs.items())
+    about = _batch(network), lowered.by, lowered.warnings, tuple(runs.items())
     return Partition(uses, gone, *about, texts=texts, network=lambda: network)
+
+
+def _batch(network: Network) -> int:
+    """The first size of the first input; where that is one image, of what is convolved first."""
+    shape = network.types[network.inputs[0]].shape if network.inputs else ()
+    if len(shape) == 3:
+        read = [node.inputs[0] for node in network.nodes if node.op == "Conv"]
+        shapes = (network.types[name].shape for name in read if name in network.types)
+        shape = next((maps for maps in shapes if len(maps) == 4), shape)
+    return shape[0] if shape else 1
 
 
 class Partitioner:

@@ -39,6 +39,11 @@ def kind_of(qualified_op: str) -> int:
     return _KIND_OF.get(qualified_op.rpartition("::")[2], KINDS["other"])
 
 
+def contracts(qualified_op: str) -> bool:
+    """Whether an operator is a convolution or a product."""
+    return kind_of(qualified_op) <= KINDS["matmul"]
+
+
 def is_quantised(op: str) -> bool:
     """Whether an operator (without its domain) computes with whole numbers of 8 bits."""
     return op.startswith("QLinear") or op in _WHOLE_NUMBERS

@@ -76,11 +76,11 @@ class Estimate(Shown):
         source: ``measured`` where the whole network was measured, else ``composed`` of its cells.
         reason: when it was measured as a whole.
         network_measured_now: whether the whole network was measured to answer this call.
-        pace_share: the part of the half width that all latencies of the machine have in common,
-            since its pace is unsure, as a share of the latency; it tells no two networks apart.
+        pace_share: the half width that an unsure pace of the machine causes, of the latency.
         contradicted: whether network and cells were measured and cannot both be right.
         busy: whether the machine had other work while it measured.
         reaches: the half width, as a share of the latency, of the interval at each confidence.
+        lacks: convolutions and products without a latency, as the data decide how large they are.
         max_latency_us: the budget that the latency is held against; see ``against``.
         memory: what it takes of the device's memory.
         power_w: what the device takes at most.
@@ -116,6 +116,7 @@ class Estimate(Shown):
     contradicted: bool = False
     busy: bool = False
     reaches: tuple[tuple[float, float], ...] = ()
+    lacks: int = 0
     max_latency_us: float | None = None
     memory: Memory | None = None
     power_w: float | None = None
@@ -126,25 +127,24 @@ class Estimate(Shown):
 
     @property
     def supported(self) -> bool:
-        """True when every cell has a latency."""
-        return all(cell.source != "unsupported" for cell in self.cells)
+        """True when every cell has a latency, and no convolution or product lies in none."""
+        return not self.lacks and all(cell.source != "unsupported" for cell in self.cells)
 
     @property
     def trusted(self) -> bool:
         """Whether every cell has a latency, the user's tolerance holds, and measurements agree."""
-        if self.busy or self.contradicted or self.latency_us is None:
-            return False
+        is_doubtful = self.busy or self.contradicted or self.lacks or self.latency_us is None
         complete = self.supported or self.source == "measured"
-        return complete and (self.within_tolerance or not self.tolerance_given)
+        return not is_doubtful and complete and (self.within_tolerance or not self.tolerance_given)
 
     @property
     def grade(self) -> Grade | None:
-        """How much the estimate is worth; None where a cell has no latency.
+        """How much the estimate is worth; None where something has no latency.
 
         ``measured``: the network was, or all of its cells. Else by the interval: ``good`` within
         20 % of the latency, ``rough`` within a factor of two, beyond it an order of magnitude.
         """
-        if self.source == "measured":
+        if self.source == "measured" and not self.lacks:
             return "measured"
         if not self.supported or not self.latency_us or self.interval_us is None:
             return None

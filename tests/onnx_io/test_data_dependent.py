@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import onnx
@@ -51,6 +52,20 @@ def test_the_rest_is_removed_with_a_warning_that_names_it(tmp_path: Path) -> Non
     assert as_object(report)["warnings"] == [*report.warnings]
     for (warning,) in (lowered.warnings, report.warnings):
         assert "NonMaxSuppression" in warning and "6 operators behind it" in warning
+
+
+def test_convolutions_behind_the_data_leave_no_upper_end(tmp_path: Path) -> None:
+    """The head of a Faster R-CNN may take longer than all before it; its image has no batch."""
+    made = model("""g (float[3,8,8] image) => (float[n,4] y, float[1,4,8,8] maps)
+      <float[4,3,1,1] w = {}, float[4,4] v = {}, int64[1] first = {0}, int64[2] flat = {64,4}>
+      { x = Unsqueeze(image, first)  maps = Conv(x, w)  s = Sigmoid(maps)
+        rows = Reshape(s, flat)  i = NonZero(rows)  j = ReduceMax<axes=[0], keepdims=0>(i)
+        k = Gather(rows, j)  y = MatMul(k, v) }""")
+    with Predictor("l4/tensorrt-8.6/fp16", store=str(tmp_path / "s.db"), measure="never") as one:
+        estimate = one.predict(made)
+    assert estimate.interval_us is not None and estimate.interval_us[1] == math.inf
+    assert (estimate.grade, estimate.supported, estimate.trusted) == (None, False, False)
+    assert estimate.batch == 1 and "1 MatMul" in str(estimate.warnings)
 
 
 BRANCH = """g (float[4] x, float[4] other) => (float[n] y) <int64[1] row = {0}>
