@@ -155,7 +155,7 @@ def _stored_in(name: str, makers: Mapping[str, FileNode], types: Mapping[str, in
         node = makers.get(name)
         if node is None or not node.inputs:
             return ""
-        name, *_, zero = node.inputs
+        name, zero = node.inputs[0], "".join(node.inputs[2:3])
         if node.op == "DequantizeLinear":
             return _STORED.get(types.get(name) or types.get(zero, 0), "")
         if node.op not in _KEEP_TYPE:

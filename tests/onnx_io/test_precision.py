@@ -79,7 +79,7 @@ for four_bits in (FOUR_BITS, FOUR_BY_EIGHT):
 SIXTEEN_BITS = model(
     f"""g (float[4,8] x) => (float[4,8] y) <{SCALES}, int16 l = {{0}}>
     {{ xq = com.microsoft.QuantizeLinear(x, s, l)  xd = com.microsoft.DequantizeLinear(xq, s, l)
-      ad = com.microsoft.DequantizeLinear(a, t, o)  y = MatMul(xd, ad) }}""",
+      ad = com.microsoft.DequantizeLinear(a, t, o)  at = Transpose(ad)  y = MatMul(xd, at) }}""",
     {"a": (INT8, [8, 8])},
 )
 DYNAMIC = model(
