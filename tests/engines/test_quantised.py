@@ -68,6 +68,12 @@ def test_a_kernel_goes_by_what_it_computes_and_holds_what_it_rounds() -> None:
 SYMMETRIC = QDQ.replace("uint8 z = {0}", "int8 z = {0}")
 WITHOUT_RELU = SYMMETRIC.replace("r = Relu(c)", "").replace("(r, s, z)", "(c, s, l)")
 WITHOUT_RELU = WITHOUT_RELU.replace("(rq, s, z)", "(rq, s, l)")
+SKEWED = QOPERATOR.replace("z = {0}", "z = {0}, uint8 o = {128}")
+SKEWED = SKEWED.replace("v, ws, wz, s, z)", "v, ws, wz, s, o)").replace("(a, s, z)", "(a, s, o)")
+SKEWED = SKEWED.replace("(d, s, z, r, s, z, s, z)", "(d, s, o, r, s, z, s, o)")
+NARROW_RANGE = SYMMETRIC.replace(
+    "z = {0}", "z = {0}, int8 least = {-127}, int8 most = {127}"
+).replace("xd = DequantizeLinear(xq,", "xc = Clip(xq, least, most)  xd = DequantizeLinear(xc,")
 UP_TO_6 = WITHOUT_RELU.replace("(c, s, l)", "(c, t, l)")
 RELU6 = PLAIN.replace("Relu(c)", "Clip(c, lo, hi)").replace(
     "y)\n", "y) <float lo = {0}, float hi = {6}>\n"
@@ -81,6 +87,8 @@ RELU6 = PLAIN.replace("Relu(c)", "Clip(c, lo, hi)").replace(
         (SYMMETRIC, PLAIN),
         (WITHOUT_RELU.replace("z = {0}", "z = {0}, int8 l = {-128}"), PLAIN),
         (WITHOUT_RELU.replace("z = {0}", "z = {0}, uint8 l = {0}"), PLAIN),
+        (SKEWED, PLAIN),
+        (NARROW_RANGE, PLAIN),
         (UP_TO_6.replace("z = {0}", "z = {0}, int8 l = {-128}, float t = {0.0235294}"), RELU6),
     ],
 )
@@ -200,10 +208,10 @@ def test_what_arranges_a_stored_weight_is_done_once(how: str, target: str) -> No
 
 NARROWED = """g (float[1,8,9,9] x) => (float[1,16,9,9] y)
   {{ h = Cast<to={0}>(x)  c = Conv<pads=[1,1,1,1]>(h, w)  r = Relu(c)  f = Cast<to=1>(r)
-    u = Mul(f, f)  g = Cast<to={0}>(u)  d = Conv<pads=[1,1,1,1]>(g, v)  y = Cast<to=1>(d) }}"""
+    u = Cast<to=6>(f)  g = Cast<to={0}>(u)  d = Conv<pads=[1,1,1,1]>(g, v)  y = Cast<to=1>(d) }}"""
 
 
-@pytest.mark.parametrize("target", ["l4/tensorrt-8.6/fp16", "l4/tensorrt/bf16", "l4/torch-2/fp16"])
+@pytest.mark.parametrize("target", ["l4/tensorrt-8.6/int8", "l4/tensorrt/bf16", "l4/torch-2/fp16"])
 @pytest.mark.parametrize("dtype", [BF16, HALF])
 def test_a_narrowed_file_has_the_cells_of_the_whole_one(dtype: int, target: str) -> None:
     """Be some of it kept in FP32 or not, and what goes in and out."""

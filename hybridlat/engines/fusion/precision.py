@@ -14,7 +14,8 @@ from hybridlat.engines.fusion.forms import nothing
 from hybridlat.engines.fusion.patterns import Match, Rewritten, View
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Constant, Network, Node, TensorType
-from hybridlat.graph.operators import QUANTISERS, WHOLE, named
+from hybridlat.graph.normal import local_form
+from hybridlat.graph.operators import KINDS, QUANTISERS, SET, WHOLE, kind_of, named
 
 # Inputs that ONNX types as float32 whatever the precision of the data: (operator, positions).
 _ALWAYS_FLOAT32: Mapping[str, tuple[int, ...]] = {"Resize": (1, 2), "Upsample": (1,)}
@@ -25,6 +26,19 @@ _NARROW_FLOATS, _FOUR_BITS = ("float8", "float6", "float4"), ("int4", "uint4", "
 _SIXTEEN_BITS = ("int16", "uint16")
 _LOWEST = {"uint8": 0, "int8": -128, "uint16": 0, "int16": -32768}
 """The zero points at which nothing negative is left."""
+_PLAIN: dict[str, tuple[str, tuple[int, ...], int]] = {
+    "QLinearConv": ("Conv", (0, 3, 8), 6),
+    "QLinearMatMul": ("MatMul", (0, 3), 6),
+    "QGemm": ("Gemm", (0, 3, 6), 7),
+    "QLinearAdd": ("Add", (0, 3), 6),
+    "QLinearMul": ("Mul", (0, 3), 6),
+    "QLinearConcat": ("Concat", (), 0),
+}
+_PLAIN |= {f"QLinear{op}": (op, (0,), 3) for op in named("AveragePool GlobalAveragePool LeakyRelu")}
+_PLAIN |= {f"QLinear{op}": (op, (0,), 3) for op in named("Sigmoid Softmax ReduceMean")}
+"""The plain operator of one in whole numbers, where its operands are, and its result's scale."""
+_OWN, _USUAL = ("channels_last", "opset"), (("alpha", 1.0), ("transA", 0), ("transB", 0))
+_MOVE = (KINDS["pool"], KINDS["move"])
 _SIGNED = named("Conv ConvTranspose Gemm MatMul Sub BatchNormalization")
 _KEEP_SIGNS = QUANTISERS | named(
     "Add Sum Concat Split Slice Reshape Transpose Resize Pad MaxPool AveragePool GlobalAveragePool"
@@ -41,12 +55,39 @@ def in_floats(network: Network) -> Rewritten:
     Engines take the quantisers for notes of where to compute in whole numbers, and run none between
     two kernels that do. What casts one float to another is gone.
     """
-    ops = frozenset([node.op for node in network.nodes])
     whole = Rewritten.of(network)
-    if not QUANTISERS.isdisjoint(ops):
+    if any(node.op in QUANTISERS for node in network.nodes):
+        whole = _apart(network)
+        ops = frozenset([node.op for node in whole.network.nodes])
         whole = whole.then(((ops, _quantisers),))
     plain = whole._replace(network=in_precision(whole.network, "float32"))
     return plain.then(((frozenset({"Cast"}), nothing),))
+
+
+def _apart(network: Network) -> Rewritten:
+    """Operators that compute with whole numbers as plain ones, and what quantises their results."""
+    types, constants = dict(network.types), dict(network.constants)
+    nodes, origins = list[Node](), list[tuple[int, ...]]()
+    for position, node in enumerate(network.nodes):
+        op, operands, scale = _PLAIN.get(node.op, ("", (), 0))
+        if op:
+            (made, *_), read = node.outputs, list[str]()
+            for place in operands or range(2, len(node.inputs), 3):
+                name = "".join(node.inputs[place : place + 1])
+                if name in network.constants:
+                    weight, name = network.constants[name].type, f"{made}/{place}"
+                    constants[name] = Constant(weight._replace(dtype="float32"))
+                read += [name] if name else []
+            real, rounded = f"{made}/real", node.inputs[scale : scale + 2]
+            types[real] = types[made]._replace(dtype="float32")
+            stated = tuple([a for a in node.attributes if a[0] not in _OWN and a not in _USUAL])
+            nodes.append(local_form(Node(node.name, op, tuple(read), (real,), stated, version=SET)))
+            origins.append((position,))
+            node = Node(node.name, "QuantizeLinear", (real, *rounded), (made,), version=13)
+        nodes.append(node)
+        origins.append((position,))
+    whole = replace(network, nodes=tuple(nodes), types=types, constants=constants)
+    return Rewritten(whole, tuple(origins))
 
 
 def in_precision(network: Network, dtype: str) -> Network:
@@ -71,7 +112,8 @@ def in_precision(network: Network, dtype: str) -> Network:
 
     def typed_cast(node: Node) -> Node:
         attributes = tuple(
-            (k, _FLOATS[dtype] if k == "to" and v in codes else v) for k, v in node.attributes
+            (k, _FLOATS.get(dtype, 10) if k == "to" and v in codes else v)
+            for k, v in node.attributes
         )
         return replace(node, attributes=attributes)
 
@@ -113,39 +155,42 @@ def narrow_weights(network: Network) -> tuple[str, ...]:
 
 
 def _quantisers(v: View, places: Sequence[int]) -> Iterator[Match]:
-    """What quantises, dequantises, or arranges a weight that was stored in whole numbers.
+    """What quantises, dequantises, only moves what is quantised, or arranges a stored weight.
 
     Tools leave a Relu out before a zero point at the lowest number, which cuts off the same.
     """
     stands_for: dict[str, str] = {}
-    real_weights: set[str] = set()
-    signed: set[str] = set()
+    fixed, signed = {"", *v.network.constants}, set[str]()
     cuts, is_relu6 = _cuts(v, places)
     op, version, ends = ("Clip", 13, (0.0, 6.0)) if is_relu6 else ("Relu", 14, ())
     for position in places:
         node = v.nodes[position]
-        source, made = node.inputs[0] if node.inputs else "", [out for out in node.outputs if out]
+        source, made = "".join(node.inputs[:1]), [out for out in node.outputs if out]
         is_quantiser = node.op in QUANTISERS
-        is_arranged = bool(real_weights.intersection(node.inputs)) and not any(
-            name in v.types and name not in real_weights for name in node.inputs
-        )
+        is_whole = source in v.types and v.types[source].dtype in WHOLE
         if node.op in _SIGNED or (node.op in _KEEP_SIGNS and not signed.isdisjoint(node.inputs)):
             signed.update(made)
-        if is_arranged or (is_quantiser and source in v.network.constants):
-            real_weights.update(made)
+        if node.inputs and fixed.issuperset(node.inputs[:1] if is_quantiser else node.inputs):
+            fixed.update(made)
             weights = {out: Constant(v.types[out]) for out in made}
             yield Match((position,), constants=weights, stands_for={out: out for out in made})
-        elif is_quantiser and (source in stands_for or v.types[source].dtype not in WHOLE):
+        elif position in cuts and source in signed and not is_whole:
+            signed.discard(made[0])
+            stands_for[made[0]] = made[0]
+            number = TensorType("float32", ())
+            bounds = {f"{made[0]}/{end}": Constant(number, (end,)) for end in ends}
+            real = stands_for.get(source, source)
+            relu = Node(node.name, op, (real, *bounds), (made[0],), version=version)
+            yield Match((position,), (relu,), {made[0]: v.types[source]}, bounds)
+        elif (is_quantiser and (not is_whole or source in stands_for)) or (
+            is_whole and source in stands_for and node.op == "Clip"
+        ):
             real = stands_for[made[0]] = stands_for.get(source, source)
-            if source in signed and position in cuts:
-                signed.discard(made[0])
-                stands_for[made[0]] = made[0]
-                number = TensorType("float32", ())
-                bounds = {f"{made[0]}/{end}": Constant(number, (end,)) for end in ends}
-                relu = Node(node.name, op, (real, *bounds), (made[0],), version=version)
-                yield Match((position,), (relu,), {made[0]: v.types[source]}, bounds)
-            else:
-                yield Match((position,), stands_for={made[0]: real})
+            yield Match((position,), stands_for={made[0]: real})
+        elif source in stands_for and is_whole and kind_of(node.op) in _MOVE:
+            stands_for.update({out: out for out in made})
+            types = {out: v.types[out]._replace(dtype="float32") for out in made}
+            yield Match((position,), (node,), types)
 
 
 def _cuts(v: View, places: Sequence[int]) -> tuple[set[int], bool]:

@@ -52,7 +52,7 @@ def lower(network: Network, target: Target) -> Lowered:
     whole = "int8" if target.precision == "int8" else "float16"
     typed = in_precision(plain, whole if _is_half(target) else "float32")
     groups = apply(typed, RULES, version, drops_dead=True, region=region)
-    warnings += (*_unknown(plain), *([_FOREIGN] if is_foreign else ()))
+    warnings += (*_unknown(network, plain), *([_FOREIGN] if is_foreign else ()))
     by = f"rules {_as_tensorrt(target).runtime}"
     return traced(lowered_of(plain, groups, by, warnings), written.origins, network)
 
@@ -92,14 +92,16 @@ def _as_tensorrt(target: Target) -> Target:
     return replace(target, runtime=f"tensorrt-{version}" if version else "tensorrt")
 
 
-def _unknown(network: Network) -> tuple[str, ...]:
+def _unknown(file: Network, network: Network) -> tuple[str, ...]:
     """Warnings of operators that no rule names, one for all that TensorRT does not even read."""
-    refused = [node.qualified_op for node in network.nodes if is_quantised(node.op)]
+    refused = [node.qualified_op for node in file.nodes if is_quantised(node.op)]
     warnings = unknown_operators(network, RULES, OWN)
     if not refused:
         return warnings
+    is_left = any(is_quantised(node.op) for node in network.nodes)
+    as_what = "each is taken for a kernel" if is_left else "the latency is as after that"
     return (
         *(w for w in warnings if not any(f" {op} " in w for op in refused)),
         f"TensorRT reads no {refused[0]}, one of {len(refused)} such operators of this file: write "
-        "it with QuantizeLinear and DequantizeLinear (QDQ) instead; each is taken for a kernel",
+        f"it with QuantizeLinear and DequantizeLinear (QDQ) instead; {as_what}",
     )
