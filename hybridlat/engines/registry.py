@@ -153,7 +153,9 @@ def about(network: Network) -> tuple[str, ...]:
         (name, op), *others = network.left_out
         operators = count_text(len(others), "operator")
         behind = f" and the {operators} behind it are" if others else " is"
-        counted = sorted(Counter(op for _, op in others).most_common(), key=_rank)
+        counted = Counter(op for _, op in others).most_common()
+        # What computes most, and what is of no family, such as NonMaxSuppression.
+        counted.sort(key=lambda each: (not contracts(each[0]), kind_of(each[0]) != KINDS["other"]))
         counts = [f"{n} {op}" for op, n in counted[:3]]
         listed = f" ({', '.join(counts)} …)" if counts else ""
         warnings.append(
@@ -169,11 +171,6 @@ def about(network: Network) -> tuple[str, ...]:
             "than constants: write them as initializers (name, dims and data_type will do)"
         )
     return tuple(warnings)
-
-
-def _rank(counted: tuple[str, int]) -> int:
-    """What computes most comes first, then what is of no family, such as NonMaxSuppression."""
-    return 2 * -contracts(counted[0]) - (kind_of(counted[0]) == KINDS["other"])
 
 
 def lowering_identity(target: Target) -> str:

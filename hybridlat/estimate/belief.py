@@ -61,14 +61,14 @@ class Request:
         return tuple([use.signature for use in self.partition.uses])
 
     @property
-    def lacks(self) -> int:
+    def left_out(self) -> int:
         """How many convolutions and products are left out, since the data decide their sizes."""
         facts, gone = self.file.facts, self.partition.removed
         dropped = [facts.op_types[i] for i in gone if i not in facts.constant_nodes]
         if not any(map(contracts, dropped)):
             return 0
-        left_out = (self.partition.network or self.network)().left_out
-        return sum(contracts(op) for _, op in left_out)
+        network = (self.partition.network or self.network)()
+        return sum(contracts(op) for _, op in network.left_out)
 
 
 def disagreement(

@@ -155,7 +155,7 @@ def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate
     load = _load_while_measured(data, request.signatures, posterior, belief.whole)
     tight = interval.half_width_share <= request.tolerance and not belief.contradicted
     known = exact is not None or (posterior.complete and not posterior.required)
-    within = tight and load is None and known and not request.lacks
+    within = tight and load is None and known and not request.left_out
     plan = None
     if not within and exact is None and request.measure is None:
         refused = belief.failures.keys()
@@ -167,7 +167,7 @@ def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate
     if exact is None:
         # No device of this sheet is quicker; an estimate that says so carries a warning.
         low_us = max(low_us, min(belief.priors.least_us, interval.latency_us))
-    if request.lacks or (exact is None and not posterior.complete):
+    if request.left_out or (exact is None and not posterior.complete):
         high_us = math.inf
     cells, names = _rows(request, belief), request.file.facts.node_names
     device = device_of(data)
@@ -200,7 +200,7 @@ def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate
         contradicted=belief.contradicted,
         busy=load is not None,
         reaches=belief.reaches,
-        lacks=request.lacks,
+        left_out=request.left_out,
         answered_as=str(data.target),
         check=check,
         check_field=check_field,

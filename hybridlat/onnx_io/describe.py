@@ -15,7 +15,7 @@ from collections.abc import Container, Mapping, Sequence
 
 from onnx import ModelProto, TensorProto
 
-from hybridlat.graph.operators import KINDS, is_number, is_quantised, kind_of
+from hybridlat.graph.operators import contracts, is_number, is_quantised
 from hybridlat.onnx_io.facts import FilePrecision, bias_origin
 from hybridlat.onnx_io.infer import inferred
 from hybridlat.onnx_io.nodes import FileNode
@@ -44,7 +44,6 @@ _STORED |= {
 }
 _KEEP_TYPE = ("Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout")
 _LONGEST_CHAIN = 8  # of such operators; in a damaged file they may bite their own tail
-_CONTRACT = (KINDS["conv"], KINDS["matmul"])
 
 
 def structure_digest(
@@ -134,7 +133,7 @@ def precision_of(model: ModelProto, nodes: Sequence[FileNode]) -> FilePrecision:
     infos = (*graph.value_info, *graph.output, *graph.input)
     types = {info.name: info.type.tensor_type.elem_type for info in infos}
     types.update((tensor.name, tensor.data_type) for tensor in graph.initializer)
-    contracting = [node for node in nodes if kind_of(node.op) in _CONTRACT]
+    contracting = [node for node in nodes if contracts(node.op)]
     return FilePrecision(dict(Counter(_precision(node, makers, types) for node in contracting)))
 
 

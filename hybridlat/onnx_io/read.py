@@ -277,6 +277,8 @@ def _no_shape(node: FileNode, tensor: str) -> str:
             "convert: use another exporter or other layers, or, if your engine has a plug-in of "
             f"this name, state the shape of {tensor!r} in the file's value_info"
         )
+    if "Sequence" in node.op or node.op.startswith("Optional"):
+        return f"{node.op} {node.name!r} makes no tensor: export the network with tensors alone"
     where = f" of the domain {node.domain!r}" if node.domain else ""
     return (
         f"the shape of {tensor!r}, made by {node.op} {node.name!r}{where}, cannot be worked "

@@ -143,8 +143,8 @@ def why_untrusted(estimate: Estimate) -> str:
     missing = sum(cell.source == "unsupported" for cell in estimate.cells)
     if (missing and estimate.source != "measured") or estimate.latency_us is None:
         return f"{count_text(missing, 'cell')} without a latency"
-    if estimate.lacks:
-        return f"{estimate.lacks} of its convolutions and products without a latency"
+    if estimate.left_out:
+        return f"{estimate.left_out} of its convolutions and products without a latency"
     if estimate.busy:
         return "the machine was busy while measuring"
     if estimate.contradicted:

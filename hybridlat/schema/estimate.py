@@ -80,7 +80,7 @@ class Estimate(Shown):
         contradicted: whether network and cells were measured and cannot both be right.
         busy: whether the machine had other work while it measured.
         reaches: the half width, as a share of the latency, of the interval at each confidence.
-        lacks: convolutions and products without a latency, as the data decide how large they are.
+        left_out: convolutions and products that are left out, as the data decide their sizes.
         max_latency_us: the budget that the latency is held against; see ``against``.
         memory: what it takes of the device's memory.
         power_w: what the device takes at most.
@@ -116,7 +116,7 @@ class Estimate(Shown):
     contradicted: bool = False
     busy: bool = False
     reaches: tuple[tuple[float, float], ...] = ()
-    lacks: int = 0
+    left_out: int = 0
     max_latency_us: float | None = None
     memory: Memory | None = None
     power_w: float | None = None
@@ -127,13 +127,13 @@ class Estimate(Shown):
 
     @property
     def supported(self) -> bool:
-        """True when every cell has a latency, and no convolution or product lies in none."""
-        return not self.lacks and all(cell.source != "unsupported" for cell in self.cells)
+        """True when every cell has a latency, and no convolution or product is left out."""
+        return not self.left_out and all(cell.source != "unsupported" for cell in self.cells)
 
     @property
     def trusted(self) -> bool:
         """Whether every cell has a latency, the user's tolerance holds, and measurements agree."""
-        is_doubtful = self.busy or self.contradicted or self.lacks or self.latency_us is None
+        is_doubtful = self.busy or self.contradicted or self.left_out or self.latency_us is None
         complete = self.supported or self.source == "measured"
         return not is_doubtful and complete and (self.within_tolerance or not self.tolerance_given)
 
@@ -144,7 +144,7 @@ class Estimate(Shown):
         ``measured``: the network was, or all of its cells. Else by the interval: ``good`` within
         20 % of the latency, ``rough`` within a factor of two, beyond it an order of magnitude.
         """
-        if self.source == "measured" and not self.lacks:
+        if self.source == "measured" and not self.left_out:
             return "measured"
         if not self.supported or not self.latency_us or self.interval_us is None:
             return None

@@ -178,6 +178,10 @@ def test_opsets_out_of_range_control_flow_and_operators_without_results() -> Non
     looped.graph.node[1].op_type = "Loop"
     with pytest.raises(NetworkError, match=r"control flow \(Loop .* unrolled, or as LSTM"):
         read_network(looped)
+    listed = conv_model()
+    listed.graph.node[1].op_type = "SplitToSequence"
+    with pytest.raises(NetworkError, match="SplitToSequence .* makes no tensor: export .* alone"):
+        read_network(listed)
     looped.graph.node.add(op_type="Relu", input=["x"])
     with pytest.raises(NetworkError, match="'Relu' gives nothing out: the file is damaged"):
         read_network(looped)
