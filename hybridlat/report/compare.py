@@ -62,6 +62,7 @@ def cell_differences(estimates: Sequence[Estimate], *, alike: bool = False) -> l
     out. Caches are colder in a large network: its cell would seem to be another.
     """
     rows: dict[object, CellDifference] = {}
+    words_of: dict[str, tuple[str, tuple[str, ...]]] = {}
     modules = _modules(estimates)
     for number, estimate in enumerate(estimates):
         for position, cell in enumerate(estimate.cells):
@@ -71,7 +72,7 @@ def cell_differences(estimates: Sequence[Estimate], *, alike: bool = False) -> l
             if modules:
                 uses_of = dict.fromkeys(modules[number][position], 1)
             elif alike and what:
-                uses_of = {(what, cell.ops): cell.uses}
+                uses_of = {words_of.setdefault(cell.signature, (what, cell.ops)): cell.uses}
             for key, uses in uses_of.items():
                 module = str(key[0]) if modules and isinstance(key, tuple) else ""
                 counts, totals_us = [0] * len(estimates), [0.0] * len(estimates)
