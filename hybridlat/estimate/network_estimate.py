@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from hybridlat.engines import registry
-from hybridlat.engines.checks import check_of
+from hybridlat.engines.base import check_of
 from hybridlat.errors import StoreError
 from hybridlat.estimate import gate
 from hybridlat.estimate.belief import Belief, MeasureNow, Request, cells_of

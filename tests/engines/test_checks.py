@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 
-from hybridlat.engines.checks import check_of
+from hybridlat.engines.base import check_of
 from hybridlat.schema.target import Target
 from hybridlat.store.importers import trtexec_options
 

@@ -180,7 +180,7 @@ def test_opsets_out_of_range_control_flow_and_operators_without_results() -> Non
         read_network(looped)
     listed = conv_model()
     listed.graph.node[1].op_type = "SplitToSequence"
-    with pytest.raises(NetworkError, match="SplitToSequence .* makes no tensor: export .* alone"):
+    with pytest.raises(NetworkError, match=r"SplitToSequence .* makes no tensor: export"):
         read_network(listed)
     looped.graph.node.add(op_type="Relu", input=["x"])
     with pytest.raises(NetworkError, match="'Relu' gives nothing out: the file is damaged"):
