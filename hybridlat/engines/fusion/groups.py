@@ -48,11 +48,6 @@ def taken_groups(taken: Mapping[int, int], nodes: int) -> Groups:
     return Groups(kernels, tuple(i for i in range(nodes) if i not in taken))
 
 
-def is_stored_weight(network: Network, node: Node) -> bool:
-    """Whether an operator only says in which whole numbers a weight is stored."""
-    return node.op == "DequantizeLinear" and node.inputs[0] in network.constants
-
-
 def lowered_of(
     network: Network, groups: Groups, by: str, warnings: tuple[str, ...] = ()
 ) -> Lowered:
@@ -83,10 +78,11 @@ class _Writer:
     def __init__(self, network: Network, groups: Groups) -> None:
         self.network = network
         self.removed = set(groups.removed)
-        self.stored = {
+        removed = [network.nodes[i] for i in groups.removed]
+        self.stored = {  # of weights that only say in which whole numbers they are stored
             node.outputs[0]: Constant(network.types[node.outputs[0]])
-            for i in groups.removed
-            if is_stored_weight(network, node := network.nodes[i])
+            for node in removed
+            if node.op == "DequantizeLinear" and node.inputs[0] in network.constants
         }
         self.producers = network.producers
         self.aliases = self._views()

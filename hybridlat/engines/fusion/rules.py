@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hybridlat.engines.fusion.groups import Groups, is_stored_weight
+from hybridlat.engines.fusion.groups import Groups
 from hybridlat.graph.network import Network, Node, TensorType
 from hybridlat.schema.target import version_key
 
@@ -126,8 +126,7 @@ class Grouping:
         self.removed: set[int] = set()
         self.group_of = [Group(self, i) for i in range(len(network.nodes))]
         self.groups = {group.key: group for group in self.group_of}
-        stored = [i for i, node in enumerate(network.nodes) if is_stored_weight(network, node)]
-        for position in {*dead, *stored}:
+        for position in dead:
             self.remove(self.group_of[position])
 
     def readers(self, tensor: str) -> set[Group]:
