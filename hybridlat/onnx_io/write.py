@@ -100,8 +100,11 @@ def build(
     for node in network.nodes:
         opsets[node.domain] = max(opsets.get(node.domain, 1), node.version)
     opset = _opset(frozenset((n.op, n.version) for n in network.nodes if not n.domain))
-    every = (*network.types.values(), *[c.type for c in network.constants.values()])
-    opsets[""] = opset = max([opset, *[_TYPES_SINCE.get(type_.dtype, 1) for type_ in every]])
+    every = {type_.dtype for type_ in network.types.values()}
+    every.update([constant.type.dtype for constant in network.constants.values()])
+    scales = {network.type_of(n.inputs[1]).dtype for n in network.nodes if n.op in QUANTISERS}
+    opset = max([opset, *[_TYPES_SINCE.get(dtype, 1) for dtype in every]])
+    opsets[""] = opset = max(opset, 19 if "float16" in scales else 1)
     nodes: list[NodeProto] = []
     tensors: list[TensorProto] = []
     weights: list[TensorProto] = []

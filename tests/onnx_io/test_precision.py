@@ -141,24 +141,25 @@ def test_scales_are_made_up_so_that_the_engine_computes_in_whole_numbers(
     assert "QLinearConv" in ops and "Conv" not in ops
 
 
-ROUNDED = """g (float[4,8] x) => (float[4,8] y) <float s = {{0.1}}, {0} z = {{0}}>
+ROUNDED = """g ({2}[4,8] x) => ({2}[4,8] y) <{2} s = {{1}}, {0} z = {{0}}>
     {{ q = {1}QuantizeLinear(x, s, z)  d = {1}DequantizeLinear(q, s, z)  y = Relu(d) }}"""
 
 
 @pytest.mark.parametrize(
-    ("dtype", "opset", "domain"),
+    ("dtype", "opset", "domain", "real"),
     [
-        ("float8e4m3fn", 19, ""),
-        ("uint8", 13, "com.microsoft."),
-        ("int16", 21, ""),
-        ("uint16", 21, "com.microsoft."),
+        ("float8e4m3fn", 19, "", "float"),
+        ("uint8", 13, "com.microsoft.", "float"),
+        ("int8", 19, "", "float16"),
+        ("int16", 21, "", "float"),
+        ("uint16", 21, "com.microsoft.", "float"),
     ],
 )
 def test_a_quantised_file_is_written_in_a_set_that_knows_its_types(
-    dtype: str, opset: int, domain: str
+    dtype: str, opset: int, domain: str, real: str
 ) -> None:
     """ONNX Runtime's own domain quantises by the same kernels, in every set."""
-    made, own = model(ROUNDED.format(dtype, domain)), model(ROUNDED.format(dtype, ""))
+    made, own = (model(ROUNDED.format(dtype, where, real)) for where in (domain, ""))
     own.opset_import[0].version = made.opset_import[0].version = opset
     network = read_network(made)
     assert sign(network) == sign(read_network(own))
