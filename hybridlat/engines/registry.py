@@ -273,6 +273,8 @@ def precision_notes(requested: Target, precision: str, stated: str) -> list[str]
     answered = at_precision(requested, precision)
     if narrow := re.search(r"\bfp[48]\b", stated):
         notes[0] += f"; no target has {narrow[0]}: this is its latency in {answered.precision}"
+    elif notes and not entry(requested.engine).keeps_precision:
+        notes[0] += f"; this is its latency with all of it in {requested.precision}"
     if answered != requested:
         why = f"computes in the precision of the file, which is {precision}"
         if answered.precision != precision:
