@@ -25,8 +25,8 @@ HERE = Target.parse("here/onnxruntime-1.31/int8/1t")
 TENSORRT = Target.parse("h100/tensorrt-8.6/int8")
 CONV = "Conv<pads=[1,1,1,1]>"
 WEIGHTS = {"w": (INT8, [16, 8, 3, 3]), "v": (INT8, [16, 16, 3, 3])}
-WEIGHTS |= {"ws": (FLOAT, [16]), "wz": (INT8, [16])}
-FLOATS = {"w": (FLOAT, [16, 8, 3, 3]), "v": (FLOAT, [16, 16, 3, 3])}
+WEIGHTS |= {"ws": (FLOAT, [16]), "wz": (INT8, [16]), "k": (INT8, [1, 16, 1, 1])}
+FLOATS = {"k": (FLOAT, [1, 16, 1, 1]), "w": (FLOAT, [16, 8, 3, 3]), "v": (FLOAT, [16, 16, 3, 3])}
 SCALES = "float s = {0.02}, uint8 z = {0}"
 QDQ = f"""g (float[1,8,9,9] x) => (float[1,16,9,9] y) <{SCALES}>
   {{ xq = QuantizeLinear(x, s, z)  xd = DequantizeLinear(xq, s, z)
@@ -78,6 +78,17 @@ UP_TO_6 = WITHOUT_RELU.replace("(c, s, l)", "(c, t, l)")
 RELU6 = PLAIN.replace("Relu(c)", "Clip(c, lo, hi)").replace(
     "y)\n", "y) <float lo = {0}, float hi = {6}>\n"
 )
+CHAIN = "g (float[1,16,9,9] d0) => (float[1,16,9,9] y)"
+POSITIVE = f"{CHAIN} <float s = {{0.02}}, int8 z = {{0}}, int8 l = {{-128}}>" + " ".join(
+    ["{ vd = DequantizeLinear<axis=0>(v, ws, wz)  kd = DequantizeLinear(k, s, z)"]
+    + [
+        f"c{i} = {CONV}(d{i}, vd)  q{i} = QuantizeLinear(c{i}, s, {zero})"
+        f"  d{i + 1} = DequantizeLinear(q{i}, s, {zero})"
+        for i, zero in enumerate("zzzzzlzzzzz")
+    ]
+    + ["y = Mul(kd, d11) }"]
+)
+CHAIN += " ".join(["{", *[f"d{i + 1} = {CONV}(d{i}, v)" for i in range(11)], "y = Mul(k, d11) }"])
 
 
 @pytest.mark.parametrize("target", ["h100/tensorrt-8.6/int8", "h100/torch-2.4/fp16"])
@@ -88,6 +99,7 @@ RELU6 = PLAIN.replace("Relu(c)", "Clip(c, lo, hi)").replace(
         (WITHOUT_RELU.replace("z = {0}", "z = {0}, int8 l = {-128}"), PLAIN),
         (WITHOUT_RELU.replace("z = {0}", "z = {0}, uint8 l = {0}"), PLAIN),
         (SKEWED, PLAIN),
+        (POSITIVE, CHAIN),
         (NARROW_RANGE, PLAIN),
         (UP_TO_6.replace("z = {0}", "z = {0}, int8 l = {-128}, float t = {0.0235294}"), RELU6),
     ],

@@ -13,8 +13,9 @@ from dataclasses import replace
 from hybridlat.engines.fusion.forms import nothing
 from hybridlat.engines.fusion.patterns import Match, Rewritten, View
 from hybridlat.errors import NetworkError
+from hybridlat.graph.forms import FORMS
 from hybridlat.graph.network import Constant, Network, Node, TensorType
-from hybridlat.graph.normal import local_form
+from hybridlat.graph.normal import Writing, local_form
 from hybridlat.graph.operators import KINDS, QUANTISERS, SET, WHOLE, kind_of, named
 
 # Inputs that ONNX types as float32 whatever the precision of the data: (operator, positions).
@@ -38,6 +39,7 @@ _PLAIN |= {f"QLinear{op}": (op, (0,), 3) for op in named("AveragePool GlobalAver
 _PLAIN |= {f"QLinear{op}": (op, (0,), 3) for op in named("Sigmoid Softmax ReduceMean")}
 """The plain operator of one in whole numbers, where its operands are, and its result's scale."""
 _OWN, _USUAL = ("channels_last", "opset"), (("alpha", 1.0), ("transA", 0), ("transB", 0))
+_BINARY = named("Add Sub Mul Div Pow")
 _MOVE = (KINDS["pool"], KINDS["move"])
 _SIGNED = named("Conv ConvTranspose Gemm MatMul Sub BatchNormalization")
 _KEEP_SIGNS = QUANTISERS | named(
@@ -60,6 +62,10 @@ def in_floats(network: Network) -> Rewritten:
         whole = _apart(network)
         ops = frozenset([node.op for node in whole.network.nodes])
         whole = whole.then(((ops, _quantisers),))
+        form = Writing(whole.network)  # some operands are constants only now
+        for node in whole.network.nodes:
+            (FORMS[node.op] if node.op in _BINARY and not node.domain else Writing.keep)(form, node)
+        whole = whole._replace(network=form.network())
     plain = whole._replace(network=in_precision(whole.network, "float32"))
     return plain.then(((frozenset({"Cast"}), nothing),))
 
@@ -194,14 +200,19 @@ def _quantisers(v: View, places: Sequence[int]) -> Iterator[Match]:
 
 
 def _cuts(v: View, places: Sequence[int]) -> tuple[set[int], bool]:
-    """The quantisers that leave nothing negative, and whether one of them ends at 6, as Relu6."""
-    cuts, ends_at_six = set[int](), False
+    """The quantisers that leave nothing negative, and whether one of them ends at 6, as Relu6.
+
+    Where fewer than a tenth do, no tool left a Relu out: some results are positive, as distances.
+    """
+    cuts, every, ends_at_six = set[int](), 0, False
     for position in places:
         node = v.nodes[position]
-        if node.op == "QuantizeLinear":
+        maker = v.maker(node.inputs[0], "Add", *_SIGNED) if node.inputs else None
+        if node.op == "QuantizeLinear" and maker is not None:
+            every += 1
             scale, zero = (v.network.constants.get(name) for name in (*node.inputs, "", "")[1:3])
             if zero is not None and zero.values == (_LOWEST.get(zero.type.dtype),):
                 cuts.add(position)
                 top = 255.0 * scale.values[0] if scale is not None and scale.values else 0.0
                 ends_at_six |= math.isclose(top, 6.0, rel_tol=1e-3)
-    return cuts, ends_at_six
+    return (cuts if 10 * len(cuts) >= every else set()), ends_at_six
