@@ -75,7 +75,7 @@ def inferred(model: ModelProto, node: NodeProto | None = None) -> tuple[ModelPro
     answer = ask("onnx", model.SerializeToString(), data, opsets)
     where = f"{node.op_type} {node.name!r}" if node is not None else "the network"
     if answer is None:
-        raise NetworkError(f"{UNANSWERED.format('onnx')} with {where}: export the network again")
+        raise NetworkError(f"{UNANSWERED.format('onnx')}, with {where}: export the network again")
     made, fault, objection = answer
     if fault:
         raise NetworkError(

@@ -23,8 +23,9 @@ from typing import Any
 
 MOST_CPU_SECONDS = {"onnx": 4.0, "onnxruntime": 20.0}
 MOST_ADDRESS_BYTES = 6 << 30
-UNANSWERED = "{} aborts, or takes too much time or memory,"
-_lock = threading.Lock()
+UNANSWERED = "{} aborts, or takes too much time or memory"
+_locks: dict[int, threading.Lock] = {}
+"""By the process that asks: a fork would wait for ever for a thread that it did not inherit."""
 _processes: dict[tuple[int, str], subprocess.Popen[bytes]] = {}
 """By the process that asks, which may be a fork of one that asked, and the package."""
 
@@ -32,7 +33,7 @@ _processes: dict[tuple[int, str], subprocess.Popen[bytes]] = {}
 def ask(package: str, *question: Any) -> Any:
     """What ``onnx`` or ``onnxruntime`` answers; None where it is brought to an end."""
     key, answer = (os.getpid(), package), None
-    with _lock:
+    with _locks.setdefault(key[0], threading.Lock()):
         process = _processes.get(key)
         if process is None or process.poll() is not None:
             process = _processes[key] = _started(package)

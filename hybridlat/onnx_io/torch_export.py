@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import logging
+import os
 import re
 import threading
 import warnings
@@ -31,7 +32,8 @@ _LIST = re.compile(r"\[(?:'[^'\\]*'(?:, (?=')|(?=\])))*\]")
 _LEAST_ELEMENTS = 17  # what is smaller may decide shapes, and keeps its values
 _DISTINCT_ROWS = 16  # of every parameter: enough to be neither even nor equal to another
 _LONGEST_REASON = 200
-_ONE_AT_A_TIME = threading.Lock()
+_locks: dict[int, threading.Lock] = {}
+"""By process: a fork would wait for ever for a thread that it did not inherit."""
 
 
 def is_module(source: object) -> TypeGuard[torch.nn.Module]:
@@ -195,7 +197,8 @@ def distinct_values(module: torch.nn.Module) -> Iterator[None]:
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
     """Without what exporters warn of and log: tracing hints, deprecations."""
-    with _ONE_AT_A_TIME, warnings.catch_warnings(), contextlib.ExitStack() as levels:
+    one_at_a_time = _locks.setdefault(os.getpid(), threading.Lock())
+    with one_at_a_time, warnings.catch_warnings(), contextlib.ExitStack() as levels:
         warnings.simplefilter("ignore")
         for logger in map(logging.getLogger, ("torch.onnx", "onnxscript", "onnx_ir")):
             levels.callback(logger.setLevel, logger.level)

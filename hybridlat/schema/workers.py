@@ -58,7 +58,8 @@ def parallel(jobs: int, **options: Any) -> Any:
     return joblib.Parallel(n_jobs=jobs, backend=backend, **options)
 
 
-_one_at_a_time = threading.RLock()
+_locks: dict[int, threading.RLock] = {}
+"""By process: a fork would wait for ever for a thread that it did not inherit."""
 
 
 @cache
@@ -74,7 +75,7 @@ def steady_sums(*, alone: bool) -> Iterator[None]:
     The limit is the process's, so another thread that leaves its block would lift it: blocks that
     are ``alone`` wait for each other. One in which something is measured need not be.
     """
-    with _one_at_a_time if alone else nullcontext():
+    with _locks.setdefault(os.getpid(), threading.RLock()) if alone else nullcontext():
         blas = _blas()
         # Reading the number takes a tenth of the time of setting it.
         many = any(library.get_num_threads() != 1 for library in blas.lib_controllers)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import hybridlat.onnx_io.walk as walk
 from hybridlat import Predictor
+from hybridlat.model.steady_sums import steady_sums
+from hybridlat.onnx_io import isolation, torch_export
 from hybridlat.schema.estimate import Estimate
 from tests.networks import NETS
 
@@ -46,3 +53,47 @@ def test_threads_say_what_one_says(
     with ThreadPoolExecutor(4) as pool:
         made = list(pool.map(predict, predictors(), batches))
     assert made == [alone[batch] for batch in batches]
+
+
+def in_sums(pause: Callable[[], object]) -> None:
+    with steady_sums(alone=True):
+        pause()
+
+
+def in_export(pause: Callable[[], object]) -> None:
+    with torch_export.quietly():
+        pause()
+
+
+def in_inference(pause: Callable[[], object]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(isolation, "_started", lambda _: pause())
+        with pytest.raises(AttributeError):  # what started is no process
+            isolation.ask("onnxruntime", b"")
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")  # from Python 3.12 on
+@pytest.mark.parametrize("busy", [in_sums, in_export, in_inference])
+def test_a_fork_waits_for_no_thread_of_its_parent(
+    busy: Callable[[Callable[[], object]], None],
+) -> None:
+    is_busy, may_end = threading.Event(), threading.Event()
+    thread = threading.Thread(target=busy, args=(lambda: is_busy.set() or may_end.wait(),))
+    thread.start()
+    is_busy.wait()
+    child = os.fork()
+    if child == 0:
+        with suppress(BaseException):  # pytest goes on in the parent alone
+            busy(lambda: None)
+            os._exit(0)
+        os._exit(1)
+    ended, end = (0, -1), time.monotonic() + 60
+    while not ended[0] and time.monotonic() < end:
+        time.sleep(0.01)
+        ended = os.waitpid(child, os.WNOHANG)
+    may_end.set()
+    thread.join()
+    if not ended[0]:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert ended == (child, 0)
