@@ -44,6 +44,7 @@ class Options:
             # Beyond the digits of a float, the quantile of a confidence is none.
             if not 0.5 < (1 + number_of(share)) / 2 < 1:
                 raise InputError(f"{name}={share!r} is no share between 0 and 1: write {example}")
+            object.__setattr__(self, name, number_of(share))  # JSON takes no other kind
         if self.measure not in ("auto", "never", "always"):
             raise InputError(f"measure={self.measure!r}: choose auto, never or always")
         if not (self.progress is None or callable(self.progress)):

@@ -70,18 +70,22 @@ class Predictor(AbstractContextManager["Predictor"]):
             raise InputError(
                 f"{target!r} is no target: give its name, such as 'v100/tensorrt/fp16', or a Target"
             )
-        if threads is not None and (whole_number(threads) or 0) < 1:
+        count = whole_number(threads)
+        if threads is not None and (count is None or count < 1):
             raise InputError(f"threads={threads!r}: give a whole number of threads, from 1")
         sheet = sheet_of(device, target)
         options = Options(tolerance, confidence, measure, sheet, settings, progress)
         self.store = Store(store)
-        named = named_target(target, self.store) if isinstance(target, str) else target
+        if isinstance(target, str):
+            named: Target | None = named_target(target, self.store)
+        else:
+            named = target and Target.parse(str(target))
         if named is not None and threads and is_gpu(named):
             raise TargetError(f"{named} is a GPU's, and threads={threads} goes with CPUs alone")
         self.options = replace(options, runtime=named.runtime if named else "")
-        engine = resolve(named, threads)
+        engine = resolve(named, count)
         if engine.backend is None and isinstance(target, str):
-            newest = newest_on_record(engine.target, targets_on_record(self.store), threads)
+            newest = newest_on_record(engine.target, targets_on_record(self.store), count)
             why_not = engine.why_not.replace(str(engine.target), str(newest), 1)
             engine = replace(engine, target=newest, why_not=why_not)
         requested = None if target is None else engine.target

@@ -11,9 +11,11 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, assert_type
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -24,6 +26,7 @@ from hybridlat.errors import HybridlatError, InputError, MissingExtra
 from hybridlat.onnx_io import to_onnx
 from hybridlat.report import terminal
 from hybridlat.report.prediction_table import COLUMNS
+from hybridlat.schema.target import Target
 from tests.api.test_api import small_network
 from tests.fakes.fake_backend import FAKE, QUICK
 from tests.networks import NETS
@@ -63,6 +66,8 @@ def test_types_reach_the_user(store: str) -> None:
         ((FAKE, (1, 3, 8, 8)), {}, "goes with a torch.nn.Module"),
         ((), {"device": "l4"}, "give a target as well, as in target='l4/tensorrt/fp16'"),
         ((FAKE,), {"device": "cuda"}, "cuda is not a data sheet of a device"),
+        ((Target("l4", "tensorrt", "fp17"),), {}, "'fp17' is not a precision"),
+        ((Target("L4", "TensorRT", "fp16"),), {}, "'L4/TensorRT/fp16' is not a target"),
         ((), {"threads": 0}, "threads=0: give a whole number"),
         ((FAKE,), {"measure": "sometimes"}, "choose auto, never or always"),
         ((FAKE,), {"tolerance": "5%"}, "tolerance='5%' is no share .*: write 0.05 for 5 %"),
@@ -118,6 +123,17 @@ def test_what_is_no_value_of_a_keyword_is_a_sentence(keyword: str) -> None:
         if keyword in ("confidence", "values", "value", "measured_us", "latency_us", "pattern"):
             with pytest.raises(InputError):
                 CALLS[keyword](predictor, None)
+
+
+@pytest.mark.parametrize("kind", [np.float32, Fraction])
+def test_numbers_of_every_kind_are_those_of_json(kind: Callable[[Any], Any]) -> None:
+    plain: Any = {"tolerance": 0.25, "confidence": 0.5}
+    own = {name: kind(value) for name, value in plain.items()}
+    answers = [hybridlat.predict(NET, GPU, store="sqlite://", **each) for each in (plain, own)]
+    one, other = (dataclasses.replace(answer, elapsed_s=0.0).to_json() for answer in answers)
+    assert json.dumps(one) == json.dumps(other)
+    with Predictor(threads=np.int32(1), store="sqlite://") as predictor:  # type: ignore[arg-type]
+        assert type(predictor.target.threads) is int
 
 
 def test_networks_are_compared_and_measured(tmp_path: Path) -> None:
