@@ -35,7 +35,6 @@ smartquotes = False  # they make one dash of the two before an option
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
-autodoc_preserve_defaults = True
 autodoc_default_options = {"members": True, "no-value": True}
 
 html_theme = "furo"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from hybridlat.api.options import Batches
+from hybridlat.api.options import Batches, PredictOptions, SizedOptions
 from hybridlat.api.predictor import Predictor
 from hybridlat.api.sources import Query, check_many, items_of
 from hybridlat.errors import InputError
@@ -16,11 +17,13 @@ from hybridlat.schema.shown import Estimates
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
-    from hybridlat.api.options import PredictBatches, PredictOptions, SizedOptions
+    from hybridlat.api.options import PredictBatches
     from hybridlat.api.sources import ManySource, Source
     from hybridlat.measuring.measurer import MeasureReport, What
     from hybridlat.onnx_io.torch_export import Example
     from hybridlat.report.compare import Comparison
+
+_DEFAULTS: Mapping[str, Any] = {"describe": True}
 
 
 @overload
@@ -41,7 +44,12 @@ def predict(
 ) -> Estimates[Estimate]: ...
 
 
-def predict(source: Any, target: Any = None, input: Any = None, **options: Any) -> Any:
+def predict(
+    source: Source,
+    target: str | Target | None = None,
+    input: Example | None = None,
+    **options: Any,
+) -> Estimate | Estimates[Estimate]:
     """The estimate of one network; for a list of batches, a list of estimates.
 
         predict("resnet50.onnx")
@@ -78,7 +86,7 @@ def predict(source: Any, target: Any = None, input: Any = None, **options: Any) 
     tolerance is no error: see its ``trusted`` and ``warnings``.
     """
     words, known = Batches.__annotations__.keys() & options.keys(), options.pop("known", None)
-    own = {"describe": True} | {word: options.pop(word) for word in words}
+    own = _DEFAULTS | {word: options.pop(word) for word in words}
     with Predictor(target, **options) as predictor:
         predictor.give(known or {}, batch=own.get("batch"), shapes=own.get("shapes"))
         return predictor.predict(source, input, **own)
@@ -149,3 +157,19 @@ def measure(
     sizes = {word: how.pop(word, None) for word in ("batch", "shapes")}
     with Predictor(target, **how) as predictor:
         return predictor.measure(source, input, what=what, remeasure=remeasure, **sizes)
+
+
+def _spell_out(function: Any, options: Any) -> None:
+    """Have ``help`` and notebooks show the keywords in place of ``**options``."""
+    own, known = signature(function), signature(Predictor).parameters
+    words = [
+        known.get(word, Parameter(word, Parameter.KEYWORD_ONLY, default=_DEFAULTS.get(word)))
+        for word in options.__annotations__
+    ]
+    stated = [one for one in own.parameters.values() if one.kind != one.VAR_KEYWORD]
+    function.__signature__ = own.replace(parameters=[*stated, *words])
+
+
+_spell_out(predict, PredictOptions)
+_spell_out(compare, SizedOptions)
+_spell_out(measure, SizedOptions)

@@ -42,6 +42,13 @@ def test_every_keyword_is_explained_and_spelt_out() -> None:
     assert PredictorOptions.__annotations__.keys() == spelt.keys() - {"target"}
     defaults = [spelt[word].default for word in ("tolerance", "measure", "confidence")]
     assert defaults == [None, "auto", 0.9]
+    shown = inspect.signature(hybridlat.predict).parameters  # in help and notebooks
+    assert shown.keys() == {"source", "target", "input", *PredictOptions.__annotations__}
+    assert [shown[word].default for word in ("describe", "batch", "measure")] == [
+        True,
+        None,
+        "auto",
+    ]
     for call, words in ((Predictor, spelt), (hybridlat.predict, PredictOptions.__annotations__)):
         assert not [word for word in words if word not in str(inspect.getdoc(call))]
 
