@@ -205,10 +205,10 @@ class Partitioner:
         self, file: OnnxFile, batch: int | None = None, shapes: Shapes | None = None
     ) -> Partition:
         """The cells of ``file``; NetworkError or MeasurementError where it has none."""
-        key = file.key(batch, shapes)
+        key = self._cache_key(file.key(batch, shapes))
         partition = self._remembered.get(key)
         if partition is None:
-            partition = _cached(self._store, self._cache_key(key), Partition.from_text)
+            partition = _cached(self._store, key, Partition.from_text)
             if partition is None:
                 partition = self._lowered(file, batch, shapes)
                 self._unkept[key] = partition
@@ -228,7 +228,7 @@ class Partitioner:
         if not new:
             return
         try:
-            self._store.cache_put_all({self._cache_key(k): one.to_text() for k, one in new.items()})
+            self._store.cache_put_all({key: one.to_text() for key, one in new.items()})
         except StoreError as error:  # the next process asks the engine again
             _log.warning("a partition is not cached: %s", error)
 

@@ -14,8 +14,9 @@ import hybridlat
 from experiments import nasbench201
 from hybridlat import Predictor
 from hybridlat.engines import registry
+from hybridlat.engines.ort import lowering
 from hybridlat.estimate.partition import Partitioner, keep_file, known_file
-from hybridlat.graph.network import Lowered
+from hybridlat.graph.network import Lowered, Network
 from hybridlat.onnx_io import load
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
@@ -164,3 +165,34 @@ def test_what_decides_the_blocks_of_this_cpu_is_in_the_key_of_its_engine(
         monkeypatch.setattr("platform.machine", lambda machine=machine: machine)
         identities.add(registry.lowering_identity(Target.parse("a/onnxruntime-1.31/fp32/1t")))
     assert len(identities) == 3
+
+
+def test_what_rules_have_cut_is_cut_anew_once_the_engine_differs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither this process nor its store's cache answers with what turned out to be unsure."""
+    target = Target.parse("a/onnxruntime-1.31/fp32/1t")
+    files = [load(nasbench201.build(a, cells_per_stage=1)) for a in nasbench201.sample(2, 5)]
+    monkeypatch.setattr(lowering, "_differing", set())
+    cut: list[str] = []
+
+    def ask(network: Network) -> Lowered:
+        answer = lowering.lower(network, target)
+        return replace(answer, removed=(99,)) if len(cut) == 2 else answer
+
+    rules = lowering.RuleLowering(ask, is_trusted=True, interval=1)
+
+    def counted(network: Network, _: Target) -> Lowered:
+        cut.append(network.name)
+        return rules.lower(network)
+
+    with Store("sqlite://") as store:
+        one = Partitioner(target, store, counted)
+        for file in (files[0], files[1], files[1], files[0]):
+            one.partition(file)
+        assert not rules.is_trusted and len(cut) == 4
+        one.keep()
+        other = Partitioner(target, store, counted)
+        for file in files:
+            other.partition(file)
+    assert len(cut) == 4

@@ -46,6 +46,8 @@ _ADDITIONS = named("Add Sum")
 # What the engine makes of an operator often keeps its name, or its result's, in front:
 # n12_token_43, n12.0_bn_nchwc.
 _DERIVED_NAME = re.compile(r"n(\d+)(?:\.\d+(?:_bn)?_nchwc.*|[_/].*)?")
+_differing: set[str] = set()
+"""Versions that a check of this process saw lower otherwise than the rules."""
 _log = logging.getLogger(__name__)
 
 
@@ -75,9 +77,10 @@ def rule_lowering(threads: int) -> RuleLowering:
 
 
 def identity(target: Target) -> str:
-    """The installed engine's full version, and what of this CPU decides its layout."""
+    """The engine's full version, what of this CPU decides its layout, and whether rules count."""
     vectors = "-avx512" if cpu().has("avx512f") else ""
-    cpu_kind = f"{platform.machine()}{vectors}"
+    asked = "/asked" if installed_version() in _differing else ""
+    cpu_kind = f"{platform.machine()}{vectors}{asked}"
     return f"onnxruntime-{installed_version()}/{target.threads or 1}t/{cpu_kind}"
 
 
@@ -155,6 +158,7 @@ class RuleLowering:
             self.interval *= 2
             return answer
         self.is_trusted = False
+        _differing.add(installed_version())
         difference = f"{answer.by} lowers {network.name} otherwise than the rules for its version"
         _log.warning("%s: this process asks the engine for every network from now on", difference)
         return answer
