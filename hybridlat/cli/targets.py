@@ -208,7 +208,7 @@ def _kernels_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
         cell = str(kernel["cell"]) if kernel["cell"] != above["cell"] else ""
         op = Cell(kernel["op"])
         if kernel["engine_differs"]:
-            op = Cell(f"{op}  ← the engine differs", "slower")
+            op = Cell(f"{op}  ← TensorRT-RTX differs", "slower")
         rows.append([cell, op, first_and_more(kernel["nodes"]) or "made by the engine"])
     columns = [Column("cell", right=True), Column("kernel", wraps=True)]
     return Table([*columns, Column("operators", style="dim")], rows)

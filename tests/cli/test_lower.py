@@ -7,6 +7,7 @@ import pytest
 
 from hybridlat.cli.targets import lower
 from hybridlat.engines import rtx_compiler
+from hybridlat.engines.fusion.groups import Groups
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.network import Network
 from tests.cli.shell import run
@@ -43,10 +44,22 @@ def test_where_the_rules_and_the_engine_differ_is_marked() -> None:
     differ = {kernel["op"] for kernel in result["kernels"] if kernel["engine_differs"]}
     assert differ == {"Conv+Relu", "LRN"}
     shown = text("bvlc_alexnet", "h100/tensorrt/fp32")
-    assert "← the engine differs" in shown and "87.5 % of the operators" in shown
+    assert "← TensorRT-RTX differs" in shown and "87.5 % of the operators" in shown
     asked = answer("bvlc_alexnet", "rtx-3090/tensorrt-rtx-1.7/fp32")
     assert asked["by"].startswith("tensorrt-rtx") and "Relu+LRN" in ops(asked)
     assert {kernel["engine_differs"] for kernel in asked["kernels"]} == {None}
+
+
+def test_what_another_compiler_fuses_is_under_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Classic TensorRT is never asked: that its rules are wrong is more than anyone knows."""
+
+    def split(network: Network, precision: str) -> tuple[Groups, str]:
+        return Groups(tuple((i,) for i in range(len(network.nodes))), ()), "tensorrt-rtx"
+
+    monkeypatch.setattr(rtx_compiler, "installed", lambda: True)
+    monkeypatch.setattr(rtx_compiler, "groups_of", split)
+    shown = text("squeezenet", "h100/tensorrt-8.6/fp16")
+    assert "Conv+Relu  ← TensorRT-RTX differs" in shown and "the engine" not in shown
 
 
 def test_an_engine_that_refuses_the_network_leaves_the_rules_unmarked(
