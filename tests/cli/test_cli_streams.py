@@ -78,6 +78,15 @@ def test_an_interrupt_ends_with_a_sentence(nets: Path, tmp_path: Path) -> None:
     assert "interrupted" in err and "Traceback" not in err
 
 
+@pytest.mark.parametrize("flags", [["-X", "dev", "-W", "error"], ["-OO"]])
+def test_every_mode_of_python_predicts(flags: list[str]) -> None:
+    """Python's development mode ends a process in which memory was freed that is not its own."""
+    words = ["predict", "resnet18", "--target", "l4/tensorrt/fp16", "--store", "sqlite://"]
+    command = [sys.executable, *flags, "-m", "hybridlat", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_progress_without_a_terminal_is_a_line_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
