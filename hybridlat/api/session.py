@@ -92,7 +92,7 @@ class Session:
     def why_not(self) -> str:
         """Why nothing is measured; empty where the gate may measure."""
         if self.backend is not None and not self.may_measure and self.options.measure == "auto":
-            return "the store can only be read, so nothing is measured"
+            return "the store cannot be written, so nothing is measured"
         return SWITCHED_OFF if self.options.measure == "never" else self.engine.why_not
 
     def device_sheet(self) -> AbstractContextManager[object]:

@@ -76,6 +76,7 @@ class Measurer:
         on_progress: OnProgress | None = None,
     ) -> list[Measurement]:
         """Measure what is requested; records, failures too, are in ``store`` and returned."""
+        store.require_writable()
         backend = self.backend
         if backend.method is Method.PLAN:
             draft = _draft_of(requests, backend, max(settings.rounds, LEAST_ROUNDS))

@@ -236,7 +236,13 @@ class Store(Records, Cache, AbstractContextManager["Store"]):
     @property
     def is_read_only(self) -> bool:
         """Whether it cannot be written, so that what is measured would be lost."""
-        return self.place.exists and self._database.run(lambda c: c.is_read_only)
+        if self.place.exists:
+            return self._database.run(lambda c: c.is_read_only)
+        return not self.place.may_be_made
+
+    def require_writable(self) -> None:
+        """StoreError where nothing would be kept; what measures asks before."""
+        self._database.write(lambda _: None)
 
     @property
     def stamp(self) -> object:

@@ -17,6 +17,7 @@ from hybridlat import Predictor
 from hybridlat.errors import StoreError
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.estimate import Estimate
+from hybridlat.schema.progress import Progress
 from hybridlat.store import Store, connection
 from tests.fakes.fake_backend import FAKE
 from tests.networks import classifier
@@ -70,11 +71,20 @@ def only_reads(path: Path) -> None:
         with pytest.raises(StoreError, match=r"can be read and not written.*--store"):
             store.add([measured(latency_us=3.0)])
     assert len(words) == 1 and "nothing is kept in it" in words[0], words
+    measures_nothing(path)
+    assert len(words) == 2, words
+    steps: list[Progress] = []
+    refused = pytest.raises(StoreError, match="can be read and not written")
+    with Predictor(FAKE, store=str(path), progress=steps.append) as predictor, refused:
+        predictor.measure(NETWORK)
+    assert not steps
+
+
+def measures_nothing(path: Path) -> None:
     for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
         os.environ[name] = str(path.parent)  # root's own are not this user's
     estimate = predicted(f"sqlite:///{path}")
     assert not (estimate.measured_now or estimate.network_measured_now)
-    assert len(words) == 2, words
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -86,6 +96,13 @@ def test_a_store_that_cannot_be_written_is_read(folder: Path, mode: int) -> None
     folder.chmod(mode)
     predicted("sqlite://")  # the child may not be able to load what it needs
     in_child(only_reads, path)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_where_no_store_can_be_made_nothing_is_measured(folder: Path) -> None:
+    folder.chmod(0o555)
+    predicted("sqlite://")  # the child may not be able to load what it needs
+    in_child(measures_nothing, folder / "store.db")
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "cifs", "fuse.sshfs", "ext4"])
