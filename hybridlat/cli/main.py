@@ -26,7 +26,7 @@ from hybridlat.cli.output import WORDS, aside
 from hybridlat.errors import HybridlatError
 from hybridlat.schema.shown import visible
 
-DEFECT, INTERRUPTED, BROKEN_PIPE = 70, 130, 141
+NO_MEMORY, DEFECT, INTERRUPTED, BROKEN_PIPE = 3, 70, 130, 141
 DEBUG_VARIABLE = "HYBRIDLAT_DEBUG"
 _DEBUG = "Log all of it, and where an error arose (or HYBRIDLAT_DEBUG=1)."
 _LOGGER = logging.getLogger("hybridlat")
@@ -176,6 +176,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         _show_where()
         named = f": {error.filename}" if error.filename else ""
         return _end(f"{error.strerror or error}{named}", 2)
+    except MemoryError as error:
+        _show_where()
+        return _end(f"there is too little memory, or too low a limit on it: {error}", NO_MEMORY)
     except Exception as error:  # noqa: BLE001  a defect must not look like exit code 1
         _show_where()
         kind = type(error).__name__

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
+from tempfile import gettempdir
 from types import MappingProxyType
 
 from onnx import GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ValueInfoProto, helper
@@ -179,7 +180,8 @@ def runtime_types(
     """ONNX Runtime's types of the inputs and outputs of a model or file, as far as it says."""
     answer = ask("onnxruntime", model, optimised, weights, threads, {})
     if answer is None:
-        raise NetworkError(f"{UNANSWERED.format('ONNX Runtime')}: export the network again")
+        why = f"{UNANSWERED.format('ONNX Runtime')} (or {gettempdir()} is full)"
+        raise NetworkError(f"{why}: export the network again")
     if "error" in answer:
         raise NetworkError(f"ONNX Runtime refuses it: {' '.join(answer['error'].split())}")
     types: dict[str, TensorType] = {}

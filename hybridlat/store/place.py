@@ -49,7 +49,10 @@ class StorePlace:
             )
         path = "" if self.is_server else rest[1:]
         self.is_in_memory = not self.is_server and path in ("", ":memory:")
-        self.file = None if self.is_server or self.is_in_memory else Path(path).absolute()
+        try:
+            self.file = None if self.is_server or self.is_in_memory else Path(path).absolute()
+        except OSError as error:
+            raise StoreError(f"the store {path} lay in a folder that was removed") from error
         shown = "a store in memory" if self.is_in_memory else path
         self.shown = self.address if self.is_server else shown
         folder = None if self.file is None else self.file.parent

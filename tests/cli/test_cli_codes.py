@@ -65,6 +65,7 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         ([residual(), untrusted()], ["--max-latency", "7ms"], 3),
         ([untrusted(), NetworkError("n.onnx is empty"), residual()], [], 2),
         ([PermissionError(13, "Permission denied", "n.onnx")], [], 2),
+        ([MemoryError("Unable to allocate 5 MiB")], [], 3),
         ([KeyboardInterrupt()], [], 130),
         ([ZeroDivisionError("oops")], [], 70),
     ],

@@ -165,6 +165,16 @@ def test_what_is_no_store_is_one_sentence(tmp_path: Path, url: Any, named: str) 
     assert "\n" not in str(caught.value)
 
 
+def test_a_working_folder_that_was_removed_holds_no_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(StoreError, match=r"store s\.db lay in a folder that was removed"):
+        Store("s.db")
+
+
 @pytest.mark.parametrize(
     ("schema", "words"),
     [(7, "upgrade hybridlat"), (1, "measure anew")],
