@@ -84,8 +84,11 @@ def _exported(
     try:
         program = torch.onnx.export(module, positional, kwargs=named, dynamo=True, verbose=False)
     except Exception as error:  # what a module raises may be anything
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        reason = f"{type(error).__name__}: {lines[0] if lines else ''}"[:_LONGEST_REASON]
+        cause: BaseException = error
+        while cause.__cause__ is not None:  # the exporter's own words name its steps alone
+            cause = cause.__cause__
+        lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+        reason = f"{type(cause).__name__}: {lines[0] if lines else ''}"[:_LONGEST_REASON]
         raise NetworkError(
             f"torch.onnx.export cannot export {type(module).__name__} with this input "
             f"({reason}): try the input on the module itself"
@@ -157,7 +160,8 @@ def as_deployed(module: torch.nn.Module) -> Iterator[None]:
     """
     with quietly():
         modes = [(part, part.training) for part in module.modules()]
-        module.eval()
+        with contextlib.suppress(NotImplementedError):  # of an exported program, which has no mode
+            module.eval()
         try:
             yield
         finally:
