@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from inspect import Parameter, signature
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from hybridlat.api.options import Batches, PredictOptions, SizedOptions
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from hybridlat.measuring.measurer import MeasureReport, What
     from hybridlat.onnx_io.torch_export import Example
     from hybridlat.report.compare import Comparison
-
-_DEFAULTS: Mapping[str, Any] = {"describe": True}
 
 
 @overload
@@ -86,7 +84,7 @@ def predict(
     tolerance is no error: see its ``trusted`` and ``warnings``.
     """
     words, known = Batches.__annotations__.keys() & options.keys(), options.pop("known", None)
-    own = _DEFAULTS | {word: options.pop(word) for word in words}
+    own = {"describe": True} | {word: options.pop(word) for word in words}
     with Predictor(target, **options) as predictor:
         predictor.give(known or {}, batch=own.get("batch"), shapes=own.get("shapes"))
         return predictor.predict(source, input, **own)
@@ -161,12 +159,11 @@ def measure(
 
 def _spell_out(function: Any, options: Any) -> None:
     """Have ``help`` and notebooks show the keywords in place of ``**options``."""
-    own, known = signature(function), signature(Predictor).parameters
-    words = [
-        known.get(word, Parameter(word, Parameter.KEYWORD_ONLY, default=_DEFAULTS.get(word)))
-        for word in options.__annotations__
-    ]
+    own, known = signature(function), dict(signature(Predictor.predict).parameters)
+    known |= signature(Predictor).parameters
+    known["describe"] = known["describe"].replace(default=True)
     stated = [one for one in own.parameters.values() if one.kind != one.VAR_KEYWORD]
+    words = [known[word] for word in options.__annotations__]
     function.__signature__ = own.replace(parameters=[*stated, *words])
 
 

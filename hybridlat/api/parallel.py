@@ -63,24 +63,22 @@ class Spec:
         return Sessions(first, lambda target: replace(first.engine, target=target))
 
 
-_opened: dict[bytes, Sessions] = {}  # of this worker, by token: the last one is kept
-_calls: set[bytes] = set()  # the last one
+_opened: dict[bytes, tuple[bytes, Sessions]] = {}
+"""Of this worker, by token, with the last call: one is kept."""
 
 
 def work(spec: Spec, query: Query, item: Item) -> Answer:
     """In a worker: the estimate of a network, or its error."""
     try:
-        if spec.token not in _opened:
-            while _opened:
-                _opened.popitem()[1].close()
-            _opened[spec.token] = spec.open()
+        while _opened and spec.token not in _opened:
+            _opened.popitem()[1][1].close()
+        call, sessions = _opened.get(spec.token) or (spec.call, spec.open())
     except HybridlatError as error:
         return error
-    if spec.call not in _calls:
-        _calls.clear()
-        _calls.add(spec.call)
-        _opened[spec.token].twins.clear()
-    return answer_of(_opened[spec.token], item, query)
+    if call != spec.call:
+        sessions.twins.clear()
+    _opened[spec.token] = spec.call, sessions
+    return answer_of(sessions, item, query)
 
 
 def answers_by_workers(

@@ -167,22 +167,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return _end("interrupted; what was measured until now is kept", INTERRUPTED)
-    except HybridlatError as error:
-        _show_where()
-        return _end(str(error), error.exit_code)
     except BrokenPipeError:
         return _silence()
-    except OSError as error:
-        _show_where()
-        named = f": {error.filename}" if error.filename else ""
-        return _end(f"{error.strerror or error}{named}", 2)
-    except MemoryError as error:
-        _show_where()
-        return _end(f"there is too little memory, or too low a limit on it: {error}", NO_MEMORY)
     except Exception as error:  # noqa: BLE001  a defect must not look like exit code 1
-        _show_where()
-        kind = type(error).__name__
-        return _end(f"defect in hybridlat: {kind}: {error} (--debug shows where)", DEFECT)
+        if _LOGGER.level == logging.DEBUG:
+            traceback.print_exc()
+        return _end(*_meaning(error))
     except SystemExit as error:
         # click ends with 1 when the reader of the output has closed it.
         return _silence() if error.code == 1 else int(error.code or 0)
@@ -191,9 +181,15 @@ def run(arguments: Sequence[str] | None = None) -> int:
         _LOGGER.setLevel(level_before)
 
 
-def _show_where() -> None:
-    if _LOGGER.level == logging.DEBUG:
-        traceback.print_exc()
+def _meaning(error: Exception) -> tuple[str, int]:
+    """What is printed of an error, and the exit code."""
+    if isinstance(error, HybridlatError):
+        return str(error), error.exit_code
+    if isinstance(error, OSError):
+        return ": ".join(map(str, filter(None, [error.strerror or error, error.filename]))), 2
+    if isinstance(error, MemoryError):
+        return f"there is too little memory, or too low a limit on it: {error}", NO_MEMORY
+    return f"defect in hybridlat: {type(error).__name__}: {error} (--debug shows where)", DEFECT
 
 
 def _end(sentence: str, code: int) -> int:

@@ -32,8 +32,7 @@ _LIST = re.compile(r"\[(?:'[^'\\]*'(?:, (?=')|(?=\])))*\]")
 _LEAST_ELEMENTS = 17  # what is smaller may decide shapes, and keeps its values
 _DISTINCT_ROWS = 16  # of every parameter: enough to be neither even nor equal to another
 _LONGEST_REASON = 200
-_locks: dict[int, threading.Lock] = {}
-"""By process: a fork would wait for ever for a thread that it did not inherit."""
+_locks: dict[int, threading.Lock] = {}  # by process: a fork has none of the threads
 
 
 def is_module(source: object) -> TypeGuard[torch.nn.Module]:

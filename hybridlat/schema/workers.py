@@ -58,8 +58,7 @@ def parallel(jobs: int, **options: Any) -> Any:
     return joblib.Parallel(n_jobs=jobs, backend=backend, **options)
 
 
-_locks: dict[int, threading.RLock] = {}
-"""By process: a fork would wait for ever for a thread that it did not inherit."""
+_locks: dict[int, threading.RLock] = {}  # by process: a fork has none of the threads
 
 
 @cache

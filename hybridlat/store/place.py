@@ -78,12 +78,6 @@ class StorePlace:
                 "(give another one with --store or HYBRIDLAT_STORE)"
             ) from error
 
-    @property
-    def may_be_made(self) -> bool:
-        """Whether a file can be made there, as far as permissions tell."""
-        nearest = next(filter(Path.exists, self.file.parents)) if self.file else "."
-        return os.access(nearest, os.W_OK | os.X_OK)
-
 
 def without_password(url: str) -> str:
     """The same URL without the password before its host, or among what it asks for."""

@@ -8,6 +8,7 @@ same rows wait for each other in one order.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
@@ -236,9 +237,10 @@ class Store(Records, Cache, AbstractContextManager["Store"]):
     @property
     def is_read_only(self) -> bool:
         """Whether it cannot be written, so that what is measured would be lost."""
-        if self.place.exists:
+        if self.place.file is None or self.place.exists:
             return self._database.run(lambda c: c.is_read_only)
-        return not self.place.may_be_made
+        nearest = next(filter(Path.exists, self.place.file.parents))
+        return not os.access(nearest, os.W_OK | os.X_OK)
 
     def require_writable(self) -> None:
         """StoreError where nothing would be kept; what measures asks before."""

@@ -46,8 +46,7 @@ _ADDITIONS = named("Add Sum")
 # What the engine makes of an operator often keeps its name, or its result's, in front:
 # n12_token_43, n12.0_bn_nchwc.
 _DERIVED_NAME = re.compile(r"n(\d+)(?:\.\d+(?:_bn)?_nchwc.*|[_/].*)?")
-_differing: set[str] = set()
-"""Versions that a check of this process saw lower otherwise than the rules."""
+_differing: set[str] = set()  # versions that a check saw lower otherwise than the rules
 _log = logging.getLogger(__name__)
 
 
