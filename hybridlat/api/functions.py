@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from inspect import signature
+from inspect import Signature, signature
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from hybridlat.api.options import Batches, PredictOptions, SizedOptions
+from hybridlat.api.options import Batches, PredictOptions
 from hybridlat.api.predictor import Predictor
 from hybridlat.api.sources import Query, check_many, items_of
 from hybridlat.errors import InputError
@@ -17,7 +17,7 @@ from hybridlat.schema.shown import Estimates
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
-    from hybridlat.api.options import PredictBatches
+    from hybridlat.api.options import PredictBatches, SizedOptions
     from hybridlat.api.sources import ManySource, Source
     from hybridlat.measuring.measurer import MeasureReport, What
     from hybridlat.onnx_io.torch_export import Example
@@ -42,12 +42,7 @@ def predict(
 ) -> Estimates[Estimate]: ...
 
 
-def predict(
-    source: Source,
-    target: str | Target | None = None,
-    input: Example | None = None,
-    **options: Any,
-) -> Estimate | Estimates[Estimate]:
+def predict(source: Any, target: Any = None, input: Any = None, **options: Any) -> Any:
     """The estimate of one network; for a list of batches, a list of estimates.
 
         predict("resnet50.onnx")
@@ -157,16 +152,8 @@ def measure(
         return predictor.measure(source, input, what=what, remeasure=remeasure, **sizes)
 
 
-def _spell_out(function: Any, options: Any) -> None:
-    """Have ``help`` and notebooks show the keywords in place of ``**options``."""
-    own, known = signature(function), dict(signature(Predictor.predict).parameters)
-    known |= signature(Predictor).parameters
-    known["describe"] = known["describe"].replace(default=True)
-    stated = [one for one in own.parameters.values() if one.kind != one.VAR_KEYWORD]
-    words = [known[word] for word in options.__annotations__]
-    function.__signature__ = own.replace(parameters=[*stated, *words])
-
-
-_spell_out(predict, PredictOptions)
-_spell_out(compare, SizedOptions)
-_spell_out(measure, SizedOptions)
+_WORDS = {**signature(Predictor.predict).parameters, **signature(Predictor).parameters}
+_WORDS["describe"] = _WORDS["describe"].replace(default=True)
+_SHOWN = ("source", "target", "input", *PredictOptions.__annotations__)
+# What help and notebooks show in place of **options.
+predict.__signature__ = Signature([_WORDS[word] for word in _SHOWN])  # type: ignore[attr-defined]

@@ -153,19 +153,22 @@ def _is_shape(value: object) -> bool:
 
 @contextlib.contextmanager
 def as_deployed(module: torch.nn.Module) -> Iterator[None]:
-    """The module in evaluation mode, quietly, and every part of it in its own mode afterwards.
+    """The module in evaluation mode, and every part of it in its own mode afterwards.
 
-    One thread at a time: a second one would take the first one's mode for the module's own.
+    One thread at a time: a second one would take the first one's mode for the module's own. What
+    exporters warn of and log meanwhile (tracing hints, deprecations) is not shown.
     """
-    with quietly():
-        modes = [(part, part.training) for part in module.modules()]
+    one_at_a_time = _locks.setdefault(os.getpid(), threading.Lock())
+    with one_at_a_time, warnings.catch_warnings(), contextlib.ExitStack() as afterwards:
+        warnings.simplefilter("ignore")
+        for logger in map(logging.getLogger, ("torch.onnx", "onnxscript", "onnx_ir")):
+            afterwards.callback(logger.setLevel, logger.level)
+            logger.setLevel(logging.CRITICAL)
+        for part in module.modules():
+            afterwards.callback(setattr, part, "training", part.training)
         with contextlib.suppress(NotImplementedError):  # of an exported program, which has no mode
             module.eval()
-        try:
-            yield
-        finally:
-            for part, training in modes:
-                part.training = training
+        yield
 
 
 @contextlib.contextmanager
@@ -195,15 +198,3 @@ def distinct_values(module: torch.nn.Module) -> Iterator[None]:
     finally:
         for rows, before in reversed(kept):  # tensors may share their memory
             rows.copy_(before)
-
-
-@contextlib.contextmanager
-def quietly() -> Iterator[None]:
-    """Without what exporters warn of and log: tracing hints, deprecations."""
-    one_at_a_time = _locks.setdefault(os.getpid(), threading.Lock())
-    with one_at_a_time, warnings.catch_warnings(), contextlib.ExitStack() as levels:
-        warnings.simplefilter("ignore")
-        for logger in map(logging.getLogger, ("torch.onnx", "onnxscript", "onnx_ir")):
-            levels.callback(logger.setLevel, logger.level)
-            logger.setLevel(logging.CRITICAL)
-        yield
