@@ -23,7 +23,7 @@ from typing import Any
 
 MOST_CPU_SECONDS = {"onnx": 4.0, "onnxruntime": 20.0}
 MOST_ADDRESS_BYTES = 6 << 30
-UNANSWERED = "{} aborts, or takes too much time or memory"
+UNANSWERED = "{} aborts, or takes too much time, memory or room for temporary files"
 _locks: dict[int, threading.Lock] = {}  # by process: a fork has none of the threads
 _processes: dict[tuple[int, str], subprocess.Popen[bytes]] = {}
 """By the process that asks, which may be a fork of one that asked, and the package."""

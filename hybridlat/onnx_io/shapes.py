@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
-from tempfile import gettempdir
 from types import MappingProxyType
 
 from onnx import GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ValueInfoProto, helper
@@ -180,8 +179,7 @@ def runtime_types(
     """ONNX Runtime's types of the inputs and outputs of a model or file, as far as it says."""
     answer = ask("onnxruntime", model, optimised, weights, threads, {})
     if answer is None:
-        why = f"{UNANSWERED.format('ONNX Runtime')} (or {gettempdir()} is full)"
-        raise NetworkError(f"{why}: export the network again")
+        raise NetworkError(f"{UNANSWERED.format('ONNX Runtime')}: export the network again")
     if "error" in answer:
         raise NetworkError(f"ONNX Runtime refuses it: {' '.join(answer['error'].split())}")
     types: dict[str, TensorType] = {}

@@ -81,7 +81,12 @@ def test_a_fork_waits_for_no_thread_of_its_parent(
     busy: Callable[[Callable[[], object]], None],
 ) -> None:
     is_busy, may_end = threading.Event(), threading.Event()
-    thread = threading.Thread(target=busy, args=(lambda: is_busy.set() or may_end.wait(),))
+
+    def pause() -> None:
+        is_busy.set()
+        may_end.wait()
+
+    thread = threading.Thread(target=busy, args=(pause,))
     thread.start()
     is_busy.wait()
     child = os.fork()
