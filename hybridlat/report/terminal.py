@@ -34,7 +34,9 @@ _VERDICTS = {"within": "bold green", "over": "bold red", "unsure": "yellow"}
 
 def plain_console(**more: Any) -> Console:
     """Text is printed as it is, without markup or guesses."""
-    return Console(highlight=False, markup=False, emoji=False, **more)
+    console = Console(highlight=False, markup=False, emoji=False, **more)
+    console.width = console.width or WIDTH  # a terminal of no size says COLUMNS=0
+    return console
 
 
 def printed(show: Callable[[Console], None]) -> str:

@@ -188,3 +188,11 @@ def test_grades(interval_us: tuple[float, float], source: LatencySource, grade: 
 )
 def test_bars(share: float, top: float, bar: str) -> None:
     assert terminal.bar(share, top) == bar
+
+
+def test_a_terminal_of_no_size_shows_the_answer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "0")
+    terminal.print_estimate(terminal.plain_console(), residual())
+    assert "8.12 ms" in capsys.readouterr().out
