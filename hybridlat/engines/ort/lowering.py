@@ -43,8 +43,7 @@ FIRST_INTERVAL = 50
 """Networks that the rules cover between the first and the second check against the engine."""
 _ACTIVATIONS = named("Relu LeakyRelu Tanh Sigmoid Clip HardSigmoid HardSwish QuickGelu")
 _ADDITIONS = named("Add Sum")
-# What the engine makes of an operator often keeps its name, or its result's, in front:
-# n12_token_43, n12.0_bn_nchwc.
+# What the engine makes often keeps an operator's name in front: n12_token_43, n12.0_bn_nchwc.
 _DERIVED_NAME = re.compile(r"n(\d+)(?:\.\d+(?:_bn)?_nchwc.*|[_/].*)?")
 _differing: set[str] = set()  # versions that a check saw lower otherwise than the rules
 _log = logging.getLogger(__name__)
@@ -78,9 +77,8 @@ def rule_lowering(threads: int) -> RuleLowering:
 def identity(target: Target) -> str:
     """The engine's full version, what of this CPU decides its layout, and whether rules count."""
     vectors = "-avx512" if cpu().has("avx512f") else ""
-    asked = "/asked" if installed_version() in _differing else ""
-    cpu_kind = f"{platform.machine()}{vectors}{asked}"
-    return f"onnxruntime-{installed_version()}/{target.threads or 1}t/{cpu_kind}"
+    engine = f"onnxruntime-{installed_version()}/{target.threads or 1}t/{platform.machine()}"
+    return f"{engine}{vectors}" + "/engine" * (installed_version() in _differing)
 
 
 @functools.cache
