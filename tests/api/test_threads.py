@@ -70,6 +70,7 @@ def in_export(pause: Callable[[], object]) -> None:
 
 def in_inference(pause: Callable[[], object]) -> None:
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(isolation, "_processes", {})  # another test may have one
         patch.setattr(isolation, "_started", lambda _: pause())
         with pytest.raises(AttributeError):  # what started is no process
             isolation.ask("onnxruntime", b"")
@@ -88,7 +89,7 @@ def test_a_fork_waits_for_no_thread_of_its_parent(
 
     thread = threading.Thread(target=busy, args=(pause,))
     thread.start()
-    is_busy.wait()
+    assert is_busy.wait(60)
     child = os.fork()
     if child == 0:
         with suppress(BaseException):  # pytest goes on in the parent alone
