@@ -17,9 +17,9 @@ import pytest
 
 import hybridlat.onnx_io.walk as walk
 from hybridlat import Predictor
-from hybridlat.model.steady_sums import steady_sums
 from hybridlat.onnx_io import isolation, torch_export
 from hybridlat.schema.estimate import Estimate
+from hybridlat.schema.workers import steady_sums
 from tests.networks import NETS
 
 FILES = [NETS / f"{name}.onnx" for name in ("squeezenet", "resnet18")]
