@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hybridlat.estimate.compose.composition import CALIBRATED_AT, Composition, NetworkInterval
@@ -134,7 +135,7 @@ class Belief:
     def contradicted(self) -> bool:
         return self.exact is not None and self.disagreement is not None
 
-    @property
+    @cached_property
     def interval(self) -> NetworkInterval:
         """The network's own latency where it is known, else its cells'; both if they disagree."""
         exact, composition = self.exact, self.composition

@@ -83,10 +83,10 @@ def _first_belief(request: Request, data: TargetData) -> Belief:
 
 
 def _whole_network(request: Request, data: TargetData) -> WholeLatency | None:
-    """What is recorded of the network here; it is not signed where no network is."""
+    """What is recorded of the network here; it is not signed where no record can be of it."""
     partition = request.partition
-    may_be_measured = partition.network is None or data.user_networks or data.networks
-    return data.whole(partition.whole) if may_be_measured else None
+    may_be_recorded = partition.network is None or data.may_record(partition.outline)
+    return data.whole(partition.whole) if may_be_recorded else None
 
 
 def composition_for(data: TargetData, priors: CellPriors, confidence: float) -> Composition:

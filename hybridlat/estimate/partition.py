@@ -20,7 +20,7 @@ from hybridlat.errors import HybridlatError, StoreError
 from hybridlat.estimate.memory import footprint
 from hybridlat.graph.cells import cells_of_run, file_rank, labels, run_positions
 from hybridlat.graph.network import Lowered, Network
-from hybridlat.graph.signature import sign, sign_part
+from hybridlat.graph.signature import outline, sign, sign_part
 from hybridlat.onnx_io.facts import FACTS_FORMAT, FileFacts
 from hybridlat.schema import wire
 from hybridlat.schema.target import Target
@@ -83,6 +83,7 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True):
     hash: str
     footprint: tuple[int, int]
     texts: Mapping[str, str]
+    outline: str = ""
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class Partition:
     ``runs`` are signatures of runs that were one cell once and may be on record, each with its
     cells. ``texts`` are the signature texts of cells. The network has its
     ``hash``, or ``network`` makes what is signed: see ``whole``. ``footprint`` are the bytes of
-    its weights and of the activations that live at once.
+    its weights and of the activations that live at once. Empty, its ``outline`` is not known.
     """
 
     uses: tuple[CellUse, ...]
@@ -104,6 +105,7 @@ class Partition:
     hash: str = ""
     footprint: tuple[int, int] = (0, 0)
     texts: Mapping[str, str] = field(default_factory=dict)
+    outline: str = ""
     network: Callable[[], Network] | None = field(default=None, repr=False, compare=False)
 
     @cached_property
@@ -117,7 +119,9 @@ class Partition:
     def to_text(self) -> str:
         whole = self.hash or vars(self).get("whole", "")
         about = self.batch, self.by, self.warnings, self.runs, whole, self.footprint
-        stored = _Stored(PARTITION_FORMAT, self.uses, self.removed, *about, self.texts)
+        stored = _Stored(
+            PARTITION_FORMAT, self.uses, self.removed, *about, self.texts, self.outline
+        )
         return msgspec.json.encode(stored).decode()
 
     @classmethod
@@ -170,7 +174,9 @@ def partition_network(network: Network, lowered: Lowered, file_names: tuple[str,
     uses = tuple([CellUse(hash_, ops[hash_], tuple(each)) for hash_, each in places.items()])
     gone = tuple(sorted({*range(len(file_names))}.difference(*kernels)))
     about = _batch(network), lowered.by, lowered.warnings, tuple(runs.items())
-    return Partition(uses, gone, *about, texts=texts, network=lambda: network)
+    return Partition(
+        uses, gone, *about, texts=texts, outline=outline(network), network=lambda: network
+    )
 
 
 def _batch(network: Network) -> int:

@@ -8,6 +8,7 @@ in a canonical topological order; tensors are numbered, inputs first, then outpu
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -94,6 +95,30 @@ def hash_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
+def outline(network: Network) -> str:
+    """A hash that networks of one signature share, and few others; quicker to work out."""
+    types = network.types
+    return outline_of(
+        (
+            f"{node.qualified_op}@{node.version}",
+            node.written,
+            {name: typed(types[name]) for name in node.outputs if name},
+            node.inputs,
+        )
+        for node in network.nodes
+    )
+
+
+def outline_of(nodes: Iterable[tuple[str, str, Mapping[str, str], Sequence[str]]]) -> str:
+    """It tells what each node is, makes and reads from; nodes are given as a text's lines are."""
+    makers, lines = dict[str, str](), list[str]()
+    for head, written, made, read in nodes:
+        before = [makers[name] for name in read if name in makers]
+        lines.append(f"{head} {written} {' '.join(made.values())} {' '.join(before)}")
+        makers.update(dict.fromkeys(made, head))
+    return hash_of("\n".join(sorted(lines)))
+
+
 def canonical_order(network: Network) -> list[int]:
     """Positions of the nodes in a topological order that their listing does not decide."""
     return _canonical(network)[0]
@@ -122,14 +147,14 @@ def _is_forced(network: Network) -> bool:
 def _colours(network: Network) -> tuple[list[bytes], dict[str, bytes]]:
     """A hash of each node and graph input: of all it is made from, then of all it is made into."""
     types, constants = network.types, network.constants
-    made_from = {name: digest(_typed(types[name])).hex() for name in network.inputs}
+    made_from = {name: digest(typed(types[name])).hex() for name in network.inputs}
     above: list[str] = []
     for node in network.nodes:
         sources = [
             _token(node, place, constants[name]) if name in constants else made_from.get(name, "-")
             for place, name in enumerate(node.inputs)
         ]
-        results = [_typed(types[name]) if name else "-" for name in node.outputs]
+        results = [typed(types[name]) if name else "-" for name in node.outputs]
         head = f"{node.qualified_op}@{node.version} {node.written}"
         code = digest_of(f"{head} {' '.join(sources)} > {' '.join(results)}").hex()
         above.append(code)
@@ -153,7 +178,8 @@ def _colours(network: Network) -> tuple[list[bytes], dict[str, bytes]]:
 
 
 @lru_cache(maxsize=16_384)
-def _typed(type_: TensorType) -> str:
+def typed(type_: TensorType) -> str:
+    """A type as texts have it."""
     return f"{type_.dtype}:{'x'.join(map(str, type_.shape))}"
 
 
@@ -161,15 +187,15 @@ def _token(node: Node, place: int, constant: Constant) -> str:
     """A constant as the node's line has it: with its values where they decide what is computed."""
     values = constant.values
     if values is None or not decides(node.op, place, constant.type):
-        return _typed(constant.type)
-    return f"{_typed(constant.type)}={','.join(map(repr, values))}"
+        return typed(constant.type)
+    return f"{typed(constant.type)}={','.join(map(repr, values))}"
 
 
 def _write(network: Network, order: list[int], inputs: list[str]) -> str:
     types, constants = network.types, network.constants
     number = {name: str(index) for index, name in enumerate(inputs)}
     lines = [HEADER]
-    lines += [f"input {number[name]} {_typed(types[name])}" for name in inputs]
+    lines += [f"input {number[name]} {typed(types[name])}" for name in inputs]
     for node in [network.nodes[position] for position in order]:
         sources = [
             _token(node, place, constants[name]) if name in constants else number.get(name, "-")
@@ -179,7 +205,7 @@ def _write(network: Network, order: list[int], inputs: list[str]) -> str:
         for name in node.outputs:
             if name:
                 number[name] = str(len(number))
-            results.append(f"{number[name]}:{_typed(types[name])}" if name else "-")
+            results.append(f"{number[name]}:{typed(types[name])}" if name else "-")
         lines.append(
             f"node {node.qualified_op}@{node.version} ({' '.join(sources)}) -> "
             f"({' '.join(results)}) {node.written}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
 from hybridlat.graph.operators import WHOLE
-from hybridlat.graph.signature import HEADER, SIGNATURE_FORMAT
+from hybridlat.graph.signature import HEADER, SIGNATURE_FORMAT, outline_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,20 @@ def lines_of(text: str) -> Iterator[Line]:
             yield Line(word, number, type_)
         else:
             raise ValueError(f"not a line of a signature: {word[:60]!r}")
+
+
+def outline(text: str) -> str:
+    """The ``signature.outline`` of the network that a text describes; ValueError."""
+    return outline_of(
+        (
+            node.head,
+            node.rest,
+            dict(r.split(":", 1) for r in node.results if ":" in r),
+            node.sources,
+        )
+        for node in lines_of(text)
+        if node.word == "node"
+    )
 
 
 def read(text: str, name: str = "cell") -> Network:

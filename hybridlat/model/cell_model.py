@@ -26,7 +26,7 @@ from hybridlat.schema.structure import CellPrediction
 
 UNKNOWN_FACTOR = 3.0
 """By which the interval of a cell is wider, both ways, that holds an operator without training."""
-_MOST_CELLS_REMEMBERED = 20_000
+_MOST_REMEMBERED = 20_000
 
 
 class Predictions(NamedTuple):
@@ -71,13 +71,16 @@ class CellModel:
     _cells: dict[str, CellPrediction] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    _kernels: dict[bytes, tuple[float, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def predict(self, texts: Sequence[str]) -> list[CellPrediction]:
         """One prediction per signature text, in order; never raises for a strange cell."""
         known = self._cells
         new = [text for text in dict.fromkeys(texts) if text not in known]
         if new:
-            if len(known) > _MOST_CELLS_REMEMBERED:
+            if len(known) > _MOST_REMEMBERED:
                 known.clear()
                 new = list(dict.fromkeys(texts))
             # Some may be of another make than this version reads.
@@ -88,8 +91,7 @@ class CellModel:
         return [known[text] for text in texts]
 
     def _predict_new(self, cells: Geometry) -> list[CellPrediction]:
-        # One by one: the last bit of a product hangs on its other rows.
-        kernel_us, expected, strange, broken, distance = self._kernel_values(cells, 1)
+        kernel_us, expected, strange, broken, distance = self._remembered(cells)
         made, codes = self._predictions(cells, kernel_us, expected, strange), cells.codes(self.ops)
         answers = []
         rows = zip(*(column.tolist() for column in made), strict=True)
@@ -110,6 +112,19 @@ class CellModel:
                 interval = low_us / wider, high_us * wider
                 answers.append(CellPrediction(us, interval, False, reason))
         return answers
+
+    def _remembered(self, cells: Geometry) -> Array:
+        """``_kernel_values`` as rows; new cells are made of kernels that others hold too."""
+        known, keys = self._kernels, [row.tobytes() for row in cells.values]
+        if len(known) > _MOST_REMEMBERED:
+            known.clear()
+        new = {key: row for row, key in enumerate(keys) if key not in known}
+        if new:
+            # One by one: the last bit of a product hangs on its other rows.
+            made = self._kernel_values(cells.one_by_one(np.array([*new.values()])), 1)
+            rows = zip(*(column.tolist() for column in made), strict=True)
+            known.update(zip(new, rows, strict=True))
+        return np.array([known[key] for key in keys]).reshape(-1, 5).T
 
     def predict_geometry(self, cells: Geometry, chunk: int = CHUNK) -> Predictions:
         """The same for geometry that is at hand, as arrays: for hundreds of thousands of cells."""

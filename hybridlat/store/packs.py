@@ -134,6 +134,10 @@ class PackLookup:
             if h in good or h in failed
         }
 
+    def signatures(self, kind: Kind) -> list[str]:
+        """The hashes that it has a latency of."""
+        return list(getattr(self._lookup, kind))
+
     def counts(self) -> dict[str, int]:
         return {kind: len(getattr(self._lookup, kind)) for kind in KINDS}
 

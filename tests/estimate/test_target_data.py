@@ -9,9 +9,11 @@ from msgspec.structs import replace
 
 from hybridlat.estimate.compose import target_composition
 from hybridlat.estimate.compose.composition import Composition
-from hybridlat.estimate.lookup.target_data import TargetData
+from hybridlat.estimate.lookup.target_data import READS_NETWORKS_AT, TargetData
+from hybridlat.graph.signature import outline, sign
 from hybridlat.schema.measurement import Visit
 from hybridlat.store import Store
+from tests.networks import conv_relu, residual_block
 from tests.store.records import HASHES, TARGET, measured
 
 KNOWN, LATER = HASHES[:2]
@@ -41,6 +43,25 @@ def test_what_another_writes_is_seen_at_once(reader: Store) -> None:
         writer.add([replace(run, visits=visits) for run in runs])
         data.refresh()
         assert target_composition.pace_drift(data).processes == 3
+
+
+def test_from_some_look_ups_on_networks_that_are_not_on_record_are_not_signed(
+    reader: Store,
+) -> None:
+    known, other = residual_block(), conv_relu()
+    data, signature = TargetData(TARGET, reader), sign(known)
+    assert not data.may_record(outline(known))
+    with reader:
+        reader.add_signatures({signature.hash: signature.text})
+        reader.add([measured(signature.hash, kind="network")])
+        data.refresh()
+        for _ in range(READS_NETWORKS_AT):
+            assert data.may_record(outline(other))
+        assert data.may_record(outline(known)) and not data.may_record(outline(other))
+        reader.add([measured(KNOWN, kind="network")])  # of a network whose text no one keeps
+        data.refresh()
+        for _ in range(READS_NETWORKS_AT + 1):
+            assert data.may_record(outline(other))
 
 
 def test_a_machines_composition_follows_what_is_lent_to_it(

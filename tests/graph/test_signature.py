@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hybridlat.graph.symmetry as symmetry
+from hybridlat.graph import signature_reading
 from hybridlat.graph.network import Constant, Network, Node, TensorType
 from hybridlat.graph.operators import LEARNED, STRUCTURAL, decides, is_number
-from hybridlat.graph.signature import hash_of, sign, sign_in_order, sign_part
+from hybridlat.graph.signature import hash_of, outline, sign, sign_in_order, sign_part
 from hybridlat.graph.signature_reading import read
 from tests.networks import SMALL, Builder, renamed
 from tests.strategies import networks, reordered
@@ -29,7 +30,8 @@ def test_names_order_and_weights_do_not_count(data: st.DataObject) -> None:
     network = data.draw(networks())
     text = sign(network).text
     assert sign(renamed(network)).text == text
-    assert sign(renamed(data.draw(reordered(network)), "x")).text == text
+    other = renamed(data.draw(reordered(network)), "x")
+    assert sign(other).text == text and outline(other) == outline(network)
 
 
 @given(st.data())
@@ -54,6 +56,7 @@ def test_the_text_is_lossless(network: Network) -> None:
     again = read(signature.text)
     assert sign(again) == signature
     assert hash_of(signature.text) == signature.hash
+    assert signature_reading.outline(signature.text) == outline(network)
 
 
 @given(st.data())

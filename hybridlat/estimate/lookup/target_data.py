@@ -20,6 +20,7 @@ from hybridlat.estimate.lookup.models import all_readable, model_folders
 from hybridlat.estimate.lookup.named_target import recorded
 from hybridlat.graph.builder import null_network
 from hybridlat.graph.signature import sign
+from hybridlat.graph.signature_reading import outline
 from hybridlat.model.cell_model import CellModel
 from hybridlat.schema import wire
 from hybridlat.schema.measurement import BUSY_SPREAD_SHARE, Kind
@@ -33,6 +34,9 @@ T = TypeVar("T")
 V = TypeVar("V")
 _CACHED_VERSION = 7
 _OWN_CELLS = 50  # so many measured here tell more than a pack
+READS_NETWORKS_AT = 128
+"""Networks that are signed to be looked up before all that is on record is read: that takes as long
+as to sign 100 or so."""
 
 
 class TargetData:
@@ -143,6 +147,26 @@ class TargetData:
             ("network", signature),
             lambda: whole_networks.whole_latency(self.target, signature, self.store, self._packs),
         )
+
+    def may_record(self, outline_: str) -> bool:
+        """Whether a network of this outline may be on record. From some on what is gets read."""
+        if self.user_networks or not self.networks:
+            return bool(self.user_networks)
+        look_ups = self.at_this_state("look-ups", itertools.count)
+        if next(look_ups) < READS_NETWORKS_AT:
+            return True
+        outlines = self.at_this_state("outlines", self._outlines)
+        return outlines is None or not outline_ or outline_ in outlines
+
+    def _outlines(self) -> frozenset[str] | None:
+        """Outlines of the networks on record; None where not all of their texts can be read."""
+        shipped = [p.signatures("network") for p in self._packs if p.target == self.target]
+        hashes = set(self.store.signatures(self.target, "network")).union(*shipped)
+        texts = signature_texts((self.store, *self._packs), hashes)
+        try:
+            return frozenset(map(outline, texts.values())) if len(texts) == len(hashes) else None
+        except ValueError:
+            return None
 
     @property
     def networks(self) -> int:
