@@ -28,7 +28,7 @@ from hybridlat.engines.fusion.precision import in_floats
 from hybridlat.engines.fusion.rules import apply, in_force, unknown_operators
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
 from hybridlat.graph.operators import named
-from hybridlat.onnx_io.facts import bias_origin
+from hybridlat.onnx_io.facts import bias_origin, has_folded_scale
 from hybridlat.schema.target import Target
 
 _CPU = re.compile(r"(xeon|epyc|ryzen|core|i[3579]|cascade-lake)\b")
@@ -39,16 +39,9 @@ _FULL_OPS = named(
     "LayerNormalization InstanceNormalization GroupNormalization Softmax LogSoftmax Pow Exp Log "
     "ReduceSum ReduceL2 Softplus Resize"
 )
-_UNTRAINED = (
-    "no convolution of this file has a bias, as exporters write untrained modules: it is taken for "
-    "one that normalises behind them, or adds one where it normalises layers"
-)
-_IMAGE_NORMS = ("BatchNormalization", "InstanceNormalization", "GroupNormalization")
 _OTHER_NORMS = ("LayerNormalization", "InstanceNormalization", "GroupNormalization")
 _ZEROS, _APART = "__zeros", "__apart"
 """How constants end that were put in: left-out biases, and those that are added apart."""
-_SEVERAL = 7
-"""Convolutions that may all be meant to have no bias."""
 _OWN_PARAMETERS = frozenset({"BatchNormalization", "PRelu"})
 
 
@@ -59,8 +52,9 @@ def lower(network: Network, target: Target) -> Lowered:
     is the same cell.
     """
     compiled = target.engine == "torch-compile"
-    passes = (*FORMS, *GENERATED) if compiled or _is_cpu(target) else FORMS
-    plain = in_floats(network).then(passes)
+    passes = (*FORMS, *rules.CALLS, (_CONVOLUTIONS, _scales), *(() if compiled else rules.EAGER))
+    generated = GENERATED if compiled or _is_cpu(target) else ()
+    plain = in_floats(network).then((*passes, *generated))
     module = as_module(plain, bias_apart=not _is_cpu(target))
     copying, in_channels_last = rules.follow(module.network)
     table = (rules.free_views(copying), *rules.COMPOSITES)
@@ -77,8 +71,7 @@ def lower(network: Network, target: Target) -> Lowered:
     groups = apply(module.network, table, target.version, drops_dead=compiled)
     if target.precision == "amp":
         module, groups = with_autocast(module, groups, casts_apart=not compiled)
-    warnings = (*unknown, _UNTRAINED) if lacks_biases(plain.network) else unknown
-    lowered = lowered_of(module.network, groups, f"rules {target.runtime}", warnings)
+    lowered = lowered_of(module.network, groups, f"rules {target.runtime}", unknown)
     return traced(lowered, module.origins, network)
 
 
@@ -113,36 +106,21 @@ def as_module(plain: Rewritten, bias_apart: bool = True) -> Rewritten:
     return plain.then(((_CONVOLUTIONS, find),))
 
 
-def lacks_biases(network: Network) -> bool:
-    """Whether few convolutions have a bias, none one that was folded, and no image is normalised.
-
-    Exporters leave zeros out, and untrained modules are full of them.
-    """
-    every = [n for n in network.nodes if n.op in _CONVOLUTIONS and not n.domain]
-    convs = [node for node in every if _pixels(network, node) > 1]
-    normalises = any(node.op in _IMAGE_NORMS for node in network.nodes)
-    biases = [node for node in convs if len(node.inputs) > 2]
-    is_folded = any(bias_origin(node.inputs, node.outputs) == "folded" for node in convs)
-    return len(convs) > max(_SEVERAL, 5 * len(biases)) and not normalises and not is_folded
-
-
 def _biases(network: Network) -> dict[int, str]:
     """The bias of each convolution that has one, or had: zeros of an untrained module.
 
-    Names tell which were folded; then convolutions of a single pixel (squeeze-and-excite) lack
-    theirs too.
+    PyTorch's exporter tells which. Else names tell which were folded; then convolutions of a single
+    pixel (squeeze-and-excite) lack theirs too.
     """
-    nodes = network.nodes
+    nodes, zeros = network.nodes, network.zero_biases
     convs = [i for i, n in enumerate(nodes) if n.op in _CONVOLUTIONS and not n.domain]
     bare = [i for i in convs if len(nodes[i].inputs) < 3]
-    folded = [i for i in bare if bias_origin(nodes[i].inputs, nodes[i].outputs)]
-    if folded:
-        bare = [i for i in bare if i in folded or _pixels(network, nodes[i]) == 1]
-    elif not lacks_biases(network):
-        bare = []
+    lacking = {i for i in bare if _origin(nodes[i]) or nodes[i].name in (zeros or ())}
+    if lacking and zeros is None:
+        lacking.update(i for i in bare if _pixels(network, nodes[i]) == 1)
     named = {i: nodes[i].inputs[2] for i in convs if len(nodes[i].inputs) > 2}
     stored = {i: name for i, name in named.items() if name in network.constants}
-    return stored | {i: f"{nodes[i].outputs[0]}{_ZEROS}" for i in bare}
+    return stored | {i: f"{nodes[i].outputs[0]}{_ZEROS}" for i in lacking}
 
 
 def folded_norms(network: Network) -> frozenset[int]:
@@ -153,9 +131,8 @@ def folded_norms(network: Network) -> frozenset[int]:
     """
     biased = _biases(network)
     convs = {i: network.nodes[i] for i in biased}
-    origins = {i: bias_origin(node.inputs, node.outputs) for i, node in convs.items()}
-    is_named = not any(name.endswith(_ZEROS) for name in biased.values())
-    if "folded" in origins.values() or (any(origins.values()) and is_named):
+    origins = {i: _origin(node) for i, node in convs.items()}
+    if any(origins.values()) or network.zero_biases is not None:
         return frozenset(i for i, origin in origins.items() if origin == "folded")
     normalises_otherwise = any(node.op in _OTHER_NORMS for node in network.nodes)
     if normalises_otherwise or not any(_is_modern(network, node) for node in network.nodes):
@@ -163,9 +140,36 @@ def folded_norms(network: Network) -> frozenset[int]:
     return frozenset(i for i in biased if _pixels(network, network.nodes[i]) > 1)
 
 
+def _scales(v: View, places: Sequence[int]) -> Iterator[Match]:
+    """A layer's scale that a simplifier folded into the convolution is a product behind it.
+
+    The operator's name is that of the result in between, which tells of a norm there.
+    """
+    for position in places:
+        node = v.nodes[position]
+        if not has_folded_scale(node.inputs, node.outputs):
+            continue
+        (made,) = node.outputs
+        raw, scale, type_ = f"{made}__conv", f"{made}__scale", v.types[made]
+        if _origin(node) == "folded" and node.name not in v.types:
+            raw = node.name
+        product = Node(f"{node.name}__scale", "Mul", (raw, scale), (made,), version=14)
+        pair = replace(node, outputs=(raw,)), product
+        yield Match((position,), pair, {raw: type_}, {scale: _by_channel(type_)})
+
+
+def _origin(node: Node) -> str:
+    return bias_origin(node.name, node.inputs, node.outputs)
+
+
 def _vector(v: View, node: Node) -> Constant:
     type_ = v.types[node.outputs[0]]
     return Constant(type_._replace(shape=type_.shape[1:2]))
+
+
+def _by_channel(type_: TensorType) -> Constant:
+    """A number for each channel, for all pixels of a tensor of this type."""
+    return Constant(type_._replace(shape=(type_.shape[1], *[1] * (len(type_.shape) - 2))))
 
 
 def _taken_apart(v: View, position: int, bias: str, normed: bool) -> Match:
@@ -176,8 +180,7 @@ def _taken_apart(v: View, position: int, bias: str, normed: bool) -> Match:
         names = [f"{bias}__{part}" for part in ("scale", "shift", "mean", "variance")]
         name, op, version = f"{node.name}__norm", "BatchNormalization", 15
     else:
-        sizes = (*vector.type.shape, *[1] * (len(type_.shape) - 2))
-        names, vector = [f"{bias}{_APART}"], Constant(type_._replace(shape=sizes))
+        names, vector = [f"{bias}{_APART}"], _by_channel(type_)
         name, op, version = f"{node.name}__bias", "Add", 14
     bare = replace(node, inputs=node.inputs[:2], outputs=(raw,))
     behind = Node(name, op, (raw, *names), node.outputs, version=version)

@@ -11,10 +11,12 @@ and poolings keep the layout of what they read, element-wise operators that of t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from hybridlat.engines.fusion import conditions as when
+from hybridlat.engines.fusion.composites import group_norms, uneven_pads
 from hybridlat.engines.fusion.conditions import all_of, any_of
+from hybridlat.engines.fusion.patterns import Match, Pass, View
 from hybridlat.engines.fusion.rules import Eliminate, Fuse, Group, Rule
 from hybridlat.graph.network import Network, Node
 
@@ -28,6 +30,30 @@ MARK = ("memory_format", "channels_last")
 """Of an operator that runs with channels innermost, as PyTorch calls it. Shapes stay as written."""
 _NORMS = "LayerNormalization InstanceNormalization GroupNormalization RMSNormalization"
 _WANT_DENSE = frozenset(_CHANNELS_LAST) | set(_NORMS.split())
+
+
+def _neutral(v: View, places: Sequence[int]) -> Iterator[Match]:
+    """A sum with the number 0 and a product by 1 are what they read: one of the exporters says so.
+
+    Modules begin sums with 0; ``addcmul`` has a factor.
+    """
+    for position in places:
+        node = v.nodes[position]
+        (x, *others), (made,) = node.inputs, node.outputs
+        number = v.network.constants.get("".join(others))
+        if number is None or number.type.shape or number.values != (int(node.op == "Mul"),):
+            continue  # parameters that begin so have an axis
+        if made not in v.outputs and v.types.get(x) == v.types[made]:
+            yield Match((position,), stands_for={made: x})
+
+
+CALLS: tuple[Pass, ...] = (
+    (frozenset({"GroupNormalization"}), group_norms),
+    (frozenset({"Add", "Mul"}), _neutral),
+)
+"""What a module calls, where files say it otherwise."""
+EAGER: tuple[Pass, ...] = ((frozenset({"Conv"}), uneven_pads),)
+"""What is a call of its own where nothing is compiled."""
 
 
 def behind_norm(producer: Group, consumer: Group) -> bool:

@@ -113,7 +113,8 @@ class Network:
     constants, and are gone; ``left_out`` (name, operator) those behind a size that only data tell.
     ``rebound`` names operators whose constants were changed for another batch. A *cell* and a
     *kernel* are Networks too: sub-networks of a lowered one. ``context`` says in what kind of
-    network they stand, where latency depends on it.
+    network they stand, where latency depends on it. ``zero_biases`` names convolutions whose bias
+    the exporter left out as it was zero; None where the file does not tell.
     """
 
     name: str
@@ -126,6 +127,7 @@ class Network:
     context: str = ""
     left_out: tuple[tuple[str, str], ...] = ()
     rebound: tuple[str, ...] = ()
+    zero_biases: tuple[str, ...] | None = None
 
     def type_of(self, tensor: str) -> TensorType:
         """Type of an activation or a constant; KeyError for a name the network does not have."""

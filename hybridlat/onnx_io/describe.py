@@ -16,7 +16,7 @@ from collections.abc import Container, Mapping, Sequence
 from onnx import ModelProto, TensorProto
 
 from hybridlat.graph.operators import contracts, is_number, is_quantised
-from hybridlat.onnx_io.facts import FilePrecision, bias_origin
+from hybridlat.onnx_io.facts import FilePrecision, bias_origin, has_folded_scale
 from hybridlat.onnx_io.infer import inferred
 from hybridlat.onnx_io.nodes import FileNode
 from hybridlat.onnx_io.torch_export import SCOPES, scopes_of
@@ -80,7 +80,10 @@ def structure_digest(
     for node in nodes:
         if node.op in ("Conv", "ConvTranspose"):
             further += fed.intersection(node.inputs[1:2])
-            further += filter(None, [bias_origin(node.inputs, node.outputs)])
+            wires = node.inputs, node.outputs
+            scaled, known = has_folded_scale(*wires) and "scaled", node.drops_bias is not None
+            zeros = known and f"zeros {node.drops_bias}"
+            further += filter(None, [bias_origin(node.name, *wires), scaled, zeros])
     if further:
         blobs.append(repr(further).encode())
     digest = hashlib.sha256(array("q", map(number.__getitem__, links)).tobytes())

@@ -21,12 +21,23 @@ _OWN_BIAS = re.compile(r"(.*[./])?bias$")
 _NORM_RESULT = re.compile(r"getitem(_\d+)?$")
 
 
-def bias_origin(inputs: Sequence[str], outputs: Sequence[str]) -> str:
+# onnxslim names the weight after the product that it folds, and keeps the operator's own name.
+_SCALED_WEIGHT = re.compile(r"(.*/)?mul(_\d+)?(_output_\d+)?_weight$", re.IGNORECASE)
+
+
+def bias_origin(name: str, inputs: Sequence[str], outputs: Sequence[str]) -> str:
     """``folded`` (from a norm) or ``own``, as names tell of a convolution's bias; else empty."""
     bias, result = "".join(inputs[2:3]), "".join(outputs[:1])
+    result = name if has_folded_scale(inputs, outputs) else result
     if _NORM_RESULT.match(result) or _FOLDED_BIAS.match(bias):
         return "folded"
     return "own" if _OWN_BIAS.match(bias) else ""
+
+
+def has_folded_scale(inputs: Sequence[str], outputs: Sequence[str]) -> bool:
+    """Whether names tell that a convolution holds the scale of a layer behind it."""
+    weight, result = "".join(inputs[1:2]), "".join(outputs[:1])
+    return weight == f"{result}_weight" and _SCALED_WEIGHT.match(weight) is not None
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
+import re
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,13 +39,18 @@ def check_text(*names: str | bytes) -> None:
             name.decode()
 
 
+_CONVOLUTION = re.compile(r"aten\.conv\w*\.\w+\]\(args = \(%\w+, %\w+(, %)?")
+"""The call that PyTorch's exporter keeps beside an operator: input, weight, bias or none."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class FileNode:
     """An operator as its file has it, without weights; the ``domain`` of ONNX's own is empty.
 
     ``reads`` are the tensors it reads, those that its branches take from outside with them;
     ``structure`` is a digest of all but names; ``has_graph`` says whether it has branches,
-    ``is_narrow`` whether it makes or computes with anything narrower than FP32.
+    ``is_narrow`` whether it makes or computes with anything narrower than FP32. Of a convolution
+    without a bias ``drops_bias`` says whether PyTorch's had one (of zeros); None: it is not known.
     """
 
     name: str
@@ -56,6 +62,7 @@ class FileNode:
     structure: bytes
     has_graph: bool
     is_narrow: bool
+    drops_bias: bool | None
     data: bytes
 
     def proto(self) -> NodeProto:
@@ -84,7 +91,7 @@ def _small_node(data: bytes, name: str) -> FileNode:
     check_text(proto.name, proto.op_type, proto.domain, *read, *outputs)
     check_text(*[attribute.name for attribute in proto.attribute])
     domain, structure, is_narrow = domain_of(proto.domain), digest.digest(), _is_narrow(proto)
-    ways = (inputs, outputs, read, structure, has_graph, is_narrow, data)
+    ways = (inputs, outputs, read, structure, has_graph, is_narrow, _drops_bias(proto), data)
     return FileNode(name, proto.op_type, domain, *ways)
 
 
@@ -96,6 +103,14 @@ def reads(node: NodeProto) -> list[str]:
             names += [name for inner in attribute.g.node for name in reads(inner)]
             names += [info.name for info in attribute.g.output]
     return names
+
+
+def _drops_bias(proto: NodeProto) -> bool | None:
+    if proto.op_type not in ("Conv", "ConvTranspose") or len(proto.input) > 2:
+        return None
+    calls = [e.value for e in proto.metadata_props if e.key == "pkg.torch.onnx.fx_node"]
+    call = _CONVOLUTION.search("".join(calls))
+    return None if call is None else call[1] is not None
 
 
 def _is_narrow(proto: NodeProto) -> bool:

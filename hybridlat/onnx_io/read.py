@@ -257,6 +257,10 @@ def _assembled(
     network = Network(
         label, tuple(made), tuple(inputs), ends, types, constants, folded, left_out=left_out
     )
+    known_biases = {node.name: node.drops_bias for node in nodes if node.drops_bias is not None}
+    if known_biases:
+        zeros = tuple([name for name, drops in known_biases.items() if drops])
+        network = replace(network, zero_biases=zeros)
     return written(network)
 
 

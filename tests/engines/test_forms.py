@@ -11,14 +11,12 @@ import pytest
 from hybridlat.engines import registry
 from hybridlat.engines.fusion.forms import FORMS
 from hybridlat.engines.fusion.patterns import Rewritten
-from hybridlat.engines.pytorch import lacks_biases
 from hybridlat.graph.network import Network, Node, TensorType
 from hybridlat.graph.signature import sign
 from hybridlat.graph.signature_reading import read
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target
 from tests.engines.test_backends import assert_accounted
-from tests.networks import Builder
 from tests.onnx_io.test_reading_shapes import model
 
 PIXELS = TensorType("float32", (1, 8, 6, 6))
@@ -204,7 +202,10 @@ PRE_ACTIVATED = [
 def network_of(opset: int, text: str) -> Network:
     """The network of a text, in which tensors without values are weights."""
     whole = text if text.startswith("g (") else f"g ({X}) => ({Y}) {NUMBERS} {{ {text} }}"
-    file = model(whole, opset=opset)
+    return with_weights(model(whole, opset=opset))
+
+
+def with_weights(file: onnx.ModelProto) -> Network:
     for info in file.graph.value_info:
         dims = [size.dim_value for size in info.type.tensor_type.shape.dim]
         values = [0.1 * (i + 1) for i in range(math.prod(dims))]
@@ -257,29 +258,19 @@ def test_tensorrt_scales_a_layer_alike_behind_a_norm_and_behind_a_folded_one() -
     assert forms_in([f"g ({X}) => ({Y}) {text}" for text in LAYER_SCALES])[0] == 1
 
 
-def chain(count: int, *, bias: bool, norm: bool = False) -> Builder:
-    b = Builder()
-    x = b.input((1, 8, 6, 6))
-    for _ in range(count):
-        x = b.relu(b.conv(x, 8, bias=bias))
-    if norm:
-        weights = [b.constant((6,)), b.constant((6,))]
-        x = b.op("LayerNormalization", [x, *weights], b.shape(x), 17)
-    b.add(x, b.conv(x, 8, bias=bias))
-    return b
+CALL = "%c : [num_users=1] = call_function[target=torch.ops.aten.conv2d.default](args = (%x, %w"
 
 
-@pytest.mark.parametrize("normalises_layers", [False, True])
-def test_an_untrained_module_s_zeros_are_put_back(normalises_layers: bool) -> None:
-    """Layer norms are no sign of folded ones."""
-    target = Target.parse(TARGETS[1])
-    untrained = chain(9, bias=False, norm=normalises_layers).network()
-    assert lacks_biases(untrained) and not lacks_biases(chain(2, bias=False).network())
-    result = registry.lower(untrained, target)
-    assert any("untrained" in warning for warning in result.warnings)
-    trained = registry.lower(chain(9, bias=True, norm=normalises_layers).network(), target)
-    assert not trained.warnings
-    assert sign(result.network) == sign(trained.network)
+@pytest.mark.parametrize(
+    ("arguments", "forms"), [(", %b), kwargs = {})", 1), ("), kwargs = {})", 2)]
+)
+def test_zeros_that_an_exporter_leaves_out_are_put_back(arguments: str, forms: int) -> None:
+    """PyTorch's keeps the call beside the operator: that of a bias that is there, and of none."""
+    bare = model(of_names("", "conv2d"), opset=17)
+    bare.graph.node[0].metadata_props.add(key="pkg.torch.onnx.fx_node", value=CALL + arguments)
+    result = registry.lower(with_weights(bare), Target.parse(TARGETS[1]))
+    kept = lowered([(17, of_names('"fc.bias"', "conv2d"))], TARGETS[1])
+    assert len({sign(result.network).text, *kept}) == forms
 
 
 CONV = "float[8,8,1,1] w, float[8] b"
@@ -307,6 +298,47 @@ def test_names_tell_of_a_folded_norm(bias: str, result: str, target: str) -> Non
     )
     own = lowered([(17, of_names('"conv.bias"', "conv2d"))], target)
     assert [folded] == [legacy] != own
+
+
+WEIGHTS = "float[8,8,1,1] w, float[8] b, float[8,1,1] s, float[8,1,1] t"
+SHAPES = "int64[3] u = {1,2,144}, int64[4] v = {1,8,6,6}, int64[8] z = {0,0,0,0,0,0,1,1}"
+SLIM = "<float[8,8,1,1] mul_weight, float[8] mul_bias>"
+TAKEN = "float[8,8,2,2] c, float[8] n, float[8] o, float[8] p, float[8] m"
+MODULES = {
+    "a simplifier folds a layer's scale": (
+        "c1 = Conv(x, w, b) a = Mul(c1, s) y = Relu(a)",
+        f"{SLIM} {{ mul = Conv(x, mul_weight, mul_bias) y = Relu(mul) }}",
+    ),
+    "a simplifier folds one behind a norm": (
+        "r = Conv(x, w) a = BatchNormalization(r, n, o, p, m) d = Mul(a, s) y = Relu(d)",
+        f"{SLIM} {{ [getitem_3] mul = Conv(x, mul_weight, mul_bias) y = Relu(mul) }}",
+    ),
+    "a sum begins with zero, and a factor is one": (
+        "a = Relu(x) y = Tanh(a)",
+        "<float zero = {0.0}, float one = {1.0}> "
+        "{ a = Relu(x) d = Add(a, zero) e = Mul(d, one) y = Tanh(e) }",
+    ),
+    "an exporter folds a pad that others read": (
+        "q = Pad(x, z) a = MaxPool<kernel_shape=[2,2]>(q) d = Conv(q, c, b) y = Add(a, d)",
+        "q = Pad(x, z) a = MaxPool<kernel_shape=[2,2]>(q) "
+        "d = Conv<pads=[0,0,1,1]>(x, c, b) y = Add(a, d)",
+    ),
+    "set 21 normalises groups": (
+        "r = Reshape(x, u) a = InstanceNormalization(r, f, g) "
+        "d = Reshape(a, v) e = Mul(d, s) y = Add(e, t)",
+        "y = GroupNormalization<num_groups=2>(x, n, o)",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", MODULES)
+def test_a_module_is_one_whatever_its_file_says(what: str) -> None:
+    """A folded pad is one eagerly alone: inductor pads in the loop of another kernel."""
+    head = f"<{WEIGHTS}, {SHAPES}, {TAKEN}, float[2] f, float[2] g>"
+    bodies = [t if t.startswith("<") else f"{head} {{ {t} }}" for t in MODULES[what]]
+    files = [(21, f"g ({X}) => ({Y}) {body}") for body in bodies]
+    eager, compiled = [len({*lowered(files, target)}) for target in TARGETS[1:]]
+    assert (eager, compiled) == (1, 2 if "pad" in what else 1)
 
 
 def test_a_norm_adds_the_bias_in_generated_code() -> None:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from hybridlat.engines.fusion.patterns import Match, Parts, Pass, View
 from hybridlat.graph.network import AttributeValue, Constant, TensorType
+from hybridlat.graph.normal import sizes_of, with_attributes
 from hybridlat.graph.operators import COMMUTES
 
 X, NUMBER, PARAMETER = "x", "number", "parameter"
@@ -209,6 +211,59 @@ def attentions(v: View, places: Sequence[int]) -> Iterator[Match]:
         scores = parts.add("Softmax", (scores,), (*rows, length))
         parts.add("MatMul", (scores, values), v.types[y].shape)
         yield parts.match((position,))
+
+
+def group_norms(v: View, places: Sequence[int]) -> Iterator[Match]:
+    """GroupNormalization as older sets write it: its groups normalised, then a scale and a shift.
+
+    One with a scale for each group, of set 18, stays.
+    """
+    for position in places:
+        node, parts = v.nodes[position], Parts(v, position)
+        x, dtype, groups = (
+            node.inputs[0],
+            v.types[node.outputs[0]].dtype,
+            node.attribute("num_groups"),
+        )
+        batch, channels, *pixels = shape = v.types[x].shape if x in v.types else (0, 0)
+        if (
+            not isinstance(groups, int)
+            or node.version < 21
+            or not pixels
+            or any(n in v.types for n in node.inputs[1:])
+        ):
+            continue
+        rows = (batch, groups, math.prod(shape[1:]) // groups)
+        each = Constant(TensorType(dtype, (channels, *[1] * len(pixels))))
+        one = Constant(TensorType(dtype, (groups,)))
+        made = parts.add("InstanceNormalization", (parts.view(x, rows),), rows, one, one)
+        made = parts.add("Mul", (parts.view(made, shape),), shape, each)
+        parts.add("Add", (made,), shape, each)
+        yield parts.match((position,))
+
+
+def uneven_pads(v: View, places: Sequence[int]) -> Iterator[Match]:
+    """A convolution that pads one side more is a Pad before it, the one that others read if any."""
+    for position in places:
+        node, parts = v.nodes[position], Parts(v, position)
+        x, pads = node.inputs[0], sizes_of(node, "pads") or ()
+        before, behind = pads[: len(pads) // 2], pads[len(pads) // 2 :]
+        if before == behind:
+            continue
+        put = Constant(TensorType("int64", (len(pads) + 4,)), (0, 0, *before, 0, 0, *behind))
+        padded = next((out for i in v.consumers[x] for out in _padded(v, i, put)), "")
+        if not padded:
+            grown = map(sum, zip(v.types[x].shape[2:], before, behind, strict=True))
+            padded = parts.add("Pad", (x,), (*v.types[x].shape[:2], *grown), put)
+        conv = replace(with_attributes(node, "pads"), inputs=(padded, *node.inputs[1:]))
+        yield Match((position,), (*parts.nodes, conv), parts.types, parts.constants)
+
+
+def _padded(v: View, position: int, sizes: Constant) -> tuple[str, ...]:
+    """What an operator makes, if it puts zeros of these sizes around."""
+    node = v.nodes[position]
+    known = [v.network.constants.get(name) for name in node.inputs[1:]]
+    return node.outputs if (node.op, node.attributes, known) == ("Pad", (), [sizes]) else ()
 
 
 COMPOSITES: tuple[Pass, ...] = (
