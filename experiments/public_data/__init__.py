@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from experiments.public_data.convolutions import (
-    conv_cdecatapult,
-    conv_neusight,
-    v100_tensorrt_conv,
-)
+from experiments.public_data.convolutions import conv_cdecatapult, conv_neusight, v100_tensorrt_conv
 from experiments.public_data.networks import fbnet, nasbench201
 from hybridlat.store.importers import ImportedRecords
 

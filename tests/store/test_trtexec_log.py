@@ -8,13 +8,7 @@ import pytest
 from hybridlat.schema.measurement import facts_of_note
 from hybridlat.schema.target import Target
 from hybridlat.store.importers.table import Refusal
-from hybridlat.store.importers.trtexec_log import (
-    TrtexecLog,
-    read_log,
-    read_logs,
-    read_runs,
-    row_of,
-)
+from hybridlat.store.importers.trtexec_log import TrtexecLog, read_log, read_logs, read_runs, row_of
 
 LOG_8 = """\
 &&&& RUNNING TensorRT.trtexec [TensorRT v8601] # trtexec --onnx=/nets/net_a.onnx --fp16 \

@@ -18,14 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.model.family.physics import (
-    CLASSES,
-    HOST,
-    PARTS,
-    KernelTable,
-    parts_us,
-    view_of,
-)
+from hybridlat.model.family.physics import CLASSES, HOST, PARTS, KernelTable, parts_us, view_of
 from hybridlat.model.family.tasks import Array, Float32, Number, Relations, Sharing, Task
 from hybridlat.model.features import alignment, cache_bytes
 from hybridlat.model.kernel_attributes import CHANNELS_LAST
