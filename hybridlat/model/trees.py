@@ -76,6 +76,7 @@ class Booster:
             # XGBoost does not refuse a file that was cut off: it ends the process.
             raise StoreError(f"{damaged}: it is not a whole UBJSON object")
         library, handle = _library(), self._handle
+        self._free = library.XGBoosterFree  # at Python's end no module can be found any more
         created = library.XGBoosterCreate(None, ctypes.c_uint64(0), ctypes.byref(handle))
         _check(created, "boosted trees cannot be created")
         size, width = ctypes.c_uint64(len(ubj)), ctypes.c_uint64()
@@ -93,7 +94,7 @@ class Booster:
 
     def __del__(self) -> None:
         if self._handle:
-            _library().XGBoosterFree(self._handle)
+            self._free(self._handle)
 
     def predict(self, rows: Floats) -> Array:
         """The sum of the leaves for every row."""
