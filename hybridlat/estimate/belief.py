@@ -61,7 +61,7 @@ class Request:
     def signatures(self) -> tuple[str, ...]:
         return tuple([use.signature for use in self.partition.uses])
 
-    @property
+    @cached_property
     def left_out(self) -> int:
         """How many convolutions and products are left out, since the data decide their sizes."""
         facts, gone = self.file.facts, self.partition.removed
