@@ -40,6 +40,7 @@ ONE, APART = ["Conv+Sigmoid+Mul"], ["Conv", "Sigmoid+Mul"]
 MISH = f"a = {POINT}(x, p) s = Softplus(a) t = Tanh(s) y = Mul(a, t)"
 CHAIN = "a = Neg(x) c = Abs(a) d = Add(c, x) e = Relu(c) y = Mul(d, e)"
 NORM = f"a = {CONV}(x, w) c = BatchNormalization(a, v, v, v, v) s = Add(c, x) y = Relu(s)"
+SCALED = f"a = {CONV}(x, w) c = Mul(a, {{0}}) s = Add(c, x) y = Relu(s)"
 POOLED = f"a = {CONV}(x, stem) c = Relu(a) y = {POOL}(c)"
 HEAD = (
     f"r = Constant<value = int64[5] {{1,2,32,28,28}}>() a = {CONV}(x, w) b = Reshape(a, r) "
@@ -89,6 +90,11 @@ FUSED = {
         (f"{version}/fp32", SMALL, NORM, ["Conv+BatchNormalization+Add+Relu"])
         for version in VERSIONS
     ],
+    "a scale of channels is in a convolution's weights": [
+        ("8.6/fp16", SMALL, SCALED.format("gamma"), ["Conv+Mul+Add+Relu"]),
+        ("8.4/fp32", SMALL, SCALED.format("gamma"), ["Conv+Mul+Add+Relu"]),
+        ("8.6/fp16", SMALL, SCALED.format("plane"), ["Conv", "Mul+Add+Relu"]),
+    ],
     "the pooling of an image is in its convolution in whole numbers": [
         ("8.5/int8", IMAGE, POOLED, ["Conv+Relu+MaxPool"]),
         ("8.5/fp16", IMAGE, POOLED, ["Conv+Relu", "MaxPool"]),
@@ -114,7 +120,13 @@ FUSED = {
     ],
 }  # fmt: skip
 OWN = weights(
-    stem=(64, 3, 3, 3), deep=(64, 1, 3, 3), single=(1, 64, 1, 1), slope=(64, 1, 1), row=(10, 64)
+    stem=(64, 3, 3, 3),
+    deep=(64, 1, 3, 3),
+    single=(1, 64, 1, 1),
+    slope=(64, 1, 1),
+    row=(10, 64),
+    gamma=(64, 1, 1),
+    plane=(20, 20),
 )
 
 
@@ -150,6 +162,7 @@ PARTS = f"{W3} {AXIS} a = {POINT}(x, p)"
         (f"b = {CONV}(x, w) c = Add(b, x)", 1),
         (f"b = {CONV}(x, w) h = {POOL}(b) c = Resize(h, , z)", 1),
         (f"c = {CONV}(x, w) m = {POOL}(c) k = {CONV}(m, w2)", 1),
+        (f"c = {CONV}(x, w) n = {CONV}(c, w2) {SILU.format('n')} k = Add(nm, c)", 1),
         ("b, c = Split<axis=1>(x, i)", 1),
         ("c = Neg(x)", 0),
         (f"c = {POINT}(x, p)", 2),  # both convolutions run as one

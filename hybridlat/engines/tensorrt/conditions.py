@@ -143,6 +143,15 @@ def makes_few_channels(producer: Group, consumer: Group) -> bool:
     return is_int8(producer, consumer) and producer.output.shape[1] < _INT8_VECTOR
 
 
+def scales_channels(producer: Group, consumer: Group) -> bool:
+    """The consumer's constants are one number, or one for each channel."""
+    network, channels = consumer.network, consumer.output.shape[1:2]
+    known = [network.constants[n].type for n in consumer.first.inputs if n in network.constants]
+    rank = len(consumer.output.shape)
+    of_channels = (*channels, *[1] * (rank - 2))
+    return all(one.elements == 1 or one.shape[1 - rank :] == of_channels for one in known)
+
+
 def is_added_first(producer: Group, consumer: Group) -> bool:
     """The consuming sum names the producer's result before the others."""
     return consumer.producers[:1] == [producer]
@@ -169,6 +178,9 @@ def is_in_place(producer: Group, consumer: Group) -> bool:
         return False
     if any(op == "Concat" and reader < own for reader, op in ops.items()):
         return False  # it has its place in another one
+    sums = [grouping.group_of[reader] for reader, op in ops.items() if op in _SUMS]
+    if any(group.kind == "Elementwise" for group in sums):
+        return False  # a chain reads what it adds dense
     made_by = grouping.group_of[maker]
     shape, held, kind = network.type_of(name).shape, made_by.ops, made_by.kind
     if kind in _CONVS:

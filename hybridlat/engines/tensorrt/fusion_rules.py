@@ -71,6 +71,7 @@ RULES: tuple[Rule, ...] = (
     Fuse("HardSwish BatchNormalization Affine", MEAN, "the reduction applies the activation, on maps of an odd size", all_of(trt.is_global, trt.odd_maps), "Reduction", in_region=True),
 
     # Epilogues of convolutions.
+    Fuse(CONV, "Mul", "scaled weights", all_of(when.by_constant, trt.scales_channels), before="10"),
     Fuse(CHAINED, "Add Sum", "one element-wise kernel", when.only_reader, "Elementwise", before="8.6"),
     Fuse(CHAINED, "Add Sum", "one element-wise kernel; a convolution is quicker with both on large maps", all_of(when.only_reader, unless(_takes_both)), "Elementwise", since="8.6"),
     Fuse(CONV, "Relu Clip", "epilogue", when.only_reader),
