@@ -168,11 +168,12 @@ class Session:
 
     def measured_network(self, opened: Opened, latency_us: float) -> MeasuredNetwork:
         partition, law = self.partition(opened), self.law
-        cells = tuple([partition.texts[use.signature] for use in partition.uses])
-        uses = tuple([use.count for use in partition.uses])
+        cells, uses = zip(*[(use.signature, use.count) for use in partition.uses], strict=True)
+        texts = tuple([partition.texts[signature] for signature in cells])
         copied = copied_bytes(opened.network()) if law is not None and law.task.copies else 0.0
         of, name = partition.whole, opened.file.label
-        return MeasuredNetwork(self.target, cells, uses, copied, latency_us, of, name, True)
+        known = self.target, texts, uses, copied, latency_us, of, name, True
+        return MeasuredNetwork(*known, cells=cells)
 
 
 class Sessions:

@@ -86,7 +86,10 @@ def _whole_network(request: Request, data: TargetData) -> WholeLatency | None:
     """What is recorded of the network here; it is not signed where no record can be of it."""
     partition = request.partition
     may_be_recorded = partition.network is None or data.may_record(partition.outline)
-    return data.whole(partition.whole) if may_be_recorded else None
+    exact = data.whole(partition.whole) if may_be_recorded else None
+    if exact is None and (data.networks or data.user_networks):
+        return data.of_cells([(use.signature, use.count) for use in partition.uses])
+    return exact
 
 
 def composition_for(data: TargetData, priors: CellPriors, confidence: float) -> Composition:

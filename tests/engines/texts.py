@@ -11,14 +11,19 @@ CONV = "Conv<kernel_shape=[3,3], pads=[1,1,1,1]>"
 POINT = "Conv<kernel_shape=[1,1]>"
 
 
-def network(
-    body: str, inputs: str = "float[1,64,28,28] x", outputs: str = "y", opset: int = 18
-) -> Network:
+MAPS = "float[1,64,28,28] x"
+
+
+def model_of(body: str, inputs: str = MAPS, outputs: str = "y", opset: int = 18) -> onnx.ModelProto:
     text = f'<ir_version: 8, opset_import: ["": {opset}]> g ({inputs}) => (float[] {outputs})'
     model = onnx.parser.parse_model(f"{text} {{ {body} }}")
     for value in model.graph.output:
         value.type.tensor_type.ClearField("shape")
-    return read_network(model)
+    return model
+
+
+def network(body: str, inputs: str = MAPS, outputs: str = "y", opset: int = 18) -> Network:
+    return read_network(model_of(body, inputs, outputs, opset))
 
 
 def by_rules(net: Network, version: str = "10.7", precision: str = "fp32") -> Lowered:

@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from hybridlat import Predictor, predict
+from hybridlat.cli import main as cli
 from hybridlat.errors import StoreError
 from hybridlat.estimate import partition
 from hybridlat.estimate.compose import machine, target_composition
@@ -28,6 +29,7 @@ from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.measurement import Breakdown, MachineLoad, Measurement, Visit
 from hybridlat.schema.target import Target
 from hybridlat.store import Store, packs
+from tests.engines.texts import model_of, weights
 from tests.estimate.known import ends
 from tests.fakes.fake_backend import FAKE, QUICK
 from tests.networks import NETS, Builder, encoder_decoder
@@ -268,3 +270,26 @@ def test_a_run_that_was_one_cell_before_is_evidence_on_the_sum_of_its_cells(stor
     assert after.sum_of_cells_us == pytest.approx(before.sum_of_cells_us + 0.3 * run_us, rel=0.05)
     narrow, wide = (high_us / low_us for low_us, _, high_us in map(ends, (after, before)))
     assert narrow < wide
+
+
+def test_another_export_of_a_measured_network_is_answered_by_its_record(
+    store: str, tmp_path: Path
+) -> None:
+    """One file pools where the other takes a mean: other signatures, the same cells."""
+    gpu, files = "t4/tensorrt-8.6/fp16", [tmp_path / "one.onnx", tmp_path / "other.onnx"]
+    for path, mean in zip(files, ("GlobalAveragePool(c)", "ReduceMean(c, i)"), strict=True):
+        conv = "i = Constant<value = int64[2] {2,3}>() a = Conv<pads=[1,1,1,1]>(x, w) c = Relu(a)"
+        text = f"{weights(w=(64, 64, 3, 3))} {conv} d = {mean} y = Flatten(d)"
+        path.write_bytes(model_of(text).SerializeToString())
+    csv = tmp_path / "table.csv"
+    csv.write_text(f"network,latency_us,target\none,777,{gpu}\n")
+    before = asked(store, files[1], target=gpu)
+    assert cli.run(["import", str(csv), "--nets", str(tmp_path), "--store", store]) == 0
+    exact, also = (asked(store, path, target=gpu) for path in files)
+    assert before.source == "composed"
+    assert also.latency_us == exact.latency_us == 777.0
+    assert also.interval_us == exact.interval_us
+    assert also.reason == f"{exact.reason}, in another export"
+    assert asked(store, files[1], batch=2, target=gpu).source == "composed"
+    with Predictor(gpu, store="sqlite://", known={files[0]: 555.0}) as predictor:
+        assert predictor.predict(files[1]).latency_us == 555.0

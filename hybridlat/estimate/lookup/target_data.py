@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, cached_property, partial, wraps
 from pathlib import Path
 from typing import TypeVar, cast
@@ -147,6 +148,17 @@ class TargetData:
             ("network", signature),
             lambda: whole_networks.whole_latency(self.target, signature, self.store, self._packs),
         )
+
+    def of_cells(self, cells: Iterable[tuple[str, int]]) -> whole_networks.WholeLatency | None:
+        """A network of the same cells, each as often, as it was measured: another export of one."""
+        key = frozenset(cells)
+        for signature, one in self.user_networks.items():
+            if key == frozenset(zip(one.cells, one.counts, strict=True)):
+                return self.whole(signature)
+        sources: list[RecordSource] = [self.store, *self._packs]
+        index = self.at_this_state("cells", lambda: whole_networks.by_cells(self.target, sources))
+        exact = self.recorded(index[key]) if key in index else None
+        return exact and replace(exact, basis=f"{exact.basis}, in another export")
 
     def may_record(self, outline_: str) -> bool:
         """Whether a network of this outline may be on record. From some on what is gets read."""

@@ -43,7 +43,7 @@ class WholeLatency:
 class MeasuredNetwork:
     """A whole network that was measured, with the signature texts and counts of its cells.
 
-    ``signature`` is its hash, ``cells`` are those of its cells, where a store keeps them.
+    ``signature`` is its hash, ``cells`` are those of its cells.
     ``by_user``: the user gave the latency. ``is_replayed``: a CUDA graph launched its kernels.
     """
 
@@ -93,6 +93,14 @@ def whole_latency(
             basis = f"{count_text(stats.records, 'run')}, shipped data"
             return WholeLatency(stats.latency_us, noise, True, basis, stats.records)
     return own
+
+
+def by_cells(
+    target: Target, sources: Iterable[Store | PackLookup]
+) -> dict[frozenset[tuple[str, int]], str]:
+    """Signatures of networks whose cells are kept, by those and their counts."""
+    each = (one for source in sources for one in source.breakdowns(target))
+    return {frozenset(one.cells): one.signature for one in each}
 
 
 def tells_latency(record: Measurement) -> bool:
