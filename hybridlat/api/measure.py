@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,6 @@ from hybridlat.engines import registry
 from hybridlat.estimate.compose.target_composition import composition_of
 from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.estimate.partition import Partition
-from hybridlat.graph import signature_reading
 from hybridlat.graph.cells import cut_positions
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign_part
@@ -29,7 +28,7 @@ from hybridlat.measuring.measurer import (
 from hybridlat.measuring.plans import draft_for
 from hybridlat.measuring.schedule import ON_DEMAND, MeasurementConfig
 from hybridlat.measuring.ssh import RemoteHost, check_target
-from hybridlat.schema.measurement import Breakdown, Measurement
+from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.progress import OnProgress
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
@@ -60,8 +59,7 @@ class MeasureService:
         """Measure cells, each inside the first of the networks that holds it."""
         missing, requests = set(hashes), []
         for opened, partition in networks:
-            cells = [use.signature for use in partition.uses if use.signature in missing]
-            if cells:
+            if cells := [hash_ for hash_ in partition.counts if hash_ in missing]:
                 requests.append(self._request(opened, partition, cells))
                 missing.difference_update(cells)
         self._measure(requests, ON_DEMAND)
@@ -71,8 +69,7 @@ class MeasureService:
     ) -> MeasureReport:
         """See ``Predictor.measure``; the call began at ``time.perf_counter()`` ``started``."""
         self.data.refresh()
-        uses = [(use.signature, use.count) for use in partition.uses]
-        hashes = [] if what == "network" else [hash_ for hash_, _ in uses]
+        hashes = [] if what == "network" else [*partition.counts]
         known = {} if remeasure else self.data.known(hashes)
         missing = [h for h in hashes if h not in known]
         request = self._request(opened, partition, missing, what != "cells")
@@ -82,7 +79,7 @@ class MeasureService:
             self.data.target,
             records,
             known=len(known),
-            sum_of_cells_us=_sum_of_cells_us(self.data, uses),
+            sum_of_cells_us=_sum_of_cells_us(self.data, partition.counts),
             elapsed_s=time.perf_counter() - started,
             warnings=registry.about(request.network),
             shown_ratio=composition_of(self.data).shown_ratio,
@@ -92,8 +89,7 @@ class MeasureService:
         self, opened: Opened, partition: Partition, hashes: Sequence[str], whole: bool = False
     ) -> MeasureRequest:
         """Cells as the engine runs them, by signature hash, and the network that holds them."""
-        ops = {use.signature: " → ".join(use.ops) for use in partition.uses}
-        cells = {h: signature_reading.read(partition.texts[h], ops[h][:60]) for h in hashes}
+        cells = partition.cells(hashes)
         return MeasureRequest(opened.file.label, opened.network(), cells, whole)
 
     def _measure(
@@ -106,19 +102,16 @@ class MeasureService:
         store, settings = self.data.store, self.settings or usual
         records = self.measurer.measure(requests, store, settings, self.progress)
         if partition is not None:
-            cells = tuple((use.signature, use.count) for use in partition.uses)
-            target, name = self.data.target, requests[0].name
-            breakdown = Breakdown(target, name, partition.whole, cells, labels={"network": name})
             store.add_signatures(partition.texts)
-            store.add_breakdowns([breakdown])
+            store.add_breakdowns([partition.breakdown(self.data.target, requests[0].name)])
         self.data.refresh()
         return records
 
 
-def _sum_of_cells_us(data: TargetData, uses: Sequence[tuple[str, int]]) -> float | None:
-    """The dispatch overhead and the cells (signature hash, uses) of a network; None if unknown."""
-    known, total_us = data.known(hash_ for hash_, _ in uses), data.dispatch_overhead_us
-    for hash_, count in uses:
+def _sum_of_cells_us(data: TargetData, uses: Mapping[str, int]) -> float | None:
+    """The dispatch overhead and the cells of a network, by hash; None if one is unknown."""
+    known, total_us = data.known(uses), data.dispatch_overhead_us
+    for hash_, count in uses.items():
         if hash_ not in known or (latency_us := known[hash_].latency_us) is None:
             return None
         total_us += count * latency_us
@@ -160,7 +153,7 @@ def measure_on_host(
                 data.target,
                 [r for r in records if r.labels.get("network") == name],
                 known=len(cells.keys() - measured) if what != "network" else 0,
-                sum_of_cells_us=_sum_of_cells_us(data, list(cells.items())),
+                sum_of_cells_us=_sum_of_cells_us(data, cells),
                 elapsed_s=time.perf_counter() - began,
                 warnings=registry.about(network),
             )

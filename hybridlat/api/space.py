@@ -69,8 +69,7 @@ def _space(session: Session, order: Sequence[Block], examples: Sequence[_Example
     texts: dict[str, str] = {}
     cells: dict[Block, Mapping[str, int]] = {}
     for example in examples:
-        own = {use.signature: use.count for use in example.partition.uses}
-        counts = own | counts
+        counts = example.partition.counts | counts
         texts.update(example.partition.texts)
         for position, name in example.choice.items():
             cells.setdefault((position, name), example.cells.get(position, {}))

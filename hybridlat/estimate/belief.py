@@ -59,7 +59,7 @@ class Request:
 
     @property
     def signatures(self) -> tuple[str, ...]:
-        return tuple([use.signature for use in self.partition.uses])
+        return tuple(self.partition.counts)
 
     @cached_property
     def left_out(self) -> int:
@@ -98,10 +98,9 @@ def cells_of(
     partition: Partition, confidence: float, network: Callable[[], Network]
 ) -> NetworkCells:
     """A network as its cells, which sources of latencies answer for."""
-    signatures = tuple([use.signature for use in partition.uses])
     return NetworkCells(
-        signatures,
-        tuple([use.count for use in partition.uses]),
+        tuple(partition.counts),
+        tuple(partition.counts.values()),
         confidence,
         lambda: partition.texts,
         lambda: copied_bytes(network()),

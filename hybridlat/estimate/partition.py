@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,8 +21,10 @@ from hybridlat.estimate.memory import footprint
 from hybridlat.graph.cells import cells_of_run, file_rank, labels, run_positions
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import outline, sign, sign_part
+from hybridlat.graph.signature_reading import read
 from hybridlat.onnx_io.facts import FACTS_FORMAT, FileFacts
 from hybridlat.schema import wire
+from hybridlat.schema.measurement import Breakdown
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 
@@ -70,22 +72,6 @@ class CellUse(msgspec.Struct, frozen=True, array_like=True):
 Runs = tuple[tuple[str, tuple[str, ...]], ...]
 
 
-class _Stored(msgspec.Struct, frozen=True, array_like=True):
-    """A partition in the store's cache; ``hash`` is empty where no one has signed the network."""
-
-    format: int
-    uses: tuple[CellUse, ...]
-    removed: tuple[int, ...]
-    batch: int
-    by: str
-    warnings: tuple[str, ...]
-    runs: Runs
-    hash: str
-    footprint: tuple[int, int]
-    texts: Mapping[str, str]
-    outline: str = ""
-
-
 @dataclass(frozen=True)
 class Partition:
     """A network as cells: ``removed`` are positions of operators that the engine does not run.
@@ -108,6 +94,36 @@ class Partition:
     outline: str = ""
     network: Callable[[], Network] | None = field(default=None, repr=False, compare=False)
 
+    def to_text(self) -> str:
+        """All but ``network``; the hash is empty where no one has signed the network."""
+        known = replace(self, hash=self.hash or vars(self).get("whole", ""))
+        values = [getattr(known, one.name) for one in fields(self)[:-1]]
+        return msgspec.json.encode([PARTITION_FORMAT, *values]).decode()
+
+    @classmethod
+    def from_text(cls, text: str) -> Partition | None:
+        """Read ``to_text``; None for another format or a damaged one."""
+        stored = wire.decode_or_none(text, tuple[
+            int, tuple[CellUse, ...], tuple[int, ...], int, str, tuple[str, ...], Runs, str,
+            tuple[int, int], dict[str, str], str,
+        ])  # fmt: skip
+        return cls(*stored[1:]) if stored is not None and stored[0] == PARTITION_FORMAT else None
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """How often the network runs each cell, by signature hash."""
+        return {use.signature: use.count for use in self.uses}
+
+    def cells(self, hashes: Iterable[str] | None = None) -> dict[str, Network]:
+        """Cells, all unless named by ``hashes``, each as a network to measure."""
+        names = {use.signature: " → ".join(use.ops)[:60] for use in self.uses}
+        return {h: read(self.texts[h], names[h]) for h in (names if hashes is None else hashes)}
+
+    def breakdown(self, target: Target, name: str) -> Breakdown:
+        """How the network of this name falls into cells, as a store keeps it."""
+        cells = tuple(self.counts.items())
+        return Breakdown(target, name, self.whole, cells, labels={"network": name})
+
     @cached_property
     def whole(self) -> str:
         """The hash of the network itself, under which its records lie; signed when needed."""
@@ -115,22 +131,6 @@ class Partition:
 
     def signed(self) -> Partition:
         return replace(self, hash=self.whole, network=None)
-
-    def to_text(self) -> str:
-        whole = self.hash or vars(self).get("whole", "")
-        about = self.batch, self.by, self.warnings, self.runs, whole, self.footprint
-        stored = _Stored(
-            PARTITION_FORMAT, self.uses, self.removed, *about, self.texts, self.outline
-        )
-        return msgspec.json.encode(stored).decode()
-
-    @classmethod
-    def from_text(cls, text: str) -> Partition | None:
-        """Read ``to_text``; None for another format or a damaged one."""
-        stored = wire.decode_or_none(text, _Stored)
-        if stored is None or stored.format != PARTITION_FORMAT:
-            return None
-        return cls(*msgspec.structs.astuple(stored)[1:])
 
 
 def partition_network(network: Network, lowered: Lowered, file_names: tuple[str, ...]) -> Partition:
@@ -161,13 +161,13 @@ def partition_network(network: Network, lowered: Lowered, file_names: tuple[str,
                 texts[hash_] = signature.text
                 ops[hash_] = labels(lowered, positions, network, rank)
                 places[hash_] = []
-            read = set()
+            reads = set()
             for node in [nodes[position] for position in positions]:
-                read.update([maker.get(name, -1) for name in node.inputs if name in types])
+                reads.update([maker.get(name, -1) for name in node.inputs if name in types])
                 maker.update(dict.fromkeys(node.outputs, order))
-            read.discard(order)
+            reads.discard(order)
             computed = tuple([kernels[positions[kernel]] for kernel in signed])
-            places[hash_].append(CellPlace(order, tuple(sorted(read)), computed))
+            places[hash_].append(CellPlace(order, tuple(sorted(reads)), computed))
             order += 1
         if len(cells) > 1:
             runs[sign_part(lowered.network, run)[0].hash] = tuple(of_run)

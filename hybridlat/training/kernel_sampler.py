@@ -21,7 +21,6 @@ from hybridlat.estimate.partition import Partition, partition_network
 from hybridlat.graph.cells import kernels
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
-from hybridlat.graph.signature_reading import read
 from hybridlat.measuring.measurer import Measurer, MeasureRequest
 from hybridlat.training.kernel_builder import KernelBuilder
 from hybridlat.training.kernel_families import COMMON, EVERY, RARE, Family
@@ -104,7 +103,7 @@ def random_kernels(
         with suppress(HybridlatError):  # what an engine refuses is passed over, as in every sweep
             partition = partition_of(drawn.network, backend)
             if partition.uses:
-                cells = cells_of(partition)
+                cells = partition.cells()
                 yield MeasureRequest(f"kernel {place}", drawn.network, cells), partition.texts
 
 
@@ -113,12 +112,6 @@ def partition_of(network: Network, backend: Backend) -> Partition:
     left_out = (name for name, _ in network.left_out)
     names = (*(node.name for node in network.nodes), *network.folded, *left_out)
     return partition_network(network, backend.lower(network), names)
-
-
-def cells_of(partition: Partition) -> dict[str, Network]:
-    """The cells of a partition, each as a network to measure, by hash."""
-    texts = partition.texts
-    return {u.signature: read(texts[u.signature], " ".join(u.ops)[:60]) for u in partition.uses}
 
 
 def _also(family: str, kernel: Network, draw: int) -> bool:

@@ -17,7 +17,6 @@ from pathlib import Path
 from hybridlat import onnx_io
 from hybridlat.errors import HybridlatError, UnavailableError
 from hybridlat.graph.network import Network
-from hybridlat.graph.signature import sign
 from hybridlat.measuring.measurer import Measurer, MeasureRequest
 from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.model.fit import check_installed
@@ -27,7 +26,7 @@ from hybridlat.schema.progress import OnMessage, OnProgress, silent
 from hybridlat.schema.shown import count_text
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
-from hybridlat.training.kernel_sampler import cells_of, partition_of, random_kernels
+from hybridlat.training.kernel_sampler import partition_of, random_kernels
 from hybridlat.training.train import Trained, TrainingOptions, train_target
 
 SETTINGS = MeasurementConfig(
@@ -195,10 +194,8 @@ class _Bench:
             except HybridlatError as error:
                 self.notes.append(f"{network.name} is left out: {error}")
                 continue
-            target, uses = self.measurer.backend.target, partition.uses
-            pairs, labels = tuple((u.signature, u.count) for u in uses), {"network": network.name}
-            whole = Breakdown(target, network.name, sign(network).hash, pairs, labels=labels)
-            request = MeasureRequest(network.name, network, cells_of(partition), whole=True)
+            request = MeasureRequest(network.name, network, partition.cells(), whole=True)
+            whole = partition.breakdown(self.measurer.backend.target, network.name)
             self.networks.append(_Item(request, partition.texts, whole))
 
     def measure(
