@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hybridlat.api.sources import Opened
@@ -22,13 +22,12 @@ from hybridlat.measuring.measurer import (
     MeasureRequest,
     What,
     measure_draft,
-    report_of,
     unknown_to,
 )
 from hybridlat.measuring.plans import draft_for
 from hybridlat.measuring.schedule import ON_DEMAND, MeasurementConfig
 from hybridlat.measuring.ssh import RemoteHost, check_target
-from hybridlat.schema.measurement import Measurement
+from hybridlat.schema.measurement import Measurement, busiest
 from hybridlat.schema.progress import OnProgress
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
@@ -74,15 +73,10 @@ class MeasureService:
         missing = [h for h in hashes if h not in known]
         request = self._request(opened, partition, missing, what != "cells")
         records = self._measure([request], MeasurementConfig(), partition)
-        return report_of(
-            opened.file.name,
-            self.data.target,
-            records,
-            known=len(known),
-            sum_of_cells_us=_sum_of_cells_us(self.data, partition.counts),
-            elapsed_s=time.perf_counter() - started,
-            warnings=registry.about(request.network),
-            shown_ratio=composition_of(self.data).shown_ratio,
+        shown_ratio = composition_of(self.data).shown_ratio
+        named = replace(request, name=opened.file.name)
+        return _report(
+            named, self.data, records, partition.counts, len(known), started, shown_ratio
         )
 
     def _request(
@@ -108,14 +102,33 @@ class MeasureService:
         return records
 
 
-def _sum_of_cells_us(data: TargetData, uses: Mapping[str, int]) -> float | None:
-    """The dispatch overhead and the cells of a network, by hash; None if one is unknown."""
-    known, total_us = data.known(uses), data.dispatch_overhead_us
-    for hash_, count in uses.items():
-        if hash_ not in known or (latency_us := known[hash_].latency_us) is None:
-            return None
-        total_us += count * latency_us
-    return total_us
+def _report(
+    measured: MeasureRequest,
+    data: TargetData,
+    records: Sequence[Measurement],
+    uses: Mapping[str, int],
+    known: int,
+    started: float,
+    shown_ratio: float = 1.0,
+) -> MeasureReport:
+    """What measuring a network added; it ``uses`` each cell, by hash, so often."""
+    each_us = {h: us for h, stats in data.known(uses).items() if (us := stats.latency_us)}
+    sum_us = None
+    if each_us.keys() == uses.keys():
+        sum_us = data.dispatch_overhead_us + sum(n * each_us[h] for h, n in uses.items())
+    whole_us = next((r.latency_us for r in records if r.kind == "network"), None)
+    warnings, load = registry.about(measured.network), busiest(r.environment for r in records)
+    return MeasureReport(
+        network=measured.name,
+        target=str(data.target),
+        records=tuple(records),
+        known=known,
+        latency_us=None if whole_us is None else shown_ratio * whole_us,
+        sum_of_cells_us=None if sum_us is None else shown_ratio * sum_us,
+        elapsed_s=time.perf_counter() - started,
+        failures={r.signature: r.failure for r in records if r.failure is not None},
+        warnings=warnings if load is None else (*warnings, load.sentence),
+    )
 
 
 def measure_on_host(
@@ -147,15 +160,7 @@ def measure_on_host(
     for name, network in networks:
         lowered = registry.lower(network, target).network
         cells = Counter(sign_part(lowered, part)[0].hash for part in cut_positions(lowered))
-        reports.append(
-            report_of(
-                name,
-                data.target,
-                [r for r in records if r.labels.get("network") == name],
-                known=len(cells.keys() - measured) if what != "network" else 0,
-                sum_of_cells_us=_sum_of_cells_us(data, cells),
-                elapsed_s=time.perf_counter() - began,
-                warnings=registry.about(network),
-            )
-        )
+        own = [record for record in records if record.labels.get("network") == name]
+        known = len(cells.keys() - measured) if what != "network" else 0
+        reports.append(_report(MeasureRequest(name, network), data, own, cells, known, began))
     return reports

@@ -30,7 +30,7 @@ from hybridlat.measuring.plans import Draft, Selection, draft_for
 from hybridlat.measuring.process import alone
 from hybridlat.measuring.schedule import Job, MeasurementConfig, pairs_of
 from hybridlat.measuring.ssh import OLD_DAYS
-from hybridlat.schema.measurement import Kind, Measurement, busiest
+from hybridlat.schema.measurement import Kind, Measurement
 from hybridlat.schema.progress import OnProgress, Progress
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
@@ -223,30 +223,3 @@ class MeasureReport:
     elapsed_s: float
     failures: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-
-
-def report_of(
-    network: str,
-    target: Target,
-    records: Sequence[Measurement],
-    *,
-    known: int,
-    sum_of_cells_us: float | None,
-    elapsed_s: float,
-    warnings: tuple[str, ...] = (),
-    shown_ratio: float = 1.0,
-) -> MeasureReport:
-    """The report on one network from its records; ``shown_ratio`` is the composition's."""
-    load = busiest(r.environment for r in records)
-    latency_us = next((r.latency_us for r in records if r.kind == "network"), None)
-    return MeasureReport(
-        network=network,
-        target=str(target),
-        records=tuple(records),
-        known=known,
-        latency_us=None if latency_us is None else shown_ratio * latency_us,
-        sum_of_cells_us=None if sum_of_cells_us is None else shown_ratio * sum_of_cells_us,
-        elapsed_s=elapsed_s,
-        failures={r.signature: r.failure for r in records if r.failure is not None},
-        warnings=warnings if load is None else (*warnings, load.sentence),
-    )
