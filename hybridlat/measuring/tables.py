@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import filecmp
 import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from hybridlat.engines import device_sheets, registry
 from hybridlat.errors import HybridlatError, InputError, NetworkError, TargetError, UnavailableError
@@ -39,14 +40,27 @@ class NetworkFiles:
             raise InputError(f"{folder} {why}: --nets names the folder of the ONNX files")
 
     def find(self, names: Sequence[str]) -> Path:
-        """The file of the first name that has one, even if written otherwise; Refusal without."""
-        for name in names:
-            alike = self._files.get(_plain(name), [])
-            meant = [file for file in alike if file.stem == name] or alike
+        """The file of the first name that has one, even if written otherwise; Refusal without.
+
+        Of several in other folders that whose path ends most like the name; equal ones are one.
+        """
+        for path in map(PurePath, names):
+            alike = self._files.get(_plain(path.name), [])
+            shares = [_shared(file.with_suffix("").parts, path.parts) for file in alike]
+            meant = [f for f, n in zip(alike, shares, strict=True) if n == max(shares)]
             if len({file.stem for file in meant}) == 1:
-                return meant[0]
+                if all(filecmp.cmp(meant[0], file, shallow=False) for file in meant[1:]):
+                    return meant[0]
+                value, fix = ", ".join(map(str, meant)), "name the file with its folder"
+                raise Refusal("several ONNX files have this name", value, fix)
         fix = "put NAME.onnx there, or name the file in a column onnx"
         raise Refusal(f"there is no ONNX file of the network in {self._folder}", names[0], fix)
+
+
+def _shared(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many parts of two paths are the same from the end."""
+    pairs = zip(reversed(one), reversed(other), strict=False)
+    return len([*itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)])
 
 
 def _plain(name: str) -> str:
@@ -103,8 +117,8 @@ class _SizedNetwork:
             self._cells[rules] = self._lower(row.target)
         cells = self._cells[rules]
         labels = {**row.labels, "network": self.name, **self.shape}
-        if row.names[0] != self.name and not row.labels.get("model"):
-            labels["model"] = row.names[0]
+        if (called := PurePath(row.names[0]).name) != self.name and not row.labels.get("model"):
+            labels["model"] = called
         record = Measurement(
             row.target,
             self.hash,

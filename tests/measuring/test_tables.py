@@ -49,6 +49,22 @@ def taken(rows: list[NetworkRow], nets: Path | None) -> tuple[ImportedRecords, l
     return whole, refused
 
 
+def test_files_of_one_name_are_told_apart_by_their_folders(nets: Path) -> None:
+    for folder, name in (("x", "net_b"), ("y", "net-a"), ("z", "net-a")):
+        data = next(nets.rglob(f"{name}.onnx")).read_bytes()
+        (nets / folder).mkdir()
+        (nets / folder / "model.onnx").write_bytes(data)
+    records, refused = taken([row("/home/x/model"), row("y/model"), row("v/model")], nets)
+    assert [(each.reason, each.where) for each in refused] == [
+        ("several ONNX files have this name", "t.csv, row 1")
+    ]
+    known = [read_network(nets / "deep" / f"{name}.onnx") for name in ("net_b", "net-a")]
+    assert {each.signature for each in records.measurements} == {sign(n).hash for n in known}
+    assert {each.labels["network"] for each in records.measurements} == {"model"}
+    (nets / "x" / "model.onnx").unlink()  # the others are copies of one another
+    assert len(taken([row("v/model")], nets)[0].measurements) == 1
+
+
 @pytest.mark.parametrize("target", [TRT, TORCH], ids=str)
 def test_a_network_is_kept_as_its_target_lowers_it(nets: Path, target: Target) -> None:
     imported = taken([row(target=target, batch=4, labels={"source": "x"})], nets)[0]

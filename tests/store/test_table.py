@@ -49,7 +49,7 @@ READ: list[tuple[str, str, str, dict[str, Any]]] = [
         "onnx,model,target,layout,note,height,width,latency_ms,images_per_second",
         "nets/a.onnx,Net A,T4/TensorRT 8.6/FP16,nhwc,suspect,8,16,2,17",
         "",
-        {"names": ("a",), "target": T4, "batch": None, "size": (8, 16), "latency_us": 2000}
+        {"names": ("nets/a",), "target": T4, "batch": None, "size": (8, 16), "latency_us": 2000}
         | {"labels": {"layout": "nhwc", "note": "suspect", "model": "Net A"}},
     ),
     (
@@ -94,7 +94,7 @@ READ: list[tuple[str, str, str, dict[str, Any]]] = [
         "",
         {"target": Target("t4", "torch-2.4", "amp")},
     ),
-    ("#,onnx,latency_ms", "7,C:\\nets\\a.onnx,1", "", {"names": ("a",)}),
+    ("#,onnx,latency_ms", "7,C:\\nets\\a.onnx,1", "", {"names": ("C:/nets/a",)}),
     ("network,batch,latency_ms,fps", "a,8,4,1500", "", {"latency_us": 4000}),
 ]
 

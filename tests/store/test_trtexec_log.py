@@ -1,7 +1,7 @@
 """Logs of trtexec of several versions, in short."""
 
 import json
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import pytest
 
@@ -41,7 +41,7 @@ LOG_7 = """\
 def test_a_log_of_8() -> None:
     log = read_log(LOG_8)
     row = row_of(Path("run1.log"), log, None)
-    assert (row.names, str(row.target)) == (("net_a", "run1"), "t4/tensorrt-8.6/fp16")
+    assert (row.names, str(row.target)) == (("/nets/net_a",), "t4/tensorrt-8.6/fp16")
     assert row.latency_us == pytest.approx(1230)
     assert (row.batch, row.shapes) == (None, {"input": (8, 3, 32, 48)})
     assert (log.times, row.protocol, row.labels) == ("times.json", "trtexec log", {})
@@ -110,8 +110,8 @@ def test_a_folder_of_logs_and_times(tmp_path: Path) -> None:
     rows = [(row.where, row.latency_us) for row in read.rows]
     assert rows == [("one.log, line 1", 1230), ("times.json", 2000)]
     one, times = read.rows
-    assert (one.names, one.samples_us) == (("net_a", "one"), ())
-    assert (times.names, times.target) == (("net_a", "times"), one.target)
+    assert (one.names, one.samples_us) == (("/nets/net_a",), ())
+    assert (times.names, times.target) == (("/nets/net_a",), one.target)
     refused = {r.where: r.reason for r in read.refused}
     assert refused == {"other.txt": "the log states no median of GPU Compute Time"}
 
@@ -228,15 +228,78 @@ PRINTED = """Layer Precisions: *:fp16
 Layer Device Types: a:DLA
 Build DLA standalone mode: Enabled
 Input(s)s format: fp16:chw
-Output(s)s format: int8:CHW32"""
+Output(s)s format: int8:CHW32
+Input(s): fp16:chw
+Profile: Enabled
+Export profile to JSON file: p.json
+Idle time: 5ms
+Duration: 3s (+ 0ms warm up)
+BuilderOptimizationLevel: 0
+Heuristic: Enabled
+Persistent Cache Ratio: 0.5
+DLACore: 0(With GPU fallback)
+Inference Streams: 4
+Strip weights: Enabled
+Precision: FP32+FP16 (obey precision constraints)
+Optimization Profile Index: 1
+Input build shape (profile 0): input=1x3x32x48+4x3x32x48+8x3x32x48"""
+CUT = LOG_8.partition("\n")[2]
+USUAL = """Model: /nets/net_a.onnx
+Max batch: explicit batch
+Input(s)s format: fp32:CHW
+Load engine:
+BuilderOptimizationLevel: -1
+DLACore:
+Idle time: 0ms
+Layer Device Types:
+Sparsity: Disabled
+TensorRT runtime: full
+Runtime Platform: Same As Build
+Duration: 3s (+ 200ms warm up)
+Persistent Cache Ratio: 0
+Batch: Explicit
+Input inference shape: input=8x3x32x48"""
+
+
+def cut(*lines: str) -> TrtexecLog:
+    """A log whose command is cut off, with these lines."""
+    return read_log(CUT + "".join(f"[05/01/2023-10:00:00] [I] {line}\n" for line in lines))
 
 
 @pytest.mark.parametrize("line", PRINTED.splitlines())
 def test_what_a_log_without_its_command_prints(line: str) -> None:
-    plain = LOG_8.partition("\n")[2] + "Input(s)s format: fp32:CHW\nLayer Device Types: \n[I] x\n"
-    assert read_log(plain).objection is None
-    assert read_log(f"{plain}[I] {line}\n").objection is not None
-    assert read_log(plain + "[I] CUDA Graph: Enabled\n").labels == {"note": "CUDA graph"}
+    plain = cut(*USUAL.splitlines())
+    assert (plain.objection, plain.names) == (None, ("/nets/net_a",))
+    assert cut(*USUAL.splitlines(), line).objection is not None
+    assert cut("CUDA Graph: Enabled").labels == {"note": "CUDA graph"}
+
+
+def test_what_a_cut_log_prints_is_as_its_command() -> None:
+    typed = read_log(CUT.replace("FP32+FP16", "Strongly Typed") + "[I] Model: a.onnx\n")
+    assert (typed.is_typed, typed.fields["precision"]) == (True, "fp32")
+    assert "precision" not in cut("Load engine: a.plan", "Max batch: 1", "Batch: 1").fields
+    assert cut("Load engine: a.plan", "Max batch: 1", "Batch: 1").batch is None
+    assert cut("Max batch: 8", "Batch: 8").batch == 8
+    assert cut("Separate profiling: Enabled", "Profile: Enabled").objection is None
+
+
+def test_lines_of_another_run_leave_a_run_out() -> None:
+    first, *rest = LOG_8.splitlines(keepends=True)
+    ended = "".join((first.replace("net_a", "net_b"), *rest, first.replace("RUNNING", "PASSED")))
+    others = "Selected Device: Tesla T40", "TensorRT version: 8.5.3", "Model: /nets/net_b.onnx"
+    for text in (ended, *(f"{LOG_8}[I] {line}\n" for line in others)):
+        objection = read_log(text).objection
+        assert objection is not None and objection.reason.startswith("lines of another run")
+    whole = LOG_8 + first.replace("RUNNING", "PASSED").partition(" --fp16")[0]  # wrapped
+    assert read_log(whole).objection is None
+
+
+def test_the_logs_own_name_is_that_of_a_network_only_where_the_run_names_none() -> None:
+    engine = LOG_7 + LOG_7.replace("net_b", "net_c.onnx")
+    assert [run.names for run in read_runs("&&&& RUNNING" + LOG_7[12:])] == [("net_b", "")]
+    assert [run.names for run in read_runs(engine)] == [("net_b",), ("net_c",)]
+    caffe = LOG_7.replace("--loadEngine=net_b.engine", "--deploy=a.prototxt")
+    assert [run.objection is None for run in read_runs(caffe + LOG_7)] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -244,7 +307,7 @@ def test_what_a_log_without_its_command_prints(line: str) -> None:
 )
 def test_a_path_with_spaces(name: str) -> None:
     log = read_log(f"&&&& RUNNING TensorRT.trtexec # trtexec --onnx={name} --noTF32")
-    assert log.names == ("net",)
+    assert [PurePath(name).name for name in log.names] == ["net"]
 
 
 @pytest.mark.parametrize("coding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
@@ -261,8 +324,8 @@ def test_several_runs_in_a_log_are_several_rows(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text("before\n" + LOG_8 + other + failed)
     read = read_logs([tmp_path])
     assert [(row.where, row.names[0], row.latency_us) for row in read.rows] == [
-        ("a.log, line 2", "net_a", 1230),
-        ("a.log, line 11", "net_b", 1500),
+        ("a.log, line 2", "/nets/net_a", 1230),
+        ("a.log, line 11", "/nets/net_b", 1500),
     ]
     assert [refusal.where for refusal in read.refused] == ["a.log, line 20"]
     (tmp_path / "a.log").write_text("NV Power Mode: 7W\n" + LOG_8 + "NV Power Mode: MAXN\n" + other)
@@ -306,7 +369,7 @@ def test_times_belong_to_the_log_of_their_folder(tmp_path: Path) -> None:
         (tmp_path / name / "a.log").write_text(LOG_8.replace("net_a", name))
         (tmp_path / name / "times.json").write_text('[{"computeMs": 2}]')
     read = read_logs([tmp_path])
-    assert [row.names[0] for row in read.rows] == ["x", "y"]
+    assert [row.names[0] for row in read.rows] == ["/nets/x", "/nets/y"]
     assert [row.where for row in read.rows] == [str(tmp_path / n / "times.json") for n in "xy"]
     (tmp_path / "x" / "c.log").write_text(LOG_8)
     read = read_logs([tmp_path / "x"])

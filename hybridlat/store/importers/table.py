@@ -169,7 +169,7 @@ class _Row:
             fix = "fill it up, and put cells that hold the separator in quotes"
             raise Refusal(why, value, fix)
         onnx, network = self.text("onnx"), self.text("network")
-        if not (name := PurePath(onnx.replace("\\", "/")).name or network):
+        if not (name := str(PurePath(onnx.replace("\\", "/"))) if onnx else network):
             raise Refusal("the row names no network", "", "fill in its name")
         target = cells.target_of(self.stated(default), default, self.count("threads"))
         batch, size = self.batch_and_size()

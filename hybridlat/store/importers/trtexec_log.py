@@ -30,6 +30,7 @@ BoardOf = Callable[[str, int | None, int | None, str, str], tuple[str, str]]
 class TrtexecLog:
     """The fields of a run. ``times`` is the file of its times, ``labels`` how it ran.
 
+    ``names`` are what its network may be called, an empty one as the log's file is.
     ``shapes`` are those of inputs; where ``is_typed``, the network's types decide the precision.
     ``board`` is the number of multiprocessors and the bytes of memory. ``medians_us`` are those of
     the summary, ``least_us`` the lowest GPU time, ``objection`` why the run is no measurement.
@@ -37,7 +38,7 @@ class TrtexecLog:
     """
 
     fields: Mapping[str, str] = field(default_factory=dict)
-    names: tuple[str, ...] = ()
+    names: tuple[str, ...] = ("",)
     median_us: float | None = None
     batch: int | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -108,7 +109,11 @@ def read_runs(text: str) -> list[TrtexecLog]:
     modes = [""]
     for before, start, end in zip([0, *starts], starts, [*starts[1:], len(text)], strict=False):
         modes += PRINTED["power_mode"].findall(text, before, start)
-        runs.append(replace(read_log(text[start:end], line), power_mode=modes[-1]))
+        log = replace(read_log(text[start:end], line), power_mode=modes[-1])
+        names = log.names if len(starts) == 1 else tuple(filter(None, log.names))
+        fix = "give the run a log that is called as its network"
+        nameless = None if names else Refusal("the run names no network", log.line, fix)
+        runs.append(replace(log, names=names, objection=log.objection or nameless))
         line += text.count("\n", start, end)
     return runs
 
@@ -117,7 +122,7 @@ def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
     """The fields of one run; one that it does not state is left out."""
     command = PRINTED["command"].search(text)
     words = command[0] if command else ""
-    options = dict(PRINTED["option"].findall(re.sub("['\"]", "", words)))
+    options = trtexec_options.of_run(words, text)
     is_rtx = PRINTED["rtx"].search(words) is not None
     version = _matched("version", text) or _version_of(_matched("tag", text))
     major, printed = int(version.partition(".")[0] or 0), _matched("precision", text).lower()
@@ -127,6 +132,7 @@ def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
     stated["device"] = _matched("device", text)
     median_us, objection = None, None
     try:
+        trtexec_options.check_alone(options, text)
         trtexec_options.check(options, text)
         stated["precision"] = _precision(printed, options, is_typed)
     except Refusal as refusal:
@@ -137,17 +143,19 @@ def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
         objection = objection or refusal
     summary = {match[1]: match for match in PRINTED["summary"].finditer(text)}
     gpu = summary.get("GPU Compute Time")
-    is_replayed = "useCudaGraph" in options or "CUDA Graph: Enabled" in text
+    is_replayed = "useCudaGraph" in options
     is_replayed |= major >= 11 and "noCudaGraph" not in options
     is_replayed &= PRINTED["no_graph"].search(text) is None
     labels = {"options": trtexec_options.kept(options), "note": "CUDA graph" * is_replayed}
     units, memory_mib = (int(_matched(name, text) or 0) for name in ("units", "memory_mib"))
     named = (options.get(name, "") for name in ("onnx", "loadEngine", "exportTimes"))
     onnx, engine, times = (PurePath(name.replace("\\", "/")) for name in named)
+    own = [str(onnx.with_suffix(""))] if onnx.name else []
+    own += [engine.name.removesuffix(engine.suffix).removesuffix(".onnx")] if engine.name else []
     batch, shapes = _sizes(text, options)
     return TrtexecLog(
         fields={name: value for name, value in stated.items() if value},
-        names=tuple(file.stem for file in (onnx, engine) if file.stem),
+        names=(*own, *[""] * (not onnx.name)),
         median_us=median_us,
         batch=batch,
         shapes=shapes,
@@ -181,7 +189,7 @@ def row_of(
         fields["engine"] = default.runtime if default is not None else "tensorrt"
     return NetworkRow(
         where=file.name,
-        names=(*log.names, file.stem),
+        names=tuple(name or file.stem for name in log.names),
         target=target_of(fields, default),
         latency_us=median_us,
         batch=log.batch,

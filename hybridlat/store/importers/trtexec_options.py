@@ -24,6 +24,39 @@ PRINTED = {
     for name, forms in _TABLE["printed"].items()
 }
 """What logs print."""
+_LINE = r"(?m)(?:^[ \t]*|\[I\] )"
+_TITLED = [
+    (re.compile(f"{_LINE}(?:{title}): *(.*?)[ \t]*$"), name)
+    for title, name in _TABLE["titles"].items()
+]
+
+
+def of_run(command: str, text: str) -> dict[str, str]:
+    """The options of a command, and those that its log prints and a command that is cut lacks."""
+    options: dict[str, str] = {}
+    for title, name in _TITLED:
+        values = dict.fromkeys(title.findall(text))
+        if value := ",".join(v for v in values if not PRINTED["unset"].fullmatch(v or "-1")):
+            options[name] = "" if value == "Enabled" else value
+    if "loadEngine" in options or not re.search("Max batch: *[0-9]", text):
+        options.pop("batch", None)  # of a loaded engine, or an explicit one
+    for which, name, sizes, usual in PRINTED["ranges"].findall(text):
+        key = "optShapes" if which == "build" else "shapes"
+        options[key] = f"{options.get(key, '')},{name}:{usual or sizes}".lstrip(",")
+    return options | dict(PRINTED["option"].findall(re.sub("['\"]", "", command)))
+
+
+def check_alone(options: Mapping[str, str], text: str) -> None:
+    """Raise Refusal for a log in which another run's lines stand."""
+    values = {"Model": {options["onnx"]: None}} if "onnx" in options else {}
+    for title, value in [*PRINTED["once"].findall(text), *PRINTED["ends"].findall(text)]:
+        values.setdefault(title, {})[value] = None
+    for title, several in values.items():
+        whole = max(several, key=len)
+        is_cut = title in ("&&&&", "Model") and all(map(whole.startswith, several))
+        if len(several) > 1 and not is_cut:
+            value = " and ".join(several)[:160]
+            raise Refusal("lines of another run stand in the log", value, "give a log for each")
 
 
 def check(options: Mapping[str, str], text: str) -> None:
