@@ -24,6 +24,7 @@ from hybridlat.api.questions import image_shapes
 from hybridlat.api.sources import Item, Opened, Query
 from hybridlat.errors import HybridlatError, InputError, NetworkError
 from hybridlat.estimate.predict.source import copied_bytes
+from hybridlat.measuring.tables import plain_name
 from hybridlat.model.conformal import normal_quantile
 from hybridlat.report.explain import Explanation, Stated, Suspect
 from hybridlat.report.units import count_text, latency_text
@@ -112,6 +113,9 @@ def explain(predictor: Any, source: Any, measured: float | StrPath, query: Query
         else:
             grown *= changed.latency_us / base.latency_us
         base = replace(changed, kind="as predicted", text="as the log states")
+    called = run.log.names[0] if "" not in run.log.names else ""
+    if plain_name(called) not in ("", plain_name(Item(source).opened(query).file.label)):
+        stated.append(Stated("network", f"of the network {called}", base.latency_us))
     if run.enqueue_us > base.latency_us:
         base = replace(base, latency_us=run.enqueue_us)
         stated.append(Stated("launches", "bound by the host's enqueueing", base.latency_us))
@@ -197,7 +201,12 @@ def _circumstances(
     batch = query.batch or next((shape[0] for shape in now.values() if shape), 1)
     for size in _BATCHES:
         if size != batch and low < size / batch < high:
-            yield Circumstance("batch", f"at batch {size}", target, replace(query, batch=size))
+            batched = {
+                name: (size, *shape[1:]) if shape[:1] == (batch,) else shape
+                for name, shape in (query.shapes or {}).items()
+            }
+            bound = replace(query, batch=size, shapes=batched or None)
+            yield Circumstance("batch", f"at batch {size}", target, bound)
     for size in _SIZES:
         with suppress(InputError):
             shapes = {**now, **image_shapes(opened, size)}

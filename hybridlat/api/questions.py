@@ -135,7 +135,11 @@ def sweep_of(
             if network is not None:
                 file = onnx_io.to_onnx(scaled(network, value), seed=None)
             elif over == "size":
-                chosen |= {"batch": batch, "shapes": image_shapes(opened, int(value))}
+                images, others = image_shapes(opened, int(value)), sizes.get("shapes") or {}
+                if both := images.keys() & others.keys():
+                    fix = "give the batch alone, and shapes of other inputs"
+                    raise InputError(f"the shape of {min(both)!r} contradicts its size: {fix}")
+                chosen |= {"batch": batch, "shapes": {**others, **images}}
             else:
                 chosen = {"input": input, **sizes, "batch": int(value)}
             estimates[value] = predict(file, describe=True, **chosen)

@@ -34,7 +34,7 @@ class NetworkFiles:
         self._folder = folder
         self._files: dict[str, list[Path]] = {}
         for file in sorted(folder.rglob("*.onnx")):
-            self._files.setdefault(_plain(file.stem), []).append(file)
+            self._files.setdefault(plain_name(file.stem), []).append(file)
         if not self._files:
             why = "holds no .onnx file" if folder.is_dir() else "is not a folder"
             raise InputError(f"{folder} {why}: --nets names the folder of the ONNX files")
@@ -45,7 +45,7 @@ class NetworkFiles:
         Of several in other folders that whose path ends most like the name; equal ones are one.
         """
         for path in map(PurePath, names):
-            alike = self._files.get(_plain(path.name), [])
+            alike = self._files.get(plain_name(str(path)), [])
             shares = [_shared(file.with_suffix("").parts, path.parts) for file in alike]
             meant = [f for f, n in zip(alike, shares, strict=True) if n == max(shares)]
             if len({file.stem for file in meant}) == 1:
@@ -63,8 +63,9 @@ def _shared(one: Sequence[str], other: Sequence[str]) -> int:
     return len([*itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)])
 
 
-def _plain(name: str) -> str:
-    return re.sub(r"[-_\s]", "", name.casefold())
+def plain_name(name: str) -> str:
+    """What is left of a network's name, or of the path of its file, in any way to write it."""
+    return re.sub(r"[-_\s]", "", PurePath(name).name.casefold())
 
 
 def take(

@@ -31,7 +31,8 @@ def input_types(
 
     A size that has a name is the same wherever that stands. ``batch`` is that of the inputs whose
     first size is open; where none is, of those that have the first size of the data, the first
-    input of the highest rank. ``weights`` keep what the file says.
+    input of the highest rank. ``weights`` keep what the file says. NetworkError for a batch
+    that shapes contradict.
     """
     symbols = symbols_of(infos, shapes)
     written = {info.name: written_sizes(info, symbols) for info in infos}
@@ -44,6 +45,13 @@ def input_types(
         name, sizes = info.name, written[info.name]
         takes = name in data and sizes[0] in batched and not symbols.keys() & _names(info)[:1]
         types[name] = _input_type(info, sizes, batch if takes else None, shapes.get(name))
+    free = {info.name for info in infos if written_sizes(info)[:1] == [None]}
+    likely = [name for name, sizes in data.items() if sizes[0] in batched or name in free]
+    main = max(likely, key=lambda name: len(data[name]), default="")
+    if batch is not None and main and (shape := types[main].shape)[0] != batch:
+        own, whole = ("x".join(map(str, sizes)) for sizes in (shape, (batch, *shape[1:])))
+        fix = f"leave one of them out, or write --shape {main}:{whole}"
+        raise NetworkError(f"the batch {batch} contradicts the shape {own} of {main!r}: {fix}")
     return types
 
 

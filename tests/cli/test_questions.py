@@ -15,7 +15,7 @@ import hybridlat
 from hybridlat import Predictor
 from hybridlat.cli.predict import compare
 from hybridlat.cli.questions import explain, sweep
-from hybridlat.errors import InputError
+from hybridlat.errors import HybridlatError, InputError
 from hybridlat.onnx_io.file import shipped_networks
 from tests.cli.shell import run
 
@@ -78,6 +78,12 @@ def test_values_that_make_no_curve_are_refused(over: Any, values: Any, shown: st
         Predictor(L4).sweep("resnet18", over, values)
 
 
+def test_a_sweep_holds_to_the_shapes_of_other_inputs() -> None:
+    for over in ("size", "batch"):
+        with pytest.raises(HybridlatError, match="contradicts"):
+            Predictor(L4).sweep("resnet18", over, [2, 64], shapes={"input": (1, 3, 32, 32)})
+
+
 def test_a_sweep_is_over_one_thing() -> None:
     for words in ((), ("--width", "0.5,1", "--size", "224,256"), ("--batch", "2")):
         done = run(sweep, "resnet18", "--target", L4, *words, code=2)
@@ -119,7 +125,7 @@ def test_a_circumstance_that_the_predictor_knows_is_among_the_suspects(
 
 
 LOG = """\
-&&&& RUNNING TensorRT.trtexec [TensorRT v8601] # trtexec --onnx=n.onnx {options}
+&&&& RUNNING TensorRT.trtexec [TensorRT v8601] # trtexec --onnx={onnx}.onnx {options}
 [I] Selected Device: {device}
 [I] Compute Clock Rate: {clock} GHz
 [I] Created input binding for input with dimensions {dims}
@@ -133,7 +139,7 @@ LOG = """\
 def write_log(ms: float, **stated: Any) -> str:
     """A log of that latency, as on an L4 at batch 1 in FP16 but for what is ``stated``."""
     fields = {"options": "--fp16", "device": "NVIDIA L4", "clock": 2.04, "enqueue": 0.01}
-    fields |= {"dims": "1x3x224x224", "all": ms, "gpu": ms, "low": ms / 2}
+    fields |= {"onnx": "resnet18", "dims": "1x3x224x224", "all": ms, "gpu": ms, "low": ms / 2}
     text = LOG.format(**fields | stated)
     Path("run.log").write_text(text)
     return text
@@ -170,7 +176,7 @@ def test_a_log_of_trtexec_settles_what_it_states(
 def test_a_run_by_a_cuda_graph_is_held_against_one() -> None:
     expected_us = Predictor(L4_86).predict("squeezenet").latency_us or 0.0
     ms = expected_us * 0.7e-3
-    write_log(ms, options="--fp16 --useCudaGraph")
+    write_log(ms, options="--fp16 --useCudaGraph", onnx="squeezenet")
     words = ("squeezenet", "--target", L4_86, "--measured", "run.log", "--json")
     (stated,) = json.loads(run(explain, *words).stdout)["stated"]
     assert (stated["kind"], stated["text"]) == ("launches", "replayed from a CUDA graph")
@@ -189,7 +195,7 @@ def test_sizes_that_a_file_leaves_open_are_those_of_the_log() -> None:
     onnx.save(model, "open.onnx")
     estimate = Predictor(L4_86).predict("open.onnx", shapes={"input": (4, 3, 192, 256)})
     ms = (estimate.latency_us or 0.0) / 1e3
-    write_log(ms, dims="4x3x192x256")
+    write_log(ms, dims="4x3x192x256", onnx="open")
     explained = Predictor(L4_86).explain("open.onnx", "run.log")
     assert (explained.verdict, explained.estimate.batch, explained.stated) == ("normal", 4, ())
 
@@ -201,6 +207,8 @@ def test_an_option_of_a_run_is_a_circumstance_and_a_broken_log_is_refused() -> N
     assert "by the log" not in str(streams)
     Path("run.log").write_text(log.replace("input with dimensions 1", "x with dimensions 8"))
     assert "by the log  At batch 8" in str(Predictor(L4_86).explain("resnet18", "run.log"))
+    Path("run.log").write_text(log.replace("resnet18", "nets/other"))
+    assert "Of the network nets/other" in str(Predictor(L4_86).explain("resnet18", "run.log"))
     vgpu = log.replace("NVIDIA L4", "GRID T4-16Q")
     for text, said in (
         (log + log, "2 runs"),

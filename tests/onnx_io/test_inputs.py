@@ -51,10 +51,31 @@ def test_a_size_that_has_a_name_is_given_once(given: str) -> None:
 def test_a_batch_that_has_a_name_is_that_of_the_shape() -> None:
     """An equal size under another name is no reason to leave an input's batch alone."""
     shapes = {"x": (2, 3, 4, 4)}
-    assert shapes_of(read_network(model(NAMED), batch=8, shapes=shapes))[1] == (2, 1, 4, 4)
+    assert shapes_of(read_network(model(NAMED), batch=2, shapes=shapes))[1] == (2, 1, 4, 4)
     text = PAIR.replace("1,3,8,8", "4,3,4,4").replace("4,3,4,4] z", "4,3,H,4] z")
     network = read_network(model(text), batch=2, shapes={"z": (2, 3, 4, 4)})
     assert shapes_of(network) == [(2, 3, 4, 4)] * 2
+
+
+FREE = """g (float[N,3,8,8] x, float[R,4] r) => (float[N,3,8,8] y, float[R,4] s)
+  { y = Relu(x)  s = Relu(r) }"""
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [(NAMED, {"x": (2, 3, 4, 4)}), (NAMED, {"mask": (2, 1, 4, 4)}), (PAIR, {"x": (1, 3, 8, 8)}),
+     (FREE, {"x": (1, 3, 8, 8)}), (MASK, {"x": (1, 3, 8, 8)})],
+)  # fmt: skip
+def test_a_batch_that_a_shape_contradicts_is_refused(text: str, shapes: dict[str, Shape]) -> None:
+    with pytest.raises(NetworkError, match=r"the batch 8 contradicts .* write --shape x:8x3"):
+        read_network(model(text), batch=8, shapes=shapes)
+    whole = {name: (8, *shape[1:]) for name, shape in shapes.items()}
+    assert shapes_of(read_network(model(text), batch=8, shapes=whole))[0][0] == 8
+
+
+def test_the_shape_of_another_input_contradicts_no_batch() -> None:
+    network = read_network(model(FREE), batch=8, shapes={"r": (100, 4)})
+    assert shapes_of(network) == [(8, 3, 8, 8), (100, 4)]
 
 
 @pytest.mark.parametrize(("domain", "op"), [("TRT.", "EfficientNMS_TRT"), ("", "BatchedNMS_TRT")])
