@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Unpack, overload
 
 from hybridlat.api.options import (
     Batches,
@@ -99,6 +99,10 @@ class Predictor(AbstractContextManager["Predictor"]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __reduce__(self) -> NoReturn:
+        fix = "make one in each process, or give predict_many its jobs"
+        raise InputError(f"a Predictor holds an open store and cannot be copied or sent: {fix}")
 
     def close(self) -> None:
         """Close the store, and stop what the backend has started."""

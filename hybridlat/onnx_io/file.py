@@ -94,7 +94,7 @@ def load(source: ModelSource, name: str | None = None, recall: Recall | None = N
     digest = ""
     model: bytes | onnx.ModelProto
     if isinstance(source, str | os.PathLike):
-        label, model = name or str(source), _read_bytes(Path(source))
+        label, model = name or os.fspath(source), _read_bytes(Path(source))
         if recall is not None and model:
             digest = hashlib.sha256(model).hexdigest()
             known = recall(digest)

@@ -15,7 +15,7 @@ from importlib.metadata import version
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 
-from hybridlat.errors import HybridlatError, MissingExtra
+from hybridlat.errors import HybridlatError, InputError, MissingExtra
 from hybridlat.report import terminal, units
 from hybridlat.report.cell_texts import abbreviated, chain, kernel_sizes, row_of, where_text
 from hybridlat.report.compare import Comparison, differences_table, letter_of
@@ -69,13 +69,16 @@ def notebook_of_many(estimates: Sequence[Estimate | HybridlatError]) -> str:
     return in_notebook(list(filter(None, [str(table.caption)])), [table])
 
 
-def to_html(estimates: Iterable[Estimate], path: StrPath | None = None) -> str | None:
-    """One page about all estimates: its text, or None where it was written to ``path``.
+def to_html(estimates: Iterable[Estimate] | Estimate, path: StrPath | None = None) -> str | None:
+    """One page about one or several estimates: its text, or None where it was written to ``path``.
 
     Several batches of one network become a curve, several networks or targets are compared. The
     graph of cells and the roofline need ``predict(..., describe=True)``.
     """
-    text = page(tuple(estimates))
+    held = (estimates,) if isinstance(estimates, Estimate) else tuple(estimates)
+    if odd := [one for one in held if not isinstance(one, Estimate)]:
+        raise InputError(f"a page shows estimates alone, no {type(odd[0]).__name__}: {odd[0]}")
+    text = page(held)
     if path is None:
         return text
     write_text(path, text)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 import io
 import json
 import math
+import pickle
 import re
 import subprocess
 import sys
@@ -220,6 +222,15 @@ def test_a_page_is_text_or_a_file(tmp_path: Path) -> None:
     assert described().to_html(path) is None
     assert path.read_text(encoding="utf-8") == described().to_html()
     assert "side by side" in str(hybridlat.to_html([residual(), untrusted()]))
+    assert "<html" in str(hybridlat.to_html(residual()))
+    with pytest.raises(InputError, match="a page shows estimates alone, no InputError: too big"):
+        hybridlat.to_html([residual(), InputError("too big")])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("send", [pickle.dumps, copy.deepcopy])
+def test_a_predictor_is_neither_copied_nor_sent(send: Callable[[Any], Any]) -> None:
+    with Predictor(GPU) as one, pytest.raises(InputError, match="make one in each process"):
+        send(one)
 
 
 def test_importing_loads_nothing_and_a_repr_no_pandas() -> None:
