@@ -7,6 +7,7 @@ has closed it.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import difflib
 import importlib
@@ -62,6 +63,18 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
 _OTHER_WORDS = {"fusion": "lower", "inspect": "lower", "benchmark": "measure", "devices": "targets"}
 """What other tools call it, and what it is here."""
+_IN_ASCII = {
+    "µ": "u",
+    "μ": "u",
+    "×": "x",
+    "–": "-",
+    "→": ">",
+    "±": "+-",
+    "…": "~",
+    "·": ".",
+    "−": "-",
+}
+_IN_ASCII |= dict.fromkeys("▏▎▍▌▋▊▉█", "#") | dict.fromkeys("─━", "-")
 _OF_TARGET = re.compile("--(precision|engine|runtime|dtype|device|gpu|fp32|fp16|bf16|int8)")
 
 
@@ -137,6 +150,16 @@ def app(ctx: click.Context, verbose: bool, debug: bool) -> None:
     _LOGGER.addHandler(handler)
 
 
+def _spelled(error: UnicodeError) -> tuple[str, int]:
+    """What stands for characters that a terminal lacks: a unit must be read, µs is no ?s."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(_IN_ASCII.get(c, "?") for c in error.object[error.start : error.end]), error.end
+
+
+codecs.register_error("hybridlat", _spelled)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and leave the process with its exit code."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
@@ -145,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.environ["PYTHONSAFEPATH"] = "1"  # no process of it runs modules of the user's folder
     for stream in (sys.stdout, sys.stderr):  # a character that a terminal lacks ends no command
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
+            stream.reconfigure(errors="hybridlat")
     sys.exit(run(arguments))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -50,7 +52,15 @@ def option(*names: str, **more: Any) -> Callable[[F], F]:
 
 
 class Grouped(click.Command):
-    """A command whose help has its options in groups."""
+    """A command whose help has its options in groups; it writes one thing into a file."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        outputs = [p.name for p in self.params if p.name and isinstance(p.type, OutputFile)]
+        files = Counter(os.path.realpath(file) for o in outputs if (file := ctx.params[o]))
+        for file, uses in files.items():
+            if uses > 1 and (Path(file).is_file() or not Path(file).exists()):
+                raise click.UsageError(f"two outputs cannot be one file, {file}.", ctx)
+        return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]

@@ -182,6 +182,8 @@ class OutputFile(click.Path):
         if text.startswith("-") and not (text == "-" and self.allow_dash):
             dash = ", or - for standard output" if self.allow_dash else ""
             self.fail(f"{text!r} looks like an option: write ./{text}{dash}", param, ctx)
+        if text.lower().endswith(".onnx"):  # of a word forgotten: it would be overwritten
+            self.fail(f"{text!r} is the name of a network: write a page or table beside it", param)
         return super().convert(value, param, ctx)
 
 

@@ -208,6 +208,8 @@ def test_help_is_in_groups_and_cuts_nothing() -> None:
         (["fusion", "n.onnx"], "Did you mean lower?"),
         (["predict", "n.onnx", "--batch", "0"], "--batch"),
         (["predict", "n.onnx", "--shape", "a:1", "--shape", "a:2"], "two shapes"),
+        (["predict", "n.onnx", "--html", "n.onnx"], "'n.onnx' is the name of a network"),
+        (["predict", "n.onnx", "--csv", "n.x", "--html", "./n.x"], "two outputs cannot be one"),
         (["predict", "missing.onnx"], "missing.onnx does not exist"),
         (["predict", "n.onnx", "--target", "v100"], "v100/tensorrt"),
         (["compare", "n.onnx"], "two networks"),

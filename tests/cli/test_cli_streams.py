@@ -16,7 +16,7 @@ from hybridlat.cli import main as cli
 from hybridlat.cli.output import ProgressShown, line
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.progress import Progress
-from tests.cli.shell import FAKE, process
+from tests.cli.shell import FAKE, known, process
 from tests.networks import ROOT
 
 _HEAVY = "onnx onnxruntime mlflow xgboost sklearn pandas scipy joblib pyarrow matplotlib"
@@ -37,6 +37,11 @@ def test_a_reader_that_stops_and_closed_streams_are_no_defect(
     shell = ["bash", "-c", f"{sys.executable} -m hybridlat {words}"]
     done = subprocess.run(shell, capture_output=True, text=True, check=False, timeout=60, cwd=nets)
     assert done.stderr == "" and done.stdout in said
+
+
+def test_a_unit_is_read_on_a_terminal_without_its_letter(nets: Path) -> None:
+    done = known(nets, "predict", "a.onnx", "--target", FAKE, PYTHONIOENCODING="ascii")
+    assert done.returncode == 0 and " us " in done.stdout and "?" not in done.stdout
 
 
 @pytest.mark.parametrize(
