@@ -122,7 +122,7 @@ def predict(
     if not quiet and not shows_cells:
         table.print(console())
     if as_json:
-        objects = [estimate.to_json() for estimate in estimates]
+        objects = table.to_json()
         print_json(objects[0] if table.size == 1 else objects)
     if html is not None and estimates:
         write_page(html, estimates)

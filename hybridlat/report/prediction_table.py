@@ -76,11 +76,23 @@ class PredictionTable:
         """CSV with ``COLUMNS``; numbers as they are, times in microseconds."""
         records = []
         for (i, j, k), answer in self.rows():
-            failed = {"batch": self.batches[j], "error": str(answer)}
-            own = failed if isinstance(answer, HybridlatError) else record_of(answer)
+            own = record_of(answer) if isinstance(answer, Estimate) else self._failed((i, j, k))
             record: dict[str, object] = dict.fromkeys(COLUMNS) | own
             records.append(record | {"network": self.networks[i], "target": self.targets[k]})
         return csv_of(records)
+
+    def to_json(self) -> list[dict[str, object]]:
+        """The answers as ``predict --json`` has them; of an error its place and ``error``."""
+        answers = self.rows()
+        return [a.to_json() if isinstance(a, Estimate) else self._failed(p) for p, a in answers]
+
+    def _failed(self, place: Place) -> dict[str, object]:
+        own: dict[str, object] = {
+            "network": self.networks[place[0]],
+            "batch": self.batches[place[1]],
+        }
+        error = {"latency_us": None, "error": str(self.answers[place])}
+        return own | {"target": self.targets[place[2]]} | error
 
     def _whole(self) -> Table:
         rows = [

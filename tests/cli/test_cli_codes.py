@@ -89,7 +89,8 @@ def test_exit_codes(
     said = code in (1, 3) and any(word in out for word in ("not to be trusted", "over: "))
     assert bool(err) == (code != 0 and not said)
     if as_json and out:
-        json.loads(out)
+        bodies = json.loads(out) if len(answers) > 1 else [json.loads(out)]
+        assert ["error" in one for one in bodies] == [not isinstance(a, Estimate) for a in answers]
 
 
 @pytest.mark.parametrize(("second", "code"), [(residual(), 0), (untrusted(), 3)])
