@@ -312,7 +312,8 @@ def test_a_path_with_spaces(name: str) -> None:
 
 @pytest.mark.parametrize("coding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
 def test_texts_of_other_shells(tmp_path: Path, coding: str) -> None:
-    text = LOG_8.replace("median = 1.23", "median = 1,23").replace("[I]", "\x1b[32m[I]\x1b[0m")
+    text = LOG_8.replace("median = 1.23", "median = 1,23").replace("[I]", "\x1b[32m[I]\x1b(B\x1b[m")
+    text += "\x1b]0;title\x07[I] DLACore: \x1b[2J\x1b[?25l\n"
     (tmp_path / "a.log").write_bytes(text.replace("\n", "\r\n").encode(coding))
     (row,) = read_logs([tmp_path]).rows
     assert (row.latency_us, row.target.device) == (1230, "t4")

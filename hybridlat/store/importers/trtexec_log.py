@@ -97,9 +97,9 @@ def read_logs(
 
 
 def text_of(file: Path) -> str:
-    """The text of a file, without colours and carriage returns."""
+    """The text of a file, without what steers a terminal and carriage returns."""
     data = read_bytes(file)
-    return re.sub(r"\x1b\[[0-9;]*[mK]|\r", "", data.decode(encoding_of(data), "replace"))
+    return re.sub(PRINTED["escape"], "", data.decode(encoding_of(data), "replace"))
 
 
 def read_runs(text: str) -> list[TrtexecLog]:
