@@ -63,7 +63,7 @@ def measure(
             raise click.UsageError(f"{option} goes with --host: it is for a run there.", ctx)
     chosen: dict[str, Any] = {"what": what or "both", "remeasure": remeasure}
     sizes: dict[str, Any] = {"batch": batch, "shapes": shapes}
-    codes, reports = {0}, []
+    codes, objects = {0}, list[dict[str, object]]()
     if host is not None:
         if target is None:
             raise InputError(
@@ -77,6 +77,7 @@ def measure(
             far = measure_on_host(read, named_target(target, opened), opened, remote, **chosen)
         reports = [replace(one, network=file.name) for one, file in zip(far, files, strict=True)]
         codes |= {_print(report, as_json) for report in reports}
+        objects = [*map(as_object, reports)]
     else:
         with (
             ProgressShown() as shown,
@@ -90,12 +91,12 @@ def measure(
                         raise
                     aside(str(error))
                     codes.add(error.exit_code)
+                    objects.append({"network": path, "latency_us": None, "error": str(error)})
                     continue
                 shown.close()
-                reports.append(report)
+                objects.append(as_object(report))
                 codes.add(_print(report, as_json))
     if as_json:
-        objects = [as_object(report) for report in reports]
         print_json(objects if len(networks) > 1 else objects[0])
     ctx.exit(worst(codes))
 
