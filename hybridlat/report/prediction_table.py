@@ -87,12 +87,9 @@ class PredictionTable:
         return [a.to_json() if isinstance(a, Estimate) else self._failed(p) for p, a in answers]
 
     def _failed(self, place: Place) -> dict[str, object]:
-        own: dict[str, object] = {
-            "network": self.networks[place[0]],
-            "batch": self.batches[place[1]],
-        }
-        error = {"latency_us": None, "error": str(self.answers[place])}
-        return own | {"target": self.targets[place[2]]} | error
+        i, j, k = place
+        body = {"network": self.networks[i], "target": self.targets[k], "batch": self.batches[j]}
+        return {**body, "latency_us": None, "error": str(self.answers[place])}
 
     def _whole(self) -> Table:
         rows = [

@@ -439,6 +439,7 @@ def test_a_column_that_states_a_field_by_another_name_is_not_passed_over(
     [
         *(("Size (MB)", "6.2"), ("model_size", "12"), ("result", "ok"), ("torchvision", "0.15")),
         *(("library", "torchvision"), ("Unit", "ms"), ("GPUs", "1"), ("status", "FINISHED")),
+        *(("use_dla", "no"), ("sparsity", "dense"), ("concurrency", "1.0")),
         *(("epochs", "300"), ("streams", ""), ("image", "nvcr.io/nvidia/pytorch:23.10-py3")),
     ],
 )
@@ -459,6 +460,10 @@ def test_units_of_another_column_are_not_passed_over(tmp_path: Path) -> None:
     [
         *((title, "4", "several inferences run at once")
           for title in ("GPUs", "num_gpus", "Streams", "instances", "Concurrency", "# GPU")),
+        ("Concurrency", "16 clients", "several inferences run at once"),
+        ("useDLACore", "0", "the row is of a DLA"),
+        *((title, cell, "the row is of a DLA, or of sparse weights")
+          for title, cell in [("DLA", "1"), ("use_dla", "yes"), ("Sparsity", "2:4")]),
         *((title, cell, "the row says that its run failed")
           for title, cell in [("status", "FAILED"), ("Status\u2754", "\u274c"), ("x", "OOM")]),
     ],
@@ -466,7 +471,7 @@ def test_units_of_another_column_are_not_passed_over(tmp_path: Path) -> None:
 def test_runs_that_measured_something_else(
     tmp_path: Path, title: str, cell: str, reason: str
 ) -> None:
-    text = f"network,latency_ms,{title}\na,1,{cell}\nb,1,1\n"
+    text = f"network,latency_ms,{title}\na,1,{cell}\nb,1,-1\n"
     found = read(tmp_path, text, default=T4)
     assert [(row.where, row.reason) for row in found.refused] == [("t.csv, row 1", reason)]
     assert len(found.rows) == 1

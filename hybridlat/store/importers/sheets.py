@@ -26,10 +26,15 @@ MOST_ROWS = 1_000_000
 """What a table of networks stays far below."""
 FIELDS: Mapping[str, Sequence[str]] = shipped_table("names")["columns"]
 """Fields, and the names by which their columns are known without a mapping."""
-_TITLES, _CELLS, OBJECTIONS = (
-    {name: re.compile(form, re.IGNORECASE) for name, form in shipped_table("names")[table].items()}
-    for table in ("columns_alike", "cells_alike", "objections")
+_NAMES = shipped_table("names")
+_TITLES, _CELLS = (
+    {name: re.compile(form, re.IGNORECASE) for name, form in _NAMES[table].items()}
+    for table in ("columns_alike", "cells_alike")
 )
+OBJECTIONS = [
+    (reason, *(re.compile(form, re.IGNORECASE) for form in forms))  # of a title, and of its cells
+    for reason, forms in _NAMES["objections"].items()
+]
 STATED_ONCE = ("device", "precision", "threads", "batch", "size", "height", "width")
 """Fields that have one column or constant, whatever it is called; of others the first counts."""
 _UNIT_IN_NAME = re.compile(

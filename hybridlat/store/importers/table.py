@@ -123,14 +123,11 @@ def _read_into(read: Rows, file: Path, column_map: ColumnMap, default: Target | 
 def _check_run(unread: Mapping[int, str], row: Sequence[str]) -> None:
     """Refusal for a row whose other columns say that it is no plain run of one network."""
     fix = "drop the row, or make the column a label (--columns) if it changes nothing"
-    for title, cell in ((title, row[place]) for place, title in unread.items() if place < len(row)):
-        if OBJECTIONS["failed"].fullmatch(cell):
-            raise Refusal("the row says that its run failed", f"{title}: {cell}", fix)
-        if (
-            OBJECTIONS["several"].fullmatch(plain_title(title))
-            and cells.number(cell, title, {}) > 1
-        ):
-            raise Refusal("several inferences run at once", f"{title}: {cell}", fix)
+    for place, title in unread.items():
+        cell, name = "".join(row[place : place + 1]), plain_title(title)
+        for reason, title_form, form in OBJECTIONS:
+            if title_form.fullmatch(name) and form.fullmatch(cell):
+                raise Refusal(reason, f"{title}: {cell}", fix)
 
 
 def files_at(
