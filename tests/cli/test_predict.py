@@ -205,6 +205,9 @@ def test_measure_json(nets: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert document["latency_us"] > 0
     assert {record["kind"] for record in document["records"]} == {"network"}
+    several = measured(nets, tmp_path / "m.db", "bad.onnx", "b.onnx", "--json")
+    assert several.returncode == 2 and len(json.loads(several.stdout)) == 3
+    assert [one["latency_us"] is None for one in json.loads(several.stdout)] == [False, True, False]
 
 
 def test_what_a_busy_machine_measured_is_not_known_well_enough(
