@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -23,6 +21,7 @@ from hybridlat.cli.param_types import (
     SHAPE,
     SHARE,
     OutputFile,
+    check_outputs,
     complete_target,
     whole,
 )
@@ -55,11 +54,7 @@ class Grouped(click.Command):
     """A command whose help has its options in groups; it writes one thing into a file."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        outputs = [p.name for p in self.params if p.name and isinstance(p.type, OutputFile)]
-        files = Counter(os.path.realpath(file) for o in outputs if (file := ctx.params[o]))
-        for file, uses in files.items():
-            if uses > 1 and (Path(file).is_file() or not Path(file).exists()):
-                raise click.UsageError(f"two outputs cannot be one file, {file}.", ctx)
+        check_outputs(ctx)
         return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -101,9 +96,7 @@ class Documents:
 
     def __post_init__(self) -> None:
         if [self.markdown, self.csv].count("-") + self.as_json > 1:
-            raise click.UsageError(
-                "Only one of --json, --markdown - and --csv - can be on standard output."
-            )
+            raise click.UsageError("Of --json, --markdown - and --csv - only one can be printed.")
 
     @property
     def fill_standard_output(self) -> bool:
@@ -120,7 +113,6 @@ class Documents:
 
 def device(function: F) -> F:
     """The option ``--device-sheet``: it stands for the targets' device in this command."""
-
     sheet = "Data sheet of the target's device, for this command."
 
     @option("--device-sheet", group=WHERE, metavar="FILE.toml", type=click.Path(), help=sheet)

@@ -6,6 +6,7 @@ import datetime
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -198,3 +199,12 @@ def complete_target(
     except HybridlatError:
         names = []
     return [CompletionItem(name) for name in names if name.startswith(typed)]
+
+
+def check_outputs(ctx: click.Context) -> None:
+    """Raises UsageError where two options of a command write one file."""
+    outputs = [p.name for p in ctx.command.params if p.name and isinstance(p.type, OutputFile)]
+    files = Counter(os.path.realpath(file) for name in outputs if (file := ctx.params[name]))
+    for file, uses in files.items():
+        if uses > 1 and (Path(file).is_file() or not Path(file).exists()):
+            raise click.UsageError(f"two outputs cannot be one file, {file}.", ctx)

@@ -20,7 +20,6 @@ from hybridlat.store.importers.table import NetworkRow, Refusal, Rows, files_at
 from hybridlat.store.importers.trtexec_options import CONTRADICTION, MIXED, PRINTED
 
 ENDINGS = (".log", ".txt", ".json")
-_SIZES = re.compile(r"[0-9]{1,9}(?:x[0-9]{1,9})*")
 _KNOWN = ("int8", "bf16", "fp16", "fp32")  # the lowest first
 BoardOf = Callable[[str, int | None, int | None, str, str], tuple[str, str]]
 """The board and a remark, by name, multiprocessors, bytes, the user's device and power mode."""
@@ -289,16 +288,10 @@ def _sizes(text: str, options: Mapping[str, str]) -> tuple[int | None, dict[str,
     names = ("shapes", "optShapes", "maxShapes", "minShapes")
     stated = next((options[name] for name in names if options.get(name)), "")
     bound = ",".join(f"{name}:{sizes}" for name, sizes in PRINTED["dimensions"].findall(text))
-    shapes = {**shapes_in(stated), **shapes_in(bound)}
+    shapes = {**trtexec_options.shapes_in(stated), **trtexec_options.shapes_in(bound)}
     is_explicit = stated or ("onnx" in options and not re.search("Max batch: *[0-9]", text))
     batch = re.fullmatch("[0-9]{1,9}", options.get("batch", ""))
     if batch is None or is_explicit or PRINTED["explicit_batch"].search(text):
         return None, shapes
     count = int(batch[0])
     return count, {name: (count, *sizes) for name, sizes in shapes.items()}
-
-
-def shapes_in(text: str) -> dict[str, tuple[int, ...]]:
-    """``a:1x3x8x8,b:1x10`` by names."""
-    pairs = [part.rpartition(":")[::2] for part in text.split(",")]
-    return {n: tuple(map(int, sizes.split("x"))) for n, sizes in pairs if _SIZES.fullmatch(sizes)}

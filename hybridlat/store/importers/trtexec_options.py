@@ -29,6 +29,7 @@ _TITLED = [
     (re.compile(f"{_LINE}(?:{title}): *(.*?)[ \t]*$"), name)
     for title, name in _TABLE["titles"].items()
 ]
+_SIZES = re.compile(r"[0-9]{1,9}(?:x[0-9]{1,9})*")
 
 
 def of_run(command: str, text: str) -> dict[str, str]:
@@ -85,3 +86,9 @@ def kept(options: Mapping[str, str]) -> str:
     """The options that a record keeps, as they were written."""
     names = sorted(name for name in options if _KEPT.fullmatch(name))
     return " ".join(f"--{name}={options[name]}".rstrip("=") for name in names)[:500]
+
+
+def shapes_in(text: str) -> dict[str, tuple[int, ...]]:
+    """``a:1x3x8x8,b:1x10`` by names."""
+    pairs = [part.rpartition(":")[::2] for part in text.split(",")]
+    return {n: tuple(map(int, sizes.split("x"))) for n, sizes in pairs if _SIZES.fullmatch(sizes)}
