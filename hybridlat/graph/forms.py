@@ -25,6 +25,12 @@ def _view(w: Writing, node: Node) -> None:
     w.keep(node, w.put(node, "shape", shape))
 
 
+def _turn(w: Writing, node: Node) -> None:
+    """The order of the axes is written out."""
+    backwards = tuple(range(len(w.shape(node.inputs[0]))))[::-1]
+    w.keep(with_attributes(node, perm=sizes_of(node, "perm") or backwards))
+
+
 def _nothing(w: Writing, node: Node) -> None:
     """An Identity, or a Dropout whose mask nothing reads."""
     is_read = any(m in w.source.consumers or m in w.source.outputs for m in node.outputs[1:])
@@ -251,6 +257,7 @@ _REDUCTIONS = "Mean Sum Max Min Prod L1 L2 LogSum LogSumExp SumSquare"
 FORMS: Mapping[str, Callable[[Writing, Node], None]] = {
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze"), _view),
     **dict.fromkeys(("Identity", "Dropout"), _nothing),
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), Writing.keep_read),
     **dict.fromkeys([f"Reduce{kind}" for kind in _REDUCTIONS.split()], _reduce),
     **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _softmax),
     **dict.fromkeys(("LayerNormalization", "LpNormalization"), _along(-1)),
@@ -266,6 +273,7 @@ FORMS: Mapping[str, Callable[[Writing, Node], None]] = {
     "Slice": _slice,
     "Split": _split,
     "TopK": _top_k,
+    "Transpose": _turn,
     "RoiAlign": _roi_align,
     "Scatter": _scatter,
     "GridSample": _grid_sample,

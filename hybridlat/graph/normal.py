@@ -86,6 +86,15 @@ class Writing:
         read = tuple(inputs)
         self.nodes.append(node if read == node.inputs else replace(node, inputs=read))
 
+    def keep_read(self, node: Node) -> None:
+        """The operator stays, without last results that nothing reads."""
+        source = self.source
+        is_read = [m in source.consumers or m in source.outputs for m in node.outputs[1:]]
+        while is_read and not is_read.pop():
+            self.types.pop(node.outputs[-1], None)
+            node = replace(node, outputs=node.outputs[:-1])
+        self.keep(node)
+
     def drop(self, node: Node) -> None:
         """Its readers read what it reads; an Identity stays where it gives a result out."""
         source, made = node.inputs[0], node.outputs[0]

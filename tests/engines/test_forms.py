@@ -27,6 +27,8 @@ HEADS = "float[2,3,5,8] q, float[2,3,6,8] k, float[2,3,6,8] v) => (float[2,3,5,8
 SCALED = """<int64[3] s3 = {6,6,8}, int64[4] s4 = {2,3,8,6}, float[1] one = {0.6},
   float[1] two = {0.6}> { b = Reshape(k, s3) c = Transpose<perm=[0,2,1]>(b) e = Reshape(c, s4)
   a = Mul(q, one) f = Mul(e, two)"""
+TURNED = """<float[1] one = {0.6}, float[1] two = {0.6}> { b = Transpose<perm=[1,0,2,3]>(k)
+  e = Transpose<perm=[1,0,3,2]>(b)"""
 NUMBERS = """<float one = {1.0}, float half = {0.5}, float root = {1.4142}, float zero = {0.0},
   float inverse = {0.7071}, float three = {3.0}, float six = {6.0}, float slope = {0.7979},
   float cubic = {0.0447}>"""
@@ -35,6 +37,7 @@ PRODUCT = "<float[8,8] k, float[8] l"
 MANY = "float[1,32,6,6] y) { a = Relu(x) b = Tanh(x) c = Sigmoid(x)"
 HALF = "float[1,4,6,6] y"
 TWO = "float[2,8,5] i) => (float[2,5,8] y, float[2,5,8] z"
+STEPS = "float[5,1,8] x) => (float[5,1,1,4] y) <float[1,16,8] w, float[1,16,4] r>"
 TF_NORMS = [
     ("ReduceMean<axes=[2]>", "n = Mul(m, s) u = Sub(l, n)"),
     ("GlobalAveragePool", "n = Neg(m) o = Mul(n, s) u = Add(o, l)"),
@@ -138,11 +141,17 @@ SAME = {
         (23, f"g ({HEADS}) {{ y = Attention(q, k, v) }}"),
         (23, f"g ({HEADS}) {{ y = Attention<is_causal=0, scale=0.25>(q, k, v) }}"),
         (17, f"g ({HEADS}) {SCALED} d = MatMul(a, f) s = Softmax(d) y = MatMul(s, v) }}"),
+        (17, f"""g ({HEADS}) {TURNED} a = Mul(q, one) f = Mul(e, two)
+             d = MatMul(a, f) s = Softmax(d) y = MatMul(s, v) }}"""),
     ],
     "masked attention": [
         (23, f"g ({HEADS}) <float[5,6] m> {{ y = Attention(q, k, v, m) }}"),
         (17, f"""g ({HEADS}) {SCALED.replace('<', '<float[5,6] m, ', 1)} d = MatMul(a, f)
              h = Add(d, m) s = Softmax(h) y = MatMul(s, v) }}"""),
+    ],
+    "a recurrent layer": [
+        (14, f"g ({STEPS} {{ y = LSTM<hidden_size=4>(x, w, r) }}"),
+        (14, f"g ({STEPS} {{ y, h, c = LSTM<hidden_size=4>(x, w, r) }}"),
     ],
     "parts of parts of parts": [
         (13, f"g ({X}) => ({MANY} y = Concat<axis=1>(a, b, c, x) }}"),

@@ -28,6 +28,10 @@ FILES = {
         (17, "", "y = ReduceMean<axes=[-1,-2], keepdims=1>(x)"),
         (20, "int64[2] a = {-1,-2}", "y = ReduceMean(x, a)"),
     ]),
+    "axes turned back to front": ("float[6,6,8,2]", [
+        (13, "", "y = Transpose(x)"),
+        (17, "", "y = Transpose<perm=[3,2,1,0]>(x)"),
+    ]),
     "views": ("float[2,288]", [
         (13, "", "y = Flatten(x)"),
         (17, "int64[2] s = {2,-1}", "y = Reshape(x, s)"),

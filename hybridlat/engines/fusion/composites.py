@@ -197,12 +197,8 @@ def attentions(v: View, places: Sequence[int]) -> Iterator[Match]:
         (*rows, _), (*heads, length, size) = v.types[q].shape, v.types[k].shape
         if len(heads) != 2 or rows[:2] != heads:
             continue
-        maker, scale = v.maker(k, "Reshape"), Constant(TensorType(v.types[y].dtype, (1,)))
-        if maker is not None and v.nodes[maker].inputs[0] in v.types:
-            k = v.nodes[maker].inputs[0]
-        k = parts.view(k, (math.prod(heads), length, size))
-        k = parts.add("Transpose", (k,), (math.prod(heads), size, length), perm=(0, 2, 1))
-        k = parts.view(k, (*heads, size, length))
+        scale = Constant(TensorType(v.types[y].dtype, (1,)))
+        k = parts.add("Transpose", (k,), (*heads, size, length), perm=(0, 1, 3, 2))
         q = parts.add("Mul", (q,), (*rows, size), scale)
         k = parts.add("Mul", (k,), (*heads, size, length), scale)
         scores = parts.add("MatMul", (q, k), (*rows, length))
@@ -213,6 +209,34 @@ def attentions(v: View, places: Sequence[int]) -> Iterator[Match]:
         yield parts.match((position,))
 
 
+def turned_rows(v: View, places: Sequence[int]) -> Iterator[Match]:
+    """The last axes turned between two views: the newer exporter writes keys of attention so."""
+    for position in places:
+        node = v.nodes[position]
+        before, after = v.maker(node.inputs[0], "Reshape"), v.reader(position, "Reshape")
+        if before is None or after is None or sizes_of(node, "perm") != (0, 2, 1):
+            continue
+        x, (made,), parts = v.nodes[before].inputs[0], v.nodes[after].outputs, Parts(v, after)
+        *rows, length, size = v.network.type_of(x).shape
+        known = (v.types[node.inputs[0]].shape[1:], v.types[made].shape)
+        if x in v.types and known == ((length, size), (*rows, size, length)):
+            parts.add("Transpose", (x,), known[1], perm=(*range(n := len(rows)), n + 1, n))
+            yield parts.match((position, after))
+
+
+def turns_in_a_row(v: View, places: Sequence[int]) -> Iterator[Match]:
+    """Two transposes are one."""
+    for position in places:
+        node = v.nodes[position]
+        before = v.maker(node.inputs[0], "Transpose")
+        if before is None or v.reader(before, "Transpose") is None:
+            continue
+        first, second = (sizes_of(v.nodes[i], "perm") or () for i in (before, position))
+        axes, (source,) = tuple([first[axis] for axis in second]), v.nodes[before].inputs
+        turned = with_attributes(replace(node, inputs=(source,)), perm=axes)
+        yield Match((before, position), (turned,))
+
+
 def group_norms(v: View, places: Sequence[int]) -> Iterator[Match]:
     """GroupNormalization as older sets write it: its groups normalised, then a scale and a shift.
 
@@ -220,18 +244,11 @@ def group_norms(v: View, places: Sequence[int]) -> Iterator[Match]:
     """
     for position in places:
         node, parts = v.nodes[position], Parts(v, position)
-        x, dtype, groups = (
-            node.inputs[0],
-            v.types[node.outputs[0]].dtype,
-            node.attribute("num_groups"),
-        )
+        x, *scaled = node.inputs
+        groups, dtype = node.attribute("num_groups"), v.types[node.outputs[0]].dtype
         batch, channels, *pixels = shape = v.types[x].shape if x in v.types else (0, 0)
-        if (
-            not isinstance(groups, int)
-            or node.version < 21
-            or not pixels
-            or any(n in v.types for n in node.inputs[1:])
-        ):
+        is_fed = not v.types.keys().isdisjoint(scaled)
+        if not isinstance(groups, int) or node.version < 21 or not pixels or is_fed:
             continue
         rows = (batch, groups, math.prod(shape[1:]) // groups)
         each = Constant(TensorType(dtype, (channels, *[1] * len(pixels))))
@@ -267,6 +284,8 @@ def _padded(v: View, position: int, sizes: Constant) -> tuple[str, ...]:
 
 
 COMPOSITES: tuple[Pass, ...] = (
+    (frozenset({"Transpose"}), turned_rows),
+    (frozenset({"Transpose"}), turns_in_a_row),
     (frozenset({"Swish", "Mish"}), _in_steps),
     _composite("HardSwish", _HARD_SWISHES),
     _composite("HardSigmoid", _HARD_SIGMOIDS, alpha=_SIXTH),
