@@ -19,6 +19,7 @@ from hybridlat.engines.fusion.conditions import all_of, any_of
 from hybridlat.engines.fusion.patterns import Match, Pass, View
 from hybridlat.engines.fusion.rules import Eliminate, Fuse, Group, Rule
 from hybridlat.graph.network import Network, Node
+from hybridlat.graph.normal import sizes_of
 
 VIEW = "Reshape Transpose Slice Split Expand"
 _VIEW_OPS = frozenset(VIEW.split())
@@ -47,9 +48,22 @@ def _neutral(v: View, places: Sequence[int]) -> Iterator[Match]:
             yield Match((position,), stands_for={made: x})
 
 
+def _guards(v: View, places: Sequence[int]) -> Iterator[Match]:
+    """What exporters put behind a masked softmax (zeros for no number) and a softplus (its end)."""
+    for position in places:
+        condition, other, kept = v.nodes[position].inputs
+        guard, soft = v.maker(condition, "IsNaN", "Greater"), v.maker(kept, "Softmax", "Softplus")
+        if guard is None or soft is None:
+            continue
+        is_softplus, (read, *_) = v.nodes[soft].op == "Softplus", v.nodes[guard].inputs
+        if (read, other) == (v.nodes[soft].inputs[0],) * 2 if is_softplus else read == kept:
+            yield Match((guard, position), stands_for={v.nodes[position].outputs[0]: kept})
+
+
 CALLS: tuple[Pass, ...] = (
     (frozenset({"GroupNormalization"}), group_norms),
     (frozenset({"Add", "Mul"}), _neutral),
+    (frozenset({"Where"}), _guards),
 )
 """What a module calls, where files say it otherwise."""
 EAGER: tuple[Pass, ...] = ((frozenset({"Conv"}), uneven_pads),)
@@ -247,9 +261,7 @@ def _viewed(network: Network, node: Node, strides: dict[str, Strides]) -> list[S
     """Strides of what a view makes, None where it has to copy."""
     shape, current = network.types[node.inputs[0]].shape, strides[node.inputs[0]]
     if node.op == "Transpose":
-        order = node.attribute("perm")
-        axes = order if isinstance(order, tuple) else tuple(range(len(shape)))[::-1]
-        return [tuple(current[int(axis)] for axis in axes)]
+        return [tuple([current[axis] for axis in sizes_of(node, "perm") or ()])]
     if node.op in ("Slice", "Split"):
         return [current for _ in node.outputs]
     to = network.types[node.outputs[0]].shape

@@ -235,3 +235,13 @@ def test_every_operator_of_the_shipped_networks_has_one_place(file: Path) -> Non
         assert_accounted(net, lowered)
         cells = cut_positions(lowered.network)
         assert sorted(p for cell in cells for p in cell) == list(range(len(lowered.network.nodes)))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_guards_of_a_masked_softmax_and_a_softplus_are_the_exporter_s(compiled: bool) -> None:
+    number = "m = Constant<value = float {20.0}>()"
+    body = "k = MatMul(x, t) s = Softmax(k) n = IsNaN(s) g = Where(n, m, s) y = MatMul(g, x)"
+    net = text_network(f"{number} {body}", "float[2,4,8,8] x, float[2,4,8,8] t")
+    assert ops(lower(net, compiled=compiled)) == ["MatMul+Softmax+MatMul"]
+    net = network(f"{number} s = Softplus(x) n = Greater(x, m) y = Where(n, x, s)")
+    assert ops(lower(net, compiled=compiled)) == ["Softplus"]
