@@ -105,6 +105,10 @@ FUSED = {
          ["GlobalAveragePool", "Gemm"]),
         ("8.6/fp16", MAPS, f"a = {POOL}(x) c = Flatten(a) y = Neg(c)",
          ["MaxPool", "Reshape", "Neg"]),
+        ("8.6/fp16", MAPS,
+         "i = Constant<value = int64[5] {1,28,28,2,32}>() a = Transpose<perm=[0,2,3,1]>(x) "
+         "b = Reshape(a, i) c = Transpose<perm=[0,3,1,2,4]>(b) y = Neg(c)",
+         ["Transpose+Reshape+Transpose", "Neg"]),
     ],
     "what does nothing is no kernel": [
         ("8.6/fp16", MAPS, f"a = {POINT}(x, p) d = Dropout(a) y = Identity(d)", ["Conv"]),

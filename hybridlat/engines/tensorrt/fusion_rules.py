@@ -64,6 +64,7 @@ RULES: tuple[Rule, ...] = (
     Fuse("Softplus", "Tanh", "x * tanh(softplus(x)) is one activation", when.only_reader, "SoftTanh"),
     Fuse("SoftTanh", "Mul", "x * tanh(softplus(x)) is one activation", when.gates_itself, "Mish"),
     Fuse("Reshape", "Transpose", "one copy", when.only_reader, "Shuffle"),
+    Fuse("Transpose", "Shuffle", "one copy: the layer turns axes before its view and behind", when.only_reader),
 
     # What a following generated kernel takes before a convolution can.
     Fuse("BatchNormalization Affine", "Relu", "one element-wise kernel", when.only_reader, "Affine"),
