@@ -101,13 +101,6 @@ def _convolution(
     return Product(m, n, k, 2.0 * k * made[1])
 
 
-def _product(operand: Shape, first: Tensor, made: Tensor, a: KernelAttributes) -> Product:
-    """Of two operands, the second as it lies; its vectors may be seen through a Flatten."""
-    k = operand[-1 if a.transposed else -2] if len(operand) > 1 else (1, *first[0])[-1]
-    n = made[0][-1] if made[0] else 1
-    return Product(made[1] // max(n, 1), n, k, 2.0 * k * made[1])
-
-
 def _by_formula(
     formula: Callable[..., Any],
     read: Sequence[Tensor | None],
@@ -185,11 +178,15 @@ def kernel_row(
         if formula is not None:
             answer = _by_formula(formula, seen, result, a.written)
             product, known = answer or product, answer is not None
+            batch = product.m if product.again else batch  # a recurrent layer's steps come first
             if name.endswith("Attention"):  # no call for it all: a softmax rewrites the scores
                 scores = 2 * product.m * product.n * main[2]
                 in_bytes, out_bytes = in_bytes + scores, out_bytes + scores
         elif len(operands) > 1:
-            product = _product(operands[1][0], first, main, a)
+            operand, n = operands[1][0], main[0][-1] if main[0] else 1
+            # The second as it lies; its vectors may be seen through a Flatten.
+            k = operand[-1 if a.transposed else -2] if len(operand) > 1 else (1, *first[0])[-1]
+            product = Product(main[1] // max(n, 1), n, k, 2.0 * k * main[1])
         # The second product of attention that is written out.
         more = math.fsum(kernel_row(*part)[1][FLOP] for part in beside)
         product = product._replace(flop=product.flop + more)

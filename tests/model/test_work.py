@@ -160,6 +160,7 @@ def test_recurrent_layers_run_step_by_step() -> None:
     (row,) = kernel_rows(unfused(b.network(y))).values
     wanted = {"steps": 50, "reread_bytes": 4 * 192 * 48, "flop": 2 * 50 * 2 * 192 * (32 + 48)}
     assert {name: row[COLUMN[name]] for name in wanted} == wanted
+    assert row[COLUMN["batch"]] == 2
 
 
 def test_a_gather_reads_what_it_gives_out() -> None:
