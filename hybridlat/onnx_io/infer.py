@@ -21,7 +21,7 @@ from hybridlat.onnx_io.checks import MAX_TENSOR_ELEMENTS
 from hybridlat.onnx_io.isolation import UNANSWERED, ask
 from hybridlat.onnx_io.nodes import FileNode
 from hybridlat.onnx_io.shapes import Opsets, model_of, types_of
-from hybridlat.onnx_io.values import Known, Value, schema_of, type_of
+from hybridlat.onnx_io.values import Known, Value, dense, schema_of, type_of
 
 _WORDS = re.compile(r"^.*node name: .*?\): |\[\w+Error\] ")
 CONTROL_FLOW = ("If", "Loop", "Scan")
@@ -169,16 +169,15 @@ def _constant_node(node: NodeProto) -> Value:
     for attribute in node.attribute:
         if attribute.HasField("t"):
             return Value.of_tensor(attribute.t)
+        if attribute.HasField("sparse_tensor"):
+            return Value.of_tensor(dense(attribute.sparse_tensor))
         if attribute.name in ("value_string", "value_strings"):  # no size hangs on text
             dims = (len(attribute.strings),) if attribute.name == "value_strings" else ()
             return Value.of_type(TensorType("string", dims))
     made = _evaluate(node, (), (("", 13),))
     if made and made[0]:
         return made[0]
-    raise NetworkError(
-        f"the Constant {node.name!r} has no value that can be read (a sparse tensor): "
-        "export it as a tensor"
-    )
+    raise NetworkError(f"the Constant {node.name!r} has no value: export the network again")
 
 
 def _shape_of(node: NodeProto, type_: TensorType) -> Value:

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx import ModelProto, NodeProto, SparseTensorProto, TensorProto, ValueInfoProto, inliner
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, inliner
 from onnx.checker import ValidationError
 from onnx.shape_inference import InferenceError
 
@@ -31,7 +31,7 @@ from hybridlat.onnx_io.nodes import (
     unique_names,
 )
 from hybridlat.onnx_io.shapes import written_sizes
-from hybridlat.onnx_io.values import SIZES, Value, data_type, schema_of
+from hybridlat.onnx_io.values import SIZES, Value, data_type, dense, schema_of
 
 OLDEST_OPSET = 7
 MAX_INLINED_OPERATORS = 200_000
@@ -151,7 +151,7 @@ def parse(source: bytes | ModelProto) -> Parsed:
     graph = model.graph
     nodes = tuple(map(read_node, graph.node, unique_names(graph.node)))
     _validate(model, nodes)
-    stored = [*graph.initializer, *map(_dense, graph.sparse_initializer)]
+    stored = [*graph.initializer, *map(dense, graph.sparse_initializer)]
     frame = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
     frame.graph.name = graph.name or "network"
     frame.graph.input.extend(graph.input)
@@ -190,11 +190,6 @@ def _validate(model: ModelProto, nodes: tuple[FileNode, ...]) -> None:
             f"the file uses opset {opset}: opsets {OLDEST_OPSET} to {newest} can be read; "
             "convert it with onnx.version_converter"
         )
-
-
-def _dense(sparse: SparseTensorProto) -> TensorProto:
-    values = sparse.values
-    return TensorProto(name=values.name, dims=sparse.dims, data_type=values.data_type)
 
 
 def _inlined(model: ModelProto) -> ModelProto:

@@ -180,11 +180,10 @@ def _network(
         inputs, outputs, left_out = leave_out(way, inputs, outputs)
     flow = [n for n in way.kept if n.op in CONTROL_FLOW and not n.domain]
     if flow:
-        fix = "with the branch fixed" if flow[0].op == "If" else "unrolled, or as LSTM, GRU or RNN"
-        raise NetworkError(
-            f"the network has control flow ({flow[0].op} {flow[0].name!r}), so its latency depends "
-            f"on data: export it {fix}"
-        )
+        why = "is not read step by step: export it unrolled, or as LSTM, GRU or RNN"
+        if flow[0].op == "If":
+            why = "depends on data, and so does its latency: export it with the branch fixed"
+        raise NetworkError(f"its control flow ({flow[0].op} {flow[0].name!r}) {why}")
     objections = [way.objections[n.name] for n in way.kept if n.name in way.objections]
     if objections or (is_open and way.open):
         types = engine_types([n.proto() for n in way.kept], way.known, frame.opsets)

@@ -147,12 +147,17 @@ def engine_types(
 ) -> dict[str, TensorType]:
     """ONNX Runtime's types of all results that it can say; none where it refuses the operators.
 
-    The engine writes a tensor of unknown rank like a scalar; no scalar needs its word, so such
-    types are left out.
+    The engine writes a tensor of unknown rank like a scalar. A scalar counts where its operator,
+    one that onnx does not know, reads nothing else.
     """
+    typed = {name: type_of(value) for name, value in known.items()}
+    scalars = {name for name, type_ in typed.items() if type_ is not None and not type_.shape}
+    for node in nodes:
+        if node.domain and scalars.issuperset(node.input):
+            scalars.update(node.output)
     try:
         types = runtime_types(model_of(nodes, with_fed_weights(known), opsets).SerializeToString())
-        return {name: type_ for name, type_ in types.items() if type_.shape}
+        return {name: type_ for name, type_ in types.items() if type_.shape or name in scalars}
     except NetworkError as error:
         _log.debug("%s", error)
         return {}

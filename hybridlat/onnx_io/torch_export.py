@@ -121,7 +121,8 @@ def _arguments(
     def make(value: Any) -> Any:
         if isinstance(value, Mapping):
             return {name: make(item) for name, item in value.items()}
-        if _is_shape(value):
+        sizes = value if isinstance(value, list | tuple) else ()  # torch.Size is one too
+        if sizes and all(isinstance(s, int) and not isinstance(s, bool) for s in sizes):
             if min(value) < 1:
                 raise InputError(f"{tuple(value)} is no shape: every size must be at least 1")
             value = torch.zeros(tuple(value), dtype=own.dtype, device=own.device)
@@ -142,13 +143,6 @@ def _arguments(
     if isinstance(made, dict):
         return (), {str(name): value for name, value in made.items()}
     return (made if isinstance(made, tuple) else (made,)), {}
-
-
-def _is_shape(value: object) -> bool:
-    """A sequence of whole numbers, as a shape is written; ``torch.Size`` too."""
-    if not isinstance(value, list | tuple) or not value:
-        return False
-    return all(isinstance(size, int) and not isinstance(size, bool) for size in value)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import AttributeProto, NodeProto, TensorProto, numpy_helper
+from onnx import AttributeProto, NodeProto, SparseTensorProto, TensorProto, numpy_helper
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import AttributeValue, Constant, TensorType
@@ -114,6 +114,12 @@ def constant_of(value: Value, keep_float: bool) -> Constant:
         return Constant(value.type)
     number = float if is_float else int
     return Constant(value.type, tuple(map(number, array.reshape(-1))))
+
+
+def dense(sparse: SparseTensorProto) -> TensorProto:
+    """A sparse tensor's name and type: engines hold it as any other."""
+    values = sparse.values
+    return TensorProto(name=values.name, dims=sparse.dims, data_type=values.data_type)
 
 
 @functools.cache

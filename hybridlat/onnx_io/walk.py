@@ -134,7 +134,9 @@ def _outcome(
     results, objection = results_of(node, inputs, opsets, stated)
     lacks = any(out and result is None for out, result in zip(node.outputs, results, strict=True))
     if lacks and way.has_other_types and node.domain and not node.has_graph:
-        results = _types_tried(node, inputs, opsets)
+        fed = with_fed_weights(dict(zip(node.inputs, inputs, strict=True)))
+        types = iter(_tried(model_of([node.proto()], fed, opsets).SerializeToString()))
+        results = tuple([next(types, None) if out else None for out in node.outputs])
     if objection:
         way.objections[node.name] = objection
     outcome = any(isinstance(result, Value) for result in results), results
@@ -179,15 +181,6 @@ def leave_out(
     fed = dict.fromkeys([r for node in kept for r in node.reads if r in lost])
     went = tuple([(name, node.op) for name, node in gone.items()])
     return inputs + tuple(fed), tuple(ends), went
-
-
-def _types_tried(
-    node: FileNode, inputs: Sequence[Known], opsets: Opsets
-) -> tuple[TensorType | None, ...]:
-    """The types of its outputs; None for each where it does not run, or they depend on data."""
-    known = with_fed_weights(dict(zip(node.inputs, inputs, strict=True)))
-    types = iter(_tried(model_of([node.proto()], known, opsets).SerializeToString()))
-    return tuple([next(types, None) if out else None for out in node.outputs])
 
 
 @functools.lru_cache(maxsize=1024)

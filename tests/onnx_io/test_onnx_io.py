@@ -187,6 +187,16 @@ def test_opsets_out_of_range_control_flow_and_operators_without_results() -> Non
         read_network(looped)
 
 
+def test_a_constant_node_may_hold_a_sparse_tensor() -> None:
+    made = conv_model()
+    values, sizes = made.graph.initializer.pop(0), made.graph.node.add(op_type="Constant")
+    sparse = onnx.SparseTensorProto(dims=values.dims)
+    sparse.values.data_type = values.data_type
+    sizes.output.append(values.name)
+    sizes.attribute.append(onnx.helper.make_attribute("sparse_value", sparse))
+    assert sign(read_network(made)) == sign(read_network(conv_model()))
+
+
 def test_the_file_that_was_given_is_not_changed() -> None:
     made = conv_model("N")
     before = made.SerializeToString()

@@ -170,6 +170,14 @@ def test_a_quantised_file_is_written_in_a_set_that_knows_its_types(
     )
 
 
+def test_a_number_that_is_quantised_is_read_as_onnx_runtime_does() -> None:
+    text = ROUNDED.format("uint16", "com.microsoft.", "float").replace("[4,8] y", "[] y")
+    made = model(text.replace("Linear(x, s, z)", "Linear(s, s, z)").replace("Relu(d)", "Mul(x, d)"))
+    made.opset_import[0].version = 21
+    del made.graph.output[0].type.tensor_type.shape.dim[:]
+    assert [str(read_network(made).types[name]) for name in "qd"] == ["uint16[]", "float32[]"]
+
+
 @pytest.mark.parametrize(
     ("file", "weight", "words"),
     [
