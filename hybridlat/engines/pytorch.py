@@ -135,7 +135,9 @@ def folded_norms(network: Network) -> frozenset[int]:
     if any(origins.values()) or network.zero_biases is not None:
         return frozenset(i for i, origin in origins.items() if origin == "folded")
     normalises_otherwise = any(node.op in _OTHER_NORMS for node in network.nodes)
-    if normalises_otherwise or not any(_is_modern(network, node) for node in network.nodes):
+    adds = [n for n in network.nodes if n.op == "Add" and network.types.keys() >= {*n.inputs}]
+    deep = [n for n in network.nodes if n.op == "Conv" and n.attribute("group", 1) not in (1, 2)]
+    if normalises_otherwise or not (adds or deep):
         return frozenset()
     return frozenset(i for i in biased if _pixels(network, network.nodes[i]) > 1)
 
@@ -185,12 +187,6 @@ def _taken_apart(v: View, position: int, bias: str, normed: bool) -> Match:
     bare = replace(node, inputs=node.inputs[:2], outputs=(raw,))
     behind = Node(name, op, (raw, *names), node.outputs, version=version)
     return Match((position,), (bare, behind), {raw: type_}, dict.fromkeys(names, vector))
-
-
-def _is_modern(network: Network, node: Node) -> bool:
-    if node.op == "Add":
-        return sum(name in network.types for name in node.inputs) == 2
-    return node.op == "Conv" and node.attribute("group", 1) not in (1, 2)
 
 
 def _pixels(network: Network, node: Node) -> int:

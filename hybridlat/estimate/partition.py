@@ -211,7 +211,8 @@ class Partitioner:
         self, file: OnnxFile, batch: int | None = None, shapes: Shapes | None = None
     ) -> Partition:
         """The cells of ``file``; NetworkError or MeasurementError where it has none."""
-        key = self._cache_key(file.key(batch, shapes))
+        engine = f"{self._identity(self._target)}/{self._target}"
+        key = f"split/{PARTITION_FORMAT}/{engine}/{file.key(batch, shapes)}"
         partition = self._remembered.get(key)
         if partition is None:
             partition = _cached(self._store, key, Partition.from_text)
@@ -245,9 +246,6 @@ class Partitioner:
         partition = replace(partition, footprint=footprint(lowered, self._target))
         _log.debug("%s: %d distinct cells, by %s", file.label, len(partition.uses), partition.by)
         return partition.signed() if file.digest else partition
-
-    def _cache_key(self, key: str) -> str:
-        return f"split/{PARTITION_FORMAT}/{self._identity(self._target)}/{self._target}/{key}"
 
 
 def _cached(store: Store, key: str, read: Callable[[str], T | None]) -> T | None:

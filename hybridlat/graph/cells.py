@@ -208,7 +208,11 @@ def block_positions(network: Network) -> list[tuple[int, ...]]:
             sources = {parts.get(n, n) for n in inputs} if parts else inputs
             results = [n for n in outputs if last_read.get(n, -1) >= end]
             whole = sum(last_made[n] < end for n in results)
-            choices.append((best[begin][0] + _cost(len(sources), len(results), whole), begin))
+            reads, makes = len(sources), len(results)
+            cost = _FURTHER * (max(reads - 1, 0) + max(makes - 1, 0)) - 1
+            cost += _TOO_MANY * max(reads + makes - MOST_TENSORS, 0)
+            cost += _SHARED * (reads + makes - 2 * whole)  # none behind it writes these
+            choices.append((best[begin][0] + cost, begin))
         best.append(min(choices))
     blocks, end = [], len(order)
     while end:
@@ -216,13 +220,6 @@ def block_positions(network: Network) -> list[tuple[int, ...]]:
         blocks.append(tuple(sorted(order[begin:end])))
         end = begin
     return blocks[::-1]
-
-
-def _cost(inputs: int, outputs: int, whole: int) -> int:
-    """Of one block; no block behind it writes ``whole`` of its outputs."""
-    further = max(inputs - 1, 0) + max(outputs - 1, 0)
-    beyond = max(inputs + outputs - MOST_TENSORS, 0)
-    return _FURTHER * further + _TOO_MANY * beyond + _SHARED * (inputs + outputs - 2 * whole) - 1
 
 
 def _order(network: Network) -> list[int]:

@@ -185,17 +185,13 @@ def _wired(kernel: Node, types: dict[str, TensorType]) -> list[Node]:
             names[key] = name
             results.append(name)
             if type_:
-                types[name] = _type(type_)
+                dtype, _, sizes = type_.removesuffix("]").partition("[")
+                types[name] = TensorType.of(dtype, sizes)
         plain = tuple((a, tuple(v) if isinstance(v, list) else v) for a, v in attributes.items())
         domain, _, op = op.rpartition("::")
         name = f"{kernel.name}__{place}"
         nodes.append(Node(name, op, read, tuple(results), plain, domain, version))
     return nodes
-
-
-def _type(text: str) -> TensorType:
-    dtype, _, shape = text.removesuffix("]").partition("[")
-    return TensorType(dtype, tuple(int(d) for d in shape.split("x")) if shape else ())
 
 
 # ---- kernels whose operators tell it ----

@@ -48,6 +48,11 @@ class TensorType(NamedTuple):
     def __str__(self) -> str:
         return f"{self.dtype}[{'x'.join(map(str, self.shape))}]"
 
+    @classmethod
+    def of(cls, dtype: str, sizes: str) -> TensorType:
+        """Of sizes in text, as in ``1x3x8x8``; ValueError for what is none."""
+        return cls(dtype, tuple(map(int, sizes.split("x"))) if sizes else ())
+
 
 @dataclass(frozen=True, slots=True)
 class Constant:

@@ -78,7 +78,7 @@ def _read(text: str, name: str) -> Network:
     for line in lines_of(text):
         if line.word == "input":
             inputs.append(f"t{int(line.head)}")
-            types[inputs[-1]] = _type(line.rest)
+            types[inputs[-1]] = TensorType.of(*line.rest.split(":"))
         elif line.word == "output":
             outputs.append(f"t{int(line.head)}")
         elif line.word == "context":
@@ -106,19 +106,14 @@ def _node(
         number, _, type_ = token.partition(":")
         outputs.append(f"t{int(number)}" if number != "-" else "")
         if number != "-":
-            types[outputs[-1]] = _type(type_)
+            types[outputs[-1]] = TensorType.of(*type_.split(":"))
     attributes = tuple(sorted((k, _attribute(v)) for k, v in json.loads(line.rest).items()))
     return Node(f"n{position}", op, tuple(inputs), tuple(outputs), attributes, domain, int(version))
 
 
-def _type(text: str) -> TensorType:
-    dtype, _, shape = text.partition(":")
-    return TensorType(dtype, tuple(map(int, shape.split("x"))) if shape else ())
-
-
 def _constant(token: str) -> Constant:
     written, has_values, values = token.partition("=")
-    type_ = _type(written)
+    type_ = TensorType.of(*written.split(":"))
     number = int if type_.dtype in WHOLE else float
     numbers = tuple(map(number, values.split(","))) if values else ()
     return Constant(type_, numbers if has_values else None)

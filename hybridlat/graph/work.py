@@ -196,15 +196,8 @@ PRODUCTS: Mapping[str, Formula] = {
 }
 
 
-def _fourier(read: Sequence[Shape], made: Sequence[Shape], attributes: Attributes) -> float:
-    """5·N·log2 N for each transform of N points (Cooley and Tukey 1965, as FFTW counts it)."""
-    axis = number(attributes, "axis", -2)
-    points = max(math.prod(read[0][:-1]), math.prod(made[0][:-1]))
-    return 5.0 * points * math.log2(max(read[0][axis], 2))
-
-
 def _short_fourier(read: Sequence[Shape], made: Sequence[Shape], attributes: Attributes) -> float:
-    """The same of each frame, as long as the window or as its bins tell."""
+    """As of a DFT, of each frame, as long as the window or as its bins tell."""
     batch, frames, bins, _ = made[0]
     window = read[2][0] if len(read) > 2 and len(read[2]) == 1 else 0
     length = window or (2 * (bins - 1) if number(attributes, "onesided", 1) else bins)
@@ -216,8 +209,9 @@ def _by_result(
 ) -> float:
     results = math.prod(made[0])
     match op:
-        case "DFT":
-            return _fourier(read, made, attributes)
+        case "DFT":  # 5·N·log2 N of N points (Cooley and Tukey 1965, as FFTW counts it)
+            points = max(math.prod(read[0][:-1]), math.prod(made[0][:-1]))
+            return 5.0 * points * math.log2(max(read[0][number(attributes, "axis", -2)], 2))
         case "STFT":
             return _short_fourier(read, made, attributes)
         case "Det" | "Inverse":  # so many times n³ of n x n: LAPACK's counts (Working Note 41)

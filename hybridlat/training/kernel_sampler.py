@@ -80,7 +80,10 @@ def sweep(
             if not places & set(cell.origins) and not _also(drawn.family, cell.network, place):
                 continue
             # The drawn network is small; the kernel stands for one of a network of any size.
-            kernel = replace(cell.network, context=_context(backend, cell.network, seed, place))
+            rng = random.Random(f"hybridlat sweep context {seed} {place}")
+            least = 2 * cell.network.weight_bytes  # a network that can hold them
+            possible = [name for name, most in backend.contexts.items() if least < most]
+            kernel = replace(cell.network, context=rng.choice(possible))
             hash_ = sign(kernel).hash
             if hash_ not in seen and len(seen) < count:
                 seen.add(hash_)
@@ -122,13 +125,6 @@ def _also(family: str, kernel: Network, draw: int) -> bool:
     """
     op = kernel.nodes[0].op
     return family in RARE and op != "Conv" and (op not in _LAYOUT_CHANGES or draw % 8 == 0)
-
-
-def _context(backend: Backend, kernel: Network, seed: int, draw: int) -> str:
-    """The context that the kernel is measured in: of a network that can hold its weights."""
-    rng = random.Random(f"hybridlat sweep context {seed} {draw}")
-    possible = [name for name, most in backend.contexts.items() if 2 * kernel.weight_bytes < most]
-    return rng.choice(possible)
 
 
 def _flop(network: Network) -> float:

@@ -15,7 +15,7 @@ from hybridlat.engines.fusion.patterns import Match, Rewritten, View
 from hybridlat.errors import NetworkError
 from hybridlat.graph.forms import FORMS
 from hybridlat.graph.network import Constant, Network, Node, TensorType
-from hybridlat.graph.normal import Writing, local_form
+from hybridlat.graph.normal import Writing, local_form, with_attributes
 from hybridlat.graph.operators import KINDS, QUANTISERS, SET, WHOLE, kind_of, named
 
 # Inputs that ONNX types as float32 whatever the precision of the data: (operator, positions).
@@ -105,33 +105,22 @@ def in_precision(network: Network, dtype: str) -> Network:
         for name in node.inputs[index : index + 1]
     }
 
-    codes = _FLOATS.values()
-
     def typed(type_: TensorType) -> TensorType:
         return type_._replace(dtype=dtype) if type_.dtype in _FLOATS else type_
 
-    def typed_constant(constant: Constant) -> Constant:
+    def in_range(constant: Constant) -> Constant:
         values = constant.values
         if constant.type.dtype in _FLOATS and dtype == "float16" and values is not None:
             values = tuple([min(max(v, -_LARGEST_HALF), _LARGEST_HALF) for v in values])
         return Constant(typed(constant.type), values)
 
-    def typed_cast(node: Node) -> Node:
-        attributes = tuple(
-            (k, _FLOATS.get(dtype, 10) if k == "to" and v in codes else v)
-            for k, v in node.attributes
-        )
-        return replace(node, attributes=attributes)
-
-    return replace(
-        network,
-        nodes=tuple(typed_cast(node) if node.op == "Cast" else node for node in network.nodes),
-        types={name: typed(type_) for name, type_ in network.types.items()},
-        constants={
-            name: constant if name in keep else typed_constant(constant)
-            for name, constant in network.constants.items()
-        },
-    )
+    nodes = list(network.nodes)
+    for place, node in enumerate(nodes):
+        if node.op == "Cast" and node.attribute("to") in _FLOATS.values():
+            nodes[place] = with_attributes(node, to=_FLOATS.get(dtype, 10))
+    types = {name: typed(type_) for name, type_ in network.types.items()}
+    stored = {n: c if n in keep else in_range(c) for n, c in network.constants.items()}
+    return replace(network, nodes=tuple(nodes), types=types, constants=stored)
 
 
 def narrow_weights(network: Network) -> tuple[str, ...]:

@@ -123,7 +123,11 @@ def read_log(text: str, lines_before: int = 0) -> TrtexecLog:
     words = command[0] if command else ""
     options = trtexec_options.of_run(words, text)
     is_rtx = PRINTED["rtx"].search(words) is not None
-    version = _matched("version", text) or _version_of(_matched("tag", text))
+    # ``8601`` is 8.6 and ``100300`` is 10.3: the major version takes what is in front.
+    tag = _matched("tag", text)
+    number, first = int(tag or 0), 1000 if len(tag) <= 4 else 10000
+    tagged = f"{number // first}.{number % first // 100}" if tag else ""
+    version = _matched("version", text) or tagged
     major, printed = int(version.partition(".")[0] or 0), _matched("precision", text).lower()
     is_typed = is_rtx or major >= 11 or "stronglyTyped" in options or "strongly" in printed
     is_typed &= "loadEngine" not in options
@@ -237,12 +241,6 @@ def read_times(path: Path) -> tuple[float, ...]:
         why, fix = "the file holds no times of trtexec", "give what --exportTimes wrote"
         raise Refusal(why, str(error)[:80], fix) from None
     return times_us
-
-
-def _version_of(tag: str) -> str:
-    """``8601`` is 8.6 and ``100300`` is 10.3: the major version takes what is in front."""
-    number, major = int(tag or 0), 1000 if len(tag) <= 4 else 10000
-    return f"{number // major}.{number % major // 100}" if tag else ""
 
 
 def _matched(name: str, text: str) -> str:
