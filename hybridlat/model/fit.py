@@ -25,7 +25,7 @@ from hybridlat.model.gaussian_process import (
     tune_gaussian_process,
 )
 from hybridlat.model.geometry import Geometry, View, geometry, problem_of
-from hybridlat.model.trees import Booster, grown, scaled
+from hybridlat.model.trees import Booster, Table, scaled
 from hybridlat.schema.device import Device
 
 LEAST_ROWS = 20
@@ -144,10 +144,10 @@ class _Fit:
             cells, self.codes, view, self.base, self.ops, *self.started
         )
         together = kernels[cells.cell]
-        self.weights = 1.0 / together * self.trust
+        self.weights = 1.0 / together * self.trust * np.where(together > 1, 0.5, 1.0)
+        self.table = Table(self.rows, self.weights, self.seed)
         kernel_us = self._shared_out(np.zeros(len(self.rows)))
         if kernels.max() > 1:
-            self.weights *= np.where(together > 1, 0.5, 1.0)
             kernel_us = self._apportioned(together == 1)
         self.values = np.log(kernel_us / self.base) - self.prior
         names = enumerate(feature_names(self.ops))
@@ -177,26 +177,25 @@ class _Fit:
 
             def rough(taken: Rows, values: Array = values, teachers: Rows = teachers) -> Booster:
                 rows = taken & teachers if (taken & teachers).any() else taken
-                data = self.rows[rows], values[rows], self.weights[rows]
-                return grown(*data, self.seed, 100, max_depth=4, eta=0.1)
+                return self.table.grown(rows, values, 100, max_depth=4, eta=0.1)
 
             kernel_us = self._shared_out(_out_of_fold(self.fold, rough, self.rows))
         return kernel_us
 
     def model(self, for_cells: bool) -> CellModel:
         """Fit the parts, out of fold for their shares and the intervals, then on all rows."""
-        cells, config, fold, rows = self.cells, self.config, self.fold, self.rows.copy()
-        every, smooths = np.ones(len(rows), bool), self._gp_helps()
-        smooth = _out_of_fold(fold, self._gp_mean, self.rows) if smooths else np.zeros(len(rows))
-        rows[:, -1] = smooth
-        boosted = _out_of_fold(fold, lambda taken: self._boosted(rows, taken), rows)
+        cells, config, fold, table = self.cells, self.config, self.fold, self.table
+        rows, every, smooths = table.rows, np.ones(len(fold), bool), self._gp_helps()
+        smooth = _out_of_fold(fold, self._gp_mean, rows) if smooths else np.zeros(len(rows))
+        table = table.with_last(smooth) if smooths else table
+        boosted = _out_of_fold(fold, lambda taken: self._boosted(table, taken), table.rows)
         candidates = np.stack([smooth, boosted], axis=1)
         share = _best_share(candidates, self.values, self.trust) if smooths else 0.0
         # Kernels and cells as they are predicted out of fold.
         kernel_us = self.base * np.exp(self.prior + candidates @ np.array([share, 1 - share]))
         cell_us = np.bincount(cells.cell, kernel_us, cells.cells)
         error = np.abs(np.log(cell_us / self.truth))
-        error_scale, quantile, expected = self._intervals(rows, kernel_us, error)
+        error_scale, quantile, expected = self._intervals(table, kernel_us, error)
 
         def error_by(log_bias: float) -> float:
             predicted_us = cell_us * log_bias_factor(log_bias, expected)
@@ -212,7 +211,7 @@ class _Fit:
             self.floor_us,
             self._gp_mean(every) if smooths else self.tuned[0],
             share,
-            scaled(self._boosted(rows, every), 1 - share),
+            scaled(self._boosted(table, every), 1 - share),
             error_scale,
             fit_domain(cells, self.codes, len(self.ops), self.seed),
             quantile,
@@ -233,11 +232,11 @@ class _Fit:
         if len(self.rows) < _MANY_ROWS:
             return True
         outside, inside, inner = self.fold == 0, self.fold != 0, self.fold == 1
-        rows, errors = self.rows.copy(), []
+        smooth, errors = np.zeros(len(self.rows)), []
         for taken, rest in ((inside & ~inner, inner), (inner, inside & ~inner), (inside, outside)):
-            rows[rest, -1] = self._gp_mean(taken).predict(self.rows[rest])
-        for each in (rows, self.rows):
-            made = self._boosted(each, inside).predict(each[outside])
+            smooth[rest] = self._gp_mean(taken).predict(self.rows[rest])
+        for table in (self.table.with_last(smooth), self.table):
+            made = self._boosted(table, inside).predict(table.rows[outside])
             errors.append(float(np.mean(np.abs(made - self.values[outside]))))
         return errors[0] < errors[1]
 
@@ -245,31 +244,32 @@ class _Fit:
         data = (self.rows[taken], self.values[taken], self.weights[taken])
         return fit_gp_mean(*data, self.tuned, _POINTS, self.seed)
 
-    def _boosted(self, rows: Floats, taken: Rows) -> Booster:
+    def _boosted(self, table: Table, taken: Rows) -> Booster:
         """Gradient boosting (XGBoost); the shape of the trees follows the number of rows."""
-        data, count = (rows[taken], self.values[taken], self.weights[taken]), int(taken.sum())
+        count = int(taken.sum())
         depth, leaves, eta = 4 if count < 800 else 6 if count < 2000 else 8, 192, 0.065
         if count >= 20_000:
             depth, leaves, eta = 0, 330, 0.12
         shape: dict[str, Any] = {"max_depth": depth, "max_leaves": leaves, "eta": eta, "lambda": 1}
-        return grown(*data, self.seed, 200, **shape, grow_policy="lossguide", min_child_weight=2)
+        shape |= {"grow_policy": "lossguide", "min_child_weight": 2}
+        return table.grown(taken, self.values, 200, **shape)
 
     def _intervals(
-        self, rows: Floats, kernel_us: Array, error: Array
+        self, table: Table, kernel_us: Array, error: Array
     ) -> tuple[Booster, float, Array]:
         """The trees of expected errors, and the split-conformal factor that makes them hold."""
         values = np.log(error[self.cells.cell] + 0.01)
 
         def fitted(taken: Rows) -> Booster:
             """Where the model tends to miss: small trees on the size of out-of-fold errors."""
-            data = (rows[taken], values[taken], self.weights[taken])
-            depth = 4 if taken.sum() > 2000 else 3
-            return grown(*data, self.seed, 80, max_depth=depth, eta=0.06, min_child_weight=10)
+            shape = {"max_depth": 4 if taken.sum() > 2000 else 3, "eta": 0.06}
+            return table.grown(taken, values, 80, **shape, min_child_weight=10)
 
-        expected = np.maximum(np.exp(_out_of_fold(self.fold, fitted, rows)) - 0.01, 0.002)
+        errors = _out_of_fold(self.fold, fitted, table.rows)
+        expected = np.maximum(np.exp(errors) - 0.01, 0.002)
         of_cells = cell_sums(self.cells, kernel_us, expected)[1]
         quantile = conformal_quantile(error / of_cells, self.config.confidence)
-        return fitted(np.ones(len(rows), bool)), quantile, of_cells
+        return fitted(np.ones(len(values), bool)), quantile, of_cells
 
 
 def _out_of_fold(fold: NDArray[np.intp], fitted: Callable[[Rows], Any], rows: Floats) -> Array:

@@ -123,14 +123,35 @@ def _served(grown: Any) -> Booster:
     return Booster(bytes(grown.save_raw("ubj")), grown.num_features())
 
 
-def grown(
-    rows: Floats, values: Array, weights: Array, seed: int, trees: int, **parameters: object
-) -> Booster:
-    """So many trees by gradient boosting, of XGBoost's ``parameters``."""
-    import xgboost
+class Table:
+    """Rows with their weights: a choice of them is sorted into bins once, and grows trees once."""
 
-    data = xgboost.DMatrix(rows, values, weight=weights)
-    return _served(xgboost.train({**_COMMON, "seed": seed, **parameters}, data, trees))
+    def __init__(self, rows: Floats, weights: Array, seed: int) -> None:
+        self.rows, self._weights, self._seed = rows, weights, seed
+        self._sorted: dict[bytes, Any] = {}
+        self._grown: dict[object, Booster] = {}
+
+    def with_last(self, column: Array) -> Table:
+        """The same rows with other numbers in the last column."""
+        rows = self.rows.copy()
+        rows[:, -1] = column
+        return Table(rows, self._weights, self._seed)
+
+    def grown(
+        self, taken: NDArray[Any], values: Array, trees: int, **parameters: object
+    ) -> Booster:
+        """So many trees by gradient boosting on the rows ``taken``, of XGBoost's parameters."""
+        import xgboost
+
+        rows = taken.tobytes()
+        key = (rows, values.tobytes(), trees, *parameters.items())
+        if key not in self._grown:
+            if rows not in self._sorted:
+                self._sorted[rows] = xgboost.DMatrix(self.rows[taken], weight=self._weights[taken])
+            data, shape = self._sorted[rows], {**_COMMON, "seed": self._seed, **parameters}
+            data.set_label(values[taken])
+            self._grown[key] = _served(xgboost.train(shape, data, trees))
+        return self._grown[key]
 
 
 def grown_on_sums(
