@@ -39,6 +39,7 @@ COMMANDS = {
     "onboard": ["onboard", "--time-limit", "15s", "--nets", "nets", "--full", "--no-track"],
     "import": ["import", str(PACK)],
     "train": ["train", "--target", str(TARGET), "--no-track", "--jobs", "2"],
+    "evaluate": ["evaluate", "--target", str(TARGET), "--no-track"],
 }
 
 
@@ -84,7 +85,7 @@ def test_a_killed_command_loses_nothing_and_leaves_no_process(
     (tmp_path / "nets").mkdir()
     for net, network in NETS.items():
         (tmp_path / "nets" / f"{net}.onnx").write_bytes(to_onnx(network, seed=1))
-    if name == "train":
+    if name in ("train", "evaluate"):
         with Store(str(tmp_path / "store.db")) as store:
             fill(store, networks=14, sweep=30)
             keep_device(TARGET, store, DEVICE)

@@ -42,7 +42,7 @@ _TOLERANCE = "Tolerance that the gate works towards; may be repeated."
 )
 @options.use("baseline")
 @click.option("--all", "everything", is_flag=True, help="Show every regime, method and figure.")
-@options.use("draws markdown device store seed jobs no_track json")
+@options.use("draws markdown device store seed two_jobs no_track json")
 def evaluate(
     targets: Sequence[str],
     nets: Path | None,

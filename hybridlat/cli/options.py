@@ -174,6 +174,8 @@ _FILES: Any = {"nargs": -1, "required": True, "metavar": "NET.onnx...", "type": 
 _FLAG: Any = {"is_flag": True}
 _MANY: Any = {"multiple": True, "callback": _by_name}
 _SHOWN: Any = {"show_default": True}
+_JOBS: Any = {"type": whole(1, also=-1), "metavar": "N", **_SHOWN}
+_JOBS |= {"help": "Processes that work at once; -1: one a core."}
 _TARGET = (
     "device/runtime/precision[/threads], such as l4/tensorrt/fp16: `hybridlat targets` lists "
     "them. This machine's CPU under ONNX Runtime unless given."
@@ -234,9 +236,8 @@ _NAMED: Mapping[str, Callable[[Any], Any]] = {
     "shape": option(
         "--shape", "shapes", group=INPUT, type=SHAPE, metavar="NAME:1x3x224x224",
         help="Shape of an input; may be repeated.", **_MANY),
-    "jobs": option(
-        "--jobs", type=whole(1, also=-1), metavar="N", default=1,
-        help="Processes that work at once; -1: one a core.", **_SHOWN),
+    "jobs": option("--jobs", default=1, **_JOBS),
+    "two_jobs": option("--jobs", default=2, **_JOBS),
     "tolerance": option(
         "--tolerance", group=SURE, type=SHARE, metavar="SHARE",
         help="Accept intervals up to ± this; narrower means more measuring, and exit code 3 if it "

@@ -60,7 +60,8 @@ def at_once(function: Callable[..., Any], calls: Iterable[tuple[object, ...]]) -
     parallel = workers.parallel(
         workers.count_of(None), return_as="generator", pre_dispatch="n_jobs"
     )
-    return iter(parallel(jobs))
+    with workers.safe_path():
+        return iter(parallel(jobs))
 
 
 def device_of(target: Target, store: Store) -> Device:
