@@ -149,23 +149,13 @@ def fit_domain(
     low = np.array([values[codes == code].min(axis=0) for code in range(ops)])
     high = np.array([values[codes == code].max(axis=0) for code in range(ops)])
     points, triples = shape_points(geometry, codes), combinations_of(geometry)
-    domain = ApplicabilityDomain(
-        low,
-        high,
-        _spread_out(points, _PROTOTYPES),
-        1.0,
-        np.unique(triples),
-        np.zeros(len(triples), np.float32),
-        1.0,
-    )
+    near, met = _spread_out(points, _PROTOTYPES), np.unique(triples)
+    none = np.zeros(len(triples), np.float32)
+    domain = ApplicabilityDomain(low, high, near, 1.0, met, none, 1.0)
     order = np.random.default_rng(seed).permutation(len(points))
     left, right = order[: len(order) // 2], order[len(order) // 2 :]
-    half = replace(
-        domain,
-        prototypes=_spread_out(points[left], _PROTOTYPES),
-        seen_triples=np.unique(triples[:, left]),
-    )
-    new = geometry.one_by_one(right)
+    near, met = _spread_out(points[left], _PROTOTYPES), np.unique(triples[:, left])
+    half, new = replace(domain, prototypes=near, seen_triples=met), geometry.one_by_one(right)
     radius = max(float(np.quantile(half.score(new, codes[right])[1], 0.98)), 0.5)
     rarely = (half.unseen_triples(new).sum(axis=1) + 1) / (len(right) + 1)
     weights = -np.log(rarely).astype(np.float32)

@@ -43,11 +43,6 @@ def _filled(sizes: Array, block: int) -> Array:
     return np.asarray(sizes / (block * np.ceil(np.maximum(sizes, 1) / block)), np.float64)
 
 
-def _pad_waste_16(v: View) -> Array:
-    used = np.ceil(v.c_in / 16) * np.ceil(v.c_out / 16) * 256
-    return np.asarray(1 - v.c_in * v.c_out / np.maximum(used, 1), dtype=np.float64)
-
-
 def cache_bytes(device: Device, level: int) -> float:
     """Size of a cache, -1 for the last; a megabyte where no data sheet says."""
     return float(device.cache_bytes[level]) if device.cache_bytes else 2.0**20
@@ -62,11 +57,6 @@ def winograd(v: View) -> Array:
     """1 where Winograd's shorter product serves, a 3x3 kernel with stride 1, else 0."""
     fits = (v.k_h == 3) & (v.k_w == 3) & (v.stride == 1) & (v.dilation == 1) & (v.groups == 1)
     return np.asarray(fits & (v.kind == KINDS["conv"]), np.float64)
-
-
-def _best_wave_time(v: View) -> Array:
-    times = np.stack([v.wave_us(tile) for tile in TILES])
-    return _log2(np.maximum(times.min(axis=0), 1e-3) / v.roofline_us)
 
 
 def _of_tile(tile: tuple[int, int]) -> list[tuple[str, str, Formula]]:
@@ -123,7 +113,8 @@ _FORMULAS: list[tuple[str, str, Formula]] = [
     ("align_c_in", "log2 channels, 0..7", lambda v: alignment(v.c_in)),
     ("align_c_out", "log2 channels, 0..7", lambda v: alignment(v.c_out)),
     ("pad_waste_16", "share of the work lost when channels are padded to blocks of 16",
-     _pad_waste_16),
+     lambda v: 1 - v.c_in * v.c_out
+     / np.maximum(np.ceil(v.c_in / 16) * np.ceil(v.c_out / 16) * 256, 1)),
     ("useful_64_c_out", "share of lanes with output channels, in four vectors of 16 (AVX-512)",
      lambda v: _filled(v.c_out, 64)),
     ("useful_6_w_out", "share of output positions in groups of six along a row: a register block",
@@ -144,7 +135,8 @@ FEATURES: list[tuple[str, str, Formula]] = [
     *_FORMULAS,
     *(row for tile in TILES for row in _of_tile(tile)),
     ("log2_best_wave_time", "log2 of the fastest tile's wave time over the roofline",
-     _best_wave_time),
+     lambda v: _log2(
+         np.maximum(np.min([v.wave_us(t) for t in TILES], axis=0), 1e-3) / v.roofline_us)),
 ]  # fmt: skip
 """The name of each feature, its unit (what a reader needs to check the formula), its formula."""
 NAMES: tuple[str, ...] = tuple(name for name, _, _ in FEATURES)
