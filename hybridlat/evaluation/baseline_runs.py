@@ -79,7 +79,6 @@ def evaluate_baselines(
     """Every named baseline that has a task of its unit, in every regime of the task's splits."""
     kinds = [baselines.load(name) for name in names]
     runs = [(kind, tasks[unit]) for kind in kinds for unit in kind.units if unit in tasks]
-    runs.sort(key=lambda run: run[0] is not ModelOnly)  # the longest fit: no worker waits for it
     fits = ((kind, task, split) for kind, task in runs for split in task.splits)
     calls = ((kind, t.problem, split, t.sums_of(split), config) for kind, t, split in fits)
     answers = at_once(_fit_and_predict, calls)
@@ -103,8 +102,7 @@ def evaluate_baselines(
             trial = list(each.values())
             results.append(MethodResult(regime, kind.name, trial, predict_ms, task.per_cell))
     next(answers, None)
-    order = [kind.name for kind in kinds]
-    return sorted(results, key=lambda result: order.index(result.method))
+    return results
 
 
 @steady_fits()

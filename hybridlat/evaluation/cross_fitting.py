@@ -67,19 +67,21 @@ def at_once(function: Callable[..., Any], calls: Iterable[tuple[object, ...]]) -
 def device_of(target: Target, store: Store) -> Device:
     """The device that features are computed from: its data sheet, else what the model in use was
     trained with, else a micro-benchmark of this CPU that the store keeps; else TargetError."""
-    device = known_device(target, store)
-    if device is None:
+    if (device := known_device(target, store)) is None:
         keep_device(target, store, device_sheets.of_target(target))
         device = known_device(target, store)
     return device or device_sheets.of_target(target)
 
 
-def fit_without(dataset: Dataset, forbidden: Collection[str], config: FitConfig) -> CellModel:
-    """A model of all recorded cells but the forbidden ones, in an order that the hashes decide."""
+def fit_without(
+    dataset: Dataset, forbidden: Collection[str], config: FitConfig, *, plainly: bool = False
+) -> CellModel:
+    """A model of all recorded cells but the forbidden ones; ``plainly``, each counts as exact."""
     groups = dataset.groups()
     chosen = [(groups[h], cell) for h, cell in sorted(dataset.cells.items()) if h not in forbidden]
     latencies_us = np.array([cell.latency_us for _, cell in chosen])
-    texts, noise = [cell.text for _, cell in chosen], [cell.spread_share for _, cell in chosen]
+    texts = [cell.text for _, cell in chosen]
+    noise = None if plainly else [cell.spread_share for _, cell in chosen]
     return fit.fit_model(texts, latencies_us, [group for group, _ in chosen], config, noise)
 
 
@@ -98,13 +100,14 @@ def held_out(model: CellModel, dataset: Dataset, network: WholeNetwork) -> HeldO
 class CrossFitted:
     """A model per fold that has not seen the fold's networks, and what it says of them.
 
-    ``predict_ms`` is what the cells of one network take, in the mean.
+    ``predict_ms`` is what a network's cells take, in the mean; ``of_all`` a plain model of all.
     """
 
     folds: Mapping[int, tuple[WholeNetwork, ...]]
     models: Mapping[int, CellModel]
     held_out: Mapping[str, HeldOutNetwork]
     predict_ms: float
+    of_all: CellModel | None = None
 
     def others(self, fold: int) -> list[HeldOutNetwork]:
         """The networks of all other folds, each judged by the model that has not seen it."""
@@ -119,10 +122,12 @@ def cross_fit(
     fold_of: Mapping[str, int],
     also_forbidden: Collection[str] = (),
     on_message: OnMessage = silent,
+    plainly: bool = False,
 ) -> CrossFitted:
     """Fit one model per fold of ``networks``, each without the fold's cells and kernels.
 
     ``fold_of`` is the fold of each network by name; ``on_message`` gets a line for every model.
+    ``plainly`` another is fitted of all cells.
     """
     numbers = sorted({fold_of[n.name] for n in networks})
     folds = {k: tuple(n for n in networks if fold_of[n.name] == k) for k in numbers}
@@ -131,17 +136,19 @@ def cross_fit(
         done = 0
         for number, members in enumerate(folds.values(), start=1):
             done += len(members)
-            on_message(
-                f"{dataset.target}: model {number} of {len(folds)}, for {len(members)} networks "
-                f"that it has not seen ({done} of {len(networks)})"
-            )
+            unseen = f"{len(members)} networks that it has not seen ({done} of {len(networks)})"
+            on_message(f"{dataset.target}: model {number} of {len(folds)}, for {unseen}")
             yield dataset, members, dataset.forbidden(members) | set(also_forbidden), config
+        if plainly:  # beside the folds: later, one worker would wait for it
+            on_message(f"{dataset.target}: a plain model of all {len(dataset.cells):,} cells")
+            yield dataset, (), (), config
 
     fitted = list(at_once(_fit_fold, calls()))
+    of_all = fitted.pop()[0] if plainly else None
     models = {fold: model for fold, (model, _, _) in zip(folds, fitted, strict=True)}
     by_name = {n.name: n for _, members, _ in fitted for n in members}
     predict_ms = 1e3 * math.fsum(spent for _, _, spent in fitted) / max(len(by_name), 1)
-    return CrossFitted(folds, models, by_name, predict_ms)
+    return CrossFitted(folds, models, by_name, predict_ms, of_all)
 
 
 @steady_fits()
@@ -149,7 +156,7 @@ def _fit_fold(
     dataset: Dataset, members: Sequence[WholeNetwork], forbidden: Collection[str], config: FitConfig
 ) -> tuple[CellModel, list[HeldOutNetwork], float]:
     """In a worker, perhaps: a fold's model, its networks as that model states them, seconds."""
-    model = fit_without(dataset, forbidden, config)
+    model = fit_without(dataset, forbidden, config, plainly=not members)
     began = time.perf_counter()
     networks = [held_out(model, dataset, network) for network in members]
     return model, networks, time.perf_counter() - began

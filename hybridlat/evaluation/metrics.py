@@ -255,12 +255,8 @@ class TargetReport:
 
     def errors_by_part(self) -> Mapping[str, Sequence[float]]:
         """Our relative errors by kind of cell, else by regime."""
-        own = {
-            j.regime: [p.error_share for p in j.predictions]
-            for j in self.results
-            if j.method == OWN
-        }
-        return self.cell_errors or own
+        own = [result for result in self.results if result.method == OWN]
+        return self.cell_errors or {r.regime: [p.error_share for p in r.predictions] for r in own}
 
     def rows(self) -> list[ResultRow]:
         tested: dict[str, int] = {}

@@ -49,6 +49,7 @@ from hybridlat.evaluation.metrics import (
 )
 from hybridlat.model import fit
 from hybridlat.model.baselines import Problem, Sums, Unit
+from hybridlat.model.baselines.methods import ModelOnly
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.fit import FitConfig
 from hybridlat.schema.progress import OnMessage
@@ -77,7 +78,8 @@ def evaluate_networks(
         f"{dataset.target}: fitting {FOLDS} models, {len(networks)} networks held out in turn"
     )
     fold_of = even_folds(n.name for n in networks)
-    fitted = cross_fit(dataset, networks, config, fold_of, on_message=on_message)
+    plainly = ModelOnly.name in names
+    fitted = cross_fit(dataset, networks, config, fold_of, (), on_message, plainly)
     pairs: list[tuple[HeldOutNetwork, Composition]] = []
     for fold, members in fitted.folds.items():
         composition = fit_composition(fitted.others(fold), config.confidence)
@@ -155,7 +157,8 @@ def _task(
         }
         splits.append(Split(train, mine, regimes, config.seed, own=fitted.models[fold]))
     everything = np.arange(len(position))
-    splits.insert(0, Split(everything, range(len(networks)), {_MEASURED: None}, config.seed))
+    every, of_all = range(len(networks)), fitted.of_all
+    splits.insert(0, Split(everything, every, {_MEASURED: None}, config.seed, own=of_all))
     return Task(problem, costs_s, networks, splits)
 
 

@@ -37,9 +37,7 @@ def shape_points(geometry: Geometry, codes: NDArray[np.intp]) -> Floats:
     return result
 
 
-COMBINED: tuple[str, ...] = (
-    "batch", "c_in", "c_out", "h_in", "w_in", "k_h", "stride", "groups",
-)  # fmt: skip
+COMBINED = ("batch", "c_in", "c_out", "h_in", "w_in", "k_h", "stride", "groups")
 """Columns whose values must have been met together: three at a time, in bins of half an octave."""
 TRIPLES = tuple(combinations(range(len(COMBINED)), 3))
 _BINS = 32
@@ -150,8 +148,7 @@ def fit_domain(
     high = np.array([values[codes == code].max(axis=0) for code in range(ops)])
     points, triples = shape_points(geometry, codes), combinations_of(geometry)
     near, met = _spread_out(points, _PROTOTYPES), np.unique(triples)
-    none = np.zeros(len(triples), np.float32)
-    domain = ApplicabilityDomain(low, high, near, 1.0, met, none, 1.0)
+    domain = ApplicabilityDomain(low, high, near, 1.0, met, np.zeros(len(triples), np.float32), 1.0)
     order = np.random.default_rng(seed).permutation(len(points))
     left, right = order[: len(order) // 2], order[len(order) // 2 :]
     near, met = _spread_out(points[left], _PROTOTYPES), np.unique(triples[:, left])

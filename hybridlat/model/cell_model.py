@@ -106,11 +106,9 @@ class CellModel:
                 why = int(codes[row]), int(broken[row]), float(distance[row])
                 reason = self.domain.reason(cells, row, *why)
             wider = UNKNOWN_FACTOR if math.isinf(novelty) else 1.0
-            if math.isnan(us):
-                answers.append(CellPrediction(None, None, False, reason))
-            else:
-                interval = low_us / wider, high_us * wider
-                answers.append(CellPrediction(us, interval, False, reason))
+            known = None if math.isnan(us) else us
+            interval = None if known is None else (low_us / wider, high_us * wider)
+            answers.append(CellPrediction(known, interval, False, reason))
         return answers
 
     def _remembered(self, cells: Geometry) -> Array:

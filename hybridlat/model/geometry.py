@@ -165,8 +165,6 @@ PRECISION_BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "int8": 1
 _FLOOR_US = 1e-3
 _CACHE_SPEED = 4.0
 """How much quicker than memory the last cache is: 3 to 6 times by what devices are measured at."""
-
-
 _START_US = {"gpu": 4.0, "cpu": 0.1}
 
 

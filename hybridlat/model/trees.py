@@ -14,7 +14,7 @@ import logging
 import runpy
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,8 +128,7 @@ class Table:
 
     def __init__(self, rows: Floats, weights: Array, seed: int) -> None:
         self.rows, self._weights, self._seed = rows, weights, seed
-        self._sorted: dict[bytes, Any] = {}
-        self._grown: dict[object, Booster] = {}
+        self._made: dict[object, Any] = {}  # rows in bins, and trees
 
     def with_last(self, column: Array) -> Table:
         """The same rows with other numbers in the last column."""
@@ -137,21 +136,19 @@ class Table:
         rows[:, -1] = column
         return Table(rows, self._weights, self._seed)
 
-    def grown(
-        self, taken: NDArray[Any], values: Array, trees: int, **parameters: object
-    ) -> Booster:
+    def grown(self, taken: NDArray[Any], values: Array, trees: int, **shape: object) -> Booster:
         """So many trees by gradient boosting on the rows ``taken``, of XGBoost's parameters."""
         import xgboost
 
-        rows = taken.tobytes()
-        key = (rows, values.tobytes(), trees, *parameters.items())
-        if key not in self._grown:
-            if rows not in self._sorted:
-                self._sorted[rows] = xgboost.DMatrix(self.rows[taken], weight=self._weights[taken])
-            data, shape = self._sorted[rows], {**_COMMON, "seed": self._seed, **parameters}
-            data.set_label(values[taken])
-            self._grown[key] = _served(xgboost.train(shape, data, trees))
-        return self._grown[key]
+        made, rows = self._made, taken.tobytes()
+        key = (rows, values.tobytes(), trees, *shape.items())
+        if key not in made:
+            if rows not in made:
+                made[rows] = xgboost.DMatrix(self.rows[taken], weight=self._weights[taken])
+            made[rows].set_label(values[taken])
+            parameters = {**_COMMON, "seed": self._seed, **shape}
+            made[key] = _served(xgboost.train(parameters, made[rows], trees))
+        return cast(Booster, made[key])
 
 
 def grown_on_sums(

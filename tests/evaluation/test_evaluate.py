@@ -264,12 +264,13 @@ def two_workers() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("two_workers")
-def test_two_processes_give_the_same_figures(tmp_path: Path) -> None:
-    url = made_store(tmp_path, networks=0, sweep=60)
+@pytest.mark.parametrize(("networks", "sweep"), [(0, 60), (12, 30)])
+def test_two_processes_give_the_same_figures(networks: int, sweep: int, tmp_path: Path) -> None:
+    url, methods = made_store(tmp_path, networks=networks, sweep=sweep), (*FAST, "model_only")
     with joblib.parallel_config(n_jobs=1):
-        one = _judge(url, baselines=FAST, trials=2)
+        one = _judge(url, baselines=methods, trials=2)
     figures = [
         [{**row, "predict_ms": None} for row in evaluation.to_json()]
-        for evaluation in (one, _judge(url, baselines=FAST, trials=2))
+        for evaluation in (one, _judge(url, baselines=methods, trials=2))
     ]
     assert figures[0] == figures[1]

@@ -186,8 +186,7 @@ class KernelForest(Baseline):
             self._forests |= self._grown(sums, part, sorted(shared) if turn else kinds)
 
     def _start(self, sums: Sums) -> Array:
-        beside_us = 4.0 if sums.whole else 1.0
-        return sums.view(self.device, self.precision).roofline_us + beside_us
+        return sums.view(self.device, self.precision).roofline_us + (4.0 if sums.whole else 1.0)
 
     def _grown(self, sums: Sums, log_us: Array, kinds: Sequence[str]) -> dict[str, Any]:
         check_installed(f"the baseline {self.name}")
