@@ -13,12 +13,13 @@ import click
 
 from hybridlat.cli import options
 from hybridlat.cli.output import ProgressShown, aside, print_json
+from hybridlat.engines import device_sheets
 from hybridlat.errors import InputError
 from hybridlat.estimate.surprise import contradictions, surprises
 from hybridlat.measuring import tables
 from hybridlat.measuring.measurer import import_results
 from hybridlat.report.units import count_text
-from hybridlat.schema.names import target_named
+from hybridlat.schema.names import refuse_chip, target_named
 from hybridlat.schema.target import Target
 from hybridlat.store import Store, exchange, importers
 from hybridlat.store.importers import ImportedRecords, table, trtexec_log
@@ -82,6 +83,8 @@ def import_(
             contents = " and ".join(_NAMES[one] for one in _OF[name])
             raise click.UsageError(f"--{name} is for {contents}, not for {_NAMES.get(kind, kind)}")
     default = None if target is None else target_named(target)
+    if target is not None:
+        refuse_chip(target.partition("/")[0].strip(), device_sheets.names())
     with Store(store) as opened, ProgressShown("lowering networks:").at("importing") as shown:
         asides = list[str]()
         if kind == PLAN:

@@ -54,6 +54,18 @@ def boards_of(chip: str, known: Iterable[str]) -> list[str]:
     return [name for name in known if match and name.startswith(_table("chips")[match[1]])]
 
 
+def several_boards(chip: str, known: Iterable[str]) -> list[str]:
+    """Those of ``boards_of``, but for their power modes, where they are more than one."""
+    boards = [name for name in boards_of(chip, known) if not MODES.search(name)]
+    return boards if len(boards) > 1 else []
+
+
+def refuse_chip(device: str, known: Iterable[str]) -> None:
+    """TargetError for a name that several of the ``known`` boards may be meant by."""
+    if boards := several_boards(device, known):
+        raise TargetError(f"{device!r} is the chip of {', '.join(boards)}: name the board")
+
+
 def near(device: str, known: Iterable[str]) -> list[str]:
     """Up to three devices that a name may mean: whole names in it or about it, then those alike."""
     names = sorted(known)

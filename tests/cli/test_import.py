@@ -165,6 +165,12 @@ LOG = """\
 """
 
 
+def test_a_chip_of_several_boards_is_no_target() -> None:
+    Path("t.csv").write_text("network,latency_ms\nnet,2.1\n")
+    done = run_import("t.csv", "--nets", "nets", "--target", "Orin/tensorrt-8.6/fp16")
+    assert "'Orin' is the chip of orin-agx, orin-agx-32gb, orin-nano" in str(done.exception)
+
+
 def test_logs_that_contradict_the_target_or_time_something_else(folder: Path) -> None:
     (folder / "logs").mkdir()
     dla = " --useDLACore=0"

@@ -29,11 +29,8 @@ def named_target(text: str, store: Store | None = None) -> Target:
     device, *rest = (part.strip() for part in text.split("/"))
     if len(rest) > 3 or not all((device, *rest)):
         return Target.parse(text)  # says how a target is written
-    boards = [
-        n for n in names.boards_of(device, device_sheets.names()) if not names.MODES.search(n)
-    ]
-    if len(boards) > 1 and device not in _devices(known):
-        raise TargetError(f"{device!r} is the chip of {', '.join(boards)}: name the board")
+    if device not in _devices(known):
+        names.refuse_chip(device, device_sheets.names())
     device = _device(device, known)
     if not rest:
         raise _incomplete(described(device, known), "", known)

@@ -231,8 +231,8 @@ def target_of(
 
 def board(device: str, default: Target | None) -> str:
     """A device's name; of a chip that several boards have that of the user's board, or Refusal."""
-    boards = [name for name in names.boards_of(device, _SHEETS) if not names.MODES.search(name)]
-    if len(boards) < 2:
+    boards = names.several_boards(device, _SHEETS)
+    if not boards:
         return device
     if default is not None and names.boards_of(device, [default.device]):
         return default.device
