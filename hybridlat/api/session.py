@@ -267,7 +267,7 @@ def estimate(
     notes = precision_notes(session.requested or session.target, precision.name, str(precision))
     own = [sentence("surprising", text) for text in session.surprising]
     own += [sentence("precision", text) for text in notes]
-    return replace(result, warnings=(*own, *result.warnings))
+    return result.warned((*own, *result.warnings))
 
 
 def _sizes(opened: Opened) -> str:

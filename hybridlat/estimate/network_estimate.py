@@ -212,7 +212,7 @@ def _estimate_of(request: Request, data: TargetData, belief: Belief) -> Estimate
         model=_model(data, belief),
     )
     warnings = warnings_of(request, data, belief, estimate, load, plan)
-    return replace(estimate, warnings=warnings)
+    return estimate.warned(warnings)
 
 
 def _model(data: TargetData, belief: Belief) -> str:

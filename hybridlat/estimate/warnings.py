@@ -170,7 +170,7 @@ def _of_physics(belief: Belief, latency_us: float | None) -> Iterator[EstimateWa
     ratio, needs = latency_us / best_us if best_us else 1.0, ""
     if best_us and not 1 / MOST_RATIO <= ratio <= MOST_RATIO:
         times = f"{ratio:.0f} times" if ratio > 1 else f"only {100 * ratio:.2g} % of"
-        needs = f"{times} the {latency_text(best_us)} that the device needs by its peak, bandwidth "
+        needs = f"{times} the {latency_text(best_us)} that device and host need by peak, bandwidth "
         needs += "and launch time"
     elif latency_us < least_us:
         needs = f"below the {latency_text(least_us)} that the device needs by its peak and "

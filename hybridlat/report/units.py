@@ -149,6 +149,8 @@ def why_untrusted(estimate: Estimate) -> str:
         return "the machine was busy while measuring"
     if estimate.contradicted:
         return "the network and its cells contradict each other"
+    if estimate.is_beyond_belief:
+        return "it, or a latency given for it, is far from all that is believed"
     tolerance = estimate.tolerance
     width = half_width_share(estimate.latency_us, estimate.interval_us)
     if tolerance is not None and width is not None and width <= tolerance:

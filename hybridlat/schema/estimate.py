@@ -30,6 +30,8 @@ WarningCode = Literal[
     "known-network", "surprising",
 ]  # fmt: skip
 """What a warning is about; docs/reference/troubleshooting.md says what to do about each."""
+_BEYOND_BELIEF: frozenset[WarningCode] = frozenset({"beyond-physics", "surprising"})
+"""Warnings of an answer that no interval of its own makes sure."""
 _GOOD_SHARE, _ROUGH_FACTOR = 0.2, 2.0
 _NORMAL = statistics.NormalDist()
 
@@ -133,25 +135,41 @@ class Estimate(Shown):
     @property
     def trusted(self) -> bool:
         """Whether every cell has a latency, the user's tolerance holds, and measurements agree."""
-        is_doubtful = self.busy or self.contradicted or self.left_out or self.latency_us is None
+        is_doubtful = self.is_disturbed or self.left_out or self.latency_us is None
         complete = self.supported or self.source == "measured"
         return not is_doubtful and complete and (self.within_tolerance or not self.tolerance_given)
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether a measurement behind it was made beside other work, or contradicts another."""
+        return self.busy or self.contradicted
+
+    @property
+    def is_beyond_belief(self) -> bool:
+        """Whether it, or a latency that was given for it, is far from all that is believed."""
+        return any(warning.code in _BEYOND_BELIEF for warning in self.warnings)
+
+    def warned(self, warnings: tuple[EstimateWarning, ...]) -> Estimate:
+        """The estimate with these warnings; with what is beyond belief no tolerance holds."""
+        one = replace(self, warnings=warnings)
+        return replace(one, within_tolerance=one.within_tolerance and not one.is_beyond_belief)
 
     @property
     def grade(self) -> Grade | None:
         """How much the estimate is worth; None where something has no latency.
 
         ``measured``: the network was, or all of its cells. Else by the interval: ``good`` within
-        20 % of the latency, ``rough`` within a factor of two, beyond it an order of magnitude.
+        20 % of the latency, ``rough`` within a factor of two, beyond it an order of magnitude, as
+        is what is beyond belief. What was disturbed is ``rough`` at best.
         """
-        if self.source == "measured" and not self.left_out:
+        is_whole = self.source == "measured" and not self.left_out
+        is_known = is_whole or (self.supported and self.latency_us and self.interval_us)
+        if not is_known or self.is_beyond_belief:
+            return "order of magnitude" if is_known else None
+        if not self.is_disturbed and (is_whole or all(c.source == "measured" for c in self.cells)):
             return "measured"
-        if not self.supported or not self.latency_us or self.interval_us is None:
-            return None
-        if all(cell.source == "measured" for cell in self.cells):
-            return "measured"
-        low, high = (end / self.latency_us for end in self.interval_us)
-        if low >= 1 - _GOOD_SHARE and high <= 1 + _GOOD_SHARE:
+        low, high = (end / (self.latency_us or 1.0) for end in self.interval_us or (0.0, math.inf))
+        if low >= 1 - _GOOD_SHARE and high <= 1 + _GOOD_SHARE and not self.is_disturbed:
             return "good"
         rough = low >= 1 / _ROUGH_FACTOR and high <= _ROUGH_FACTOR
         return "rough" if rough else "order of magnitude"
@@ -204,10 +222,14 @@ class Estimate(Shown):
     def verdict(self) -> Verdict | None:
         """Whether the whole interval is ``within`` the budget, or ``over`` it; None without one.
 
-        ``unsure`` where the interval holds the budget, or where the estimate is not trusted.
+        ``unsure`` where the interval holds the budget, or where the estimate is not trusted. What
+        cells without a latency add makes it no less ``over``; what is beyond belief, or measured
+        beside other work, is neither.
         """
         if self.max_latency_us is None:
             return None
+        if self.busy or self.is_beyond_belief:
+            return "unsure"
         low_us, high_us = self.interval_us or (0.0, math.inf)
         if low_us > self.max_latency_us:
             return "over"

@@ -56,7 +56,7 @@ class CellPriors:
 
     ``failures`` are reasons, by position, of cells that could not be measured. Where another target
     or the data sheet answered for a cell, ``composition`` is that source's, ``best_us`` what the
-    sheet allows for the network, and ``origins``, by position, where answers come from. Of cells
+    sheet and the engine's host allow for the network, and ``origins``, by position, where answers come from. Of cells
     that were predicted, no device of the sheet is quicker than ``least_us``, and ``unknown_work``
     names operators whose work shapes do not tell. ``block`` is the covariance of some errors,
     ``whole`` the network as measured, as far as none of this knows of it. ``learns``: once a cell
@@ -235,7 +235,8 @@ def _by_sheet(
     fastest_us = float(counts[kernels.cell] @ least_us(View(kernels, device, precision)))
     best_us = None
     if answers.origins:
-        best_us = math.fsum(parts.roofline_us(cells.texts, device, precision) * cells.counts)
+        device_us = math.fsum(parts.roofline_us(cells.texts, device, precision) * cells.counts)
+        best_us = max(device_us, answers.law.dispatch_us if answers.law is not None else 0.0)
     return best_us, fastest_us, unknown
 
 

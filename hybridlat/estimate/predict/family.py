@@ -96,6 +96,7 @@ class Family(source.CellSource):
             float(one.kernel_us[count:].sum()),
             reach(cells.confidence) / normal_quantile(cells.confidence),
             reaches=tuple(map(reach, CALIBRATED_AT)),
+            dispatch_us=observations.dispatch_us(table.classes, table.counts, self.task),
         )
 
     def table(self, cells: NetworkCells) -> tuple[KernelTable, NDArray[np.intp]]:

@@ -98,8 +98,8 @@ class NetworkLaw:
     """What a source that is no model of the target says of a network as a whole.
 
     ``cells_us`` are the latencies of all of its cells, NaN where unknown; ``beside_us`` is what a
-    run costs beside them, ``spread_share`` the standard error of ln(latency of the network). Some
-    know more: the constants that it is ``composed`` by, the ``covariance`` of the cells' errors,
+    run costs beside them, ``spread_share`` the standard error of ln(latency of the network),
+    ``dispatch_us`` what its host needs at least to enqueue it. Some know more: the constants that it is ``composed`` by, the ``covariance`` of the cells' errors,
     what is ``known`` of each; ``knows_whole``: with the network as it was measured elsewhere.
     ``reaches`` are half widths of intervals of ln(latency) at ``CALIBRATED_AT``.
     """
@@ -112,6 +112,7 @@ class NetworkLaw:
     known: Sequence[CellLatency | None] = ()
     knows_whole: bool = False
     reaches: tuple[float, ...] = ()
+    dispatch_us: float = 0.0
 
     def composition(self, cells: NetworkCells, elsewhere: Mapping[int, CellLatency]) -> Composition:
         """Constants and width by which the cells make the network.

@@ -125,11 +125,16 @@ def task_base(kernels: KernelSet, task: Task) -> Array:
         grouped = (kernels.classes == GROUPED) & wide
         base[grouped] += GROUP_US * (groups_of(kernels.descriptors[grouped]) - 1)
     if task.runtime == "torch":
-        calls = _CALLS + _WEIGHTED * (task.precision == "amp")
-        base[HOST_ROW] = DISPATCH_US * float(kernels.counts @ calls[kernels.classes])
+        base[HOST_ROW] = dispatch_us(kernels.classes, kernels.counts, task)
     if not task.copies:
         base[kernels.classes == COPY] = _NOTHING_US
     return base
+
+
+def dispatch_us(classes: NDArray[np.intp], counts: Array, task: Task) -> float:
+    """What a host takes to enqueue kernels one by one, at a usual pace; 0 but for eager PyTorch."""
+    calls = _CALLS + _WEIGHTED * (task.precision == "amp")
+    return DISPATCH_US * float(counts @ calls[classes]) if task.runtime == "torch" else 0.0
 
 
 class LinearNetwork(NamedTuple):
