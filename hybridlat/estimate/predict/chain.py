@@ -56,11 +56,11 @@ class CellPriors:
 
     ``failures`` are reasons, by position, of cells that could not be measured. Where another target
     or the data sheet answered for a cell, ``composition`` is that source's, ``best_us`` what the
-    sheet and the engine's host allow for the network, and ``origins``, by position, where answers come from. Of cells
-    that were predicted, no device of the sheet is quicker than ``least_us``, and ``unknown_work``
-    names operators whose work shapes do not tell. ``block`` is the covariance of some errors,
-    ``whole`` the network as measured, as far as none of this knows of it. ``learns``: once a cell
-    is measured here, more is to be stated of the others.
+    sheet and the engine's host allow for the network, and ``origins``, by position, where answers
+    come from. Of cells that were predicted, no device of the sheet is quicker than ``least_us``,
+    and ``unknown_work`` names operators whose work shapes do not tell. ``block`` is the covariance
+    of some errors, ``whole`` the network as measured, as far as none of this knows of it.
+    ``learns``: once a cell is measured here, more is to be stated of the others.
     """
 
     cells: tuple[CellPrior, ...]

@@ -99,9 +99,10 @@ class NetworkLaw:
 
     ``cells_us`` are the latencies of all of its cells, NaN where unknown; ``beside_us`` is what a
     run costs beside them, ``spread_share`` the standard error of ln(latency of the network),
-    ``dispatch_us`` what its host needs at least to enqueue it. Some know more: the constants that it is ``composed`` by, the ``covariance`` of the cells' errors,
-    what is ``known`` of each; ``knows_whole``: with the network as it was measured elsewhere.
-    ``reaches`` are half widths of intervals of ln(latency) at ``CALIBRATED_AT``.
+    ``dispatch_us`` what its host needs at least to enqueue it. Some know more: the constants that
+    it is ``composed`` by, the ``covariance`` of the cells' errors, what is ``known`` of each;
+    ``knows_whole``: with the network as it was measured elsewhere. ``reaches`` are half widths of
+    intervals of ln(latency) at ``CALIBRATED_AT``.
     """
 
     cells_us: Sequence[float]
