@@ -9,6 +9,8 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from hybridlat.graph.operators import KINDS
+from hybridlat.graph.work import LIBM
 from hybridlat.model.gaussian_process import CHUNK, Array, Floats, squared_distances
 from hybridlat.model.geometry import COLUMN, Geometry
 
@@ -42,6 +44,48 @@ COMBINED = ("batch", "c_in", "c_out", "h_in", "w_in", "k_h", "stride", "groups")
 TRIPLES = tuple(combinations(range(len(COMBINED)), 3))
 _BINS = 32
 COMBINATIONS = len(TRIPLES) * _BINS**3
+MOST_OPS = 4096
+"""Operators with odd forms in training are numbered behind the combinations."""
+_ENOUGH_ODD = 20  # kernels in odd forms by which training knows those of an operator
+
+LIBM_ERROR, WINDOW_ERROR, PLAIN_ERROR = (3.2, 2.6), (3.2, 4.2), (1.0, 2.2)
+"""(centre, half width) of nine of ten ln(measured / predicted) of CPU kernels without training.
+
+Of operators that call a mathematical function for each element, of those whose family is unknown,
+and of all others: half of ONNX's operators, two sizes of each, under ONNX Runtime 1.32 against the
+model of another CPU, whose pace is divided out by operators with training."""
+
+
+def odd_forms(geometry: Geometry) -> NDArray[np.bool_]:
+    """Which kernels run in forms that engines have other code for, and few networks hold.
+
+    Windows in one or three dimensions, depthwise convolutions with dilation or several filters a
+    channel, and operands that are repeated along outer axes.
+    """
+    kind, groups, inputs, run, made = map(geometry.column, ("kind", "groups", "inputs", "run", "m"))
+    windows = (kind == KINDS["conv"]) | (kind == KINDS["pool"])
+    depthwise = (kind == KINDS["conv"]) & (groups > 1) & (groups == geometry.column("c_in"))
+    several = geometry.column("c_out") > geometry.column("c_in")
+    read_bytes = geometry.column("in_bytes") + geometry.column("weight_bytes")
+    small = read_bytes / np.maximum(geometry.column("item_bytes"), 1.0) - made
+    repeated = (kind == KINDS["pointwise"]) & (inputs == 2) & (small == run) & (run > 1)
+    repeated &= (run < made) & (small * run != made)
+    return np.asarray(
+        (windows & (geometry.column("rank") != 4))
+        | (depthwise & (several | (geometry.column("dilation") > 1)))
+        | repeated
+    )
+
+
+def error_without_training(geometry: Geometry) -> tuple[Array, Array]:
+    """Centre and half width of ln(measured / predicted) of each kernel on a CPU."""
+    parts = [set(name.rpartition("::")[2].split("+")) for name in geometry.ops]
+    calls = np.array([bool(names & LIBM) for names in parts], bool)
+    calls = calls[geometry.column("op").astype(np.intp)]
+    other = geometry.column("kind") == KINDS["other"]
+    errors = np.array([PLAIN_ERROR, WINDOW_ERROR, LIBM_ERROR])
+    centre, half = errors[np.where(calls, 2, np.where(other, 1, 0))].T
+    return centre, half
 
 
 def combinations_of(geometry: Geometry) -> NDArray[np.int64]:
@@ -60,9 +104,10 @@ class ApplicabilityDomain:
     ``low`` and ``high`` are the training range of ``RANGED``, one row per operator; ``prototypes``
     are training kernels spread so that every one has a prototype near; ``radius`` is the distance
     to the nearest prototype, in octaves, that training kernels keep to; ``seen_triples`` numbers
-    the combinations of three sizes that training met, ``weights`` says how telling it is when one
-    of each triple was not; ``limit`` is the score (distance over radius plus the weights of the
-    unmet triples) up to which kernels are known.
+    the combinations of three sizes that training met, and behind them the operators that it met in
+    odd forms, ``weights`` says how telling it is when one of each triple was not; ``limit`` is the
+    score (distance over radius plus the weights of the unmet triples) up to which kernels are
+    known.
     """
 
     low: Array
@@ -75,13 +120,18 @@ class ApplicabilityDomain:
 
     @cached_property
     def _seen(self) -> NDArray[np.bool_]:
-        table = np.zeros(COMBINATIONS, bool)
+        table = np.zeros(COMBINATIONS + MOST_OPS, bool)
         table[self.seen_triples] = True
         return table
 
     def unseen_triples(self, geometry: Geometry) -> NDArray[np.bool_]:
         """For each triple of sizes and each kernel, whether training never met its values."""
         return np.asarray(~self._seen[combinations_of(geometry)], bool)
+
+    def unmet_forms(self, geometry: Geometry, codes: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Which kernels run in an odd form in which training did not meet their operator."""
+        known = np.maximum(codes, 0)
+        return np.asarray(odd_forms(geometry) & ~self._seen[COMBINATIONS + known], bool)
 
     def score(
         self, geometry: Geometry, codes: NDArray[np.intp], chunk: int = CHUNK
@@ -100,7 +150,8 @@ class ApplicabilityDomain:
         """How strange each kernel is, the range it breaks (-1: none) and its distance.
 
         Above 1 is outside the training range, far from every prototype, or a combination of sizes
-        that training never met. Kernels of operators without training (code -1) get infinity.
+        that training never met. Operators without training (code -1) and unmet odd forms get
+        infinity.
         """
         strange, distance = self.score(geometry, codes, chunk)
         values = geometry.values[:, [COLUMN[name] for name in RANGED]]
@@ -113,13 +164,16 @@ class ApplicabilityDomain:
         novelty = strange / self.limit
         # A range that is broken by a hair is still broken: the step by one keeps it untrusted.
         novelty = np.where(outside > 1e-6, 1 + novelty + outside, novelty)
-        novelty = np.where(codes < 0, np.inf, novelty)
+        novelty = np.where((codes < 0) | self.unmet_forms(geometry, codes), np.inf, novelty)
         return novelty, np.where(outside > 1e-6, worst, -1), distance
 
     def reason(self, geometry: Geometry, row: int, code: int, column: int, distance: float) -> str:
         """Why the kernel of a row is not trusted, by what ``novelty`` gives."""
         if code < 0:
             return f"operator never seen in training: {geometry.op(row)}"
+        one = geometry.one_by_one(slice(row, row + 1))
+        if self.unmet_forms(one, np.array([code])).any():
+            return f"a form of {geometry.op(row)} that training never met"
         if column >= 0:
             name = RANGED[column]
             value = geometry.column(name)[row]
@@ -158,7 +212,9 @@ def fit_domain(
     weights = -np.log(rarely).astype(np.float32)
     strange = replace(half, radius=radius, weights=weights).score(new, codes[right])[0]
     limit = max(float(np.quantile(strange, 0.93)), 1.0)
-    return replace(domain, radius=radius, weights=weights, limit=limit)
+    odd = np.bincount(codes[odd_forms(geometry) & (codes >= 0)], minlength=ops) >= _ENOUGH_ODD
+    met = np.concatenate([domain.seen_triples, COMBINATIONS + np.flatnonzero(odd)])
+    return replace(domain, seen_triples=met, radius=radius, weights=weights, limit=limit)
 
 
 def _spread_out(points: Floats, count: int) -> Floats:

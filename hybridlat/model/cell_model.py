@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.graph.operators import kind_of
+from hybridlat.graph.operators import KINDS, kind_of
 from hybridlat.model import features
-from hybridlat.model.applicability_domain import ApplicabilityDomain
+from hybridlat.model.applicability_domain import ApplicabilityDomain, error_without_training
 from hybridlat.model.gaussian_process import CHUNK, Array, Floats, GaussianProcessMean
 from hybridlat.model.geometry import Geometry, View, geometry, problem_of
 from hybridlat.model.trees import Booster
@@ -25,7 +25,7 @@ from hybridlat.schema.device import Device
 from hybridlat.schema.structure import CellPrediction
 
 UNKNOWN_FACTOR = 3.0
-"""By which the interval of a cell is wider, both ways, that holds an operator without training."""
+"""By which the interval of a cell is wider, both ways, that holds a kernel without training."""
 _MOST_REMEMBERED = 20_000
 
 
@@ -92,7 +92,7 @@ class CellModel:
 
     def _predict_new(self, cells: Geometry) -> list[CellPrediction]:
         kernel_us, expected, strange, broken, distance = self._remembered(cells)
-        made, codes = self._predictions(cells, kernel_us, expected, strange), cells.codes(self.ops)
+        made, codes = self._predictions(cells, kernel_us, expected, strange), self._codes(cells)
         answers = []
         rows = zip(*(column.tolist() for column in made), strict=True)
         for cell, (us, low_us, high_us, novelty) in enumerate(rows):
@@ -139,11 +139,18 @@ class CellModel:
         np.maximum.at(novelty, cells.cell, strange)
         return Predictions(point, latency * np.exp(-half), latency * np.exp(half), novelty)
 
+    def _codes(self, cells: Geometry) -> NDArray[np.intp]:
+        """Positions in ``ops``; -1 for a pool that gives out places too: it shares no code."""
+        taken = (cells.column(name) for name in ("kind", "m", "item_bytes", "out_bytes"))
+        kind, made, item_bytes, out_bytes = taken
+        places = (kind == KINDS["pool"]) & (out_bytes > 1.5 * made * item_bytes)
+        return np.where(places, -1, cells.codes(self.ops))
+
     def _kernel_values(
         self, cells: Geometry, chunk: int
     ) -> tuple[Array, Array, Array, NDArray[np.intp], Array]:
         """Of every kernel: µs (NaN: unknown), expected error, and what ``domain.novelty`` gives."""
-        codes = cells.codes(self.ops)
+        codes = self._codes(cells)
         view = View(cells, self.device, self.precision)
         base = view.roofline_us + self.floor_us
         rows, prior = feature_rows(
@@ -154,6 +161,10 @@ class CellModel:
         log_ratio = prior + self.gp_weight * smooth + self.trees.predict(rows)
         kernel_us = base * np.exp(np.clip(log_ratio, -20, 20))
         expected = np.maximum(np.exp(self.error_scale.predict(rows)) - 0.01, 0.002)
+        untrained = np.flatnonzero((codes < 0) & (self.device.kind == "cpu"))
+        centre, half = error_without_training(cells.one_by_one(untrained))
+        kernel_us[untrained] *= np.exp(centre)
+        expected[untrained] = (half - math.log(UNKNOWN_FACTOR)) / self.quantile
         known_kind = np.isin(view.kind, [kind_of(op) for op in self.ops])
         kernel_us = np.where(known_kind, kernel_us, np.nan)
         return kernel_us, expected, *self.domain.novelty(cells, codes, chunk)

@@ -147,7 +147,7 @@ def _read(folder: Path) -> CellModel:
         a.take("high", ops, len(known.RANGED)),
         a.take("landmarks", -1, len(known.SHAPE) + 1),
         head.radius,
-        a.take("met", -1, kind="iu", low=0, high=known.COMBINATIONS - 1),
+        a.take("met", -1, kind="iu", low=0, high=known.COMBINATIONS + known.MOST_OPS - 1),
         a.take("triples", len(known.TRIPLES)),
         head.limit,
     )

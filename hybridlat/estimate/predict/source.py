@@ -14,6 +14,7 @@ from hybridlat.estimate.compose.composition import CALIBRATED_AT, Composition
 from hybridlat.estimate.compose.posterior import CellPrior, Correlation
 from hybridlat.graph.network import Network
 from hybridlat.graph.operators import KINDS
+from hybridlat.model.applicability_domain import PLAIN_ERROR, error_without_training
 from hybridlat.model.conformal import normal_quantile
 from hybridlat.model.geometry import Geometry, View, geometry, start_us
 from hybridlat.schema.device import Device
@@ -174,10 +175,26 @@ def stated(prediction: CellPrediction, confidence: float) -> CellLatency:
 
 
 def roofline_us(texts: Sequence[str], device: Device, precision: str) -> NDArray[np.float64]:
-    """What the device needs at best for each cell's kernels and their launches, in µs."""
+    """What the device needs for each cell's kernels and their launches, in µs."""
+    return _by_roofline(texts, device, precision)[0]
+
+
+def _by_roofline(
+    texts: Sequence[str], device: Device, precision: str
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Those, and the standard errors of their logarithms.
+
+    On a CPU some kinds of kernel are far slower than any roofline, how much hardly anyone knows.
+    """
     cells = geometry(texts)
     kernels_us = View(cells, device, precision).roofline_us + start_us(device)
-    return np.asarray(np.bincount(cells.cell, kernels_us, cells.cells), np.float64)
+    centre, half = error_without_training(cells)
+    slow = (device.kind == "cpu") & (centre > PLAIN_ERROR[0])
+    kernels_us *= np.exp(np.where(slow, centre, 0.0))
+    errors = np.where(slow, half / normal_quantile(0.9), ROOFLINE_SPREAD) * kernels_us
+    each_us = np.bincount(cells.cell, kernels_us, cells.cells)
+    spreads = np.bincount(cells.cell, errors, cells.cells) / np.maximum(each_us, 1e-9)
+    return each_us, spreads
 
 
 @dataclass(frozen=True)
@@ -190,8 +207,9 @@ class Roofline(CellSource):
 
     def predict(self, cells: NetworkCells, positions: Sequence[int]) -> list[CellLatency | None]:
         reason = "guessed from the device's peak, bandwidth and launch time: no similar record"
-        each = roofline_us([cells.texts[i] for i in positions], self.device, self.precision)
-        return [CellLatency(us, ROOFLINE_SPREAD, reason) for us in each.tolist()]
+        texts = [cells.texts[i] for i in positions]
+        each = _by_roofline(texts, self.device, self.precision)
+        return [CellLatency(us, s, reason) for us, s in zip(*map(list, each), strict=True)]
 
 
 def measuring_cost_s(latency_us: float | None, is_network: bool = False) -> float:
