@@ -28,8 +28,9 @@ from hybridlat.measuring.tables import plain_name
 from hybridlat.model.conformal import normal_quantile
 from hybridlat.report.explain import Explanation, Stated, Suspect
 from hybridlat.report.units import count_text, latency_text
-from hybridlat.schema.estimate import Estimate, number_of
+from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.plugins import shipped_table
+from hybridlat.schema.shown import number_of
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from hybridlat.estimate.predict.family import foresee
 from hybridlat.graph.network import pixels_of
 from hybridlat.graph.widths import scaled
 from hybridlat.onnx_io import Shapes
-from hybridlat.schema.estimate import Estimate, number_of
-from hybridlat.schema.shown import Estimates
+from hybridlat.schema.estimate import Estimate
+from hybridlat.schema.shown import Estimates, number_of
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 

@@ -32,7 +32,8 @@ from hybridlat.estimate.predict.other_targets import is_alike
 from hybridlat.estimate.predict.source import copied_bytes
 from hybridlat.estimate.surprise import surprise
 from hybridlat.estimate.warnings import sentence
-from hybridlat.schema.estimate import Estimate, number_of
+from hybridlat.schema.estimate import Estimate
+from hybridlat.schema.shown import number_of
 from hybridlat.schema.target import Target
 from hybridlat.schema.workers import steady_sums
 

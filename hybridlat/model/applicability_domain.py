@@ -44,11 +44,10 @@ COMBINED = ("batch", "c_in", "c_out", "h_in", "w_in", "k_h", "stride", "groups")
 TRIPLES = tuple(combinations(range(len(COMBINED)), 3))
 _BINS = 32
 COMBINATIONS = len(TRIPLES) * _BINS**3
-MOST_OPS = 4096
-"""Operators with odd forms in training are numbered behind the combinations."""
+MOST_OPS = 4096  # whose odd forms in training are numbered behind the combinations
 _ENOUGH_ODD = 20  # kernels in odd forms by which training knows those of an operator
 
-LIBM_ERROR, WINDOW_ERROR, PLAIN_ERROR = (3.2, 2.6), (3.2, 4.2), (1.0, 2.2)
+LIBM_ERROR, WINDOW_ERROR, PLAIN_ERROR = (3.2, 2.0), (3.2, 4.2), (1.0, 2.0)
 """(centre, half width) of nine of ten ln(measured / predicted) of CPU kernels without training.
 
 Of operators that call a mathematical function for each element, of those whose family is unknown,
@@ -79,12 +78,11 @@ def odd_forms(geometry: Geometry) -> NDArray[np.bool_]:
 
 def error_without_training(geometry: Geometry) -> tuple[Array, Array]:
     """Centre and half width of ln(measured / predicted) of each kernel on a CPU."""
-    parts = [set(name.rpartition("::")[2].split("+")) for name in geometry.ops]
-    calls = np.array([bool(names & LIBM) for names in parts], bool)
-    calls = calls[geometry.column("op").astype(np.intp)]
+    parts = [name.rpartition("::")[2].split("+") for name in geometry.ops]
+    calls = np.array([not LIBM.isdisjoint(names) for names in parts], bool)
     other = geometry.column("kind") == KINDS["other"]
-    errors = np.array([PLAIN_ERROR, WINDOW_ERROR, LIBM_ERROR])
-    centre, half = errors[np.where(calls, 2, np.where(other, 1, 0))].T
+    chosen = np.where(calls[geometry.column("op").astype(np.intp)], 2, other)
+    centre, half = np.array([PLAIN_ERROR, WINDOW_ERROR, LIBM_ERROR])[chosen].T
     return centre, half
 
 
@@ -150,8 +148,7 @@ class ApplicabilityDomain:
         """How strange each kernel is, the range it breaks (-1: none) and its distance.
 
         Above 1 is outside the training range, far from every prototype, or a combination of sizes
-        that training never met. Operators without training (code -1) and unmet odd forms get
-        infinity.
+        that training never met. Kernels of operators without training (code -1) get infinity.
         """
         strange, distance = self.score(geometry, codes, chunk)
         values = geometry.values[:, [COLUMN[name] for name in RANGED]]
@@ -164,16 +161,13 @@ class ApplicabilityDomain:
         novelty = strange / self.limit
         # A range that is broken by a hair is still broken: the step by one keeps it untrusted.
         novelty = np.where(outside > 1e-6, 1 + novelty + outside, novelty)
-        novelty = np.where((codes < 0) | self.unmet_forms(geometry, codes), np.inf, novelty)
+        novelty = np.where(codes < 0, np.inf, novelty)
         return novelty, np.where(outside > 1e-6, worst, -1), distance
 
     def reason(self, geometry: Geometry, row: int, code: int, column: int, distance: float) -> str:
         """Why the kernel of a row is not trusted, by what ``novelty`` gives."""
         if code < 0:
             return f"operator never seen in training: {geometry.op(row)}"
-        one = geometry.one_by_one(slice(row, row + 1))
-        if self.unmet_forms(one, np.array([code])).any():
-            return f"a form of {geometry.op(row)} that training never met"
         if column >= 0:
             name = RANGED[column]
             value = geometry.column(name)[row]

@@ -105,6 +105,8 @@ class CellModel:
                 row = int(first + strange[first:behind].argmax())
                 why = int(codes[row]), int(broken[row]), float(distance[row])
                 reason = self.domain.reason(cells, row, *why)
+                if codes[row] >= 0 and math.isinf(novelty):
+                    reason = f"a form of {cells.op(row)} that training never met"
             wider = UNKNOWN_FACTOR if math.isinf(novelty) else 1.0
             known = None if math.isnan(us) else us
             interval = None if known is None else (low_us / wider, high_us * wider)
@@ -167,7 +169,9 @@ class CellModel:
         expected[untrained] = (half - math.log(UNKNOWN_FACTOR)) / self.quantile
         known_kind = np.isin(view.kind, [kind_of(op) for op in self.ops])
         kernel_us = np.where(known_kind, kernel_us, np.nan)
-        return kernel_us, expected, *self.domain.novelty(cells, codes, chunk)
+        strange, broken, distance = self.domain.novelty(cells, codes, chunk)
+        unmet = (self.device.kind == "cpu") & self.domain.unmet_forms(cells, codes)
+        return kernel_us, expected, np.where(unmet, np.inf, strange), broken, distance
 
 
 def feature_rows(

@@ -6,11 +6,10 @@ import itertools
 import math
 import statistics
 from dataclasses import asdict, dataclass, field, fields, replace
-from numbers import Real
 from typing import Any, Literal, get_args
 
 from hybridlat.errors import InputError
-from hybridlat.schema.shown import NOTHING, Shown, part_text
+from hybridlat.schema.shown import NOTHING, Shown, number_of, part_text
 from hybridlat.schema.structure import CellEstimate, Memory, Structure
 
 ESTIMATE_FORMAT = 1
@@ -22,7 +21,6 @@ OriginCode = Literal[
     "data-sheet-only",
 ]  # fmt: skip
 """Where predictions come from that are not the target's own model's."""
-_ORIGINS = get_args(OriginCode)
 WarningCode = Literal[
     OriginCode, "missing-cells", "no-data-sheet", "busy", "contradicted", "beyond-physics",
     "precision", "file", "model-unreadable", "tolerance-out-of-reach", "batch-outside",
@@ -30,8 +28,6 @@ WarningCode = Literal[
     "known-network", "surprising",
 ]  # fmt: skip
 """What a warning is about; docs/reference/troubleshooting.md says what to do about each."""
-_BEYOND_BELIEF: frozenset[WarningCode] = frozenset({"beyond-physics", "surprising"})
-"""Warnings of an answer that no interval of its own makes sure."""
 _GOOD_SHARE, _ROUGH_FACTOR = 0.2, 2.0
 _NORMAL = statistics.NormalDist()
 
@@ -135,41 +131,37 @@ class Estimate(Shown):
     @property
     def trusted(self) -> bool:
         """Whether every cell has a latency, the user's tolerance holds, and measurements agree."""
-        is_doubtful = self.is_disturbed or self.left_out or self.latency_us is None
+        is_doubtful = self.busy or self.contradicted or self.left_out or self.latency_us is None
         complete = self.supported or self.source == "measured"
         return not is_doubtful and complete and (self.within_tolerance or not self.tolerance_given)
 
     @property
-    def is_disturbed(self) -> bool:
-        """Whether a measurement behind it was made beside other work, or contradicts another."""
-        return self.busy or self.contradicted
-
-    @property
     def is_beyond_belief(self) -> bool:
         """Whether it, or a latency that was given for it, is far from all that is believed."""
-        return any(warning.code in _BEYOND_BELIEF for warning in self.warnings)
+        return any(warning.code in ("beyond-physics", "surprising") for warning in self.warnings)
 
     def warned(self, warnings: tuple[EstimateWarning, ...]) -> Estimate:
         """The estimate with these warnings; with what is beyond belief no tolerance holds."""
         one = replace(self, warnings=warnings)
-        return replace(one, within_tolerance=one.within_tolerance and not one.is_beyond_belief)
+        return replace(one, within_tolerance=False) if one.is_beyond_belief else one
 
     @property
     def grade(self) -> Grade | None:
         """How much the estimate is worth; None where something has no latency.
 
         ``measured``: the network was, or all of its cells. Else by the interval: ``good`` within
-        20 % of the latency, ``rough`` within a factor of two, beyond it an order of magnitude, as
-        is what is beyond belief. What was disturbed is ``rough`` at best.
+        20 %, ``rough`` (at best, if disturbed) by a factor of two, else an order of magnitude.
         """
         is_whole = self.source == "measured" and not self.left_out
-        is_known = is_whole or (self.supported and self.latency_us and self.interval_us)
-        if not is_known or self.is_beyond_belief:
-            return "order of magnitude" if is_known else None
-        if not self.is_disturbed and (is_whole or all(c.source == "measured" for c in self.cells)):
+        if not (self.latency_us and self.interval_us and (self.supported or is_whole)):
+            return None
+        if self.is_beyond_belief:
+            return "order of magnitude"
+        disturbed = self.busy or self.contradicted
+        if not disturbed and (is_whole or all(cell.source == "measured" for cell in self.cells)):
             return "measured"
-        low, high = (end / (self.latency_us or 1.0) for end in self.interval_us or (0.0, math.inf))
-        if low >= 1 - _GOOD_SHARE and high <= 1 + _GOOD_SHARE and not self.is_disturbed:
+        low, high = (end / self.latency_us for end in self.interval_us)
+        if low >= 1 - _GOOD_SHARE and high <= 1 + _GOOD_SHARE and not disturbed:
             return "good"
         rough = low >= 1 / _ROUGH_FACTOR and high <= _ROUGH_FACTOR
         return "rough" if rough else "order of magnitude"
@@ -195,7 +187,9 @@ class Estimate(Shown):
 
     @property
     def _origin(self) -> EstimateWarning | None:
-        return next((warning for warning in self.warnings if warning.code in _ORIGINS), None)
+        return next(
+            (warning for warning in self.warnings if warning.code in get_args(OriginCode)), None
+        )
 
     @property
     def low_us(self) -> float | None:
@@ -222,14 +216,10 @@ class Estimate(Shown):
     def verdict(self) -> Verdict | None:
         """Whether the whole interval is ``within`` the budget, or ``over`` it; None without one.
 
-        ``unsure`` where the interval holds the budget, or where the estimate is not trusted. What
-        cells without a latency add makes it no less ``over``; what is beyond belief, or measured
-        beside other work, is neither.
+        ``unsure`` where the interval holds the budget, or where the estimate is not trusted.
         """
-        if self.max_latency_us is None:
-            return None
-        if self.busy or self.is_beyond_belief:
-            return "unsure"
+        if self.max_latency_us is None or self.busy or self.is_beyond_belief:
+            return None if self.max_latency_us is None else "unsure"
         low_us, high_us = self.interval_us or (0.0, math.inf)
         if low_us > self.max_latency_us:
             return "over"
@@ -273,10 +263,8 @@ class Estimate(Shown):
     @property
     def throughput_interval_per_s(self) -> tuple[float, float] | None:
         """What ``interval_us`` says of the items a second."""
-        if self.interval_us is None or not self.interval_us[0] > 0:
-            return None
-        low_us, high_us = self.interval_us
-        return self.batch * 1e6 / high_us, self.batch * 1e6 / low_us
+        low_us, high_us = self.interval_us or (0.0, 0.0)
+        return (self.batch * 1e6 / high_us, self.batch * 1e6 / low_us) if low_us > 0 else None
 
     def to_json(self) -> dict[str, Any]:
         """The fixed JSON object of ``predict --json`` (format 1)."""
@@ -288,10 +276,9 @@ class Estimate(Shown):
         body["cells"] = [self._cell_json(position) for position in range(len(self.cells))]
         body["throughput_per_s"] = body["fps"] = self.throughput_per_s
         body["throughput_interval_per_s"] = self.throughput_interval_per_s
-        body |= {"trusted": self.trusted, "grade": self.grade, "supported": self.supported}
-        body |= {"low_us": self.low_us, "high_us": self.finite_high_us}
-        body |= {"rests_on": self.rests_on, "verdict": self.verdict}
-        body["probability_within"] = self.probability_within
+        for name in ("trusted", "grade", "supported", "low_us", "high_us", "rests_on", "verdict"):
+            body[name] = getattr(self, name)
+        body |= {"high_us": self.finite_high_us, "probability_within": self.probability_within}
         body["remarks"] = [asdict(warning) for warning in self.warnings]
         return body
 
@@ -311,11 +298,3 @@ class Estimate(Shown):
             body |= {"paths": self.structure.paths(position), "flop": made_of.flop}
             body |= {"bytes": made_of.bytes, "limit": limit, "limit_share": share}
         return body
-
-
-def number_of(value: object) -> float:
-    """``value`` as a float; NaN where it is no number, such as text, None or True."""
-    try:
-        return math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
-    except OverflowError:
-        return math.inf

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections.abc import Callable
+from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 if TYPE_CHECKING:
@@ -92,3 +94,11 @@ def part_text(share: float) -> str:
     if ALL <= share < 1 - NOTHING:
         return "> 99 %"
     return "< 1 %" if NOTHING < share <= 1 - ALL else f"{100 * share:.0f} %"
+
+
+def number_of(value: object) -> float:
+    """``value`` as a float; NaN where it is no number, such as text, None or True."""
+    try:
+        return math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+    except OverflowError:
+        return math.inf

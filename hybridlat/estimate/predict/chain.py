@@ -235,7 +235,8 @@ def _by_sheet(
     fastest_us = float(counts[kernels.cell] @ least_us(View(kernels, device, precision)))
     best_us = None
     if answers.origins:
-        device_us = math.fsum(parts.roofline_us(cells.texts, device, precision) * cells.counts)
+        each_us, _ = parts.roofline_us(cells.texts, device, precision)
+        device_us = math.fsum(each_us * cells.counts)
         best_us = max(device_us, answers.law.dispatch_us if answers.law is not None else 0.0)
     return best_us, fastest_us, unknown
 

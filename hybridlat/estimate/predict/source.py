@@ -174,15 +174,10 @@ def stated(prediction: CellPrediction, confidence: float) -> CellLatency:
     return CellLatency(prediction.latency_us, spread, prediction.reason, prediction.trusted)
 
 
-def roofline_us(texts: Sequence[str], device: Device, precision: str) -> NDArray[np.float64]:
-    """What the device needs for each cell's kernels and their launches, in µs."""
-    return _by_roofline(texts, device, precision)[0]
-
-
-def _by_roofline(
+def roofline_us(
     texts: Sequence[str], device: Device, precision: str
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Those, and the standard errors of their logarithms.
+    """What the device needs for each cell's kernels and their launches, in µs; its standard error.
 
     On a CPU some kinds of kernel are far slower than any roofline, how much hardly anyone knows.
     """
@@ -192,9 +187,8 @@ def _by_roofline(
     slow = (device.kind == "cpu") & (centre > PLAIN_ERROR[0])
     kernels_us *= np.exp(np.where(slow, centre, 0.0))
     errors = np.where(slow, half / normal_quantile(0.9), ROOFLINE_SPREAD) * kernels_us
-    each_us = np.bincount(cells.cell, kernels_us, cells.cells)
-    spreads = np.bincount(cells.cell, errors, cells.cells) / np.maximum(each_us, 1e-9)
-    return each_us, spreads
+    each_us = np.asarray(np.bincount(cells.cell, kernels_us, cells.cells), np.float64)
+    return each_us, np.bincount(cells.cell, errors, cells.cells) / np.maximum(each_us, 1e-9)
 
 
 @dataclass(frozen=True)
@@ -208,7 +202,7 @@ class Roofline(CellSource):
     def predict(self, cells: NetworkCells, positions: Sequence[int]) -> list[CellLatency | None]:
         reason = "guessed from the device's peak, bandwidth and launch time: no similar record"
         texts = [cells.texts[i] for i in positions]
-        each = _by_roofline(texts, self.device, self.precision)
+        each = roofline_us(texts, self.device, self.precision)
         return [CellLatency(us, s, reason) for us, s in zip(*map(list, each), strict=True)]
 
 
