@@ -69,16 +69,17 @@ def notebook_of_many(estimates: Sequence[Estimate | HybridlatError]) -> str:
     return in_notebook(list(filter(None, [str(table.caption)])), [table])
 
 
-def to_html(estimates: Iterable[Estimate] | Estimate, path: StrPath | None = None) -> str | None:
-    """One page about one or several estimates: its text, or None where it was written to ``path``.
+def to_html(estimates: Any, path: StrPath | None = None) -> str | None:
+    """One page about all estimates: its text, or None where it was written to ``path``.
 
     Several batches of one network become a curve, several networks or targets are compared. The
-    graph of cells and the roofline need ``predict(..., describe=True)``.
+    graph of cells and the roofline need ``predict(..., describe=True)``. ``estimates`` are as
+    those of ``to_frame``, without errors; InputError for none.
     """
-    held = (estimates,) if isinstance(estimates, Estimate) else tuple(estimates)
-    if odd := [one for one in held if not isinstance(one, Estimate)]:
-        raise InputError(f"a page shows estimates alone, no {type(odd[0]).__name__}: {odd[0]}")
-    text = page(held)
+    each = _listed(estimates, "to_html", Estimate)
+    if not each:
+        raise InputError("to_html takes one estimate at least: there is none")
+    text = page(each)
     if path is None:
         return text
     write_text(path, text)
@@ -88,17 +89,29 @@ def to_html(estimates: Iterable[Estimate] | Estimate, path: StrPath | None = Non
 def to_frame(estimates: Any) -> Any:
     """A pandas data frame with one row for each estimate, in the columns of ``predict --csv``.
 
-    Takes any iterable of estimates, a Comparison or a Sweep, whose rows have its values and steps
+    Takes one, any iterable of them, a Comparison or a Sweep, whose rows have its values and steps
     as well. Of an error among them the row holds ``error`` alone.
-    Raises MissingExtra where pandas is not installed.
+    Raises InputError for anything else, MissingExtra where pandas is not installed.
     """
-    held: Any = getattr(estimates, "estimates", estimates)
-    if isinstance(held, Mapping):
+    if isinstance(getattr(estimates, "estimates", None), Mapping):
         return _frame(estimates.to_json()["points"])
     rows: list[dict[str, object]] = []
-    for one in held:
+    for one in _listed(estimates, "to_frame", Estimate, HybridlatError):
         rows.append({"error": str(one)} if isinstance(one, HybridlatError) else record_of(one))
     return _frame(rows)
+
+
+def _listed(estimates: Any, call: str, *kinds: type) -> tuple[Any, ...]:
+    """One estimate, or those that something holds; InputError where one is of no such kind."""
+    held: Any = getattr(estimates, "estimates", estimates)
+    held = held.values() if isinstance(held, Mapping) else held
+    each = (held,) if isinstance(held, Estimate | str) or not isinstance(held, Iterable) else held
+    each = tuple(each)
+    for one in each:
+        if not isinstance(one, kinds):
+            what = "an estimate, several, a Comparison or a Sweep"
+            raise InputError(f"{call} takes {what}, and {one!r:.80} is no estimate")
+    return each
 
 
 def frame_of_cells(estimate: Estimate) -> Any:

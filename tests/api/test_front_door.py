@@ -209,7 +209,7 @@ def test_frames_have_a_row_for_each_cell_or_estimate(monkeypatch: pytest.MonkeyP
     failed = hybridlat.Estimates([residual(), InputError("no network")])
     assert list(failed.to_frame()["error"])[1:] == ["no network"]
     compared = hybridlat.to_frame(hybridlat.Comparison((residual(), untrusted())))
-    assert compared.equals(frame)
+    assert compared.equals(frame) and hybridlat.to_frame(residual()).equals(frame[:1])
     curve = hybridlat.Sweep("batch", {1: residual(), 8: untrusted()})
     assert list(hybridlat.to_frame(curve)["step"]) == list(curve.steps)
     monkeypatch.setitem(sys.modules, "pandas", None)
@@ -221,10 +221,15 @@ def test_a_page_is_text_or_a_file(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     assert described().to_html(path) is None
     assert path.read_text(encoding="utf-8") == described().to_html()
-    assert "side by side" in str(hybridlat.to_html([residual(), untrusted()]))
-    assert "<html" in str(hybridlat.to_html(residual()))
-    with pytest.raises(InputError, match="a page shows estimates alone, no InputError: too big"):
-        hybridlat.to_html([residual(), InputError("too big")])  # type: ignore[list-item]
+    both = hybridlat.to_html([residual(), untrusted()])
+    assert both == hybridlat.to_html(hybridlat.Comparison((residual(), untrusted())))
+    assert "side by side" in str(both) and hybridlat.to_html(residual())
+    for odd in (None, 5, "r.onnx", [None], [[residual()]]):
+        for call in (hybridlat.to_html, hybridlat.to_frame):
+            with pytest.raises(InputError, match=r"takes an estimate, .* is no estimate$"):
+                call(odd)
+    with pytest.raises(InputError, match="there is none"):
+        hybridlat.to_html([])
 
 
 @pytest.mark.parametrize("send", [pickle.dumps, copy.deepcopy])
