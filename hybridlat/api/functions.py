@@ -127,8 +127,8 @@ def _compared(
         return Comparison(estimates)
     # One family of GPUs predicts all of them: their errors go together.
     networks = [session.measured_network(opened, math.nan) for session, opened in pairs]
-    correlations = laws[0].correlations(list(zip(laws, networks, strict=True)))
-    return Comparison(estimates, tuple(correlations))
+    each = list(zip(laws, networks, strict=True))
+    return Comparison(estimates, tuple(laws[0].ratio_log_sds(each, estimates[0].confidence)))
 
 
 def measure(

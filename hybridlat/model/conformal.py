@@ -74,10 +74,18 @@ class Calibration:
             learned = conformal_quantile(np.concatenate(list(self.by_task.values())), confidence)
             widest = factor * np.hypot(prior_spread, self.floor)
             return float(min(learned * np.hypot(spread, self.floor), widest))
-        if len(own):
-            weight = len(own) / (len(own) + _PRIOR_SCORES)
-            factor = weight * conformal_quantile(own, confidence) + (1 - weight) * factor
-        return float(factor * np.hypot(spread, self.floor))
+        return float(self.quantile(task, confidence, factor) * np.hypot(spread, self.floor))
+
+    def quantile(self, task: str, confidence: float, elsewhere: float) -> float:
+        """A task's own q, by its scores against 20 that have the q ``elsewhere``.
+
+        Of devices that were left out it is of their pace too. Ratios have none: theirs is the
+        normal one (17).
+        """
+        own = self.by_task.get(task, np.zeros(0))
+        weight = len(own) / (len(own) + _PRIOR_SCORES)
+        own_part = weight * conformal_quantile(own, confidence) if len(own) else 0.0
+        return own_part + (1 - weight) * elsewhere
 
     def half_width_share(self, task: str) -> float | None:
         """How far the farther end of an interval of 90 % typically is from the latency (0..).

@@ -110,12 +110,12 @@ class Comparison:
     """Networks side by side; the first is what the others are compared with.
 
     ``str`` is the table of ``hybridlat compare``; ``estimates`` are in the order of the networks.
-    ``hybridlat.to_frame`` and ``to_html`` take them. ``correlations`` are
-    those of errors with the first's.
+    ``hybridlat.to_frame`` and ``to_html`` take it. ``ratio_log_sds`` are the
+    standard errors of ln(latency in that of the first), where one law predicts all of them.
     """
 
     estimates: tuple[Estimate, ...]
-    correlations: tuple[float, ...] = ()
+    ratio_log_sds: tuple[float, ...] = ()
 
     @cached_property
     def ratios(self) -> tuple[Ratio | None, ...]:
@@ -123,7 +123,7 @@ class Comparison:
 
         Most of the error is common to all candidates: intervals of ratios are narrower.
         """
-        known: Sequence[float | None] = self.correlations or [None] * len(self.estimates)
+        known: Sequence[float | None] = self.ratio_log_sds or [None] * len(self.estimates)
         pairs = zip(self.estimates, known, strict=True)
         return tuple(ratio_to(self.estimates[0], other, known) for other, known in pairs)
 

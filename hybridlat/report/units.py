@@ -242,12 +242,12 @@ class Ratio:
         return not self.interval[0] <= 1 <= self.interval[1]
 
 
-def ratio_to(first: Estimate, other: Estimate, correlation: float | None = None) -> Ratio | None:
+def ratio_to(first: Estimate, other: Estimate, log_sd: float | None = None) -> Ratio | None:
     """How ``other`` compares with ``first``; None where either lacks a cell, and so an upper end.
 
-    The logarithm of a ratio has the variance a² + b² - 2ρab of those of two latencies. Without the
-    ``correlation`` ρ of their errors, it is that of cells that both hold, and of the machine's
-    pace, which is the same for all that runs there.
+    ``log_sd`` is the standard error of the ratio's logarithm, never above that of two errors that
+    share nothing. Without it they share those of cells that both hold, and of the machine's pace,
+    which is the same for all that runs there.
     """
     pair = first, other
     if not all(each.latency_us and each.finite_high_us is not None for each in pair):
@@ -256,12 +256,13 @@ def ratio_to(first: Estimate, other: Estimate, correlation: float | None = None)
         return Ratio(1.0, (1.0, 1.0), 0.5)
     ratio = (other.latency_us or 0.0) / (first.latency_us or 1.0)
     z = NormalDist().inv_cdf((1 + first.confidence) / 2)
-    a, b = (_log_sd(each.interval_us, z) for each in pair)
     uses = [{(c.signature, c.uses) for c in each.cells} for each in pair]
-    common = 1.0 if first.target == other.target and uses[0] == uses[1] else correlation
-    if common is None:
-        common = _covariance(first, other, z) / max(a * b, 1e-12)
-    sd = math.sqrt(max(a**2 + b**2 - 2 * min(common, 1.0) * a * b, _LEAST_SD**2))
+    if first.target == other.target and uses[0] == uses[1]:
+        log_sd = 0.0
+    a, b = (_log_sd(each.interval_us, z) for each in pair)
+    if log_sd is None:
+        log_sd = math.sqrt(max(a**2 + b**2 - 2 * min(_covariance(first, other, z), a * b), 0.0))
+    sd = max(min(log_sd, math.hypot(a, b)), _LEAST_SD)
     reach = math.exp(z * sd)
     return Ratio(ratio, (ratio / reach, reach * ratio), NormalDist(0, sd).cdf(-math.log(ratio)))
 

@@ -65,9 +65,8 @@ class Family(source.CellSource):
             return self
         rows, counts = [], Counter[str]()
         for one in measured:
-            task = replace(self, target=one.target, is_replayed=one.is_replayed).task
-            name = architecture_of(one.name) or one.signature
-            rows.append(observations.Observation(self._set(one), task, one.latency_us, name))
+            its = replace(self, target=one.target, is_replayed=one.is_replayed)
+            rows.append(its._observed(one))
             at = "it" if one.target == self.target else one.target
             counts["whose latency was given" if one.by_user else f"measured on {at}"] += 1
         law = self.model.condition(rows)
@@ -104,20 +103,18 @@ class Family(source.CellSource):
         copied_bytes = cells.read_copied_bytes() if self.task.copies else 0.0
         return every_kernel(cells.texts, cells.counts, copied_bytes)
 
-    def correlations(self, networks: Sequence[tuple[Family, MeasuredNetwork]]) -> list[float]:
-        """How the errors of networks, each under its law, go together with the first's."""
-        tasks = [law.task for law, _ in networks]
-        each = self.model.predict_all([law._set(one) for law, one in networks], tasks)
-        hyper = self.model.embedding.hyper
-        errors = self.model.gp.covariance(np.stack([one.equation for one in each]), tasks)
-        names = [architecture_of(one.name) for _, one in networks]
-        for i, (name, task) in enumerate(zip(names, tasks, strict=True)):
-            same = name == names[0]
-            own = hyper.architecture**2 * same + hyper.network**2 * (same and task == tasks[0])
-            errors[0, i] += own if i else 0.0
-            errors[i, i] += hyper.own_variance
-        spreads = np.sqrt(errors.diagonal())
-        return [1.0, *(errors[0, 1:] / spreads[0] / spreads[1:]).tolist()]
+    def ratio_log_sds(
+        self, networks: Sequence[tuple[Family, MeasuredNetwork]], confidence: float
+    ) -> list[float]:
+        """Of networks, each under its law: the standard error of ln(latency in the first's)."""
+        rows = [law._observed(one) for law, one in networks]
+        answers = self.model.predict_all([row.kernels for row in rows], [row.task for row in rows])
+        label, *others = {label_of(row.task) for row in rows}
+        calibration, factor = self.model.calibration, 1.0
+        if calibration is not None and not others:
+            z = normal_quantile(confidence)
+            factor = calibration.quantile(label, confidence, z) / z
+        return [factor * float(sd) for sd in self.model.ratio_log_sds(rows, answers)[0]]
 
     def most_telling(self, networks: Sequence[MeasuredNetwork]) -> tuple[int, float]:
         """The position of the network that would tell most of the others, if measured.
@@ -132,6 +129,10 @@ class Family(source.CellSource):
         explained = (np.square(left).sum(axis=0) - unsure**2) / (unsure + noise)
         best = int(np.argmax(explained))
         return best, float(explained[best] / max(unsure.sum() - unsure[best], 1e-6))
+
+    def _observed(self, one: MeasuredNetwork) -> observations.Observation:
+        name = architecture_of(one.name) or one.signature
+        return observations.Observation(self._set(one), self.task, one.latency_us, name)
 
     def _set(self, one: MeasuredNetwork) -> KernelSet:
         table, _ = every_kernel(one.texts, one.counts, one.copied_bytes)

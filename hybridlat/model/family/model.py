@@ -178,6 +178,17 @@ class FamilyModel:
             beliefs = _believed(beliefs, measured, hyper.own_variance)
         return replace(self, measured=measured, observations=known)
 
+    def ratio_log_sds(
+        self, rows: Sequence[Observation], answers: Sequence[NetworkPrediction]
+    ) -> Array:
+        """Standard errors of ln(latency of a row in that of another), rows x rows (16)."""
+        hyper, equations = self.embedding.hyper, np.stack([one.equation for one in answers])
+        own = shared_noise(rows, hyper, self.embedding.host_sds(equations))
+        np.fill_diagonal(own, hyper.own_variance)  # (8) holds the hosts'
+        errors = self.gp.covariance(equations, [one.task for one in rows]) + own
+        each = errors.diagonal()
+        return np.asarray(np.sqrt(np.maximum(each[:, None] + each - 2 * errors, 0.0)))
+
     def of_task(self, task: Task, kept: NDArray[np.bool_] | None = None) -> TaskGP:
         """The process given a task's own anchors alone, of those that are ``kept``."""
         shared = task.shared

@@ -149,5 +149,8 @@ def test_an_unknown_task_has_the_pool_and_what_is_measured_narrows_it() -> None:
     assert calibration.half_width(0.1, "new") == pytest.approx(calibration.half_width(0.1, "a"))
     after = [calibration.half_width(s, "new", prior_spread=1.0) for s in (0.1, 0.2, 9.0)]
     assert after[0] < after[1] < after[2] == calibration.half_width(1.0, "new")
+    ratio_quantiles = [calibration.quantile(task, 0.9, 1.0) for task in ("new", "a")]
+    own = calibration.half_width(0.1, "a") / np.hypot(0.1, calibration.floor)
+    assert ratio_quantiles[0] == 1.0 < ratio_quantiles[1] < own
     with pytest.raises(ValueError, match="no held-out error"):
         calibrate(np.zeros(0), np.zeros(0), [])
