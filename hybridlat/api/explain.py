@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -44,7 +44,8 @@ _SLOWER = {"clock": (1.4, 2.0), "busy": (1.4, 2.0, 4.0, 8.0)}
 _OPTIONS = (0.25, 8.0)  # what an option of a run may do to it
 _STEADY_BUSY = 0.25  # a program beside it seldom slows every run alike
 _NOTED = 0.01  # copies of less are no circumstance
-_FIXED = 0.15  # a file that is fixed to its sizes runs at no others: of what somebody else measured
+_AXES = {"batch": slice(1), "size": slice(2, None)}
+_FIXED = 0.5  # a file that is fixed to what it runs at runs at no other: of another export's number
 _COPIES = ((12e3, 20.0), (2e3, 200.0))  # bytes in a µs, and µs: pinned memory, then pageable
 _HOST_LAUNCH_US = 10.0  # of a kernel that a slow host enqueues
 _LEAST_SD, _ANY = 0.03, math.log(1e6)  # of ln(latency): no clock, and no reader, is nearer
@@ -138,8 +139,10 @@ def explain(predictor: Any, source: Any, measured: float | StrPath, query: Query
     if (refusal := run.log.objection) is not None:
         text = f"{refusal.reason} ({refusal.value})"
         cases.append(replace(base, kind="options", text=text, factor=_OPTIONS))
-    images = [sizes for sizes in opened.file.parsed.input_sizes.values() if len(sizes) > 2]
-    suspects = _weighed(cases, run, images, normal_quantile(estimate.confidence))
+    now, written = _shapes(opened), opened.file.parsed.input_sizes
+    images = [(now.get(name, ()), (*sizes,)) for name, sizes in written.items() if len(sizes) > 2]
+    fixed = {kind for kind, at in _AXES.items() if all(n[at] == w[at] for n, w in images)}
+    suspects = _weighed(cases, run, fixed, normal_quantile(estimate.confidence))
     nothing = PRIORS["nothing"] / _ANY
     total = sum(one.probability for one in suspects) + nothing
     ranked = sorted(suspects, key=lambda one: -one.probability)
@@ -147,19 +150,18 @@ def explain(predictor: Any, source: Any, measured: float | StrPath, query: Query
     return Explanation(estimate, run.gpu_us + copies_us, scaled, nothing / total, tuple(stated))
 
 
-def _weighed(
-    cases: Sequence[_Case], run: Run, images: Sequence[Sequence[int | None]], z: float
-) -> list[Suspect]:
-    """Of each kind the likeliest case, with the weight of all; ``z`` is the interval's quantile."""
+def _weighed(cases: Sequence[_Case], run: Run, fixed: Container[str], z: float) -> list[Suspect]:
+    """Of each kind the likeliest case, with the weight of all.
+
+    Kinds that the file is ``fixed`` against are rarer; ``z`` is the interval's quantile.
+    """
     priors = {**PRIORS, "busy": PRIORS["busy"] * (_STEADY_BUSY if run.is_steady else 1.0)}
     suspects = []
     for kind, prior in priors.items():
         alike = [case for case in cases if case.kind == kind not in run.settled]
         if not alike:
             continue
-        axes = {"batch": slice(1), "size": slice(2, None)}.get(kind)
-        if axes is not None and not any(None in sizes[axes] for sizes in images):
-            prior *= _FIXED
+        prior *= _FIXED if kind in fixed else 1.0
         weights = [prior / len(alike) * case.density(run.gpu_us) for case in alike]
         best = alike[weights.index(max(weights))]
         reach, (least, most) = math.exp(z * best.log_sd), best.factor

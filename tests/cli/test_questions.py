@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hybridlat import Predictor
 from hybridlat.cli.predict import compare
 from hybridlat.cli.questions import explain, sweep
 from hybridlat.errors import HybridlatError, InputError
+from hybridlat.model.conformal import normal_quantile
 from hybridlat.onnx_io.file import shipped_networks
 from tests.cli.shell import run
 
@@ -200,6 +202,22 @@ def test_sizes_that_a_file_leaves_open_are_those_of_the_log() -> None:
     assert (explained.verdict, explained.estimate.batch, explained.stated) == ("normal", 4, ())
 
 
+def test_a_file_of_one_batch_is_no_reason_where_the_question_has_another() -> None:
+    model = onnx.load(str(shipped_networks()["resnet18"]))
+    batch_axis = model.graph.input[0].type.tensor_type.shape.dim[0]
+    batch_axis.dim_value = 1
+    onnx.save(model, "fixed.onnx")
+    batch_axis.dim_param = "n"
+    onnx.save(model, "open.onnx")
+    eight_us = Predictor(L4).predict("resnet18", batch=8).latency_us or 0.0
+    shares = []
+    for batch in (4, 1):
+        for name in ("open.onnx", "fixed.onnx"):
+            suspects = Predictor(L4).explain(name, eight_us, batch=batch).suspects
+            shares += [one.probability for one in suspects if one.kind == "batch"]
+    assert shares[0] == pytest.approx(shares[1]) and shares[2] > 1.2 * shares[3]
+
+
 def test_an_option_of_a_run_is_a_circumstance_and_a_broken_log_is_refused() -> None:
     log = write_log(2.5, options="--fp16 --infStreams=4", low=2.49)
     streams = Predictor(L4_86).explain("resnet18", Path("run.log"))
@@ -247,12 +265,19 @@ def test_layers_of_a_profile_stand_beside_the_cells(tmp_path: Path) -> None:
 
 
 def test_ratios_are_narrower_than_the_two_intervals() -> None:
-    found = hybridlat.compare(["resnet50", "resnet18"], L4)
-    assert found.correlations[0] == 1.0 and 0.2 < found.correlations[1] < 1.0
+    found = hybridlat.compare(["wide_resnet50_2", "resnet50"], L4)
     _, ratio = found.ratios
     assert ratio is not None and ratio.is_sure and ratio.probability_faster > 0.95
     first, other = found.estimates
     assert (other.high_us or 0.0) > (first.low_us or 0.0)  # the intervals overlap
+    # Calibration narrows both intervals by the pace of GPUs, of which a ratio has nothing.
+    reach = math.log(ratio.interval[1] / ratio.ratio)
+    assert reach == pytest.approx(normal_quantile(0.9) * found.ratio_log_sds[1])
+    known = hybridlat.compare(["resnet50", "resnet18"], "h200/tensorrt-8.6/fp16")
+    both = [math.log((e.high_us or 0.0) / (e.latency_us or 1.0)) for e in known.estimates]
+    assert known.ratios[1] is not None and known.estimates[0].grade == "measured"
+    end = known.ratios[1].interval[1] / known.ratios[1].ratio
+    assert math.log(end) == pytest.approx(math.hypot(*both), rel=0.01)
     _, itself = hybridlat.compare(["resnet50", "resnet50"], L4).ratios
     assert itself is not None and not itself.is_sure and itself.interval[1] < 1.01
 
