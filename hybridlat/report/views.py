@@ -105,9 +105,8 @@ def _listed(estimates: Any, call: str, *kinds: type) -> tuple[Any, ...]:
     """One estimate, or those that something holds; InputError where one is of no such kind."""
     held: Any = getattr(estimates, "estimates", estimates)
     held = held.values() if isinstance(held, Mapping) else held
-    each = (held,) if isinstance(held, Estimate | str) or not isinstance(held, Iterable) else held
-    each = tuple(each)
-    for one in each:
+    is_one = isinstance(held, Estimate | str) or not isinstance(held, Iterable)
+    for one in (each := (held,) if is_one else tuple(held)):
         if not isinstance(one, kinds):
             what = "an estimate, several, a Comparison or a Sweep"
             raise InputError(f"{call} takes {what}, and {one!r:.80} is no estimate")
