@@ -54,6 +54,7 @@ FINER, BATCHES = ("fp32", "fp16", "int8"), (2, 4, 8, 16, 32)
 SIZES = (96, 128, 160, 192, 256, 288, 320, 384, 448, 512, 640)
 KINDS = ("precision", "power mode", "host copies", "batch", "busy", "size")
 SWEPT: Any = {"width": (0.5, 0.625, 0.75, 1), "size": (128, 160, 192, 224), "batch": (1, 2, 4)}
+CHOSEN = "v100", "t4", "rtx-3090", "rtx-2080", "orin-nano/", "orin-agx", "xavier-nx", "rtx-4090"
 CPU, SAME, ROUNDS = "epyc-26-2/onnxruntime-1.31/fp32/1t", 0.02, 12
 
 
@@ -169,32 +170,29 @@ def played(seed: int) -> None:
     print(Table(titles, lines).markdown(), "\n\nseed", seed, dict(right))
 
 
-def ratios(seed: int) -> None:
-    """Ranks, the order of pairs and the intervals of their ratios; half the tables are marked."""
+def ratios(_seed: int) -> None:
+    """Ranks, the order of pairs and the intervals of their ratios."""
     figures = dict[str, list[float]]()
-    for family in ("tensorrt", "torch"):
-        world = load(family, DATA, CACHE, "", print)
-        calibration: Any = files.load(ROOT / f"models/family_{family}").calibration
-        large = {
-            n: t for n, t in world.tables.items() if len({world.rows[i].onnx for i in t}) >= 10
-        }
-        for label, every in large.items():
-            batch = Counter(world.rows[i].batch for i in every).most_common(1)[0][0]
-            places = [i for i in every if world.rows[i].batch == batch]
-            if len({world.rows[i].onnx for i in places}) < 10:
-                continue
-            model: Any = world.regimes.without(world.rows[every[0]].target.device)
-            answers, rows = world.predict(model, places), [world.observations[i] for i in places]
-            pairs = np.triu_indices(len(places), 1)
-            alone = [calibration.half_width(one.log_sd, ELSEWHERE) for one in answers]
-            half = normal_quantile(0.9) * model.ratio_log_sds(rows, answers)
-            half = np.minimum(half, np.hypot.outer(alone, alone))[pairs]
-            both = [one.median_us for one in answers], [one.latency_us for one in rows]
-            said, real = (np.subtract.outer(us, us)[pairs] for us in np.log(both))
-            sure, ordered, held = abs(said) > half, said * real > 0, abs(said - real) <= half
-            shares = [100 * float(x.mean()) for x in (ordered, sure, ordered[sure], held)]
-            figures[label] = [float(len(places)), spearman(*both) or 0.0, *shares]
-    chosen = set(random.Random(seed).sample(sorted(figures), len(figures) // 2))
+    world = load("tensorrt", DATA, CACHE, "", print)
+    calibration: Any = files.load(ROOT / "models/family_tensorrt").calibration
+    large = {n: t for n, t in world.tables.items() if len({world.rows[i].onnx for i in t}) >= 10}
+    for label, every in large.items():
+        batch = Counter(world.rows[i].batch for i in every).most_common(1)[0][0]
+        places = [i for i in every if world.rows[i].batch == batch]
+        if len({world.rows[i].onnx for i in places}) < 10:
+            continue
+        model: Any = world.regimes.without(world.rows[every[0]].target.device)
+        answers, rows = world.predict(model, places), [world.observations[i] for i in places]
+        pairs = np.triu_indices(len(places), 1)
+        alone = [calibration.half_width(one.log_sd, ELSEWHERE) for one in answers]
+        half = normal_quantile(0.9) * model.ratio_log_sds(rows, answers)
+        half = np.minimum(half, np.hypot.outer(alone, alone))[pairs]
+        both = [one.median_us for one in answers], [one.latency_us for one in rows]
+        said, real = (np.subtract.outer(us, us)[pairs] for us in np.log(both))
+        sure, ordered, held = abs(said) > half, said * real > 0, abs(said - real) <= half
+        shares = [100 * float(x.mean()) for x in (ordered, sure, ordered[sure], held)]
+        figures[label] = [float(len(places)), spearman(*both) or 0.0, *shares]
+    chosen = {label for label in figures if label.startswith(CHOSEN)}
     for name, some in ("chosen on *", chosen), ("others", figures.keys() - chosen):
         figures[f"mean, {name}"] = list(np.mean([figures[one] for one in some], axis=0))
     lines = [
