@@ -194,7 +194,8 @@ def ratios(_seed: int) -> None:
         figures[label] = [float(len(places)), spearman(*both) or 0.0, *shares]
     chosen = {label for label in figures if label.startswith(CHOSEN)}
     for name, some in ("chosen on *", chosen), ("others", figures.keys() - chosen):
-        figures[f"mean, {name}"] = list(np.mean([figures[one] for one in some], axis=0))
+        if some:
+            figures[f"mean, {name}"] = list(np.mean([figures[one] for one in some], axis=0))
     lines = [
         [name + " *" * (name in chosen), f"{n:.0f}", f"{rank:.3f}", *(f"{x:.0f}" for x in each)]
         for name, (n, rank, *each) in figures.items()
