@@ -21,7 +21,7 @@ from hybridlat.model.conformal import normal_quantile
 from hybridlat.onnx_io.file import shipped_networks
 from tests.cli.shell import run
 
-L4, ORIN = "l4/tensorrt/fp16", "orin-nano/tensorrt/fp16"
+L4, ORIN, T4 = "l4/tensorrt/fp16", "orin-nano/tensorrt/fp16", "t4/tensorrt/fp16"
 CPU, SMALL = "epyc-26-2/onnxruntime-1.31/fp32/1t", {"input": (1, 3, 160, 160)}
 
 
@@ -303,5 +303,5 @@ def test_one_network_is_compared_on_several_targets_and_sizes() -> None:
 def test_slower_than_the_base_is_an_exit_code(
     networks: tuple[str, ...], limit: str, code: int, said: str
 ) -> None:
-    done = run(compare, *networks, "--target", L4, "--max-slower", limit, code=code)
+    done = run(compare, *networks, "--target", T4, "--max-slower", limit, code=code)
     assert said in done.stderr and bool(said) == bool(done.stderr)
