@@ -1,7 +1,5 @@
 """Small networks for tests, built as core values with no file and no engine."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

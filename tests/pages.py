@@ -17,8 +17,6 @@ What may end otherwise than with 0 says so at the end of its line: ``# ends with
 ``*Not run by the tests: reason.*``.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -4,8 +4,6 @@ Debian keeps the server's programs off the PATH. The server refuses to run as ro
 runs as ``postgres`` or ``nobody``.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import pwd

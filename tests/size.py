@@ -3,8 +3,6 @@
 Standard library only. Imports count wherever they stand: in functions and for types alone too.
 """
 
-from __future__ import annotations
-
 import ast
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Tests that take the better part of a minute and hardly ever fail alone are run when asked for."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

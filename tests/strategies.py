@@ -1,7 +1,5 @@
 """Hypothesis strategies: random small CNNs with right shapes, and random records."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hypothesis import strategies as st

@@ -5,8 +5,6 @@ nothing. So each contract of ``pyproject.toml`` is broken here once, on purpose,
 package: one import that it forbids is added, and exactly that contract must be the one broken.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import shutil

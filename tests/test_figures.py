@@ -1,7 +1,5 @@
 """One number for one fact: figures of accuracy on the pages are those of ``docs/figures.json``."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

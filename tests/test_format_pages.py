@@ -1,7 +1,5 @@
 """The page on file formats and the changelog say what the code writes."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import re

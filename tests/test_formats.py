@@ -1,7 +1,5 @@
 """What earlier versions wrote opens as they left it: one frozen example of each format on disk."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

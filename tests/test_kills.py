@@ -5,8 +5,6 @@ group, and then: the records that were committed before are there, ``store check
 nothing, the next call answers, and no process of the command is left.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

@@ -1,7 +1,5 @@
 """The README's first lines of Python, saved as a script, on a machine that no pack knows."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

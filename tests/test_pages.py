@@ -1,7 +1,5 @@
 """Every command and every piece of Python on the pages runs as it stands there (``pages.py``)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The site is built offline and without a warning, and fetches nothing when it is read."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import subprocess

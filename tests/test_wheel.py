@@ -1,7 +1,5 @@
 """The wheel carries what the package reads, and no more."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import zipfile

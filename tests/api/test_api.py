@@ -1,7 +1,5 @@
 """The straight line on the fake engine and on ONNX Runtime."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import pickle

@@ -1,7 +1,5 @@
 """The front door: signatures, wrong arguments, and how answers show themselves."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import inspect

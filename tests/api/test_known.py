@@ -1,7 +1,5 @@
 """Latencies on a GPU that the user knows: they correct all that is predicted there."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Many networks by several workers: the answers of one, in order, whatever happens to a worker."""
 
-from __future__ import annotations
-
 import itertools
 import pickle
 import shutil

@@ -1,7 +1,5 @@
 """Which GPU keeps a budget: the same answers as `predict`, ranked by what people choose by."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

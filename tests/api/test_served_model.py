@@ -1,7 +1,5 @@
 """A registered model as MLflow loads it answers from its own folder alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import onnx

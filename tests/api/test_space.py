@@ -1,7 +1,5 @@
 """A search space as a table: sums of its rows are the latencies of its networks."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from pathlib import Path

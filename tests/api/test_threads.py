@@ -1,7 +1,5 @@
 """Threads that predict at once, on one predictor or on their own, say what one alone says."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

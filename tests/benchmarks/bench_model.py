@@ -4,8 +4,6 @@ Prints times; asserts nothing, since they depend on the machine. The limits that
 against on one quiet core: 300 cells in 3 ms, 100,000 cells in 1 s.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import timeit

@@ -10,8 +10,6 @@ architectures given as ModelProtos: never seen, and then again with every cell k
 as the bytes of files, and the memory that this process held at most.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

@@ -1,7 +1,5 @@
 """Plans of small networks, and ways to run their runners."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

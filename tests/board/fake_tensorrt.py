@@ -4,8 +4,6 @@
 for exist there. Anything else raises AttributeError, as the real module would.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

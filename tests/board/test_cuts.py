@@ -1,7 +1,5 @@
 """Results that were cut off at any byte: what was whole counts, and the next run goes on."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``--host``, ``plan`` and ``import`` from the command line, down to a prediction."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What comes from another machine never decides where is written or read."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

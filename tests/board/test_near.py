@@ -1,7 +1,5 @@
 """TensorRT on this machine's GPU, as far as a made-up driver goes: measure, predict, exit codes."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

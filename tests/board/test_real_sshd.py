@@ -1,7 +1,5 @@
 """A host behind a real sshd without SFTP, as small images are, whose power goes and comes back."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import shutil

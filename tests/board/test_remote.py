@@ -1,7 +1,5 @@
 """A board behind ssh: an ssh that runs here, in a folder of its own."""
 
-from __future__ import annotations
-
 import math
 import os
 import shutil

@@ -1,7 +1,5 @@
 """plan → run.sh with a stand-in trtexec of every dialect → records."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

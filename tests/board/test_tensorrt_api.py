@@ -1,7 +1,5 @@
 """TensorRT through the worker, on a recorded fake driver and module of every version."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import sys

@@ -1,7 +1,5 @@
 """worker.py: old Pythons, going on after a kill, crashes and hangs, other boards; one visit."""
 
-from __future__ import annotations
-
 import ast
 import json
 import math

@@ -1,7 +1,5 @@
 """Networks and a store for the tests of the command line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

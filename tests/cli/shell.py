@@ -1,7 +1,5 @@
 """The command line in processes of its own, on the fake engine."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The composite action, by running its steps as the runner of GitHub Actions does."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

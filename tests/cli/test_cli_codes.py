@@ -1,7 +1,5 @@
 """How commands end: exit codes, and one sentence for every mistake."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Streams, progress, completion, and how little is loaded to start."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

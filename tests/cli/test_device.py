@@ -1,7 +1,5 @@
 """``--device-sheet``: a file from anywhere describes the target's device, for one command."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

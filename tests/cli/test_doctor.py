@@ -1,7 +1,5 @@
 """``hybridlat doctor``: what is here, how steady it is, what is in the way."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

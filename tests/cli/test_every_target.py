@@ -1,7 +1,5 @@
 """Every target that ``targets`` lists is judged and trained, or a sentence says what is missing."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

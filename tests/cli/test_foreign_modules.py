@@ -1,7 +1,5 @@
 """What lies in the user's folder is not run, and nothing is kept that could be sent anywhere."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """``import`` as users call it: tables, logs of trtexec, packs, what another package reads."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

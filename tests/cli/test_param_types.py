@@ -1,7 +1,5 @@
 """How values are written on the command line."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 

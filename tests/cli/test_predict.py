@@ -1,7 +1,5 @@
 """The whole way through the command line on the fake engine: tables, files, messages."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

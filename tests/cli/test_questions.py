@@ -1,7 +1,5 @@
 """What users ask besides the latency: `sweep`, in this process, on shipped networks."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

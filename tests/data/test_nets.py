@@ -1,7 +1,5 @@
 """The networks that the project ships: complete, small, and free of weights and of traces."""
 
-from __future__ import annotations
-
 import importlib.util
 import math
 import re

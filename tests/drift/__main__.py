@@ -3,8 +3,6 @@
 Without a reason the moves are shown, and nothing is written.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import sys

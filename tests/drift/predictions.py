@@ -3,8 +3,6 @@
 The table is ``predictions.csv`` beside this file; ``accepted.md`` says why it was written anew.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Latency never falls as the batch grows, of shipped networks under every kind of target."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

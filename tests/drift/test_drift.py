@@ -1,7 +1,5 @@
 """The gate: no prediction of a shipped network moves unseen, and no answer turns into none."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

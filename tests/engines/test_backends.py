@@ -1,7 +1,5 @@
 """Every backend that can be had here, held to the contract; and how backends are found."""
 
-from __future__ import annotations
-
 import importlib.util
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The commands that check an estimate with an engine's own tool."""
 
-from __future__ import annotations
-
 import ast
 import shlex
 

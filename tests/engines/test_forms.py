@@ -1,7 +1,5 @@
 """What files write in several ways is one form for engines whose rules see through it."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

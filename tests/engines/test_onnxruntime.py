@@ -1,7 +1,5 @@
 """ONNX Runtime: what it makes of networks, and the sessions that are measured."""
 
-from __future__ import annotations
-
 import platform
 import random
 import subprocess

@@ -1,7 +1,5 @@
 """Quantised networks: what each engine makes of them, and in which target they end up."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import onnx

@@ -1,7 +1,5 @@
 """Networks lowered by rules: as the engine lowers them, or the engine is asked."""
 
-from __future__ import annotations
-
 import random
 from contextlib import suppress
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Devices that are known, and the numbers of estimates that have them."""
 
-from __future__ import annotations
-
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target

@@ -1,7 +1,5 @@
 """Networks with a known truth: cells whose errors are shared by network, kind and nearness."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from hybridlat.estimate.calibration import HeldOutNetwork

@@ -1,7 +1,5 @@
 """A whole network and its cells that are too far apart: said, and no evidence of either."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Constants, intervals and their calibration."""
 
-from __future__ import annotations
-
 import functools
 import json
 import math

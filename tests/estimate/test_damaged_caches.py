@@ -1,7 +1,5 @@
 """What a cache holds can be made again: a damaged entry costs an answer nothing."""
 
-from __future__ import annotations
-
 import sqlite3
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every GPU with a data sheet answers every cell, none quicker than the sheet allows."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Iterable

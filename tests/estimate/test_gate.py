@@ -1,7 +1,5 @@
 """What the gate promises: enough, no more than needed, and nothing unknown let through."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from dataclasses import replace

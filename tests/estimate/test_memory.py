@@ -1,7 +1,5 @@
 """What a network needs of a device's memory, by hand and by what must always hold."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Damaged models cost what they belong to and nothing else."""
 
-from __future__ import annotations
-
 import io
 import logging
 import os

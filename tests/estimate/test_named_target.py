@@ -1,7 +1,5 @@
 """Targets as people write them: any wording, typos mended part by part, versions left open."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace

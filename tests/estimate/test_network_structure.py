@@ -1,7 +1,5 @@
 """What the cells of a network are made of: places in order, paths, kernels, and their work."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A target of which nothing is known, and another version or precision of it is."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter

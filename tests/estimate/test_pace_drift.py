@@ -1,7 +1,5 @@
 """How much a machine's own pace drifts, and what an answer says of it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What changes an answer changes the key under which it is remembered, and nothing else does."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """No interval ends below what the device's sheet allows for the work, or the answer says so."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What a measured cell teaches about the others."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A Jetson in a mode with more clock, memory and host is never slower, whatever was measured."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter, defaultdict
 from functools import cache

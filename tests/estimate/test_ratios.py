@@ -1,7 +1,5 @@
 """Ratios of latencies between targets: what cells that are known on both tell of others."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What an estimate serves is the interval that its family was calibrated to."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

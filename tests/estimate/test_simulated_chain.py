@@ -1,7 +1,5 @@
 """Simulated machines: from visits to the interval of a network, errors are as large as stated."""
 
-from __future__ import annotations
-
 import math
 from statistics import NormalDist
 

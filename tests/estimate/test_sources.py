@@ -1,7 +1,5 @@
 """Cells that a target's own model cannot speak for: the family of its engine, else the roofline."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is remembered of a store holds until others have written records to it, and no longer."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

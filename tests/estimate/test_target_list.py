@@ -1,7 +1,5 @@
 """What can be predicted for, and how well: what `hybridlat targets` lists."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

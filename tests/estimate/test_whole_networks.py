@@ -1,7 +1,5 @@
 """A network that was measured whole: the answer for itself, and evidence on its cells."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

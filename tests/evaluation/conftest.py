@@ -1,7 +1,5 @@
 """One made-up store and one empty tracking database, made once: migrations take seconds."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A store of which only whole networks are recorded, whose latencies follow a known law."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence

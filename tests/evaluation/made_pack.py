@@ -1,7 +1,5 @@
 """A store of made-up records: convolutions whose time follows a formula, and networks of them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

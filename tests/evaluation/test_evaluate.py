@@ -1,7 +1,5 @@
 """Judging a made-up pack: nothing leaks, rows are as fixed, and the result repeats."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Figures of merit and splits, against numbers worked out by hand."""
 
-from __future__ import annotations
-
 import io
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """Targets of which only whole networks are recorded, as something to learn from."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

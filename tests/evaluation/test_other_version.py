@@ -1,7 +1,5 @@
 """A version first met: played on made-up records of two versions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection
 

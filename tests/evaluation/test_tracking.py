@@ -1,7 +1,5 @@
 """What MLflow keeps, and where; and what happens where it is missing or fails."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """Networks that are much the same are held out together, in folds that others hardly move."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 

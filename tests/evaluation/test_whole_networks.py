@@ -1,7 +1,5 @@
 """Judging targets of which only whole networks are recorded."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

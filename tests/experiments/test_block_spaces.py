@@ -1,7 +1,5 @@
 """Spaces of blocks: every architecture is a network that makes sense."""
 
-from __future__ import annotations
-
 import random
 
 import onnx

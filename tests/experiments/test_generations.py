@@ -1,7 +1,5 @@
 """What caches keep, on public tables beside the checkout."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The NAS-Bench-201 generator: every string, and networks that an engine accepts and runs."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import pytest

@@ -1,7 +1,5 @@
 """The records of the GPU that we measured: the published error of sums, and the shipped pack."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

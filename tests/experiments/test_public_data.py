@@ -1,7 +1,5 @@
 """Readers of public data: tiny frames of each set's form, and the real files where they are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Every script of the lab book can be loaded: what it imports is where it looks for it."""
 
-from __future__ import annotations
-
 import re
 import sys
 

@@ -1,7 +1,5 @@
 """Both modes are found: in made-up staircases, and in the sweep that comes along."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

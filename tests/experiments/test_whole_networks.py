@@ -1,7 +1,5 @@
 """What whole networks are judged by: lines, their page and picture, and one known latency."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

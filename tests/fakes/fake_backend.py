@@ -3,8 +3,6 @@
 Its records must never be taken for real ones, so its device is called ``fake``.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import random

@@ -1,7 +1,5 @@
 """The fake machine as another package would offer it: an entry point, a lowering, a backend."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """An importer as another package would offer it: convolutions of one line each."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from hybridlat.errors import StoreError

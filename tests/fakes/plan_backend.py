@@ -1,7 +1,5 @@
 """The fake machine behind an engine that hands its results out in another layout than its own."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

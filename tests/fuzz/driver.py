@@ -10,8 +10,6 @@ line is a refusal; any other exception is wrong, and so is what ends the process
 minute, or more than two gigabytes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import os

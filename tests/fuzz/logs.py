@@ -1,7 +1,5 @@
 """Broken and odd logs of trtexec and files of times: seeded mutations of folders of both."""
 
-from __future__ import annotations
-
 import functools
 import json
 import random

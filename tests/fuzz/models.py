@@ -4,8 +4,6 @@ No damage moves a latency by more than 2 % without a warning that names the fold
 ends in an exception.
 """
 
-from __future__ import annotations
-
 import atexit
 import functools
 import io

@@ -1,7 +1,5 @@
 """What damages a file of any kind: its bytes, its lines, or a value of its JSON."""
 
-from __future__ import annotations
-
 import json
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """Broken and odd ONNX files: mutations of real networks and of their fields, and odd operators."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import random

@@ -1,7 +1,5 @@
 """Models of one odd operator: any of the standard and of ONNX Runtime's own, of any version."""
 
-from __future__ import annotations
-
 import functools
 import math
 import random

@@ -4,8 +4,6 @@ What ``import`` takes, a check of the pack and of the store finds nothing wrong 
 store's file holds, a prediction by it is a number or a sentence.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import gzip

@@ -1,7 +1,5 @@
 """Plans that were changed on their way: manifests with a right hash, odd files, odd results."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Broken and odd data sheets of devices: seeded mutations of shipped ones."""
 
-from __future__ import annotations
-
 import math
 import random
 from pathlib import Path

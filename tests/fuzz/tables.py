@@ -3,8 +3,6 @@
 Whatever is read must be true: another number is wrong, a refusal is right.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import math

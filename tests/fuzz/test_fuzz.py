@@ -1,7 +1,5 @@
 """Whatever file it is given, hybridlat answers with an estimate or a sentence."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

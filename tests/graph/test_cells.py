@@ -1,7 +1,5 @@
 """Cells partition a network: where a single tensor is live, and between blocks in between."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from dataclasses import replace

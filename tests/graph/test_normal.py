@@ -1,7 +1,5 @@
 """Files that say the same in other words are one network, and hold the same cells."""
 
-from __future__ import annotations
-
 import onnx
 import pytest
 from hypothesis import given

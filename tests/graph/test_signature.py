@@ -1,7 +1,5 @@
 """Signatures ignore names, weights and order, and change with everything else."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Channels that depend on each other are scaled together, and the file still fits together."""
 
-from __future__ import annotations
-
 import pytest
 
 from hybridlat.errors import NetworkError

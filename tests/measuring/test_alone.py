@@ -1,7 +1,5 @@
 """One run measures at a time; what knows nothing of the lock is seen in the runs' CPU time."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

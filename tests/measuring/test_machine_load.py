@@ -1,7 +1,5 @@
 """How busy the machine was with other work: read, kept, and what follows for its constants."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from functools import partial

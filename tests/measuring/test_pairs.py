@@ -1,7 +1,5 @@
 """Cells behind their predecessors, in measuring processes and by a plan: the same latencies."""
 
-from __future__ import annotations
-
 import importlib.util
 import math
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Two that measure the same by a plan take turns, and measure it once."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The measuring process starts from wherever Python runs, tells why it died, and leaves with us."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sqlite3

@@ -1,7 +1,5 @@
 """The protocol on the fake engine: what it takes off, divides out, keeps and takes up again."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -111,7 +109,7 @@ class Processes:
         self.tasks = [0] * len(processes)
         self.last = ""
 
-    def __call__(self, *_: object) -> AbstractContextManager[Processes]:
+    def __call__(self, *_: object) -> "AbstractContextManager[Processes]":
         return nullcontext(self)
 
     def ask(self, task: VisitTask) -> VisitResult | None:

@@ -1,7 +1,5 @@
 """The one analysis: what must hold for visits of any protocol."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Rows of tables as records: lowering, what is refused, and doing it once only."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -4,8 +4,6 @@
 hold architectures alone.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import sys

@@ -1,7 +1,5 @@
 """A made-up accelerator for tests of learning: staircase, alignment step, launch, noise."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from experiments.public_data.convolutions import Convolution, conv_cell

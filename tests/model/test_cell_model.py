@@ -1,7 +1,5 @@
 """The learned model: accuracy on a made-up accelerator, intervals, trust, files, lightness."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The one conformal quantile, and its edges."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """An answer is the same bits whatever number of threads BLAS may use."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path

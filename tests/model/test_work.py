@@ -1,8 +1,6 @@
 """The table of work names every operator and counts what PyTorch's own counter counts, and fused
 kernels do the work of their operators."""
 
-from __future__ import annotations
-
 import csv
 import importlib.util
 import math

@@ -1,7 +1,5 @@
 """Where XGBoost's library is looked for, and what is said where there is none."""
 
-from __future__ import annotations
-
 import ctypes
 import importlib.util
 import shutil

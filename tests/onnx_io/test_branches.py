@@ -1,7 +1,5 @@
 """Branches of a constant condition are the network; each of their operators has a place."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import onnx

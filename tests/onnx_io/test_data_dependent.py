@@ -1,7 +1,5 @@
 """Detectors: what depends on data is left out of the network, and named."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

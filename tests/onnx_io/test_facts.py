@@ -1,7 +1,5 @@
 """What is remembered of a file: the same as it says itself, and found anew after a change."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

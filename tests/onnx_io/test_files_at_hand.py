@@ -1,7 +1,5 @@
 """What a user reads of the file at hand: which sizes it needs, what it is, what is in the way."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import onnx

@@ -1,7 +1,5 @@
 """Files that end a library, take all memory or lie about themselves are refused in a sentence."""
 
-from __future__ import annotations
-
 import re
 import resource
 

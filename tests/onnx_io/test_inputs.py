@@ -1,7 +1,5 @@
 """The sizes of a file's inputs: which of them are the batch, and which go by one name."""
 
-from __future__ import annotations
-
 import onnx
 import pytest
 

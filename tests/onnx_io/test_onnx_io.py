@@ -1,7 +1,5 @@
 """Reading files into networks and back; every way in which a file can be wrong."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

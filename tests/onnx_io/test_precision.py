@@ -1,7 +1,5 @@
 """In which precision a file computes, and what becomes of quantised weights when it is read."""
 
-from __future__ import annotations
-
 import onnx
 import onnxruntime
 import pytest

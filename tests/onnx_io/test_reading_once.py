@@ -1,7 +1,5 @@
 """Networks are read operator by operator, with the types that onnx infers for the whole graph."""
 
-from __future__ import annotations
-
 import random
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """Shape arithmetic in a file: what an exporter writes down, and what is left of it."""
 
-from __future__ import annotations
-
 import onnx
 import pytest
 from onnx import parser

@@ -1,7 +1,5 @@
 """A file of some hundred bytes takes no more memory and time than other files do."""
 
-from __future__ import annotations
-
 import onnx
 import pytest
 from onnx import parser

@@ -1,7 +1,5 @@
 """Files for TensorRT: set 17 gives the same numbers; weights lie in noise files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A PyTorch module as a network: its mode, its inputs, and PyTorch's absence."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import sys
@@ -59,7 +57,7 @@ class Trained(Stub):
 
     training = True
 
-    def modules(self) -> list[Trained]:
+    def modules(self) -> "list[Trained]":
         return [self]
 
     def eval(self) -> None:

@@ -1,7 +1,5 @@
 """Hand-made estimates: what reports are held against."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """JSON and HTML: what other programs and browsers get."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import math

@@ -1,7 +1,5 @@
 """The page in a real Chromium: clicked, searched, walked with keys, printed, light and dark."""
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import math

@@ -1,7 +1,5 @@
 """What people see in a terminal: golden texts at fixed widths, and what holds at any width."""
 
-from __future__ import annotations
-
 import io
 import math
 import os

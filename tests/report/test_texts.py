@@ -1,7 +1,5 @@
 """Units and names of cells."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The probability that an estimate keeps a budget."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What an engine makes of a device's peaks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

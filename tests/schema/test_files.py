@@ -1,7 +1,5 @@
 """Files of others are read within bounds; files of hybridlat are whole or not there."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

@@ -1,7 +1,5 @@
 """Records survive JSON unchanged, and damage is named."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

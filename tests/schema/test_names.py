@@ -1,7 +1,5 @@
 """One name for a device, an engine and a precision; targets are read back as they were written."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

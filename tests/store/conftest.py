@@ -1,7 +1,5 @@
 """Empty stores, on every kind of database that a store is promised to run on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Records for tests of stores and packs: small, fixed, and with their signature texts."""
 
-from __future__ import annotations
-
 from hybridlat.graph.signature import sign
 from hybridlat.schema.measurement import Breakdown, Kind, Measurement, Visit
 from hybridlat.schema.target import Target

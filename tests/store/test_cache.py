@@ -1,7 +1,5 @@
 """The cache of a store: bounded, swept when asked, and never at the cost of a record."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import time

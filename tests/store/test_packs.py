@@ -1,7 +1,5 @@
 """Packs: the same records, the same bytes each time; what others made is taken within bounds."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Where a store lies: what cannot be written is read, and what is cut off holds what it can."""
 
-from __future__ import annotations
-
 import logging
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What only a server does: it goes away and comes back, has roles, and needs a driver."""
 
-from __future__ import annotations
-
 import re
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Several processes write at once, and one that is killed loses only what it was writing."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Records of a target or a time are taken back whole, with what was cached of them."""
 
-from __future__ import annotations
-
 import datetime
 import json
 from pathlib import Path

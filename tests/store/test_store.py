@@ -1,7 +1,5 @@
 """The store: what goes in comes out, once, and a damaged one says so."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import sys

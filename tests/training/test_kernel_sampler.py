@@ -1,7 +1,5 @@
 """Random kernels: always the same for a seed, all different, and accepted by an engine."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """A new device is made known: networks, then random kernels, then a model; twice goes on."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

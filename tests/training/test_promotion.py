@@ -1,7 +1,5 @@
 """A model is put in place whole: whatever step that dies at, readers find the old or the new."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import time

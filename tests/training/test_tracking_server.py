@@ -1,7 +1,5 @@
 """MLflow as a team has it: a server of its own process, runs compared, a champion that is used."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

@@ -1,7 +1,5 @@
 """Training: the same records give the same model, and only what is not worse is promoted."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

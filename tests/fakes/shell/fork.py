@@ -4,8 +4,6 @@
 standard input ends. What a command measures is measured once, for a short time.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Stands in for pip: ``install`` of this project is well if the extras that it names exist."""
 
-from __future__ import annotations
-
 import re
 import sys
 import tomllib

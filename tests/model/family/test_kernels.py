@@ -1,7 +1,5 @@
 """Kernels as rows, what a data sheet says of them, and how alike they are."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

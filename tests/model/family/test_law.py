@@ -1,7 +1,5 @@
 """What a family learns from sums, what measured networks add to it, and its intervals."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

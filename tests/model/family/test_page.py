@@ -1,7 +1,5 @@
 """The page of the family's mathematics and the code name the same equations and symbols."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from pathlib import Path

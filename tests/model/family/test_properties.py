@@ -1,7 +1,5 @@
 """What must hold of the process and its intervals, whatever was measured."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

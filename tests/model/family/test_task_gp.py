@@ -1,7 +1,5 @@
 """The process against scikit-learn's, and against itself fitted anew."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What tasks share, what a task makes of kernels, and what a target is taken for."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

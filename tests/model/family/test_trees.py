@@ -1,7 +1,5 @@
 """The second law of a task: factors of the base's parts, trees, and what they count."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Made-up networks whose kernels follow a known law, so that what is learned can be held to it."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from hybridlat.graph.operators import KINDS
