@@ -225,9 +225,7 @@ def test_no_answer_is_that_of_another_network_after_a_death(at: int) -> None:
     items = [Item(b"", f"network {number}") for number in range(20)]
     items[at] = Deadly(b"", f"network {at}")
     spec: Any = SimpleNamespace(
-        token=object(),
-        call=b"",
-        open=lambda: SimpleNamespace(close=int, twins={}, recall=None),
+        token=object(), call=b"", open=lambda: SimpleNamespace(close=int, twins={}, recall=None)
     )
     parallel = partial(joblib.Parallel, 2, backend="threading", return_as="generator")
     answers = list(many.from_workers(parallel, spec, Query(), items))

@@ -134,10 +134,7 @@ def test_kernels_of_small_networks(what: str) -> None:
     assert compiled is None or ops(lower(net, compiled=True)) == compiled
 
 
-@given(
-    shape=st.lists(st.integers(1, 4), min_size=1, max_size=4),
-    data=st.data(),
-)
+@given(shape=st.lists(st.integers(1, 4), min_size=1, max_size=4), data=st.data())
 def test_a_reshape_is_a_view_where_numpy_makes_one(shape: list[int], data: st.DataObject) -> None:
     """numpy decides by the same question: are there strides for the new shape."""
     order = data.draw(st.permutations(range(len(shape))))

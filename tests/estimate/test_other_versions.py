@@ -194,9 +194,7 @@ def test_networks_of_another_version_correct_the_family(tmp_path: Path) -> None:
     assert any(f"1 network measured on {VERSIONED}" in cell.reason for cell in after.cells)
 
 
-def test_the_surest_comes_first_and_another_device_or_engine_is_not_near(
-    tmp_path: Path,
-) -> None:
+def test_the_surest_comes_first_and_another_device_or_engine_is_not_near(tmp_path: Path) -> None:
     names = ["orin-agx/tensorrt-8.6/fp32", "orin-agx/tensorrt-8.6/fp16", "orin-agx/tensorrt/fp32"]
     names += ["orin-nx/tensorrt-8.6/fp16", "orin-agx/torch-2.4/fp16"]
     names += ["orin-agx/paddle-tensorrt/fp16"]

@@ -32,6 +32,13 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A store's file that is not there yet, in a folder of an odd name."""
+    (tmp_path / "a:b").mkdir()
+    return tmp_path / "a:b" / "12:30:00.db"
+
+
+@pytest.fixture
 def store(url: str) -> Iterator[Store]:
     """The store behind ``url``, empty."""
     with Store(url) as opened:

@@ -121,10 +121,8 @@ def test_packs_are_found_by_target(store: Store, tmp_path: Path) -> None:
     folder = tmp_path / "packs"
     store.export(folder)
     shutil.copytree(folder / TARGET.folder, folder / f"{TARGET.folder}+more")
-    assert [p.folder.name for p in packs_for(TARGET, folder)] == [
-        TARGET.folder,
-        f"{TARGET.folder}+more",
-    ]
+    names = [p.folder.name for p in packs_for(TARGET, folder)]
+    assert names == [TARGET.folder, f"{TARGET.folder}+more"]
     assert [p.target for p in packs_for(OTHER, folder)] == [OTHER]
     assert len(shipped_packs(folder)) == 3
     assert packs_for(TARGET, tmp_path / "nowhere") == []

@@ -36,7 +36,9 @@ units = {latency = 'ms'}
 constants = {precision = 'int8', batch = 1}
 values = {network = {resnet = 'resnet50-v1.5'}}
 """
-ON_T4 = "network,target,latency_ms"
+ON_T4, ENGINE = "network,target,latency_ms", "network,engine,latency_ms"
+INT8, AMP = replace(T4, precision="int8"), Target("t4", "torch-2.4", "amp")
+CONSTANT = "columns = {batch = 'batch'}\nconstants = {batch = 1}"
 READ: list[tuple[str, str, str, dict[str, Any]]] = [
     (
         "Model,Device,Engine,engine_version,Precision,Batch Size,Latency (ms),Resolution,source",
@@ -73,27 +75,12 @@ READ: list[tuple[str, str, str, dict[str, Any]]] = [
         {"target": T4, "facts": {"launch": "graph", "suspect": False}},
     ),
     (f"{ON_T4},size", f"a,{T4},1,8x3x32x32", "", {"batch": 8, "size": (32, 32)}),
-    (  # a constant fills the gaps of a named column
-        f"{ON_T4},batch",
-        f"a,{T4},1,",
-        "columns = {batch = 'batch'}\nconstants = {batch = 1}",
-        {"batch": 1},
-    ),
+    (f"{ON_T4},batch", f"a,{T4},1,", CONSTANT, {"batch": 1}),  # fills the gaps of a named column
     ("network,device,latency_ms", "a,V100,1", "", {"target": replace(T4, device="v100")}),
-    ("network,engine,latency_ms", "a,TensorRT,1", "", {"target": T4}),
-    (
-        "network,engine,latency_ms",
-        "a,TensorRT 8.6 INT8,1",
-        "",
-        {"target": replace(T4, precision="int8")},
-    ),
+    (ENGINE, "a,TensorRT,1", "", {"target": T4}),
+    (ENGINE, "a,TensorRT 8.6 INT8,1", "", {"target": INT8}),
     ("network,version,latency_ms", "a,8.6.1.6,1", "", {"target": T4}),
-    (
-        "network,engine,latency_ms",
-        "a,PyTorch 2.4 AMP,1",
-        "",
-        {"target": Target("t4", "torch-2.4", "amp")},
-    ),
+    (ENGINE, "a,PyTorch 2.4 AMP,1", "", {"target": AMP}),
     ("#,onnx,latency_ms", "7,C:\\nets\\a.onnx,1", "", {"names": ("C:/nets/a",)}),
     ("network,batch,latency_ms,fps", "a,8,4,1500", "", {"latency_us": 4000}),
 ]
@@ -137,7 +124,7 @@ def test_parquet_is_read_as_csv_is(tmp_path: Path) -> None:
     found = read_networks([tmp_path], ColumnMap(), T4)
     assert [(r.names, r.batch, r.latency_us) for r in found.rows] == [(("a",), 1, 7.0)]
     assert [(r.where, r.reason) for r in found.refused] == [
-        ("t.parquet, row 2", "there is no latency"),
+        ("t.parquet, row 2", "there is no latency")
     ]
     (tmp_path / "t.parquet").write_bytes(b"PAR1 not really")
     with pytest.raises(StoreError, match="cannot be read as Parquet"):
@@ -156,15 +143,11 @@ def test_columns_that_parquet_types(tmp_path: Path) -> None:
         "batch": pa.array([{"n": 1}, None, None, None]),
     }
     parquet.write_table(pa.table(columns), tmp_path / "t.parquet")
-    found = read_networks([tmp_path], ColumnMap())
-    assert [(r.names, r.latency_us, r.size) for r in found.rows] == [
-        (("\N{REPLACEMENT CHARACTER}",), 2500, (224, 320)),
-        (("d",), 1e6, (224, 320)),
-    ]
-    assert [r.reason for r in found.refused] == [
-        "batch is not a whole number from 1 up",
-        "there is no latency",
-    ]
+    found, unread = read_networks([tmp_path], ColumnMap()), "\N{REPLACEMENT CHARACTER}"
+    rows = [(r.names, r.latency_us, r.size) for r in found.rows]
+    assert rows == [((unread,), 2500, (224, 320)), (("d",), 1e6, (224, 320))]
+    reasons = ["batch is not a whole number from 1 up", "there is no latency"]
+    assert [r.reason for r in found.refused] == reasons
     twice = pa.table(
         [pa.array([str(T4)]), pa.array(["a"]), pa.array([1.0]), pa.array([2.0])],
         names=["target", "network", "latency_ms", "latency_ms"],
@@ -176,9 +159,7 @@ def test_columns_that_parquet_types(tmp_path: Path) -> None:
         pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")]
     ), pa.array([1.0])], names=["network", "latency_ms"])  # fmt: skip
     parquet.write_table(bad, tmp_path / "t.parquet")
-    assert read_networks([tmp_path], ColumnMap(), T4).rows[0].names == (
-        "\N{REPLACEMENT CHARACTER}",
-    )
+    assert read_networks([tmp_path], ColumnMap(), T4).rows[0].names == (unread,)
 
 
 HEAD = "network,device,engine,precision,threads,batch,size,latency_ms,fps\n"
@@ -519,10 +500,8 @@ def test_a_version_is_of_the_engine_that_stands_elsewhere(tmp_path: Path) -> Non
     found = read(tmp_path, text, default=replace(T4, runtime="tensorrt"))
     assert only(found).target.runtime == "tensorrt-10.3"
     (refused,) = read(tmp_path, text, default=T4).refused  # the network's version, perhaps
-    assert (refused.reason, refused.value) == (
-        "the version is not that of --target",
-        "10.3.0, t4/tensorrt-8.6/fp16",
-    )
+    assert refused.reason == "the version is not that of --target"
+    assert refused.value == "10.3.0, t4/tensorrt-8.6/fp16"
 
 
 @pytest.mark.parametrize("column", ["device", "target"])
@@ -559,9 +538,9 @@ def test_files_of_a_folder_that_are_not_read_are_named(tmp_path: Path) -> None:
 
 def test_cells_that_were_merged_are_named(tmp_path: Path) -> None:
     text = "network,device,batch,latency_ms\na,V100,8,1\nb,,,2\nc,,8,3\n"
-    assert read(tmp_path, text, default=T4).notes == [
-        "t.csv: empty cells are as --target or the file has it: 2 of device, 1 of batch"
-    ]
+    (note,) = read(tmp_path, text, default=T4).notes
+    words = "empty cells are as --target or the file has it: 2 of device, 1 of batch"
+    assert note == f"t.csv: {words}"
 
 
 def test_files_that_are_not_there_or_not_text(tmp_path: Path) -> None:

@@ -45,10 +45,9 @@ def test_a_log_of_8() -> None:
     assert row.latency_us == pytest.approx(1230)
     assert (row.batch, row.shapes) == (None, {"input": (8, 3, 32, 48)})
     assert (log.times, row.protocol, row.labels) == ("times.json", "trtexec log", {})
-    graph = row_of(
-        Path("run1.log"), read_log(LOG_8.replace("--fp16", "--fp16 --useCudaGraph")), None
-    )
-    assert facts_of_note(graph.labels["note"])["launch"] == "graph"
+    replayed = read_log(LOG_8.replace("--fp16", "--fp16 --useCudaGraph"))
+    note = row_of(Path("run1.log"), replayed, None).labels["note"]
+    assert facts_of_note(note)["launch"] == "graph"
 
 
 def test_a_time_that_trtexec_calls_unstable_is_suspect(tmp_path: Path) -> None:
@@ -143,14 +142,12 @@ def test_an_option_that_changes_nothing_changes_nothing(option: str) -> None:
     assert options("--fp16", option) == options("--fp16")
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "Generating '/tmp/nsys-report-1.qdstrm'",
-        "==PROF== Disconnected from process 7",
-        "==7== NVPROF is profiling process 7, command: trtexec",
-    ],
-)
+PROFILED = """Generating '/tmp/nsys-report-1.qdstrm'
+==PROF== Disconnected from process 7
+==7== NVPROF is profiling process 7, command: trtexec"""
+
+
+@pytest.mark.parametrize("line", PROFILED.splitlines())
 def test_a_run_under_a_profiler_is_left_out(line: str) -> None:
     objection = read_log(f"{LOG_8}{line}\n").objection
     assert objection is not None and objection.value == line
@@ -164,12 +161,9 @@ def test_options_that_bound_the_builder_are_kept() -> None:
 @pytest.mark.parametrize(
     ("words", "version", "precision"),
     [
-        *(
-            ("", "8.6.1", "fp32"),
-            ("--noTF32", "8.6.1", "fp32-strict"),
-            ("--bf16", "10.3.0", "bf16"),
-        ),
-        *(("--int8 --fp16", "8.6.1", "int8"), ("--fp16 --noTF32", "8.6.1", "fp16")),
+        *(("", "8.6.1", "fp32"), ("--noTF32", "8.6.1", "fp32-strict")),
+        *(("--bf16", "10.3.0", "bf16"), ("--int8 --fp16", "8.6.1", "int8")),
+        ("--fp16 --noTF32", "8.6.1", "fp16"),
         *(("--stronglyTyped", "10.3.0", "fp32"), ("--noTF32", "11.2.1", "fp32-strict")),
         ("", "11.2.1", "fp32"),
     ],
@@ -324,10 +318,8 @@ def test_several_runs_in_a_log_are_several_rows(tmp_path: Path) -> None:
     failed = LOG_8.replace("net_a", "net_c") + "&&&& FAILED TensorRT.trtexec\n"
     (tmp_path / "a.log").write_text("before\n" + LOG_8 + other + failed)
     read = read_logs([tmp_path])
-    assert [(row.where, row.names[0], row.latency_us) for row in read.rows] == [
-        ("a.log, line 2", "/nets/net_a", 1230),
-        ("a.log, line 11", "/nets/net_b", 1500),
-    ]
+    rows = [(row.where, row.names[0], row.latency_us) for row in read.rows]
+    assert rows == [("a.log, line 2", "/nets/net_a", 1230), ("a.log, line 11", "/nets/net_b", 1500)]
     assert [refusal.where for refusal in read.refused] == ["a.log, line 20"]
     (tmp_path / "a.log").write_text("NV Power Mode: 7W\n" + LOG_8 + "NV Power Mode: MAXN\n" + other)
     modes = [run.power_mode for run in read_runs((tmp_path / "a.log").read_text())]
@@ -359,9 +351,8 @@ def test_times_that_are_none_leave_the_run_out(tmp_path: Path, times: str) -> No
     (tmp_path / "b.log").write_text(LOG_8.replace("--exportTimes=out/times.json", ""))
     read = read_logs([tmp_path])
     assert [row.where for row in read.rows] == ["b.log, line 1"]
-    assert [(r.where, r.reason) for r in read.refused] == [
-        ("times.json", "the file holds no times of trtexec")
-    ]
+    (refused,) = read.refused
+    assert (refused.where, refused.reason) == ("times.json", "the file holds no times of trtexec")
 
 
 def test_times_belong_to_the_log_of_their_folder(tmp_path: Path) -> None:
@@ -397,7 +388,5 @@ def test_a_log_of_another_target_is_left_out(tmp_path: Path, target: str) -> Non
 def test_tensorrt_rtx_is_an_engine_of_its_own() -> None:
     text = LOG_8.replace("TensorRT.trtexec [TensorRT v8601] # trtexec", "# tensorrt_rtx")
     log = read_log(text.replace("8.6.1", "1.2.0"))
-    assert (log.is_typed, str(row_of(Path("a.log"), log, None).target)) == (
-        True,
-        "t4/tensorrt-rtx-1.2/fp32",
-    )
+    assert log.is_typed
+    assert str(row_of(Path("a.log"), log, None).target) == "t4/tensorrt-rtx-1.2/fp32"
