@@ -76,9 +76,7 @@ def marked(mark: str) -> dict[int, bytes]:
 @slow
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_killed_command_loses_nothing_and_leaves_no_process(
-    name: str, seed: int, tmp_path: Path
-) -> None:
+def test_a_killed_command_loses_and_leaves_nothing(name: str, seed: int, tmp_path: Path) -> None:
     rng, mark = random.Random(seed), tmp_path.name
     (tmp_path / "nets").mkdir()
     for net, network in NETS.items():

@@ -1,6 +1,5 @@
 """Latencies on a GPU that the user knows: they correct all that is predicted there."""
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridlat import Predictor, compare, predict
-from hybridlat.cli import main as cli
 from hybridlat.errors import InputError
 from hybridlat.schema.estimate import Estimate
 from tests.api.test_many import end_workers, plain
+from tests.cli.shell import call
 from tests.engines.test_quantised import QDQ, WEIGHTS
 from tests.networks import NETS
 from tests.onnx_io.test_precision import model
@@ -69,9 +68,7 @@ def test_the_network_itself_takes_what_was_given(given_us: float, batch: int | N
         (1 / 64, 64, "; of one image, or of all 64?"),
     ],
 )
-def test_a_latency_that_nobody_expects_is_named(
-    store: str, factor: float, batch: int, hint: str | None
-) -> None:
+def test_surprising_ones_are_named(store: str, factor: float, batch: int, hint: str | None) -> None:
     with Predictor(GPU, store=store) as predictor:
         us = factor * told(predictor.predict(NET, batch=batch))[0]
         predictor.give({NET: us}, batch=batch)
@@ -86,14 +83,13 @@ def test_a_latency_that_nobody_expects_is_named(
         assert "surprising" not in str(predictor.predict(NET).to_json())
 
 
-def test_functions_and_commands_take_it_at_their_batch(store: str, capfd: Any) -> None:
+def test_functions_and_commands_take_it_at_their_batch(store: str) -> None:
     nets, known = [str(NET), str(ASKED[0])], {NET: 9000.0}
     one, other = compare(nets, GPU, batch=8, known=known, store=store).estimates
     assert one.latency_us == 9000 and SAID in other.cells[0].reason
     words = [*nets, "--target", GPU, "--store", store, "--batch", "8", "--json", "--known"]
     for command, value in (("predict", f"{NET}=9ms"), ("compare", f"{NET}@8=9000us")):
-        assert cli.run([command, *words, value]) == 0
-        assert f'"latency_us": {other.latency_us!r},' in capfd.readouterr().out
+        assert f'"latency_us": {other.latency_us!r},' in call(command, *words, value).out
     curve: Any = predict(NET, GPU, batch=[1, 8], known={f"{NET}@8": 9000.0}, store=store)
     assert curve[1].latency_us == 9000
 
@@ -113,13 +109,13 @@ def test_what_is_given_counts_once_beside_what_was_imported(tmp_path: Path) -> N
     table.write_text(f"network,target,batch,latency_ms\nresnet18,{target},1,9.9\n")
     given, asked = {NET: 700.0}, ASKED[1]
     alone = predict(asked, target, known=given, store="sqlite://")
-    assert cli.run(["import", str(table), "--nets", str(NETS), "--store", store]) == 0
+    call("import", str(table), "--nets", str(NETS), "--store", store)
     assert told(predict(asked, target, store=store))[0] > 1.5 * told(alone)[0]
     both = predict(asked, target, known=given, store=store)
     assert told(both) == told(alone) and SAID in both.cells[0].reason
 
 
-def test_of_several_networks_the_one_that_tells_most_is_named(store: str, capfd: Any) -> None:
+def test_of_several_networks_the_one_that_tells_most_is_named(store: str) -> None:
     unsure = "l40/tensorrt-8.6/fp16"  # of which nothing was measured
     nets = [str(NETS / f"{name}.onnx") for name in ("style_transfer", "resnet34", "resnet18")]
     with Predictor(unsure, store=store) as predictor:
@@ -133,16 +129,13 @@ def test_of_several_networks_the_one_that_tells_most_is_named(store: str, capfd:
         assert again is not None and again[1] < share  # what is known tells less
     with Predictor(CPU, store=store, measure="never") as predictor:
         assert predictor.most_telling(nets) is None
-    words = ["--target", unsure, "--store", store, "--batch", "4"]
-    assert cli.run(["predict", *nets[1:], *words]) == 0
+    words = ("--target", unsure, "--store", store, "--batch", "4")
     named = nets[1:][of_two]
-    said = f"(--known {named}=1.21ms) tells"
-    assert said in " ".join(capfd.readouterr().out.split())
-    assert cli.run(["predict", *nets[1:], *words, "--json"]) == 0
-    rows = [row["remarks"] for row in json.loads(capfd.readouterr().out)]
-    assert [said in str(row) for row in rows] == [named == nets[1], named == nets[2]]
-    assert cli.run(["predict", nets[1], *words]) == 0
-    assert "--known NET.onnx=1.21ms" in capfd.readouterr().out
+    remark = f"(--known {named}=1.21ms) tells"
+    assert remark in " ".join(call("predict", *nets[1:], *words).out.split())
+    rows = [row["remarks"] for row in call("predict", *nets[1:], *words, "--json").body]
+    assert [remark in str(row) for row in rows] == [named == nets[1], named == nets[2]]
+    assert "--known NET.onnx=1.21ms" in call("predict", nets[1], *words).out
 
 
 @pytest.mark.parametrize("known", [{NET: 0}, {NET: "1ms"}, {NET: math.inf}, {7: 1.0}, [NET]])
@@ -168,11 +161,8 @@ def test_what_is_no_latency_is_refused(known: Any, store: str) -> None:
         ([CPU, f"{NET}=1ms", "--measure", "never"], "(`hybridlat import`)"),
     ],
 )
-def test_a_mistake_is_a_sentence(
-    words: list[str], said: str, store: str, capfd: Any, tmp_path: Path
-) -> None:
+def test_a_mistake_is_a_sentence(words: list[str], said: str, store: str, tmp_path: Path) -> None:
     onnx.save(model(QDQ, WEIGHTS), tmp_path / "q.onnx")
     target, *known = [word.replace("QDQ", str(tmp_path / "q.onnx")) for word in words]
-    options = ["--store", store, "--target", target, "--known", *known]
-    assert cli.run(["predict", str(ASKED[0]), *options]) == 2
-    assert said in " ".join(capfd.readouterr().err.split())
+    options = ("--store", store, "--target", target, "--known", *known)
+    assert said in " ".join(call("predict", str(ASKED[0]), *options, code=2).err.split())

@@ -201,9 +201,7 @@ def test_a_network_in_memory_of_more_than_2_gb_has_no_bytes() -> None:
 
 
 @pytest.mark.usefixtures("dying")
-def test_a_worker_that_dies_once_is_replaced(
-    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_may_die_once(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "once").touch()
     monkeypatch.setenv(ONCE_VARIABLE, str(tmp_path / "once"))
     sources = [network(c) for c in (8, 16, 9, 10, 11)]

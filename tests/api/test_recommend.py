@@ -1,15 +1,14 @@
 """Which GPU keeps a budget: the same answers as `predict`, ranked by what people choose by."""
 
 import csv
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import hybridlat
-from hybridlat.cli import main as cli
 from hybridlat.errors import InputError
+from tests.cli.shell import call
 from tests.networks import ROOT
 
 NET = str(ROOT / "data/nets/resnet18.onnx")
@@ -69,13 +68,12 @@ def test_every_gpu_states_its_power() -> None:
 
 @pytest.mark.parametrize(("budget", "code"), [("5ms", 0), ("1.45ms", 3), ("1us", 1)])
 def test_the_command_prints_a_table_and_writes_csv_and_page(
-    budget: str, code: int, store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    budget: str, code: int, store: str, tmp_path: Path
 ) -> None:
-    words = ["recommend", NET, "orin-nano", "--precision", "fp16", "--store", store]
+    words = ("recommend", NET, "orin-nano", "--precision", "fp16", "--store", store)
     table, page = tmp_path / "t.csv", tmp_path / "p.html"
-    options = ["--max-latency", budget, "--csv", str(table), "--html", str(page)]
-    assert cli.run([*words, *options]) == code
-    out = capsys.readouterr().out
+    options = ("--max-latency", budget, "--csv", str(table), "--html", str(page))
+    out = call(*words, *options, code=code).out
     assert "orin-nano/tensorrt/fp16   15 W" in out and "1 " in out.splitlines()[-1]
     (row,) = csv.DictReader(table.read_text().splitlines())
     assert row["verdict"] == {0: "within", 1: "over", 3: "unsure"}[code]
@@ -83,7 +81,6 @@ def test_the_command_prints_a_table_and_writes_csv_and_page(
     shown = page.read_text()  # the table, and no page for each target
     assert all(words in shown for words in (">15 W<", ">rests on<", "1 target against"))
     assert "side by side</h1>" not in shown and "<section id" not in shown
-    assert cli.run([*words, "--json"]) == 0
-    (body,) = json.loads(capsys.readouterr().out)
+    (body,) = call(*words, "--json").body
     assert body["power_w"] == 15.0 and body["verdict"] is None and "cells" not in body
-    assert cli.run([*words, "--fps", "30", "--max-latency", "1ms"]) == 2
+    call(*words, "--fps", "30", "--max-latency", "1ms", code=2)

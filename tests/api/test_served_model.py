@@ -19,9 +19,7 @@ HALF = (
 )
 
 
-def test_it_predicts_rows_and_counts_nothing_that_is_installed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_it_predicts_rows_by_nothing_that_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packs, "packs_for", lambda _: pytest.fail("a pack is read"))
     model = ServedModel(CPU)
     rows = pandas.DataFrame({"path": ["resnet18"] * 2, "batch": [1, None]}, index=["a", "b"])

@@ -79,9 +79,7 @@ def test_sums_of_rows_are_the_latencies_of_networks(fake: Predictor) -> None:
     assert check is not None and check.worst_share < 1e-9
 
 
-def test_sums_agree_with_the_engines_own_layouts_within_what_the_table_tells(
-    tmp_path: Path,
-) -> None:
+def test_sums_agree_with_the_engine_s_layouts_within_what_the_table_tells(tmp_path: Path) -> None:
     with Predictor(CPU, store=str(tmp_path / "s.db"), measure="never") as predictor:
         space = predictor.space(GIVEN)
         check = space.table.check

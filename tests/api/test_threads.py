@@ -76,9 +76,7 @@ def in_inference(pause: Callable[[], object]) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")  # from Python 3.12 on
 @pytest.mark.parametrize("busy", [in_sums, in_export, in_inference])
-def test_a_fork_waits_for_no_thread_of_its_parent(
-    busy: Callable[[Callable[[], object]], None],
-) -> None:
+def test_a_fork_waits_for_no_other_thread(busy: Callable[[Callable[[], object]], None]) -> None:
     is_busy, may_end = threading.Event(), threading.Event()
 
     def pause() -> None:

@@ -63,9 +63,7 @@ def test_run_sh_keeps_the_whole_lines_of_a_cut_at_every_byte(tmp_path: Path, zer
 
 
 @pytest.mark.parametrize("tail", ["}", "}\0\0", "\n\0", '"\n{"kind": "visit", "ta'])
-def test_run_sh_goes_on_behind_what_a_cut_left(
-    make_plan: MakePlan, run_sh: RunScript, tail: str
-) -> None:
+def test_run_sh_goes_on_behind_cuts(make_plan: MakePlan, run_sh: RunScript, tail: str) -> None:
     folder = make_plan()
     assert run_sh(folder).returncode == 0
     results = folder / "results.jsonl"

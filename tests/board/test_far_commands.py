@@ -1,15 +1,119 @@
-"""``--host``, ``plan`` and ``import`` from the command line, down to a prediction."""
+"""The commands that measure: on this machine's GPU, on a board by ``--host``, by a plan."""
 
+import ctypes
 import json
+import os
 import shlex
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from hybridlat.cli import main as cli
+from hybridlat import Predictor
+from hybridlat.board.runner import Worker
+from hybridlat.engines.tensorrt import session as tensorrt
 from hybridlat.onnx_io import to_onnx
-from tests.board.conftest import RunScript
-from tests.networks import classifier
+from hybridlat.store import Store
+from tests.board import fake_tensorrt
+from tests.board.conftest import RunScript, quick
+from tests.cli.shell import call
+from tests.networks import ROOT, classifier
+
+NEAR = "h100/tensorrt-10.16/fp16"
+FAKE = f"""\
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+from tests.board import fake_tensorrt
+fake_tensorrt.install("8.6", fake_tensorrt.FakeDriver())
+"""
+
+
+@pytest.fixture
+def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A machine whose driver and TensorRT 10.16 are made up; the engine's name, once a start."""
+    started: list[str] = []
+
+    def start() -> Worker:
+        started.append("tensorrt")
+        shim = fake_tensorrt.shim(tmp_path, "10.16")
+        return Worker(str(shim), "tensorrt", {}, log=str(tmp_path / "log"))
+
+    monkeypatch.setattr(tensorrt, "_start_worker", start)
+    return started
+
+
+def test_cells_are_measured_behind_predecessors(net: Path, gpu: list[str], tmp_path: Path) -> None:
+    store = f"{tmp_path}/s.db"
+    with Predictor(NEAR, store=store) as predictor:
+        report = predictor.measure(net)
+        assert report.failures == {}
+        assert report.latency_us == pytest.approx(25)
+        methods = {r.kind: r.protocol.split()[-1] for r in report.records}
+        assert methods == {"network": "whole", "cell": "differential"}
+        assert {str(r.target) for r in report.records} == {NEAR}
+        assert report.sum_of_cells_us is not None
+        again = predictor.measure(net, what="cells")
+        assert again.records == ()
+        assert again.known > 0
+    with Predictor(NEAR, store=f"{tmp_path}/other.db", measure="always") as predictor:
+        assert {cell.source for cell in predictor.predict(net).cells} == {"measured"}
+        assert not list((tmp_path / "cache" / "hybridlat" / "plans").iterdir())
+    with Store(store) as opened:
+        records = list(opened.measurements())
+    whole = next(r for r in records if r.kind == "network")
+    assert whole.environment["settings"]
+    assert whole.environment["gpu"] == "NVIDIA H100 80GB HBM3"
+    assert all(r.visits for r in records)
+
+
+def test_another_target_than_this_machine_is_told_apart(net: Path, gpu: list[str]) -> None:
+    other = call("measure", str(net), "--target", "a100/tensorrt-10.16/fp16", code=3)
+    assert f"this machine is {NEAR}" in other.err
+
+
+def test_without_a_driver_one_sentence_says_so(net: Path) -> None:
+    with suppress(OSError):
+        ctypes.CDLL("libcuda.so.1")
+        pytest.skip("this machine has a driver")
+    why = "there is no NVIDIA driver on this machine (libcuda.so.1 cannot be loaded)"
+    sentence = f"hybridlat: {NEAR} cannot be measured here: TensorRT cannot be used: {why}\n"
+    assert call("measure", str(net), "--target", NEAR, code=3) == ("", sentence)
+    document = call("predict", str(net), "--target", NEAR, "--json").body
+    assert document["to_measure"]
+    assert not any(why in text for text in document["warnings"])  # an H100 stands elsewhere
+    assert sum("--host" in remark["fix"] for remark in document["remarks"]) == 1
+
+
+def test_a_campaign_is_a_plan_two_runs_with_either_layouts_and_an_import(
+    net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the page of the project's own GPU gives it."""
+    monkeypatch.setenv("HYBRIDLAT_LOCK", str(tmp_path / "lock"))
+    folder, store = tmp_path / "campaign", f"{tmp_path}/s.db"
+    call("plan", str(net), "--target", "h200/tensorrt-8.6/fp16", "-o", str(folder))
+    quick(folder)
+    (tmp_path / "python").mkdir()
+    (tmp_path / "python" / "sitecustomize.py").write_text(FAKE)
+    run = [sys.executable, str(folder / "worker.py"), "run", "--time-limit", "8m"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "python")}
+    for more in ([], ["--option", "layouts=any", "--results", "results-any.jsonl"]):
+        done = subprocess.run([*run, *more], env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    call("import", str(folder), "--store", store, code=2)  # a look-up would mix both
+    (folder / "results-any.jsonl").rename(tmp_path / "any.jsonl")
+    call("import", str(folder), "--store", store)
+    (linear,) = folder.glob("results*.jsonl")
+    (tmp_path / "any.jsonl").rename(linear)
+    call("import", str(folder), "--store", f"{tmp_path}/any.db")
+    with Store(store) as opened, Store(f"{tmp_path}/any.db") as other:
+        records = [*opened.measurements(), *other.measurements()]
+    assert records and all(record.latency_us for record in records)
+    layouts = [json.loads(record.environment["settings"]).get("layouts") for record in records]
+    assert layouts.count("any") == layouts.count(None) == len(records) / 2
+    assert len({record.environment["board_id"] for record in records}) == 2
+
 
 TARGET = "orin-agx/tensorrt/fp16"
 THERE = "orin-agx/tensorrt-8.6/fp16"
@@ -27,19 +131,16 @@ def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def sources(net: Path, capsys: pytest.CaptureFixture[str], target: str = THERE) -> set[str]:
+def sources(net: Path) -> set[str]:
     """Where the cells of a prediction come from."""
-    cli.run(["predict", str(net), "--target", target, "--json", "--measure", "never"])
-    return {cell["source"] for cell in json.loads(capsys.readouterr().out)["cells"]}
+    words = ("predict", str(net), "--target", THERE, "--json", "--measure", "never")
+    return {cell["source"] for cell in call(*words, or_code=3).body["cells"]}
 
 
-def test_measure_on_a_board_and_predict_from_its_records(
-    far: Path, net: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    there = ["measure", str(net), "--host", "user@board"]
-    assert cli.run([*there, "--target", TARGET, "--json"]) == 0
-    printed = capsys.readouterr()
-    document = json.loads(printed.out)  # alone on standard output
+def test_measure_on_a_board_and_predict_from_its_records(far: Path, net: Path) -> None:
+    there = ("measure", str(net), "--host", "user@board")
+    printed = call(*there, "--target", TARGET, "--json")
+    document = printed.body  # alone on standard output
     assert document["target"] == THERE
     assert document["latency_us"] > 0
     assert {record["kind"] for record in document["records"]} == {"network", "cell"}
@@ -47,27 +148,21 @@ def test_measure_on_a_board_and_predict_from_its_records(
     assert "model 1 of" in printed.err
     assert not list((net.parent / "cache" / "hybridlat" / "plans").iterdir())
     # All of it is known now; whole networks are measured whenever they are asked for.
-    cli.run([*there, "--target", THERE, "--cells"])
-    printed = capsys.readouterr()
+    printed = call(*there, "--target", THERE, "--cells")
     assert f"net.onnx  on {THERE}" in printed.out
     assert "sum of cells" in printed.out and "model 1 of" not in printed.err
-    assert sources(net, capsys) == {"measured"}
+    assert sources(net) == {"measured"}
 
 
-def test_plan_run_import_predict_by_hand(
-    net: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, run_sh: RunScript
-) -> None:
+def test_plan_run_import_predict_by_hand(net: Path, tmp_path: Path, run_sh: RunScript) -> None:
     folder = tmp_path / "plan"
-    assert cli.run(["plan", str(net), "-o", str(folder), "--target", TARGET]) == 0
+    call("plan", str(net), "-o", str(folder), "--target", TARGET)
     assert run_sh(folder, "8.6").returncode == 0
-    assert cli.run(["import", str(folder), "--json"]) == 0
-    texts = capsys.readouterr().out.splitlines()
-    first = json.loads("\n".join(texts[texts.index("{") :]))
+    first = call("import", str(folder), "--json").body
     assert first["targets"] == [THERE]
     assert first["new"] == first["records"] > 1
-    assert cli.run(["import", str(folder)]) == 0
-    assert capsys.readouterr().out.startswith("0 of ")  # nothing is kept twice
-    assert sources(net, capsys) == {"measured"}
+    assert call("import", str(folder)).out.startswith("0 of ")  # nothing is kept twice
+    assert sources(net) == {"measured"}
 
 
 @pytest.mark.parametrize(
@@ -84,11 +179,8 @@ def test_plan_run_import_predict_by_hand(
     ],
 )
 @pytest.mark.usefixtures("far")
-def test_what_cannot_work_is_one_sentence(
-    net: Path, capsys: pytest.CaptureFixture[str], arguments: str, code: int, words: str
-) -> None:
-    assert cli.run(["measure", str(net), *arguments.split()]) == code
-    printed = capsys.readouterr()
+def test_what_cannot_work_is_one_sentence(net: Path, arguments: str, code: int, words: str) -> None:
+    printed = call("measure", str(net), *arguments.split(), code=code)
     last = printed.err.splitlines()[-1]
     assert printed.out == "" and last.startswith(("hybridlat: ", "Error: ")) and words in last
 
@@ -101,25 +193,17 @@ def test_what_cannot_work_is_one_sentence(
         ("orin-nano/tensorrt-8.6/fp16", "orin-nano/tensorrt-8.6/fp16"),
     ],
 )
-def test_the_commands_that_are_advised_end_well(
-    net: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, target: str, advised: str
-) -> None:
-    cli.run(["predict", str(net), "--target", target, "--json"])
-    remarks = json.loads(capsys.readouterr().out)["remarks"]
-    fixes = [
-        r["fix"] for r in remarks if r["fix"].startswith(("hybridlat measure", "hybridlat plan"))
-    ]
+def test_commands_of_advice_end_well(net: Path, tmp_path: Path, target: str, advised: str) -> None:
+    body = call("predict", str(net), "--target", target, "--json").body
+    every = [remark["fix"] for remark in body["remarks"]]
+    fixes = [fix for fix in every if fix.startswith(("hybridlat measure", "hybridlat plan"))]
     assert len(fixes) == 2 and all(f"--target {advised} " in f"{fix} " for fix in fixes)
     (plan,) = [shlex.split(fix)[1:] for fix in fixes if " plan " in fix]
-    assert cli.run([*plan[:-1], str(tmp_path / "plan")]) == 0
+    call(*plan[:-1], str(tmp_path / "plan"))
 
 
-def test_a_plan_is_not_written_for_a_tables_name_nor_over_another_file(
-    net: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    plan = ["plan", str(net), "-o", str(tmp_path), "--target"]
-    assert cli.run([*plan, TABLE]) == 2
-    assert "measure orin-nano/tensorrt/fp16" in capsys.readouterr().err
+def test_a_plan_is_not_written_for_a_table_s_name_or_over_a_file(net: Path, tmp_path: Path) -> None:
+    plan = ("plan", str(net), "-o", str(tmp_path), "--target")
+    assert "measure orin-nano/tensorrt/fp16" in call(*plan, TABLE, code=2).err
     (tmp_path / "manifest.json").write_text("{}")
-    assert cli.run([*plan, TARGET]) == 2
-    assert "holds another plan" in capsys.readouterr().err
+    assert "holds another plan" in call(*plan, TARGET, code=2).err

@@ -78,9 +78,7 @@ def test_a_run_that_takes_too_long_is_ended_and_what_there_is_fetched(
     assert (folder / "results-user_board.jsonl").exists()
 
 
-def test_a_board_without_any_engine_says_what_is_missing(
-    far: Path, make_plan: MakePlan, tmp_path: Path
-) -> None:
+def test_a_board_without_engines_says_so(far: Path, make_plan: MakePlan, tmp_path: Path) -> None:
     plan = make_plan()
     (tmp_path / "bin" / "trtexec").unlink()
     with pytest.raises(BackendUnavailable, match="has no TensorRT that can be used") as caught:

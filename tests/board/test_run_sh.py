@@ -61,9 +61,7 @@ def test_every_dialect_measures_the_whole_plan(
     assert {r.launch for r in plan_results.read_results(folder).measurements} == {"stream"}
 
 
-def test_a_differential_is_the_pair_less_its_first_half(
-    make_plan: MakePlan, run_sh: RunScript
-) -> None:
+def test_a_differential_is_a_pair_less_its_first(make_plan: MakePlan, run_sh: RunScript) -> None:
     folder = make_plan()
     assert run_sh(folder).returncode == 0
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -121,7 +119,7 @@ def test_killed_and_run_again_nothing_is_measured_twice_or_lost(
     assert len(here) == len(there)
 
 
-def test_a_model_that_fails_is_a_record_and_an_unknown_flag_is_dropped(
+def test_a_failure_is_a_record_and_unknown_flags_are_dropped(
     make_plan: MakePlan, run_sh: RunScript
 ) -> None:
     """The flag is one that the help promises and the tool refuses."""
@@ -193,9 +191,7 @@ def test_a_plan_that_was_cut_off_is_refused_before_anything_runs(
         Plan(str(folder)).check_files()
 
 
-def test_a_plan_for_another_version_is_refused_before_anything_runs(
-    make_plan: MakePlan, run_sh: RunScript
-) -> None:
+def test_plans_of_another_version_are_refused(make_plan: MakePlan, run_sh: RunScript) -> None:
     folder = make_plan("tensorrt-8.6")
     done = run_sh(folder, "10")
     assert done.returncode == 2 and "make one for tensorrt-10.2" in done.stderr

@@ -53,9 +53,7 @@ def old_python(version: str) -> str | None:
 
 
 @pytest.mark.parametrize("version", [*PYTHONS, "here"])
-def test_it_runs_under_every_python_and_differentials_add_up(
-    make_plan: MakePlan, version: str
-) -> None:
+def test_every_python_runs_it_and_differentials_add_up(make_plan: MakePlan, version: str) -> None:
     python = sys.executable if version == "here" else old_python(version)
     if python is None:
         pytest.skip(f"there is no Python {version} on this machine")

@@ -1,14 +1,18 @@
 """The command line in processes of its own, on the fake engine."""
 
+import io
+import json
 import os
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 from click.testing import CliRunner, Result
 
+from hybridlat.cli import main
 from hybridlat.cli.importing import import_
 from tests.networks import ROOT
 
@@ -22,6 +26,26 @@ def process(
     words, env = [sys.executable, "-m", "hybridlat"], {**os.environ, "COLUMNS": "100"}
     how: Any = {"capture_output": True, "text": True, "timeout": 120, "env": env | environment}
     return subprocess.run([*words, *arguments], cwd=cwd, check=False, **how)
+
+
+class Printed(NamedTuple):
+    """What a command wrote to standard output and to standard error."""
+
+    out: str
+    err: str
+
+    @property
+    def body(self) -> Any:
+        """Its one JSON document."""
+        return json.loads(self.out)
+
+
+def call(*words: str, code: int = 0, or_code: int | None = None) -> Printed:
+    """The command line in this process, which ends with one of the codes."""
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        end = main.run([*words])
+    assert end in (code, or_code), err.getvalue()
+    return Printed(out.getvalue(), err.getvalue())
 
 
 def known(nets: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:

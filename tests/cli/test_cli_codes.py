@@ -20,7 +20,7 @@ from hybridlat.cli import main as cli
 from hybridlat.cli.predict import doubt_of
 from hybridlat.errors import BackendUnavailable, HybridlatError, MeasurementError, NetworkError
 from hybridlat.schema.estimate import Estimate
-from tests.cli.shell import FAKE, process
+from tests.cli.shell import FAKE, call
 from tests.report.estimates import residual, untrusted
 
 
@@ -71,7 +71,6 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 @pytest.mark.parametrize("as_json", [False, True])
 def test_exit_codes(
     answering: Callable[..., Any],
-    capsys: pytest.CaptureFixture[str],
     answers: list[Estimate | BaseException],
     options: list[str],
     code: int,
@@ -79,9 +78,7 @@ def test_exit_codes(
 ) -> None:
     answering(*answers)
     nets = [f"net{i}.onnx" for i in range(len(answers))]
-    flags = ["--json"] if as_json else []
-    assert cli.run(["predict", *nets, *options, *flags]) == code
-    out, err = capsys.readouterr()
+    out, err = call("predict", *nets, *options, *["--json"] * as_json, code=code)
     assert "Traceback" not in err
     # What standard output says already is not said again.
     said = code in (1, 3) and any(word in out for word in ("not to be trusted", "over: "))
@@ -93,12 +90,11 @@ def test_exit_codes(
 
 @pytest.mark.parametrize(("second", "code"), [(residual(), 0), (untrusted(), 3)])
 def test_compare_says_each_note_once_and_ends_as_predict_does(
-    answering: Callable[..., Any], capsys: pytest.CaptureFixture[str], second: Estimate, code: int
+    answering: Callable[..., Any], second: Estimate, code: int
 ) -> None:
     for options in ([], ["--json"]):
         answering(residual(), second)
-        assert cli.run(["compare", "a.onnx", "b.onnx", *options]) == code
-        out, err = capsys.readouterr()
+        out, err = call("compare", "a.onnx", "b.onnx", *options, code=code)
         assert bool(err) == bool(options and code)  # what stands beside the table is not said again
         assert options or out.count("Dropout_7 was removed") == 1
 
@@ -137,28 +133,23 @@ def test_the_exit_code_answers_what_was_asked(
     assert estimate.to_json()["verdict"] == (None if limit_us is None else verdict)
 
 
-def test_a_budget_stands_in_every_document(
-    answering: Callable[..., Any], capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_budget_stands_in_every_document(answering: Callable[..., Any], tmp_path: Path) -> None:
     answering(residual(), residual())  # 8.12 ms, between 7.99 and 8.26
     page, table = tmp_path / "p.html", tmp_path / "t.csv"
-    words = ["predict", "n.onnx", "--max-latency"]
-    assert cli.run([*words, "30fps", "--html", str(page), "--csv", str(table)]) == 0
+    words = ("predict", "n.onnx", "--max-latency")
+    within = call(*words, "30fps", "--html", str(page), "--csv", str(table)).out
     said = "within: 7.99 – 8.26 ms against 33.3 ms, surely"
-    assert said in capsys.readouterr().out and said in page.read_text()
+    assert said in within and said in page.read_text()
     assert ",33333.333333333336,within,1.0," in table.read_text()
-    assert cli.run([*words, "8ms", "--markdown", "-"]) == 3
-    out, err = capsys.readouterr()
+    out, err = call(*words, "8ms", "--markdown", "-", code=3)
     assert "| unsure 7 % |" in out and "may be over: 7.99 – 8.26 ms against 8.00 ms" in err
 
 
-def test_a_table_says_each_kind_of_doubt_a_few_times_and_counts_it(
-    answering: Callable[..., Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_says_each_doubt_a_few_times_and_counts_it(answering: Callable[..., Any]) -> None:
     answering(*[residual()] * 10)
     nets = [f"net{i}.onnx" for i in range(5)]
-    assert cli.run(["predict", *nets, "--batch", "1,2", "--max-latency", "8ms"]) == 3
-    lines = capsys.readouterr().err.splitlines()
+    doubts = call("predict", *nets, "--batch", "1,2", "--max-latency", "8ms", code=3)
+    lines = doubts.err.splitlines()
     assert len(lines) == 4 and lines[-1] == "hybridlat: may be over: 10 of 10"
     assert "7.99 – 8.26 ms against 8.00 ms" in lines[0]
 
@@ -219,22 +210,16 @@ def test_help_is_in_groups_and_cuts_nothing() -> None:
         (["import", "data/packs", "--nets", "."], "--nets is for tables and logs of trtexec"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_sentence(
-    words: list[str], hint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code = cli.run(words)
-    out, err = capsys.readouterr()
-    assert code == 2
+def test_what_is_wrong_is_said_in_a_sentence(words: list[str], hint: str) -> None:
+    out, err = call(*words, code=2)
     assert out == ""
     assert hint.replace("v100/tensorrt", "tensorrt") in err
     assert "Traceback" not in err
 
 
 def test_a_misspelt_target_is_answered_with_those_alike(nets: Path) -> None:
-    place = ["--target", "fake/fake-1.0/fp23/1t", "--store", "known.db"]
-    done = process("predict", "a.onnx", *place, cwd=nets, HYBRIDLAT_STORE="known.db")
-    assert done.returncode == 2
-    assert f"did you mean {FAKE}?" in done.stderr
+    words = ("predict", str(nets / "a.onnx"), "--target", "fake/fake-1.0/fp23/1t")
+    assert f"did you mean {FAKE}?" in call(*words, "--store", str(nets / "known.db"), code=2).err
 
 
 def test_every_command_has_an_example_and_every_option_a_sentence() -> None:
@@ -252,10 +237,7 @@ def test_every_command_has_an_example_and_every_option_a_sentence() -> None:
                 assert isinstance(parameter, click.Argument) or parameter.help, (full, parameter)
 
 
-def test_nothing_is_forgotten_where_no_one_answers(
-    nets: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_forgotten_unanswered(nets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO())
-    store = f"sqlite:///{nets / 'known.db'}"
-    assert cli.run(["store", "forget", "--since", "2020-01-01", "--store", store]) == 2
-    assert "nothing was removed: give --yes" in capsys.readouterr().err
+    words = ("store", "forget", "--since", "2020-01-01", "--store", f"{nets}/known.db")
+    assert "nothing was removed: give --yes" in call(*words, code=2).err

@@ -14,7 +14,7 @@ from hybridlat.cli import main as cli
 from hybridlat.cli.output import ProgressShown, line
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.progress import Progress
-from tests.cli.shell import FAKE, known, process
+from tests.cli.shell import FAKE, call, known, process
 from tests.networks import ROOT
 
 _HEAVY = "onnx onnxruntime mlflow xgboost sklearn pandas scipy joblib pyarrow matplotlib"
@@ -52,11 +52,8 @@ def test_a_unit_is_read_on_a_terminal_without_its_letter(nets: Path) -> None:
         ["\x1b"],
     ],
 )
-def test_messages_steer_no_terminal(
-    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.run([*words, "--store", str(tmp_path / "s.db")]) == 2
-    out, err = capsys.readouterr()
+def test_messages_steer_no_terminal(words: list[str], tmp_path: Path) -> None:
+    out, err = call(*words, "--store", str(tmp_path / "s.db"), code=2)
     assert err or out
     assert all(line.isprintable() for line in (out + err).split("\n"))
 

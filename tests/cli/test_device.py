@@ -1,16 +1,15 @@
 """``--device-sheet``: a file from anywhere describes the target's device, for one command."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from hybridlat import Predictor, predict
-from hybridlat.cli import main as cli
 from hybridlat.engines import device_sheets
 from hybridlat.errors import InputError
 from hybridlat.onnx_io import to_onnx
+from tests.cli.shell import call
 from tests.networks import classifier
 
 SHEET = """kind = "gpu"
@@ -36,17 +35,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     assert "my-board" not in device_sheets.names()  # nothing outlives its command
 
 
-def latency(capsys: pytest.CaptureFixture[str], *words: str) -> float:
-    fixed = ["a.onnx", "--target", TARGET, "--measure", "never", "--json"]
-    assert cli.run(["predict", *fixed, *words]) == 0
-    return float(json.loads(capsys.readouterr().out)["latency_us"])
+def latency_us(sheet: str) -> float:
+    fixed = ("predict", "a.onnx", "--target", TARGET, "--measure", "never", "--json")
+    return float(call(*fixed, "--device-sheet", sheet).body["latency_us"])
 
 
-def test_the_sheet_is_the_device_of_the_target(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    quick = latency(capsys, "--device-sheet", "quick.toml")
-    assert latency(capsys, "--device-sheet", "slow.toml") > quick
+def test_the_sheet_is_the_device_of_the_target(folder: Path) -> None:
+    quick = latency_us("quick.toml")
+    assert latency_us("slow.toml") > quick
     assert predict(folder / "a.onnx", TARGET, device="quick.toml").latency_us == quick
     slow = device_sheets.read(folder / "slow.toml")
     with Predictor(TARGET, device=slow) as predictor:
@@ -69,11 +65,8 @@ def test_the_sheet_is_the_device_of_the_target(
           "quick.toml"], "--device-sheet is one device"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_one_sentence(
-    folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
-) -> None:
-    assert cli.run(words) == 2
-    out, err = capsys.readouterr()
+def test_what_is_wrong_is_one_sentence(folder: Path, words: list[str], sentence: str) -> None:
+    out, err = call(*words, code=2)
     assert out == ""
     assert sentence in " ".join(err.split()) and "Did you mean" not in err
     assert "Traceback" not in err

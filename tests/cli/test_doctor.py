@@ -82,9 +82,7 @@ def test_a_store_that_cannot_be_read_is_a_problem_and_no_end(tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("fake_default")
-def test_an_unsteady_busy_throttled_machine_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unsteady_busy_machine_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     governor, quota = tmp_path / "governor", tmp_path / "quota"
     governor.write_text("powersave\n")
     quota.write_text("150000 100000\n")

@@ -191,9 +191,7 @@ def test_logs_that_contradict_the_target_or_time_something_else(folder: Path) ->
 
 
 @pytest.mark.parametrize(("dtype", "precision"), [("float32", "fp32"), ("float16", "fp16")])
-def test_a_typed_network_has_the_precision_of_its_file(
-    folder: Path, dtype: str, precision: str
-) -> None:
+def test_a_typed_network_has_its_file_s_precision(folder: Path, dtype: str, precision: str) -> None:
     network = classifier(8, 32)
     if dtype == "float16":
         network = in_precision(network, "float16")

@@ -62,9 +62,7 @@ def test_what_another_compiler_fuses_is_under_its_name(monkeypatch: pytest.Monke
     assert "Conv+Relu  ← TensorRT-RTX differs" in shown and "the engine" not in shown
 
 
-def test_an_engine_that_refuses_the_network_leaves_the_rules_unmarked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_where_an_engine_refuses_the_rules_are_unmarked(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(network: Network, precision: str) -> None:
         raise MeasurementError("no importer")
 

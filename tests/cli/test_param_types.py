@@ -34,9 +34,7 @@ from hybridlat.cli.param_types import (
         (CURVE, "1,4", (1, 4)), (CURVE, "8", (8,)),
     ],
 )  # fmt: skip
-def test_values_are_read_as_people_write_them(
-    kind: click.ParamType[Any], text: str, value: object
-) -> None:
+def test_values_are_read_as_written(kind: click.ParamType[Any], text: str, value: object) -> None:
     found = kind.convert(text, None, None)
     assert found == (pytest.approx(value) if isinstance(value, float) else value)
 

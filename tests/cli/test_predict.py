@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from hybridlat.cli import main as cli
-from tests.cli.shell import FAKE, known, process
+from tests.cli.shell import FAKE, call, known, process
 from tests.networks import ROOT
 
 L4 = "l4/tensorrt/fp16"
@@ -96,26 +96,22 @@ def test_several_processes_print_what_one_prints(nets: Path) -> None:
     predict(nets, "a.onnx", "b.onnx", "--jobs", "0", code=2)
 
 
-def test_targets_are_as_written_and_rows_on_other_data_say_so(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_targets_are_as_written_and_rows_on_other_data_say_so(tmp_path: Path) -> None:
     net = str(ROOT / "data/nets/resnet18.onnx")
     nano, mode = "orin-nano/tensorrt/fp16", "orin-nano-7w/tensorrt/fp16"
     words = ["predict", net, "--store", str(tmp_path / "s.db"), "--target", nano]
-    assert cli.run([*words, "--target", mode, "--html", str(tmp_path / "p.html")]) == 0
-    out = " ".join(capsys.readouterr().out.split())
+    both = call(*words, "--target", mode, "--html", str(tmp_path / "p.html"))
+    out = " ".join(both.out.split())
     assert "These rows rest on different things" in out
     assert f"{nano}: learned from 120 public timings of this GPU (trtutils);" in out
     assert "rest on different things" in (tmp_path / "p.html").read_text()
-    assert cli.run([*words[:-1], mode, "--json"]) == 0
-    body = json.loads(capsys.readouterr().out)
+    body = call(*words[:-1], mode, "--json").body
     assert body["target"] == mode and body["answered_as"] == mode
     assert body["rests_on"].endswith("learned from tensorrt-8.6")
     assert body["check"].startswith("trtexec --onnx=") and "median" in body["check_field"]
-    assert cli.run([*words, "--target", "l4/tensorrt/fp16", "--target", "a10/tensorrt/fp16"]) == 0
-    capsys.readouterr()
-    assert cli.run([*words[:-1], "l40s/tensorrt/fp16", "--target", "l40/tensorrt/fp16"]) == 0
-    assert "rest on" not in capsys.readouterr().out  # both on other GPUs
+    call(*words, "--target", "l4/tensorrt/fp16", "--target", "a10/tensorrt/fp16")
+    alike = call(*words[:-1], "l40s/tensorrt/fp16", "--target", "l40/tensorrt/fp16")
+    assert "rest on" not in alike.out  # both on other GPUs
 
 
 LOGGER = logging.getLogger("hybridlat")

@@ -113,9 +113,7 @@ def test_a_normal_latency_and_two_that_nothing_explains() -> None:
         ("size", CPU, lambda: Predictor(CPU).predict("resnet18", shapes=SMALL)),
     ],
 )
-def test_a_circumstance_that_the_predictor_knows_is_among_the_suspects(
-    kind: str, target: str, planted: Any
-) -> None:
+def test_a_known_circumstance_is_among_the_suspects(kind: str, target: str, planted: Any) -> None:
     """Which of them comes first, is no matter of a test: the guide says how often it is right."""
     network = {"precision": "resnet50", "power mode": "vgg19"}.get(kind, "resnet18")
     latency_us = planted().latency_us
@@ -298,8 +296,6 @@ def test_one_network_is_compared_on_several_targets_and_sizes() -> None:
         (("resnet50", "resnet18"), "5%", 0, ""),
     ],
 )
-def test_slower_than_the_base_is_an_exit_code(
-    networks: tuple[str, ...], limit: str, code: int, said: str
-) -> None:
+def test_slower_is_exit_code_1(networks: tuple[str, ...], limit: str, code: int, said: str) -> None:
     done = run(compare, *networks, "--target", T4, "--max-slower", limit, code=code)
     assert said in done.stderr and bool(said) == bool(done.stderr)

@@ -1,14 +1,39 @@
-"""The gate: no prediction of a shipped network moves unseen, and no answer turns into none."""
+"""The gate: no prediction of a shipped network moves unseen; none falls as its batch grows."""
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from hybridlat import Predictor
 from tests.drift import __main__ as command
 from tests.drift import predictions
-from tests.drift.predictions import TARGETS, Prediction, engine_version, moves, predicted
+from tests.drift.predictions import NETWORKS, TARGETS, Prediction, engine_version, moves, predicted
+
+BATCHES = (1, 2, 4, 8, 16, 32)
+NAMES = ("bvlc_alexnet", "hgnetv2_b0", "mobilenetv4_conv_small", "repvgg_a1")
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "t4/tensorrt/fp16",  # a law of public timings
+        "orin-nano/tensorrt/fp16",
+        "v100/tensorrt/fp16",  # a model of single convolutions at batches 1 and 32 and more
+        "rtx-4090/torch-2.9/amp",  # timings at batches of 128 and more
+        "rtx-4090/torch-compile-2.9/amp",
+        "epyc-26-2/onnxruntime-1.31/fp32/1t",  # a pack of measured cells, at batch 1
+    ],
+)
+def test_no_latency_falls_as_the_batch_grows(target: str) -> None:
+    with Predictor(target, store="sqlite://", measure="never") as predictor:
+        for name in NAMES if "onnxruntime" not in target else NAMES[2:3]:
+            each = [predictor.predict(NETWORKS / f"{name}.onnx", batch=size) for size in BATCHES]
+            sizes = [estimate.latency_us or math.nan for estimate in each]
+            assert all(small <= large for small, large in pairwise(sizes)), (name, sizes)
+
 
 ENGINE, TABLE = predictions.read_table()
 ROW = Prediction(1000.0, 900.0, 1100.0, 0.5)
@@ -43,9 +68,7 @@ def test_the_table_holds_every_network_and_target() -> None:
         (None, ["no longer asked"]),
     ],
 )
-def test_what_moves_is_named_the_largest_first(
-    new: Prediction | str | None, what: list[str]
-) -> None:
+def test_moves_are_named_the_largest_first(new: Prediction | str | None, what: list[str]) -> None:
     moved = moves({KEY: ROW}, {} if new is None else {KEY: new})
     assert [move.what for move in moved] == what
     assert [move.is_lost for move in moved] == [

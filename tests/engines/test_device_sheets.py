@@ -193,9 +193,7 @@ fp16 = 125
         ("fp16 = 125", "fp16 = 125\n[sources]\nunits = 3", "at `sources"),
     ],
 )
-def test_a_broken_sheet_is_named_in_one_sentence(
-    old: str, new: str, says: str, tmp_path: Path
-) -> None:
+def test_a_broken_sheet_is_one_sentence(old: str, new: str, says: str, tmp_path: Path) -> None:
     file = tmp_path / "odd.toml"
     assert old in GOOD
     file.write_text(GOOD.replace(old, new))
@@ -271,9 +269,7 @@ def test_a_mode_of_one_s_own_is_three_lines(own: Path) -> None:
     assert device_sheets.load("orin-nano").peak_flops == {"fp32": 1e12}
 
 
-def test_another_sheet_stands_for_its_device_inside_the_block_only(
-    own: Path, tmp_path: Path
-) -> None:
+def test_another_sheet_stands_for_its_device_inside_its_block(own: Path, tmp_path: Path) -> None:
     (own / "v100.toml").write_text(SHORT.replace("20", "21"))
     (tmp_path / "v100.toml").write_text(SHORT)
     device = device_sheets.read(tmp_path / "v100.toml")

@@ -54,9 +54,7 @@ def graphs(draw: st.DrawFn) -> Network:
 
 @given(graphs(), st.sampled_from(["8.6", "10.0"]))
 @settings(max_examples=150, deadline=None)
-def test_every_operator_of_a_file_is_in_one_kernel_or_removed(
-    network: Network, version: str
-) -> None:
+def test_every_operator_is_in_one_kernel_or_removed(network: Network, version: str) -> None:
     lowered = by_rules(network, version)
     assert_accounted(network, lowered)
     for cell in cut(lowered):

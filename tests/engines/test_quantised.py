@@ -102,7 +102,7 @@ CHAIN += " ".join(["{", *[f"d{i + 1} = {CONV}(d{i}, v)" for i in range(11)], "y 
         (UP_TO_6.replace("z = {0}", "z = {0}, int8 l = {-128}, float t = {0.0235294}"), RELU6),
     ],
 )
-def test_a_quantised_file_has_the_cells_of_the_float_network(
+def test_quantised_files_have_the_float_one_s_cells(
     quantised: str, plain: str, target: str
 ) -> None:
     """Where the target says the precision; tools leave activations to the zero points."""
@@ -237,9 +237,7 @@ def test_a_narrowed_file_has_the_cells_of_the_whole_one(dtype: int, target: str)
 
 @pytest.mark.parametrize("engine", ["tensorrt-8.6", "tensorrt-10.3"])
 @pytest.mark.parametrize("dtype", [BF16, HALF, FLOAT])
-def test_what_is_fused_goes_by_the_target_not_by_the_type_of_the_file(
-    engine: str, dtype: int
-) -> None:
+def test_what_is_fused_goes_by_the_target_not_by_the_file_s_type(engine: str, dtype: int) -> None:
     """In half precision a convolution takes a SiLU, in single it does not."""
     name = {FLOAT: "float", HALF: "float16", BF16: "bfloat16"}[dtype]
     text = f"""g ({name}[1,8,9,9] x) => ({name}[1,16,9,9] y)

@@ -75,9 +75,7 @@ def test_a_disturbed_network_says_nothing_of_its_machine() -> None:
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_the_estimate_says_so_and_the_machine_learns_nothing_of_it(
-    first: bool, tmp_path: Path
-) -> None:
+def test_the_estimate_says_so_and_the_machine_learns_nothing(first: bool, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'store.db'}"
     data = to_onnx(network_of(), seed=1)
     with Predictor(FAKE, store=url, settings=QUICK) as predictor:
@@ -188,9 +186,7 @@ def test_a_pack_outweighs_what_a_busy_machine_measured(monkeypatch: pytest.Monke
     assert wholes["busy"].is_exact and wholes["busy"].load is None
 
 
-def test_any_latency_outweighs_a_failure_and_no_failure_anything(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_latency_outweighs_failures_and_they_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     class Failed(Shipped):
         def latencies(self, *_: object) -> dict[str, LatencyStats]:
             return {"1" * 32: LatencyStats(None, 0.0, 0, "gave no answer")}

@@ -26,9 +26,7 @@ def texts(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("damage", ["substr(text, 1, length(text) / 2)", "'[]'", "'x'", "'[4, 7]'"])
-def test_a_file_is_answered_though_all_that_is_cached_of_it_is_damaged(
-    damage: str, tmp_path: Path
-) -> None:
+def test_a_file_is_answered_though_its_caches_are_damaged(damage: str, tmp_path: Path) -> None:
     path, latencies = tmp_path / "s.db", []
     for _ in range(2):
         latencies.append(predict(NET, TARGET, store=str(path), measure="never").latency_us)

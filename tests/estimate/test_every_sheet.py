@@ -1,29 +1,168 @@
-"""Every GPU with a data sheet answers every cell, none quicker than the sheet allows."""
+"""Answers by data sheets: none quicker than its sheet or mode allows, intervals as calibrated."""
 
 import itertools
-from collections import Counter
+import math
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pytest
+from numpy.typing import NDArray
 
+from hybridlat import Predictor, predict
 from hybridlat.engines import device_sheets
 from hybridlat.engines.registry import lower
+from hybridlat.estimate.lookup.named_target import newest_on_record, targets_on_record
 from hybridlat.estimate.predict.family import Family
-from hybridlat.estimate.predict.source import NetworkCells
+from hybridlat.estimate.predict.source import NetworkCells, copied_bytes
 from hybridlat.graph.cells import cut
 from hybridlat.graph.network import Network
 from hybridlat.graph.signature import sign
 from hybridlat.model.family import shipped
-from hybridlat.model.family.observations import kernel_set
-from hybridlat.model.family.physics import table_of_texts
+from hybridlat.model.family.model import FamilyModel, half_width, interval_us
+from hybridlat.model.family.observations import KernelSet, Observation, kernel_set
+from hybridlat.model.family.physics import KernelTable, table_of_texts
+from hybridlat.model.family.tasks import Task
 from hybridlat.model.geometry import View, geometry
 from hybridlat.onnx_io import read_network
-from hybridlat.schema.device import STRICT
+from hybridlat.schema.device import STRICT, Device
 from hybridlat.schema.target import Target
+from tests.networks import NETS
 
-NETS = sorted((Path(__file__).parents[2] / "data/nets").glob("*.onnx"))
+TARGETS = (
+    "t4/tensorrt/fp16",
+    "orin-nano-7w/tensorrt/fp16",
+    "v100/paddle-tensorrt-8.0/fp16",  # of host to host
+    "v100/torch-ngc/amp",  # whose hosts take most of the time at batch 1
+    "a2/torch/fp32",  # of which nothing was measured
+    "rtx-4090/torch-compile-2.4/amp",
+)
+
+
+def kernels_of(net: str, target: Target, copies: bool, batch: int = 1) -> KernelSet:
+    network = read_network(NETS / f"{net}.onnx", batch)
+    texts = [sign(cell.network).text for cell in cut(lower(network, target))]
+    copied = copied_bytes(network) if copies else 0.0
+    table = table_of_texts(texts, [1.0] * len(texts), copied)
+    return kernel_set(table, device_sheets.of_target(target), target.precision)
+
+
+@pytest.mark.parametrize("batch", [1, 8, 64])
+@pytest.mark.parametrize("text", TARGETS)
+def test_the_interval_served_is_the_calibrated_one(text: str, batch: int, tmp_path: Path) -> None:
+    target = Target.parse(text)
+    (folder,) = shipped.folders(shipped.FAMILY_OF[target.engine], tmp_path)
+    model = shipped.load(folder)
+    architecture = device_sheets.load(target.device).architecture
+    task = shipped.task_of(target, model.tasks, architecture)
+    predictor = Predictor(target, store=f"sqlite:///{tmp_path}/s.db", measure="never")
+    for net in ("mobilenetv2_100", "resnet18"):
+        one = model.predict(kernels_of(net, target, task.copies, batch), task)
+        estimate = predictor.predict(NETS / f"{net}.onnx", batch=batch)
+        assert estimate.latency_us == pytest.approx(one.median_us, rel=1e-3)
+        expected = interval_us(model.calibration, one, task)
+        assert estimate.interval_us == pytest.approx(expected, rel=1e-3)
+        for confidence, _ in estimate.reaches:  # the budget's probability is the calibrated one too
+            end_us = one.median_us * math.exp(half_width(model.calibration, one, task, confidence))
+            assert estimate.probability_below(end_us * 1.001) == pytest.approx(
+                0.5 + confidence / 2, abs=0.01
+            )
+
+
+def test_known_networks_count_each_as_one_architecture_as_they_are_judged(tmp_path: Path) -> None:
+    target, known = Target.parse("a2/torch/fp32"), {"mobilenetv2_100": 2e4, "resnet34": 3e4}
+    (folder,) = shipped.folders("torch", tmp_path)
+    model = shipped.load(folder)
+    architecture = device_sheets.load(target.device).architecture
+    task = shipped.task_of(target, model.tasks, architecture)
+    sets = {net: kernels_of(net, target, task.copies) for net in (*known, "resnet18")}
+    rows = [Observation(sets[net], task, us, net) for net, us in known.items()]
+    one = model.condition(rows).predict(sets["resnet18"], task)
+    given = {NETS / f"{net}.onnx": us for net, us in known.items()}
+    estimate = predict(NETS / "resnet18.onnx", target, known=given, store="sqlite://")
+    assert estimate.latency_us == pytest.approx(one.median_us, rel=1e-3)
+    expected = interval_us(model.calibration, one, task)
+    assert estimate.interval_us == pytest.approx(expected, rel=1e-3)
+
+
+NAMES = (
+    "bvlc_alexnet efficientnet_b0 lcnet_100 mobilenetv2_100 mobilenetv3_small_100 resnet18 "
+    "resnet50 shufflenet_v2 squeezenet yolo_cross_stage"
+)
+TEN = [NETS / f"{name}.onnx" for name in NAMES.split()]
+ALL: dict[str, list[Device]] = defaultdict(list)
+for _name in device_sheets.names():
+    _sheet = device_sheets.load(_name)
+    if _sheet.shares_memory and _sheet.kind == "gpu":
+        ALL[Task(_name.removesuffix("-super"), "", "").board].append(_sheet.under("tensorrt"))
+BOARDS = {board: modes for board, modes in ALL.items() if len(modes) > 1}
+STEADY = 1.02  # what waves leave where two modes differ by a memory clock alone
+PAIRS = [pair for modes in BOARDS.values() for pair in itertools.permutations(modes, 2)]
+LESS_CLOCK_FOR_MORE_POWER = {("orin-nx-15w", "orin-nx-25w")}  # 612 and 408 MHz, more cores
+
+
+def rates(mode: Device) -> tuple[float, ...]:
+    return mode.peak("fp32"), mode.bandwidth_bytes_per_s, 1 / (mode.launch_us or 1)
+
+
+def is_above(more: Device, less: Device) -> bool:
+    return all(a >= b for a, b in zip(rates(more), rates(less), strict=True))
+
+
+@cache
+def table(net: Path, precision: str) -> KernelTable:
+    cells = cut(lower(read_network(net, 1), Target("orin-nano", "tensorrt-8.5", precision)))
+    texts = Counter(sign(cell.network).text for cell in cells)
+    return table_of_texts(list(texts), list(texts.values()))
+
+
+def model() -> FamilyModel:
+    (folder,) = shipped.folders("tensorrt", Path())
+    return shipped.load(folder)
+
+
+@cache
+def runtime_on_record(mode: str, precision: str) -> str:
+    return newest_on_record(Target(mode, "tensorrt", precision), targets_on_record(None)).runtime
+
+
+@cache
+def latencies_us(mode: str, runtime: str, precision: str) -> NDArray[np.float64]:
+    sheet = device_sheets.load(mode).under("tensorrt")
+    task = shipped.task_of(Target(mode, runtime, precision), model().tasks, sheet.architecture)
+    sets = [kernel_set(table(net, precision), sheet, precision) for net in TEN]
+    return np.array([one.median_us for one in model().predict_all(sets, [task] * len(sets))])
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
+@pytest.mark.parametrize("board", BOARDS)
+def test_no_mode_is_quicker_than_one_that_has_more(board: str, precision: str) -> None:
+    modes = [mode for mode in BOARDS[board] if precision in mode.peak_flops]
+    known = {t.engine for t in model().tasks if (t.board, t.precision) == (board, precision)}
+    slower = []
+    for less, more in itertools.permutations(modes, 2):
+        for version in (*known, "") if is_above(more, less) else ():
+            less_us, more_us = (
+                latencies_us(name, version or runtime_on_record(name, precision), precision)
+                for name in (less.name, more.name)
+            )
+            for i in np.flatnonzero(more_us > STEADY * less_us):
+                slower.append((less.name, more.name, version or "no version", TEN[i].stem))
+    assert not slower
+
+
+def test_more_power_means_more_of_everything_but_where_nvidia_has_it_otherwise() -> None:
+    otherwise = {
+        (less.name, more.name)
+        for less, more in PAIRS
+        if (less.power_w or 0) < (more.power_w or 0) and not is_above(more, less)
+    }
+    assert otherwise == LESS_CLOCK_FOR_MORE_POWER
+
+
+EVERY = sorted(NETS.glob("*.onnx"))
 GPUS = [name for name in device_sheets.names() if device_sheets.load(name).kind == "gpu"]
 WAYS = (
     *itertools.product(["tensorrt"], ("fp32", "fp32-strict", "fp16", "int8"), (1, 64)),
@@ -75,9 +214,9 @@ def wrong(gpus: Iterable[str], nets: Iterable[Path], ways: Ways) -> list[str]:
 
 
 def test_no_cell_is_quicker_than_a_sheet_allows() -> None:
-    networks = [net for net in NETS if net.stem in ("repvgg_a0", "convnext_atto", "squeezenet")]
-    assert len(NETS) == 60 and len(networks) == 3
+    networks = [net for net in EVERY if net.stem in ("repvgg_a0", "convnext_atto", "squeezenet")]
+    assert len(EVERY) == 60 and len(networks) == 3
     for (i, net), (j, way) in itertools.product(enumerate(networks), enumerate(WAYS)):
         assert not wrong(GPUS[(7 * i + j) % 20 :: 20], [net], [way])
-    for i, net in enumerate(NETS[::7]):
+    for i, net in enumerate(EVERY[::7]):
         assert not wrong(GPUS[i::12], [net], [WAYS[2 * i + i % 2]])

@@ -68,9 +68,7 @@ def test_tensors_live_from_their_maker_to_their_last_reader() -> None:
     ("precision", "weights", "activations"),
     [("fp16", 0.5, 0.5), ("int8", 0.25, 0.25), ("tf32", 1, 1), ("amp", 1.5, 0.5)],
 )
-def test_floats_count_as_in_the_precision(
-    precision: str, weights: float, activations: float
-) -> None:
+def test_floats_count_by_the_precision(precision: str, weights: float, activations: float) -> None:
     whole = footprint(chain(), TRT)
     found = footprint(chain(), Target("l4", "tensorrt", precision))
     assert found[0] == pytest.approx(weights * whole[0], rel=2e-3)

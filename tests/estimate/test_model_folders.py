@@ -73,9 +73,7 @@ def test_a_damaged_file_of_ones_own_gives_way_to_the_shipped_model(
     assert warning in caplog.messages
 
 
-def test_what_was_changed_after_its_installation_is_not_loaded(
-    models: Path, tmp_path: Path
-) -> None:
+def test_what_changed_after_its_installation_is_not_loaded(models: Path, tmp_path: Path) -> None:
     """Damage in the middle of a file, over which XGBoost would end the process."""
     folder = install(shipped("models") / TARGET.folder, models / TARGET.folder)
     with Store(str(tmp_path / "store.db")) as store:

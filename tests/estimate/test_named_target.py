@@ -1,6 +1,5 @@
 """Targets as people write them: any wording, typos mended part by part, versions left open."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridlat import Predictor
-from hybridlat.cli import main as cli
 from hybridlat.engines import host
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import TargetError
@@ -19,6 +17,7 @@ from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
+from tests.cli.shell import call
 from tests.networks import classifier
 
 MEANT = {
@@ -120,9 +119,7 @@ parts = st.from_regex(r"[a-z0-9][a-z0-9._+-]{0,12}", fullmatch=True)
 
 
 @given(parts, parts, st.sampled_from(["fp32", "amp"]), st.none() | st.integers(1, 64))
-def test_names_on_record_stay_to_the_letter(
-    device: str, runtime: str, precision: str, threads: int | None
-) -> None:
+def test_records_keep_names(device: str, runtime: str, precision: str, threads: int | None) -> None:
     target = Target(device, runtime, precision, threads)
 
     class Known(Store):
@@ -173,40 +170,35 @@ def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("typed", [*list(MEANT)[:7], "4090/torch-compile/amp"])
-def test_predict_says_which_target_was_meant(
-    nets: Path, capsys: pytest.CaptureFixture[str], typed: str
-) -> None:
-    assert cli.run(["predict", "a.onnx", "--json", "--target", typed]) in (0, 3)
-    meant = json.loads(capsys.readouterr().out)["answered_as"]
+def test_predict_says_which_target_was_meant(nets: Path, typed: str) -> None:
+    answer = call("predict", "a.onnx", "--json", "--target", typed, or_code=3).body
+    meant = answer["answered_as"]
     assert meant == MEANT.get(typed, NEWEST["rtx-4090/torch-compile/amp"])
     with Predictor(typed) as predictor:
         assert str(predictor.target) == meant
 
 
 @pytest.mark.parametrize("typed", WRONG)
-def test_predict_refuses_in_one_line(
-    nets: Path, capsys: pytest.CaptureFixture[str], typed: str
-) -> None:
-    assert cli.run(["predict", "a.onnx", "--target", typed]) == 2
-    out, err = capsys.readouterr()
+def test_predict_refuses_in_one_line(nets: Path, typed: str) -> None:
+    out, err = call("predict", "a.onnx", "--target", typed, code=2)
     assert not out and len(err.splitlines()) == 1 and WRONG[typed] in err
 
 
-def test_threads_go_with_no_gpu(nets: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["predict", "a.onnx", "--target", "l4/tensorrt/fp16", "--threads", "2"]) == 2
-    assert "goes with CPUs alone" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "code", "shown"),
+    [
+        ("predict a.onnx --target l4/tensorrt/fp16 --threads 2", 2, "goes with CPUs alone"),
+        ("compare a.onnx a.onnx", 2, "unknown device 'l44': did you mean l4"),
+        ("evaluate --no-track", 2, "unknown device 'l44': did you mean l4"),
+        ("train --no-track", 2, "unknown device 'l44': did you mean l4"),
+        ("measure a.onnx", 3, "cannot be measured here"),
+    ],
+)
+def test_what_needs_another_target_says_so(nets: Path, words: str, code: int, shown: str) -> None:
+    of_none = [] if "--target" in words else ["--target", "l44/TensorRT/FP16"]
+    assert shown in call(*words.split(), *of_none, code=code).err
 
 
-def test_who_needs_a_known_device_says_so(nets: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("compare a.onnx a.onnx", "evaluate --no-track", "train --no-track"):
-        assert cli.run([*command.split(), "--target", "l44/TensorRT/FP16"]) == 2
-        assert "unknown device 'l44': did you mean l4" in capsys.readouterr().err
-
-
-def test_any_device_can_be_planned_and_a_machine_that_cannot_measure_says_why(
-    nets: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.run(["plan", "a.onnx", "-o", "p", "--target", "l44/TensorRT 8.6/FP16"]) == 0
-    assert "planned in p for l44/tensorrt-8.6/fp16" in capsys.readouterr().out
-    assert cli.run(["measure", "a.onnx", "--target", "l44/TensorRT/FP16"]) == 3
-    assert "cannot be measured here" in capsys.readouterr().err
+def test_any_device_can_be_planned(nets: Path) -> None:
+    planned = call("plan", "a.onnx", "-o", "p", "--target", "l44/TensorRT 8.6/FP16")
+    assert "planned in p for l44/tensorrt-8.6/fp16" in planned.out

@@ -54,9 +54,7 @@ def signed(network: Network, target: Target) -> list[Signature]:
 
 
 @pytest.mark.parametrize(("known", "wanted"), [(VERSIONED, PLAIN), (PLAIN, VERSIONED)])
-def test_cells_of_another_version_answer_and_say_so(
-    known: str, wanted: str, tmp_path: Path
-) -> None:
+def test_cells_of_other_versions_answer_and_say_so(known: str, wanted: str, tmp_path: Path) -> None:
     signatures = [cell.signature for cell in asked(tmp_path, known).cells]
     with Store(tmp_path / "s.db") as store:
         store.add(Measurement(Target.parse(known), s, "cell", CELL_US, 0.01) for s in signatures)
@@ -75,9 +73,7 @@ def test_cells_of_another_version_answer_and_say_so(
     assert width == pytest.approx(expected, rel=0.01)
 
 
-def test_the_model_of_another_version_answers_for_every_cell_without_a_record(
-    tmp_path: Path,
-) -> None:
+def test_the_model_of_another_version_answers_for_cells_without_a_record(tmp_path: Path) -> None:
     net = Builder("net")
     x = net.relu(net.conv(net.input((1, 3, 64, 64)), 64))
     x = net.relu(net.conv(x, 9000, kernel=9))  # far from all that the model was trained on
@@ -93,9 +89,7 @@ def test_the_model_of_another_version_answers_for_every_cell_without_a_record(
 
 
 @pytest.mark.parametrize("version", ["1.30", "1.32"])
-def test_the_pack_of_a_machine_tells_of_the_next_version_and_the_one_before(
-    version: str, tmp_path: Path
-) -> None:
+def test_the_pack_of_a_machine_tells_of_versions_beside_it(version: str, tmp_path: Path) -> None:
     target = f"epyc-26-2/onnxruntime-{version}/fp32/1t"
     with Predictor(target, store=str(tmp_path / "s.db"), measure="never") as predictor:
         estimates = [predictor.predict(NETS / f"{n}.onnx") for n in ("ghostnet_100", "resnet18")]

@@ -125,9 +125,7 @@ def test_names_and_the_values_of_weights_are_no_part_of_the_key() -> None:
     assert load(made).key() == key
 
 
-def test_the_code_that_reads_and_lowers_is_in_every_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_code_is_in_every_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A release that reads files otherwise, or whose rules ask other conditions, asks anew."""
     root = Path(hybridlat.__file__).parent
     for room in ("graph", "onnx_io", "engines"):
@@ -165,9 +163,7 @@ def test_what_decides_the_blocks_of_this_cpu_is_in_the_key_of_its_engine(
     assert len(identities) == 3
 
 
-def test_what_rules_have_cut_is_cut_anew_once_the_engine_differs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_rules_cut_is_cut_anew_once_engines_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither this process nor its store's cache answers with what turned out to be unsure."""
     target = Target.parse("a/onnxruntime-1.31/fp32/1t")
     files = [load(nasbench201.build(a, cells_per_stage=1)) for a in nasbench201.sample(2, 5)]

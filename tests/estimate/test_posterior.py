@@ -60,9 +60,7 @@ def test_cells_that_were_measured_before_are_only_noise() -> None:
 
 @settings(deadline=None, max_examples=40)
 @given(st.integers(0, 10_000), st.data())
-def test_order_of_measuring_does_not_matter_and_variance_stays_sound(
-    seed: int, data: st.DataObject
-) -> None:
+def test_any_order_of_measuring_is_the_same_and_sound(seed: int, data: st.DataObject) -> None:
     network = make_network(seed, cells=8)
     posterior = ErrorPosterior.start(network.cells, TRUE)
     order = data.draw(st.permutations(range(8)))
@@ -138,9 +136,7 @@ def test_a_whole_network_is_one_more_line_of_the_same_conditioning(
 
 @settings(deadline=None, max_examples=60)
 @given(st.integers(0, 10_000), st.integers(1, 20), st.floats(0.0, 0.2), st.floats(0.7, 1.4))
-def test_more_evidence_of_the_sum_never_widens(
-    seed: int, cells: int, noise: float, ratio: float
-) -> None:
+def test_evidence_of_a_sum_never_widens(seed: int, cells: int, noise: float, ratio: float) -> None:
     before = ErrorPosterior.start(make_network(seed, cells).cells, TRUE)
     after = before.observe_total(ratio * before.sum_us, noise)
     shrunk = before.covariance - after.covariance

@@ -43,9 +43,7 @@ def test_what_another_writes_is_seen_at_once(reader: Store) -> None:
         assert target_composition.pace_drift(data).processes == 3
 
 
-def test_from_some_look_ups_on_networks_that_are_not_on_record_are_not_signed(
-    reader: Store,
-) -> None:
+def test_after_some_look_ups_networks_that_are_not_on_record_are_not_signed(reader: Store) -> None:
     known, other = residual_block(), conv_relu()
     data, signature = TargetData(TARGET, reader), sign(known)
     assert not data.may_record(outline(known))
@@ -62,9 +60,7 @@ def test_from_some_look_ups_on_networks_that_are_not_on_record_are_not_signed(
             assert data.may_record(outline(other))
 
 
-def test_a_machines_composition_follows_what_is_lent_to_it(
-    reader: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compositions_follow_what_is_lent(reader: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     with reader:
         reader.add([measured(KNOWN), measured(LATER, 25.0, kind="network")])
         shares = []

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from hybridlat import predict
-from hybridlat.cli import main as cli
 from hybridlat.engines import device_sheets
 from hybridlat.estimate.lookup import models as model_folders
 from hybridlat.estimate.lookup.models import family_heads
@@ -16,7 +15,7 @@ from hybridlat.estimate.lookup.target_list import by_data_sheet, gpus, list_targ
 from hybridlat.model.family import shipped
 from hybridlat.schema.plugins import shipped as shipped_path
 from hybridlat.schema.structure import half_width_share
-from tests.cli.shell import process
+from tests.cli.shell import call
 
 FAMILY = shipped_path("models", "family_tensorrt")
 NET = Path(__file__).resolve().parents[2] / "data" / "nets" / "resnet50.onnx"
@@ -50,9 +49,7 @@ def test_every_task_of_a_family_is_a_target(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["t4/tensorrt/fp16", "xavier-nx/tensorrt/fp16"])
-def test_the_width_that_is_listed_is_like_the_one_that_is_predicted(
-    tmp_path: Path, target: str
-) -> None:
+def test_the_width_that_is_listed_is_like_the_predicted_one(tmp_path: Path, target: str) -> None:
     store = str(tmp_path / "s.db")
     (listed,) = [i.half_width_share for i in list_targets(store) if i.target == target]
     estimate = predict(NET, target, store=store, measure="never")
@@ -91,21 +88,21 @@ def test_a_damaged_family_costs_only_itself_and_one_without_calibration_its_widt
     assert ("family_tensorrt" in caplog.text) == (damage is not None)
 
 
-def test_the_command_lists_families_and_on_demand_their_devices(tmp_path: Path) -> None:
+def test_the_command_lists_families_and_on_demand_their_devices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = str(tmp_path / "s.db")
-    short = process("targets", "--store", store, COLUMNS="80")
-    assert short.returncode == 0, short.stderr
-    assert "paddle-tensorrt, tensorrt, tensorrt-rtx" in short.stdout
+    monkeypatch.setenv("COLUMNS", "80")
+    short = call("targets", "--store", store).out
+    assert "paddle-tensorrt, tensorrt, tensorrt-rtx" in short
     # A target is printed in one piece, so that it can be copied.
-    assert "epyc-26-2/onnxruntime-1.31/fp32/1t" in short.stdout
-    assert max(map(len, short.stdout.splitlines())) <= 80
-    assert "rtx-5090" not in short.stdout
+    assert "epyc-26-2/onnxruntime-1.31/fp32/1t" in short
+    assert max(map(len, short.splitlines())) <= 80 and "rtx-5090" not in short
     (tmp_path / "board.toml").write_text(SHEET)
-    sheet = str(tmp_path / "board.toml")
-    long = process("targets", "--store", store, "--all", "--device-sheet", sheet)
-    assert "rtx-5090" in long.stdout and "board" in long.stdout
-    few = json.loads(process("targets", "--store", store, "--json").stdout)
-    many = json.loads(process("targets", "--store", store, "--json", "--all").stdout)
+    long = call("targets", "--store", store, "--all", "--device-sheet", f"{tmp_path}/board.toml")
+    assert "rtx-5090" in long.out and "board" in long.out
+    few = call("targets", "--store", store, "--json").body
+    many = call("targets", "--store", store, "--json", "--all").body
     assert {"target", "source", "cells", "networks", "model", "noise_floor"} <= set(few[0])
     assert many[: len(few)] == few
     names = [item["target"] for item in many]
@@ -123,19 +120,14 @@ def test_the_command_lists_families_and_on_demand_their_devices(tmp_path: Path) 
         ("i7-12700h", "Only the data sheet of this device is known"),
     ],
 )  # fmt: skip
-def test_the_targets_of_one_device(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], device: str, shown: str
-) -> None:
-    store = ["--store", str(tmp_path / "s.db")]
-    assert cli.run(["targets", device, *store]) == 0
-    assert re.search(shown, re.sub(" +\n", "\n", capsys.readouterr().out))
-    assert cli.run(["targets", device, "--json", *store]) == 0
-    rows = json.loads(capsys.readouterr().out)
+def test_the_targets_of_one_device(tmp_path: Path, device: str, shown: str) -> None:
+    store = ("--store", str(tmp_path / "s.db"))
+    assert re.search(shown, re.sub(" +\n", "\n", call("targets", device, *store).out))
+    rows = call("targets", device, "--json", *store).body
     # A name without a version is no row of its own beside the version that it stands for.
     assert "rtx-4090/torch/amp" not in {row["target"] for row in rows}
     assert all({"batches", "trained_on"} <= set(row) for row in rows)
-    assert cli.run(["targets", f"{device}x", *store]) == 2
-    assert "unknown device" in capsys.readouterr().err
+    assert "unknown device" in call("targets", f"{device}x", *store, code=2).err
 
 
 @pytest.mark.parametrize(
@@ -150,11 +142,10 @@ def test_the_targets_of_one_device(
     ],
 )
 def test_a_family_s_name_lists_all_of_its_devices(
-    text: str, shown: str, not_shown: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    text: str, shown: str, not_shown: str, tmp_path: Path
 ) -> None:
     store = ["--store", str(tmp_path / "s.db")]
-    assert cli.run(["targets", text, *store, "--json"]) == 0
-    devices = {row["target"].split("/")[0] for row in json.loads(capsys.readouterr().out)}
+    rows = call("targets", text, *store, "--json").body
+    devices = {row["target"].split("/")[0] for row in rows}
     assert set(shown.split()) <= devices and devices.isdisjoint(not_shown.split())
-    assert cli.run(["targets", text, *store]) == 0
-    assert set(shown.split()) <= set(re.split(r"[\s,/]+", capsys.readouterr().out))
+    assert set(shown.split()) <= set(re.split(r"[\s,/]+", call("targets", text, *store).out))

@@ -149,9 +149,7 @@ def test_what_a_user_gives_leaves_no_trace_in_the_store(fake: Predictor) -> None
     assert target_composition.summed_networks(told) == [network]
 
 
-def test_a_busy_run_of_the_network_does_not_brand_quiet_cells(
-    fake: Predictor, tmp_path: Path
-) -> None:
+def test_a_busy_run_of_a_network_does_not_brand_its_cells(fake: Predictor, tmp_path: Path) -> None:
     file = to_onnx(network_of(8), seed=1)
     fake.predict(file)
     busy = MachineLoad(9.7, 0.0, 2).environment()
@@ -211,9 +209,7 @@ def test_networks_of_a_shipped_pack_tell_of_others_as_those_of_a_store(
     assert ends(told)[1] < ends(alone)[1]
 
 
-def test_a_store_that_takes_nothing_answers_all_the_same(
-    store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_store_answers_all_the_same(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = to_onnx(network_of(), seed=1)
     with Store(store) as opened:
         keep(opened, data)

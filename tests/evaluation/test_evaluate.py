@@ -1,6 +1,5 @@
 """Judging a made-up pack: nothing leaks, rows are as fixed, and the result repeats."""
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 
 from hybridlat.cli.evaluate import show
-from hybridlat.cli.main import run
 from hybridlat.errors import InputError
 from hybridlat.evaluation import evaluate, leaderboard
 from hybridlat.evaluation.cross_fitting import cross_fit
@@ -20,6 +18,7 @@ from hybridlat.model.fit import FitConfig
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
+from tests.cli.shell import call
 from tests.evaluation.made_pack import DEVICE, TARGET, FlatModel, made_store
 from tests.evaluation.test_metrics import FIXED_KEYS
 
@@ -113,9 +112,7 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return fits
 
 
-def test_nothing_of_a_held_out_network_is_learned_from(
-    store_url: str, fits: list[list[str]]
-) -> None:
+def test_nothing_held_out_is_learned_from(store_url: str, fits: list[list[str]]) -> None:
     with Store(store_url) as store:
         dataset = load(TARGET, [store])
     networks = dataset.complete_networks
@@ -225,8 +222,8 @@ def test_where_no_target_can_be_judged_every_reason_is_given(two_targets: str) -
         _judge(two_targets, (FEW, Target("x", "maker-1.0", "fp32", 1)), baselines=[])
 
 
-def test_what_was_judged_before_an_interruption_is_printed(
-    two_targets: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_an_interrupted_evaluation_prints_the_rest(
+    two_targets: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     evaluate_dataset = evaluate.evaluate_dataset
 
@@ -239,12 +236,9 @@ def test_what_was_judged_before_an_interruption_is_printed(
     monkeypatch.setattr(evaluate, "refuse_few", lambda _: None)
     monkeypatch.setattr(evaluate, "device_of", lambda *_: DEVICE)
     words = f"evaluate --target {TARGET} --target {FEW} --baseline no --no-track --store".split()
-    words.append(two_targets)
-    assert run([*words, "--json"]) == 130
-    rows = json.loads(capsys.readouterr().out)
+    rows = call(*words, two_targets, "--json", code=130).body
     assert {row["target"] for row in rows} == {str(TARGET)}
-    assert run(words) == 130
-    assert str(TARGET) in capsys.readouterr().out
+    assert str(TARGET) in call(*words, two_targets, code=130).out
 
 
 def test_an_empty_store_says_what_to_do(tmp_path: object) -> None:

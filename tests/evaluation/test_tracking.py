@@ -34,9 +34,7 @@ def runs_kept(store: str) -> list[Any]:
     return list(client.search_runs([experiment.experiment_id]))
 
 
-def test_default_is_a_file_beside_the_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_lies_beside_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     beside = f"sqlite:///{tmp_path / 'mlflow.db'}"
     assert tracking.tracking_uri(f"sqlite:///{tmp_path / 'store.db'}") == beside
     data = models.user_models_folder().parent
@@ -197,9 +195,7 @@ def shown(store: str) -> str:
         return str(out.getvalue().decode())
 
 
-def test_the_page_listens_on_this_machine_alone(
-    tracked: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_listens_here_alone(tracked: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MLFLOW_HOST", "UVICORN_UDS", "MLFLOW_GUNICORN_OPTS", "MLFLOW_SERVER_X"):
         monkeypatch.setenv(name, "0.0.0.0")
     monkeypatch.setenv("MLFLOW_S3_ENDPOINT_URL", "kept")

@@ -1,14 +1,12 @@
 """Judging targets of which only whole networks are recorded."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hybridlat.cli.main import run
 from hybridlat.evaluation import evaluate
 from hybridlat.evaluation.families import FamilyRecords, family_records
 from hybridlat.evaluation.leaderboard import tables
@@ -22,6 +20,7 @@ from hybridlat.model.fit import FitConfig
 from hybridlat.schema.progress import silent
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
+from tests.cli.shell import call
 from tests.evaluation.made_networks import HERE, THERE, fill, networks, with_twins
 
 COUNT = 24
@@ -80,9 +79,7 @@ def test_every_regime_has_our_row_and_folds_have_the_baselines(judged: evaluate.
         assert {r.answered_share for r in by_regime.values()} == {1.0}
 
 
-def test_a_law_that_holds_is_learned_and_what_is_suspect_does_not_count(
-    judged: evaluate.Evaluation,
-) -> None:
+def test_a_law_that_holds_is_learned_and_suspects_do_not_count(judged: evaluate.Evaluation) -> None:
     by_regime = {r.regime: r.score for r in judged.rows if r.method == "hybridlat"}
     rmspe = by_regime["unseen"].rmspe
     assert rmspe is not None and rmspe < 10  # a suspect row is fifty times too slow
@@ -177,9 +174,9 @@ def test_a_store_of_networks_alone_is_judged_without_naming_its_targets(tmp_path
     assert evaluation.rows[0].reason and evaluation.rows[1].regime == "unseen"
 
 
-def test_networks_alone_need_no_training(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["train", "--target", str(HERE), "--store", url, "--no-track", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["accepted"] is False
+def test_networks_alone_need_no_training(url: str) -> None:
+    words = ("train", "--target", str(HERE), "--store", url, "--no-track", "--json")
+    assert call(*words).body["accepted"] is False
 
 
 @pytest.mark.parametrize(

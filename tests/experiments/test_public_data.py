@@ -121,8 +121,6 @@ def test_what_is_not_the_data_set_is_refused(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", importers.IMPORTERS.names())
-def test_an_importer_of_another_package_refuses_what_is_not_there(
-    name: str, tmp_path: Path
-) -> None:
+def test_an_importer_of_a_plug_in_refuses_what_is_not_there(name: str, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="nowhere"):
         importers.read(name, tmp_path / "nowhere")

@@ -101,9 +101,7 @@ def test_the_page_says_what_the_lines_come_to() -> None:
     assert page.drawn(targets).count("<circle") == 3 + 2  # and of the legend
 
 
-def test_page_and_picture_are_those_of_the_lines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_page_and_picture_are_the_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script, known = load("whole_networks"), lines.read(lines.FIGURES)
     (tmp_path / "gpus.md").write_text(page.PAGE.read_text(encoding="utf-8"), encoding="utf-8")
     files = [page.PAGE, *(page.FIGURES / name for name in ("gpus.csv", "gpus.svg"))]

@@ -131,9 +131,7 @@ def test_converting_the_operator_set_changes_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["ghostnet_100", "squeezenet", "shufflenet", "mobileone_s1"])
-def test_the_engine_runs_the_normal_form_as_it_runs_the_file(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_engines_run_the_normal_form_as_files(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     target = Target("here", "onnxruntime", "fp32", 1)
     normal = load(NETS / f"{name}.onnx").network()
     with monkeypatch.context() as patch:

@@ -114,9 +114,7 @@ time.sleep(600)
 
 
 @pytest.mark.parametrize("how", ["killed", "forks"])
-def test_a_holder_that_died_or_left_a_forked_process_behind_keeps_nobody_out(
-    lock: Path, how: str
-) -> None:
+def test_a_holder_that_died_or_left_a_fork_behind_keeps_nobody_out(lock: Path, how: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, how], stdout=subprocess.PIPE, text=True, cwd=ROOT
     ) as holder:

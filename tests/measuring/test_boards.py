@@ -45,9 +45,7 @@ def test_the_board(
      (16, "MODE_30W", "", "orin-agx-30w"), (16, "MAXN", "", "orin-agx"),
      (16, "MODE_10W", "", "orin-agx-10w"), (8, "7W", "my-orin", "my-orin")],
 )  # fmt: skip
-def test_the_power_mode_that_a_log_names(
-    units: int, power_mode: str, word: str, board: str
-) -> None:
+def test_the_power_mode_of_a_log(units: int, power_mode: str, word: str, board: str) -> None:
     assert board_of("Orin", units, None, word, power_mode) == (board, "")
     with pytest.raises(Refusal, match="contradicts") as refused:
         board_of("Orin", 8, None, "orin-nano", "7W")

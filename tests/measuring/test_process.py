@@ -145,9 +145,7 @@ def test_a_death_is_a_failure_with_the_last_words(
 
 
 @pytest.mark.parametrize(("how", "may_recover"), [(signal.SIGKILL, True), (signal.SIGSEGV, False)])
-def test_a_kill_by_the_system_may_have_been_of_the_moment(
-    how: signal.Signals, may_recover: bool
-) -> None:
+def test_a_kill_by_the_system_may_be_of_the_moment(how: signal.Signals, may_recover: bool) -> None:
     with MeasuringProcess(FAKE, {}) as worker:
         worker._process.send_signal(how)
         assert worker.ask(VisitTask("k", (conv_relu(),), 1.0, 1)) is None
@@ -267,9 +265,7 @@ def test_it_dies_with_its_parent_in_the_middle_of_a_visit(folder: Path) -> None:
         time.sleep(0.05)
 
 
-def test_an_interrupt_while_it_starts_leaves_nothing_behind(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_interrupt_at_its_start_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 

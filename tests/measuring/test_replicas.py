@@ -233,9 +233,7 @@ class DisturbedAtFirst(Session):
         pass
 
 
-def test_on_a_busy_machine_the_last_reference_stands_if_there_is_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_on_a_busy_machine_the_last_reference_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(visiting, "PATIENCE_S", 0.0)
     references, task = References(FakeBackend()), VisitTask("k", (conv(8),), 1.0, 1, 4)
     last_us = references.run_us()

@@ -21,9 +21,7 @@ visits = st.lists(visit, min_size=1, max_size=6)
 
 
 @given(visits, st.floats(0.1, 10.0))
-def test_a_slower_machine_whose_drift_is_known_changes_nothing(
-    result: list[Visit], slowness: float
-) -> None:
+def test_a_slower_machine_of_known_drift_is_the_same(result: list[Visit], slowness: float) -> None:
     slower = [
         Visit(tuple(slowness * s for s in v.samples_us), slowness * v.drift, v.process)
         for v in result
@@ -79,7 +77,7 @@ def test_flicker_is_what_changes_from_visit_to_visit() -> None:
 
 @pytest.mark.parametrize("flicker", [0.0, 0.015, 0.05])
 @pytest.mark.parametrize("processes", [(0, 0), (0, 1)])
-def test_two_visits_that_agree_are_as_unsure_as_visits_are(
+def test_agreeing_visits_are_no_surer_than_visits(
     flicker: float, processes: tuple[int, int]
 ) -> None:
     visits = [Visit((100.0,) * 5, 1.0, process) for process in processes]

@@ -168,9 +168,7 @@ def test_places_without_onnx_files_are_refused(tmp_path: Path, place: str, why: 
         tables.NetworkFiles(tmp_path / place)
 
 
-def test_targets_with_the_same_rules_share_a_lowering(
-    nets: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_targets_of_the_same_rules_lower_once(nets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lowered: list[Target] = []
     lower = registry.lower
 

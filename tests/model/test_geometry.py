@@ -104,9 +104,7 @@ def test_a_fused_kernel_costs_what_its_convolution_costs_and_says_what_is_fused(
         ("fused::Conv+Strange", "Conv+Strange", False, 0),
     ],
 )
-def test_fused_kernels_go_by_what_they_cost(
-    op: str, main: str, adds: bool, activation: int
-) -> None:
+def test_fused_kernels_are_what_they_cost(op: str, main: str, adds: bool, activation: int) -> None:
     result = fusion(op)
     assert result is not None
     assert (result.op, result.adds) == (main, adds)

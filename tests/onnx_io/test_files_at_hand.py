@@ -112,9 +112,7 @@ BY_BYTES = {
     [(f"net.{ending}", b"\xff\0", kind) for ending, kind in BY_ENDING.items()]
     + [("net.onnx", data, kind) for data, kind in BY_BYTES.items()],
 )
-def test_a_file_of_another_format_is_named(
-    name: str, data: bytes, expected: str, tmp_path: Path
-) -> None:
+def test_another_format_is_named(name: str, data: bytes, expected: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_bytes(data)
     with pytest.raises(NetworkError) as caught:

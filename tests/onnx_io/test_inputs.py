@@ -78,9 +78,7 @@ def test_the_shape_of_another_input_contradicts_no_batch() -> None:
 
 @pytest.mark.parametrize(("domain", "op"), [("TRT.", "EfficientNMS_TRT"), ("", "BatchedNMS_TRT")])
 @pytest.mark.parametrize("batch", ["1", "N"])
-def test_results_of_operators_that_onnx_does_not_know_are_stated(
-    domain: str, op: str, batch: str
-) -> None:
+def test_results_of_operators_unknown_to_onnx_are_stated(domain: str, op: str, batch: str) -> None:
     """An end-to-end detector states them as outputs alone; a name is the size of the input's."""
     made = model(f"""g (float[{batch},4,8,8] x)
         => (int32[{batch},1] count, float[{batch},9,4] boxes)

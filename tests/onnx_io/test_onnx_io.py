@@ -141,9 +141,7 @@ def test_files_that_are_no_models(tmp_path: Path) -> None:
         read_network(tmp_path / "none.onnx")
 
 
-def test_the_name_of_a_shipped_network_stands_for_its_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shipped_names_stand_for_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     shipped = read_network("resnet18")
     assert shipped == replace(read_network(ROOT / "data/nets/resnet18.onnx"), name="resnet18")

@@ -111,9 +111,7 @@ NOTHING = model("g (float[4,8] x) => (float[4,8] y) { y = Relu(x) }")
         (MIXED, "int8", "mixed: 2 of 3 convolutions and products in int8, 1 in fp32"),
     ],
 )
-def test_a_file_says_in_which_precision_it_computes(
-    made: onnx.ModelProto, name: str, told: str
-) -> None:
+def test_a_file_has_a_precision_that_it_says(made: onnx.ModelProto, name: str, told: str) -> None:
     precision = load(made).facts.precision
     assert (precision.name, str(precision)) == (name, told)
 
@@ -184,7 +182,7 @@ def test_a_number_that_is_quantised_is_read_as_onnx_runtime_does() -> None:
         ("float16", FLOAT, "types of the tensors do not fit together"),
     ],
 )
-def test_types_that_onnx_does_not_define_are_refused_with_what_helps(
+def test_types_that_onnx_does_not_define_are_refused_with_help(
     file: str, weight: int, words: str
 ) -> None:
     text = f"g ({file}[1,8,9,9] x) => ({file}[1,16,7,7] y) {{ y = Conv(x, w) }}"

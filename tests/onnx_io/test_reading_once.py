@@ -83,9 +83,7 @@ def test_constants_that_are_passed_on_are_constants() -> None:
     assert network.constants["shared"].values is None
 
 
-def test_an_output_that_is_left_out_in_one_file_is_there_in_another(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_output_left_out_of_one_file_is_in_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(walk, "remembered", {})
     text = """g (float[1,3,8,8] x) => (float[1,3,4,4] y)
       {{ p, {} = MaxPool<kernel_shape=[2,2], strides=[2,2]>(x)  y = Relu(p)  {} }}"""

@@ -139,9 +139,7 @@ def test_a_clash_of_sizes_names_the_operator(
         read_network(model(text), shapes={"x": (1, 3, *other)})
 
 
-def test_what_the_reference_cannot_evaluate_stays_and_is_logged(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_what_cannot_be_evaluated_stays_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     made = model("""g (float[2,3] x) => (float[2,3] y)
       <int64[2] shape = {2, 3}, int64[1] far = {7}>
       { i = Gather<axis=0>(shape, far)  e = Expand(x, shape)  y = Add(e, e) }""")

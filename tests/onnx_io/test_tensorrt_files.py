@@ -92,9 +92,7 @@ def test_the_projects_networks_can_all_be_read_by_tensorrt_8_6(path: Path) -> No
 
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("make", MAKERS)
-def test_an_engine_reads_noise_files(
-    make: Callable[[], Network], half: bool, tmp_path: Path
-) -> None:
+def test_engines_read_noise_files(make: Callable[[], Network], half: bool, tmp_path: Path) -> None:
     network = in_precision(make(), "float16") if half else make()
     content, sizes = tensorrt.prepare(network)
     assert len(content) < 20_000

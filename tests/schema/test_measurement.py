@@ -114,9 +114,7 @@ def test_other_json_is_refused(body: object) -> None:
         ("", (None, None, False)),
     ],
 )
-def test_notes_of_format_1_state_facts_by_their_exact_words_alone(
-    note: str, facts: tuple[object, ...]
-) -> None:
+def test_notes_of_format_1_state_facts_by_exact_words(note: str, facts: tuple[object, ...]) -> None:
     body = record(labels={"note": note})
     read = Measurement.from_json(body)
     assert (read.launch, read.copies, read.suspect) == facts

@@ -89,9 +89,7 @@ def test_an_anonymous_pack_names_neither_a_person_nor_a_machine(tmp_path: Path) 
     assert hidden.environment == kept_facts | {"system": "Linux 6.1"}
 
 
-def test_the_same_records_give_the_same_bytes(
-    url: str, store: Store, pack: Path, tmp_path: Path
-) -> None:
+def test_same_records_are_same_bytes(url: str, store: Store, pack: Path, tmp_path: Path) -> None:
     with Store(url) as other:  # on every database, and in any order
         other.add_breakdowns(store.breakdowns())
         for record in reversed(list(store.measurements())):
@@ -193,9 +191,7 @@ def refused(pack: Path, words: str) -> None:
         (b'{"format": 1e999}', INFO),
     ],
 )
-def test_facts_of_a_pack_that_cannot_be(
-    pack: Path, facts: dict[str, Any] | bytes, words: str
-) -> None:
+def test_facts_that_cannot_be(pack: Path, facts: dict[str, Any] | bytes, words: str) -> None:
     if isinstance(facts, bytes):
         (pack / INFO).write_bytes(facts)
     else:
@@ -284,9 +280,7 @@ def test_a_plug_in_s_records_are_asked_the_same() -> None:
     assert not store.targets() and not store.signature_texts(HASHES)
 
 
-def test_a_second_export_replaces_the_first_and_an_unknown_target_has_none(
-    store: Store, pack: Path
-) -> None:
+def test_a_second_export_replaces_the_first_unknown_targets_fail(store: Store, pack: Path) -> None:
     store.add([measured(HASHES[1], 21.0)])
     store.export(pack.parent, TARGET)
     assert check_pack(pack) == []

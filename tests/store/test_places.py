@@ -129,9 +129,7 @@ def test_a_file_that_a_full_disk_left_empty_reads_as_a_new_store(tmp_path: Path)
     assert (tmp_path / "new.db").stat().st_mode & 0o777 == 0o600  # its user's alone
 
 
-def test_a_store_that_was_removed_is_missed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_removed_store_is_missed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with Store(tmp_path / "store.db") as store:
         filled(store)
         (tmp_path / "store.db").unlink()

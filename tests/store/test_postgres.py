@@ -102,9 +102,7 @@ def restart(server: postgres.Server, mode: str) -> None:
     server.start()
 
 
-def test_a_restart_in_the_middle_loses_and_doubles_nothing(
-    server: postgres.Server, store: Store
-) -> None:
+def test_a_restart_loses_and_doubles_nothing(server: postgres.Server, store: Store) -> None:
     filled(store)
     rounds, names = 60, range(4)
     writers = [writer(store.url, name, rounds) for name in names]
@@ -150,9 +148,7 @@ def test_a_server_that_stays_away_is_one_sentence(
     assert len(store.latencies(TARGET, HASHES)) == 3
 
 
-def test_one_that_never_answered_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_never_was_is_not_awaited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("psycopg", reason="psycopg is not installed")
     monkeypatch.setattr(time, "sleep", pytest.fail)
     with pytest.raises(StoreError, match="cannot be used"):

@@ -35,9 +35,7 @@ def test_the_file_shrinks(path: Path) -> None:
     assert path.stat().st_size < before - 500_000
 
 
-def test_writing_keeps_the_cache_within_its_bound(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_writing_keeps_the_cache_in_bounds(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "MAX_BYTES", 100)
     most = 0
     with filled(Store(path)) as store:

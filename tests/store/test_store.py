@@ -153,7 +153,7 @@ def test_what_is_no_store_is_one_sentence(tmp_path: Path, url: Any, named: str) 
     assert "\n" not in str(caught.value)
 
 
-def test_a_working_folder_that_was_removed_holds_no_store(
+def test_a_removed_working_folder_holds_no_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "gone").mkdir()
@@ -237,9 +237,7 @@ def test_check_doubts_impossible_samples(store: Store) -> None:
     }
 
 
-def test_an_error_that_does_not_pass_is_told_at_once(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lasting_error_is_told_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(Store(path)).close()
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(

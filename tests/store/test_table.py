@@ -265,9 +265,7 @@ ONE = "network;target;batch;size;latency_ms\na;t4/tensorrt-8.6/fp16;2;{size};{la
         ('"12,5"', ",", 12.5), ("1234.567", ",", 1234.567), ("1.250", ",", 1.25),
     ],
 )  # fmt: skip
-def test_numbers_as_their_table_writes_them(
-    tmp_path: Path, latency: str, separator: str, ms: float
-) -> None:
+def test_numbers_as_written(tmp_path: Path, latency: str, separator: str, ms: float) -> None:
     text = ONE.format(size="224", latency="{}").replace(";", separator).format(latency)
     assert only(read(tmp_path, text)).latency_us == pytest.approx(1e3 * ms)
 
@@ -449,9 +447,7 @@ def test_units_of_another_column_are_not_passed_over(tmp_path: Path) -> None:
           for title, cell in [("status", "FAILED"), ("Status\u2754", "\u274c"), ("x", "OOM")]),
     ],
 )  # fmt: skip
-def test_runs_that_measured_something_else(
-    tmp_path: Path, title: str, cell: str, reason: str
-) -> None:
+def test_runs_of_something_else(tmp_path: Path, title: str, cell: str, reason: str) -> None:
     text = f"network,latency_ms,{title}\na,1,{cell}\nb,1,-1\n"
     found = read(tmp_path, text, default=T4)
     assert [(row.where, row.reason) for row in found.refused] == [("t.csv, row 1", reason)]
@@ -485,9 +481,7 @@ def test_a_device_that_is_another_than_the_target_s(
         ("device,power mode", "AGX Orin,0", ""),
     ],
 )
-def test_a_power_mode_is_of_the_device(
-    tmp_path: Path, columns: str, cells: str, device: str
-) -> None:
+def test_a_power_mode_is_a_device(tmp_path: Path, columns: str, cells: str, device: str) -> None:
     default = Target("orin-nano-7w", "tensorrt-8.6", "fp16")
     found = read(tmp_path, f"network,latency_ms,{columns}\na,1,{cells}\n", default=default)
     assert [row.target.device for row in found.rows] == ([device] if device else [])
@@ -514,7 +508,7 @@ def test_a_version_is_of_the_engine_that_stands_elsewhere(tmp_path: Path) -> Non
         *(("AGX Orin", "orin-nano", "orin-agx"), ("Jetson TX2", "", "tx2")),
     ],
 )
-def test_a_chip_that_several_boards_have(
+def test_a_chip_of_several_boards(
     tmp_path: Path, column: str, chip: str, word: str, board: str
 ) -> None:
     cell = f"{chip}/TensorRT 8.6/FP16" if column == "target" else chip

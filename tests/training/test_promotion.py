@@ -132,9 +132,7 @@ def test_a_damaged_prior_is_found_before_it_is_read(tmp_path: Path, place: str) 
         read_model(folder)
 
 
-def test_a_card_without_a_list_of_networks_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_card_without_networks_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(candidate, "read_composition", lambda _: object())
     model = SimpleNamespace(card={"trained_networks": 7})
     monkeypatch.setattr(models, "read_model", lambda _: model)

@@ -21,7 +21,6 @@ from typing import Any
 import pytest
 
 import hybridlat
-from hybridlat.cli.main import run
 from hybridlat.estimate.lookup import models
 from hybridlat.evaluation import evaluate, tracking
 from hybridlat.model.cell_model import CellModel
@@ -31,6 +30,7 @@ from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from hybridlat.training import train
 from tests import postgres
+from tests.cli.shell import call
 from tests.evaluation.made_pack import DEVICE, TARGET
 from tests.slow import slow
 
@@ -127,11 +127,7 @@ def registered(store: str, folder: Path, digest: str = "", alias: str = "champio
 
 @pytest.mark.usefixtures("server")
 def test_a_team_compares_and_uses_a_champion(
-    made: dict[str, CellModel],
-    tracked: str,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    made: dict[str, CellModel], tracked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import mlflow
 
@@ -159,24 +155,20 @@ def test_a_team_compares_and_uses_a_champion(
 
     registered(tracked, team_model(tmp_path / "model"))
     loaded = elsewhere(tmp_path, TEAM, {"path": ["resnet18", "squeezenet"], "batch": [1, 2]})
-    capfd.readouterr()
-    words = ["train", "--target", str(TEAM), "--pull", "--json", "--store", f"{tmp_path / 's.db'}"]
-    assert run(words) == 0
-    pulled = json.loads(capfd.readouterr().out)
+    words = ("train", "--target", str(TEAM), "--pull", "--json", "--store", f"{tmp_path / 's.db'}")
+    pulled = call(*words).body
     for name, batch, *ends in zip(
         ("resnet18", "squeezenet"), (1, 2), *loaded.values(), strict=True
     ):
         answer = hybridlat.predict(name, str(TEAM), batch=batch, store=str(tmp_path / "s.db"))
         assert ends == [answer.latency_us, answer.low_us, answer.high_us]
         assert answer.model == pulled["model_hash"] != trained.model_hash
-    assert run(words) == 0
-    again = json.loads(capfd.readouterr().out)
+    again = call(*words).body
     assert again["folder"] == pulled["folder"] and "in use already" in again["reason"]
 
     server = os.environ["MLFLOW_TRACKING_URI"]
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.replace("://", "://user:secret@"))
-    assert run(["mlflow", "--store", tracked]) == 0
-    address = capfd.readouterr().out
+    address = call("mlflow", "--store", tracked).out
     assert address.startswith(server.replace("://", "://user@")) and "/runs?" in address
 
 
@@ -204,7 +196,7 @@ def rewritten(file: Path, **stated: object) -> None:
     ],
 )
 def test_a_champion_that_cannot_be_used_is_one_sentence(
-    broken: str, sentence: str, tracked: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    broken: str, sentence: str, tracked: str, tmp_path: Path
 ) -> None:
     folder = team_model(tmp_path / "model")
     if broken.endswith(".json"):
@@ -215,19 +207,14 @@ def test_a_champion_that_cannot_be_used_is_one_sentence(
         (folder / "composition.json").unlink()
     alias = "challenger" if broken == "no champion" else "champion"
     registered(tracked, folder, "0" * 16 if broken == "digest" else "", alias)
-    assert run(["train", "--target", str(TEAM), "--pull", "--store", tracked]) == 2
-    said = " ".join(capfd.readouterr().err.split())
-    assert re.search(sentence, said), said
+    refused = call("train", "--target", str(TEAM), "--pull", "--store", tracked, code=2).err
+    assert re.search(sentence, " ".join(refused.split())), refused
     assert models.folder_in_use(models.user_models_folder() / TEAM.folder) is None
 
 
 @pytest.mark.usefixtures("flat", "made")
 def test_a_server_that_dies_costs_its_record_alone(
-    server: subprocess.Popen[bytes],
-    tracked: str,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    server: subprocess.Popen[bytes], tracked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install = train.install
 
@@ -237,24 +224,17 @@ def test_a_server_that_dies_costs_its_record_alone(
 
     monkeypatch.setattr(train, "install", last)
     monkeypatch.setattr(train, "device_of", lambda *_: DEVICE)
-    out = str(tmp_path / "models")
-    assert run(["train", "--target", str(TARGET), "--store", tracked, "--out", out]) == 0
-    said = capfd.readouterr()
-    assert "accepted: the first model" in said.out and said.err.count("MLflow fails at") == 1
+    of_target = ("--target", str(TARGET), "--store", tracked)
+    done = call("train", *of_target, "--out", str(tmp_path / "models"))
+    assert "accepted: the first model" in done.out and done.err.count("MLflow fails at") == 1
     assert models.folder_in_use(tmp_path / "models" / TARGET.folder) is not None
-
-    words = ["evaluate", "--target", str(TARGET), "--store", tracked, "--baseline", "no"]
-    assert run(words) == 0
-    said = capfd.readouterr()
-    assert "unseen" in said.out and said.err.count("MLflow fails at") == 1
-    assert run(["train", "--target", str(TARGET), "--store", tracked, "--pull"]) == 2
-    assert "MLflow fails at http://127.0.0.1" in capfd.readouterr().err
+    done = call("evaluate", *of_target, "--baseline", "no")
+    assert "unseen" in done.out and done.err.count("MLflow fails at") == 1
+    assert "MLflow fails at http://127.0.0.1" in call("train", *of_target, "--pull", code=2).err
 
 
 @slow
-def test_a_team_on_postgresql(
-    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_postgresql_team(store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed")
     with postgres.running() as database, serving(database.database(), tmp_path) as (address, _):
         monkeypatch.setenv("MLFLOW_TRACKING_URI", address)

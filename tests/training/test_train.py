@@ -80,7 +80,7 @@ def _champion(url: str) -> str:
         return tracking.champion(TARGET)
 
 
-def test_the_alias_moves_only_to_what_is_not_worse(
+def test_the_alias_moves_to_no_worse_one(
     made: dict[str, CellModel], tracked: str, tmp_path: Path
 ) -> None:
     from mlflow import MlflowClient
@@ -174,7 +174,7 @@ def test_how_many_intervals_must_hold(inside: int, count: int, expected: bool) -
 
 
 @pytest.mark.usefixtures("made")
-def test_a_failed_installation_leaves_the_alias(
+def test_no_installation_no_alias(
     tracked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(train, "install", gone)
@@ -183,9 +183,7 @@ def test_a_failed_installation_leaves_the_alias(
     assert not _champion(tracked)
 
 
-def test_few_records_start_from_the_shipped_models(
-    store_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_few_records_start_from_models(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hybridlat.estimate.lookup.models.shipped", shipped)
     with Store(store_url) as store:
         dataset = load(TARGET, [store])
@@ -213,9 +211,7 @@ def installed(trained: train.Trained, tmp_path: Path) -> Path:
     return tmp_path / "models"
 
 
-def test_the_same_records_give_the_same_model(
-    trained: train.Trained, store_url: str, installed: Path
-) -> None:
+def test_same_records_same_model(trained: train.Trained, store_url: str, installed: Path) -> None:
     again = _train(store_url, installed)
     assert again.model_hash == trained.model_hash
     # It is in use already.
@@ -252,9 +248,7 @@ def test_ten_more_networks_stand_beside_the_old_champion(
 
 
 @pytest.mark.usefixtures("made")
-def test_networks_that_the_champion_was_trained_on_do_not_count(
-    store_url: str, installed: Path
-) -> None:
+def test_networks_of_the_champion_s_training_do_not_count(store_url: str, installed: Path) -> None:
     file = installed / TARGET.folder / "card.json"
     card = json.loads(file.read_text())
     card["trained_networks"].append(card["held_out_networks"][0])
