@@ -109,10 +109,7 @@ def test_every_picture_is_made_by_a_script() -> None:
         for picture in re.findall(r"!\[[^]]*\]\(([^)]+)\)", page.read_text(encoding="utf-8"))
     }
     assert len(shown) >= 4
-    assert {path.parent for path in shown} <= {
-        ROOT / "docs" / "pictures",
-        ROOT / "experiments" / "figures",
-    }
+    assert {p.parent for p in shown} <= {ROOT / "docs/pictures", ROOT / "experiments/figures"}
     assert not [path.name for path in shown if not path.is_file()]
     assert not [path.name for path in shown if path.stem.partition("_")[0] not in named]
 

@@ -21,7 +21,7 @@ from hybridlat.store.packs import shipped_packs
 from tests.engines.test_quantised import FLOATS, PLAIN, QDQ, WEIGHTS
 from tests.fakes.fake_backend import FAKE, QUICK
 from tests.networks import NETS, Builder
-from tests.onnx_io.test_precision import model
+from tests.onnx_io.test_reading_shapes import model
 
 
 def small_network(channels: int = 8, repeats: int = 3) -> Network:

@@ -8,7 +8,6 @@ import json
 import math
 import pickle
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from fractions import Fraction
@@ -28,6 +27,7 @@ from hybridlat.report import terminal
 from hybridlat.report.prediction_table import COLUMNS
 from hybridlat.schema.target import Target
 from tests.api.test_api import small_network
+from tests.cli.shell import python
 from tests.fakes.fake_backend import FAKE, QUICK
 from tests.networks import NETS
 from tests.report.estimates import described, residual, untrusted
@@ -244,9 +244,7 @@ def test_importing_loads_nothing_and_a_repr_no_pandas() -> None:
         "print('rich' in sys.modules); repr(e), str(e), e._repr_html_()\n"
         "print('pandas' in sys.modules)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
+    done = python("-c", script)
     modules = "hybridlat hybridlat.schema hybridlat.schema.plugins hybridlat.schema.shown"
     assert done.stdout.splitlines() == [modules, "False", "False"]
 

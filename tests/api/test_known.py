@@ -16,7 +16,7 @@ from tests.api.test_many import end_workers, plain
 from tests.cli.shell import call
 from tests.engines.test_quantised import QDQ, WEIGHTS
 from tests.networks import NETS
-from tests.onnx_io.test_precision import model
+from tests.onnx_io.test_reading_shapes import model
 
 GPU, CPU = "rtx-3090/tensorrt/fp16", "epyc-26-2/onnxruntime-1.31/fp32/1t"
 NET, ASKED = NETS / "resnet18.onnx", [NETS / "squeezenet.onnx", NETS / "resnet34.onnx"]

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from threadpoolctl import threadpool_info
 
 import hybridlat.onnx_io.walk as walk
 from hybridlat import Predictor
@@ -27,12 +28,16 @@ def fields(estimate: Estimate) -> tuple[object, ...]:
     return estimate.latency_us, estimate.interval_us, estimate.cells, estimate.warnings
 
 
+def blas_threads() -> list[int]:
+    return [found["num_threads"] for found in threadpool_info() if found["user_api"] == "blas"]
+
+
 @pytest.mark.parametrize("target", ["l4/tensorrt-10.3/fp16"])
 @pytest.mark.parametrize("is_shared", [True, False])
 def test_threads_say_what_one_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, is_shared: bool
 ) -> None:
-    batches = [1, 2] * 2
+    batches = [1, 2] * 6
     monkeypatch.setattr(walk, "MOST_REMEMBERED", 50)  # it is cleared while others read it
     monkeypatch.setattr(walk, "remembered", {})
 
@@ -50,9 +55,11 @@ def test_threads_say_what_one_says(
         batch: predict(Predictor(target, store="sqlite://", measure="never"), batch)
         for batch in set(batches)
     }
+    before = blas_threads()
     with ThreadPoolExecutor(4) as pool:
         made = list(pool.map(predict, predictors(), batches))
     assert made == [alone[batch] for batch in batches]
+    assert blas_threads() == before  # none lifts the limit while another still computes
 
 
 def in_sums(pause: Callable[[], object]) -> None:

@@ -122,4 +122,5 @@ def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ssh = SSH.replace("HOSTS", str(home.parent))
     path = put_trtexec(tmp_path / "bin", scp=no_copies, sftp=no_copies, ssh=ssh)
     monkeypatch.setenv("PATH", path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return home

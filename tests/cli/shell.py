@@ -19,13 +19,16 @@ from tests.networks import ROOT
 FAKE = "fake/fake-1.0/fp32/1t"
 
 
-def process(
-    *arguments: str, cwd: Path = ROOT, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    """The command line as from a shell, not on a terminal."""
-    words, env = [sys.executable, "-m", "hybridlat"], {**os.environ, "COLUMNS": "100"}
-    how: Any = {"capture_output": True, "text": True, "timeout": 120, "env": env | environment}
-    return subprocess.run([*words, *arguments], cwd=cwd, check=False, **how)
+def python(*words: str, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Python in a process of its own, not on a terminal."""
+    how: Any = {"capture_output": True, "text": True, "timeout": 120}
+    how["env"] = os.environ | environment
+    return subprocess.run([sys.executable, *words], cwd=cwd, check=False, **how)
+
+
+def process(*words: str, cwd: Path = ROOT, **more: str) -> subprocess.CompletedProcess[str]:
+    """The command line as from a shell."""
+    return python("-m", "hybridlat", *words, cwd=cwd, **{"COLUMNS": "100"} | more)
 
 
 class Printed(NamedTuple):

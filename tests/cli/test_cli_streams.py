@@ -14,7 +14,7 @@ from hybridlat.cli import main as cli
 from hybridlat.cli.output import ProgressShown, line
 from hybridlat.schema.measurement import Measurement
 from hybridlat.schema.progress import Progress
-from tests.cli.shell import FAKE, call, known, process
+from tests.cli.shell import FAKE, call, known, process, python
 from tests.networks import ROOT
 
 _HEAVY = "onnx onnxruntime mlflow xgboost sklearn pandas scipy joblib pyarrow matplotlib"
@@ -81,9 +81,8 @@ def test_an_interrupt_ends_with_a_sentence(nets: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("flags", [["-X", "dev", "-W", "error"], ["-OO"]])
 def test_every_mode_of_python_predicts(flags: list[str]) -> None:
     """Python's development mode ends a process in which memory was freed that is not its own."""
-    words = ["predict", "resnet18", "--target", "l4/tensorrt/fp16", "--store", "sqlite://"]
-    command = [sys.executable, *flags, "-m", "hybridlat", *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    words = ("predict", "resnet18", "--target", "l4/tensorrt/fp16", "--store", "sqlite://")
+    done = python(*flags, "-m", "hybridlat", *words)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -138,9 +137,15 @@ def loaded_by(code: str, *words: str) -> set[str]:
             f"with contextlib.redirect_stdout(io.StringIO()): assert cli.run({[*words]!r}) == 0"
         )
     script = f"{code}\nimport sys; print(*sorted(m.partition('.')[0] for m in sys.modules))"
-    words_of = [sys.executable, "-c", script]
-    done = subprocess.run(words_of, capture_output=True, text=True, check=True, cwd=ROOT)
+    done = python("-c", script)
+    assert done.returncode == 0, done.stderr
     return set(done.stdout.splitlines()[-1].split())
+
+
+def test_a_model_answers_without_what_trains_models(tmp_path: Path) -> None:
+    words = ("predict", "resnet18", "--target", "v100/tensorrt/fp16", "--store", f"{tmp_path}/s.db")
+    loaded_by("", *words)  # it is read and lowered once
+    assert not NEEDLESS & loaded_by("", *words)
 
 
 def test_listing_targets_loads_no_model() -> None:

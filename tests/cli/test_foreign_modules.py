@@ -1,18 +1,15 @@
 """What lies in the user's folder is not run, and nothing is kept that could be sent anywhere."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import onnx
 import pytest
-from onnx import TensorProto, helper
 
 from hybridlat.onnx_io import to_onnx
-from tests.cli.shell import FAKE
+from tests.cli.shell import FAKE, python
 from tests.networks import classifier
+from tests.onnx_io.test_reading_shapes import model
 
 NAMES = (
     "onnx onnxruntime numpy random joblib msgspec platformdirs sqlalchemy click rich json socket "
@@ -38,17 +35,8 @@ def folder(tmp_path: Path) -> Path:
     for number, name in enumerate(("net", "net2", "net3")):
         (folder / f"{name}.onnx").write_bytes(to_onnx(classifier(8 + 8 * number), seed=1))
     # An operator of whose output onnx says nothing: a process of its own tries it.
-    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [4, 8]) for n in "xy")
-    d = helper.make_empty_tensor_value_info("d")
-    odd = {"domain": "com.microsoft", "metric": "euclidean"}
-    nodes = [
-        helper.make_node("CDist", ["x", "x"], ["d"], **odd),
-        helper.make_node("Relu", ["d"], ["y"]),
-    ]
-    y.type.tensor_type.shape.dim[1].dim_value = 4
-    domains = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    graph = helper.make_graph(nodes, "g", [x], [y], value_info=[d])
-    made = helper.make_model(graph, opset_imports=domains, ir_version=8)
+    distances = 'd = com.microsoft.CDist<metric="euclidean">(x, x)  y = Relu(d)'
+    made = model(f"g (float[4,8] x) => (float[4,4] y) {{ {distances} }}")
     onnx.save(made, folder / "mystery.onnx")
     for name in NAMES.split():
         (folder / f"{name}.py").write_text(f"open({str(tmp_path / 'run')!r}, 'a').write('{name} ')")
@@ -67,8 +55,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(folder: Path, *words: str) -> None:
     """A process of Python in the folder, which leaves nothing behind but hybridlat's own files."""
-    how: Any = {"capture_output": True, "text": True, "timeout": 120}
-    done = subprocess.run([sys.executable, *words], cwd=folder, check=False, **how)
+    done = python(*words, cwd=folder)
     assert done.returncode in (0, 3) and "defect" not in done.stderr, done.stderr
     home = folder.parent
     assert not (home / "run").exists(), (home / "run").read_text()

@@ -10,11 +10,18 @@ from hybridlat.errors import InputError
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
-from tests.cli.shell import process, run_import
+from tests.cli.shell import call, process, run_import
 from tests.fakes import fake_importer
 from tests.networks import Builder, classifier
 
 pytestmark = pytest.mark.usefixtures("folder")
+
+
+FAKE_IMPORT = ("store", "import", "--from", "fake", "lines.txt", "--store", "s.db")
+NO_FILE = (
+    "there is no ONNX file of the network in nets (put NAME.onnx there, or name the file in a "
+    "column onnx)"
+)
 
 
 def table(*names: str) -> None:
@@ -36,10 +43,7 @@ def test_rows_are_imported_once_and_the_rest_is_listed() -> None:
     assert document["targets"] == ["t4/tensorrt-8.6/fp16"]
     assert document["left_out"][0]["rows"] == [["t.csv, row 2", "other"]]
     assert "t4/tensorrt-8.6/fp16" in first.stdout
-    assert (
-        "1 row left out: there is no ONNX file of the network in nets (put NAME.onnx there, or "
-        "name the file in a column onnx): t.csv, row 2: other"
-    ) in first.stderr
+    assert f"1 row left out: {NO_FILE}: t.csv, row 2: other" in first.stderr
     with Store("s.db") as opened:
         assert opened.check() == []
 
@@ -59,27 +63,24 @@ def test_a_latency_that_nobody_expects_is_kept_and_named(folder: Path) -> None:
     (pack,) = (folder / "packs").iterdir()
     words = ("packs", "--json", "--store", "t.db")
     assert json.loads(run_import(*words).stdout)["targets"] == [target]
-    assert (
-        far in run_import(str(pack), "--store", "u.db").stderr
-    )  # of packs too, before they are known
+    known = run_import(str(pack), "--store", "u.db")
+    assert far in known.stderr  # of packs too, before they are known
 
 
 def test_rows_of_another_target_than_the_stated_one_are_named() -> None:
     table("net")
     done = run_import("t.csv", "--nets", "nets", "--target", "t4/tensorrt-8.6/fp32")
-    assert (
-        "rows that state another target than t4/tensorrt-8.6/fp32 are kept as they state it: "
-        "t4/tensorrt-8.6/fp16"
-    ) in done.stderr
+    stated = "t4/tensorrt-8.6/fp32 are kept as they state it: t4/tensorrt-8.6/fp16"
+    assert f"rows that state another target than {stated}" in done.stderr
 
 
 def test_rows_that_say_the_same_are_named_once() -> None:
     table("a", "a", "a", "b", "net", "c", "d", "e", "f", "f")
-    assert (
-        "9 rows left out: there is no ONNX file of the network in nets (put NAME.onnx there, or "
-        "name the file in a column onnx): t.csv, row 1: a (×3); t.csv, row 4: b; "
-        "t.csv, row 6: c; t.csv, row 7: d; t.csv, row 8: e; and 1 more"
-    ) in run_import("t.csv", "--nets", "nets").stderr
+    rows = (
+        "t.csv, row 1: a (×3); t.csv, row 4: b; t.csv, row 6: c; t.csv, row 7: d; t.csv, row 8: e"
+    )
+    left_out = f"9 rows left out: {NO_FILE}: {rows}; and 1 more"
+    assert left_out in run_import("t.csv", "--nets", "nets").stderr
 
 
 def test_nothing_imported_is_an_error() -> None:
@@ -107,8 +108,7 @@ def test_several_files_a_mapping_and_a_default_target(folder: Path) -> None:
 
 def test_what_another_package_reads_is_imported_once(folder: Path) -> None:
     (folder / "lines.txt").write_text("10 11 -1 nan")
-    command = ("store", "import", "--from", "fake", "lines.txt", "--store", "s.db", "--json")
-    first, again = (json.loads(process(*command, cwd=folder).stdout) for _ in range(2))
+    first, again = (call(*FAKE_IMPORT, "--json").body for _ in range(2))
     counts = {"read": 2, "measurements": 2, "breakdowns": 0, "signatures": 1}
     counts["skipped"] = {"latency is not a positive number": 2}  # type: ignore[assignment]
     assert first == counts | {"targets": [str(fake_importer.TARGET)], "surprising": []}
@@ -117,17 +117,15 @@ def test_what_another_package_reads_is_imported_once(folder: Path) -> None:
 
 def test_one_row_that_is_left_out_is_one_row(folder: Path) -> None:
     (folder / "lines.txt").write_text("10 -1")
-    done = process("store", "import", "--from", "fake", "lines.txt", "--store", "s.db", cwd=folder)
-    assert "1 row left out: latency is not a positive number" in done.stderr
+    assert "1 row left out: latency is not a positive number" in call(*FAKE_IMPORT).err
 
 
 def test_an_importer_that_fails_is_named_with_its_package(folder: Path) -> None:
     (folder / "lines.txt").write_text("ten")
-    done = process("store", "import", "--from", "fake", "lines.txt", "--store", "s.db", cwd=folder)
-    assert done.returncode == 2
-    failure = "ValueError: could not convert string to float: 'ten'"
-    assert "importer fake of tests.fakes.fake_importer failed over lines.txt" in done.stderr
-    assert failure in done.stderr and "defect in hybridlat" not in done.stderr
+    failure = call(*FAKE_IMPORT, code=2).err
+    assert "importer fake of tests.fakes.fake_importer failed over lines.txt" in failure
+    assert "ValueError: could not convert string to float: 'ten'" in failure
+    assert "defect in hybridlat" not in failure
 
 
 def test_each_kind_is_known_by_its_look(folder: Path) -> None:
@@ -147,9 +145,7 @@ def test_each_kind_is_known_by_its_look(folder: Path) -> None:
     planning = ("plan", "nets/net.onnx", "--target", "t4/tensorrt-8.6/fp16", "-o", "plan")
     assert process(*planning, cwd=folder).returncode == 0
     assert "results" in str(run_import("plan").exception)
-    assert (
-        "--columns is for tables, not for plans" in run_import("plan", "--columns", "c.toml").stderr
-    )
+    assert "--columns is for tables, not for plans" in run_import("plan", "--columns", "c").stderr
     old = process("store", "import", "packs", "--store", "t.db", cwd=folder)
     assert old.stdout.startswith("1 new record, with")
 

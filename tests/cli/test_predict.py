@@ -7,14 +7,13 @@ import logging
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hybridlat.cli import main as cli
-from tests.cli.shell import FAKE, call, known, process
+from tests.cli.shell import FAKE, call, known, process, python
 from tests.networks import ROOT
 
 L4 = "l4/tensorrt/fp16"
@@ -165,9 +164,8 @@ def test_a_library_user_routes_messages_and_hears_nothing_before() -> None:
         "logging.basicConfig(level=logging.INFO, format='%(name)s|%(message)s')\n"
         "logging.getLogger('hybridlat.anything').info('seen')\n"
     )
-    words = [sys.executable, "-c", script]
-    done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT)
-    assert done.stderr == "hybridlat.anything|seen\n"
+    done = python("-c", script)
+    assert (done.returncode, done.stderr) == (0, "hybridlat.anything|seen\n")
 
 
 WIDE = ("--tolerance", "30%", "--target", FAKE)  # it has no calibration on whole networks

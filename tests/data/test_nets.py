@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import onnx
@@ -128,28 +129,19 @@ def test_network_runs(name: str) -> None:
 
 def small_model() -> ModelProto:
     """A convolution with everything that stripping must remove, and what it must keep."""
-    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 3, 8, 8])
-    result = helper.make_tensor_value_info("result", TensorProto.FLOAT, ["batch", 4, 6, 6])
-    random = np.random.default_rng(0)
-    tensors = [
-        onnx.numpy_helper.from_array(random.random((4, 3, 3, 3), np.float32), "weight"),
-        onnx.numpy_helper.from_array(np.array([1, 2, 3, 4], np.float32), "bias"),
-        onnx.numpy_helper.from_array(np.arange(40), "indices"),
-        onnx.numpy_helper.from_array(np.ones(99, np.float32), "unused"),
-    ]
-    nodes = [
-        helper.make_node("Conv", ["image", "weight", "bias"], ["map"], doc_string="/home/x.py"),
-        helper.make_node("Dropout", ["map"], ["kept", "mask"]),
-        helper.make_node("Gather", ["large", "indices"], ["picked"], axis=0),
-        helper.make_node("ReduceMax", ["picked"], ["largest"], keepdims=0),
-        helper.make_node("Add", ["kept", "largest"], ["result"]),
-    ]
-    constant = helper.make_node(
-        "Constant", [], ["large"], value=onnx.numpy_helper.from_array(np.ones(50, np.float32))
-    )
-    inputs = [image, helper.make_tensor_value_info("weight", TensorProto.FLOAT, [4, 3, 3, 3])]
-    graph = helper.make_graph([constant, *nodes], "g", inputs, [result], tensors)
-    model = helper.make_model(graph, ir_version=3, opset_imports=[helper.make_opsetid("", 9)])
+    model = onnx.parser.parse_model("""<ir_version: 3, opset_import: ["" : 9]>
+      g (float[batch,3,8,8] image, float[4,3,3,3] weight) => (float[batch,4,6,6] result) {
+        large = Constant()  map = Conv(image, weight, bias)  kept, mask = Dropout(map)
+        picked = Gather<axis=0>(large, indices)  largest = ReduceMax<keepdims=0>(picked)
+        result = Add(kept, largest) }""")
+    values: dict[str, Any] = {"weight": np.random.default_rng(0).random((4, 3, 3, 3), np.float32)}
+    values |= {"bias": np.array([1, 2, 3, 4], np.float32), "indices": np.arange(40)}
+    values |= {"unused": np.ones(99, np.float32)}
+    tensors = [onnx.numpy_helper.from_array(array, name) for name, array in values.items()]
+    model.graph.initializer.extend(tensors)
+    large = onnx.numpy_helper.from_array(np.ones(50, np.float32))
+    model.graph.node[0].attribute.append(helper.make_attribute("value", large))
+    model.graph.node[1].doc_string = "/home/x.py"
     helper.set_model_props(model, {"path": "/home/someone"})
     return model
 

@@ -71,9 +71,7 @@ def test_the_table_holds_every_network_and_target() -> None:
 def test_moves_are_named_the_largest_first(new: Prediction | str | None, what: list[str]) -> None:
     moved = moves({KEY: ROW}, {} if new is None else {KEY: new})
     assert [move.what for move in moved] == what
-    assert [move.is_lost for move in moved] == [
-        name in ("refused", "latency lost") for name in what
-    ]
+    assert [m.is_lost for m in moved] == [name in ("refused", "latency lost") for name in what]
     assert all(move.network in str(move) and move.target in str(move) for move in moved)
 
 

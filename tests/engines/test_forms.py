@@ -195,11 +195,6 @@ DEPTHWISE = [
 ]
 
 
-def one_form(network: Network) -> Rewritten:
-    """The network with one form for each computation."""
-    return Rewritten.of(network).then(FORMS)
-
-
 PRE_ACTIVATED = [
     f"<{VECTORS}> {{ r = Relu(x) n = BatchNormalization(r, k, l, m, v) y = Relu(n) }}",
     "<float[8,1,1] k> { r = Relu(x) n = Mul(r, k) y = Relu(n) }",

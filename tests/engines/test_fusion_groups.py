@@ -22,7 +22,8 @@ from hybridlat.schema.target import Target
 from tests.engines.test_backends import assert_accounted, assert_whole
 from tests.engines.texts import by_rules
 from tests.networks import Builder
-from tests.onnx_io.test_precision import FLOAT, model
+from tests.onnx_io.test_precision import FLOAT
+from tests.onnx_io.test_reading_shapes import model
 
 OPS = sorted(named("Conv Relu Sigmoid Add Mul Concat MaxPool Identity HardSwish Split"))
 

@@ -17,7 +17,8 @@ from hybridlat.onnx_io import load, read_network
 from hybridlat.schema.device import Device
 from hybridlat.schema.target import Target
 from tests.engines.test_backends import assert_accounted
-from tests.onnx_io.test_precision import BF16, FLOAT, HALF, INT8, model
+from tests.onnx_io.test_precision import BF16, FLOAT, HALF, INT8
+from tests.onnx_io.test_reading_shapes import model
 
 HERE = Target.parse("here/onnxruntime-1.31/int8/1t")
 TENSORRT = Target.parse("h100/tensorrt-8.6/int8")
@@ -116,26 +117,18 @@ def test_quantised_files_have_the_float_one_s_cells(
 )
 def test_tensorrt_refuses_what_is_quantised_to_no_8_bits(dtype: str, target: str) -> None:
     number = onnx.TensorProto.DataType.Value(dtype.upper())
-    made = onnx.parser.parse_model(
-        f"""<ir_version: 11, opset_import: ["" : 23]>
-        g (float[1,64] x) => (float[1,64] y) <float s = {{0.02}}> {{
-          q = QuantizeLinear<output_dtype={number}>(x, s)  d = DequantizeLinear(q, s)
-          y = Relu(d) }}"""
-    )
-    network = read_network(made)
+    text = f"""g (float[1,64] x) => (float[1,64] y) <float s = {{0.02}}> {{
+      q = QuantizeLinear<output_dtype={number}>(x, s)  d = DequantizeLinear(q, s)  y = Relu(d) }}"""
+    network = read_network(model(text, opset=23))
     with pytest.raises(NetworkError, match=f"quantised to {dtype}, in which no .* to int8"):
         registry.lower(network, Target.parse(target))
     assert registry.lower(network, Target.parse("h100/torch-2.4/fp16"))
 
 
 def test_tensorrt_says_what_it_answers_where_weights_alone_are_in_four_bits() -> None:
-    made = onnx.parser.parse_model(
-        f"""<ir_version: 11, opset_import: ["" : 23]>
-        g (float[1,8,9,9] x) => (float[1,16,9,9] y) <float s = {{0.02}}> {{
-          wd = DequantizeLinear(w, s)  y = {CONV}(x, wd) }}"""
-    )
-    weight = onnx.TensorProto(name="w", data_type=onnx.TensorProto.INT4, dims=[16, 8, 3, 3])
-    made.graph.initializer.append(weight)
+    text = f"""g (float[1,8,9,9] x) => (float[1,16,9,9] y) <float s = {{0.02}}> {{
+      wd = DequantizeLinear(w, s)  y = {CONV}(x, wd) }}"""
+    made = model(text, {"w": (onnx.TensorProto.INT4, [16, 8, 3, 3])}, opset=23)
     warnings = registry.lower(read_network(made), Target.parse("h100/tensorrt/fp16")).warnings
     assert any("weights are stored in int4: the latency is" in warning for warning in warnings)
 

@@ -236,9 +236,7 @@ def test_a_split_is_a_kernel_only_for_a_sum_that_a_convolution_takes() -> None:
 
 def test_what_differs_has_an_identity_of_its_own() -> None:
     """Lowerings of one version are kept by precision: half, single, and whole numbers."""
-    targets = [
-        Target.parse(f"t4/tensorrt-8.6/{precision}") for precision in ("fp16", "fp32", "int8")
-    ]
+    targets = [Target.parse(f"t4/tensorrt-8.6/{p}") for p in ("fp16", "fp32", "int8")]
     assert len({identity(target) for target in targets}) == 3
     # A table's name says no version: the newest is meant.
     named = identity(Target.parse("t4/tensorrt-ultralytics/fp16"))

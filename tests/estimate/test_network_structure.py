@@ -38,9 +38,7 @@ def test_places_are_the_network_in_order_and_hold_every_operator_once(resnet: Es
     assert structure is not None
     paths = [place.path for place in structure.places]
     assert paths[:6] == ["conv1", "maxpool", "layer1.0", "layer1.1", "layer2.0", "layer2.1"]
-    assert [place.reads for place in structure.places] == [
-        (i - 1,) for i in range(len(structure.places))
-    ]
+    assert [p.reads for p in structure.places] == [(i - 1,) for i in range(len(structure.places))]
     names = [n for place in structure.places for kernel in place.names for n in kernel]
     assert sorted(names) == sorted(n for cell in resnet.cells for n in cell.nodes)
     counts = [len(structure.paths(i)) for i in range(len(resnet.cells))]
@@ -150,8 +148,7 @@ def test_what_makes_a_weight_from_whole_numbers_is_not_named(target: str, tmp_pa
     model = onnx.parser.parse_model(QUANTISED)
     for node in model.graph.node:
         node.name = f"{node.op_type}_{node.output[0]}"
-    with Predictor(target, store=str(tmp_path / "s.db"), measure="never") as predictor:
-        estimate = predictor.predict(model, describe=True)
+    estimate = predict(model, target, store=str(tmp_path / "s.db"), measure="never")
     structure = estimate.structure
     assert structure is not None
     named = [name for place in structure.places for kernel in place.names for name in kernel]

@@ -48,13 +48,10 @@ def path(tmp_path: Path) -> Path:
 
 
 def biased(name: str, result: str = "c") -> onnx.ModelProto:
-    parts = f"{{ {result} = Relu(x)  y = Add({result}, x) }}"
-    made = model(f"g (float[1,8,8,8] x) => (float[1,8,8,8] y) {parts}")
-    conv = onnx.helper.make_node("Conv", ["x", "w", name], [result], "c", pads=[1, 1, 1, 1])
-    made.graph.node[0].CopyFrom(conv)
-    shapes = {"w": (8, 8, 3, 3), name: (8,)}
-    weights = [onnx.TensorProto(name=n, data_type=1, dims=shape) for n, shape in shapes.items()]
-    made.graph.initializer.extend(weights)
+    parts = f"{{ [c] {result} = Conv<pads=[1,1,1,1]>(x, w, b)  y = Add({result}, x) }}"
+    text = f"g (float[1,8,8,8] x) => (float[1,8,8,8] y) {parts}"
+    made = model(text, {"w": (1, [8, 8, 3, 3]), name: (1, [8])})
+    made.graph.node[0].input[2] = name
     return made
 
 

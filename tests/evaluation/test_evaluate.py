@@ -85,9 +85,7 @@ def test_calibration_says_what_each_confidence_holds(judged: evaluate.Evaluation
         asked = row.calibration[0.9]
         assert asked.coverage == pytest.approx(row.score.coverage)
         assert asked.width == pytest.approx(row.score.width)
-    measured = [
-        level.measured_share for level in rows["gated@5%", "hybridlat"].calibration.values()
-    ]
+    measured = [one.measured_share for one in rows["gated@5%", "hybridlat"].calibration.values()]
     assert measured == sorted(measured) and measured[0] < measured[-1]
     assert rows["unseen", "roofline"].to_json()["calibration"] is None
 

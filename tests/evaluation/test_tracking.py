@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from hybridlat.cli import main as cli
 from hybridlat.errors import MissingExtra, TrackingError
 from hybridlat.estimate.lookup import models
 from hybridlat.evaluation import evaluate, tracking
 from hybridlat.evaluation.metrics import MethodResult, Prediction, TargetReport
+from tests.cli.shell import call, python
 from tests.evaluation.made_pack import TARGET, gone
 
 
@@ -34,6 +33,12 @@ def runs_kept(store: str) -> list[Any]:
     return list(client.search_runs([experiment.experiment_id]))
 
 
+def judged(store: str, *baselines: str, **more: Any) -> evaluate.Evaluation:
+    """The made-up target with these baselines, tracked."""
+    chosen = evaluate.EvaluationOptions(baselines=baselines)
+    return evaluate.evaluate_targets([TARGET], chosen, store=store, **more)
+
+
 def test_it_lies_beside_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     beside = f"sqlite:///{tmp_path / 'mlflow.db'}"
     assert tracking.tracking_uri(f"sqlite:///{tmp_path / 'store.db'}") == beside
@@ -46,9 +51,7 @@ def test_it_lies_beside_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.usefixtures("flat")
 def test_without_mlflow_nothing_is_kept(tracked: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracking, "find_spec", lambda _: None)
-    evaluation = evaluate.evaluate_targets(
-        [TARGET], evaluate.EvaluationOptions(baselines=[]), store=tracked
-    )
+    evaluation = judged(tracked)
     assert {row.mlflow_run for row in evaluation.rows} == {""}
     assert runs_kept(tracked) == []
     with pytest.raises(MissingExtra), tracking.opened(tracked):
@@ -83,11 +86,9 @@ def test_a_run_ends_as_its_block_does(
 
 @pytest.mark.usefixtures("flat")
 def test_an_evaluation_is_a_run_with_one_for_each_method(tracked: str) -> None:
-    chosen = evaluate.EvaluationOptions(baselines=["roofline", "flops_linear"])
     messages: list[str] = []
-    evaluation = evaluate.evaluate_targets(
-        [TARGET], chosen, store=tracked, on_message=messages.append
-    )
+    baselines = ("roofline", "flops_linear")
+    evaluation = judged(tracked, *baselines, on_message=messages.append)
     assert messages[-1] == f"the figures are in MLflow: hybridlat mlflow --store {tracked}"
     client, kept = client_of(tracked), runs_kept(tracked)
     runs = {
@@ -107,7 +108,7 @@ def test_an_evaluation_is_a_run_with_one_for_each_method(tracked: str) -> None:
         "coverage": own.score.coverage,
         "median": own.median,
         "rmspe_floor": own.noise_floor,
-        "rmspe_of_rival": min(rows["unseen", name].score.rmspe or 0 for name in chosen.methods),
+        "rmspe_of_rival": min(rows["unseen", name].score.rmspe or 0 for name in baselines),
     }
     assert "gated_at_5pct/rmspe" in metrics
     for group in ("unseen", "accuracy"):
@@ -117,9 +118,7 @@ def test_an_evaluation_is_a_run_with_one_for_each_method(tracked: str) -> None:
         assert run.info.run_name == f"{name} · {TARGET}" and run.info.status == "FINISHED"
         tags = {"mlflow.parentRunId": above, "kind": "method", "engine": TARGET.engine}
         assert run.data.tags.items() >= {**tags, "target": str(TARGET)}.items()
-        assert {row.mlflow_run for row in evaluation.rows if row.method == name} == {
-            run.info.run_id
-        }
+        assert {r.mlflow_run for r in evaluation.rows if r.method == name} == {run.info.run_id}
         rmspe = run.data.metrics["unseen/rmspe"]
         assert rmspe == pytest.approx(rows["unseen", name].score.rmspe)
     # Intervals at each confidence are a curve.
@@ -181,18 +180,8 @@ def test_tracking_is_quiet(tracked: str) -> None:
         "    from mlflow.utils.logging_utils import eprint\n"
         "    eprint('what a training would print')"
     )
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", code, tracked], capture_output=True, text=True, check=False, cwd=root
-    )
+    done = python("-c", code, tracked)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-def shown(store: str) -> str:
-    """What ``hybridlat mlflow`` prints."""
-    with CliRunner().isolation() as (out, _, _):
-        assert cli.run(["mlflow", "--store", store]) == 0
-        return str(out.getvalue().decode())
 
 
 def test_the_page_listens_here_alone(tracked: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +190,7 @@ def test_the_page_listens_here_alone(tracked: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("MLFLOW_S3_ENDPOINT_URL", "kept")
     started: list[Any] = []
     monkeypatch.setattr(os, "execve", lambda *words: started.append(words))
-    address = shown(tracked)
+    address = call("mlflow", "--store", tracked).out
     ((program, words, env),) = started
     port = words[words.index("--port") + 1]
     assert program == sys.executable and words[words.index("--host") + 1] == "127.0.0.1"
@@ -241,12 +230,8 @@ def test_an_evaluation_that_mlflow_does_not_take_is_reported(
     else:
         monkeypatch.setattr(f"mlflow.MlflowClient.{broken}", gone)
     reported: list[object] = []
-    evaluation = evaluate.evaluate_targets(
-        [TARGET],
-        evaluate.EvaluationOptions(baselines=[]),
-        store=tracked,
-        on_evaluated=lambda rows, report: reported.extend([*rows, report]),
-    )
+    report_to = lambda rows, report: reported.extend([*rows, report])  # noqa: E731
+    evaluation = judged(tracked, on_evaluated=report_to)
     assert reported == [*evaluation.rows, *evaluation.reports] and evaluation.rows
     assert caplog.text.count("MLflow fails at") == 1
     assert "the server is gone" in caplog.text or "'active' state" in caplog.text

@@ -12,7 +12,6 @@ import os
 import random
 import shutil
 import tempfile
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -51,7 +50,7 @@ def _file(model: str, name: str) -> Path:
 
 
 def made(number: int, rng: random.Random) -> tuple[str, bytes]:
-    of_ending = {".json": (odd_json,), ".npz": (odd_array, odd_array, bomb)}
+    of_ending = {".json": (odd_json,), ".npz": (odd_array,)}
     model = (CELLS, FAMILY)[number % 2]
     name = rng.choice(FILES[model])
     mutate = rng.choice((damaged, *of_ending.get(Path(name).suffix, ())))
@@ -108,15 +107,4 @@ def odd_array(data: bytes, rng: random.Random) -> bytes:
         kept[name] = rng.choice(odd)
     stream = io.BytesIO()
     np.savez(stream, **kept)
-    return stream.getvalue()
-
-
-def bomb(_: bytes, rng: random.Random) -> bytes:
-    """A small file of 300 MB of zeros, or one whose header says that it is of 8 TB."""
-    header = np.lib.format.magic(1, 0) + b"\x76\x00"
-    header += b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }".ljust(118)
-    content = rng.choice((bytes(300 << 20), header))
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as zipped:
-        zipped.writestr("columns.npy", content)
     return stream.getvalue()

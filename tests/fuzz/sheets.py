@@ -8,9 +8,7 @@ from hybridlat import Predictor
 from tests.fuzz.mutations import damaged
 from tests.networks import NETS, ROOT
 
-SHEETS = [
-    ROOT / "data" / "devices" / f"{name}.toml" for name in ("v100", "orin-nano", "orin-nano-7w")
-]
+SHEETS = [ROOT / f"data/devices/{name}.toml" for name in ("v100", "orin-nano", "orin-nano-7w")]
 VALUES = (
     "0", "-1", "1e-300", "1e300", "1e29", "nan", "-inf", "true", "'x'", "[]", "{}", "[1, 'a']",
     "1" * 400, "0x" + "f" * 5000, "1979-05-27", "[" * 3000, "{a=" * 3000, "{a = {a = 1}}",

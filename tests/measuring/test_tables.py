@@ -17,6 +17,7 @@ from hybridlat.schema.target import Target
 from hybridlat.store.importers import ImportedRecords
 from hybridlat.store.importers.table import NetworkRow, Refusal
 from tests.networks import classifier, conv_relu
+from tests.onnx_io.test_reading_shapes import model
 
 TRT = Target("t4", "tensorrt-8.6", "fp16")
 TORCH = Target("rtx-3090", "torch-2.4", "amp")
@@ -96,10 +97,10 @@ def test_how_it_was_timed_is_kept_in_fields(nets: Path) -> None:
 
 
 def test_sizes_are_bound(nets: Path) -> None:
-    model = onnx.load(nets / "deep" / "net-a.onnx")
+    made = onnx.load(nets / "deep" / "net-a.onnx")
     for place, name in ((0, "n"), (2, "h"), (3, "w")):
-        model.graph.input[0].type.tensor_type.shape.dim[place].dim_param = name
-    onnx.save(model, nets / "free.onnx")
+        made.graph.input[0].type.tensor_type.shape.dim[place].dim_param = name
+    onnx.save(made, nets / "free.onnx")
     for name in ("free", "net-a"):
         (record,) = taken([row(name, batch=2, size=(48, 64))], nets)[0].measurements
         assert (record.labels["batch"], record.labels["size"]) == ("2", "48x64")
@@ -144,20 +145,17 @@ def test_what_cannot_be_lowered_is_refused_with_its_reason(nets: Path) -> None:
     assert "net-a" in size.value
 
 
-def relu(name: str, sizes: list[int], nets: Path) -> None:
-    x, y = (onnx.helper.make_tensor_value_info(tensor, 1, sizes) for tensor in "xy")
-    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], name, [x], [y])
-    opset = onnx.helper.make_opsetid("", 17)
-    model = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8)
-    onnx.save(model, nets / f"{name}.onnx")
+def relu(name: str, sizes: str, nets: Path) -> None:
+    made = model(f"g (float[{sizes}] x) => (float[{sizes}] y) {{ y = Relu(x) }}")
+    onnx.save(made, nets / f"{name}.onnx")
 
 
 def test_a_file_without_images_takes_no_size_and_channels_may_be_last(nets: Path) -> None:
-    relu("flat", [1, 8], nets)
+    relu("flat", "1,8", nets)
     assert taken([row("flat")], nets)[0].measurements
     refused = refusal([row("flat", size=(8, 8))], nets)
     assert "no input of images" in refused.reason and refused.value == "flat: x [1, 8]"
-    relu("last", [1, 8, 8, 3], nets)
+    relu("last", "1,8,8,3", nets)
     (record,) = taken([row("last", batch=2, size=(16, 24))], nets)[0].measurements
     assert (record.labels["batch"], record.labels["size"]) == ("2", "16x24")
 

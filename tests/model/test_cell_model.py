@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -215,25 +213,6 @@ def test_a_damaged_model_is_named(model: CellModel, damage: str, tmp_path: Path)
     # Training anew needs the device, whatever has become of the rest.
     assert read_device(tmp_path) == model.device
     assert read_device(tmp_path / "nowhere") is None
-
-
-def test_predicting_imports_nothing_heavy(model: CellModel, tmp_path: Path) -> None:
-    save_model(model, tmp_path)
-    (tmp_path / "cell.txt").write_text(TEST[0])
-    script = (
-        "import sys; from pathlib import Path\n"
-        "from hybridlat.model.model_files import load_model\n"
-        f"folder = Path({str(tmp_path)!r})\n"
-        "made = load_model(folder).predict([(folder / 'cell.txt').read_text()])\n"
-        "assert made[0].latency_us > 0\n"
-        "heavy = {'sklearn', 'pandas', 'mlflow', 'xgboost', 'scipy', 'onnx', 'onnxruntime'}\n"
-        "print(sorted(heavy & set(sys.modules)))\n"
-    )
-    root = Path(__file__).resolve().parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, cwd=root, check=True
-    )
-    assert done.stdout.strip() == "[]"
 
 
 @given(st.data())

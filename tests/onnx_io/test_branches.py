@@ -11,7 +11,8 @@ from hybridlat.estimate.partition import partition_network
 from hybridlat.graph.signature import sign
 from hybridlat.onnx_io import load, read_network
 from hybridlat.schema.target import Target
-from tests.onnx_io.test_precision import FLOAT, HALF, model
+from tests.onnx_io.test_precision import FLOAT, HALF
+from tests.onnx_io.test_reading_shapes import model
 
 WEIGHTS = {"w": (FLOAT, [8, 8, 3, 3]), "v": (FLOAT, [8, 8, 1, 1])}
 X = "float[1,8,9,9]"

@@ -48,18 +48,12 @@ def test_a_batch_stands_in_the_shape_that_is_asked_for() -> None:
         read_network(made)
 
 
-def contrib(body: str) -> onnx.ModelProto:
-    made = model(body)
-    made.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
-    return made
-
-
 DISTANCES = """g (float[3,4] x, float[5,4] z) => (float[a,b] y) <int64[1] flat = {-1}>
   { t = Relu(x)  r = com.microsoft.OP<metric="euclidean">(t, z)  y = Reshape(r, flat) }"""
 
 
 def test_an_operator_whose_shape_only_a_run_tells_is_run_once() -> None:
-    network = read_network(contrib(DISTANCES.replace("OP", "CDist")))
+    network = read_network(model(DISTANCES.replace("OP", "CDist")))
     assert ops(network) == ["Relu", "CDist", "Reshape"]
     assert network.types["r"] == TensorType("float32", (3, 5))
     assert network.types["y"] == TensorType("float32", (15,))
@@ -81,7 +75,7 @@ def test_an_operator_whose_shape_only_a_run_tells_is_run_once() -> None:
 )
 def test_one_that_cannot_be_run_or_depends_on_data_is_named(body: str) -> None:
     with pytest.raises(NetworkError) as caught:
-        read_network(contrib(body))
+        read_network(model(body))
     assert "'r', made by" in str(caught.value) and "'com.microsoft'" in str(caught.value)
     assert "value_info" in str(caught.value) and "elements" not in str(caught.value)
 

@@ -65,7 +65,7 @@ def test_constants_of_text_and_of_four_bits_are_such_as_the_engine_takes(text: s
 
 @pytest.mark.parametrize("opset", [9, 12, 13])
 def test_an_operator_keeps_the_meaning_it_had_in_its_file(opset: int) -> None:
-    made = model("g (float[1,10,1,1] x) => (float[1,10,1,1] y) { y = Softmax(x) }", opset)
+    made = model("g (float[1,10,1,1] x) => (float[1,10,1,1] y) { y = Softmax(x) }", opset=opset)
     session = ort.InferenceSession(to_onnx(read_network(made), seed=0))
     (result,) = session.run(None, {session.get_inputs()[0].name: np.zeros((1, 10, 1, 1), "f")})
     # Before opset 13 it was over all but the batch, from then on over the last axis alone.

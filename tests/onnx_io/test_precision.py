@@ -3,24 +3,15 @@
 import onnx
 import onnxruntime
 import pytest
-from onnx import parser
 
 from hybridlat.engines.registry import precision_notes
 from hybridlat.errors import NetworkError
 from hybridlat.graph.signature import sign
 from hybridlat.onnx_io import load, read_network, to_onnx
 from hybridlat.schema.target import Target
+from tests.onnx_io.test_reading_shapes import model
 
-HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>\n'
 SCALES = "float s = {0.02}, uint8 z = {0}, float t = {0.5}, int8 o = {0}"
-
-
-def model(body: str, weights: dict[str, tuple[int, list[int]]] | None = None) -> onnx.ModelProto:
-    """A model from text; ``weights`` (type, sizes) have no values."""
-    made = parser.parse_model(HEAD + body)
-    for name, (kind, dims) in (weights or {}).items():
-        made.graph.initializer.append(onnx.TensorProto(name=name, data_type=kind, dims=dims))
-    return made
 
 
 INT8, FLOAT, HALF, BF16, INT4 = 3, 1, 10, 16, 22

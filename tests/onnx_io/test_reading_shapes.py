@@ -13,11 +13,16 @@ from hybridlat.graph.network import Network, TensorType
 from hybridlat.graph.signature import sign
 from hybridlat.onnx_io import read_network
 
-HEAD = '<ir_version: 8, opset_import: ["" : {opset}]>\n'
 
-
-def model(body: str, opset: int = 17) -> onnx.ModelProto:
-    return parser.parse_model(HEAD.format(opset=opset) + body)
+def model(
+    body: str, weights: dict[str, tuple[int, list[int]]] | None = None, opset: int = 17
+) -> onnx.ModelProto:
+    """A model from text; ``weights`` (type, sizes) have no values."""
+    head = f'<ir_version: 8, opset_import: ["" : {opset}, "com.microsoft" : 1]>\n'
+    made = parser.parse_model(head + body)
+    for name, (kind, dims) in (weights or {}).items():
+        made.graph.initializer.append(onnx.TensorProto(name=name, data_type=kind, dims=dims))
+    return made
 
 
 def ops(network: Network) -> list[str]:
@@ -83,11 +88,11 @@ def test_an_operator_is_folded_as_its_own_opset_means_it() -> None:
 
 
 def test_an_operator_that_only_the_engine_knows_gets_its_shape() -> None:
-    made = model("""g (float[2,5,8] x) => (float[2,8,5] y)
-      { a = com.microsoft.BiasGelu(x, b)  y = Transpose<perm=[0,2,1]>(a) }""")
-    made.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
-    weight = onnx.helper.make_tensor("b", onnx.TensorProto.FLOAT, [8], [0.5] * 8)
-    made.graph.initializer.append(weight)
+    made = model(
+        """g (float[2,5,8] x) => (float[2,8,5] y)
+      { a = com.microsoft.BiasGelu(x, b)  y = Transpose<perm=[0,2,1]>(a) }""",
+        {"b": (1, [8])},
+    )
     network = read_network(made)
     assert network.types["a"] == TensorType("float32", (2, 5, 8))
     assert network.types["y"] == TensorType("float32", (2, 8, 5))

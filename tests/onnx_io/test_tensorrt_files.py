@@ -22,7 +22,7 @@ MAKERS = (conv_relu, residual_block, branches, classifier)
 
 
 def network_of(body: str, opset: int, inputs: str = "") -> Network:
-    return read_network(model(f"g (float[1,4,6,6] x{inputs}) => (y) {body}", opset))
+    return read_network(model(f"g (float[1,4,6,6] x{inputs}) => (y) {body}", opset=opset))
 
 
 def outputs_of(network: Network) -> list[NDArray[np.float32]]:

@@ -165,8 +165,6 @@ def test_nothing_is_said_where_no_roof_explains_the_time() -> None:
 def test_the_page_of_help_lists_every_exit_code_and_every_code_of_a_warning() -> None:
     page = (ROOT / "docs/reference/troubleshooting.md").read_text(encoding="utf-8")
     table = page.split("## Warnings")[1].split("##")[0]
-    codes = [
-        c for row in re.findall(r"(?m)^\| (`.*?) \|", table) for c in re.findall("`(.*?)`", row)
-    ]
+    codes = [c for r in re.findall(r"(?m)^\| (`.*?) \|", table) for c in re.findall("`(.*?)`", r)]
     assert sorted(codes) == sorted(get_args(WarningCode))
     assert {re.split(" ", row)[0] for row in re.findall(r"(?m)^\| (\d+ )\|", page)} >= set("0123")
