@@ -130,7 +130,7 @@ def test_workers_know_what_was_measured_since_they_started(store: str, dedupe: b
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
-def test_where_this_process_measures_it_answers_alone(
+def test_who_measures_answers_alone(
     store: str, in_memory: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(many, "answers_by_workers")

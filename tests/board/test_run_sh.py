@@ -81,7 +81,7 @@ def test_a_differential_is_a_pair_less_its_first(make_plan: MakePlan, run_sh: Ru
     assert all(us == pytest.approx(apart, rel=0.01) for us, apart in pairs if apart > 50)
 
 
-def test_two_sessions_of_a_board_share_a_pace_and_short_rounds_do_not_count(
+def test_sessions_of_a_board_share_a_pace_short_rounds_aside(
     make_plan: MakePlan, run_sh: RunScript
 ) -> None:
     folder = make_plan(rounds=2)
@@ -119,7 +119,7 @@ def test_killed_and_run_again_nothing_is_measured_twice_or_lost(
     assert len(here) == len(there)
 
 
-def test_a_failure_is_a_record_and_unknown_flags_are_dropped(
+def test_a_model_that_fails_is_a_record_and_an_unknown_flag_is_dropped(
     make_plan: MakePlan, run_sh: RunScript
 ) -> None:
     """The flag is one that the help promises and the tool refuses."""
@@ -178,7 +178,7 @@ def test_a_model_that_takes_the_gpu_down_twice_has_failed(
 
 
 @pytest.mark.parametrize("name", ["blocks", "models", "items.txt", "files.txt"])
-def test_a_plan_that_was_cut_off_is_refused_before_anything_runs(
+def test_a_plan_that_was_cut_off_is_refused(
     make_plan: MakePlan, run_sh: RunScript, name: str
 ) -> None:
     folder = make_plan()

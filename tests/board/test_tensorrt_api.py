@@ -42,9 +42,7 @@ def request(path: str = "model.onnx", precision: str = "fp32", **more: Any) -> d
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("precision", ["fp32", "fp32-strict", "tf32", "fp16"])
-def test_the_version_has_every_call(
-    fake: MakeFake, version: str, precision: str, tmp_path: Path
-) -> None:
+def test_every_call_exists(fake: MakeFake, version: str, precision: str, tmp_path: Path) -> None:
     module, driver = fake(version)
     cache = tmp_path / "timing.cache"
     engine = open_engine("tensorrt", {"timing_cache": str(cache)})

@@ -107,9 +107,7 @@ def task_file(folder: Path) -> str:
 @pytest.mark.parametrize(
     ("how", "says"), [("crash", "status 139"), ("lose_device", "the made-up device is gone")]
 )
-def test_a_model_that_takes_the_process_or_the_device_down_is_given_up(
-    make_plan: MakePlan, how: str, says: str
-) -> None:
+def test_what_takes_the_device_down_is_given_up(make_plan: MakePlan, how: str, says: str) -> None:
     folder = quick(make_plan("fake"))
     done = run(folder, "--option", f"{how}={task_file(folder)}")
     assert done.returncode == 0, done.stderr

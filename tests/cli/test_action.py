@@ -36,9 +36,7 @@ def run_step(name: str, folder: Path, **inputs: str) -> subprocess.CompletedProc
 
 
 @pytest.mark.parametrize(("budget", "code"), [("", 0), ("1s", 0), ("1us", 1), ("0.4ms", 3)])
-def test_the_budget_decides_and_the_summary_has_the_table(
-    tmp_path: Path, budget: str, code: int
-) -> None:
+def test_the_budget_decides_and_a_summary_is_left(tmp_path: Path, budget: str, code: int) -> None:
     done = run_step("Predict", tmp_path, network="resnet18", target=L4, max_latency=budget)
     assert done.returncode == code, done.stderr
     assert "| resnet18 |" in (tmp_path / "summary.md").read_text()

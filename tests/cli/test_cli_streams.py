@@ -29,9 +29,7 @@ NEEDLESS = {*_HEAVY.split(), "openvino", "tensorrt", "torch"}
         ("store stats --store known.db <&- >&-; echo $?", {"0\n"}),
     ],
 )
-def test_a_reader_that_stops_and_closed_streams_are_no_defect(
-    nets: Path, words: str, said: set[str]
-) -> None:
+def test_closed_streams_and_readers_are_no_defect(nets: Path, words: str, said: set[str]) -> None:
     shell = ["bash", "-c", f"{sys.executable} -m hybridlat {words}"]
     done = subprocess.run(shell, capture_output=True, text=True, check=False, timeout=60, cwd=nets)
     assert done.stderr == "" and done.stdout in said

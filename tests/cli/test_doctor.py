@@ -60,7 +60,7 @@ def test_people_are_shown_the_same_and_progress_goes_to_standard_error(tmp_path:
     assert not (tmp_path / "none.db").exists()
 
 
-def test_without_an_engine_it_ends_with_3_and_says_how_to_get_one(
+def test_without_an_engine_it_says_how_to_get_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_: object) -> ResolvedEngine:

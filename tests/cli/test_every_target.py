@@ -65,7 +65,9 @@ def _nothing_begins(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("target", MISSING)
-def test_what_lacks_is_said(target: str, store: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_missing_is_one_sentence(
+    target: str, store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     for command, words in zip(("evaluate", "train"), MISSING[target], strict=True):
         code = run([command, "--target", target, "--store", store])
         out, err = capsys.readouterr()

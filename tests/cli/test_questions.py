@@ -296,6 +296,8 @@ def test_one_network_is_compared_on_several_targets_and_sizes() -> None:
         (("resnet50", "resnet18"), "5%", 0, ""),
     ],
 )
-def test_slower_is_exit_code_1(networks: tuple[str, ...], limit: str, code: int, said: str) -> None:
+def test_slower_than_the_base_is_an_exit_code(
+    networks: tuple[str, ...], limit: str, code: int, said: str
+) -> None:
     done = run(compare, *networks, "--target", T4, "--max-slower", limit, code=code)
     assert said in done.stderr and bool(said) == bool(done.stderr)

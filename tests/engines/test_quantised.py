@@ -103,9 +103,7 @@ CHAIN += " ".join(["{", *[f"d{i + 1} = {CONV}(d{i}, v)" for i in range(11)], "y 
         (UP_TO_6.replace("z = {0}", "z = {0}, int8 l = {-128}, float t = {0.0235294}"), RELU6),
     ],
 )
-def test_quantised_files_have_the_float_one_s_cells(
-    quantised: str, plain: str, target: str
-) -> None:
+def test_quantised_files_have_cells_of_floats(quantised: str, plain: str, target: str) -> None:
     """Where the target says the precision; tools leave activations to the zero points."""
     at = Target.parse(target)
     assert cells_of(model(quantised, WEIGHTS), at) == cells_of(model(plain, FLOATS), at)

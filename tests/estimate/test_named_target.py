@@ -119,7 +119,9 @@ parts = st.from_regex(r"[a-z0-9][a-z0-9._+-]{0,12}", fullmatch=True)
 
 
 @given(parts, parts, st.sampled_from(["fp32", "amp"]), st.none() | st.integers(1, 64))
-def test_records_keep_names(device: str, runtime: str, precision: str, threads: int | None) -> None:
+def test_names_on_record_stay_to_the_letter(
+    device: str, runtime: str, precision: str, threads: int | None
+) -> None:
     target = Target(device, runtime, precision, threads)
 
     class Known(Store):

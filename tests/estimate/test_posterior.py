@@ -107,7 +107,7 @@ def test_untrusted_cells_are_seen_to_be_worse() -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(st.integers(0, 10_000), st.sets(st.integers(0, 7), max_size=7), st.floats(0.002, 0.3))
-def test_a_whole_network_is_one_more_line_of_the_same_conditioning(
+def test_a_whole_network_is_one_more_observation(
     seed: int, measured: set[int], noise: float
 ) -> None:
     network = make_network(seed, cells=8)

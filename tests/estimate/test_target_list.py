@@ -141,9 +141,7 @@ def test_the_targets_of_one_device(tmp_path: Path, device: str, shown: str) -> N
         ("Tesla T4", "t4", "t4g"),
     ],
 )
-def test_a_family_s_name_lists_all_of_its_devices(
-    text: str, shown: str, not_shown: str, tmp_path: Path
-) -> None:
+def test_a_family_lists_its_devices(text: str, shown: str, not_shown: str, tmp_path: Path) -> None:
     store = ["--store", str(tmp_path / "s.db")]
     rows = call("targets", text, *store, "--json").body
     devices = {row["target"].split("/")[0] for row in rows}

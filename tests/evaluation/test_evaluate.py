@@ -220,9 +220,7 @@ def test_where_no_target_can_be_judged_every_reason_is_given(two_targets: str) -
         _judge(two_targets, (FEW, Target("x", "maker-1.0", "fp32", 1)), baselines=[])
 
 
-def test_an_interrupted_evaluation_prints_the_rest(
-    two_targets: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interruption_prints_the_rest(two_targets: str, monkeypatch: pytest.MonkeyPatch) -> None:
     evaluate_dataset = evaluate.evaluate_dataset
 
     def interrupted(dataset: Dataset, *rest: Any) -> Any:

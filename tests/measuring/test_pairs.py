@@ -137,9 +137,7 @@ def both(
     return futures, len(runs)
 
 
-def test_the_second_takes_what_the_first_measured(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_second_waits_for_the_first(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (one, two), runs = both(tmp_path, caplog, work)
     ids = {record.id for record in one.result()}
     assert runs == 1 and len(ids) > 3

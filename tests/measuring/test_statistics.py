@@ -77,7 +77,7 @@ def test_flicker_is_what_changes_from_visit_to_visit() -> None:
 
 @pytest.mark.parametrize("flicker", [0.0, 0.015, 0.05])
 @pytest.mark.parametrize("processes", [(0, 0), (0, 1)])
-def test_agreeing_visits_are_no_surer_than_visits(
+def test_two_visits_that_agree_are_as_unsure_as_visits_are(
     flicker: float, processes: tuple[int, int]
 ) -> None:
     visits = [Visit((100.0,) * 5, 1.0, process) for process in processes]

@@ -84,7 +84,7 @@ def conv(c_in: int = 64, groups: int = 1, activation: str = "Relu", side: int = 
     ],
     ids=["channels", "a costly activation", "groups"],
 )
-def test_outside_what_was_trained_is_no_trust(model: CellModel, text: str, reason: str) -> None:
+def test_what_was_never_trained_is_not_trusted(model: CellModel, text: str, reason: str) -> None:
     (made,) = model.predict([text])
     assert not made.trusted and reason in made.reason and made.latency_us is not None
 

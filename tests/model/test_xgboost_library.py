@@ -31,7 +31,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     xgboost_trees._library.cache_clear()
 
 
-def test_the_library_of_a_system_build_is_found(
+def test_a_system_s_library_is_found(
     package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Conda keeps it in the environment's own lib folder, not in the package."""

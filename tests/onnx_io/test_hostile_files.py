@@ -92,7 +92,7 @@ def test_is_refused(body: str, opset: int, words: str) -> None:
 
 @pytest.mark.parametrize("op", ["Conv", "MaxPool"])
 @pytest.mark.parametrize(("mode", "side"), [("SAME_UPPER", 8), ("VALID", 6), ("NOTSET", 10)])
-def test_auto_pad_goes_before_pads(
+def test_pads_beside_auto_pad_do_not_count(
     op: str, mode: str, side: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As ONNX Runtime pools, and as TensorRT does; onnx's own inference counts them."""

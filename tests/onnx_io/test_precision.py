@@ -115,9 +115,7 @@ def test_weights_stay_in_whole_numbers() -> None:
 
 
 @pytest.mark.parametrize("made", [QDQ, QOPERATOR])
-def test_scales_are_made_up_so_that_the_engine_computes_in_whole_numbers(
-    made: onnx.ModelProto, tmp_path: object
-) -> None:
+def test_scales_are_made_up_for_whole_numbers(made: onnx.ModelProto, tmp_path: object) -> None:
     """Random zero points and scales would leave a float convolution in the engine's graph."""
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = f"{tmp_path}/optimised.onnx"
@@ -173,9 +171,7 @@ def test_a_number_that_is_quantised_is_read_as_onnx_runtime_does() -> None:
         ("float16", FLOAT, "types of the tensors do not fit together"),
     ],
 )
-def test_types_that_onnx_does_not_define_are_refused_with_help(
-    file: str, weight: int, words: str
-) -> None:
+def test_types_that_onnx_lacks_are_refused_with_help(file: str, weight: int, words: str) -> None:
     text = f"g ({file}[1,8,9,9] x) => ({file}[1,16,7,7] y) {{ y = Conv(x, w) }}"
     with pytest.raises(NetworkError, match=words):
         read_network(model(text, {"w": (weight, [16, 8, 3, 3])}))

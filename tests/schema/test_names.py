@@ -305,7 +305,9 @@ parts = st.from_regex(r"[a-z0-9][a-z0-9._+-]{0,12}", fullmatch=True)
 
 
 @given(parts, parts, st.sampled_from(PRECISIONS), st.none() | st.integers(1, 9999))
-def test_targets_come_back(device: str, runtime: str, precision: str, threads: int | None) -> None:
+def test_targets_are_read_back(
+    device: str, runtime: str, precision: str, threads: int | None
+) -> None:
     target = Target(device, runtime, precision, threads)
     assert Target.parse(str(target)) == target
     assert "/" not in target.folder

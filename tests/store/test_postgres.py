@@ -148,7 +148,9 @@ def test_a_server_that_stays_away_is_one_sentence(
     assert len(store.latencies(TARGET, HASHES)) == 3
 
 
-def test_one_that_never_was_is_not_awaited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_never_answered_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("psycopg", reason="psycopg is not installed")
     monkeypatch.setattr(time, "sleep", pytest.fail)
     with pytest.raises(StoreError, match="cannot be used"):

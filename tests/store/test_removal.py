@@ -56,9 +56,7 @@ def test_writing_keeps_the_cache_in_bounds(path: Path, monkeypatch: pytest.Monke
     age=st.integers(0, 20),
 )
 @settings(max_examples=50)
-def test_a_sweep_keeps_the_newest_within_its_limits(
-    sizes: list[int], ages: list[int], limit: int, age: int
-) -> None:
+def test_sweeps_keep_the_newest(sizes: list[int], ages: list[int], limit: int, age: int) -> None:
     with Store("sqlite://") as store, pytest.MonkeyPatch.context() as patch:
         for number, size in enumerate(sizes):
             patch.setattr(time, "time", lambda made=1000 - ages[number]: made)

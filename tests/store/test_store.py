@@ -153,9 +153,7 @@ def test_what_is_no_store_is_one_sentence(tmp_path: Path, url: Any, named: str) 
     assert "\n" not in str(caught.value)
 
 
-def test_a_removed_working_folder_holds_no_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_removed_folder_holds_no_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()

@@ -508,7 +508,7 @@ def test_a_version_is_of_the_engine_that_stands_elsewhere(tmp_path: Path) -> Non
         *(("AGX Orin", "orin-nano", "orin-agx"), ("Jetson TX2", "", "tx2")),
     ],
 )
-def test_a_chip_of_several_boards(
+def test_a_chip_that_several_boards_have(
     tmp_path: Path, column: str, chip: str, word: str, board: str
 ) -> None:
     cell = f"{chip}/TensorRT 8.6/FP16" if column == "target" else chip

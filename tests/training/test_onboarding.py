@@ -155,7 +155,7 @@ def test_two_fifths_of_the_time_go_to_networks_and_a_fifth_is_left_to_train(
     assert f"{16 - done.networks} networks did not fit into the budget" in done.notes
 
 
-def test_a_second_run_goes_on_from_it(played: Played, many_nets: Path, tmp_path: Path) -> None:
+def test_a_second_run_goes_on(played: Played, many_nets: Path, tmp_path: Path) -> None:
     first = collect(played, many_nets, tmp_path, 150.0)
     names = set(played.names)
     played.names.clear()

@@ -234,7 +234,9 @@ def test_a_server_that_dies_costs_its_record_alone(
 
 
 @slow
-def test_a_postgresql_team(store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_team_on_postgresql(
+    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed")
     with postgres.running() as database, serving(database.database(), tmp_path) as (address, _):
         monkeypatch.setenv("MLFLOW_TRACKING_URI", address)

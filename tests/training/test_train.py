@@ -80,7 +80,7 @@ def _champion(url: str) -> str:
         return tracking.champion(TARGET)
 
 
-def test_the_alias_moves_to_no_worse_one(
+def test_the_alias_moves_only_to_what_is_not_worse(
     made: dict[str, CellModel], tracked: str, tmp_path: Path
 ) -> None:
     from mlflow import MlflowClient
@@ -172,7 +172,7 @@ def test_how_many_intervals_must_hold(inside: int, count: int, expected: bool) -
 
 
 @pytest.mark.usefixtures("made")
-def test_no_installation_no_alias(
+def test_a_failed_installation_leaves_the_alias(
     tracked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(train, "install", gone)
@@ -181,7 +181,9 @@ def test_no_installation_no_alias(
     assert not _champion(tracked)
 
 
-def test_few_records_start_from_models(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_records_start_from_the_shipped_models(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("hybridlat.estimate.lookup.models.shipped", shipped)
     with Store(store_url) as store:
         dataset = load(TARGET, [store])

@@ -162,7 +162,9 @@ def test_what_is_measured_counts_in_any_order_or_steps(name: str, task: Task, se
 
 @few
 @given(name=EACH, task=TASKS, seed=SEEDS, times=st.integers(2, 50))
-def test_a_network_many_times_over_takes_so(name: str, task: Task, seed: int, times: int) -> None:
+def test_a_network_so_many_times_over_takes_so_much_longer(
+    name: str, task: Task, seed: int, times: int
+) -> None:
     (row,) = measured(seed, task, 1)
     counts = row.kernels.counts * times
     if task == EAGER:  # its host dispatches each kernel
