@@ -44,11 +44,8 @@ def test_every_keyword_is_explained_and_spelt_out() -> None:
     assert defaults == [None, "auto", 0.9]
     shown = inspect.signature(hybridlat.predict).parameters  # in help and notebooks
     assert shown.keys() == {"source", "target", "input", *PredictOptions.__annotations__}
-    assert [shown[word].default for word in ("describe", "batch", "measure")] == [
-        True,
-        None,
-        "auto",
-    ]
+    defaults = [shown[word].default for word in ("describe", "batch", "measure")]
+    assert defaults == [True, None, "auto"]
     for call, words in ((Predictor, spelt), (hybridlat.predict, PredictOptions.__annotations__)):
         assert not [word for word in words if word not in str(inspect.getdoc(call))]
 

@@ -15,9 +15,9 @@ from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.structure import CellStructure
 from tests.estimate.known import make_known
 from tests.networks import NETS
+from tests.onnx_io.test_reading_shapes import model
 
 EPYC, L4 = "epyc-26-2/onnxruntime-1.31/fp32/1t", "l4/tensorrt/fp16"
-OPSET = '<ir_version: 8, opset_import: ["" : 13]> '
 
 
 @pytest.fixture(scope="module")
@@ -105,23 +105,23 @@ def test_the_path_of_a_cell_is_what_its_kernels_share(paths: list[str], shared: 
 
 
 def model_of(body: str) -> onnx.ModelProto:
-    return onnx.parser.parse_model(
-        f"{OPSET} g (float[1,1,8,8] x) => (float[1,1,8,8] y) "
+    return model(
+        "g (float[1,1,8,8] x) => (float[1,1,8,8] y) "
         f"<float[1,1,1,1] head_conv_weight = {{1.0}}, float[1,1,1,1] v_7 = {{1.0}}, "
         f"int64[4] size = {{1, 1, 1, 1}}> {{ {body} }}"
     )
 
 
 def test_module_paths_are_read_from_scopes_names_and_weights() -> None:
-    model = model_of("a = Relu(x)  b = Conv(a, head_conv_weight)  c = Conv(b, v_7)  y = Relu(c)")
-    nodes = model.graph.node
+    made = model_of("a = Relu(x)  b = Conv(a, head_conv_weight)  c = Conv(b, v_7)  y = Relu(c)")
+    nodes = made.graph.node
     entry = nodes[0].metadata_props.add()
     entry.key, entry.value = "pkg.torch.onnx.name_scopes", "['', 'stem', 'stem.act', 'relu_1']"
     nodes[3].name = "/stages/stages.1/blocks/blocks.0/act/Relu"
-    file = onnx_io.load(model)
+    file = onnx_io.load(made)
     assert file.facts.module_paths == ("stem.act", "head_conv", "", "stages.1.blocks.0.act")
     entry.value = "no list at all ["
-    assert onnx_io.load(model).facts.module_paths[0] == ""
+    assert onnx_io.load(made).facts.module_paths[0] == ""
     for body, path in (  # weights that are made lend their names
         ("layer1_w_0 = ConstantOfShape(size)  y = Conv(x, layer1_w_0)", "layer1"),
         ("w = Transpose(head_conv_weight)  y = Conv(x, w)", "head_conv"),
@@ -129,8 +129,7 @@ def test_module_paths_are_read_from_scopes_names_and_weights() -> None:
         assert onnx_io.load(model_of(body)).facts.module_paths[1] == path
 
 
-QUANTISED = """<ir_version: 8, opset_import: ["" : 13]>
-    g (float[1,4,16,16] x) => (float[1,8,16,16] y)
+QUANTISED = """g (float[1,4,16,16] x) => (float[1,8,16,16] y)
     <int8[8,4,1,1] q = {1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8},
      float one = {0.5}, int8 zero = {0}, uint8 none = {0}>
 {
@@ -145,17 +144,17 @@ QUANTISED = """<ir_version: 8, opset_import: ["" : 13]>
 
 @pytest.mark.parametrize("target", ["l4/tensorrt/int8", "epyc-26-2/onnxruntime-1.31/int8/1t"])
 def test_what_makes_a_weight_from_whole_numbers_is_not_named(target: str, tmp_path: Path) -> None:
-    model = onnx.parser.parse_model(QUANTISED)
-    for node in model.graph.node:
+    made = model(QUANTISED)
+    for node in made.graph.node:
         node.name = f"{node.op_type}_{node.output[0]}"
-    estimate = predict(model, target, store=str(tmp_path / "s.db"), measure="never")
+    estimate = predict(made, target, store=str(tmp_path / "s.db"), measure="never")
     structure = estimate.structure
     assert structure is not None
     named = [name for place in structure.places for kernel in place.names for name in kernel]
     assert "Conv_wide" in named and "DequantizeLinear_w" not in named
     # The JSON has all of them, in cells or among what is removed.
     every = {*estimate.removed, *(name for cell in estimate.cells for name in cell.nodes)}
-    assert every == {node.name for node in model.graph.node}
+    assert every == {node.name for node in made.graph.node}
 
 
 @pytest.mark.parametrize("target", [L4, "l4/torch-compile-2.9/amp"])
@@ -175,9 +174,8 @@ def test_every_operator_is_somewhere_exactly_once(target: str, tmp_path: Path) -
 
 
 def test_weights_what_makes_them_and_shapes_are_constants() -> None:
-    model = onnx.parser.parse_model(
-        OPSET
-        + """g (float[1,8] x) => (float[1,8] y)
+    made = model(
+        """g (float[1,8] x) => (float[1,8] y)
         <float one = {1.0}, int64[2] size = {8, 8}>
     {
         made = ConstantOfShape(size)
@@ -189,17 +187,15 @@ def test_weights_what_makes_them_and_shapes_are_constants() -> None:
         y = Relu(p)
     }"""
     )
-    facts = onnx_io.load(model).facts
+    facts = onnx_io.load(made).facts
     constants = {facts.op_types[i] for i in facts.constant_nodes}
     assert constants == {"ConstantOfShape", "Mul", "Shape"}
 
 
 def test_what_is_removed_and_no_constant_is_no_warning(tmp_path: Path) -> None:
     chain = " ".join(f"x{i + 1} = Identity(x{i})" for i in range(9))
-    model = onnx.parser.parse_model(
-        OPSET + "g (float[1,8,16,16] x0) => (float[1,8,16,16] y) { " + chain + " y = Relu(x9) }"
-    )
-    estimate = predict(model, L4, store=str(tmp_path / "s.db"), measure="never")
+    made = model(f"g (float[1,8,16,16] x0) => (float[1,8,16,16] y) {{ {chain} y = Relu(x9) }}")
+    estimate = predict(made, L4, store=str(tmp_path / "s.db"), measure="never")
     assert len(estimate.removed) == 9 and estimate.constants == 0
     assert not any("Identity" in warning for warning in map(str, estimate.warnings))
 

@@ -1,7 +1,10 @@
 """What damages a file of any kind: its bytes, its lines, or a value of its JSON."""
 
 import json
+import os
 import random
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 ODD: tuple[Any, ...] = (
@@ -14,6 +17,23 @@ _PIECES = (
     b"", b"\0" * 7, b"\xff\xfe", b"[" * 100_000, b'{"a":' * 50_000, b"9" * 5000, b"NaN", b"1e999",
     b"-Infinity", b"\n" * 500, b'"', b"}", b"x" * (3 << 20), b"\\ud800", b"null", b"\x1b[31m",
 )  # fmt: skip
+
+
+LINK, PIPE = b"\0link ", b"\0pipe"
+"""What a file's bytes begin with that is a link to the rest of them, or a pipe."""
+
+
+def write(folder: Path, files: Mapping[str, bytes]) -> None:
+    """The files, links and pipes of a folder."""
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if content.startswith(LINK):
+            path.symlink_to(content.removeprefix(LINK).decode())
+        elif content == PIPE:
+            os.mkfifo(path)
+        else:
+            path.write_bytes(content)
 
 
 def damaged(data: bytes, rng: random.Random) -> bytes:

@@ -10,7 +10,6 @@ import gzip
 import hashlib
 import json
 import math
-import os
 import random
 import sqlite3
 import sys
@@ -18,7 +17,6 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from hybridlat import Predictor
 from hybridlat.errors import HybridlatError
@@ -29,7 +27,7 @@ from hybridlat.store.integrity import check_pack
 from hybridlat.store.packs import lookup_of
 from hybridlat.store.records import LatencyRow, row_of
 from tests.fakes.fake_backend import FAKE
-from tests.fuzz.mutations import damaged, odd_json, odd_lines
+from tests.fuzz.mutations import LINK, PIPE, damaged, odd_json, odd_lines, write
 from tests.networks import ROOT, classifier
 from tests.store.records import filled, measured
 
@@ -56,8 +54,7 @@ SQL = (
     "ALTER TABLE measurement RENAME COLUMN latency_us TO x", "PRAGMA user_version = 7",
     "CREATE TRIGGER t BEFORE INSERT ON cache BEGIN SELECT RAISE(ABORT, 'x' || char(27)); END",
 )  # fmt: skip
-Files = dict[str, Any]
-"""Bytes by name; a text is what stands in a file's place."""
+Files = dict[str, bytes]
 INFO, LOOKUP = "pack.json", "lookup.json.gz"
 TABLES = ("measurements.jsonl.gz", "breakdowns.jsonl.gz", "signatures.jsonl.gz", LOOKUP)
 
@@ -96,15 +93,7 @@ def attempt(label: str, data: Files | bytes, folder: Path) -> str:
     del label
     if isinstance(data, bytes):
         return _attempt_store(data, folder)
-    pack = folder / "pack"
-    pack.mkdir()
-    for name, content in data.items():
-        if isinstance(content, bytes):
-            (pack / name).write_bytes(content)
-        elif content == "fifo":
-            os.mkfifo(pack / name)
-        else:
-            (pack / name).symlink_to(content)
+    write(pack := folder / "pack", data)
     problems = check_pack(pack)
     if unshown := [text for text in map(str, problems) if not _is_shown(text)]:
         return f"wrong message: {unshown[0][:300]!r}"
@@ -186,7 +175,8 @@ def odd_file(files: Files, rng: random.Random) -> Files:
     name = rng.choice((*TABLES, INFO))
     others = {each: body for each, body in files.items() if each != name}
     more = {rng.choice(("more.gz", "\x1b[2J", "x" * 200)): b"more"}
-    where = ("/dev/zero", "/dev/null", "fifo", ".", "nowhere", "/proc/self/mem", name)
+    to = ("/dev/zero", "/dev/null", ".", "nowhere", "/proc/self/mem", name)
+    where = (PIPE, *(LINK + place.encode() for place in to))
     facts = {INFO: odd_json(files[INFO], rng)}
     odd = (others, files | more, files | facts, files | {name: damaged(files[name], rng)})
     return rng.choice((*odd, files | {name: rng.choice(where)}))

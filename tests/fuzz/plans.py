@@ -3,7 +3,6 @@
 import functools
 import hashlib
 import json
-import os
 import random
 import tempfile
 from pathlib import Path
@@ -18,12 +17,11 @@ from hybridlat.measuring.plans import draft_for
 from hybridlat.schema.target import Target
 from hybridlat.store import Store
 from tests.fuzz.driver import refusal
-from tests.fuzz.mutations import damaged, odd_lines, odd_value
+from tests.fuzz.mutations import LINK, PIPE, damaged, odd_lines, odd_value, write
 from tests.networks import classifier
 
 Folder = dict[str, bytes]
-"""Files by their name in the plan; one that begins with LINK is a link, PIPE a pipe."""
-LINK, PIPE = b"\0link ", b"\0pipe"
+"""Files by their name in the plan."""
 RESULTS, MANIFEST = "results.jsonl", "manifest.json"
 
 
@@ -34,15 +32,7 @@ def made(number: int, rng: random.Random) -> tuple[str, Folder]:
 
 def attempt(label: str, data: Folder, folder: Path) -> str:
     """Import it as the package does, and open it as a board does: answers of one kind."""
-    for name, content in data.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if content.startswith(LINK):
-            path.symlink_to(content.removeprefix(LINK).decode())
-        elif content == PIPE:
-            os.mkfifo(path)
-        else:
-            path.write_bytes(content)
+    write(folder, data)
     try:
         plan = Plan(str(folder))
         in_order(plan.tasks)

@@ -6,7 +6,8 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +178,20 @@ def until(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> bo
     return False
 
 
+@contextmanager
+def started(
+    folder: Path, words: list[str], sleep_s: str, **how: Any
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of Python whose fake engine takes its time; it is killed behind the block."""
+    environment = os.environ | {SLEEP_VARIABLE: sleep_s, "TERM": "dumb", "NO_COLOR": "1"}
+    command = [sys.executable, *words]
+    with subprocess.Popen(command, cwd=folder, env=environment, **how) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 def kept_visits(store: Path) -> int:
     """How many visits of cells and networks are cached."""
     query = "select count(*) from cache where scope like 'visit%' and scope not like '%/null/%'"
@@ -200,24 +215,16 @@ HEARING = (
 @pytest.mark.parametrize("visits", [0, 4], ids=["starting", "measuring"])
 def test_ctrl_c_ends_with_one_sentence(folder: Path, visits: int) -> None:
     """A terminal interrupts all processes of its group."""
-    environment = {**os.environ, SLEEP_VARIABLE: "0.02", "TERM": "dumb", "NO_COLOR": "1"}
-    command, log = [sys.executable, "-c", HEARING, *COMMAND], folder / "log"
-    with log.open("wb") as sink:
-        process = subprocess.Popen(
-            command, stdout=sink, stderr=sink, cwd=folder, start_new_session=True, env=environment
-        )
-    try:
-        assert until(
-            lambda: bool(workers_of(process.pid)) and kept_visits(folder / "s.db") >= visits,
-            process,
-        )
-        [worker] = workers_of(process.pid)
-        os.killpg(process.pid, signal.SIGINT)
-        assert process.wait() == 130
-    finally:
-        process.kill()
-        process.wait()
-    printed = log.read_text()
+    words, store = ["-c", HEARING, *COMMAND], folder / "s.db"
+    with (folder / "log").open("wb") as sink:
+        how: dict[str, Any] = {"stdout": sink, "stderr": sink, "start_new_session": True}
+        with started(folder, words, "0.02", **how) as process:
+            assert until(lambda: len(workers_of(process.pid)) > 0, process)
+            assert until(lambda: kept_visits(store) >= visits, process)
+            [worker] = workers_of(process.pid)
+            os.killpg(process.pid, signal.SIGINT)
+            assert process.wait() == 130
+    printed = (folder / "log").read_text()
     assert "Traceback" not in printed and "KeyboardInterrupt" not in printed
     assert printed.count("hybridlat: interrupted; what was measured until now is kept") == 1
     assert not Path(f"/proc/{worker}").exists()
@@ -232,19 +239,15 @@ CUT_OFF = {
 
 @pytest.mark.parametrize("command", CUT_OFF.values(), ids=CUT_OFF)
 def test_a_killed_command_goes_on_with_the_visits_it_made(folder: Path, command: list[str]) -> None:
-    words, store = [sys.executable, "-m", "hybridlat", *command], folder / "s.db"
+    words, store = ["-m", "hybridlat", *command], folder / "s.db"
     silent: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    environment = {**os.environ, SLEEP_VARIABLE: "0.002"}
-    process = subprocess.Popen(words, cwd=folder, env=environment, **silent)
-    try:
+    with started(folder, words, "0.002", **silent) as process:
         assert until(lambda: kept_visits(store) >= 3, process)
-    finally:
-        process.kill()
-        process.wait()
     with sqlite3.connect(store) as connection:  # so that what was kept is known again
         connection.execute("UPDATE cache SET text = replace(text, 'us\":[', 'us\":[86399,')")
     kept = kept_visits(store)
-    subprocess.run(words, cwd=folder, env={**os.environ, SLEEP_VARIABLE: "0"}, **silent)
+    with started(folder, words, "0", **silent) as process:
+        process.wait()
     with Store(str(store)) as opened:
         visits = [visit for record in opened.measurements() for visit in record.visits]
     assert sum(visit.samples_us[0] == 86399 for visit in visits) == kept >= 3
@@ -253,14 +256,8 @@ def test_a_killed_command_goes_on_with_the_visits_it_made(folder: Path, command:
 
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="there is no /proc here")
 def test_it_dies_with_its_parent_in_the_middle_of_a_visit(folder: Path) -> None:
-    command = [sys.executable, "-m", "hybridlat", *COMMAND]
-    environment = {**os.environ, SLEEP_VARIABLE: "600"}
-    process = subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.DEVNULL)
-    try:
+    with started(folder, ["-m", "hybridlat", *COMMAND], "600") as process:
         assert until(lambda: bool(workers_of(process.pid)), process)
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
     while workers_of(process.pid):  # the orphan looks for its parent every second
         time.sleep(0.05)
 
