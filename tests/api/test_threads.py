@@ -1,4 +1,4 @@
-"""Threads that predict at once, on one predictor or on their own, say what one alone says."""
+"""Threads that predict at once say what one alone says, and BLAS's threads the same bits."""
 
 import os
 import signal
@@ -7,12 +7,14 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from threadpoolctl import threadpool_info
+import scipy.linalg  # noqa: F401 - its BLAS is another one than numpy's
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import hybridlat.onnx_io.walk as walk
 from hybridlat import Predictor
@@ -20,6 +22,25 @@ from hybridlat.onnx_io import isolation, torch_export
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.workers import steady_sums
 from tests.networks import NETS
+
+OF_A_FAMILY = "t4/tensorrt/fp16"
+"""Sums over a thousand coordinates: BLAS gives them to several threads."""
+
+
+def answered(store: str, threads: int) -> Estimate:
+    with (
+        threadpool_limits(threads, user_api="blas"),
+        Predictor(OF_A_FAMILY, store=store, measure="never") as predictor,
+    ):
+        return replace(predictor.predict(NETS / "resnet18.onnx"), elapsed_s=0.0)
+
+
+def test_any_number_of_threads_gives_the_same_answer(store: str) -> None:
+    one = answered(store, 1)
+    assert one.latency_us is not None
+    for threads in (2, 3):
+        assert answered(store, threads) == one
+
 
 FILES = [NETS / f"{name}.onnx" for name in ("squeezenet", "resnet18")]
 

@@ -1,11 +1,76 @@
-"""Every script of the lab book can be loaded: what it imports is where it looks for it."""
+"""The scripts of the lab book: each loads, and what they say of committed records stays so."""
 
 import re
 import sys
+from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+from hybridlat.schema.progress import silent
+from hybridlat.store.packs import PackLookup
 from tests.experiments.scripts import FOLDER, load
+from tests.pages import ROOT
+
+fine = load("two_modes")
+
+
+def test_a_made_jump_is_found() -> None:
+    along = np.arange(18.0, 130.0, 2)
+    steps = 10 + 2 * np.ceil(along / 16) * 16
+    latency = np.where(along % 4 == 0, steps, 50 + 3 * along)
+    explained = fine.explain(fine.Series("c_in of a made-up engine", along, latency))
+    assert (explained.blocks, explained.alignment) == ((16, 0), 4)
+    assert explained.both == pytest.approx(0, abs=1e-6)
+    assert explained.steps > 5
+
+
+def test_the_sweep_shows_both_modes() -> None:
+    every = {s.title: fine.explain(s) for s in fine.read(FOLDER / "two_modes_sweep")}
+    assert len(every) == 4
+    window = every["c_out of 3x3, 64 channels in, 28x28"]
+    assert window.blocks[0] == 16  # the engine's block of channels
+    assert window.both < 2 < 5 < window.plain
+    channels = every["c_in of 3x3, 64 channels out, 28x28"]
+    assert channels.alignment == 4
+    assert channels.both < 2 < 10 < channels.steps
+
+
+SHIPPED = ROOT / "data" / "packs" / "h200_tensorrt-8.6_fp16"
+
+
+def test_the_records_give_the_published_figure_and_the_shipped_pack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = load("own_gpu")
+    monkeypatch.setattr(sys, "argv", ["own_gpu.py"])
+    script.main()
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last in (ROOT / "experiments" / "own_gpu.md").read_text(encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["own_gpu.py", "--packs", str(tmp_path)])
+    script.main()
+    written, shipped = (PackLookup(folder) for folder in (tmp_path / SHIPPED.name, SHIPPED))
+    assert [*written.measurements(written.target)] == [*shipped.measurements(shipped.target)]
+    assert [*written.breakdowns(written.target)] == [*shipped.breakdowns(shipped.target)]
+
+
+pytest.importorskip("pandas")
+DATA = FOLDER.parents[1] / "shared/data"
+TABLES = [DATA / name for name in ("whole_networks", "gpu_networks", "gpu_networks2")]
+
+
+@pytest.mark.skipif(not TABLES[-1].is_dir(), reason="no public tables beside the checkout")
+def test_no_network_is_quicker_than_its_bytes(tmp_path: Path) -> None:
+    """Of cards with large last caches, whose memory alone would take longer than was measured."""
+    pytest.importorskip("pandas")
+    script, tables = load("generations"), load("whole_networks")
+    world = tables.load("tensorrt", TABLES, tmp_path, re.compile(""), silent)
+    generation, cards = script.BY["generation"], ("ada", "blackwell", "hopper")
+    new = [row for row in world.rows if generation(row.target.device) in cards]
+    world = replace(world, rows=tuple(new))
+    whole, left = zip(*(script.memory_shares(world, i) for i in range(len(new))), strict=True)
+    assert max(whole) > 1 > max(left)
 
 
 @pytest.mark.parametrize(

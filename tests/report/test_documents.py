@@ -297,11 +297,8 @@ def test_nothing_that_is_to_be_copied_is_cut_or_left_out(monkeypatch: pytest.Mon
     other = replace(one, target="orin-nano-4gb/tensorrt/fp16")
     answers = {(0, 0, 0): one, (0, 0, 1): other}
     table = PredictionTable([name], [None], [target, other.target], dict(answers))
-    for shown in (
-        printed(table.print),
-        str(Comparison((one, other))),
-        str(Estimates([one, other])),
-    ):
+    texts = (printed(table.print), str(Comparison((one, other))), str(Estimates([one, other])))
+    for shown in texts:
         assert all(whole in shown for whole in (name[:-5], target, other.target, "8.12 ms", "good"))
 
 
