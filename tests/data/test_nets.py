@@ -24,8 +24,7 @@ A_PATH = re.compile(r"^(file:)?/(work|root|home|usr|opt|tmp|mnt|Users)/|^[A-Za-z
 
 def load(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
+    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)

@@ -65,8 +65,7 @@ def test_a_damaged_file_of_ones_own_gives_way_to_the_shipped_model(
     path = _damaged(models, TARGET, file, how)
     with Store(str(tmp_path / "store.db")) as store, caplog.at_level(logging.WARNING):
         known = TargetData(TARGET, store)
-        assert known.model is not None
-        assert composition_of(known).networks > 0
+        assert known.model is not None and composition_of(known).networks > 0
         assert lent_composition(known) == ("", None)
     [warning] = known.model_warnings
     assert str(path.parent) in warning and "train its target again" in warning

@@ -54,8 +54,7 @@ def test_the_width_that_is_listed_is_like_the_predicted_one(tmp_path: Path, targ
     (listed,) = [i.half_width_share for i in list_targets(store) if i.target == target]
     estimate = predict(NET, target, store=store, measure="never")
     stated = half_width_share(estimate.latency_us, estimate.interval_us)
-    assert listed is not None and stated is not None
-    assert 0.5 < (1 + listed) / (1 + stated) < 2
+    assert listed is not None and stated is not None and 0.5 < (1 + listed) / (1 + stated) < 2
 
 
 def test_a_family_answers_for_every_gpu_with_a_sheet(tmp_path: Path) -> None:

@@ -106,8 +106,7 @@ def test_a_fused_kernel_costs_what_its_convolution_costs_and_says_what_is_fused(
 )
 def test_fused_kernels_are_what_they_cost(op: str, main: str, adds: bool, activation: int) -> None:
     result = fusion(op)
-    assert result is not None
-    assert (result.op, result.adds) == (main, adds)
+    assert result is not None and (result.op, result.adds) == (main, adds)
     assert result.activation == activation or "Strange" in op
 
 

@@ -16,8 +16,7 @@ from hybridlat.model import trees as xgboost_trees
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A copy of the package's finder that lies elsewhere, without the library beside it."""
     real = importlib.util.find_spec("xgboost")
-    assert real is not None
-    assert real.submodule_search_locations is not None
+    assert real is not None and real.submodule_search_locations is not None
     folder = tmp_path / "site-packages" / "xgboost"
     folder.mkdir(parents=True)
     shutil.copyfile(Path(real.submodule_search_locations[0]) / "libpath.py", folder / "libpath.py")

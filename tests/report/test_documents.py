@@ -123,8 +123,7 @@ def test_no_name_ends_the_data_of_the_script() -> None:
     text = page([odd])
     assert Page(text).open == [] and Page(text).tags.count("b") == 0
     held = re.search(r'<script type="application/json" id="data">(.*?)</script>', text)
-    assert held is not None
-    assert json.loads(held[1])["networks"][0]["network"] == odd.network
+    assert held is not None and json.loads(held[1])["networks"][0]["network"] == odd.network
 
 
 def test_curves_are_of_one_network_on_one_target_by_batch() -> None:

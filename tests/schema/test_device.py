@@ -6,15 +6,9 @@ import pytest
 
 from hybridlat.schema.device import Device
 
-CARD = Device(
-    name="card",
-    kind="gpu",
-    bandwidth_bytes_per_s=1e12,
-    units=80,
-    clock_hz=1.7e9,
-    peak_flops={"fp32": 20e12, "tf32": 40e12, "fp16": 80e12, "fp16_in_fp16": 160e12},
-    sustained_flops={"fp32": 16e12, "fp16": 60e12},
-)
+PEAKS = {"fp32": 20e12, "tf32": 40e12, "fp16": 80e12, "fp16_in_fp16": 160e12}
+REACHED = {"fp32": 16e12, "fp16": 60e12}
+CARD = Device("card", "gpu", PEAKS, 1e12, 80, 1.7e9, sustained_flops=REACHED)
 
 
 def test_tensorrt_multiplies_in_tf32_and_accumulates_in_fp16() -> None:
@@ -39,15 +33,8 @@ def test_frameworks_accumulate_in_fp32(engine: str) -> None:
 
 
 def test_a_card_without_tensor_cores_stays_as_it_is() -> None:
-    old = Device(
-        name="old",
-        kind="gpu",
-        bandwidth_bytes_per_s=5e11,
-        units=28,
-        clock_hz=1.5e9,
-        peak_flops={"fp32": 11e12},
-        sustained_flops={"fp32": 9e12},
-    )
+    reached = {"fp32": 9e12}
+    old = Device("old", "gpu", {"fp32": 11e12}, 5e11, 28, 1.5e9, sustained_flops=reached)
     card = old.under("tensorrt")
     assert [card.peak(each) for each in ("fp32", "fp32-strict", "fp16")] == [11e12] * 3
     assert card.sustained_share("fp32") == pytest.approx(9 / 11)

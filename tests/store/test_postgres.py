@@ -107,8 +107,7 @@ def test_a_restart_loses_and_doubles_nothing(server: postgres.Server, store: Sto
     rounds, names = 60, range(4)
     writers = [writer(store.url, name, rounds) for name in names]
     for process in writers:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "0\n"
+        assert process.stdout is not None and process.stdout.readline() == "0\n"
     for mode in ("immediate", "fast"):
         restarting = threading.Thread(target=restart, args=(server, mode))
         restarting.start()

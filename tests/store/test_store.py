@@ -306,6 +306,5 @@ def test_the_stamp_changes_with_every_write_and_with_nothing_else(path: Path) ->
             stamps += [one.stamp, one.stamp]
         with Store(path) as third:
             third.targets()
-        assert one.stamp == stamps[-1] is not None
-        assert stamps[::2] == stamps[1::2]
+        assert one.stamp == stamps[-1] is not None and stamps[::2] == stamps[1::2]
         assert len(set(stamps)) == 5

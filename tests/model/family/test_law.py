@@ -46,8 +46,7 @@ def test_parts_of_the_base_have_factors_of_their_own(law: TaskTrees) -> None:
 
 def test_trees_count_by_how_much_nearer_they_are() -> None:
     wrong, half_wrong = weighed(0.1), weighed(0.02)
-    assert wrong is not None and half_wrong is not None
-    assert wrong.weight > 0.5 > half_wrong.weight
+    assert wrong is not None and half_wrong is not None and wrong.weight > 0.5 > half_wrong.weight
     assert weighed(0.0) is None  # nothing is left to tell
 
 
