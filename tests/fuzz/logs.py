@@ -90,7 +90,7 @@ def attempt(label: str, data: Folder, folder: Path) -> str:
 
 
 def odd_file(files: Folder, rng: random.Random) -> Folder:
-    """Bytes, lines, the encoding or a number of one of them another."""
+    """Bytes, lines, the encoding or a number of one of them another, beside the others or alone."""
     name = rng.choice(sorted(files))
     text = files[name].decode()
     lines = rng.sample(text.splitlines(keepends=True), len(text.splitlines()))
@@ -100,7 +100,7 @@ def odd_file(files: Folder, rng: random.Random) -> Folder:
     encoding = rng.choice(("utf-16", "utf-16-le", "utf-8-sig", "utf-32"))
     odd = [damaged(files[name], rng), text.encode(encoding), numbers.encode()]
     odd.append(odd_json(files[name], rng) if name == "t.json" else "".join(lines * 2).encode())
-    return files | {name: rng.choice(odd)}
+    return rng.choice((files, {})) | {name: rng.choice(odd)}
 
 
 def two_owners(files: Folder, rng: random.Random) -> Folder:
