@@ -123,7 +123,8 @@ def options(*words: str, version: str = "8.6.1") -> TrtexecLog:
 OTHERS = """--useDLACore=0 --streams=4 --sparsity=force --best --layerPrecisions=*:fp16
 --inputIOFormats=fp16:chw --outputIOFormats=fp32:hwc8 --refit --builderOptimizationLevel=0
 --hardwareCompatibilityLevel=ampere+ --allowWeightStreaming --dumpProfile --idleTime=5 --warmUp=0
---cudaGraphStrategy=wholeGraph --newInVersion12=3 --optShapes=input:1x3x32x48"""
+--cudaGraphStrategy=wholeGraph --newInVersion12=3 --optShapes=input:1x3x32x48 --infStreams=8
+--directIO --heuristic"""
 NOTHING = """--useDLACore=-1 --allowGPUFallback --streams=1 --warmUp=500 --sparsity=disable
 --builderOptimizationLevel=3 --inputIOFormats=fp32:chw,int32:chw --optShapes=input:8x3x32x48
 --hardwareCompatibilityLevel=none --idleTime=0 --profilingVerbosity=detailed"""
