@@ -67,7 +67,8 @@ def test_a_block_that_fails_is_seen(text: str, code: int, here: Place) -> None:
     page.write_text(f"```sh\n{text}```\n", encoding="utf-8")
     (block,) = blocks(page)
     result = here.run_block(block)
-    assert result is not None and result.returncode == code, result.stderr
+    assert result is not None
+    assert result.returncode == code, result.stderr
 
 
 @pytest.mark.parametrize(("between", "count"), [("", 0), ("A word.\n\n", 1)])
