@@ -23,6 +23,7 @@ from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.workers import steady_sums
 from tests.networks import NETS
 
+FILES = [NETS / f"{name}.onnx" for name in ("squeezenet", "resnet18")]
 OF_A_FAMILY = "t4/tensorrt/fp16"
 """Sums over a thousand coordinates: BLAS gives them to several threads."""
 
@@ -32,7 +33,7 @@ def answered(store: str, threads: int) -> Estimate:
         threadpool_limits(threads, user_api="blas"),
         Predictor(OF_A_FAMILY, store=store, measure="never") as predictor,
     ):
-        return replace(predictor.predict(NETS / "resnet18.onnx"), elapsed_s=0.0)
+        return replace(predictor.predict(FILES[1]), elapsed_s=0.0)
 
 
 def test_any_number_of_threads_gives_the_same_answer(store: str) -> None:
@@ -42,15 +43,23 @@ def test_any_number_of_threads_gives_the_same_answer(store: str) -> None:
         assert answered(store, threads) == one
 
 
-FILES = [NETS / f"{name}.onnx" for name in ("squeezenet", "resnet18")]
+def blas_threads() -> list[int]:
+    return [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]
+
+
+def test_no_thread_lifts_the_limit_while_another_computes(store: str) -> None:
+    before, one = blas_threads(), answered(store, 1).latency_us
+    with (
+        Predictor(OF_A_FAMILY, store=store, measure="never") as predictor,
+        ThreadPoolExecutor(4) as pool,
+    ):
+        made = list(pool.map(lambda n: predictor.predict(FILES[1], batch=n).latency_us, [1, 2] * 6))
+    assert set(made[::2]) == {one} and len(set(made[1::2])) == 1
+    assert blas_threads() == before
 
 
 def fields(estimate: Estimate) -> tuple[object, ...]:
     return estimate.latency_us, estimate.interval_us, estimate.cells, estimate.warnings
-
-
-def blas_threads() -> list[int]:
-    return [found["num_threads"] for found in threadpool_info() if found["user_api"] == "blas"]
 
 
 @pytest.mark.parametrize("target", ["l4/tensorrt-10.3/fp16"])
@@ -58,7 +67,7 @@ def blas_threads() -> list[int]:
 def test_threads_say_what_one_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, is_shared: bool
 ) -> None:
-    batches = [1, 2] * 6
+    batches = [1, 2] * 2
     monkeypatch.setattr(walk, "MOST_REMEMBERED", 50)  # it is cleared while others read it
     monkeypatch.setattr(walk, "remembered", {})
 
@@ -76,11 +85,9 @@ def test_threads_say_what_one_says(
         batch: predict(Predictor(target, store="sqlite://", measure="never"), batch)
         for batch in set(batches)
     }
-    before = blas_threads()
     with ThreadPoolExecutor(4) as pool:
         made = list(pool.map(predict, predictors(), batches))
     assert made == [alone[batch] for batch in batches]
-    assert blas_threads() == before  # none lifts the limit while another still computes
 
 
 def in_sums(pause: Callable[[], object]) -> None:
