@@ -2,6 +2,7 @@
 
     python experiments/one_identity.py FOLDER [--nets data/nets] [--only 'resnet*'] [--out FILE]
     python experiments/one_identity.py FOLDER --make [NETWORK ...]     (PyTorch, timm, torchvision)
+    python experiments/one_identity.py FOLDER --draw 22 --seed 58      (others of these, at random)
 
 ``FOLDER`` holds a folder for every network, with its exports: ``dynamo-20-trained.onnx`` is the
 reference, others are ``EXPORTER-OPSET-WEIGHTS[-WHAT].onnx`` (``legacy-17-fresh``,
@@ -217,7 +218,12 @@ def main() -> int:
     parser.add_argument("--only", default="*", help="names of networks, such as 'resnet*'")
     parser.add_argument("--out", type=Path, help="also write the tables into this file")
     parser.add_argument("--make", nargs="*", metavar="NETWORK", help="export, all without names")
+    parser.add_argument("--draw", type=int, metavar="COUNT", help="export networks at random")
+    parser.add_argument("--seed", type=int, default=0, help="of --draw")
     options = parser.parse_args()
+    if options.draw:
+        drawn = exports.drawn(options.draw, options.seed)
+        return exports.make(options.folder, drawn, exports.DRAWN_VARIANTS)
     if options.make is not None:
         return exports.make(options.folder, options.make)
     started = time.monotonic()

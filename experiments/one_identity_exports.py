@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import io
 import math
+import random
 import time
 import warnings
 from collections.abc import Callable
@@ -24,11 +25,15 @@ from onnx.external_data_helper import set_external_data
 from hybridlat.onnx_io import torch_export
 
 FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
-LEAST_LEFT_OUT = 64
+LEAST_LEFT_OUT, MOST_DRAWN_BYTES = 64, 60_000_000
 VARIANTS = """
 dynamo-20-trained dynamo-18-trained dynamo-23-trained dynamo-20-fresh
 dynamo-20-trained-slim legacy-13-trained legacy-17-trained legacy-18-trained
 legacy-20-trained legacy-17-fresh module-20-fresh module-20-trained
+"""
+DRAWN_VARIANTS = """
+dynamo-20-trained dynamo-18-fresh legacy-17-trained legacy-13-fresh
+dynamo-20-trained-slim dynamo-20-trained-sim legacy-17-trained-slim legacy-17-trained-sim
 """
 TORCHVISION = """
 resnet50 googlenet squeezenet1_1 vgg11_bn mnasnet1_0 alexnet shufflenet_v2_x1_0
@@ -44,6 +49,11 @@ convmixer_768_32 maxvit_rmlp_pico_rw_256 fastvit_t8 efficientvit_b0
 """
 FURTHER = (*[f"tv:{name}" for name in TORCHVISION.split()], *TIMM.split())
 """Networks of timm and (``tv:``) torchvision beside those of ``data/nets``."""
+SHAPED = (
+    *("hgnet", "inception_next", "swiftformer", "efficientformer_v2", "metaformer", "levit"),
+    *("efficientvit_msra", "edgenext", "mlp_mixer"),
+)
+"""Modules of timm that decided rules before any network was drawn."""
 
 
 def variants(
@@ -148,29 +158,79 @@ def converted(model: ModelProto, opset: int) -> ModelProto:
     )
 
 
-def simplified(model: ModelProto) -> ModelProto:
-    """The model as onnxslim leaves it."""
+def simplified(model: ModelProto, by: str = "slim") -> ModelProto:
+    """The model as onnxslim or onnxsim (``sim``) leaves it."""
+    import onnxsim
     import onnxslim
 
-    slim: ModelProto = onnxslim.slim(filled(with_initializers(model), seed=0))
-    return left_out(slim)
+    whole = filled(with_initializers(model), seed=0)
+    return left_out(onnxslim.slim(whole) if by == "slim" else onnxsim.simplify(whole)[0])
 
 
-def make(folder: Path, names: list[str]) -> int:
-    """Export the networks named, or all, in every variant that is not in the folder yet."""
+def drawn(count: int, seed: int) -> list[str]:
+    """Networks of timm and torchvision in random order, none of a module that shaped a rule.
+
+    At most two have no convolution but that of their patches; all are of 60 MB at most.
+    """
+    _import_torchvision()
+    import timm
+    from torchvision import models
+
+    rng, left, result = random.Random(seed), {True: count, False: 2}, list[str]()
+    modules = dict[str, list[str]]()
+    for name in timm.list_models():
+        modules.setdefault(timm.models.model_entrypoint(name).__module__, []).append(name)
+    for folder in (models, models.segmentation, models.video):
+        for name in models.list_models(folder):
+            builder = models.get_model_builder(name)
+            modules.setdefault(builder.__module__, []).append(f"tv:{name}")
+    for module in rng.sample(sorted(modules), len(modules)):
+        names = [name for name in modules[module] if name not in FURTHER]
+        if module.split(".")[-1] in SHAPED or len(result) == count:
+            continue
+        for name in rng.sample(names, min(6, len(names))):
+            if (kind := _kind(name)) is not None and left[kind]:
+                left[kind] -= 1
+                result.append(name)
+                break
+    return result
+
+
+def _kind(name: str) -> bool | None:
+    """Whether a network has convolutions beside that of patches; None where it is too large."""
+    import torch
+
+    try:
+        with torch.device("meta"):
+            model, image = _module(name, None)
+    except Exception:  # noqa: BLE001 - not every constructor works without memory
+        return None
+    if max(image) > 256 or 4 * sum(p.numel() for p in model.parameters()) > MOST_DRAWN_BYTES:
+        return None
+    layers = [m for m in model.modules() if isinstance(m, torch.nn.modules.conv._ConvNd)]
+    return any(max(layer.kernel_size) > max(layer.stride) for layer in layers)
+
+
+def make(folder: Path, names: list[str], variants: str = VARIANTS) -> int:
+    """Export the networks named, or all, in every one of ``variants`` that is not there yet."""
     from recipes import RECIPES
 
     own = {r.name: r for r in RECIPES if r.source != "onnx"}
     for name in names or [*own, *FURTHER]:
         place = folder / name.replace(":", "_")
         place.mkdir(parents=True, exist_ok=True)
-        for variant in VARIANTS.split():
+        for variant in variants.split():
             path = place / f"{variant}.onnx"
             if path.exists():
                 continue
             started = time.monotonic()
             try:
-                onnx.save(_export(name, own.get(name), variant), path)
+                base, _, by = variant.rpartition("-")
+                if by in ("slim", "sim"):
+                    source = onnx.load(place / f"{base}.onnx", load_external_data=False)
+                    onnx.save(simplified(source, by), path)
+                else:
+                    onnx.save(_export(name, own.get(name), variant), path)
                 result = f"{time.monotonic() - started:.0f} s"
             except Exception as error:  # noqa: BLE001 - an exporter's may be anything
                 result = f"{type(error).__name__}: {error}"[:200]
@@ -181,7 +241,7 @@ def make(folder: Path, names: list[str]) -> int:
 def _export(name: str, recipe: Any, variant: str) -> ModelProto:
     import torch
 
-    exporter, opset, weights, *post = variant.split("-")
+    exporter, opset, weights = variant.split("-")
     torch.manual_seed(0)
     model, image = _module(name, recipe)
     if weights == "trained":
@@ -196,33 +256,28 @@ def _export(name: str, recipe: Any, variant: str) -> ModelProto:
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         if exporter == "dynamo":
-            program = torch.onnx.export(model, example, dynamo=True, verbose=False, **common)
-            result: ModelProto = program.model_proto
-        else:
-            buffer = io.BytesIO()
-            torch.onnx.export(model, example, buffer, dynamo=False, **common)
-            result = onnx.load_from_string(buffer.getvalue())
-    if "slim" in post:
-        import onnxslim
-
-        result = onnxslim.slim(result)
-    return left_out(result)
+            common |= {"dynamo": True, "verbose": False}
+            return left_out(torch.onnx.export(model, example, **common).model_proto)
+        buffer = io.BytesIO()
+        torch.onnx.export(model, example, buffer, dynamo=False, **common)
+        return left_out(onnx.load_from_string(buffer.getvalue()))
 
 
-def _module(name: str, recipe: Any) -> tuple[Any, tuple[int, int]]:
+def _module(name: str, recipe: Any) -> tuple[Any, tuple[int, ...]]:
     """A network in evaluation mode with its first values, and the size of its image."""
-
+    _import_torchvision()
     if name.startswith("tv:"):
-        _import_torchvision()
         from torchvision import models
 
-        return getattr(models, name[3:])(weights=None).eval(), (224, 224)
+        builder = models.get_model_builder(name[3:])
+        backbone = {"weights_backbone": None} if "segmentation" in builder.__module__ else {}
+        frames = (16,) if "video" in builder.__module__ else ()
+        return builder(weights=None, **backbone).eval(), (*frames, 224, 224)
     if recipe is not None and recipe.source == "own":
         import importlib
 
         module, kind = recipe.model.split(":")
         return getattr(importlib.import_module(module), kind)().eval(), recipe.image
-    _import_torchvision()
     import timm
 
     timm.layers.set_exportable(True)
