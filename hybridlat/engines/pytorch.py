@@ -52,7 +52,8 @@ def lower(network: Network, target: Target) -> Lowered:
     is the same cell.
     """
     compiled = target.engine == "torch-compile"
-    passes = (*FORMS, *rules.CALLS, (_CONVOLUTIONS, _scales), *(() if compiled else rules.EAGER))
+    calls = (*rules.CALLS, (_CONVOLUTIONS, _scales), *(() if compiled else rules.EAGER))
+    passes = (*rules.MOVES, (frozenset({"Gemm"}), _scales), *FORMS, *calls)
     generated = GENERATED if compiled or _is_cpu(target) else ()
     plain = in_floats(network).then((*passes, *generated))
     module = as_module(plain, bias_apart=not _is_cpu(target))
@@ -143,7 +144,7 @@ def folded_norms(network: Network) -> frozenset[int]:
 
 
 def _scales(v: View, places: Sequence[int]) -> Iterator[Match]:
-    """A layer's scale that a simplifier folded into the convolution is a product behind it.
+    """A layer's scale that a simplifier folded into a convolution or product is one behind it.
 
     The operator's name is that of the result in between, which tells of a norm there.
     """
@@ -157,7 +158,9 @@ def _scales(v: View, places: Sequence[int]) -> Iterator[Match]:
             raw = node.name
         product = Node(f"{node.name}__scale", "Mul", (raw, scale), (made,), version=14)
         pair = replace(node, outputs=(raw,)), product
-        yield Match((position,), pair, {raw: type_}, {scale: _by_channel(type_)})
+        put = Constant(type_._replace(shape=type_.shape[-1:]))
+        put = _by_channel(type_) if node.op in _CONVOLUTIONS else put
+        yield Match((position,), pair, {raw: type_}, {scale: put})
 
 
 def _origin(node: Node) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from hybridlat.engines.fusion import conditions as when
 from hybridlat.engines.fusion.composites import group_norms, uneven_pads
 from hybridlat.engines.fusion.conditions import all_of, any_of
-from hybridlat.engines.fusion.patterns import Match, Pass, View
+from hybridlat.engines.fusion.patterns import Match, Pass, View, chunks, still, twins, views
 from hybridlat.engines.fusion.rules import Eliminate, Fuse, Group, Rule
 from hybridlat.graph.network import Network, Node
 from hybridlat.graph.normal import sizes_of
@@ -36,13 +36,15 @@ _WANT_DENSE = frozenset(_CHANNELS_LAST) | set(_NORMS.split())
 def _neutral(v: View, places: Sequence[int]) -> Iterator[Match]:
     """A sum with the number 0 and a product by 1 are what they read: one of the exporters says so.
 
-    Modules begin sums with 0; ``addcmul`` has a factor.
+    Modules begin sums with 0; ``addcmul`` has a factor between its product and its sum.
     """
     for position in places:
-        node = v.nodes[position]
-        (x, *others), (made,) = node.inputs, node.outputs
+        node, (made,) = v.nodes[position], v.nodes[position].outputs
+        (x, *others), is_product = node.inputs, node.op == "Mul"
         number = v.network.constants.get("".join(others))
-        if number is None or number.type.shape or number.values != (int(node.op == "Mul"),):
+        if number is None or number.values != (int(is_product),):
+            continue
+        if number.type.shape and not (is_product and _is_factor(v, position)):
             continue  # parameters that begin so have an axis
         if made not in v.outputs and v.types.get(x) == v.types[made]:
             yield Match((position,), stands_for={made: x})
@@ -60,7 +62,19 @@ def _guards(v: View, places: Sequence[int]) -> Iterator[Match]:
             yield Match((guard, position), stands_for={v.nodes[position].outputs[0]: kept})
 
 
+def _is_factor(v: View, position: int) -> bool:
+    """Whether a product stands between one with several parameters and a sum."""
+    before, behind = v.maker(v.nodes[position].inputs[0], "Mul"), v.reader(position, "Add")
+    read = v.nodes[before].inputs if before is not None and behind is not None else ()
+    return any(c.type.elements > 1 for c in map(v.network.constants.get, read) if c)
+
+
+MOVES: tuple[Pass, ...] = ((frozenset({"Transpose"}), still), (frozenset({"Reshape"}), views))
+"""What moves nothing."""
 CALLS: tuple[Pass, ...] = (
+    *MOVES,
+    (frozenset({"MaxPool", "AveragePool", "GlobalAveragePool", "Relu", "Sigmoid"}), twins),
+    (frozenset({"Split"}), chunks),
     (frozenset({"GroupNormalization"}), group_norms),
     (frozenset({"Add", "Mul"}), _neutral),
     (frozenset({"Where"}), _guards),

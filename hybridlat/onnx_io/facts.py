@@ -35,9 +35,10 @@ def bias_origin(name: str, inputs: Sequence[str], outputs: Sequence[str]) -> str
 
 
 def has_folded_scale(inputs: Sequence[str], outputs: Sequence[str]) -> bool:
-    """Whether names tell that a convolution holds the scale of a layer behind it."""
+    """Whether names tell that a convolution or product holds the scale of a layer behind it."""
     weight, result = "".join(inputs[1:2]), "".join(outputs[:1])
-    return weight == f"{result}_weight" and _SCALED_WEIGHT.match(weight) is not None
+    is_named = weight == f"{result}_weight" and _SCALED_WEIGHT.match(weight) is not None
+    return is_named or weight.endswith("_weight_fused")
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,26 @@ TF_NORMS = [
     ("ReduceMean<axes=[2]>", "n = Mul(m, s) u = Sub(l, n)"),
     ("GlobalAveragePool", "n = Neg(m) o = Mul(n, s) u = Add(o, l)"),
 ]
+ROW_PRODUCTS = "float[8,6] f, float[6] g, float[6,8] h, float[8] j"
+CUT = "int64[1] i0 = {0}, int64[1] i1 = {1}, int64[1] i4 = {4}, int64[1] i2 = {2}"
 SAME = {
+    "rows between views": [
+        (20, f"g ({ROWS}) <{ROW_PRODUCTS}> "
+             "{ a = MatMul(x, f) b = Add(a, g) c = Gelu(b) d = MatMul(c, h) y = Add(d, j) }"),
+        (20, f"g ({ROWS}) <{ROW_PRODUCTS}, int64[2] s = {{10,8}}, int64[3] t = {{2,5,8}}> "
+             "{ a = Reshape(x, s) b = Gemm(a, f, g) c = Gelu(b) d = Gemm(c, h, j) "
+             "y = Reshape(d, t) }"),
+    ],
+    "a sum that keeps its axes": [
+        (17, f"<{CUT}, int64[4] s = {{1,1,6,6}}> {{ a = ReduceSum(x, i1) y = Add(x, a) }}"),
+        (17, f"<{CUT}, int64[4] s = {{1,1,6,6}}> "
+             "{ b = ReduceSum<keepdims=0>(x, i1) a = Reshape(b, s) y = Add(x, a) }"),
+    ],
+    "a slice of a slice": [
+        (17, f"<{CUT}> {{ a = Slice(x, i0, i4, i1) b = Slice(a, i1, i4, i2) y = Relu(b) }}"),
+        (17, "<int64[2] s = {0,1}, int64[2] e = {4,4}, int64[2] a = {1,2}> "
+             "{ b = Slice(x, s, e, a) y = Relu(b) }"),
+    ],
     "gelu": [
         (20, "y = Gelu(x)"),
         (17, "a = Div(x, root) b = Erf(a) c = Add(b, one) d = Mul(x, c) y = Mul(d, half)"),
@@ -203,7 +222,9 @@ PRE_ACTIVATED = [
 
 def network_of(opset: int, text: str) -> Network:
     """The network of a text, in which tensors without values are weights."""
-    whole = text if text.startswith("g (") else f"g ({X}) => ({Y}) {NUMBERS} {{ {text} }}"
+    head = f"g ({X}) => ({Y}) {'' if text.startswith('<') else NUMBERS}"
+    body = text if text.startswith("<") else f"{{ {text} }}"
+    whole = text if text.startswith("g (") else f"{head} {body}"
     return with_weights(model(whole, opset=opset))
 
 
@@ -306,6 +327,10 @@ WEIGHTS = "float[8,8,1,1] w, float[8] b, float[8,1,1] s, float[8,1,1] t"
 SHAPES = "int64[3] u = {1,2,144}, int64[4] v = {1,8,6,6}, int64[8] z = {0,0,0,0,0,0,1,1}"
 SLIM = "<float[8,8,1,1] mul_weight, float[8] mul_bias>"
 TAKEN = "float[8,8,2,2] c, float[8] n, float[8] o, float[8] p, float[8] m"
+ROWED = "float[6,6] w, float[6] b, int64[3] k = {1,48,6}, int64[2] l = {48,6}, " + (
+    "int64[4] q = {1,8,6,6}, int64[4] i = {1,8,1,1}, int64[2] j = {4,4}"
+)
+CUTS = "int64[1] i0 = {0}, int64[1] i1 = {1}, int64[1] i4 = {4}, int64[1] i8 = {8}"
 MODULES = {
     "a simplifier folds a layer's scale": (
         "c1 = Conv(x, w, b) a = Mul(c1, s) y = Relu(a)",
@@ -324,6 +349,27 @@ MODULES = {
         "q = Pad(x, z) a = MaxPool<kernel_shape=[2,2]>(q) d = Conv(q, c, b) y = Add(a, d)",
         "q = Pad(x, z) a = MaxPool<kernel_shape=[2,2]>(q) "
         "d = Conv<pads=[0,0,1,1]>(x, c, b) y = Add(a, d)",
+    ),
+    "a product by one stands before a sum": (
+        "a = Mul(x, s) y = Add(a, t)",
+        f"<{WEIGHTS}, float[1] one = {{1.0}}> {{ a = Mul(x, s) d = Mul(a, one) y = Add(d, t) }}",
+    ),
+    "a simplifier folds the scale of a product": (
+        f"<{ROWED}> {{ r = Reshape(x, k) a = MatMul(r, w) c = Add(a, b) d = Mul(c, b) "
+        "e = Relu(d) y = Reshape(e, q) }",
+        f"<{ROWED}, float[6,6] w_weight_fused, float[6] w_bias_fused> {{ r = Reshape(x, l) "
+        "a = Gemm<transB=1>(r, w_weight_fused, w_bias_fused) d = Reshape(a, k) e = Relu(d) "
+        "y = Reshape(e, q) }",
+    ),
+    "axes of one element are turned": (
+        f"<{ROWED}> {{ p = GlobalAveragePool(x) r = Reshape(p, i) a = Relu(r) y = Add(x, a) }}",
+        f"<{ROWED}> {{ p = GlobalAveragePool(x) t = Transpose<perm=[0,2,3,1]>(p) "
+        "u = Transpose<perm=[0,3,1,2]>(t) a = Relu(u) y = Add(x, a) }",
+    ),
+    "slices that a sum reads are a split": (
+        f"<{ROWED}> {{ m, n = Split<axis=1>(x, j) c = Add(m, n) y = Concat<axis=1>(c, n) }}",
+        f"<{ROWED}, {CUTS}> {{ m = Slice(x, i0, i4, i1) n = Slice(x, i4, i8, i1) c = Add(m, n) "
+        "y = Concat<axis=1>(c, n) }",
     ),
     "set 21 normalises groups": (
         "r = Reshape(x, u) a = InstanceNormalization(r, f, g) "

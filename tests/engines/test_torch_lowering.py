@@ -103,6 +103,10 @@ SHUFFLE = (
 GATED = "r = Relu(x) p = GlobalAveragePool(r) g = Conv(p, w) y = Mul(r, g)"
 BOTH = "float[2,64,28,28] x, float[2,64,28,28] z"
 KERNELS = {
+    "of a Split only the part that a convolution reads is copied": (
+        f"{weights(o=(32, 32, 1, 1))} a, b = Split<axis=1, num_outputs=2>(x) c = Conv(b, o) "
+        "y = Concat<axis=1>(a, c)", ["Slice", "Conv", "Concat"], None,
+    ),
     "x * sigmoid(x) is one call": ("s = Sigmoid(x) y = Mul(x, s)", ["Sigmoid+Mul"], None),
     "another's gate is not": ("s = Sigmoid(x) y = Mul(z, s)", ["Sigmoid", "Mul"], None),
     "a gain behind GELU is a call": (f"{GELU} y = Mul(g, k)", ["Gelu", "Mul"], ["Gelu+Mul"]),

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import cast
 
 from hybridlat.engines.fusion.composites import COMPOSITES, attentions
-from hybridlat.engines.fusion.patterns import Match, Parts, Pass, View
+from hybridlat.engines.fusion.patterns import Match, Parts, Pass, View, concats, nothing, views
 from hybridlat.graph.network import Constant, TensorType
 from hybridlat.graph.normal import sizes_of
 
@@ -21,35 +21,46 @@ _POOLS = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
 _LAYERS = ("Conv", "ConvTranspose", "Relu", "Clip", "LeakyRelu", "Elu", "MaxPool", "Add", "Concat")
 """What a batch normalisation stands behind: neither an image nor another norm."""
 _POOLED = {op: pool for pool, op in _POOLS.items()}
+_BY_ROWS = (
+    *("Gemm", "MatMul", "Add", "Mul", "Div", "Relu", "Gelu", "Sigmoid", "Tanh", "HardSwish"),
+    *("HardSigmoid", "LeakyRelu", "LayerNormalization"),
+)
+"""What treats each row of a matrix alone, where constants have one axis at most."""
 
 
-def nothing(v: View, places: Sequence[int]) -> Iterator[Match]:
-    """What gives out just what it reads."""
-    for position in places:
-        node = v.nodes[position]
-        is_copy = len(node.inputs) == 1 if node.op == "Concat" else True
-        if node.op == "Pad":
-            sizes = v.network.constants.get(node.inputs[1])
-            is_copy = sizes is not None and sizes.values is not None and not any(sizes.values)
-        elif node.op == "AveragePool":
-            is_copy = set(cast("tuple[int, ...]", node.attribute("kernel_shape"))) == {1}
-        source, made = node.inputs[0], node.outputs[0]
-        while node.op == "Reshape" and (before := v.maker(source, "Reshape")) is not None:
-            source = v.nodes[before].inputs[0]
-        is_between = source in v.types and not (made in v.outputs and source in v.network.inputs)
-        if is_copy and is_between and v.types[source] == v.types[made]:
-            yield Match((position,), stands_for={made: source})
+def _cuts(v: View, position: int) -> dict[int, tuple[int, int]]:
+    """From where to where a Slice without steps cuts each axis; none where that is not known."""
+    known = [v.network.constants.get(name) for name in v.nodes[position].inputs[1:]]
+    columns = [cast("tuple[int, ...]", c.values) for c in known if c is not None and c.values]
+    is_whole = len(columns) == len(known) == 3 and len({*map(len, columns)}) == 1
+    return {a: (s, e) for s, e, a in zip(*columns, strict=True)} if is_whole else {}
+
+
+def _slices(v: View, places: Sequence[int]) -> Iterator[Match]:
+    """A slice of a slice, which nothing else reads, is one of what that reads."""
+    for position in reversed(places):
+        cuts, members = _cuts(v, position), [position]
+        while cuts and (before := v.maker(v.nodes[members[0]].inputs[0], "Slice")) is not None:
+            outer = _cuts(v, before) if v.reader(before, "Slice") is not None else {}
+            if not outer or not outer.keys().isdisjoint(cuts):
+                break
+            cuts, members = outer | cuts, [before, *members]
+        if len(members) > 1:
+            parts, kind = Parts(v, position), TensorType("int64", (len(cuts),))
+            columns = zip(*[(*cuts[axis], axis) for axis in sorted(cuts)], strict=True)
+            shape = v.types[v.nodes[position].outputs[0]].shape
+            read = v.nodes[members[0]].inputs[:1]
+            parts.add("Slice", read, shape, *[Constant(kind, column) for column in columns])
+            yield parts.match(members)
 
 
 def _splits(v: View, places: Sequence[int]) -> Iterator[Match]:
     """Slices that together are all of a tensor are one Split, unless a sum computes one itself."""
     parts: dict[tuple[str, int], dict[int, tuple[int, int]]] = {}
     for position in places:
-        node = v.nodes[position]
-        known = [v.network.constants.get(name) for name in node.inputs[1:]]
-        if len(known) == 3 and all(c and len(c.values or ()) == 1 for c in known):
-            start, end, axis = (int(c.values[0]) for c in known if c and c.values)
-            parts.setdefault((node.inputs[0], axis), {})[start] = end, position
+        if len(cut := _cuts(v, position)) == 1:
+            ((axis, (start, end)),) = cut.items()
+            parts.setdefault((v.nodes[position].inputs[0], axis), {})[start] = end, position
     for (source, axis), cuts in parts.items():
         starts = sorted(cuts)
         ends = [cuts[start][0] for start in starts]
@@ -69,7 +80,7 @@ def _splits(v: View, places: Sequence[int]) -> Iterator[Match]:
         yield Match(members, (split,), constants={name: put})
 
 
-def _norms(v: View, places: Sequence[int]) -> Iterator[Match]:
+def norms(v: View, places: Sequence[int]) -> Iterator[Match]:
     """A scale for each channel of what a layer makes, and then a shift, is a batch normalisation.
 
     So is a scale alone behind a depthwise convolution or before a ReLU: TensorFlow leaves zeros
@@ -131,6 +142,22 @@ def _means(v: View, places: Sequence[int]) -> Iterator[Match]:
             yield parts.match(members)
 
 
+def _sums(v: View, places: Sequence[int]) -> Iterator[Match]:
+    """A sum whose axes a view puts back, or takes away, keeps or drops them itself."""
+    for position in places:
+        node, behind = v.nodes[position], v.reader(position, "Reshape")
+        axes = v.network.constants.get("".join(node.inputs[1:]))
+        if behind is None or axes is None or axes.values is None or node.inputs[0] not in v.types:
+            continue
+        shape, is_kept = v.types[node.inputs[0]].shape, node.attribute("keepdims", 1) == 1
+        sizes = [1 if axis in axes.values else size for axis, size in enumerate(shape)]
+        left = [size for axis, size in enumerate(shape) if axis not in axes.values]
+        if list(v.types[v.nodes[behind].outputs[0]].shape) == (left if is_kept else sizes):
+            parts, stated = Parts(v, behind), {"keepdims": 0} if is_kept else {}
+            parts.add("ReduceSum", node.inputs[:1], left if is_kept else sizes, axes, **stated)
+            yield parts.match((position, behind))
+
+
 def _weight_of(v: View, position: int) -> tuple[Constant, bool] | None:
     """The matrix that a matrix is multiplied with, as it is then, and whether it is turned."""
     node = v.nodes[position]
@@ -138,8 +165,7 @@ def _weight_of(v: View, position: int) -> tuple[Constant, bool] | None:
     is_turned = attributes == {"transB": 1}
     if weight is None or len(weight.type.shape) != 2 or (attributes and not is_turned):
         return None
-    is_matrix = len(v.network.type_of(node.inputs[0]).shape) == 2
-    if not is_matrix or any(name in v.types for name in node.inputs[2:]):
+    if any(name in v.types for name in node.inputs[2:]):
         return None
     shape = weight.type.shape[::-1] if is_turned else weight.type.shape
     return Constant(weight.type._replace(shape=shape)), is_turned
@@ -152,31 +178,51 @@ def _leading(shape: tuple[int, ...], rows: int, size: int) -> tuple[int, ...] | 
     return shape[: ends[-1] if is_whole else ends[0]] if ends else None
 
 
-def _flat_products(v: View, places: Sequence[int]) -> Iterator[Match]:
-    """A matrix's product between two views is one over the tensor of more axes, and a sum.
+def _is_by_rows(v: View, position: int) -> bool:
+    """Whether an operator of one tensor treats each row of a matrix alone."""
+    node, constants = v.nodes[position], v.network.constants
+    if node.op in ("Gemm", "MatMul"):
+        return _weight_of(v, position) is not None
+    are_last = all(
+        name in constants and len(constants[name].type.shape) < 2 for name in node.inputs[1:]
+    )
+    return are_last and node.inputs[0] in v.types and node.attribute("axis") is None
 
-    The side without a view, or of fewer axes, says which axes these were. A Gemm with a turned
-    weight is a module's, which adds a bias: exporters leave out one of zeros.
+
+def _flat_products(v: View, places: Sequence[int]) -> Iterator[Match]:
+    """A product between views, with what treats rows behind it, has the axes of these views.
+
+    The side of fewer axes says which. A Gemm with a turned weight is a module's, which adds a
+    bias: exporters leave out one of zeros.
     """
-    constants = v.network.constants
     for position in places:
-        node, weight = v.nodes[position], _weight_of(v, position)
-        before, after = v.maker(node.inputs[0], "Reshape"), v.reader(position, "Reshape")
-        if before is None or after is None or weight is None:
+        before, chain = v.maker(v.nodes[position].inputs[0], "Reshape"), [position]
+        if before is None or (x := v.nodes[before].inputs[0]) not in v.types:
             continue
-        x, made, (k, n) = v.nodes[before].inputs[0], v.nodes[after].outputs[0], weight[0].type.shape
-        rows = v.types[node.inputs[0]].shape[0]
-        ends = [(v.network.type_of(x).shape, k), (v.types[made].shape, n)]
-        leads = [lead for shape, size in ends if (lead := _leading(shape, rows, size))]
-        if not leads or x not in v.types:
+        while (below := v.reader(chain[-1], *_BY_ROWS)) is not None and _is_by_rows(v, below):
+            chain.append(below)
+        after = v.reader(chain[-1], "Reshape")
+        if after is None or _weight_of(v, position) is None:
             continue
-        lead = min(leads, key=len)
-        parts, zeros = Parts(v, after), (Constant(TensorType(v.types[made].dtype, (n,))),)
-        product = parts.add("MatMul", (parts.view(x, (*lead, k)),), (*lead, n), weight[0])
-        for bias in [constants[name] for name in node.inputs[2:]] or zeros * weight[1]:
-            product = parts.add("Add", (product,), (*lead, n), bias)
-        parts.view(product, v.types[made].shape)
-        yield parts.match((position, after))
+        made, last = v.nodes[after].outputs[0], v.nodes[after].inputs[0]
+        (*rows, k), (*_, n) = v.types[v.nodes[position].inputs[0]].shape, v.types[last].shape
+        ends = [(v.types[x].shape, k), (v.types[made].shape, n)]
+        leads = [lead for shape, size in ends if (lead := _leading(shape, math.prod(rows), size))]
+        lead, parts = min(leads, key=len, default=(*rows,)), Parts(v, after)
+        if lead == (*rows,):
+            continue
+        made = parts.view(x, (*lead, k))
+        for node, weight in [(v.nodes[i], _weight_of(v, i)) for i in chain]:
+            dtype, (*_, size) = v.types[node.outputs[0]]
+            known = [v.network.constants[name] for name in node.inputs[1:]]
+            if weight is None:
+                made = parts.add(node.op, (made,), (*lead, size), *known, **dict(node.attributes))
+                continue
+            made = parts.add("MatMul", (made,), (*lead, size), weight[0])
+            for bias in known[1:] or [Constant(TensorType(dtype, (size,)))] * weight[1]:
+                made = parts.add("Add", (made,), (*lead, size), bias)
+        parts.view(made, v.types[v.nodes[after].outputs[0]].shape)
+        yield parts.match((*chain, after))
 
 
 def _products(v: View, places: Sequence[int]) -> Iterator[Match]:
@@ -187,7 +233,7 @@ def _products(v: View, places: Sequence[int]) -> Iterator[Match]:
     for position in places:
         node, weight, members = v.nodes[position], _weight_of(v, position), [position]
         x, made = node.inputs[0], v.types[node.outputs[0]].shape
-        if weight is None or x not in v.types:
+        if weight is None or x not in v.types or len(v.types[x].shape) != 2:
             continue
         if node.op == "Gemm" and not weight[1] and len(node.inputs) < 3:
             continue
@@ -211,58 +257,27 @@ def _resizes(v: View, places: Sequence[int]) -> Iterator[Match]:
             yield Match((position,), (replace(node, inputs=inputs),), constants={sizes: known})
 
 
-def _concats(v: View, places: Sequence[int]) -> Iterator[Match]:
-    """Parts of parts are parts."""
-    for position in reversed(places):
-        node, members, inputs = v.nodes[position], {position}, list[str]()
-        waiting = [*node.inputs]
-        while waiting:
-            maker = v.maker(waiting[-1], "Concat")
-            is_part = maker is not None and v.reader(maker, "Concat") in members
-            if maker is not None and is_part and v.nodes[maker].attributes == node.attributes:
-                members.add(maker)
-                waiting[-1:] = v.nodes[maker].inputs
-            else:
-                inputs.insert(0, waiting.pop())
-        if len(members) > 1:
-            yield Match(tuple(sorted(members)), (replace(node, inputs=tuple(inputs)),))
-
-
 FORMS: tuple[Pass, ...] = (
     (frozenset({"Attention"}), attentions),
     (frozenset({*_POOLS, *_POOLED, "ReduceL2"}), _means),
-    (frozenset({"Slice", "Reshape", "Concat", "Expand", "Tile", "AveragePool"}), nothing),
+    (frozenset({"ReduceSum"}), _sums),
+    (frozenset({"Slice", "Concat", "Expand", "Tile", "AveragePool"}), nothing),
+    (frozenset({"Reshape"}), views),
+    (frozenset({"Slice"}), _slices),
     (frozenset({"Slice"}), _splits),
     *COMPOSITES,
-    (frozenset({"Add"}), _norms),
+    (frozenset({"Add"}), norms),
     (frozenset({"LayerNormalization", "InstanceNormalization"}), _plain_norms),
-    (frozenset({"Gemm", "MatMul"}), _flat_products),
+    *[(frozenset({"Gemm", "MatMul"}), _flat_products)]
+    * 2,  # what follows one may have its axes now
     (frozenset({"Gemm", "MatMul"}), _products),
     (frozenset({"Resize"}), _resizes),
-    (frozenset({"Concat"}), _concats),
+    (frozenset({"Concat"}), concats),
 )
 """In this order: the operators that a form begins with, and what finds it."""
 
 
-def _folded_norms(v: View, places: Sequence[int]) -> Iterator[Match]:
-    """A batch normalisation behind a convolution is in its weights, with a scale and a shift of it.
-
-    A scale alone is a layer's, which stays behind a folded norm too.
-    """
-    for position in places:
-        below = v.reader(position, "BatchNormalization")
-        members = [position]
-        while below is not None and len(v.data(below)) == 1:
-            members.append(below)
-            below = v.reader(below, "Mul", "Add")
-        while v.nodes[members[-1]].op == "Mul":
-            members.pop()
-        if len(members) > 1:
-            made = replace(v.nodes[position], outputs=v.nodes[members[-1]].outputs)
-            yield Match(tuple(members), (made,))
-
-
-def _biases(v: View, places: Sequence[int]) -> Iterator[Match]:
+def biases(v: View, places: Sequence[int]) -> Iterator[Match]:
     """A kernel adds its bias, be it zero or not."""
     for position in places:
         node = v.nodes[position]
@@ -273,28 +288,10 @@ def _biases(v: View, places: Sequence[int]) -> Iterator[Match]:
 def _normed_biases(v: View, places: Sequence[int]) -> Iterator[Match]:
     """A norm behind a convolution adds its bias; folded files do not tell that there was one."""
     normed = (i for i in places if v.reader(i, "BatchNormalization") is not None)
-    yield from _biases(v, [*normed])
+    yield from biases(v, [*normed])
 
 
-_CONTRACTING = frozenset({"Conv", "ConvTranspose"})
-_PADS: Pass = (frozenset({"Pad"}), nothing)
-_SCALES: Pass = (frozenset({"Mul"}), _norms)
-BUILT: tuple[Pass, ...] = (_PADS, _SCALES, (_CONTRACTING, _folded_norms), (_CONTRACTING, _biases))
-"""What TensorRT's builder does besides."""
-GENERATED: tuple[Pass, ...] = (_PADS, (_CONTRACTING, _normed_biases))
+CONTRACTING = frozenset({"Conv", "ConvTranspose"})
+PADS: Pass = (frozenset({"Pad"}), nothing)
+GENERATED: tuple[Pass, ...] = (PADS, (CONTRACTING, _normed_biases))
 """What costs nothing where PyTorch runs code of its own for it, or one kernel takes it along."""
-
-
-def _parts(v: View, places: Sequence[int]) -> Iterator[Match]:
-    """Each part of a Concat is a Concat of its own; those that stay are copies of one part."""
-    for position in places:
-        node, types = v.nodes[position], {}
-        for place, name in enumerate(node.inputs):
-            types[f"{node.outputs[0]}/part{place}"] = v.network.type_of(name)
-        pairs = zip(node.inputs, types, strict=True)
-        copies = [replace(node, name=made, inputs=(i,), outputs=(made,)) for i, made in pairs]
-        yield Match((position,), (*copies, replace(node, inputs=tuple(types))), types)
-
-
-PARTS: tuple[Pass, ...] = ((frozenset({"Concat"}), _parts),)
-"""What classic TensorRT may copy: parts of Concats, one operator each."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
+from hybridlat.graph.normal import sizes_of
 from hybridlat.graph.operators import SET, plain_version
 
 
@@ -159,6 +160,8 @@ class Parts:
     ) -> str:
         """One more operator, which reads ``constants`` behind tensors; the name of its result."""
         made = f"{self.made}/part{len(self.nodes)}"
+        while made in self.v.types or f"{made}/0" in self.v.network.constants:
+            made += "_"  # an earlier form has written this tensor anew as well
         names = [f"{made}/{place}" for place in range(len(constants))]
         self.constants.update(zip(names, constants, strict=True))
         self.types[made] = self.v.types[self.made]._replace(shape=tuple(shape))
@@ -184,3 +187,92 @@ class Parts:
 
 Pass = tuple[frozenset[str], Callable[[View, Sequence[int]], Iterator[Match]]]
 """The operators of ONNX's own domain that a pattern begins with, and what finds it at them."""
+
+
+def nothing(v: View, places: Sequence[int]) -> Iterator[Match]:
+    """What gives out just what it reads."""
+    for position in places:
+        node = v.nodes[position]
+        is_copy = len(node.inputs) == 1 if node.op == "Concat" else True
+        if node.op == "Pad":
+            sizes = v.network.constants.get(node.inputs[1])
+            is_copy = sizes is not None and sizes.values is not None and not any(sizes.values)
+        elif node.op == "AveragePool":
+            is_copy = set(cast("tuple[int, ...]", node.attribute("kernel_shape"))) == {1}
+        source, made = node.inputs[0], node.outputs[0]
+        is_between = source in v.types and not (made in v.outputs and source in v.network.inputs)
+        if is_copy and is_between and v.types[source] == v.types[made]:
+            yield Match((position,), stands_for={made: source})
+
+
+def views(v: View, places: Sequence[int]) -> Iterator[Match]:
+    """A view of a view reads what that reads."""
+    for position in places:
+        source, made = v.nodes[position].inputs[0], v.nodes[position].outputs[0]
+        while (before := v.maker(source, "Reshape")) is not None:
+            source = v.nodes[before].inputs[0]
+        if source not in v.types:
+            continue
+        if v.types[source] == v.types[made]:
+            if made not in v.outputs or source not in v.network.inputs:
+                yield Match((position,), stands_for={made: source})
+        elif source != v.nodes[position].inputs[0]:
+            parts = Parts(v, position)
+            parts.view(source, v.types[made].shape)
+            yield parts.match((position,))
+
+
+def still(v: View, places: Sequence[int]) -> Iterator[Match]:
+    """Turning axes of one element moves nothing, so that it is a Reshape."""
+    for position in places:
+        (read,), (made,) = v.nodes[position].inputs, v.nodes[position].outputs
+        order, shape = sizes_of(v.nodes[position], "perm"), v.network.type_of(read).shape
+        moved = [axis for axis in order or () if shape[axis] > 1]
+        if order and moved == sorted(moved) and v.types[made].shape != shape:
+            parts = Parts(v, position)
+            parts.view(read, v.types[made].shape)
+            yield parts.match((position,))
+
+
+def twins(v: View, places: Sequence[int]) -> Iterator[Match]:
+    """What does the same to the same tensor is done once: some exporters write it so."""
+    first = dict[tuple[object, ...], str]()
+    for position in places:
+        node, made = v.nodes[position], v.nodes[position].outputs[0]
+        kept = first.setdefault((node.op, node.attributes, node.inputs, node.outputs[1:]), made)
+        if kept != made and made not in v.outputs:
+            yield Match((position,), stands_for={made: kept})
+
+
+def chunks(v: View, places: Sequence[int]) -> Iterator[Match]:
+    """Each part of a Split is a Slice, which may be copied alone."""
+    for position in places:
+        node, end, kind = v.nodes[position], 0, TensorType("int64", (1,))
+        axis, sizes = node.attribute("axis", 0), v.network.constants.get("".join(node.inputs[1:]))
+        nodes, constants = list[Node](), dict[str, Constant]()
+        for made, size in zip(node.outputs, (sizes and sizes.values) or (), strict=False):
+            start, end = end, end + int(size)
+            names = [f"{made}/{label}" for label in ("start", "end", "axis")]
+            values = (start, end, int(str(axis)))
+            constants |= {n: Constant(kind, (at,)) for n, at in zip(names, values, strict=True)}
+            view = replace(node, op="Slice", inputs=(node.inputs[0], *names), outputs=(made,))
+            nodes += [replace(view, attributes=(), version=13)] * bool(made)
+        if nodes:
+            yield Match((position,), tuple(nodes), constants=constants)
+
+
+def concats(v: View, places: Sequence[int]) -> Iterator[Match]:
+    """Parts of parts are parts."""
+    for position in reversed(places):
+        node, members, inputs = v.nodes[position], {position}, list[str]()
+        waiting = [*node.inputs]
+        while waiting:
+            maker = v.maker(waiting[-1], "Concat")
+            is_part = maker is not None and v.reader(maker, "Concat") in members
+            if maker is not None and is_part and v.nodes[maker].attributes == node.attributes:
+                members.add(maker)
+                waiting[-1:] = v.nodes[maker].inputs
+            else:
+                inputs.insert(0, waiting.pop())
+        if len(members) > 1:
+            yield Match(tuple(sorted(members)), (replace(node, inputs=tuple(inputs)),))

@@ -10,8 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from hybridlat.engines.fusion.forms import nothing
-from hybridlat.engines.fusion.patterns import Match, Rewritten, View
+from hybridlat.engines.fusion.patterns import Match, Rewritten, View, nothing
 from hybridlat.errors import NetworkError
 from hybridlat.graph.forms import FORMS
 from hybridlat.graph.network import Constant, Network, Node, TensorType

@@ -6,12 +6,14 @@ where they know it (``paddle-tensorrt-8.0``), else the year of the measurement o
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from hybridlat.engines import device_sheets
-from hybridlat.engines.fusion.forms import BUILT, FORMS, PARTS
+from hybridlat.engines.fusion.forms import CONTRACTING, FORMS, PADS, biases, norms
 from hybridlat.engines.fusion.groups import lowered_of, traced
+from hybridlat.engines.fusion.patterns import Match, Pass, View
 from hybridlat.engines.fusion.precision import in_floats, in_precision, narrow_weights
 from hybridlat.engines.fusion.rules import apply, in_force, unknown_operators
 from hybridlat.engines.tensorrt.fusion_rules import OWN, RULES, compiled
@@ -33,6 +35,46 @@ _FOREIGN = (
 )
 
 
+def _folded_norms(v: View, places: Sequence[int]) -> Iterator[Match]:
+    """A batch normalisation behind a convolution is in its weights, with a scale and a shift of it.
+
+    A scale alone is a layer's, which stays behind a folded norm too.
+    """
+    for position in places:
+        below = v.reader(position, "BatchNormalization")
+        members = [position]
+        while below is not None and len(v.data(below)) == 1:
+            members.append(below)
+            below = v.reader(below, "Mul", "Add")
+        while v.nodes[members[-1]].op == "Mul":
+            members.pop()
+        if len(members) > 1:
+            made = replace(v.nodes[position], outputs=v.nodes[members[-1]].outputs)
+            yield Match(tuple(members), (made,))
+
+
+def _parts(v: View, places: Sequence[int]) -> Iterator[Match]:
+    """Each part of a Concat is a Concat of its own; those that stay are copies of one part."""
+    for position in places:
+        node, types = v.nodes[position], {}
+        for place, name in enumerate(node.inputs):
+            types[f"{node.outputs[0]}/part{place}"] = v.network.type_of(name)
+        pairs = zip(node.inputs, types, strict=True)
+        copies = [replace(node, name=made, inputs=(i,), outputs=(made,)) for i, made in pairs]
+        yield Match((position,), (*copies, replace(node, inputs=tuple(types))), types)
+
+
+_BUILT: tuple[Pass, ...] = (
+    PADS,
+    (frozenset({"Mul"}), norms),
+    (CONTRACTING, _folded_norms),
+    (CONTRACTING, biases),
+)
+"""What TensorRT's builder does besides."""
+_PARTS: tuple[Pass, ...] = ((frozenset({"Concat"}), _parts),)
+"""What classic TensorRT may copy: parts of Concats, one operator each."""
+
+
 def lower(network: Network, target: Target) -> Lowered:
     """The kernels that TensorRT makes of ``network`` at the target's version and precision.
 
@@ -41,12 +83,12 @@ def lower(network: Network, target: Target) -> Lowered:
     file that is quantised to anything but 8 bits.
     """
     warnings = narrow_weights(network)
-    written, version = in_floats(network).then((*FORMS, *BUILT)), _version(target)
+    written, version = in_floats(network).then((*FORMS, *_BUILT)), _version(target)
     is_foreign = _compiles(version) and any(n.op in _NORMS for n in written.network.nodes)
     if is_foreign:
         region = frozenset(range(len(written.network.nodes)))
     else:
-        written = written.then(PARTS)
+        written = written.then(_PARTS)
         region = compiled(written.network) if _compiles(version) else frozenset()
     plain = written.network
     whole = "int8" if target.precision == "int8" else "float16"
