@@ -45,11 +45,11 @@ _ZEROS, _APART = "__zeros", "__apart"
 _OWN_PARAMETERS = frozenset({"BatchNormalization", "PRelu"})
 
 
-def lower(network: Network, target: Target) -> Lowered:
+def lower(network: Network, target: Target, *, channels_last: bool = False) -> Lowered:
     """The kernels of the module that ``network`` was exported from, at the target's precision.
 
     Only ``amp`` (autocast) mixes types; at any other precision the file's are left, so that a cell
-    is the same cell.
+    is the same cell. ``channels_last`` is the layout of inputs, as some sources of timings have it.
     """
     compiled = target.engine == "torch-compile"
     calls = (*rules.CALLS, (_CONVOLUTIONS, _scales), *(() if compiled else rules.EAGER))
@@ -57,7 +57,7 @@ def lower(network: Network, target: Target) -> Lowered:
     generated = GENERATED if compiled or _is_cpu(target) else ()
     plain = in_floats(network).then((*passes, *generated))
     module = as_module(plain, bias_apart=not _is_cpu(target))
-    copying, in_channels_last = rules.follow(module.network)
+    copying, in_channels_last = rules.follow(module.network, channels_last)
     table = (rules.free_views(copying), *rules.COMPOSITES)
     unknown: tuple[str, ...] = ()
     if compiled:

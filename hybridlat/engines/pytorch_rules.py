@@ -223,9 +223,9 @@ def reshaped(shape: tuple[int, ...], strides: Strides, to: tuple[int, ...]) -> S
     return tuple(reversed(strides_out)) if left == 1 and not stretches else None
 
 
-def follow(network: Network) -> tuple[frozenset[int], frozenset[int]]:
+def follow(network: Network, channels_last: bool = False) -> tuple[frozenset[int], frozenset[int]]:
     """Positions of the views that copy, and of what runs with channels last."""
-    strides = {name: dense(network.types[name].shape) for name in network.inputs}
+    strides = {name: dense(network.types[name].shape, channels_last) for name in network.inputs}
     producers = network.producers
     copies: set[int] = set()
     last: set[int] = set()

@@ -181,6 +181,8 @@ def test_a_permuted_tensor_is_convolved_with_channels_last() -> None:
     # Of one pixel nobody can tell how it lies.
     lowered = lower(net)
     assert in_channels_last(lowered) == ["second"]
+    inputs_last = pytorch.lower(net, Target.parse("v100/torch/fp32"), channels_last=True)
+    assert in_channels_last(inputs_last) == ["first", "second"]
     shapes = [lowered.network.types[n.outputs[0]].shape for n in lowered.network.nodes]
     assert shapes[-3:] == [(2, 64, 28, 28), (2, 64, 1, 1), (2, 64, 1, 1)]  # those of the file
     assert dense((2, 3, 4, 5), channels_last=True) == (60, 1, 15, 3)
