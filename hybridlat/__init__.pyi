@@ -26,7 +26,6 @@ from hybridlat.report.explain import Suspect as Suspect
 from hybridlat.report.sweep import Sweep as Sweep
 from hybridlat.report.views import to_frame as to_frame
 from hybridlat.report.views import to_html as to_html
-from hybridlat.schema.device import Device as Device
 from hybridlat.schema.estimate import Estimate as Estimate
 from hybridlat.schema.estimate import EstimateWarning as EstimateWarning
 from hybridlat.schema.measurement import Measurement as Measurement
@@ -39,6 +38,7 @@ from hybridlat.schema.structure import Kernel as Kernel
 from hybridlat.schema.structure import Roofs as Roofs
 from hybridlat.schema.structure import Structure as Structure
 from hybridlat.schema.structure import Work as Work
+from hybridlat.schema.target import Device as Device
 from hybridlat.schema.target import Target as Target
 
 __all__: list[str]

@@ -19,10 +19,9 @@ from hybridlat import onnx_io
 from hybridlat.engines import host
 from hybridlat.errors import TargetError
 from hybridlat.graph.builder import NetworkBuilder
-from hybridlat.schema.device import BOUNDS, FP16_IN_FP16, Device, implausible
 from hybridlat.schema.files import listing, read_bytes
 from hybridlat.schema.plugins import shipped_files
-from hybridlat.schema.target import PRECISIONS, Target
+from hybridlat.schema.target import BOUNDS, FP16_IN_FP16, PRECISIONS, Device, Target, implausible
 
 _SHIPPED = shipped_files("devices", ".toml")
 # Tables by precision; ``fp16_in_fp16`` is no precision of a target, but a rate of FP16.

@@ -18,9 +18,8 @@ from hybridlat.graph.cells import file_rank
 from hybridlat.graph.network import Lowered, Network, TensorType
 from hybridlat.graph.operators import KINDS, VIEWS, kind_of, named
 from hybridlat.model.family.shipped import FAMILY_OF
-from hybridlat.schema.device import Device
 from hybridlat.schema.structure import Memory
-from hybridlat.schema.target import Target
+from hybridlat.schema.target import Device, Target
 
 # What ONNX Runtime writes over its operand (MayInplace in its activations.cc): no sum or product.
 _IN_PLACE = named(

@@ -15,8 +15,8 @@ from hybridlat.graph import signature_reading
 from hybridlat.graph.network import Network
 from hybridlat.graph.operators import KINDS, kind_of
 from hybridlat.model.geometry import View, geometry
-from hybridlat.schema.device import Device
 from hybridlat.schema.structure import CellPosition, CellStructure, Kernel, Roofs, Structure, Work
+from hybridlat.schema.target import Device
 
 if TYPE_CHECKING:
     from hybridlat.onnx_io import OnnxFile

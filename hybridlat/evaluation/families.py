@@ -29,9 +29,8 @@ from hybridlat.model.family.observations import KernelSet, Observation, architec
 from hybridlat.model.family.physics import KernelTable, table_of_texts
 from hybridlat.model.family.shipped import FAMILY_OF, copies_of
 from hybridlat.model.family.tasks import Float32, Task
-from hybridlat.schema.device import Device
 from hybridlat.schema.measurement import Breakdown, Measurement
-from hybridlat.schema.target import Target
+from hybridlat.schema.target import Device, Target
 
 Parts = tuple[tuple[str, int], ...]
 _Origin = tuple[Breakdown, list[Measurement]]  # a network as one origin gives it

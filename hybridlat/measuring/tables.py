@@ -16,10 +16,9 @@ from hybridlat.graph.cells import cut_positions
 from hybridlat.graph.network import Network, pixels_of
 from hybridlat.graph.signature import Signature, sign, sign_part
 from hybridlat.onnx_io import load
-from hybridlat.schema.device import TENSORRT
 from hybridlat.schema.measurement import Breakdown, Measurement, Visit, facts_of_note
 from hybridlat.schema.names import MODES, boards_of, device_name, near
-from hybridlat.schema.target import Target
+from hybridlat.schema.target import TENSORRT, Target
 from hybridlat.store.importers import ImportedRecords
 from hybridlat.store.importers.table import NetworkRow, Refusal, Size
 from hybridlat.store.importers.trtexec_options import CONTRADICTION, MIXED

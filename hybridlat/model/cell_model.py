@@ -21,8 +21,8 @@ from hybridlat.model.applicability_domain import ApplicabilityDomain, error_with
 from hybridlat.model.gaussian_process import CHUNK, Array, Floats, GaussianProcessMean
 from hybridlat.model.geometry import Geometry, View, geometry, problem_of
 from hybridlat.model.trees import Booster
-from hybridlat.schema.device import Device
 from hybridlat.schema.structure import CellPrediction
+from hybridlat.schema.target import Device
 
 UNKNOWN_FACTOR = 3.0
 """By which the interval of a cell is wider, both ways, that holds a kernel without training."""

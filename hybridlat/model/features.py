@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from hybridlat.graph.operators import KINDS
 from hybridlat.model.geometry import PRECISION_BYTES, TILES, Array, View
-from hybridlat.schema.device import Device
+from hybridlat.schema.target import Device
 
 Formula = Callable[[View], Array]
 

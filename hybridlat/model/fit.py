@@ -26,7 +26,7 @@ from hybridlat.model.gaussian_process import (
 )
 from hybridlat.model.geometry import Geometry, View, geometry, problem_of
 from hybridlat.model.trees import Booster, Table, scaled
-from hybridlat.schema.device import Device
+from hybridlat.schema.target import Device
 
 LEAST_ROWS = 20
 _FOLDS = 5

@@ -17,7 +17,7 @@ from hybridlat.graph.operators import KINDS
 from hybridlat.graph.signature_reading import lines_of
 from hybridlat.model.kernel_attributes import attributes_of
 from hybridlat.model.kernel_rows import Tensor, kernel_row, tensor_of
-from hybridlat.schema.device import Device
+from hybridlat.schema.target import Device
 
 COLUMNS: tuple[str, ...] = (
     "op", "kind", "batch", "c_in", "h_in", "w_in", "c_out", "h_out", "w_out", "k_h", "k_w",

@@ -23,8 +23,8 @@ from hybridlat.model import applicability_domain, features
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.gaussian_process import GaussianProcessMean
 from hybridlat.model.trees import Booster
-from hybridlat.schema.device import Device
 from hybridlat.schema.files import MOST_BYTES, read_bytes
+from hybridlat.schema.target import Device
 
 MODEL_FORMAT = 2
 CARD_FILE = "card.json"

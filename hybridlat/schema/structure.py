@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Literal
 
-from hybridlat.schema.device import Device
+from hybridlat.schema.target import Device
 
 LatencySource = Literal["measured", "predicted", "unsupported"]
 

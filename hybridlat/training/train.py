@@ -26,10 +26,9 @@ from hybridlat.evaluation.metrics import OWN, MethodResult, Score, TargetReport,
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.fit import FitConfig
 from hybridlat.report.units import count_text
-from hybridlat.schema.device import Device
 from hybridlat.schema.files import scratch_folder
 from hybridlat.schema.progress import OnMessage, silent
-from hybridlat.schema.target import Target
+from hybridlat.schema.target import Device, Target
 from hybridlat.schema.workers import steady_fits
 from hybridlat.store import Store
 from hybridlat.training.candidate import Candidate, Champion, Verdict

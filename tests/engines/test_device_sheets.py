@@ -10,8 +10,7 @@ import pytest
 
 from hybridlat.engines import device_sheets, host
 from hybridlat.errors import TargetError
-from hybridlat.schema.device import Device
-from hybridlat.schema.target import Target
+from hybridlat.schema.target import Device, Target
 
 SHEETS = Path(__file__).resolve().parents[2] / "data" / "devices"
 GPUS = [name for name in device_sheets.names() if device_sheets.load(name).kind == "gpu"]

@@ -14,8 +14,7 @@ from hybridlat.graph.cells import cut
 from hybridlat.graph.signature import sign
 from hybridlat.model.geometry import View, geometry
 from hybridlat.onnx_io import load, read_network
-from hybridlat.schema.device import Device
-from hybridlat.schema.target import Target
+from hybridlat.schema.target import Device, Target
 from tests.engines.test_backends import assert_accounted
 from tests.onnx_io.test_precision import BF16, FLOAT, HALF, INT8
 from tests.onnx_io.test_reading_shapes import model

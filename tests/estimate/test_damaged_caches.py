@@ -9,8 +9,7 @@ from hybridlat import predict
 from hybridlat.estimate.lookup.models import keep_device, known_device
 from hybridlat.estimate.partition import PARTITION_FORMAT
 from hybridlat.onnx_io.facts import FACTS_FORMAT
-from hybridlat.schema.device import Device
-from hybridlat.schema.target import Target
+from hybridlat.schema.target import Device, Target
 from hybridlat.store import Store
 
 NET = Path(__file__).resolve().parents[2] / "data" / "nets" / "ghostnet_100.onnx"

@@ -27,8 +27,7 @@ from hybridlat.model.family.physics import KernelTable, table_of_texts
 from hybridlat.model.family.tasks import Task
 from hybridlat.model.geometry import View, geometry
 from hybridlat.onnx_io import read_network
-from hybridlat.schema.device import STRICT, Device
-from hybridlat.schema.target import Target
+from hybridlat.schema.target import STRICT, Device, Target
 from tests.networks import NETS
 
 TARGETS = (

@@ -10,9 +10,9 @@ from hybridlat import Predictor, onnx_io, predict
 from hybridlat.estimate.structure import _kernels, common_path
 from hybridlat.model.geometry import geometry
 from hybridlat.report.cell_texts import what_text
-from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.structure import CellStructure
+from hybridlat.schema.target import Device
 from tests.estimate.known import make_known
 from tests.networks import NETS
 from tests.onnx_io.test_reading_shapes import model

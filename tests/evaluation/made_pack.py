@@ -10,10 +10,9 @@ import numpy as np
 from experiments.public_data.convolutions import Convolution, conv_cell
 from hybridlat.graph.signature import Signature
 from hybridlat.model.geometry import Geometry
-from hybridlat.schema.device import Device
 from hybridlat.schema.measurement import Breakdown, Measurement
 from hybridlat.schema.structure import CellPrediction
-from hybridlat.schema.target import Target
+from hybridlat.schema.target import Device, Target
 from hybridlat.store import Store
 
 TARGET = Target("made", "maker-1.0", "fp32", 1)

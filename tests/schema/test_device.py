@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hybridlat.schema.device import Device
+from hybridlat.schema.target import Device
 
 PEAKS = {"fp32": 20e12, "tf32": 40e12, "fp16": 80e12, "fp16_in_fp16": 160e12}
 REACHED = {"fp32": 16e12, "fp16": 60e12}

@@ -34,10 +34,9 @@ from hybridlat.model.model_files import (
     load_model,
 )
 from hybridlat.schema import wire
-from hybridlat.schema.device import Device
 from hybridlat.schema.files import listing, read_bytes, warn_once
 from hybridlat.schema.plugins import shipped
-from hybridlat.schema.target import Target
+from hybridlat.schema.target import Device, Target
 from hybridlat.store import Store
 
 COMPOSITION_FILE = "composition.json"

@@ -12,8 +12,7 @@ from hybridlat.engines.registry import resolve
 from hybridlat.errors import BackendUnavailable, TargetError
 from hybridlat.estimate.lookup import models
 from hybridlat.estimate.lookup.named_target import named_devices, newest_on_record
-from hybridlat.schema.device import Device
-from hybridlat.schema.target import Target, version_key
+from hybridlat.schema.target import Device, Target, version_key
 from hybridlat.store import Store, packs
 
 FAMILY = "family: whole networks"

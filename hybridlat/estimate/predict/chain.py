@@ -42,7 +42,7 @@ from hybridlat.estimate.predict.source import CellLatency, CellSource, NetworkCe
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.family.physics import least_us
 from hybridlat.model.geometry import View, geometry
-from hybridlat.schema.device import Device
+from hybridlat.schema.target import Device
 
 if TYPE_CHECKING:
     from hybridlat.estimate.predict.family import Family

@@ -29,9 +29,8 @@ from hybridlat.model.family.observations import KernelSet, architecture_of, kern
 from hybridlat.model.family.physics import KernelTable, every_kernel
 from hybridlat.model.family.tasks import Task, label_of
 from hybridlat.model.model_files import reading
-from hybridlat.schema.device import STRICT, Device
 from hybridlat.schema.estimate import OriginCode
-from hybridlat.schema.target import Target
+from hybridlat.schema.target import STRICT, Device, Target
 from hybridlat.store.packs import packs_for
 
 

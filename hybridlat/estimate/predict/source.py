@@ -17,9 +17,9 @@ from hybridlat.graph.operators import KINDS
 from hybridlat.model.applicability_domain import PLAIN_ERROR, error_without_training
 from hybridlat.model.conformal import normal_quantile
 from hybridlat.model.geometry import Geometry, View, geometry, start_us
-from hybridlat.schema.device import Device
 from hybridlat.schema.estimate import OriginCode
 from hybridlat.schema.structure import CellPrediction, LatencySource
+from hybridlat.schema.target import Device
 
 SHARED = 0.95
 """Part of a cell's error variance that it shares with all other cells of its network, where what

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from hybridlat.errors import InputError
 from hybridlat.model.family.physics import CLASSES, KernelTable
 from hybridlat.model.geometry import COLUMN, Array, Geometry, View, geometry
-from hybridlat.schema.device import Device
 from hybridlat.schema.plugins import Plugins
+from hybridlat.schema.target import Device
 
 Unit = Literal["cell", "layer", "network", "layered network"]
 

@@ -22,8 +22,8 @@ from hybridlat.model.family.physics import CLASSES, HOST, PARTS, KernelTable, pa
 from hybridlat.model.family.tasks import Array, Float32, Number, Relations, Sharing, Task
 from hybridlat.model.features import alignment, cache_bytes
 from hybridlat.model.kernel_attributes import CHANNELS_LAST
-from hybridlat.schema.device import Device
 from hybridlat.schema.plugins import shipped_table
+from hybridlat.schema.target import Device
 
 DESCRIPTORS: tuple[str, ...] = (
     "m", "n", "k", "groups", "group_width", "size", "roofline", "intensity", "taps", "asymmetric",

@@ -33,8 +33,8 @@ from hybridlat.model.family.physics import (
 )
 from hybridlat.model.family.tasks import Array, Float32, Relations, Task
 from hybridlat.model.geometry import COLUMN
-from hybridlat.schema.device import Device
 from hybridlat.schema.plugins import shipped_table
+from hybridlat.schema.target import Device
 
 _NOTHING_US = 1e-3
 HOST_ROW = -2  # of a KernelSet

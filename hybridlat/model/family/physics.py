@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hybridlat.graph.operators import KINDS
 from hybridlat.model.features import cache_bytes, winograd
 from hybridlat.model.geometry import COLUMN, COLUMNS, Array, Geometry, View, geometry
-from hybridlat.schema.device import STRICT, Device
+from hybridlat.schema.target import STRICT, Device
 
 CLASSES: tuple[str, ...] = (
     "conv 1x1", "conv kxk", "conv grouped", "conv depthwise", "conv transposed", "matmul",

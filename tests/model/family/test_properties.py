@@ -20,7 +20,7 @@ from hybridlat.model.family.physics import KernelTable
 from hybridlat.model.family.task_gp import TaskGP
 from hybridlat.model.family.tasks import Sharing, Task
 from hybridlat.model.family.trees import weighed
-from hybridlat.schema.device import Device
+from hybridlat.schema.target import Device
 from tests.model.family.worlds import GPU, HERE, OTHER, THERE, observations, table
 
 OFF = np.where(np.arange(40) % 2, 0.2, -0.2)

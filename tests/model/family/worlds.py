@@ -8,7 +8,7 @@ from hybridlat.model.family.observations import KernelSet, Observation, kernel_s
 from hybridlat.model.family.physics import CLASSES, KernelTable
 from hybridlat.model.family.tasks import Task
 from hybridlat.model.geometry import COLUMN, COLUMNS
-from hybridlat.schema.device import Device
+from hybridlat.schema.target import Device
 
 GPU = Device("gpu", "gpu", {"fp32": 10e12}, 500e9, 40, 1.5e9, (128 * 1024, 4 * 2**20))
 OTHER = Device("other", "gpu", {"fp32": 20e12}, 900e9, 80, 1.7e9, (128 * 1024, 6 * 2**20))
