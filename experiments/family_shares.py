@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT))
 
 from hybridlat.model.family.embedding import embedding_of
 from hybridlat.model.family.tasks import Relations, Sharing
-from hybridlat.schema.progress import silent
+from hybridlat.schema.workers import silent
 
 RELATIONS = ("all", "device", "engine", "precision", "runtime", "recipe", "generation", "task")
 OWN = ("noise", "network", "architecture")

@@ -31,7 +31,7 @@ from hybridlat.model.family.embedding import LAUNCH, Embedding, embedding_of
 from hybridlat.model.family.fit import embedded, fit
 from hybridlat.model.family.model import interval_us
 from hybridlat.model.family.physics import at_batch, view_of
-from hybridlat.schema.progress import silent
+from hybridlat.schema.workers import silent
 
 BY = {
     "generation": lambda device: device_sheets.load(device).architecture,

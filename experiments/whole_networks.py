@@ -47,7 +47,7 @@ from hybridlat.model.conformal import Calibration
 from hybridlat.model.family import shipped as files
 from hybridlat.model.family.observations import Observation
 from hybridlat.model.family.physics import at_batch
-from hybridlat.schema.progress import OnMessage
+from hybridlat.schema.workers import OnMessage
 
 Array = NDArray[np.float64]
 LEAST = 3

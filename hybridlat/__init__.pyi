@@ -29,7 +29,6 @@ from hybridlat.report.views import to_html as to_html
 from hybridlat.schema.estimate import Estimate as Estimate
 from hybridlat.schema.estimate import EstimateWarning as EstimateWarning
 from hybridlat.schema.measurement import Measurement as Measurement
-from hybridlat.schema.progress import Progress as Progress
 from hybridlat.schema.shown import Estimates as Estimates
 from hybridlat.schema.structure import CellEstimate as CellEstimate
 from hybridlat.schema.structure import CellPosition as CellPosition
@@ -40,6 +39,7 @@ from hybridlat.schema.structure import Structure as Structure
 from hybridlat.schema.structure import Work as Work
 from hybridlat.schema.target import Device as Device
 from hybridlat.schema.target import Target as Target
+from hybridlat.schema.workers import Progress as Progress
 
 __all__: list[str]
 __version__: str

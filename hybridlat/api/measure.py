@@ -28,8 +28,8 @@ from hybridlat.measuring.plans import draft_for
 from hybridlat.measuring.schedule import ON_DEMAND, MeasurementConfig
 from hybridlat.measuring.ssh import RemoteHost, check_target
 from hybridlat.schema.measurement import Measurement, busiest
-from hybridlat.schema.progress import OnProgress
 from hybridlat.schema.target import Target
+from hybridlat.schema.workers import OnProgress
 from hybridlat.store import Store
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict
 
 from hybridlat.engines.device_sheets import read
 from hybridlat.errors import InputError
-from hybridlat.schema.progress import OnProgress
 from hybridlat.schema.shown import number_of
 from hybridlat.schema.target import Device
+from hybridlat.schema.workers import OnProgress
 
 if TYPE_CHECKING:
     from hybridlat.measuring.schedule import MeasurementConfig

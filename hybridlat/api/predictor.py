@@ -27,9 +27,9 @@ from hybridlat.engines.registry import resolve
 from hybridlat.errors import InputError, TargetError
 from hybridlat.estimate.lookup.named_target import named_target, newest_on_record, targets_on_record
 from hybridlat.schema.estimate import Estimate
-from hybridlat.schema.progress import OnProgress
 from hybridlat.schema.shown import Estimates
 from hybridlat.schema.target import Device, Target
+from hybridlat.schema.workers import OnProgress
 from hybridlat.store import Store
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from hybridlat.estimate.lookup.target_data import TargetData
 from hybridlat.measuring.machine import Steadiness, steadiness
 from hybridlat.report.table import Cell, Column, Table, titled
 from hybridlat.report.units import NOTHING, latency_text, percent_text, plus_minus_text
-from hybridlat.schema.progress import OnMessage
+from hybridlat.schema.workers import OnMessage
 from hybridlat.store import Store
 from hybridlat.store.place import StorePlace
 

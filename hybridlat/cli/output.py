@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hybridlat.schema.files import write_text
-from hybridlat.schema.progress import OnMessage, Progress, silent
 from hybridlat.schema.shown import visible
+from hybridlat.schema.workers import OnMessage, Progress, silent
 
 if TYPE_CHECKING:
     from rich.console import Console

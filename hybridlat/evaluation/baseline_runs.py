@@ -21,9 +21,8 @@ from hybridlat.model.baselines import Baseline, Problem, Unit
 from hybridlat.model.baselines.methods import ModelOnly
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.fit import FitConfig
-from hybridlat.schema.progress import OnMessage
 from hybridlat.schema.target import Target
-from hybridlat.schema.workers import steady_fits
+from hybridlat.schema.workers import OnMessage, steady_fits
 
 
 @dataclass(frozen=True, slots=True)

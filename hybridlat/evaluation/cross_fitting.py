@@ -30,9 +30,8 @@ from hybridlat.model.cell_model import CellModel
 from hybridlat.model.conformal import normal_quantile
 from hybridlat.model.fit import FitConfig
 from hybridlat.schema import workers
-from hybridlat.schema.progress import OnMessage, silent
 from hybridlat.schema.target import Device, Target
-from hybridlat.schema.workers import steady_fits
+from hybridlat.schema.workers import OnMessage, silent, steady_fits
 from hybridlat.store import Store
 
 FOLDS = 5

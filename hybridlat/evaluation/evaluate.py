@@ -26,9 +26,8 @@ from hybridlat.model import baselines as all_baselines
 from hybridlat.model.family.shipped import FAMILY_OF
 from hybridlat.model.fit import LEAST_ROWS, FitConfig
 from hybridlat.report.units import count_text
-from hybridlat.schema.progress import OnMessage, silent
 from hybridlat.schema.target import Target
-from hybridlat.schema.workers import steady_fits
+from hybridlat.schema.workers import OnMessage, silent, steady_fits
 from hybridlat.store import Store, packs
 from hybridlat.store.place import without_password
 

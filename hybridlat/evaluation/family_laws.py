@@ -22,7 +22,7 @@ from hybridlat.model.conformal import ELSEWHERE, Calibration, calibrate
 from hybridlat.model.family.model import FamilyModel, NetworkPrediction, interval_us
 from hybridlat.model.family.observations import family_of
 from hybridlat.model.family.tasks import Array, label_of
-from hybridlat.schema.progress import OnMessage
+from hybridlat.schema.workers import OnMessage
 
 ROWS_EACH = 40
 """Of a table, for the intervals on other devices: each table counts alike."""

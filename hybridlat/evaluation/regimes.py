@@ -52,8 +52,7 @@ from hybridlat.model.baselines import Problem, Sums, Unit
 from hybridlat.model.baselines.methods import ModelOnly
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.fit import FitConfig
-from hybridlat.schema.progress import OnMessage
-from hybridlat.schema.workers import steady_fits
+from hybridlat.schema.workers import OnMessage, steady_fits
 
 SIZES = (300, 3000)
 _GATED, _GATED_SHARE = "gated_cells@20%", 0.2

@@ -31,8 +31,8 @@ from hybridlat.measuring.process import alone
 from hybridlat.measuring.schedule import Job, MeasurementConfig, pairs_of
 from hybridlat.measuring.ssh import OLD_DAYS
 from hybridlat.schema.measurement import Kind, Measurement
-from hybridlat.schema.progress import OnProgress, Progress
 from hybridlat.schema.target import Target
+from hybridlat.schema.workers import OnProgress, Progress
 from hybridlat.store import Store
 
 LEAST_ROUNDS = 2

@@ -34,8 +34,8 @@ from hybridlat.measuring.statistics import (
 )
 from hybridlat.measuring.visiting import VisitResult, VisitTask
 from hybridlat.schema.measurement import KINDS, Measurement, Visit, mean_load
-from hybridlat.schema.progress import OnProgress, Progress
 from hybridlat.schema.wire import decode_or_none
+from hybridlat.schema.workers import OnProgress, Progress
 from hybridlat.store import Store
 
 PROTOCOLS = {Method.REPLICAS: "twins-1", Method.DIFFERENTIAL: "differential-4"}

@@ -22,8 +22,8 @@ from hybridlat.board import BoardError
 from hybridlat.board.plan import Plan
 from hybridlat.engines.registry import board_target
 from hybridlat.errors import BackendUnavailable, InputError, MeasurementError
-from hybridlat.schema.progress import OnMessage, silent
 from hybridlat.schema.target import Target
+from hybridlat.schema.workers import OnMessage, silent
 
 FINE, NO_ENGINE = 0, 3
 """Exit codes of the runners: all was measured; there is no engine."""

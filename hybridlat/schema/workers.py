@@ -1,4 +1,4 @@
-"""Processes that work for this one, and threads of linear algebra: no more than can be of use."""
+"""Long calls: how far they are; processes that work for this one, and threads of linear algebra."""
 
 from __future__ import annotations
 
@@ -6,12 +6,36 @@ import importlib
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
 from threadpoolctl import ThreadpoolController, threadpool_limits
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a long call is: ``done`` of ``total`` steps; ``label`` says what runs now.
+
+    ``seconds_left`` is None while it is unknown.
+    """
+
+    done: int
+    total: int
+    label: str
+    seconds_left: float | None
+
+
+OnProgress = Callable[[Progress], None]
+OnMessage = Callable[[str], None]
+"""Hears in sentences what a long call is at."""
+
+
+def silent(_: str) -> None:
+    """A receiver that drops messages."""
+
 
 _ORPHANED_CHECK_S = 1.0
 

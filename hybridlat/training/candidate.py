@@ -27,8 +27,8 @@ from hybridlat.evaluation.metrics import Prediction, noise_floor, score
 from hybridlat.model.cell_model import CellModel
 from hybridlat.model.fit import FitConfig
 from hybridlat.model.model_files import save_model
-from hybridlat.schema.progress import OnMessage
 from hybridlat.schema.target import Target
+from hybridlat.schema.workers import OnMessage
 
 LEAST_NETWORKS = 10
 _LEAST_EXPLAINED = 0.5

@@ -22,9 +22,9 @@ from hybridlat.measuring.schedule import MeasurementConfig
 from hybridlat.model.fit import check_installed
 from hybridlat.schema.measurement import Breakdown, Kind
 from hybridlat.schema.plugins import shipped
-from hybridlat.schema.progress import OnMessage, OnProgress, silent
 from hybridlat.schema.shown import count_text
 from hybridlat.schema.target import Target
+from hybridlat.schema.workers import OnMessage, OnProgress, silent
 from hybridlat.store import Store
 from hybridlat.training.kernel_sampler import partition_of, random_kernels
 from hybridlat.training.train import Trained, TrainingOptions, train_target

@@ -27,9 +27,8 @@ from hybridlat.model.cell_model import CellModel
 from hybridlat.model.fit import FitConfig
 from hybridlat.report.units import count_text
 from hybridlat.schema.files import scratch_folder
-from hybridlat.schema.progress import OnMessage, silent
 from hybridlat.schema.target import Device, Target
-from hybridlat.schema.workers import steady_fits
+from hybridlat.schema.workers import OnMessage, silent, steady_fits
 from hybridlat.store import Store
 from hybridlat.training.candidate import Candidate, Champion, Verdict
 

@@ -13,7 +13,7 @@ from hybridlat import Predictor
 from hybridlat.cli import main as cli
 from hybridlat.cli.output import ProgressShown, line
 from hybridlat.schema.measurement import Measurement
-from hybridlat.schema.progress import Progress
+from hybridlat.schema.workers import Progress
 from tests.cli.shell import FAKE, call, known, process, python
 from tests.networks import ROOT
 

@@ -17,8 +17,8 @@ from hybridlat.model.conformal import ELSEWHERE
 from hybridlat.model.family.model import interval_us
 from hybridlat.model.family.observations import architecture_of, family_of
 from hybridlat.model.fit import FitConfig
-from hybridlat.schema.progress import silent
 from hybridlat.schema.target import Target
+from hybridlat.schema.workers import silent
 from hybridlat.store import Store
 from tests.cli.shell import call
 from tests.evaluation.made_networks import HERE, THERE, fill, networks, with_twins

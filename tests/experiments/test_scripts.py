@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybridlat.schema.progress import silent
+from hybridlat.schema.workers import silent
 from hybridlat.store.packs import PackLookup
 from tests.experiments.scripts import FOLDER, load
 from tests.pages import ROOT

@@ -26,7 +26,7 @@ from hybridlat.measuring.replicas import measure
 from hybridlat.measuring.schedule import Job, MeasurementConfig
 from hybridlat.measuring.visiting import References, VisitTask, visit
 from hybridlat.schema.measurement import MachineLoad, busiest, load_of, mean_load, was_busy
-from hybridlat.schema.progress import Progress
+from hybridlat.schema.workers import Progress
 from hybridlat.store import Store
 from tests.fakes.fake_backend import QUICK, FakeBackend
 from tests.networks import ROOT, classifier

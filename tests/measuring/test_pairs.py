@@ -27,8 +27,8 @@ from hybridlat.measuring.schedule import MeasurementConfig, pairs_of, working_by
 from hybridlat.measuring.statistics import FLOOR_US
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.measurement import Measurement
-from hybridlat.schema.progress import Progress
 from hybridlat.schema.target import Target
+from hybridlat.schema.workers import Progress
 from hybridlat.store import Store
 from tests.board.conftest import add_fake_engine, lower
 from tests.fakes.fake_backend import FakeBackend, FakeDifferentialBackend, Machine

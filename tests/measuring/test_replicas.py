@@ -18,7 +18,7 @@ from hybridlat.measuring.replicas import measure
 from hybridlat.measuring.schedule import Job, MeasurementConfig, replicas_for
 from hybridlat.measuring.statistics import level_us
 from hybridlat.measuring.visiting import References, VisitResult, VisitTask, visit
-from hybridlat.schema.progress import Progress
+from hybridlat.schema.workers import Progress
 from hybridlat.store import Store
 from tests.fakes.fake_backend import FakeBackend, Machine
 from tests.networks import Builder

@@ -15,7 +15,7 @@ from hybridlat import Predictor
 from hybridlat.errors import StoreError
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.estimate import Estimate
-from hybridlat.schema.progress import Progress
+from hybridlat.schema.workers import Progress
 from hybridlat.store import Store, connection
 from tests.fakes.fake_backend import FAKE
 from tests.networks import classifier

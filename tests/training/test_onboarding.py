@@ -19,7 +19,7 @@ from hybridlat.measuring.schedule import MeasurementConfig, needs_visit
 from hybridlat.model.fit import FitConfig, fit_model
 from hybridlat.onnx_io import to_onnx
 from hybridlat.schema.measurement import Measurement, Visit
-from hybridlat.schema.progress import OnProgress, silent
+from hybridlat.schema.workers import OnProgress, silent
 from hybridlat.store import Store
 from hybridlat.training import onboarding
 from hybridlat.training.onboarding import OnboardingOptions
