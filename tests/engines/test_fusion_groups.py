@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hybridlat.engines import registry
 from hybridlat.engines.fusion.groups import Groups, lowered_of
 from hybridlat.engines.fusion.rules import apply
-from hybridlat.engines.tensorrt.fusion_rules import RULES
+from hybridlat.engines.tensorrt.lowering import RULES
 from hybridlat.errors import MeasurementError
 from hybridlat.graph.cells import cut
 from hybridlat.graph.fused import unfuse
