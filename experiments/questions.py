@@ -28,9 +28,9 @@ sys.path.insert(0, str(ROOT))
 from experiments.whole_networks import load
 from experiments.whole_networks_data import Row
 from hybridlat import Predictor, onnx_io
+from hybridlat.api.arguments import Item, Query
 from hybridlat.api.explain_log import modes_of
 from hybridlat.api.questions import image_shapes, sweep_of
-from hybridlat.api.sources import Item, Query
 from hybridlat.errors import HybridlatError
 from hybridlat.estimate.predict.source import copied_bytes
 from hybridlat.evaluation.metrics import spearman

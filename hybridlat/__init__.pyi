@@ -1,13 +1,13 @@
 """The public names: their types for checkers, and where ``__init__.py`` loads each from."""
 
+from hybridlat.api.arguments import ManySource as ManySource
+from hybridlat.api.arguments import MeasureMode as MeasureMode
+from hybridlat.api.arguments import Source as Source
 from hybridlat.api.functions import compare as compare
 from hybridlat.api.functions import measure as measure
 from hybridlat.api.functions import predict as predict
-from hybridlat.api.options import MeasureMode as MeasureMode
 from hybridlat.api.predictor import Predictor as Predictor
 from hybridlat.api.questions import recommend as recommend
-from hybridlat.api.sources import ManySource as ManySource
-from hybridlat.api.sources import Source as Source
 from hybridlat.errors import HybridlatError as HybridlatError
 from hybridlat.estimate.block_space import BlockLatency as BlockLatency
 from hybridlat.estimate.block_space import BlockSpace as BlockSpace

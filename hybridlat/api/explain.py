@@ -19,9 +19,9 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
+from hybridlat.api.arguments import Item, Opened, Query
 from hybridlat.api.explain_log import REPLAYED, Circumstance, Run, clock_hz, modes_of, read_run
 from hybridlat.api.questions import image_shapes
-from hybridlat.api.sources import Item, Opened, Query
 from hybridlat.errors import HybridlatError, InputError, NetworkError
 from hybridlat.estimate.predict.source import copied_bytes
 from hybridlat.measuring.tables import plain_name

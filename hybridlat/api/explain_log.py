@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
-from hybridlat.api.sources import Query
+from hybridlat.api.arguments import Query
 from hybridlat.engines import device_sheets
 from hybridlat.errors import InputError
 from hybridlat.measuring.tables import board_of

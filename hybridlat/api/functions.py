@@ -8,17 +8,15 @@ from contextlib import ExitStack
 from inspect import Signature, signature
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from hybridlat.api.options import Batches, PredictOptions
+from hybridlat.api.arguments import Batches, PredictOptions, Query, check_many, items_of
 from hybridlat.api.predictor import Predictor
-from hybridlat.api.sources import Query, check_many, items_of
 from hybridlat.errors import InputError
 from hybridlat.schema.estimate import Estimate
 from hybridlat.schema.shown import Estimates
 from hybridlat.schema.target import Target
 
 if TYPE_CHECKING:
-    from hybridlat.api.options import PredictBatches, SizedOptions
-    from hybridlat.api.sources import ManySource, Source
+    from hybridlat.api.arguments import ManySource, PredictBatches, SizedOptions, Source
     from hybridlat.measuring.measurer import MeasureReport, What
     from hybridlat.onnx_io.torch_export import Example
     from hybridlat.report.compare import Comparison

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from hybridlat.api.arguments import Item, Query
 from hybridlat.api.session import Answer, Session, Sessions, answer_of
-from hybridlat.api.sources import Item, Query
 from hybridlat.engines.registry import ResolvedEngine
 from hybridlat.errors import HybridlatError, MeasurementError
 from hybridlat.schema import workers

@@ -11,17 +11,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Unpack, overload
 
-from hybridlat.api.options import (
+from hybridlat.api.arguments import (
     Batches,
+    Item,
     ManyOptions,
     MeasureMode,
     OneBatch,
     Options,
+    Query,
     Sizes,
+    check_many,
+    items_of,
     sheet_of,
+    whole_number,
 )
 from hybridlat.api.session import Answer, Session, Sessions, answer_of, raising
-from hybridlat.api.sources import Item, Query, check_many, items_of, whole_number
 from hybridlat.engines.device_sheets import is_gpu
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import InputError, TargetError
@@ -33,7 +37,7 @@ from hybridlat.schema.workers import OnProgress
 from hybridlat.store import Store
 
 if TYPE_CHECKING:
-    from hybridlat.api.sources import ManySource, Source
+    from hybridlat.api.arguments import ManySource, Source
     from hybridlat.api.space import Blocks
     from hybridlat.estimate.block_space import BlockSpace
     from hybridlat.measuring.measurer import MeasureReport, What

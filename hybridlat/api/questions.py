@@ -10,9 +10,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, get_args
 
 from hybridlat import onnx_io
-from hybridlat.api.options import Options
+from hybridlat.api.arguments import Item, Opened, Options, Query, Source
 from hybridlat.api.session import Session, estimate
-from hybridlat.api.sources import Item, Opened, Query, Source
 from hybridlat.engines import registry
 from hybridlat.errors import HybridlatError, InputError, UnavailableError
 from hybridlat.estimate.belief import cells_of

@@ -10,9 +10,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybridlat.api.options import Options
+from hybridlat.api.arguments import Item, Options, Query
 from hybridlat.api.session import Session, Sessions, estimate
-from hybridlat.api.sources import Item, Query
 from hybridlat.engines.registry import resolve
 from hybridlat.errors import InputError
 from hybridlat.estimate.lookup.models import read_model, read_target

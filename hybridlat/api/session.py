@@ -14,8 +14,7 @@ from functools import partial
 from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from hybridlat.api.options import Options
-from hybridlat.api.sources import Item, Opened, Query
+from hybridlat.api.arguments import Item, Opened, Options, Query
 from hybridlat.engines import registry
 from hybridlat.engines.device_sheets import with_sheet
 from hybridlat.engines.registry import ResolvedEngine, precision_notes

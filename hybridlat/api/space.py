@@ -10,8 +10,8 @@ from functools import partial
 from typing import TypeAlias
 
 from hybridlat import onnx_io
+from hybridlat.api.arguments import ManySource, Opened, Query, items_of
 from hybridlat.api.session import Session, Sessions
-from hybridlat.api.sources import ManySource, Opened, Query, items_of
 from hybridlat.errors import InputError, NetworkError
 from hybridlat.estimate.block_space import Block, BlockSpace, cells_by_block
 from hybridlat.estimate.network_estimate import composition_for

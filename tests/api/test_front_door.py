@@ -20,7 +20,7 @@ from rich.console import Console
 
 import hybridlat
 from hybridlat import Predictor
-from hybridlat.api.options import PredictOptions, PredictorOptions
+from hybridlat.api.arguments import PredictOptions, PredictorOptions
 from hybridlat.errors import HybridlatError, InputError, MissingExtra
 from hybridlat.onnx_io import to_onnx
 from hybridlat.report import terminal

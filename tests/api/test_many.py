@@ -20,8 +20,8 @@ import pytest
 
 from hybridlat import Predictor, onnx_io
 from hybridlat.api import parallel as many
+from hybridlat.api.arguments import Item, Query
 from hybridlat.api.parallel import LARGEST_WINDOW_BYTES, windows
-from hybridlat.api.sources import Item, Query
 from hybridlat.errors import HybridlatError, InputError, MissingExtra, NetworkError
 from hybridlat.estimate.partition import Partitioner
 from hybridlat.onnx_io import load, to_onnx

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import hybridlat
-from hybridlat.api.sources import Item, Query
+from hybridlat.api.arguments import Item, Query
 from hybridlat.errors import InputError, MissingExtra, NetworkError
 from hybridlat.onnx_io import torch_export
 from tests.networks import classifier
