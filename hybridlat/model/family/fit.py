@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridlat.model.family import trees
+from hybridlat.model.family import task_laws
 from hybridlat.model.family.embedding import Embedding
 from hybridlat.model.family.model import FamilyModel
 from hybridlat.model.family.observations import Observation, TaskNetwork, family_of, shared_noise
-from hybridlat.model.family.task_gp import TaskGP
+from hybridlat.model.family.task_laws import TaskGP
 from hybridlat.model.family.tasks import Float32, Task
 
 _STEPS = 7
@@ -75,7 +75,7 @@ def fit(
     owners = np.array([tasks.index(model.own_task(task)) for task in tasks], np.intp)
     for place in np.unique(owners).tolist():
         task, rows = tasks[place].shared, np.flatnonzero(owners[task_of] == place)
-        if len(rows) < trees.LEAST:
+        if len(rows) < task_laws.LEAST:
             continue
         own = mode.of_rows(rows)
         model.own_shifts[place] = share * (own.coefficients([task])[0] - model.coefficients(task))
@@ -84,7 +84,7 @@ def fit(
             own_errors = own.left_out(groups[rows])
             mixed = errors[rows] + share * (own_errors - errors[rows])
             held_out.append((groups[rows], mixed))
-        law = trees.weighed([observations[i] for i in rows.tolist()], held_out)
+        law = task_laws.weighed([observations[i] for i in rows.tolist()], held_out)
         if law is not None:
             spreads = []
             for name in np.unique(families[rows]):

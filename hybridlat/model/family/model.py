@@ -23,9 +23,8 @@ from hybridlat.model.family.observations import (
     shared_noise,
 )
 from hybridlat.model.family.physics import within_reach
-from hybridlat.model.family.task_gp import TaskGP
+from hybridlat.model.family.task_laws import TaskGP, TaskTrees
 from hybridlat.model.family.tasks import Array, Float32, Task, label_of
-from hybridlat.model.family.trees import TaskTrees
 
 _CONDITIONING_STEPS = 5
 _OUT_OF_LINE = 2.5

@@ -19,9 +19,8 @@ from hybridlat.errors import StoreError
 from hybridlat.model.conformal import ELSEWHERE, Calibration
 from hybridlat.model.family.embedding import DESCRIPTORS, Embedding, Hyper
 from hybridlat.model.family.model import FamilyModel
-from hybridlat.model.family.task_gp import TaskGP
+from hybridlat.model.family.task_laws import WIDTHS, TaskGP, TaskTrees
 from hybridlat.model.family.tasks import Task, label_of
-from hybridlat.model.family.trees import WIDTHS, TaskTrees
 from hybridlat.model.model_files import Arrays, hash_of, reading
 from hybridlat.schema.files import MOST_BYTES, listing, read_bytes
 from hybridlat.schema.plugins import shipped

@@ -8,13 +8,13 @@ import pytest
 
 from experiments.family_choice import choose
 from hybridlat.model.conformal import calibrate
-from hybridlat.model.family import trees
+from hybridlat.model.family import task_laws
 from hybridlat.model.family.embedding import Embedding, Hyper
 from hybridlat.model.family.fit import fit
 from hybridlat.model.family.model import FamilyModel
 from hybridlat.model.family.observations import Observation, family_of, task_base
+from hybridlat.model.family.task_laws import LARGEST_CORRECTION, TaskTrees
 from hybridlat.model.family.tasks import Array, Sharing, Task
-from hybridlat.model.family.trees import LARGEST_CORRECTION, TaskTrees
 from tests.model.family.worlds import HERE, THERE, log_us, observations, true_us
 
 ROWS = observations(40, 1)
@@ -28,7 +28,7 @@ def weighed(off: float) -> TaskTrees | None:
     errors = np.where(np.arange(40) % 2, off, -off)
     names = np.array([one.architecture for one in ROWS])
     families = np.array([family_of(one.architecture) for one in ROWS])
-    return trees.weighed(ROWS, [(names, errors), (families, errors)])
+    return task_laws.weighed(ROWS, [(names, errors), (families, errors)])
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def test_trees_mend_a_law_that_is_too_stiff_and_belong_to_a_task_with_networks_e
         for one in (model, replace(model, trees={}))
     )
     assert both < 0.7 * alone
-    assert not fit(ROWS[: trees.LEAST - 1], embedding).trees
+    assert not fit(ROWS[: task_laws.LEAST - 1], embedding).trees
     assert not fit(ROWS, embedding, with_trees=False).trees
     assert not fit(ROWS, Embedding(replace(stiff, boosted=False), size=40)).trees
 

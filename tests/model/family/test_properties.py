@@ -17,9 +17,8 @@ from hybridlat.model.family.fit import fit
 from hybridlat.model.family.model import FamilyModel, NetworkPrediction, half_width, interval_us
 from hybridlat.model.family.observations import Observation, kernel_set
 from hybridlat.model.family.physics import KernelTable
-from hybridlat.model.family.task_gp import TaskGP
+from hybridlat.model.family.task_laws import TaskGP, weighed
 from hybridlat.model.family.tasks import Sharing, Task
-from hybridlat.model.family.trees import weighed
 from hybridlat.schema.target import Device
 from tests.model.family.worlds import GPU, HERE, OTHER, THERE, observations, table
 

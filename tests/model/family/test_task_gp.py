@@ -8,7 +8,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import DotProduct
 
 from hybridlat.model.family.embedding import Embedding, Hyper
-from hybridlat.model.family.task_gp import TaskGP
+from hybridlat.model.family.task_laws import TaskGP
 from hybridlat.model.family.tasks import Array, Float32, Task
 from tests.model.family.worlds import HERE, THERE
 
