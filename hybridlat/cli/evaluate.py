@@ -18,6 +18,7 @@ from hybridlat.cli.param_types import SHARE
 from hybridlat.evaluation import evaluate as evaluation
 from hybridlat.evaluation import leaderboard, tracking
 from hybridlat.evaluation.metrics import ResultRow, TargetReport
+from hybridlat.schema.workers import fitted_by
 from hybridlat.store import default_url
 from hybridlat.store.place import without_password
 
@@ -88,7 +89,7 @@ def evaluate(
             show(new, report, everything)
 
     try:
-        with options.at_once(jobs):
+        with fitted_by(jobs):
             evaluation.evaluate_targets(
                 targets, chosen, store=store, on_message=on_message(as_json), on_evaluated=judged
             )

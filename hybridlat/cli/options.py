@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import reduce, wraps
 from pathlib import Path
@@ -74,16 +73,6 @@ def _by_name(
         if named.setdefault(name, value) != value:
             raise click.BadParameter(f"{name!r} is given two {parameter.name}")
     return named
-
-
-def at_once(count: int) -> AbstractContextManager[object]:
-    """What is fitted meanwhile is fitted by so many processes; see ``--jobs``."""
-    if count == 1:
-        return nullcontext()
-    import joblib
-
-    configured: AbstractContextManager[object] = joblib.parallel_config(n_jobs=count)
-    return configured
 
 
 @dataclass(frozen=True)

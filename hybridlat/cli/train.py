@@ -20,6 +20,7 @@ from hybridlat.measuring.measurer import Measurer
 from hybridlat.report.units import count_text, why_untrusted
 from hybridlat.schema.plugins import shipped
 from hybridlat.schema.target import Target
+from hybridlat.schema.workers import fitted_by
 from hybridlat.store import Store
 from hybridlat.training import onboarding
 from hybridlat.training.onboarding import Onboarded, OnboardingOptions
@@ -74,7 +75,7 @@ def train(
     with Store(store) as records:
         named = known_target(target, records)
     try:
-        with options.at_once(jobs):
+        with fitted_by(jobs):
             trained = train_target(named, chosen, store=store, on_message=on_message(as_json))
     except NothingToTrain as why:
         document = {"format": 1, "target": str(named), "accepted": False, "reason": str(why)}

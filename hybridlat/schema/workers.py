@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -38,6 +39,7 @@ def silent(_: str) -> None:
 
 
 _ORPHANED_CHECK_S = 1.0
+_JOBS: ContextVar[int | None] = ContextVar("jobs", default=None)
 
 
 def end_with(parent: int) -> None:
@@ -64,12 +66,22 @@ def safe_path() -> Iterator[None]:
             os.environ["PYTHONSAFEPATH"] = before
 
 
+@contextmanager
+def fitted_by(jobs: int) -> Iterator[None]:
+    """What is fitted meanwhile is fitted by so many processes; see ``--jobs``."""
+    token = _JOBS.set(jobs)
+    try:
+        yield
+    finally:
+        _JOBS.reset(token)
+
+
 def count_of(jobs: int | None) -> int:
     """How many workers ``jobs`` come to under joblib's configuration: two or one a core at most."""
     import joblib
 
     most: int = max(2, joblib.cpu_count())
-    return min(max(1, int(joblib.effective_n_jobs(jobs))), most)
+    return min(max(1, int(joblib.effective_n_jobs(_JOBS.get() if jobs is None else jobs))), most)
 
 
 def parallel(jobs: int, **options: Any) -> Any:

@@ -73,5 +73,7 @@ def made(trained: train.Trained, monkeypatch: pytest.MonkeyPatch) -> dict[str, C
     """The ``model`` that trainings give, without fitting it: that of the first one."""
     assert trained.folder is not None
     made = {"model": load_model(trained.folder)}
-    monkeypatch.setattr("hybridlat.evaluation.cross_fitting.fit_without", lambda *_: made["model"])
+    monkeypatch.setattr(
+        "hybridlat.evaluation.cross_fitting.fit_without", lambda *_, **__: made["model"]
+    )
     return made
