@@ -168,7 +168,7 @@ class Session:
 
     def measured_network(self, opened: Opened, latency_us: float) -> MeasuredNetwork:
         partition, law = self.partition(opened), self.law
-        cells, uses = zip(*[(use.signature, use.count) for use in partition.uses], strict=True)
+        cells, uses = tuple(partition.counts), tuple(partition.counts.values())
         texts = tuple([partition.texts[signature] for signature in cells])
         copied = copied_bytes(opened.network()) if law is not None and law.task.copies else 0.0
         of, name = partition.whole, opened.file.label

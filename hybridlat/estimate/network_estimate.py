@@ -88,7 +88,7 @@ def _whole_network(request: Request, data: TargetData) -> WholeLatency | None:
     may_be_recorded = partition.network is None or data.may_record(partition.outline)
     exact = data.whole(partition.whole) if may_be_recorded else None
     if exact is None and (data.networks or data.user_networks):
-        return data.of_cells([(use.signature, use.count) for use in partition.uses])
+        return data.of_cells(partition.counts.items())
     return exact
 
 
