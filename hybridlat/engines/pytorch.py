@@ -21,9 +21,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from hybridlat.engines import pytorch_rules as rules
-from hybridlat.engines.fusion.forms import FORMS, GENERATED
+from hybridlat.engines.fusion.forms import CONTRACTING, FORMS, GENERATED
 from hybridlat.engines.fusion.groups import Groups, lowered_of, traced
-from hybridlat.engines.fusion.patterns import Match, Rewritten, View
+from hybridlat.engines.fusion.patterns import Match, Rewritten, each
 from hybridlat.engines.fusion.precision import in_floats
 from hybridlat.engines.fusion.rules import apply, in_force, unknown_operators
 from hybridlat.graph.network import Constant, Lowered, Network, Node, TensorType
@@ -32,7 +32,7 @@ from hybridlat.onnx_io.facts import bias_origin, has_folded_scale
 from hybridlat.schema.target import Target
 
 _CPU = re.compile(r"(xeon|epyc|ryzen|core|i[3579]|cascade-lake)\b")
-_CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
+_CONVOLUTIONS = named(CONTRACTING)
 HALF, FULL = "float16", "float32"
 _HALF_OPS = named("Conv ConvTranspose Gemm MatMul PRelu Attention Einsum LSTM GRU RNN")
 _FULL_OPS = named(
@@ -52,8 +52,8 @@ def lower(network: Network, target: Target, *, channels_last: bool = False) -> L
     is the same cell. ``channels_last`` is the layout of inputs, as some sources of timings have it.
     """
     compiled = target.engine == "torch-compile"
-    calls = (*rules.CALLS, (_CONVOLUTIONS, _scales), *(() if compiled else rules.EAGER))
-    passes = (*rules.MOVES, (frozenset({"Gemm"}), _scales), *FORMS, *calls)
+    calls = (*rules.CALLS, each(CONTRACTING, _scales), *(() if compiled else rules.EAGER))
+    passes = (*rules.MOVES, each("Gemm", _scales), *FORMS, *calls)
     generated = GENERATED if compiled or _is_cpu(target) else ()
     plain = in_floats(network).then((*passes, *generated))
     module = as_module(plain, bias_apart=not _is_cpu(target))
@@ -94,15 +94,19 @@ def as_module(plain: Rewritten, bias_apart: bool = True) -> Rewritten:
     and so does inductor on a GPU. On a CPU the convolution adds it.
     """
 
-    def find(v: View, places: Sequence[int]) -> Iterator[Match]:
-        biases, normed = _biases(v.network), folded_norms(v.network)
-        for position in biases.keys() & set(places):
-            node, bias, is_normed = v.nodes[position], biases[position], position in normed
+    def find(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
+        biases, normed = _biases(net), folded_norms(net)
+        for position, bias in biases.items():
+            node, is_normed = net.nodes[position], position in normed
+            match = Match(net, node)
             if is_normed or bias_apart:
-                yield _taken_apart(v, position, bias, is_normed)
+                _take_apart(net, node, match, bias, is_normed)
             elif bias not in node.inputs:
                 whole = replace(node, inputs=(*node.inputs, bias))
-                yield Match((position,), (whole,), constants={bias: _vector(v, node)})
+                match.put(whole, **{bias: _by_channel(net, node, 1)})
+            else:
+                continue
+            yield match
 
     return plain.then(((_CONVOLUTIONS, find),))
 
@@ -143,53 +147,47 @@ def folded_norms(network: Network) -> frozenset[int]:
     return frozenset(i for i in biased if _pixels(network, network.nodes[i]) > 1)
 
 
-def _scales(v: View, places: Sequence[int]) -> Iterator[Match]:
+def _scales(net: Network, node: Node, match: Match) -> None:
     """A layer's scale that a simplifier folded into a convolution or product is one behind it.
 
     The operator's name is that of the result in between, which tells of a norm there.
     """
-    for position in places:
-        node = v.nodes[position]
-        if not has_folded_scale(node.inputs, node.outputs):
-            continue
-        (made,) = node.outputs
-        raw, scale, type_ = f"{made}__conv", f"{made}__scale", v.types[made]
-        if _origin(node) == "folded" and node.name not in v.types:
-            raw = node.name
-        product = Node(f"{node.name}__scale", "Mul", (raw, scale), (made,), version=14)
-        pair = replace(node, outputs=(raw,)), product
-        put = Constant(type_._replace(shape=type_.shape[-1:]))
-        put = _by_channel(type_) if node.op in _CONVOLUTIONS else put
-        yield Match((position,), pair, {raw: type_}, {scale: put})
+    if not has_folded_scale(node.inputs, node.outputs):
+        return
+    raw, scale, type_ = f"{match.made}__conv", f"{match.made}__scale", net.types[match.made]
+    if _origin(node) == "folded" and node.name not in net.types:
+        raw = node.name
+    product = Node(f"{node.name}__scale", "Mul", (raw, scale), node.outputs, version=14)
+    match.types[raw] = type_
+    of_rows = Constant(type_._replace(shape=type_.shape[-1:]))
+    put = _by_channel(net, node) if node.op in _CONVOLUTIONS else of_rows
+    match.put(replace(node, outputs=(raw,)), product, **{scale: put})
 
 
 def _origin(node: Node) -> str:
     return bias_origin(node.name, node.inputs, node.outputs)
 
 
-def _vector(v: View, node: Node) -> Constant:
-    type_ = v.types[node.outputs[0]]
-    return Constant(type_._replace(shape=type_.shape[1:2]))
+def _by_channel(net: Network, node: Node, axes: int | None = None) -> Constant:
+    """A number for each channel of a result, with all axes behind the batch or the first few."""
+    type_ = net.types[node.outputs[0]]
+    shape = (type_.shape[1], *[1] * (len(type_.shape) - 2))
+    return Constant(type_._replace(shape=shape[:axes]))
 
 
-def _by_channel(type_: TensorType) -> Constant:
-    """A number for each channel, for all pixels of a tensor of this type."""
-    return Constant(type_._replace(shape=(type_.shape[1], *[1] * (len(type_.shape) - 2))))
-
-
-def _taken_apart(v: View, position: int, bias: str, normed: bool) -> Match:
+def _take_apart(net: Network, node: Node, match: Match, bias: str, is_normed: bool) -> None:
     """A convolution without its bias, and behind it a normalisation, or the bias alone."""
-    node = v.nodes[position]
-    raw, type_, vector = f"{node.outputs[0]}__conv", v.types[node.outputs[0]], _vector(v, node)
-    if normed:
-        names = [f"{bias}__{part}" for part in ("scale", "shift", "mean", "variance")]
+    raw = f"{match.made}__conv"
+    if is_normed:
+        names, axes = [f"{bias}__{part}" for part in ("scale", "shift", "mean", "variance")], 1
         name, op, version = f"{node.name}__norm", "BatchNormalization", 15
     else:
-        names, vector = [f"{bias}{_APART}"], _by_channel(type_)
+        names, axes = [f"{bias}{_APART}"], None
         name, op, version = f"{node.name}__bias", "Add", 14
+    match.types[raw] = net.types[match.made]
     bare = replace(node, inputs=node.inputs[:2], outputs=(raw,))
     behind = Node(name, op, (raw, *names), node.outputs, version=version)
-    return Match((position,), (bare, behind), {raw: type_}, dict.fromkeys(names, vector))
+    match.put(bare, behind, **dict.fromkeys(names, _by_channel(net, node, axes)))
 
 
 def _pixels(network: Network, node: Node) -> int:

@@ -11,12 +11,12 @@ and poolings keep the layout of what they read, element-wise operators that of t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from hybridlat.engines.fusion import conditions as when
 from hybridlat.engines.fusion.composites import group_norms, uneven_pads
 from hybridlat.engines.fusion.conditions import all_of, any_of
-from hybridlat.engines.fusion.patterns import Match, Pass, View, chunks, still, twins, views
+from hybridlat.engines.fusion.patterns import Match, Pass, chunks, each, still, twins, views
 from hybridlat.engines.fusion.rules import Eliminate, Fuse, Group, Rule
 from hybridlat.graph.network import Network, Node
 from hybridlat.graph.normal import sizes_of
@@ -33,54 +33,51 @@ _NORMS = "LayerNormalization InstanceNormalization GroupNormalization RMSNormali
 _WANT_DENSE = frozenset(_CHANNELS_LAST) | set(_NORMS.split())
 
 
-def _neutral(v: View, places: Sequence[int]) -> Iterator[Match]:
+def _neutral(net: Network, node: Node, match: Match) -> None:
     """A sum with the number 0 and a product by 1 are what they read: one of the exporters says so.
 
     Modules begin sums with 0; ``addcmul`` has a factor between its product and its sum.
     """
-    for position in places:
-        node, (made,) = v.nodes[position], v.nodes[position].outputs
-        (x, *others), is_product = node.inputs, node.op == "Mul"
-        number = v.network.constants.get("".join(others))
-        if number is None or number.values != (int(is_product),):
-            continue
-        if number.type.shape and not (is_product and _is_factor(v, position)):
-            continue  # parameters that begin so have an axis
-        if made not in v.outputs and v.types.get(x) == v.types[made]:
-            yield Match((position,), stands_for={made: x})
+    x, is_product, number = node.inputs[0], node.op == "Mul", net.constant(node, 1)
+    if number is None or number.values != (int(is_product),):
+        return
+    if number.type.shape and not (is_product and _is_factor(net, node)):
+        return  # parameters that begin so have an axis
+    if match.made not in net.outputs and net.types.get(x) == net.types[match.made]:
+        match.skip(x)
 
 
-def _guards(v: View, places: Sequence[int]) -> Iterator[Match]:
-    """What exporters put behind a masked softmax (zeros for no number) and a softplus (its end)."""
-    for position in places:
-        condition, other, kept = v.nodes[position].inputs
-        guard, soft = v.maker(condition, "IsNaN", "Greater"), v.maker(kept, "Softmax", "Softplus")
-        if guard is None or soft is None:
-            continue
-        is_softplus, (read, *_) = v.nodes[soft].op == "Softplus", v.nodes[guard].inputs
-        if (read, other) == (v.nodes[soft].inputs[0],) * 2 if is_softplus else read == kept:
-            yield Match((guard, position), stands_for={v.nodes[position].outputs[0]: kept})
-
-
-def _is_factor(v: View, position: int) -> bool:
+def _is_factor(net: Network, node: Node) -> bool:
     """Whether a product stands between one with several parameters and a sum."""
-    before, behind = v.maker(v.nodes[position].inputs[0], "Mul"), v.reader(position, "Add")
-    read = v.nodes[before].inputs if before is not None and behind is not None else ()
-    return any(c.type.elements > 1 for c in map(v.network.constants.get, read) if c)
+    before, behind = net.maker(node.inputs[0], "Mul"), net.reader(node, "Add")
+    read = before.inputs if before is not None and behind is not None else ()
+    return any(c.type.elements > 1 for c in map(net.constants.get, read) if c)
 
 
-MOVES: tuple[Pass, ...] = ((frozenset({"Transpose"}), still), (frozenset({"Reshape"}), views))
+def _guards(net: Network, node: Node, match: Match) -> None:
+    """What exporters put behind a masked softmax (zeros for no number) and a softplus (its end)."""
+    condition, other, kept = node.inputs
+    guard, soft = net.maker(condition, "IsNaN", "Greater"), net.maker(kept, "Softmax", "Softplus")
+    if guard is None or soft is None:
+        return
+    is_softplus, (read, *_) = soft.op == "Softplus", guard.inputs
+    if (read, other) == (soft.inputs[0],) * 2 if is_softplus else read == kept:
+        match.members = (guard, node)
+        match.skip(kept)
+
+
+MOVES: tuple[Pass, ...] = (each("Transpose", still), each("Reshape", views))
 """What moves nothing."""
 CALLS: tuple[Pass, ...] = (
     *MOVES,
     (frozenset({"MaxPool", "AveragePool", "GlobalAveragePool", "Relu", "Sigmoid"}), twins),
-    (frozenset({"Split"}), chunks),
-    (frozenset({"GroupNormalization"}), group_norms),
-    (frozenset({"Add", "Mul"}), _neutral),
-    (frozenset({"Where"}), _guards),
+    each("Split", chunks),
+    each("GroupNormalization", group_norms),
+    each("Add Mul", _neutral),
+    each("Where", _guards),
 )
 """What a module calls, where files say it otherwise."""
-EAGER: tuple[Pass, ...] = ((frozenset({"Conv"}), uneven_pads),)
+EAGER: tuple[Pass, ...] = (each("Conv", uneven_pads),)
 """What is a call of its own where nothing is compiled."""
 
 

@@ -158,6 +158,25 @@ class Network:
         consumers.pop("", None)
         return consumers
 
+    def constant(self, node: Node, place: int) -> Constant | None:
+        """What an operator reads at a place, where it reads a constant there."""
+        return self.constants.get(node.inputs[place]) if place < len(node.inputs) else None
+
+    def maker(self, tensor: str, *ops: str) -> Node | None:
+        """The operator of these kinds, of ONNX's own domain, that makes a tensor."""
+        position = self.producers.get(tensor)
+        node = None if position is None else self.nodes[position]
+        return node if node is not None and node.op in ops and not node.domain else None
+
+    def reader(self, node: Node, *ops: str) -> Node | None:
+        """The operator of these kinds, of ONNX's own domain, that alone reads a node's result."""
+        made = node.outputs[0]
+        readers = self.consumers.get(made, ())
+        if len(readers) != 1 or made in self.outputs:
+            return None
+        reader = self.nodes[readers[0]]
+        return reader if reader.op in ops and not reader.domain else None
+
     def order_by(self, key: Callable[[int], Any]) -> list[int]:
         """A topological order: of the nodes that are ready, the one of the least key is next."""
         made_by = self.producers

@@ -168,7 +168,7 @@ class _Channels:
 
     def numbers(self, node: Node, name: str, place: int) -> Any:
         """The numbers of an attribute, else of a constant input; none where it has neither."""
-        constant = self.network.constants.get("".join(node.inputs[place : place + 1]))
+        constant = self.network.constant(node, place)
         return node.attribute(name, () if constant is None else constant.values or ())
 
     def follow(self, node: Node) -> list[list[_Ids]]:

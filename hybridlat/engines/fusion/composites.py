@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from hybridlat.engines.fusion.patterns import Match, Parts, Pass, View
-from hybridlat.graph.network import AttributeValue, Constant, TensorType
+from hybridlat.engines.fusion.patterns import Match, Pass, each, whole_numbers
+from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
 from hybridlat.graph.normal import sizes_of, with_attributes
 from hybridlat.graph.operators import COMMUTES
 
@@ -37,7 +37,7 @@ class Bound(NamedTuple):
     """What a pattern is found to be: its input and its operators."""
 
     x: str = ""
-    members: frozenset[int] = frozenset()
+    members: frozenset[Node] = frozenset()
 
 
 def made(ops: str, *operands: Pattern) -> Made:
@@ -45,17 +45,17 @@ def made(ops: str, *operands: Pattern) -> Made:
     return Made(tuple(ops.split()), operands)
 
 
-def bind(v: View, tensor: str, pattern: Pattern, bound: Bound) -> Bound | None:
+def bind(net: Network, tensor: str, pattern: Pattern, bound: Bound) -> Bound | None:
     """What a pattern is where a tensor is made as it says, beside what is bound already."""
-    constant = v.network.constants.get(tensor)
+    constant = net.constants.get(tensor)
     if isinstance(pattern, Made):
-        position = v.maker(tensor, *pattern.ops)
-        return None if position is None else _bind_operands(v, position, pattern.operands, bound)
+        node = net.maker(tensor, *pattern.ops)
+        return None if node is None else _bind_operands(net, node, pattern.operands, bound)
     if pattern == X:
-        is_x = tensor in v.types and bound.x in ("", tensor)
+        is_x = tensor in net.types and bound.x in ("", tensor)
         return bound._replace(x=tensor) if is_x else None
     if isinstance(pattern, int):
-        steps = _steps_from(v, tensor, bound.x)
+        steps = _steps_from(net, tensor, bound.x)
         fits = steps is not None and len(steps) >= pattern
         return bound._replace(members=bound.members.union(steps or ())) if fits else None
     if constant is None or (pattern != PARAMETER and constant.type.elements > 1):
@@ -66,27 +66,26 @@ def bind(v: View, tensor: str, pattern: Pattern, bound: Bound) -> Bound | None:
 
 
 def _bind_operands(
-    v: View, position: int, operands: Sequence[Pattern], bound: Bound
+    net: Network, node: Node, operands: Sequence[Pattern], bound: Bound
 ) -> Bound | None:
-    node = v.nodes[position]
     orders = (node.inputs, node.inputs[::-1]) if node.op in COMMUTES else (node.inputs,)
     for inputs in orders if len(node.inputs) == len(operands) else ():
-        whole: Bound | None = bound._replace(members=bound.members | {position})
+        whole: Bound | None = bound._replace(members=bound.members | {node})
         for tensor, operand in zip(inputs, operands, strict=True):
-            whole = whole and bind(v, tensor, operand, whole)
+            whole = whole and bind(net, tensor, operand, whole)
         if whole is not None:
             return whole
     return None
 
 
-def _steps_from(v: View, tensor: str, x: str, most: int = 6) -> frozenset[int] | None:
+def _steps_from(net: Network, tensor: str, x: str, most: int = 6) -> frozenset[Node] | None:
     """The element-wise operators between ``x`` and a tensor; None where it hangs on others too."""
-    if tensor == x or tensor in v.network.constants:
+    if tensor == x or tensor in net.constants:
         return frozenset()
-    maker = v.maker(tensor, "Mul", "Div", "Add", "Sub", "Pow") if most else None
+    maker = net.maker(tensor, "Mul", "Div", "Add", "Sub", "Pow") if most else None
     if maker is None:
         return None
-    steps = [_steps_from(v, name, x, most - 1) for name in v.nodes[maker].inputs]
+    steps = [_steps_from(net, name, x, most - 1) for name in maker.inputs]
     return None if None in steps else frozenset({maker}).union(*filter(None, steps))
 
 
@@ -141,25 +140,25 @@ _HARD_SWISHES = (*(made("Mul", X, gate) for gate in _GATES), *_sixth(made("Mul",
 def _composite(op: str, patterns: Sequence[Made], **attributes: AttributeValue) -> Pass:
     """The pass that writes one operator for what is made as any of the patterns says."""
 
-    def find(v: View, places: Sequence[int]) -> Iterator[Match]:
+    def find(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
         for pattern in patterns:
-            for position in places:
-                bound = bind(v, v.nodes[position].outputs[0], pattern, Bound())
-                if bound is None or not _is_usual(v, bound):
+            for node in nodes:
+                bound = bind(net, node.outputs[0], pattern, Bound())
+                if bound is None or not _is_usual(net, bound):
                     continue
-                parts, (dtype, shape) = Parts(v, position), v.types[bound.x]
-                scale = Constant(TensorType(dtype, shape[-1:]))
+                match, type_ = Match(net, *bound.members - {node}, node), net.types[bound.x]
+                scale = Constant(type_._replace(shape=type_.shape[-1:]))
                 parameters = [scale] * (op == "LayerNormalization")
-                parts.add(op, (bound.x,), shape, *parameters, **attributes)
-                yield parts.match(sorted(bound.members))
+                match.add(op, (bound.x,), type_.shape, *parameters, **attributes)
+                yield match
 
     return frozenset(op for pattern in patterns for op in pattern.ops), find
 
 
-def _is_usual(v: View, bound: Bound) -> bool:
+def _is_usual(net: Network, bound: Bound) -> bool:
     """Whether a mean is over the last axis, and a HardSigmoid is that of a HardSwish."""
-    for node in map(v.nodes.__getitem__, bound.members):
-        stated, last = dict(node.attributes), len(v.types[bound.x].shape) - 1
+    for node in bound.members:
+        stated, last = dict(node.attributes), len(net.types[bound.x].shape) - 1
         if node.op == "ReduceMean" and stated.get("axes") != (last,):
             return False
         is_gate = [*stated] == ["alpha"] and _is_near(stated["alpha"], _SIXTH)
@@ -168,125 +167,107 @@ def _is_usual(v: View, bound: Bound) -> bool:
     return True
 
 
-def _in_steps(v: View, places: Sequence[int]) -> Iterator[Match]:
+def _in_steps(net: Network, node: Node, match: Match) -> None:
     """Swish and Mish as older sets write them: their rules name the parts."""
-    for position in places:
-        node = v.nodes[position]
-        (x,), shape, parts = node.inputs, v.types[node.outputs[0]].shape, Parts(v, position)
-        if node.attribute("alpha") is None:
-            gate = x
-            for op in ("Sigmoid",) if node.op == "Swish" else ("Softplus", "Tanh"):
-                gate = parts.add(op, (gate,), shape)
-            parts.add("Mul", (x, gate), shape)
-            yield parts.match((position,))
+    (x,), shape = node.inputs, net.types[match.made].shape
+    if node.attribute("alpha") is None:
+        gate = x
+        for op in ("Sigmoid",) if node.op == "Swish" else ("Softplus", "Tanh"):
+            gate = match.add(op, (gate,), shape)
+        match.add("Mul", (x, gate), shape)
 
 
-def attentions(v: View, places: Sequence[int]) -> Iterator[Match]:
+def attentions(net: Network, node: Node, match: Match) -> None:
     """Attention as older sets write it: a product of scaled operands, a mask, a softmax, a product.
 
     One that shares keys among heads, has a cap or limits, or gives out more than its result stays.
     """
-    for position in places:
-        node, parts = v.nodes[position], Parts(v, position)
-        (q, k, values, *masks), (y, *others) = node.inputs, node.outputs
-        is_plain = {name for name, _ in node.attributes} <= {"scale"} and not any(others)
-        if not is_plain or not v.types.keys() >= {q, k, values} or masks.count("") or masks[1:]:
-            continue
-        if any(v.network.type_of(mask).dtype == "bool" for mask in masks):
-            continue
-        (*rows, _), (*heads, length, size) = v.types[q].shape, v.types[k].shape
-        if len(heads) != 2 or rows[:2] != heads:
-            continue
-        scale = Constant(TensorType(v.types[y].dtype, (1,)))
-        k = parts.add("Transpose", (k,), (*heads, size, length), perm=(0, 1, 3, 2))
-        q = parts.add("Mul", (q,), (*rows, size), scale)
-        k = parts.add("Mul", (k,), (*heads, size, length), scale)
-        scores = parts.add("MatMul", (q, k), (*rows, length))
-        for mask in masks:
-            scores = parts.add("Add", (scores, mask), (*rows, length))
-        scores = parts.add("Softmax", (scores,), (*rows, length))
-        parts.add("MatMul", (scores, values), v.types[y].shape)
-        yield parts.match((position,))
+    (q, k, values, *masks), (y, *others) = node.inputs, node.outputs
+    is_plain = {name for name, _ in node.attributes} <= {"scale"} and not any(others)
+    if not is_plain or not net.types.keys() >= {q, k, values} or masks.count("") or masks[1:]:
+        return
+    (*rows, _), (*heads, length, size) = net.types[q].shape, net.types[k].shape
+    is_switch = any(net.type_of(mask).dtype == "bool" for mask in masks)
+    if is_switch or len(heads) != 2 or rows[:2] != heads:
+        return
+    scale = Constant(TensorType(net.types[y].dtype, (1,)))
+    k = match.add("Transpose", (k,), (*heads, size, length), perm=(0, 1, 3, 2))
+    q = match.add("Mul", (q,), (*rows, size), scale)
+    k = match.add("Mul", (k,), (*heads, size, length), scale)
+    scores = match.add("MatMul", (q, k), (*rows, length))
+    for mask in masks:
+        scores = match.add("Add", (scores, mask), (*rows, length))
+    scores = match.add("Softmax", (scores,), (*rows, length))
+    match.add("MatMul", (scores, values), net.types[y].shape)
 
 
-def turned_rows(v: View, places: Sequence[int]) -> Iterator[Match]:
+def _turned_rows(net: Network, node: Node, match: Match) -> None:
     """The last axes turned between two views: the newer exporter writes keys of attention so."""
-    for position in places:
-        node = v.nodes[position]
-        before, after = v.maker(node.inputs[0], "Reshape"), v.reader(position, "Reshape")
-        if before is None or after is None or sizes_of(node, "perm") != (0, 2, 1):
-            continue
-        x, (made,), parts = v.nodes[before].inputs[0], v.nodes[after].outputs, Parts(v, after)
-        *rows, length, size = v.network.type_of(x).shape
-        known = (v.types[node.inputs[0]].shape[1:], v.types[made].shape)
-        if x in v.types and known == ((length, size), (*rows, size, length)):
-            parts.add("Transpose", (x,), known[1], perm=(*range(n := len(rows)), n + 1, n))
-            yield parts.match((position, after))
+    before, after = net.maker(node.inputs[0], "Reshape"), net.reader(node, "Reshape")
+    if before is None or after is None or sizes_of(node, "perm") != (0, 2, 1):
+        return
+    (x, *_), match.members = before.inputs, (node, after)
+    *rows, length, size = net.type_of(x).shape
+    known = (net.types[node.inputs[0]].shape[1:], net.types[match.made].shape)
+    if x in net.types and known == ((length, size), (*rows, size, length)):
+        match.add("Transpose", (x,), known[1], perm=(*range(n := len(rows)), n + 1, n))
 
 
-def turns_in_a_row(v: View, places: Sequence[int]) -> Iterator[Match]:
+def _turns_in_a_row(net: Network, node: Node, match: Match) -> None:
     """Two transposes are one."""
-    for position in places:
-        node = v.nodes[position]
-        before = v.maker(node.inputs[0], "Transpose")
-        if before is None or v.reader(before, "Transpose") is None:
-            continue
-        first, second = (sizes_of(v.nodes[i], "perm") or () for i in (before, position))
-        axes, (source,) = tuple([first[axis] for axis in second]), v.nodes[before].inputs
-        turned = with_attributes(replace(node, inputs=(source,)), perm=axes)
-        yield Match((before, position), (turned,))
+    before = net.maker(node.inputs[0], "Transpose")
+    if before is not None and net.reader(before, "Transpose") is not None:
+        first, second = (sizes_of(turn, "perm") or () for turn in (before, node))
+        turned = replace(node, inputs=before.inputs)
+        axes = tuple([first[axis] for axis in second])
+        match.members = (before, node)
+        match.put(with_attributes(turned, perm=axes))
 
 
-def group_norms(v: View, places: Sequence[int]) -> Iterator[Match]:
+def group_norms(net: Network, node: Node, match: Match) -> None:
     """GroupNormalization as older sets write it: its groups normalised, then a scale and a shift.
 
     One with a scale for each group, of set 18, stays.
     """
-    for position in places:
-        node, parts = v.nodes[position], Parts(v, position)
-        x, *scaled = node.inputs
-        groups, dtype = node.attribute("num_groups"), v.types[node.outputs[0]].dtype
-        batch, channels, *pixels = shape = v.types[x].shape if x in v.types else (0, 0)
-        is_fed = not v.types.keys().isdisjoint(scaled)
-        if not isinstance(groups, int) or node.version < 21 or not pixels or is_fed:
-            continue
-        rows = (batch, groups, math.prod(shape[1:]) // groups)
-        each = Constant(TensorType(dtype, (channels, *[1] * len(pixels))))
-        one = Constant(TensorType(dtype, (groups,)))
-        made = parts.add("InstanceNormalization", (parts.view(x, rows),), rows, one, one)
-        made = parts.add("Mul", (parts.view(made, shape),), shape, each)
-        parts.add("Add", (made,), shape, each)
-        yield parts.match((position,))
+    x, *scaled = node.inputs
+    groups, dtype = node.attribute("num_groups"), net.types[match.made].dtype
+    batch, channels, *pixels = shape = net.types[x].shape if x in net.types else (0, 0)
+    is_fed = not net.types.keys().isdisjoint(scaled)
+    if not isinstance(groups, int) or node.version < 21 or not pixels or is_fed:
+        return
+    rows = (batch, groups, math.prod(shape[1:]) // groups)
+    of_channels = Constant(TensorType(dtype, (channels, *[1] * len(pixels))))
+    of_groups = Constant(TensorType(dtype, (groups,)))
+    made = match.add("InstanceNormalization", (match.view(x, rows),), rows, *[of_groups] * 2)
+    made = match.add("Mul", (match.view(made, shape),), shape, of_channels)
+    match.add("Add", (made,), shape, of_channels)
 
 
-def uneven_pads(v: View, places: Sequence[int]) -> Iterator[Match]:
+def uneven_pads(net: Network, node: Node, match: Match) -> None:
     """A convolution that pads one side more is a Pad before it, the one that others read if any."""
-    for position in places:
-        node, parts = v.nodes[position], Parts(v, position)
-        x, pads = node.inputs[0], sizes_of(node, "pads") or ()
-        before, behind = pads[: len(pads) // 2], pads[len(pads) // 2 :]
-        if before == behind:
-            continue
-        put = Constant(TensorType("int64", (len(pads) + 4,)), (0, 0, *before, 0, 0, *behind))
-        padded = next((out for i in v.consumers[x] for out in _padded(v, i, put)), "")
-        if not padded:
-            grown = map(sum, zip(v.types[x].shape[2:], before, behind, strict=True))
-            padded = parts.add("Pad", (x,), (*v.types[x].shape[:2], *grown), put)
-        conv = replace(with_attributes(node, "pads"), inputs=(padded, *node.inputs[1:]))
-        yield Match((position,), (*parts.nodes, conv), parts.types, parts.constants)
+    x, pads = node.inputs[0], sizes_of(node, "pads") or ()
+    before, behind = pads[: len(pads) // 2], pads[len(pads) // 2 :]
+    if before == behind:
+        return
+    put = whole_numbers(0, 0, *before, 0, 0, *behind)
+    padded = next((out for i in net.consumers[x] for out in _padded(net, net.nodes[i], put)), "")
+    if not padded:
+        grown = map(sum, zip(net.types[x].shape[2:], before, behind, strict=True))
+        padded = match.add("Pad", (x,), (*net.types[x].shape[:2], *grown), put)
+    inputs = (padded, *node.inputs[1:])
+    match.put(replace(with_attributes(node, "pads"), inputs=inputs))
 
 
-def _padded(v: View, position: int, sizes: Constant) -> tuple[str, ...]:
+def _padded(net: Network, node: Node, sizes: Constant) -> tuple[str, ...]:
     """What an operator makes, if it puts zeros of these sizes around."""
-    node = v.nodes[position]
-    known = [v.network.constants.get(name) for name in node.inputs[1:]]
+    known = [net.constants.get(name) for name in node.inputs[1:]]
     return node.outputs if (node.op, node.attributes, known) == ("Pad", (), [sizes]) else ()
 
 
 COMPOSITES: tuple[Pass, ...] = (
-    (frozenset({"Transpose"}), turned_rows),
-    (frozenset({"Transpose"}), turns_in_a_row),
-    (frozenset({"Swish", "Mish"}), _in_steps),
+    each("Transpose", _turned_rows),
+    each("Transpose", _turns_in_a_row),
+    each("Swish Mish", _in_steps),
     _composite("HardSwish", _HARD_SWISHES),
     _composite("HardSigmoid", _HARD_SIGMOIDS, alpha=_SIXTH),
     _composite("Gelu", _gelu("Erf", 1)),

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from hybridlat.engines.fusion.patterns import Match, Rewritten, View, nothing
+from hybridlat.engines.fusion.patterns import Match, Rewritten, each, nothing
 from hybridlat.errors import NetworkError
 from hybridlat.graph.forms import FORMS
 from hybridlat.graph.network import Constant, Network, Node, TensorType
@@ -66,7 +66,7 @@ def in_floats(network: Network) -> Rewritten:
             (FORMS[node.op] if node.op in _BINARY and not node.domain else Writing.keep)(form, node)
         whole = whole._replace(network=form.network())
     plain = whole._replace(network=in_precision(whole.network, "float32"))
-    return plain.then(((frozenset({"Cast"}), nothing),))
+    return plain.then((each("Cast", nothing),))
 
 
 def _apart(network: Network) -> Rewritten:
@@ -142,65 +142,66 @@ def narrow_weights(network: Network) -> tuple[str, ...]:
                     "predicted: give the network before that, or one quantised to int8"
                 )
             stored = dtype if dtype in _FOUR_BITS else stored
-        zero = network.constants.get("".join(node.inputs[2:3])) if is_quantiser else None
+        zero = network.constant(node, 2) if is_quantiser else None
         skewed += zero is not None and (zero.type.dtype == "uint8" or any(zero.values or ()))
     four = (f"weights are stored in {stored}: the latency is as before that",) * bool(stored)
     return (*four, *((_SKEWED.format(skewed),) if skewed else ()))
 
 
-def _quantisers(v: View, places: Sequence[int]) -> Iterator[Match]:
+def _quantisers(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
     """What quantises, dequantises, only moves what is quantised, or arranges a stored weight.
 
     Tools leave a Relu out before a zero point at the lowest number, which cuts off the same.
     """
     stands_for: dict[str, str] = {}
-    fixed, signed = {"", *v.network.constants}, set[str]()
-    cuts, is_relu6 = _cuts(v, places)
+    fixed, signed = {"", *net.constants}, set[str]()
+    cuts, is_relu6 = _cuts(net, nodes)
     op, version, ends = ("Clip", 13, (0.0, 6.0)) if is_relu6 else ("Relu", 14, ())
-    for position in places:
-        node = v.nodes[position]
-        source, made = "".join(node.inputs[:1]), [out for out in node.outputs if out]
-        is_quantiser = node.op in QUANTISERS
-        is_whole = source in v.types and v.types[source].dtype in WHOLE
+    for node in nodes:
+        source, made = "".join(node.inputs[:1]), [*filter(None, node.outputs)]
+        match, is_quantiser = Match(net, node), node.op in QUANTISERS
+        is_whole = source in net.types and net.types[source].dtype in WHOLE
         if node.op in _SIGNED or (node.op in _KEEP_SIGNS and not signed.isdisjoint(node.inputs)):
             signed.update(made)
         if node.inputs and fixed.issuperset(node.inputs[:1] if is_quantiser else node.inputs):
             fixed.update(made)
-            weights = {out: Constant(v.types[out]) for out in made}
-            yield Match((position,), constants=weights, stands_for={out: out for out in made})
-        elif position in cuts and source in signed and not is_whole:
+            match.constants = {out: Constant(net.types[out]) for out in made}
+            match.stands_for = {out: out for out in made}
+        elif match.made in cuts and source in signed and not is_whole:
             signed.discard(made[0])
             stands_for[made[0]] = made[0]
             number = TensorType("float32", ())
             bounds = {f"{made[0]}/{end}": Constant(number, (end,)) for end in ends}
             real = stands_for.get(source, source)
+            match.types[made[0]] = net.types[source]
             relu = Node(node.name, op, (real, *bounds), (made[0],), version=version)
-            yield Match((position,), (relu,), {made[0]: v.types[source]}, bounds)
+            match.put(relu, **bounds)
         elif (is_quantiser and (not is_whole or source in stands_for)) or (
             is_whole and source in stands_for and node.op == "Clip"
         ):
             real = stands_for[made[0]] = stands_for.get(source, source)
-            yield Match((position,), stands_for={made[0]: real})
+            match.skip(real)
         elif source in stands_for and is_whole and kind_of(node.op) in _MOVE:
             stands_for.update({out: out for out in made})
-            types = {out: v.types[out]._replace(dtype="float32") for out in made}
-            yield Match((position,), (node,), types)
+            match.types = {out: net.types[out]._replace(dtype="float32") for out in made}
+            match.put(node)
+        else:
+            continue
+        yield match
 
 
-def _cuts(v: View, places: Sequence[int]) -> tuple[set[int], bool]:
-    """The quantisers that leave nothing negative, and whether one of them ends at 6, as Relu6.
+def _cuts(net: Network, nodes: Sequence[Node]) -> tuple[set[str], bool]:
+    """What quantisers make that leave nothing negative, and whether one ends at 6, as Relu6.
 
     Where fewer than a tenth do, no tool left a Relu out: some results are positive, as distances.
     """
-    cuts, every, ends_at_six = set[int](), 0, False
-    for position in places:
-        node = v.nodes[position]
-        maker = v.maker(node.inputs[0], "Add", *_SIGNED) if node.inputs else None
-        if node.op == "QuantizeLinear" and maker is not None:
+    cuts, every, ends_at_six = set[str](), 0, False
+    for node in nodes:
+        if node.op == "QuantizeLinear" and net.maker(node.inputs[0], "Add", *_SIGNED) is not None:
             every += 1
-            scale, zero = (v.network.constants.get(name) for name in (*node.inputs, "", "")[1:3])
+            scale, zero = net.constant(node, 1), net.constant(node, 2)
             if zero is not None and zero.values == (_LOWEST.get(zero.type.dtype),):
-                cuts.add(position)
+                cuts.add(node.outputs[0])
                 top = 255.0 * scale.values[0] if scale is not None and scale.values else 0.0
                 ends_at_six |= math.isclose(top, 6.0, rel_tol=1e-3)
     return (cuts if 10 * len(cuts) >= every else set()), ends_at_six

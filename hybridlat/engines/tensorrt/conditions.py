@@ -74,7 +74,7 @@ def only_convolutions_read(producer: Group, consumer: Group) -> bool:
 def pads_zeros(producer: Group, consumer: Group) -> bool:
     """The consuming Pad adds zeros."""
     node = consumer.first
-    value = consumer.network.constants.get("".join(node.inputs[2:3]))
+    value = consumer.network.constant(node, 2)
     is_zero = value is None or not any(value.values or ())
     return is_zero and node.attribute("mode", "constant") == "constant"
 

@@ -14,7 +14,6 @@ generated kernel. These rules hold in regions: what Myelin takes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -23,12 +22,12 @@ from hybridlat.engines.fusion import conditions as when
 from hybridlat.engines.fusion.conditions import all_of, any_of, unless
 from hybridlat.engines.fusion.forms import CONTRACTING, FORMS, PADS, biases, norms
 from hybridlat.engines.fusion.groups import lowered_of, traced
-from hybridlat.engines.fusion.patterns import Match, Pass, View
+from hybridlat.engines.fusion.patterns import Match, Pass, each
 from hybridlat.engines.fusion.precision import in_floats, in_precision, narrow_weights
 from hybridlat.engines.fusion.rules import Eliminate, Fuse, Rule, apply, in_force, unknown_operators
 from hybridlat.engines.tensorrt import conditions as trt
 from hybridlat.errors import TargetError
-from hybridlat.graph.network import Lowered, Network
+from hybridlat.graph.network import Lowered, Network, Node
 from hybridlat.graph.operators import KINDS, is_quantised, kind_of, named
 from hybridlat.schema.target import Target, version_key
 
@@ -168,43 +167,39 @@ _FOREIGN = (
 )
 
 
-def _folded_norms(v: View, places: Sequence[int]) -> Iterator[Match]:
+def _folded_norms(net: Network, node: Node, match: Match) -> None:
     """A batch normalisation behind a convolution is in its weights, with a scale and a shift of it.
 
     A scale alone is a layer's, which stays behind a folded norm too.
     """
-    for position in places:
-        below = v.reader(position, "BatchNormalization")
-        members = [position]
-        while below is not None and len(v.data(below)) == 1:
-            members.append(below)
-            below = v.reader(below, "Mul", "Add")
-        while v.nodes[members[-1]].op == "Mul":
-            members.pop()
-        if len(members) > 1:
-            made = replace(v.nodes[position], outputs=v.nodes[members[-1]].outputs)
-            yield Match(tuple(members), (made,))
+    below, members = net.reader(node, "BatchNormalization"), [node]
+    while below is not None and sum(name in net.types for name in below.inputs) == 1:
+        members.append(below)
+        below = net.reader(below, "Mul", "Add")
+    while members[-1].op == "Mul":
+        members.pop()
+    if len(members) > 1:
+        match.members = tuple(members)
+        match.put(replace(node, outputs=members[-1].outputs))
 
 
-def _parts(v: View, places: Sequence[int]) -> Iterator[Match]:
+def _parts(net: Network, node: Node, match: Match) -> None:
     """Each part of a Concat is a Concat of its own; those that stay are copies of one part."""
-    for position in places:
-        node, types = v.nodes[position], {}
-        for place, name in enumerate(node.inputs):
-            types[f"{node.outputs[0]}/part{place}"] = v.network.type_of(name)
-        pairs = zip(node.inputs, types, strict=True)
-        copies = [replace(node, name=made, inputs=(i,), outputs=(made,)) for i, made in pairs]
-        yield Match((position,), (*copies, replace(node, inputs=tuple(types))), types)
+    for place, name in enumerate(node.inputs):
+        part = f"{match.made}/part{place}"
+        match.types[part] = net.type_of(name)
+        match.put(replace(node, name=part, inputs=(name,), outputs=(part,)))
+    match.put(replace(node, inputs=tuple(match.types)))
 
 
 _BUILT: tuple[Pass, ...] = (
     PADS,
-    (frozenset({"Mul"}), norms),
-    (CONTRACTING, _folded_norms),
-    (CONTRACTING, biases),
+    each("Mul", norms),
+    each(CONTRACTING, _folded_norms),
+    each(CONTRACTING, biases),
 )
 """What TensorRT's builder does besides."""
-_PARTS: tuple[Pass, ...] = ((frozenset({"Concat"}), _parts),)
+_PARTS: tuple[Pass, ...] = (each("Concat", _parts),)
 """What classic TensorRT may copy: parts of Concats, one operator each."""
 
 
