@@ -18,10 +18,12 @@ def networks(
     max_nodes: int = 12,
     ends: int = 2,
     widths: tuple[int, ...] = (1, 2, 3, 4, 5, 6),
+    ops: tuple[str, ...] = OPS,
 ) -> Network:
     """A random DAG of Conv, Relu, Add, Concat and MaxPool with right shapes.
 
-    ``widths`` are the numbers of channels that inputs and convolutions have.
+    ``widths`` are the numbers of channels that inputs and convolutions have. Of ``ops`` those with
+    a capital are element-wise operators of ONNX.
 
     Every tensor that nothing reads is an output, so that all nodes count; of these at most
     ``ends`` are left, the others are joined where their shapes allow.
@@ -34,23 +36,27 @@ def networks(
         tensors.append(b.input((1, draw(width), size, size)))
     for _ in range(draw(st.integers(1, max_nodes))):
         source = draw(st.sampled_from(tensors[-4:]))
-        op = draw(st.sampled_from(OPS))
+        op = draw(st.sampled_from(ops))
         shape = b.shape(source)
         if op == "conv":
             kernel, stride = draw(st.sampled_from((1, 3))), draw(st.sampled_from((1, 1, 2)))
             made = b.conv(source, draw(width), kernel, stride)
         elif op == "depthwise":
             made = b.conv(source, shape[1], 3, group=shape[1])
-        elif op == "add":
+        elif op in ("add", "Mul"):
             same = [t for t in tensors if b.shape(t) == shape]
-            made = b.add(source, draw(st.sampled_from(same)))
+            other = draw(st.sampled_from(same))
+            made = b.op(op.capitalize(), [source, other], shape, 14)
+        elif op == "split" and shape[1] % 2 == 0:
+            half = (shape[0], shape[1] // 2, *shape[2:])
+            made = b.concat(b.op_of_many("Split", [source], [half] * 2, 2, {"axis": 1})[::-1])
         elif op == "concat":
             fitting = [t for t in tensors if b.shape(t)[2:] == shape[2:]]
             made = b.concat([source, draw(st.sampled_from(fitting))])
         elif op == "pool" and shape[2] >= 2:
             made = b.pool(source)
         else:
-            made = b.relu(source)
+            made = b.op(op if op[0].isupper() else "Relu", [source], shape, 14)
         tensors.append(made)
     # Add what has the same shape until few ends are left, then pool everything to one size.
     while len(unread := b.network().outputs) > ends:

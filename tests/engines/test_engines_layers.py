@@ -19,7 +19,7 @@ from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.operators import VIEWS
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target
-from tests.engines.texts import CONV, W3, network
+from tests.engines.texts import CONV, network
 from tests.networks import Builder, classifier, residual_block
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,7 +42,7 @@ def test_every_kernel_holds_the_operators_of_one_layer(name: str) -> None:
 
 def test_layers_of_a_published_engine_hold_the_operators_that_they_name() -> None:
     net = network(
-        f"{W3} a = {CONV}(x, w) r = Relu(a) m = MaxPool<kernel_shape=[1,1]>(r) b = {CONV}(m, w2) "
+        f"a = {CONV}(x, w) r = Relu(a) m = MaxPool<kernel_shape=[1,1]>(r) b = {CONV}(m, w2) "
         "s = Add(b, m) y = Relu(s)"
     )
     layers = [

@@ -14,7 +14,6 @@ from hybridlat.errors import MeasurementError
 from hybridlat.graph.cells import cut
 from hybridlat.graph.fused import unfuse
 from hybridlat.graph.network import Lowered, Network, Node, TensorType
-from hybridlat.graph.operators import named
 from hybridlat.graph.signature import sign
 from hybridlat.graph.signature_reading import read
 from hybridlat.onnx_io import read_network
@@ -24,36 +23,13 @@ from tests.engines.texts import by_rules
 from tests.networks import Builder
 from tests.onnx_io.test_precision import FLOAT
 from tests.onnx_io.test_reading_shapes import model
+from tests.strategies import networks
 
-OPS = sorted(named("Conv Relu Sigmoid Add Mul Concat MaxPool Identity HardSwish Split"))
-
-
-@st.composite
-def graphs(draw: st.DrawFn) -> Network:
-    """Random graphs of CNN operators on maps of 8 channels."""
-    b = Builder("random")
-    made = [b.input((1, 8, 16, 16))]
-    for _ in range(draw(st.integers(1, 14))):
-        op = draw(st.sampled_from(OPS))
-        a = draw(st.sampled_from(made))
-        same = [t for t in made if b.shape(t) == b.shape(a)]
-        if op == "Conv":
-            made.append(b.conv(a, 8))
-        elif op == "Add" or op == "Mul":
-            made.append(b.op(op, [a, draw(st.sampled_from(same))], b.shape(a), 14))
-        elif op == "Concat":
-            joined = b.concat([a, draw(st.sampled_from(same))])
-            made.append(b.conv(joined, 8, kernel=1))
-        elif op == "Split":
-            n, c, h, w = b.shape(a)
-            parts = b.op_of_many("Split", [a], [(n, c // 2, h, w)] * 2, 2, {"axis": 1})
-            made.append(b.concat(parts[::-1]))
-        else:
-            made.append(b.op(op, [a], b.shape(a), 14))
-    return b.network(made[-1])
+OPS = ("conv", "add", "Mul", "concat", "pool", "split", "Relu", "Sigmoid", "Identity", "HardSwish")
+graphs = networks(max_nodes=14, ends=1, widths=(8,), ops=OPS)
 
 
-@given(graphs(), st.sampled_from(["8.6", "10.0"]))
+@given(graphs, st.sampled_from(["8.6", "10.0"]))
 @settings(max_examples=150, deadline=None)
 def test_every_operator_is_in_one_kernel_or_removed(network: Network, version: str) -> None:
     lowered = by_rules(network, version)
@@ -64,7 +40,7 @@ def test_every_operator_is_in_one_kernel_or_removed(network: Network, version: s
         assert_whole(unfuse(rebuilt))
 
 
-@given(graphs(), st.data())
+@given(graphs, st.data())
 @settings(max_examples=150, deadline=None)
 def test_any_grouping_becomes_a_network_of_kernels(network: Network, data: st.DataObject) -> None:
     """Even one that no engine would make: kernels that hang on themselves are taken apart."""
@@ -75,7 +51,7 @@ def test_any_grouping_becomes_a_network_of_kernels(network: Network, data: st.Da
     assert_same_work(network, lowered)
 
 
-@given(graphs())
+@given(graphs)
 @settings(max_examples=150, deadline=None)
 def test_fused_kernels_become_the_operators_they_hold(network: Network) -> None:
     everything = frozenset(range(len(network.nodes)))

@@ -1,6 +1,5 @@
 """What PyTorch runs: modules put back together, views, composites, inductor's fusion, autocast."""
 
-from dataclasses import replace
 from math import prod
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from hybridlat.model.geometry import COLUMN
 from hybridlat.onnx_io import read_network
 from hybridlat.schema.target import Target
 from tests.engines.test_backends import assert_accounted
-from tests.engines.texts import CONV, weights
+from tests.engines.texts import CONSTANTS, CONV
 from tests.engines.texts import network as text_network
 from tests.networks import ROOT
 
@@ -36,17 +35,13 @@ TARGETS = (
 )
 
 
-def network(body: str, inputs: str = "float[2,64,28,28] x", **shapes: tuple[int, ...]) -> Network:
-    return text_network(f"{weights(**shapes)} {body}", inputs)
+X = "float[2,64,28,28] x"
 
 
-def named(net: Network, **names: str) -> Network:
-    """The network with the tensors of other names: the parser takes no dots and colons."""
-    nodes = tuple(
-        replace(node, inputs=tuple(names.get(i, i) for i in node.inputs)) for node in net.nodes
-    )
-    constants = {names.get(name, name): c for name, c in net.constants.items()}
-    return replace(net, nodes=nodes, constants=constants)
+def network(body: str, inputs: str = X, bias: str = "") -> Network:
+    """The network of a text, with a bias of this name."""
+    bias = f', float[64] "{bias}"' * bool(bias)
+    return text_network(body, inputs, constants=f"{CONSTANTS}{bias}")
 
 
 def lower(net: Network, *, compiled: bool = False, precision: str = "fp32") -> Lowered:
@@ -60,8 +55,7 @@ def ops(lowered: Lowered) -> list[str]:
 
 
 def conv_relu(bias: str) -> Network:
-    net = network(f"c = {CONV}(x, w, b) y = Relu(c)", w=(64, 64, 3, 3), b=(64,))
-    return named(net, b=bias)
+    return network(f'c = {CONV}(x, w, "{bias}") y = Relu(c)', bias=bias)
 
 
 @pytest.mark.parametrize("bias", ["onnx::Conv_17", "layer1.0.conv1.weight_bias"])
@@ -86,30 +80,25 @@ def test_a_bias_of_the_module_is_added_apart_on_a_gpu_alone() -> None:
 
 def test_without_names_the_kind_of_network_tells_whether_it_was_normalised() -> None:
     plain = conv_relu("w_2")
-    residual = network(f"c = {CONV}(x, w, b) a = Add(c, x) y = Relu(a)", w=(64, 64, 3, 3), b=(64,))
+    residual = network(f"c = {CONV}(x, w, w_3) a = Add(c, x) y = Relu(a)", bias="w_3")
     assert folded_norms(plain) == frozenset()
     assert folded_norms(residual) == {0}
 
 
-NUMBERS = " ".join(
-    f"{name} = Constant<value = float {{{value}}}>()"
-    for name, value in {"r": 1.414, "o": 1.0, "h": 0.5, "k": 1.7}.items()
-)
-GELU = f"{NUMBERS} d = Div(x, r) e = Erf(d) a = Add(e, o) m = Mul(x, a) g = Mul(m, h)"
+GELU = "d = Div(x, root) e = Erf(d) a = Add(e, unit) m = Mul(x, a) g = Mul(m, scalar)"
 SHUFFLE = (
-    "a = Constant<value = int64[5] {2,2,32,28,28}>() b = Constant<value = int64[4] {2,64,28,28}>() "
-    "s = Reshape(x, a) t = Transpose<perm=[0,2,1,3,4]>(s) u = Reshape(t, b) y = Relu(u)"
+    "s = Reshape(x, dealt) t = Transpose<perm=[0,2,1,3,4]>(s) u = Reshape(t, batch) y = Relu(u)"
 )
-GATED = "r = Relu(x) p = GlobalAveragePool(r) g = Conv(p, w) y = Mul(r, g)"
+GATED = "r = Relu(x) p = GlobalAveragePool(r) g = Conv(p, point) y = Mul(r, g)"
 BOTH = "float[2,64,28,28] x, float[2,64,28,28] z"
 KERNELS = {
     "of a Split only the part that a convolution reads is copied": (
-        f"{weights(o=(32, 32, 1, 1))} a, b = Split<axis=1, num_outputs=2>(x) c = Conv(b, o) "
-        "y = Concat<axis=1>(a, c)", ["Slice", "Conv", "Concat"], None,
+        "a, b = Split<axis=1, num_outputs=2>(x) c = Conv(b, half1) y = Concat<axis=1>(a, c)",
+        ["Slice", "Conv", "Concat"], None,
     ),
     "x * sigmoid(x) is one call": ("s = Sigmoid(x) y = Mul(x, s)", ["Sigmoid+Mul"], None),
     "another's gate is not": ("s = Sigmoid(x) y = Mul(z, s)", ["Sigmoid", "Mul"], None),
-    "a gain behind GELU is a call": (f"{GELU} y = Mul(g, k)", ["Gelu", "Mul"], ["Gelu+Mul"]),
+    "a gain behind GELU is a call": (f"{GELU} y = Mul(g, gain)", ["Gelu", "Mul"], ["Gelu+Mul"]),
     "a cube that is added is no GELU": (
         "q = Mul(x, x) c = Mul(x, q) y = Add(c, x)", ["Mul", "Mul", "Add"], None,
     ),
@@ -132,8 +121,7 @@ KERNELS = {
 @pytest.mark.parametrize("what", KERNELS)
 def test_kernels_of_small_networks(what: str) -> None:
     body, eager, compiled = KERNELS[what]
-    inputs = BOTH if "(z, " in body else "float[2,64,28,28] x"
-    net = network(body, inputs, w=(64, 64, 1, 1), head=(64, 10))
+    net = network(body, BOTH if "(z, " in body else X)
     assert ops(lower(net)) == eager
     assert compiled is None or ops(lower(net, compiled=True)) == compiled
 
@@ -172,17 +160,16 @@ def test_a_permuted_tensor_is_convolved_with_channels_last() -> None:
     """As in ConvNeXt: normalised over innermost channels, then permuted back, which moves no
     byte."""
     body = (
-        f"c = {CONV}(x, first) t = Transpose<perm=[0,2,3,1]>(c) "
-        "n = LayerNormalization<axis=-1>(t, gain) u = Transpose<perm=[0,3,1,2]>(n) "
-        f"d = {CONV}(u, second) p = GlobalAveragePool(d) y = Conv(p, third)"
+        f"c = {CONV}(x, w) t = Transpose<perm=[0,2,3,1]>(c) "
+        "n = LayerNormalization<axis=-1>(t, v) u = Transpose<perm=[0,3,1,2]>(n) "
+        f"d = {CONV}(u, w2) p = GlobalAveragePool(d) y = Conv(p, point)"
     )
-    kernel = (64, 64, 3, 3)
-    net = network(body, first=kernel, gain=(64,), second=kernel, third=(64, 64, 1, 1))
+    net = network(body)
     # Of one pixel nobody can tell how it lies.
     lowered = lower(net)
-    assert in_channels_last(lowered) == ["second"]
+    assert in_channels_last(lowered) == ["w2"]
     inputs_last = pytorch.lower(net, Target.parse("v100/torch/fp32"), channels_last=True)
-    assert in_channels_last(inputs_last) == ["first", "second"]
+    assert in_channels_last(inputs_last) == ["w", "w2"]
     shapes = [lowered.network.types[n.outputs[0]].shape for n in lowered.network.nodes]
     assert shapes[-3:] == [(2, 64, 28, 28), (2, 64, 1, 1), (2, 64, 1, 1)]  # those of the file
     assert dense((2, 3, 4, 5), channels_last=True) == (60, 1, 15, 3)
@@ -191,10 +178,10 @@ def test_a_permuted_tensor_is_convolved_with_channels_last() -> None:
 def test_a_compiled_convolution_knows_its_channels_behind_a_view() -> None:
     """Inductor computes the view where it is read, so the kernel reads what lies in memory."""
     body = (
-        "n = LayerNormalization<axis=-1>(x, gain) u = Transpose<perm=[0,3,1,2]>(n) "
-        "d = Conv<group=64, pads=[1,1,1,1]>(u, deep) y = Conv(d, point)"
+        "n = LayerNormalization<axis=-1>(x, v) u = Transpose<perm=[0,3,1,2]>(n) "
+        "d = Conv<group=64, pads=[1,1,1,1]>(u, deep) y = Conv(d, few)"
     )
-    net = network(body, "float[2,28,28,64] x", gain=(64,), deep=(64, 1, 3, 3), point=(32, 64, 1, 1))
+    net = network(body, "float[2,28,28,64] x")
     table = kernel_table(lower(net, compiled=True))
     names = [CLASSES[c] for c in table.classes]
     assert sorted(names) == ["conv 1x1", "conv depthwise", "normalisation"]
@@ -203,8 +190,7 @@ def test_a_compiled_convolution_knows_its_channels_behind_a_view() -> None:
 
 
 def test_autocast_casts_where_an_operator_asks_for_it() -> None:
-    body = f"c = {CONV}(x, w) n = Softmax<axis=1>(c) y = {CONV}(n, v)"
-    net = network(body, w=(64, 64, 3, 3), v=(64, 64, 3, 3))
+    net = network(f"c = {CONV}(x, w) n = Softmax<axis=1>(c) y = {CONV}(n, w2)")
     amp = lower(net, precision="amp")
     assert ops(amp) == ["Cast", "Conv", "Cast", "Softmax", "Cast", "Conv"]
     made = [amp.network.types[n.outputs[0]].dtype for n in amp.network.nodes]
@@ -218,15 +204,15 @@ def test_autocast_casts_where_an_operator_asks_for_it() -> None:
 
 
 def test_a_parameter_of_one_value_widens_what_it_scales_and_a_number_does_not() -> None:
-    body = f"k = Constant<value = float {{0.5}}>() c = {CONV}(x, w) n = Mul(c, k) y = Mul(n, s)"
-    amp = lower(network(body, w=(64, 64, 3, 3), s=(1,)), precision="amp")
+    net = network(f"c = {CONV}(x, w) n = Mul(c, scalar) y = Mul(n, factor)")
+    amp = lower(net, precision="amp")
     made = [amp.network.types[n.outputs[0]].dtype for n in amp.network.nodes]
     assert made == ["float16", "float16", "float16", "float32"]
 
 
 def test_inductor_adds_a_residual_where_it_normalises() -> None:
-    body = f"c = {CONV}(x, w, b) a = Add(c, x) y = Relu(a)"
-    net = named(network(body, w=(64, 64, 3, 3), b=(64,)), b="onnx::Conv_3")
+    bias = "onnx::Conv_3"
+    net = network(f'c = {CONV}(x, w, "{bias}") a = Add(c, x) y = Relu(a)', bias=bias)
     assert ops(lower(net, compiled=True)) == ["Conv", "BatchNormalization+Add+Relu"]
 
 
@@ -242,9 +228,8 @@ def test_every_operator_of_the_shipped_networks_has_one_place(file: Path) -> Non
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_guards_of_a_masked_softmax_and_a_softplus_are_the_exporter_s(compiled: bool) -> None:
-    number = "m = Constant<value = float {20.0}>()"
-    body = "k = MatMul(x, t) s = Softmax(k) n = IsNaN(s) g = Where(n, m, s) y = MatMul(g, x)"
-    net = text_network(f"{number} {body}", "float[2,4,8,8] x, float[2,4,8,8] t")
+    body = "k = MatMul(x, t) s = Softmax(k) n = IsNaN(s) g = Where(n, gain, s) y = MatMul(g, x)"
+    net = network(body, "float[2,4,8,8] x, float[2,4,8,8] t")
     assert ops(lower(net, compiled=compiled)) == ["MatMul+Softmax+MatMul"]
-    net = network(f"{number} s = Softplus(x) n = Greater(x, m) y = Where(n, x, s)")
+    net = network("s = Softplus(x) n = Greater(x, gain) y = Where(n, x, s)")
     assert ops(lower(net, compiled=compiled)) == ["Softplus"]

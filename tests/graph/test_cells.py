@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridlat.engines.tensorrt.lowering import lower
-from hybridlat.graph.cells import MOST_KERNELS, Cell, cut, cut_positions, kernels, run_positions
+from hybridlat.graph.cells import MOST_KERNELS, cut, cut_positions, kernels, run_positions
 from hybridlat.graph.network import Lowered, Network
 from hybridlat.graph.signature import hash_of, sign
 from hybridlat.onnx_io import load
@@ -28,13 +28,12 @@ from tests.networks import (
 )
 from tests.strategies import networks, orders
 
-
-def identity(network: Network) -> Lowered:
-    return Lowered(network, tuple((i,) for i in range(len(network.nodes))), (), "test")
+identity = FakeBackend().lower
 
 
-def ops(cells: tuple[Cell, ...]) -> list[tuple[str, ...]]:
-    return [cell.ops for cell in cells]
+def ops(network: Network) -> list[tuple[str, ...]]:
+    """The labels of each cell where every operator is a kernel."""
+    return [cell.ops for cell in cut(identity(network))]
 
 
 @given(networks())
@@ -96,20 +95,39 @@ def _hashes(network: Network) -> list[str]:
     return sorted(sign(network.subnetwork(cell)).hash for cell in cut_positions(network))
 
 
+def branched(heads: int, blocks: int) -> Network:
+    b = Builder("branched")
+    x = b.conv(b.input((1, 3, 16, 16)), 4)
+    for _ in range(blocks):
+        x = b.add(b.conv(b.relu(b.conv(x, 4)), 4), x)
+    ends = []
+    for head in range(heads):
+        y = x
+        for _ in range(3):
+            y = b.relu(b.conv(y, 4))
+        ends.append(b.conv(y, 1 + head))
+    return b.network(b.concat(ends))
+
+
+CHAIN = "Conv Relu MaxPool Conv Relu GlobalAveragePool Flatten Gemm"
+BLOCK = ("Conv", "Relu", "Conv", "Add")
+HEADS = [*[("Conv",), ("Relu",)] * 3, ("Conv",)] * 3
+
+
 def test_chains_are_cut_everywhere_and_blocks_are_kept_whole() -> None:
-    assert ops(cut(identity(conv_relu()))) == [("Conv",), ("Relu",)]
-    block = ("Conv", "Relu", "Conv", "Add")
-    assert ops(cut(identity(residual_block(blocks=2)))) == [block, ("Relu",)] * 2
-    assert ops(cut(identity(branches())))[:2] == [("Conv",), ("Relu",)]
-    assert len(cut(identity(branches()))) == 4
-    chain = "Conv Relu MaxPool Conv Relu GlobalAveragePool Flatten Gemm"
-    assert [c.ops[0] for c in cut(identity(classifier()))] == chain.split()
+    """Branches that end side by side are cells of their own."""
+    assert ops(conv_relu()) == [("Conv",), ("Relu",)]
+    assert ops(residual_block(blocks=2)) == [BLOCK, ("Relu",)] * 2
+    assert ops(branches())[:2] == [("Conv",), ("Relu",)]
+    assert len(ops(branches())) == 4
+    assert [labels[0] for labels in ops(classifier())] == CHAIN.split()
+    assert ops(branched(heads=3, blocks=2)) == [("Conv",), BLOCK, BLOCK, *HEADS, ("Concat",)]
 
 
 def test_labels_name_the_operators_of_the_file() -> None:
     network = residual_block()
     lowered = FakeBackend(fuses=True).lower(network)
-    assert ops(cut(lowered, network)) == [("Conv+Relu", "Conv+Add+Relu")]
+    assert [cell.ops for cell in cut(lowered, network)] == [("Conv+Relu", "Conv+Add+Relu")]
 
 
 def test_labels_stand_in_the_order_of_the_file() -> None:
@@ -131,27 +149,6 @@ def test_an_encoder_decoder_falls_into_its_layers() -> None:
     assert [cell.ops for cell in wide] == [("Concat",)] * 2
     assert all(len(cell.network.outputs) == 1 for cell in cells)
     assert max(len(cell.ops) for cell in cells) == 5  # of the innermost stage
-
-
-def branched(heads: int, blocks: int) -> Network:
-    b = Builder("branched")
-    x = b.conv(b.input((1, 3, 16, 16)), 4)
-    for _ in range(blocks):
-        x = b.add(b.conv(b.relu(b.conv(x, 4)), 4), x)
-    ends = []
-    for head in range(heads):
-        y = x
-        for _ in range(3):
-            y = b.relu(b.conv(y, 4))
-        ends.append(b.conv(y, 1 + head))
-    return b.network(b.concat(ends))
-
-
-def test_branches_that_end_side_by_side_are_cells_of_their_own() -> None:
-    network = branched(heads=3, blocks=2)
-    block = ("Conv", "Relu", "Conv", "Add")
-    heads = [*[("Conv",), ("Relu",)] * 3, ("Conv",)] * 3
-    assert ops(cut(identity(network))) == [("Conv",), block, block, *heads, ("Concat",)]
 
 
 def test_a_concatenation_that_is_written_in_place_is_one_tensor() -> None:
