@@ -66,8 +66,7 @@ def lower(network: Network, target: Target, *, channels_last: bool = False) -> L
     else:
         nodes = list(module.network.nodes)
         for i in in_channels_last:
-            marked = sorted((*nodes[i].attributes, rules.MARK))
-            nodes[i] = replace(nodes[i], attributes=tuple(marked))
+            nodes[i] = nodes[i].with_attributes(memory_format="channels_last")
         module = module._replace(network=replace(module.network, nodes=tuple(nodes)))
     groups = apply(module.network, table, target.version, drops_dead=compiled)
     if target.precision == "amp":

@@ -19,7 +19,6 @@ from hybridlat.engines.fusion.conditions import all_of, any_of
 from hybridlat.engines.fusion.patterns import Match, Pass, chunks, each, still, twins, views
 from hybridlat.engines.fusion.rules import Eliminate, Fuse, Group, Rule
 from hybridlat.graph.network import Network, Node
-from hybridlat.graph.normal import sizes_of
 
 VIEW = "Reshape Transpose Slice Split Expand"
 _VIEW_OPS = frozenset(VIEW.split())
@@ -27,8 +26,6 @@ Strides = tuple[int, ...]
 _CHANNELS_LAST = ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "Resize")
 _BY_LAYOUT = frozenset(_CHANNELS_LAST) | {"BatchNormalization"}
 """What has other kernels where channels are innermost."""
-MARK = ("memory_format", "channels_last")
-"""Of an operator that runs with channels innermost, as PyTorch calls it. Shapes stay as written."""
 _NORMS = "LayerNormalization InstanceNormalization GroupNormalization RMSNormalization"
 _WANT_DENSE = frozenset(_CHANNELS_LAST) | set(_NORMS.split())
 
@@ -272,7 +269,7 @@ def _viewed(network: Network, node: Node, strides: dict[str, Strides]) -> list[S
     """Strides of what a view makes, None where it has to copy."""
     shape, current = network.types[node.inputs[0]].shape, strides[node.inputs[0]]
     if node.op == "Transpose":
-        return [tuple([current[axis] for axis in sizes_of(node, "perm") or ()])]
+        return [tuple([current[axis] for axis in node.sizes("perm") or ()])]
     if node.op in ("Slice", "Split"):
         return [current for _ in node.outputs]
     to = network.types[node.outputs[0]].shape

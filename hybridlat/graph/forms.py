@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
-from hybridlat.graph.normal import Computed, Sizes, Writing, sizes_of, with_attributes
+from hybridlat.graph.normal import Computed, Sizes, Writing
 from hybridlat.graph.operators import QUANTISERS
 
 
@@ -28,7 +28,7 @@ def _view(w: Writing, node: Node) -> None:
 def _turn(w: Writing, node: Node) -> None:
     """The order of the axes is written out."""
     backwards = tuple(range(len(w.shape(node.inputs[0]))))[::-1]
-    w.keep(with_attributes(node, perm=sizes_of(node, "perm") or backwards))
+    w.keep(node.with_attributes(perm=node.sizes("perm") or backwards))
 
 
 def _nothing(w: Writing, node: Node) -> None:
@@ -55,11 +55,11 @@ def _reduce(w: Writing, node: Node) -> None:
     if not axes and node.attribute("noop_with_empty_axes", 0):
         return w.drop(node)
     axes = tuple(sorted(axis % rank for axis in axes)) if axes else tuple(range(rank))
-    node = replace(with_attributes(node, "axes", "noop_with_empty_axes"), inputs=node.inputs[:1])
+    node = replace(node.with_attributes("axes", "noop_with_empty_axes"), inputs=node.inputs[:1])
     if node.op == "ReduceSum":
         w.keep(node, w.put(node, "axes", axes))
     else:
-        w.keep(with_attributes(node, axes=axes))
+        w.keep(node.with_attributes(axes=axes))
 
 
 def _along(usual: int | None) -> Callable[[Writing, Node], None]:
@@ -70,7 +70,7 @@ def _along(usual: int | None) -> Callable[[Writing, Node], None]:
         if isinstance(axis, int) and rank:
             axis %= rank
             is_usual = usual is not None and axis == usual % rank
-            node = with_attributes(node, "axis", **({} if is_usual else {"axis": axis}))
+            node = node.with_attributes("axis", **({} if is_usual else {"axis": axis}))
         w.keep(node)
 
     return form
@@ -85,9 +85,9 @@ def _softmax(w: Writing, node: Node) -> None:
         return w.keep(node)
     dtype, shape = w.types[source]
     axis = int(str(node.attribute("axis", 1))) % len(shape)
-    node = replace(with_attributes(node, "axis"), version=13)
+    node = replace(node.with_attributes("axis"), version=13)
     if math.prod(shape[axis:]) == shape[axis]:
-        return _along(-1)(w, with_attributes(node, axis=axis))
+        return _along(-1)(w, node.with_attributes(axis=axis))
     rows, result = f"{made}/rows", f"{made}/result"
     flat = TensorType(dtype, (math.prod(shape[:axis]), math.prod(shape[axis:])))
     w.types.update({rows: flat, result: flat})
@@ -104,7 +104,7 @@ def _clip(w: Writing, node: Node) -> None:
     dtype, read = w.types[node.outputs[0]].dtype, list[str]()
     for label, value in zip(("min", "max"), bounds, strict=True):
         read.append("" if value is None else w.put(node, label, (float(str(value)),), dtype))
-    w.keep(with_attributes(node, "min", "max"), *(read if read[1] else read[:1]))
+    w.keep(node.with_attributes("min", "max"), *(read if read[1] else read[:1]))
 
 
 def _pad(w: Writing, node: Node) -> None:
@@ -115,7 +115,7 @@ def _pad(w: Writing, node: Node) -> None:
     axes, full = tuple(range(rank)) if axes is None else axes, [0] * (2 * rank)
     for axis, before, behind in zip(axes, sizes, sizes[len(axes) :], strict=False):
         full[axis % rank], full[axis % rank + rank] = before, behind
-    node, read = with_attributes(node, "pads", "value"), [w.put(node, "pads", full)]
+    node, read = node.with_attributes("pads", "value"), [w.put(node, "pads", full)]
     if fill:
         read.append(w.put(node, "value", (float(str(fill)),), w.types[node.outputs[0]].dtype))
     w.keep(node, *read)
@@ -143,7 +143,7 @@ def _slice(w: Writing, node: Node) -> None:
         cuts[axes[0] % len(shape)] = (0, shape[axes[0]], 1)
     rows = [(*cuts[axis][:2], axis, cuts[axis][2]) for axis in sorted(cuts)]
     columns = dict(zip(labels, zip(*rows, strict=True), strict=True))
-    node = with_attributes(node, *columns)
+    node = node.with_attributes(*columns)
     if set(columns["steps"]) == {1}:
         del columns["steps"]
     w.keep(node, *[w.put(node, label, column) for label, column in columns.items()])
@@ -156,7 +156,7 @@ def _split(w: Writing, node: Node) -> None:
     axis = int(str(node.attribute("axis", 0))) % max(1, len(w.shape(node.inputs[0])))
     sizes = [w.shape(out)[axis] for out in node.outputs]
     stated: dict[str, AttributeValue] = {"axis": axis} if axis else {}
-    node = with_attributes(node, "axis", "split", "num_outputs", **stated)
+    node = node.with_attributes("axis", "split", "num_outputs", **stated)
     w.keep(node, w.put(node, "split", sizes))
 
 
@@ -171,7 +171,7 @@ def _resize(w: Writing, node: Node) -> None:
     way = {"coordinate_transformation_mode": "asymmetric"}
     if node.attribute("mode", "nearest") == "nearest":
         way["nearest_mode"] = "floor"
-    w.keep(replace(with_attributes(node, "scales", **way), op="Resize", version=13), "", scales)
+    w.keep(replace(node.with_attributes("scales", **way), op="Resize", version=13), "", scales)
 
 
 def _top_k(w: Writing, node: Node) -> None:
@@ -179,19 +179,19 @@ def _top_k(w: Writing, node: Node) -> None:
     k = node.attribute("k")
     if not isinstance(k, int):
         return _along(-1)(w, node)
-    w.keep(with_attributes(node, "k"), w.put(node, "k", (k,)))
+    w.keep(node.with_attributes("k"), w.put(node, "k", (k,)))
 
 
 def _roi_align(w: Writing, node: Node) -> None:
     way = {"coordinate_transformation_mode": "output_half_pixel"} if node.version < 16 else {}
-    w.keep(replace(with_attributes(node, **way), version=16))
+    w.keep(replace(node.with_attributes(**way), version=16))
 
 
 def _grid_sample(w: Writing, node: Node) -> None:
     """Set 20 calls its modes otherwise, and knows volumes."""
     mode, rank = node.attribute("mode"), len(w.shape(node.inputs[0]))
     if mode in ("linear", "cubic"):
-        node = with_attributes(node, "mode", **({"mode": "bicubic"} if mode == "cubic" else {}))
+        node = node.with_attributes("mode", **({"mode": "bicubic"} if mode == "cubic" else {}))
     w.keep(node if rank == 4 else replace(node, version=20))
 
 
@@ -205,12 +205,12 @@ def _window(w: Writing, node: Node) -> None:
     if mode is None:
         return w.keep(node)
     read, made = w.shape(node.inputs[0])[2:], w.shape(node.outputs[0])[2:]
-    kernel = sizes_of(node, "kernel_shape") or w.shape(node.inputs[1])[2:]
+    kernel = node.sizes("kernel_shape") or w.shape(node.inputs[1])[2:]
     if len(kernel) != len(read):
         return w.keep(node)
     ones = (1,) * len(read)
-    strides, dilations = (sizes_of(node, name) or ones for name in ("strides", "dilations"))
-    extra = sizes_of(node, "output_padding") or (0,) * len(read)
+    strides, dilations = (node.sizes(name) or ones for name in ("strides", "dilations"))
+    extra = node.sizes("output_padding") or (0,) * len(read)
     spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     totals = []
     for i, o, s, span, more in zip(read, made, strides, spans, extra, strict=True):
@@ -219,11 +219,11 @@ def _window(w: Writing, node: Node) -> None:
     if min(totals, default=0) < 0 and mode != "VALID" and node.op == "ConvTranspose":
         return w.keep(node)
     totals = [max(0, total) if mode != "VALID" else 0 for total in totals]
-    node = with_attributes(node, "auto_pad", "output_shape")
+    node = node.with_attributes("auto_pad", "output_shape")
     if any(totals):
         less, rest = [total // 2 for total in totals], [-(-total // 2) for total in totals]
         pads = (*less, *rest) if mode == "SAME_UPPER" else (*rest, *less)
-        node = with_attributes(node, pads=pads)
+        node = node.with_attributes(pads=pads)
     w.keep(node)
 
 
@@ -231,7 +231,7 @@ def _quantise(w: Writing, node: Node) -> None:
     """One scale for a whole tensor has no axis."""
     if math.prod(w.shape(node.inputs[1])) > 1:
         return _along(1)(w, node)
-    w.keep(with_attributes(node, "axis"))
+    w.keep(node.with_attributes("axis"))
 
 
 def _element_wise(w: Writing, node: Node) -> None:

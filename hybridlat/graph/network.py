@@ -108,6 +108,16 @@ class Node:
                 return value
         return default
 
+    def sizes(self, name: str) -> tuple[int, ...] | None:
+        """An attribute of several whole numbers; None where it is not there."""
+        value = self.attribute(name)
+        return tuple(map(int, value)) if isinstance(value, tuple) else None
+
+    def with_attributes(self, *drop: str, **put: AttributeValue) -> Node:
+        """The operator without some attributes and with others."""
+        attributes = {k: v for k, v in self.attributes if k not in drop} | put
+        return replace(self, attributes=tuple(sorted(attributes.items())))
+
 
 @dataclass(frozen=True)
 class Network:
@@ -182,6 +192,11 @@ class Network:
         made_by = self.producers
         needs = [{made_by[name] for name in n.inputs if name in made_by} for n in self.nodes]
         return topological_order(needs, key)
+
+    @cached_property
+    def ends(self) -> list[int]:
+        """Positions of the nodes that make the outputs."""
+        return [self.producers[name] for name in self.outputs if name in self.producers]
 
     def order_before(self, ends: Iterable[int]) -> list[int]:
         """Each of ``ends`` right behind all that it needs, inputs as they are named; each once."""

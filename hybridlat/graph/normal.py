@@ -133,7 +133,7 @@ class Writing:
 
     def operand(self, node: Node, label: str, place: int) -> tuple[Any, ...] | None:
         """The numbers of an attribute or an input; None where there is neither, or Computed."""
-        name, numbers = "".join(node.inputs[place : place + 1]), sizes_of(node, label)
+        name, numbers = "".join(node.inputs[place : place + 1]), node.sizes(label)
         if numbers is not None or not name:
             return numbers
         constant = self.source.constants.get(name)
@@ -154,15 +154,3 @@ class Writing:
         type_ = TensorType(dtype, (len(values),) if dtype == "int64" else ())
         number = int if dtype in WHOLE else float
         return self.add(node, label, Constant(type_, tuple(map(number, values))))
-
-
-def with_attributes(node: Node, *drop: str, **put: AttributeValue) -> Node:
-    """The operator without some attributes and with others."""
-    attributes = {k: v for k, v in node.attributes if k not in drop} | put
-    return replace(node, attributes=tuple(sorted(attributes.items())))
-
-
-def sizes_of(node: Node, name: str) -> Sizes | None:
-    """An attribute of several whole numbers; None where it is not there."""
-    value = node.attribute(name)
-    return tuple(map(int, value)) if isinstance(value, tuple) else None

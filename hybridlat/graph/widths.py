@@ -72,8 +72,7 @@ def scaled(network: Network, factor: float) -> Network:
         for place in (1, 2) if node.op == "Slice" else ():
             put(node.inputs[place], channels.moved(node, place, weights))
         if _is_depthwise(node, channels.of(node.inputs[0])):
-            own = {**dict(node.attributes), "group": sizes[node.inputs[0]][1]}
-            node = replace(node, attributes=tuple(sorted(own.items())))
+            node = node.with_attributes(group=sizes[node.inputs[0]][1])
         nodes.append(node)
     return replace(network, nodes=tuple(nodes), types=types, constants=constants)
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from hybridlat.errors import NetworkError
 from hybridlat.graph.network import Network, Node, TensorType
-from hybridlat.graph.normal import sizes_of
 
 MAX_TENSOR_ELEMENTS = 1 << 36
 _PER_CHANNEL = ("BatchNormalization", "InstanceNormalization", "GroupNormalization")
@@ -80,8 +79,8 @@ def _faults(network: Network, node: Node) -> Iterator[str]:
         axes = f"orders {len(made.shape)} axes" if node.op == "Transpose" else f"makes {made}"
         yield f"{axes} of an input {source}"
     if node.op in _POOLS:
-        kernel, pads = sizes_of(node, "kernel_shape") or (), sizes_of(node, "pads") or ()
-        steps = sizes_of(node, "dilations") or (1,) * len(kernel)
+        kernel, pads = node.sizes("kernel_shape") or (), node.sizes("pads") or ()
+        steps = node.sizes("dilations") or (1,) * len(kernel)
         spans = [(size - 1) * step + 1 for size, step in zip(kernel, steps, strict=False)]
         if any(pad >= span for pad, span in zip(pads, 2 * spans, strict=False)):
             yield f"has pads {pads} that reach over its kernel {kernel}"

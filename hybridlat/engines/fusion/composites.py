@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from hybridlat.engines.fusion.patterns import Match, Pass, each, whole_numbers
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
-from hybridlat.graph.normal import sizes_of, with_attributes
 from hybridlat.graph.operators import COMMUTES
 
 X, NUMBER, PARAMETER = "x", "number", "parameter"
@@ -204,7 +203,7 @@ def attentions(net: Network, node: Node, match: Match) -> None:
 def _turned_rows(net: Network, node: Node, match: Match) -> None:
     """The last axes turned between two views: the newer exporter writes keys of attention so."""
     before, after = net.maker(node.inputs[0], "Reshape"), net.reader(node, "Reshape")
-    if before is None or after is None or sizes_of(node, "perm") != (0, 2, 1):
+    if before is None or after is None or node.sizes("perm") != (0, 2, 1):
         return
     (x, *_), match.members = before.inputs, (node, after)
     *rows, length, size = net.type_of(x).shape
@@ -217,11 +216,11 @@ def _turns_in_a_row(net: Network, node: Node, match: Match) -> None:
     """Two transposes are one."""
     before = net.maker(node.inputs[0], "Transpose")
     if before is not None and net.reader(before, "Transpose") is not None:
-        first, second = (sizes_of(turn, "perm") or () for turn in (before, node))
+        first, second = (turn.sizes("perm") or () for turn in (before, node))
         turned = replace(node, inputs=before.inputs)
         axes = tuple([first[axis] for axis in second])
         match.members = (before, node)
-        match.put(with_attributes(turned, perm=axes))
+        match.put(turned.with_attributes(perm=axes))
 
 
 def group_norms(net: Network, node: Node, match: Match) -> None:
@@ -245,7 +244,7 @@ def group_norms(net: Network, node: Node, match: Match) -> None:
 
 def uneven_pads(net: Network, node: Node, match: Match) -> None:
     """A convolution that pads one side more is a Pad before it, the one that others read if any."""
-    x, pads = node.inputs[0], sizes_of(node, "pads") or ()
+    x, pads = node.inputs[0], node.sizes("pads") or ()
     before, behind = pads[: len(pads) // 2], pads[len(pads) // 2 :]
     if before == behind:
         return
@@ -255,7 +254,7 @@ def uneven_pads(net: Network, node: Node, match: Match) -> None:
         grown = map(sum, zip(net.types[x].shape[2:], before, behind, strict=True))
         padded = match.add("Pad", (x,), (*net.types[x].shape[:2], *grown), put)
     inputs = (padded, *node.inputs[1:])
-    match.put(replace(with_attributes(node, "pads"), inputs=inputs))
+    match.put(replace(node.with_attributes("pads"), inputs=inputs))
 
 
 def _padded(net: Network, node: Node, sizes: Constant) -> tuple[str, ...]:

@@ -23,7 +23,6 @@ from hybridlat.engines.fusion.patterns import (
     whole_numbers,
 )
 from hybridlat.graph.network import Constant, Network, Node, TensorType
-from hybridlat.graph.normal import sizes_of, with_attributes
 
 _POOLS = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
 _LAYERS = ("Conv", "ConvTranspose", "Relu", "Clip", "LeakyRelu", "Elu", "MaxPool", "Add", "Concat")
@@ -104,7 +103,7 @@ def norms(net: Network, node: Node, match: Match) -> None:
 
 def _plain_norms(net: Network, node: Node, match: Match) -> None:
     """What is added to a variance is no part of a norm's cost, nor whether its shift is zero."""
-    plain = with_attributes(node, "epsilon", "stash_type")
+    plain = node.with_attributes("epsilon", "stash_type")
     if node.op == "LayerNormalization" and net.types.keys().isdisjoint(node.inputs[2:]):
         plain = replace(plain, inputs=node.inputs[:2])
     if plain != node:
@@ -117,11 +116,11 @@ def _means(net: Network, node: Node, match: Match) -> None:
     That of a tensor with its axes turned is one over other axes, where the rest keep their order.
     """
     x, made, op = node.inputs[0], net.types[match.made].shape, _POOLS.get(node.op, node.op)
-    axes = tuple(range(2, len(made))) if op != node.op else sizes_of(node, "axes")
+    axes = tuple(range(2, len(made))) if op != node.op else node.sizes("axes")
     if x not in net.types or axes is None:
         return
     turn = net.maker(x, "Transpose")
-    order = sizes_of(turn, "perm") if turn is not None else None
+    order = turn.sizes("perm") if turn is not None else None
     rest = [axis for place, axis in enumerate(order or ()) if place not in axes]
     if turn is not None and order and net.reader(turn, node.op) and rest == sorted(rest):
         match.members, x = (turn, node), turn.inputs[0]

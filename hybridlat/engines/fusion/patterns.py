@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import NamedTuple, cast
 
 from hybridlat.graph.network import AttributeValue, Constant, Network, Node, TensorType
-from hybridlat.graph.normal import sizes_of
 from hybridlat.graph.operators import SET, plain_version
 
 
@@ -121,8 +120,7 @@ class Rewritten(NamedTuple):
 def _in_order(old: Rewritten) -> Rewritten:
     """The operators in the order in which the outputs need them, however a file lists them."""
     network = old.network
-    ends = [network.producers[name] for name in network.outputs if name in network.producers]
-    order = network.order_before((*ends, *range(len(network.nodes))))
+    order = network.order_before((*network.ends, *range(len(network.nodes))))
     nodes = tuple([network.nodes[i] for i in order])
     return Rewritten(replace(network, nodes=nodes), tuple([old.origins[i] for i in order]))
 
@@ -226,7 +224,7 @@ def views(net: Network, node: Node, match: Match) -> None:
 def still(net: Network, node: Node, match: Match) -> None:
     """Turning axes of one element moves nothing, so that it is a Reshape."""
     made, shape = net.types[node.outputs[0]].shape, net.type_of(node.inputs[0]).shape
-    order = sizes_of(node, "perm") or ()
+    order = node.sizes("perm") or ()
     moved = [axis for axis in order if shape[axis] > 1]
     if order and moved == sorted(moved) and made != shape:
         match.view(node.inputs[0], made)

@@ -14,7 +14,7 @@ from hybridlat.engines.fusion.patterns import Match, Rewritten, each, nothing
 from hybridlat.errors import NetworkError
 from hybridlat.graph.forms import FORMS
 from hybridlat.graph.network import Constant, Network, Node, TensorType
-from hybridlat.graph.normal import Writing, local_form, with_attributes
+from hybridlat.graph.normal import Writing, local_form
 from hybridlat.graph.operators import KINDS, QUANTISERS, SET, WHOLE, kind_of, named
 
 # Inputs that ONNX types as float32 whatever the precision of the data: (operator, positions).
@@ -116,7 +116,7 @@ def in_precision(network: Network, dtype: str) -> Network:
     nodes = list(network.nodes)
     for place, node in enumerate(nodes):
         if node.op == "Cast" and node.attribute("to") in _FLOATS.values():
-            nodes[place] = with_attributes(node, to=_FLOATS.get(dtype, 10))
+            nodes[place] = node.with_attributes(to=_FLOATS.get(dtype, 10))
     types = {name: typed(type_) for name, type_ in network.types.items()}
     stored = {n: c if n in keep else in_range(c) for n, c in network.constants.items()}
     return replace(network, nodes=tuple(nodes), types=types, constants=stored)

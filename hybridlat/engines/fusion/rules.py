@@ -252,19 +252,6 @@ def in_force(rules: Sequence[Rule], version: str) -> str:
     return f"{int(held or '0', 2):x}"
 
 
-def dead_positions(network: Network) -> list[int]:
-    """Operators whose results no output of the network needs."""
-    needed = set(network.outputs)
-    dead = []
-    for position in range(len(network.nodes) - 1, -1, -1):
-        node = network.nodes[position]
-        if needed.isdisjoint(out for out in node.outputs if out):
-            dead.append(position)
-        else:
-            needed.update(node.inputs)
-    return dead
-
-
 def apply(
     network: Network,
     rules: Sequence[Rule],
@@ -277,7 +264,8 @@ def apply(
 
     ``drops_dead``: the engine does not run what no output needs.
     """
-    grouping = Grouping(network, dead_positions(network) if drops_dead else (), region)
+    needed = network.order_before(network.ends if drops_dead else range(len(network.nodes)))
+    grouping = Grouping(network, {*range(len(network.nodes))}.difference(needed), region)
     for rule in rules:
         if rule.covers(version):
             rule.apply(grouping)

@@ -6,7 +6,6 @@ import math
 
 from hybridlat.engines.fusion.rules import Group
 from hybridlat.graph.network import Node
-from hybridlat.graph.normal import sizes_of
 from hybridlat.graph.operators import KINDS, kind_of
 
 _CHANNEL_MULTIPLE = 8
@@ -88,7 +87,7 @@ def layout_unchanged(producer: Group, consumer: Group) -> bool:
     node = consumer.first
     source = consumer.network.type_of(node.inputs[0]).shape
     if node.op == "Transpose":
-        kept = [axis for axis in sizes_of(node, "perm") or () if source[axis] != 1]
+        kept = [axis for axis in node.sizes("perm") or () if source[axis] != 1]
         return kept == sorted(kept)
     if not any(maker.kind in (*_CONVS, *_POOLS) for maker in consumer.producers):
         return True
