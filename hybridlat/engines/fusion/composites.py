@@ -49,7 +49,8 @@ def bind(net: Network, tensor: str, pattern: Pattern, bound: Bound) -> Bound | N
     constant = net.constants.get(tensor)
     if isinstance(pattern, Made):
         node = net.maker(tensor, *pattern.ops)
-        return None if node is None else _bind_operands(net, node, pattern.operands, bound)
+        is_usual = node is not None and _is_usual(net, node)
+        return _bind_operands(net, node, pattern.operands, bound) if node and is_usual else None
     if pattern == X:
         is_x = tensor in net.types and bound.x in ("", tensor)
         return bound._replace(x=tensor) if is_x else None
@@ -86,6 +87,14 @@ def _steps_from(net: Network, tensor: str, x: str, most: int = 6) -> frozenset[N
         return None
     steps = [_steps_from(net, name, x, most - 1) for name in maker.inputs]
     return None if None in steps else frozenset({maker}).union(*filter(None, steps))
+
+
+def _is_usual(net: Network, node: Node) -> bool:
+    """Whether a mean is over the last axis, and a HardSigmoid is that of a HardSwish."""
+    if node.op == "ReduceMean":
+        return node.attribute("axes") == (len(net.type_of(node.inputs[0]).shape) - 1,)
+    is_gate = len(node.attributes) == 1 and _is_near(node.attribute("alpha"), _SIXTH)
+    return is_gate or node.op != "HardSigmoid"
 
 
 def _is_near(value: object, number: object) -> bool:
@@ -143,7 +152,7 @@ def _composite(op: str, patterns: Sequence[Made], **attributes: AttributeValue) 
         for pattern in patterns:
             for node in nodes:
                 bound = bind(net, node.outputs[0], pattern, Bound())
-                if bound is None or not _is_usual(net, bound):
+                if bound is None:
                     continue
                 match, type_ = Match(net, *bound.members - {node}, node), net.types[bound.x]
                 scale = Constant(type_._replace(shape=type_.shape[-1:]))
@@ -152,18 +161,6 @@ def _composite(op: str, patterns: Sequence[Made], **attributes: AttributeValue) 
                 yield match
 
     return frozenset(op for pattern in patterns for op in pattern.ops), find
-
-
-def _is_usual(net: Network, bound: Bound) -> bool:
-    """Whether a mean is over the last axis, and a HardSigmoid is that of a HardSwish."""
-    for node in bound.members:
-        stated, last = dict(node.attributes), len(net.types[bound.x].shape) - 1
-        if node.op == "ReduceMean" and stated.get("axes") != (last,):
-            return False
-        is_gate = [*stated] == ["alpha"] and _is_near(stated["alpha"], _SIXTH)
-        if node.op == "HardSigmoid" and not is_gate:
-            return False
-    return True
 
 
 def _in_steps(net: Network, node: Node, match: Match) -> None:
