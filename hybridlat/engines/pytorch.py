@@ -257,8 +257,7 @@ def _with_casts(
     module: Rewritten, groups: Groups, demanded: dict[int, str], types: dict[str, TensorType]
 ) -> tuple[Rewritten, Groups]:
     """Put a kernel where an activation is cast for an operator; autocast keeps none for later."""
-    network, producers = module.network, module.network.producers
-    kernel_of = {i: k for k, kernel in enumerate(groups.kernels) for i in kernel}
+    network = module.network
     nodes: list[Node] = []
     origins: list[tuple[int, ...]] = []
     position_of: list[int] = []
@@ -266,20 +265,14 @@ def _with_casts(
     for position, node in enumerate(network.nodes):
         inputs = list(node.inputs)
         dtype = demanded.get(position)
-        for k, name in enumerate(inputs):
-            if dtype is None or name not in types or types[name].dtype not in (HALF, FULL):
-                continue
-            made_by = kernel_of.get(producers.get(name, -1))
-            is_own = name in producers and made_by == kernel_of.get(position)
-            if is_own or types[name].dtype == dtype:
-                continue
+        for k, name in enumerate(node.inputs if dtype else ()):
+            if name not in types or types[name].dtype not in {HALF, FULL} - {dtype}:
+                continue  # what its own kernel makes is of that type
             inputs[k] = f"{name}__{position}_{dtype}"
-            types[inputs[k]] = types[name]._replace(dtype=dtype)
+            types[inputs[k]] = types[name]._replace(dtype=dtype or FULL)
             casts.append((len(nodes),))
-            to = (("to", 10 if dtype == HALF else 1),)
-            nodes.append(
-                Node(f"{node.name}__cast{k}", "Cast", (name,), (inputs[k],), to, version=13)
-            )
+            to, label = (("to", 10 if dtype == HALF else 1),), f"{node.name}__cast{k}"
+            nodes.append(Node(label, "Cast", (name,), (inputs[k],), to, version=13))
             origins.append(())
         position_of.append(len(nodes))
         nodes.append(replace(node, inputs=tuple(inputs)))

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, NamedTuple
 
 Scalar = int | float | str
@@ -69,13 +69,6 @@ class Constant:
 _JSON = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
-@lru_cache(maxsize=16_384)
-def _written(attributes: tuple[tuple[str, AttributeValue], ...], text: str) -> str:
-    """``text`` tells apart what is equal and yet written otherwise: 1 and 1.0."""
-    del text
-    return _JSON.encode(dict(attributes))
-
-
 @dataclass(frozen=True)
 class Node:
     """One operator. ``inputs`` may hold empty names for inputs left out, as in ONNX.
@@ -95,7 +88,7 @@ class Node:
     @cached_property
     def written(self) -> str:
         """The attributes as JSON, as signatures have them."""
-        return _written(self.attributes, repr(self.attributes))
+        return _JSON.encode(dict(self.attributes))
 
     @property
     def qualified_op(self) -> str:

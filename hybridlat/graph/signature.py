@@ -126,22 +126,10 @@ def canonical_order(network: Network) -> list[int]:
 
 def _canonical(network: Network) -> tuple[list[int], list[str]]:
     """Order of nodes and of graph inputs by structure alone."""
-    if len(network.inputs) < 2 and _is_forced(network):
-        return list(range(len(network.nodes))), list(network.inputs)
     nodes, inputs = _colours(network)
     if len(set(nodes)) < len(nodes) or len(set(inputs.values())) < len(inputs):
         tell_apart(network, nodes, inputs)
     return network.order_by(nodes.__getitem__), sorted(network.inputs, key=inputs.__getitem__)
-
-
-def _is_forced(network: Network) -> bool:
-    """Whether nodes can stand in no other order: each reads what the one before it makes."""
-    last: tuple[str, ...] = ()
-    for position, node in enumerate(network.nodes):
-        if position and not any(out and out in node.inputs for out in last):
-            return False
-        last = node.outputs
-    return True
 
 
 def _colours(network: Network) -> tuple[list[bytes], dict[str, bytes]]:

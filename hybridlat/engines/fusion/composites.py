@@ -36,7 +36,7 @@ class Bound(NamedTuple):
     """What a pattern is found to be: its input and its operators."""
 
     x: str = ""
-    members: frozenset[Node] = frozenset()
+    members: tuple[Node, ...] = ()
 
 
 def made(ops: str, *operands: Pattern) -> Made:
@@ -53,11 +53,11 @@ def bind(net: Network, tensor: str, pattern: Pattern, bound: Bound) -> Bound | N
         return _bind_operands(net, node, pattern.operands, bound) if node and is_usual else None
     if pattern == X:
         is_x = tensor in net.types and bound.x in ("", tensor)
-        return bound._replace(x=tensor) if is_x else None
+        return Bound(tensor, bound.members) if is_x else None
     if isinstance(pattern, int):
         steps = _steps_from(net, tensor, bound.x)
         fits = steps is not None and len(steps) >= pattern
-        return bound._replace(members=bound.members.union(steps or ())) if fits else None
+        return Bound(bound.x, (*bound.members, *(steps or ()))) if fits else None
     if constant is None or (pattern != PARAMETER and constant.type.elements > 1):
         return None
     if pattern in (NUMBER, PARAMETER) or not constant.values:
@@ -70,7 +70,7 @@ def _bind_operands(
 ) -> Bound | None:
     orders = (node.inputs, node.inputs[::-1]) if node.op in COMMUTES else (node.inputs,)
     for inputs in orders if len(node.inputs) == len(operands) else ():
-        whole: Bound | None = bound._replace(members=bound.members | {node})
+        whole: Bound | None = Bound(bound.x, (*bound.members, node))
         for tensor, operand in zip(inputs, operands, strict=True):
             whole = whole and bind(net, tensor, operand, whole)
         if whole is not None:
@@ -150,11 +150,11 @@ def _composite(op: str, patterns: Sequence[Made], **attributes: AttributeValue) 
 
     def find(net: Network, nodes: Sequence[Node]) -> Iterator[Match]:
         for pattern in patterns:
-            for node in nodes:
-                bound = bind(net, node.outputs[0], pattern, Bound())
+            for node in [node for node in nodes if node.op in pattern.ops]:
+                bound = _bind_operands(net, node, pattern.operands, Bound())
                 if bound is None:
                     continue
-                match, type_ = Match(net, *bound.members - {node}, node), net.types[bound.x]
+                match, type_ = Match(net, *bound.members[::-1]), net.types[bound.x]
                 scale = Constant(type_._replace(shape=type_.shape[-1:]))
                 parameters = [scale] * (op == "LayerNormalization")
                 match.add(op, (bound.x,), type_.shape, *parameters, **attributes)

@@ -113,7 +113,7 @@ class Rewritten(NamedTuple):
             net = result.network
             nodes = [node for node in net.nodes if node.op in anchors and not node.domain]
             if nodes:
-                result = _replaced(result, find(net, nodes))
+                result = _replaced(result, [*find(net, nodes)])
         return _in_order(result)
 
 
@@ -125,11 +125,13 @@ def _in_order(old: Rewritten) -> Rewritten:
     return Rewritten(replace(network, nodes=nodes), tuple([old.origins[i] for i in order]))
 
 
-def _replaced(old: Rewritten, matches: Iterator[Match]) -> Rewritten:
+def _replaced(old: Rewritten, matches: Sequence[Match]) -> Rewritten:
     """Put new operators in; a view is gone with the last of its readers.
 
     A match that shares an operator with an earlier one, or hides a result that is read, is none.
     """
+    if not matches:
+        return old
     network, gone, put = old.network, set[int](), dict[int, tuple[list[Node], set[int]]]()
     types, constants = dict(network.types), dict(network.constants)
     place = {id(node): position for position, node in enumerate(network.nodes)}

@@ -264,7 +264,7 @@ def apply(
 
     ``drops_dead``: the engine does not run what no output needs.
     """
-    needed = network.order_before(network.ends if drops_dead else range(len(network.nodes)))
+    needed = network.order_before(network.ends) if drops_dead else range(len(network.nodes))
     grouping = Grouping(network, {*range(len(network.nodes))}.difference(needed), region)
     for rule in rules:
         if rule.covers(version):
