@@ -61,6 +61,8 @@ def results_of(
         _log.debug("strict inference objects: %s", objection)
     known = types_of((*model.graph.output, *model.graph.value_info))
     types = [known.get(out, type_) for out, type_ in zip(node.outputs, stated, strict=True)]
+    if node.op == "BatchNormalization":  # onnx infers the first result alone before set 14
+        types[1:] = [type_ or type_of(inputs[1]) for type_ in types[1:]]
     if all(
         t and min(t.shape, default=1) == 0 for o, t in zip(node.outputs, types, strict=True) if o
     ):

@@ -87,6 +87,18 @@ def test_an_operator_is_folded_as_its_own_opset_means_it() -> None:
     assert numbers_read(network, 0) == (3, 24)
 
 
+def test_a_weight_that_is_standardised_in_training_mode_is_a_weight() -> None:
+    """As before set 14 PyTorch writes a ScaledStdConv: statistics that no inference infers."""
+    made = model(
+        """g (float[1,3,8,8] x) => (float[1,4,6,6] y) <float[1,4,27] v, int64[4] s = {4, 3, 3, 3}>
+      { n, m0, v0, m1, v1 = BatchNormalization(v, c, c, c, c)  w = Reshape(n, s)
+        y = Conv(x, w) }""",
+        weights={"v": (1, [1, 4, 27]), "c": (1, [4])},
+        opset=13,
+    )
+    assert ops(read_network(made)) == ["Conv"]
+
+
 def test_an_operator_that_only_the_engine_knows_gets_its_shape() -> None:
     made = model(
         """g (float[2,5,8] x) => (float[2,8,5] y)
