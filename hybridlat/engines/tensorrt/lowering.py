@@ -73,7 +73,7 @@ RULES: tuple[Rule, ...] = (
     Fuse("Sigmoid", "Mul", "x * sigmoid(x) is one activation", when.gates_itself, "SiLU"),
     Fuse("Softplus", "Tanh", "x * tanh(softplus(x)) is one activation", when.only_reader, "SoftTanh"),
     Fuse("SoftTanh", "Mul", "x * tanh(softplus(x)) is one activation", when.gates_itself, "Mish"),
-    Fuse("Reshape", "Transpose", "one copy", when.only_reader, "Shuffle"),
+    Fuse("Reshape", "Transpose", "one copy", all_of(when.only_reader, unless(trt.layout_unchanged)), "Shuffle"),
     Fuse("Transpose", "Shuffle", "one copy: the layer turns axes before its view and behind", when.only_reader),
 
     # What a following generated kernel takes before a convolution can.
