@@ -69,6 +69,11 @@ def entry_of(record: Measurement, id_: str) -> dict[str, object]:
     }
 
 
+def breakdown_of(item: Breakdown, id_: str) -> dict[str, object]:
+    """The same of a breakdown."""
+    return {"id": key_of(id_), "network": db.plain(item.network[:255])}
+
+
 @dataclass(frozen=True, slots=True)
 class LatencyStats:
     """What the records of one thing say together.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
@@ -24,12 +24,12 @@ from hybridlat.schema.target import Target
 from hybridlat.store import exchange, integrity
 from hybridlat.store.cache import Cache, drop_of
 from hybridlat.store.connection import Connection
-from hybridlat.store.database import KIND_CODES, Database, batches, key_of, packed, plain
+from hybridlat.store.database import KIND_CODES, Database, batches, key_of, packed
 from hybridlat.store.exchange import BATCH
 from hybridlat.store.importers import ImportedRecords
 from hybridlat.store.integrity import IntegrityProblem
 from hybridlat.store.place import StorePlace, default_url
-from hybridlat.store.records import Records, entry_of
+from hybridlat.store.records import Records, breakdown_of, entry_of
 
 R = TypeVar("R", Measurement, Breakdown)
 _TARGET_ID = "SELECT id FROM target WHERE name = :name"
@@ -97,36 +97,33 @@ class Store(Records, Cache, AbstractContextManager["Store"]):
 
     def add(self, measurements: Iterable[Measurement]) -> int:
         """Append records in one transaction; how many were new. StoreError for an unsound one."""
-        records = _sound(measurements, "measurement")
-        bodies = [{"id": key_of(id_), "body": packed(text)} for id_, text, _ in records]
-
-        def work(connection: Connection) -> int:
-            targets = _target_ids(connection, [record for _, _, record in records])
-            new = connection.change(_PAYLOAD, bodies)
-            rows = [{"target_id": targets[m.target], **entry_of(m, id_)} for id_, _, m in records]
-            connection.change(_MEASUREMENT, rows)
-            return new
-
-        return self._database.write(work) if records else 0
+        return self._append(measurements, entry_of, _PAYLOAD, _MEASUREMENT)
 
     def add_breakdowns(self, breakdowns: Iterable[Breakdown]) -> int:
         """Append breakdowns in one transaction; how many were new."""
-        items = _sound(breakdowns, "breakdown")
+        return self._append(breakdowns, breakdown_of, _BREAKDOWN)
+
+    def _append(
+        self, items: Iterable[R], entry_of: Callable[[R, str], dict[str, object]], *statements: str
+    ) -> int:
+        """Run the statements with the entry of each item; how many rows the first one added."""
+        rows: dict[str, tuple[Target, dict[str, object]]] = {}
+        for item in items:
+            for problem in item.problems():
+                what = type(item).__name__.lower()
+                raise StoreError(f"the store takes no {what} in which {problem}")
+            text = item.text
+            id_ = id_of(text)
+            rows[id_] = item.target, entry_of(item, id_) | {"body": packed(text)}
 
         def work(connection: Connection) -> int:
-            targets = _target_ids(connection, [item for _, _, item in items])
-            rows = [
-                {
-                    "id": key_of(id_),
-                    "target_id": targets[item.target],
-                    "network": plain(item.network[:255]),
-                    "body": packed(text),
-                }
-                for id_, text, item in items
-            ]
-            return connection.change(_BREAKDOWN, rows)
+            numbers = _target_ids(connection, {target for target, _ in rows.values()})
+            ordered = [rows[id_] for id_ in sorted(rows)]
+            each = [entry | {"target_id": numbers[target]} for target, entry in ordered]
+            new = [connection.change(statement, each) for statement in statements]
+            return new[0]
 
-        return self._database.write(work) if items else 0
+        return self._database.write(work) if rows else 0
 
     def add_all(self, imported: ImportedRecords) -> ImportCounts:
         """Add signatures, records and breakdowns, many in a transaction; how many were new."""
@@ -252,21 +249,10 @@ class Store(Records, Cache, AbstractContextManager["Store"]):
         return self._database.run(lambda c: c.stamp) if self.place.exists else "absent"
 
 
-def _sound(items: Iterable[R], what: str) -> list[tuple[str, str, R]]:
-    """Id, text and content of each, once, by id; StoreError for an unsound one."""
-    by_id: dict[str, tuple[str, R]] = {}
-    for item in items:
-        for problem in item.problems():
-            raise StoreError(f"the store takes no {what} in which {problem}")
-        text = item.text
-        by_id[id_of(text)] = text, item
-    return [(id_, text, item) for id_, (text, item) in sorted(by_id.items())]
-
-
-def _target_ids(connection: Connection, items: Iterable[R]) -> dict[Target, int]:
+def _target_ids(connection: Connection, targets: Iterable[Target]) -> dict[Target, int]:
     """The number of each target; a new target gets one."""
     numbers = {}
-    for target in sorted({item.target for item in items}, key=str):
+    for target in sorted(targets, key=str):
         name = {"name": str(target)}
         rows = connection.rows(_TARGET_ID, name)
         if not rows:
